@@ -148,7 +148,7 @@ class DirectStreamReader(EosKafkaStreamReader):
         """
         logged = formats.from_spark(end)
         check_cluster(logged.cluster, cluster_id(self._options.kafka))
-        self._replay_to(end)
+        self._run_batch(start, end)
         ranges = ranges_between(formats.from_spark(start), logged)
         if end == self._planned:
             self._readable(ranges, logged, planned_now=True)

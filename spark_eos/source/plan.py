@@ -251,7 +251,8 @@ def next_batch(position: Position, look: Look, options: SourceOptions) -> Plan[N
 
     new, taken_up = yield from _newcomers(going, look.topics)
     end = planning.merge(end, new)
-    if end == position.offsets and not cut:
+    # A topic that was recreated may end, or be limited, at the very offsets that were reached in the old one.
+    if end == going.offsets == position.offsets and not cut:
         return Next(None, run, True, losses=tuple(losses.found), taken_up=taken_up)
 
     still = yield from _still_there(position, look, end, options, losses)
@@ -334,10 +335,15 @@ def _shorter(
 ) -> Plan[dict[TopicPartition, int]]:
     """The high watermarks of the partitions whose log ends before the offset that was reached.
 
-    None where an open transaction only holds the last stable offset before a start that the user gave. And a new leader
-    may know less for a moment, so it is asked again.
+    None where an open transaction only holds the last stable offset before a start that the user gave.
     """
     behind = {place: offset for place, offset in at.items() if ends.get(place, offset) < offset}
+    return (yield from _still_shorter(behind, options))
+
+
+def _still_shorter(behind: Mapping[TopicPartition, int], options: SourceOptions) -> Plan[dict[TopicPartition, int]]:
+    """The high watermarks of the partitions whose log ends before these offsets. A new leader may know less for a
+    moment, so it is asked again."""
     short: dict[TopicPartition, int] = {}
     for attempt in range(options.offset_tries if behind else 0):
         high = yield HighWatermarks(behind.keys(), options.offset_retry_ms if attempt else 0)
@@ -490,6 +496,20 @@ def ranges_between(before: Position, after: Position) -> list[OffsetRange]:
     return planning.ranges(_recreated_from_zero(before, after.ids), after.offsets, first, after.epochs)
 
 
+def missing_at_the_begin(begin: Position, logged: Position, options: SourceOptions) -> tuple[DataLossError, ...]:
+    """What the replay of micro-batch 0 lacks: partitions that the offset log has at its end, and that are not there
+    when the query resolves once more where it begins. There may be rows of them before that end only if the begin is
+    fixed."""
+    if not start_is_fixed(options):
+        return ()
+    return tuple(
+        data_loss(topic, p, 0, end, f"it is not there as micro-batch 0 is read again, which ends at {end}")
+        for topic, offsets in sorted(logged.offsets.items())
+        for p, end in sorted(offsets.items())
+        if end and p not in begin.offsets.get(topic, {})
+    )
+
+
 def readable(
     ranges: Collection[OffsetRange],
     logged: Position,
@@ -523,7 +543,9 @@ def readable(
             end, epoch = logged.offsets[topic][p], logged.epochs[topic][p]
             losses.report(log_diverged(topic, p, end, found, epoch))  # where the query goes on, tasks stop
     if kept and (pinned or not planned_now):
-        kept = planning.up_to_the_end(kept, nested((yield HighWatermarks(places))), losses.report)
+        ends = {(r.topic, r.partition): r.end for r in kept}
+        short = yield from _still_shorter(ends, options)
+        kept = planning.up_to_the_end(kept, nested({**ends, **short}), losses.report)
     return Readable(tuple(kept), tuple(losses.found))
 
 

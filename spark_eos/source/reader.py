@@ -16,7 +16,6 @@ Spark does not tell a Python source where its checkpoint is, and asks again for 
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Collection, Iterator
 from dataclasses import replace
@@ -26,6 +25,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
+from spark_eos import system
 from spark_eos.events import NOWHERE, Events
 from spark_eos.log import logger
 from spark_eos.options.parse import SourceOptions
@@ -51,6 +51,7 @@ from spark_eos.source.plan import (
     TopicsNow,
     WithinBytes,
     answered,
+    missing_at_the_begin,
     next_batch,
     ranges_between,
     readable,
@@ -157,9 +158,9 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: SparkOffset, end: SparkOffset) -> list[planning.Task]:
         """The ranges of one micro-batch. Raises DataLossError (EOS_SOURCE_DATA_LOSS) and CheckpointError
         (EOS_SOURCE_CLUSTER_CHANGED) before any task."""
-        self._replay_to(end)
         before, after = formats.from_spark(start), formats.from_spark(end)
         check_cluster(before.cluster, after.cluster or "")
+        self._run_batch(start, end)
         reads = self._readable(ranges_between(before, after), after, planned_now=end == self._planned)
         return planning.tasks(reads, self._options.min_partitions, self._options.max_records_per_partition)
 
@@ -197,15 +198,19 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             before = self._watch.topics()
             start = resolve_start(self._options, self._watch, self._losses)
             after = self._watch.topics(now=True)
-            if self._watch.pinned or all(before.ids.get(topic) == after.ids.get(topic) for topic in start):
+            known = start.keys() <= before.ids.keys()
+            if self._watch.pinned or (known and all(before.ids[topic] == after.ids.get(topic) for topic in start)):
                 return start, before
 
     def _marked(self, position: Position) -> Position:
         """With what else the offset log is to say of the query."""
         return position
 
-    def _replay_to(self, end: SparkOffset) -> None:
-        """Spark runs the micro-batch that ends there: the offset log has it, and so where the query begins."""
+    def _run_batch(self, start: SparkOffset, end: SparkOffset) -> None:
+        """Spark runs this micro-batch: the offset log has its end, and so where the query begins."""
+        if start == self._initial and end != self._planned:
+            begin, logged = formats.from_spark(start), formats.from_spark(end)
+            self._losses.report_all(missing_at_the_begin(begin, logged, self._options))
         self._run, self._reached = replace(self._run, begun=True), end
 
     def _hint(self) -> None:
@@ -226,7 +231,7 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             report = self._lag.report(position.offsets, ends, self._losses.count)
             self._events.tell("lag", source=self._name, **_unmarked(report))
         max_rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        look = Look(there, ends, time.monotonic(), self._run, self._watch.pinned, max_rows, only_batch)
+        look = Look(there, ends, system.monotonic(), self._run, self._watch.pinned, max_rows, only_batch)
         found = answered(next_batch(position, look, self._options), self._answer)
         self._run = found.run
         self._losses.report_all(found.losses)
@@ -256,7 +261,7 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             case DivergedFrom(offsets, epochs):
                 return watch.diverged(offsets, epochs)
             case HighWatermarks(partitions, after_ms):
-                time.sleep(after_ms / 1000)
+                system.sleep(after_ms / 1000)
                 return flat(watch.high_watermarks(by_topic(partitions)))
             case FirstOffsets(partitions):
                 return flat(watch.begins(by_topic(partitions)))
@@ -265,7 +270,7 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             case TopicsNow():
                 return watch.topics(now=True)
             case TopicsNamed(names, after_ms):
-                time.sleep(after_ms / 1000)
+                system.sleep(after_ms / 1000)
                 return watch.found(names)
             case DroppedOnPurpose(topics):
                 return self._dropped_on_purpose(topics)

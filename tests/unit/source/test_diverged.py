@@ -25,7 +25,7 @@ class Cluster(Model):
         super().__init__()
         self.now = 1000.0
         monkeypatch.setattr(watch, "time", SimpleNamespace(monotonic=lambda: self.now))
-        monkeypatch.setattr(reader_module, "time", SimpleNamespace(monotonic=lambda: self.now, sleep=lambda _: None))
+        monkeypatch.setattr(reader_module, "system", SimpleNamespace(monotonic=lambda: self.now, sleep=lambda _: None))
         monkeypatch.setattr(watch, "describe_topics", self._topics)
         monkeypatch.setattr(own_topics, "own_topics", lambda *_: {})
         monkeypatch.setattr(watch, "cluster_heard", lambda _: "c")

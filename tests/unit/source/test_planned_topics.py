@@ -115,6 +115,14 @@ def test_a_new_query_begins_in_one_life_of_a_topic(cluster, monkeypatch):
     assert initial == {"#cluster": {"id": "c"}, "#ids": {"t": "id2"}, "t": {"0": 3}}
 
 
+def test_a_new_query_begins_with_the_id_of_each_topic(cluster, monkeypatch):
+    """Also of one that brokers did not tell of before and after its offsets were asked for."""
+    names = iter([["t"], ["t", "other"], ["t"]])
+    monkeypatch.setattr(watch, "topic_names", lambda *_: next(names, ["t", "other"]))
+    initial = cluster.reader(fail=True, subscribePattern=".*", startingOffsets="latest").initialOffset()
+    assert initial.keys() - {"#cluster", "#ids"} == initial["#ids"].keys() == {"t", "other"}
+
+
 def test_a_run_that_is_pinned_begins_in_what_was_pinned(cluster):
     """Also if the topic was recreated since: that is a loss, once something is planned."""
     reader = cluster.reader(fail=True, subscribe="t", startingOffsets="latest")
