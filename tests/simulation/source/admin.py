@@ -1,0 +1,110 @@
+"""What brokers answer to the source's driver, in place of `spark_eos.kafka.admin`; and the clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from spark_eos import retry
+from spark_eos.direct import source as direct
+from spark_eos.direct import task as direct_task
+from spark_eos.errors import TopicError
+from spark_eos.kafka.admin import own_topics
+from spark_eos.kafka.admin.topics import Topic
+from spark_eos.kafka.requests.offset_for_leader_epoch import EpochEnd
+from spark_eos.source import reader, watch
+from spark_eos.source.epochs import Leaders
+from spark_eos.topic_partition import PartitionOffsets, TopicPartition
+
+from .cluster import Cluster, Log
+
+CLUSTER_ID = "c"
+#: For so long brokers that know no topic of a name are asked again.
+MISSING_MS = 1_000
+
+
+class Admin:
+    """The requests of one query's driver."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def install(self, patch: pytest.MonkeyPatch) -> None:
+        """Put it, and its clock, in the place of the real ones."""
+        clock = SimpleNamespace(monotonic=lambda: self._cluster.now / 1000, sleep=self._sleep)
+        patch.setattr(watch, "time", clock)
+        patch.setattr(retry, "system", clock)
+        patch.setattr(reader, "system", clock)
+        patch.setattr(watch, "describe_topics", self.describe_topics)
+        patch.setattr(watch, "topic_names", lambda *_: sorted(self._metadata("names")))
+        patch.setattr(watch, "cluster_heard", lambda _: CLUSTER_ID)
+        patch.setattr(watch, "end_offsets", self._end_offsets)
+        patch.setattr(watch, "ends_and_epochs", self._ends_and_epochs)
+        patch.setattr(watch, "begin_offsets", self._begin_offsets)
+        patch.setattr(watch, "leaders_of", lambda *_: Leaders(self._epoch_ends, self._begins, self._first_batch))
+        patch.setattr(own_topics, "own_topics", lambda *_: {})
+        patch.setattr(direct, "cluster_id", lambda _: CLUSTER_ID)
+        patch.setattr(direct_task, "cluster_id", lambda _: CLUSTER_ID)
+        patch.setattr(direct_task, "describe_topics", self.describe_topics)
+
+    def _sleep(self, seconds: float) -> None:
+        if seconds:
+            self._cluster.point("sleep", round(seconds * 1000))
+
+    def _metadata(self, what: str) -> dict[str, tuple[str, int]]:
+        self._cluster.point(what)
+        return self._cluster.metadata()
+
+    def describe_topics(self, kafka: Any, names: Iterable[str], *_: Any, **__: Any) -> dict[str, Topic]:
+        names = list(names)
+        known = self._metadata("topics")
+        if not known.keys() >= set(names):
+            self._cluster.point("topics once more", MISSING_MS)
+            known |= {name: found for name, found in self._cluster.metadata().items() if name not in known}
+        return {name: self._topic(name, *known[name]) for name in names if name in known}
+
+    def _topic(self, name: str, id_: str, partitions: int) -> Topic:
+        logs = (self._cluster.log(name, p) for p in range(partitions))
+        epochs = {log.partition: log.epoch for log in logs if log is not None and log.topic_id == id_}
+        return Topic(id_, partitions, internal=False, leader_epochs=epochs)
+
+    def _log(self, topic: str, partition: int) -> Log:
+        found = self._cluster.log(topic, partition)
+        if found is None:
+            raise TopicError("EOS_TOPIC_MISSING", f"There is no {topic}-{partition}.", hint="Create it.")
+        return found
+
+    def _end_offsets(self, kafka: Any, asked: Mapping[str, Iterable[int]], isolation: str, *_: Any) -> PartitionOffsets:
+        self._cluster.point(f"ends {isolation}")
+        return {topic: {p: self._end(self._log(topic, p), isolation) for p in asked[topic]} for topic in asked}
+
+    def _end(self, log: Log, isolation: str) -> int:
+        end = log.end if isolation == "read_uncommitted" else self._cluster.stable(log)
+        hidden = log.lags_by if self._cluster.now < log.lags_until else 0
+        return max(log.first, min(end, log.end - hidden))
+
+    def _ends_and_epochs(
+        self, kafka: Any, asked: Mapping[str, Iterable[int]], isolation: str, *_: Any
+    ) -> tuple[PartitionOffsets, PartitionOffsets]:
+        ends = self._end_offsets(kafka, asked, isolation)
+        return ends, {topic: {p: self._log(topic, p).epoch for p in ends[topic]} for topic in ends}
+
+    def _begin_offsets(self, kafka: Any, asked: Mapping[str, Iterable[int]], *_: Any) -> PartitionOffsets:
+        self._cluster.point("begins")
+        return {topic: {p: self._log(topic, p).first for p in asked[topic]} for topic in asked}
+
+    def _epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, EpochEnd]:
+        self._cluster.point("epochs")
+        return {place: self._log(*place).replica.answer(epoch) for place, epoch in epochs.items()}
+
+    def _begins(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return {place: self._log(*place).first for place in places}
+
+    def _first_batch(self, place: TopicPartition, offset: int) -> tuple[int, int] | None:
+        self._cluster.point("first batch")
+        log = self._log(*place)
+        record = log.replica.log[offset] if log.first <= offset < log.end else None
+        return None if record is None else (offset, record[1])

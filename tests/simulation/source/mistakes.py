@@ -1,0 +1,238 @@
+"""Mistakes that a source can make with its offsets, as patches that put them back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from spark_eos.source import leaving, plan, planning, reader
+from spark_eos.source import offsets as formats
+from spark_eos.source.planning import OffsetRange
+from spark_eos.topic_partition import flat, nested
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+
+
+def recreated_topic_goes_on(patch: pytest.MonkeyPatch) -> None:
+    """A topic is known by its name: one that was created anew is read on at the offset of the old one."""
+    patch.setattr(leaving, "differ", lambda one, other: False)
+
+
+def recreated_topic_is_no_loss(patch: pytest.MonkeyPatch) -> None:
+    """What was not read of the old topic is not worth a word."""
+
+    def silent(*_: Any) -> Any:
+        yield from ()
+
+    patch.setattr(plan, "_report_recreated", silent)
+
+
+def caught_up_by_offsets_alone(patch: pytest.MonkeyPatch) -> None:
+    """A recreated topic whose limit, or end, is at the very offset that was reached in the old one is not read."""
+    next_batch = plan.next_batch
+
+    def by_offsets(position: Any, look: Any, options: Any) -> Any:
+        found = yield from next_batch(position, look, options)
+        if found.end is not None and found.end.offsets == position.offsets and found.end.ids != position.ids:
+            return replace(found, end=None, caught_up=True)
+        return found
+
+    patch.setattr(reader, "next_batch", by_offsets)
+
+
+def returned_topic_begins_at_0(patch: pytest.MonkeyPatch) -> None:
+    """A topic that comes back is taken for a new one."""
+    patch.setattr(leaving, "come_back", lambda *_: {})
+
+
+def left_topics_are_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """Where a topic was left is not noted, so it begins anew when it comes back."""
+    left_behind = leaving.left_behind
+    patch.setattr(leaving, "left_behind", lambda *of: replace(left_behind(*of), left={}))
+
+
+def gone_topics_are_no_loss(patch: pytest.MonkeyPatch) -> None:
+    """A topic that is deleted is dropped silently."""
+
+    def only_recreated(position: Any, there: Any, options: Any, losses: Any) -> Any:
+        yield from plan._report_recreated(position, there, losses)
+
+    patch.setattr(plan, "_report_gone", only_recreated)
+
+
+def shorter_log_begins_anew(patch: pytest.MonkeyPatch) -> None:
+    """A log that ends before the position is taken for a new one, and read from its beginning."""
+    go_on_from = plan._go_on_from
+
+    def from_0(position: Any, look: Any, *more: Any) -> Any:
+        going, cut, run = yield from go_on_from(position, look, *more)
+        reached, ends = flat(position.offsets), flat(look.ends)
+        short = {place for place in flat(going.offsets) if ends.get(place, 0) < reached.get(place, 0)}
+        offsets = {place: 0 if place in short else at for place, at in flat(going.offsets).items()}
+        return replace(going, offsets=nested(offsets)), {*cut, *short}, run
+
+    patch.setattr(plan, "_go_on_from", from_0)
+
+
+def lag_is_loss(patch: pytest.MonkeyPatch) -> None:
+    """A leader that knows less for a moment is believed the first time."""
+    still_shorter = plan._still_shorter
+
+    def at_once(behind: Any, options: Any) -> Any:
+        return (yield from still_shorter(behind, replace(options, offset_tries=1)))
+
+    patch.setattr(plan, "_still_shorter", at_once)
+
+
+def epochs_ignored(patch: pytest.MonkeyPatch) -> None:
+    """Offsets alone say whether a log is the one that was read."""
+
+    def answered(asking: Any, answer: Callable[[Any], Any]) -> Any:
+        return plan.answered(
+            asking, lambda q: {} if isinstance(q, plan.DivergedFrom | plan.EpochsBefore) else answer(q)
+        )
+
+    patch.setattr(reader, "answered", answered)
+
+
+def diverged_log_is_read_at_once(patch: pytest.MonkeyPatch) -> None:
+    """Where a log was cut, reading goes back in the same micro-batch, so that a replay begins elsewhere."""
+    go_on_from = plan._go_on_from
+
+    def nothing_cut(*of: Any) -> Any:
+        going, _, run = yield from go_on_from(*of)
+        return going, set(), run
+
+    patch.setattr(plan, "_go_on_from", nothing_cut)
+
+
+def newcomers_begin_at_the_end(patch: pytest.MonkeyPatch) -> None:
+    """A topic that is new is taken up where it ends now."""
+    newcomers = plan._newcomers
+
+    def latest(going: Any, looked: Any) -> Any:
+        found, taken_up = yield from newcomers(going, looked)
+        new = [(t, p) for t, offsets in found.items() for p in offsets if t not in going.left]
+        high = (yield plan.HighWatermarks(new)) if new else {}
+        return {t: {p: high.get((t, p), at) for p, at in found[t].items()} for t in found}, taken_up
+
+    patch.setattr(plan, "_newcomers", latest)
+
+
+def newcomers_are_read_at_once(patch: pytest.MonkeyPatch) -> None:
+    """A partition is read in the micro-batch that adds it, from its first offset, which moves."""
+
+    def from_where_it_is(before: Any, after: Any) -> Any:
+        found = plan.ranges_between(before, after)
+        known = {(t, p) for t, offsets in before.offsets.items() for p in offsets}
+        new = [(t, p, at) for t, offsets in after.offsets.items() for p, at in offsets.items() if (t, p) not in known]
+        return found + [OffsetRange(t, p, 0, at) for t, p, at in new if at]
+
+    def to_the_end(going: Any, looked: Any) -> Any:
+        found, taken_up = yield from newcomers(going, looked)
+        new = [(t, p) for t, offsets in found.items() for p in offsets]
+        high = (yield plan.HighWatermarks(new)) if new else {}
+        return {t: {p: high[t, p] for p in found[t]} for t in found}, taken_up
+
+    newcomers = plan._newcomers
+    patch.setattr(plan, "_newcomers", to_the_end)
+    patch.setattr(reader, "ranges_between", from_where_it_is)
+
+
+def first_micro_batch_reads(patch: pytest.MonkeyPatch) -> None:
+    """Micro-batch 0 has rows, though its replay may begin elsewhere."""
+    patch.setattr(plan, "start_is_fixed", lambda _: True)
+    next_batch = plan.next_batch
+
+    def at_once(position: Any, look: Any, options: Any) -> Any:
+        return next_batch(position, replace(look, run=replace(look.run, begun=True)), options)
+
+    patch.setattr(reader, "next_batch", at_once)
+
+
+def pinned_end_moves(patch: pytest.MonkeyPatch) -> None:
+    """A run with availableNow reads what comes meanwhile."""
+    patch.setattr(reader.TopicWatch, "pinned", property(lambda self: False))
+
+    def pin(self: Any) -> None:
+        self._topics_until = self._ends_until = 0.0
+        self.ends()
+
+    patch.setattr(reader.TopicWatch, "pin", pin)
+
+
+def limit_that_skips(patch: pytest.MonkeyPatch) -> None:
+    """The limit says what is read, and the position goes to the end."""
+    ranges = plan.ranges_between
+
+    def limited(before: Any, after: Any) -> Any:
+        return [r.cut(r.start, min(r.end, r.start + 4)) for r in ranges(before, after)]
+
+    patch.setattr(reader, "ranges_between", limited)
+
+
+def limit_goes_past_the_end(patch: pytest.MonkeyPatch) -> None:
+    """A partition with a backlog gets its share, and one more."""
+    advance = planning.advance
+
+    def further(start: Any, ends: Any, most: int) -> Any:
+        found = advance(start, ends, most)
+        return {t: {p: at + (at > start[t][p]) for p, at in found[t].items()} for t in found}
+
+    patch.setattr(planning, "advance", further)
+
+
+def expired_rows_are_skipped(patch: pytest.MonkeyPatch) -> None:
+    """What retention has taken out of a range is no loss."""
+    from_the_log = planning.from_the_log
+    patch.setattr(planning, "from_the_log", lambda reads, begin, report: from_the_log(reads, begin, lambda _: None))
+
+
+def first_position_has_no_ids(patch: pytest.MonkeyPatch) -> None:
+    """A new query begins at offsets of topics whose ids it has not seen."""
+    resolved = reader.EosKafkaStreamReader._resolved
+
+    def without(self: Any) -> Any:
+        start, there = resolved(self)
+        return start, replace(there, ids={})
+
+    patch.setattr(reader.EosKafkaStreamReader, "_resolved", without)
+
+
+def last_look_left_out(patch: pytest.MonkeyPatch) -> None:
+    """The ends that were asked for are taken for those of the topics that were seen before."""
+
+    def unchanged(position: Any, look: Any, end: Any, options: Any, losses: Any) -> Any:
+        yield from ()
+        return end, {**position.ids, **look.topics.ids}
+
+    patch.setattr(plan, "_still_there", unchanged)
+
+
+def hidden_is_gone(patch: pytest.MonkeyPatch) -> None:
+    """A topic that a broker does not tell of is left out of a micro-batch at once."""
+    patch.setattr(plan, "HIDDEN_WAITS_MS", ())
+
+
+def ids_are_not_noted(patch: pytest.MonkeyPatch) -> None:
+    """The offset log has offsets and nothing else, as that of the built-in source."""
+    to_spark = formats.to_spark
+
+    def plain(position: Any) -> Any:
+        return to_spark(replace(position, ids={}, left={}))
+
+    patch.setattr(formats, "to_spark", plain)
+
+
+def stable_end_ignored(patch: pytest.MonkeyPatch) -> None:
+    """Open transactions are skipped: their rows come too late."""
+    look = reader.TopicWatch.look
+
+    def high(self: Any) -> Any:
+        there, ends = look(self)
+        return there, self.high_watermarks({t: list(ends[t]) for t in ends}) if ends else ends
+
+    patch.setattr(reader.TopicWatch, "look", high)

@@ -1,0 +1,302 @@
+"""A query's starts on one checkpoint, by Spark's rules: an offset log, a commit log, and a sink that writes each
+micro-batch once. The reader is the library's own, and so is what a task does when it cannot read on.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from spark_eos.direct import task as direct_task
+from spark_eos.direct.plan import DirectPlan
+from spark_eos.direct.source import DirectStreamReader, RangesOfTask
+from spark_eos.direct.task import Parts
+from spark_eos.errors import DataLossError, KafkaError
+from spark_eos.kafka.records.batches import OtherEpoch
+from spark_eos.options.parse import Fetching, SinkOptions, stream_options
+from spark_eos.options.selection import Pattern
+from spark_eos.source import fetch
+from spark_eos.source import reader as reader_module
+from spark_eos.source.epochs import RangeEpochs
+from spark_eos.source.fetch import resuming
+from spark_eos.source.losses import Losses, data_loss, epoch_diverged, log_diverged
+from spark_eos.source.offsets import Position, from_spark
+from spark_eos.source.planning import OffsetRange
+from spark_eos.source.reader import EosKafkaStreamReader
+from spark_eos.source.sizes import Piece, Sizes
+
+from .admin import CLUSTER_ID
+from .cluster import MOST_PARTITIONS, NAMES, Cluster, Ends
+
+#: How often an idle query is polled before its start ends, and for how long each time.
+POLLS, POLL_MS = 6, 1_200
+#: More than any start has to read.
+MOST_BATCHES = 200
+_BYTES_PER_OFFSET = 100
+
+
+class Trigger(Enum):
+    DEFAULT = "one micro-batch after the other"
+    AVAILABLE_NOW = "what is there at the begin"
+    ONCE = "all in one micro-batch, without limits"
+
+
+@dataclass(frozen=True)
+class Start:
+    """One start of the query: ``batches`` new ones at the most. ``options``: beside those of the query."""
+
+    trigger: Trigger = Trigger.DEFAULT
+    fail: bool = True
+    batches: int = MOST_BATCHES
+    options: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Reported:
+    """A loss, and what it was reported of: the ids that the offset log has, and the ranges of the micro-batch, if one
+    was about to be read."""
+
+    error: DataLossError
+    raised: bool
+    ids: dict[str, str]
+    ranges: tuple[OffsetRange, ...]
+    step: int
+
+    @property
+    def place(self) -> tuple[str, int]:
+        return self.error.parameters["topic"], self.error.parameters["partition"]
+
+    @property
+    def expected(self) -> int:
+        return int(self.error.parameters["expected"])
+
+    @property
+    def found(self) -> int | None:
+        found = self.error.parameters["found"]
+        return None if found is None else int(found)
+
+    @property
+    def recreated(self) -> bool:
+        return "recreated: its id" in self.error.message or "deleted or recreated" in self.error.message
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of the offset log, when it was written."""
+
+    text: str
+    step: int
+    position: Position
+
+
+@dataclass(eq=False)
+class Query:
+    """``old_spark``: without admission control, as before Spark 4.2. ``by_id``: tasks get ranges, and read topics by
+    their ids. ``pins``: for each micro-batch that a pinned run has planned, the ends that there were by then.
+    ``begin``: from where micro-batch 0 was planned."""
+
+    cluster: Cluster
+    options: dict[str, str]
+    old_spark: bool = False
+    by_id: bool = False
+    lines: list[Line] = field(default_factory=list)
+    committed: set[int] = field(default_factory=set)
+    written: dict[int, list[int]] = field(default_factory=dict)
+    pins: dict[int, Ends] = field(default_factory=dict)
+    begin: Position | None = None
+    replay_begin: Position | None = None
+    losses: list[Reported] = field(default_factory=list)
+    selected: dict[str, list[int]] = field(default_factory=dict)
+    reported: Callable[[Reported], None] = lambda _: None
+    _ranges: tuple[OffsetRange, ...] = ()
+
+    def run(self, start: Start) -> None:
+        """One start, until it has nothing to read, or as many micro-batches as it is given. Raises EosError, Crash."""
+        reader = self._reader(start)
+        pinned = None
+        if start.trigger is Trigger.AVAILABLE_NOW:
+            reader.prepareForTriggerAvailableNow()
+            pinned = self.cluster.ends()
+        newest = len(self.lines) - 1
+        if newest >= 0 and newest not in self.committed:
+            self._batch(reader, newest)
+        elif newest >= 0 and self.old_spark:
+            end = self._offset(newest)
+            assert reader.partitions(end, end) == []
+        polls = 0
+        while len(self.lines) - 1 - newest < start.batches and polls < POLLS:
+            end = self._latest(reader, start)
+            if self.lines and json.dumps(end) == self.lines[-1].text:
+                if pinned is not None or start.trigger is Trigger.ONCE:
+                    return
+                polls += 1
+                self.cluster.point("idle", POLL_MS)
+                continue
+            polls = 0
+            self._log(reader, end, pinned)
+            self._batch(reader, len(self.lines) - 1)
+            if start.trigger is Trigger.ONCE:
+                return
+
+    def lost(self, error: DataLossError, *, raised: bool) -> None:
+        self.losses.append(Reported(error, raised, self._known_ids(), self._ranges, self.cluster.step))
+        self.reported(self.losses[-1])
+
+    def _known_ids(self) -> dict[str, str]:
+        ids: dict[str, str] = {}
+        for line in self.lines[-2:]:
+            ids |= {topic: was.id for topic, was in line.position.left.items() if was.id} | line.position.ids
+        return ids
+
+    def _offset(self, batch: int) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.lines[batch].text)
+        return found
+
+    def _latest(self, reader: EosKafkaStreamReader, start: Start) -> dict[str, Any]:
+        self._ranges = ()
+        self.cluster.reads_by_name = False
+        if self.old_spark:
+            end = reader.latestOffset()
+        else:
+            at = self._offset(-1) if self.lines else reader.initialOffset()
+            if not self.lines:
+                self.cluster.point("begin", 60)
+            limit = reader_module.ReadAllAvailable() if start.trigger is Trigger.ONCE else reader.getDefaultReadLimit()
+            end = reader.latestOffset(at, limit)
+        found: dict[str, Any] = json.loads(json.dumps(end))
+        return found
+
+    def _log(self, reader: EosKafkaStreamReader, end: dict[str, Any], pinned: Ends | None) -> None:
+        self.cluster.reads_by_name = not self.by_id
+        self.cluster.point("offset log")
+        if not self.lines:
+            self.begin = from_spark(reader.initialOffset())
+        self.lines.append(Line(json.dumps(end), self.cluster.step, from_spark(end)))
+        if pinned is not None:
+            self.pins[len(self.lines) - 1] = pinned
+
+    def _batch(self, reader: EosKafkaStreamReader, batch: int) -> None:
+        end, start = self._offset(batch), self._offset(batch - 1) if batch else reader.initialOffset()
+        self.replay_begin = self.replay_begin if batch else from_spark(start)
+        self.cluster.point("micro-batch", 50)
+        self.cluster.replays, self.cluster.reads_by_name = True, not self.by_id
+        self._ranges = tuple(reader_module.ranges_between(from_spark(start), from_spark(end)))
+        rows = [row for task in reader.partitions(start, end) for row in self._read(reader, task)]
+        self.cluster.replays = self.cluster.reads_by_name = False
+        self.cluster.point("task")
+        self.written.setdefault(batch, rows)
+        self.cluster.point("commit log")
+        self.committed.add(batch)
+
+    def _reader(self, start: Start) -> EosKafkaStreamReader:
+        given = {**self.options, **dict(start.options), "failOnDataLoss": str(start.fail)}
+        options = stream_options({"kafka.bootstrap.servers": "127.0.0.1:1", **given})
+        chosen = options.selection
+        names = chosen.matching(NAMES) if isinstance(chosen, Pattern) else chosen.topics
+        self.selected = {name: list(chosen.of(name, MOST_PARTITIONS)) for name in names}
+        plan = DirectPlan(options, SinkOptions(options.kafka), CLUSTER_ID, None)
+        reader = _DirectReader(plan) if self.by_id else EosKafkaStreamReader(options)
+        reader._losses = _Recording(start.fail, self)
+        reader._sizes = Sizes(lambda place, at: [Piece(at, at + 2, 2 * _BYTES_PER_OFFSET)])
+        self._hold_topics_from_the_last_look(reader)
+        reader._lag = SimpleNamespace(watch=lambda ends: False)  # type: ignore[assignment]
+        return reader
+
+    def _hold_topics_from_the_last_look(self, reader: EosKafkaStreamReader) -> None:
+        """Rows are read by the topic's name, without a look at its id in between. A broker that still knows the topic
+        of before, when asked for the last look, is not noticed either."""
+        topics = reader._watch.topics
+
+        def look(*, now: bool = False) -> Any:
+            before, self.cluster.replays = self.cluster.replays, now or self.cluster.replays
+            found = topics(now=now)
+            self.cluster.replays = before
+            self.cluster.reads_by_name |= now and bool(self.lines) and not self.by_id
+            return found
+
+        reader._watch.topics = look  # type: ignore[method-assign]
+
+    # Tasks
+
+    def _read(self, reader: EosKafkaStreamReader, task: Any) -> Iterator[int]:
+        if not self.by_id:
+            for range_ in task.ranges:
+                yield from resuming(reader._options.fetching, range_, self._read_range, self._read_range)
+            return
+        assert isinstance(reader, _DirectReader) and isinstance(task, RangesOfTask)
+        rows: list[int] = []
+        parts = _Parts(self, reader._plan, {r.topic: id_ for r, id_ in task.ranges}, rows)
+        for _ in parts.of([r for r, _ in task.ranges]):
+            pass
+        yield from rows
+
+    def _read_range(self, fetching: Fetching, range_: OffsetRange) -> Iterator[int]:
+        """As leaders serve it, and as their answers are checked."""
+        place = range_.topic, range_.partition
+        log = self.cluster.log(*place)
+        if log is None or range_.topic_id not in ("", log.topic_id):
+            raise KafkaError("EOS_SOURCE_RECREATED", f"There is no {place}.", hint="Start again.")
+        before = log.replica.log[range_.start - 1] if log.first < range_.start <= log.end else None
+        if before is not None and range_.first_epoch not in (-1, before[1]):
+            raise log_diverged(*place, range_.start, range_.start - 1, range_.first_epoch)
+        epochs = RangeEpochs(range_)
+        for offset in range(range_.start, range_.end):
+            if offset < log.first:
+                raise data_loss(*place, offset, log.first, "its log now starts later")
+            if offset >= log.end:
+                raise data_loss(*place, offset, log.end, "its log ends early")
+            row = self.cluster.row_at(log, offset)
+            if row.visible is None:
+                raise KafkaError("EOS_SOURCE_STALLED", f"{place} is not stable at {offset}.", hint="Start again.")
+            try:
+                batch = SimpleNamespace(base=offset, last=offset, leader_epoch=log.replica.log[offset][1])  # type: ignore[index]
+                epochs.see(batch)  # type: ignore[arg-type]
+            except OtherEpoch as other:
+                raise epoch_diverged(*place, offset, other) from None
+            if row.visible:
+                yield row.number
+
+
+class _Recording(Losses):
+    def __init__(self, fail: bool, query: Query) -> None:
+        super().__init__(fail)
+        self._query = query
+
+    def report(self, loss: DataLossError) -> None:
+        if self.fail:
+            raise loss
+        self._query.lost(loss, raised=False)
+
+
+class _DirectReader(DirectStreamReader):
+    def _prepare(self, ranges: Any, end: Any) -> None:
+        """There are no targets."""
+
+
+class _Parts(Parts):
+    """Reads, and writes nothing."""
+
+    def __init__(self, query: Query, plan: DirectPlan, ids: dict[str, str], rows: list[int]) -> None:
+        self._query, self._plan, self._ids, self._rows = query, plan, ids, rows
+        self._losses = _Recording(plan.source.fail_on_data_loss, query)
+
+    def _copied(self, range_: OffsetRange) -> Any:
+        read = self._query._read_range
+        self._query.cluster.point("fetch")
+        self._rows.extend(resuming(self._plan.source.fetching, range_, read, read))
+        return SimpleNamespace(rows=0, digest=0, oldest_ms=None)
+
+
+def install(patch: pytest.MonkeyPatch, query: Query) -> None:
+    """Record the losses of tasks, and log nothing."""
+    silent = SimpleNamespace(warning=lambda *_: None, info=lambda *_: None)
+    patch.setattr(reader_module, "logger", silent)
+    patch.setattr(fetch, "Losses", lambda fail: _Recording(fail, query))
+    patch.setattr(fetch, "supports", lambda _: True)
+    patch.setattr(direct_task, "of_place", lambda *_: 0)

@@ -1,0 +1,66 @@
+"""The source under schedules of what happens to its topics, drawn by chance.
+
+``SPARK_EOS_SIMULATION_SCHEDULES`` says how many (500 unless told otherwise), ``SPARK_EOS_SIMULATION_SEED`` where to
+begin. A failure prints its seed, and the smallest schedule on the way down that still fails, with all that happens.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from dataclasses import replace
+
+import pytest
+
+from .cluster import Event, Fault
+from .judge import Violation
+from .play import play, shrink, told
+from .query import Start, Trigger
+from .schedule import Schedule, draw
+
+SCHEDULES = int(os.environ.get("SPARK_EOS_SIMULATION_SCHEDULES", "500"))
+FIRST_SEED = int(os.environ.get("SPARK_EOS_SIMULATION_SEED", "0"))
+#: Rows of a, b and c, in six partitions.
+ALL = (("subscribe", "a,b,c"), ("startingOffsets", "earliest"))
+TOPICS = (("a", 5), ("b", 7), ("c", 3))
+QUIET = Schedule(ALL, (Start(),), TOPICS)
+
+
+@pytest.mark.parametrize("by_id", [False, True])
+@pytest.mark.parametrize("old_spark", [False, True])
+def test_a_quiet_query_takes_everything(old_spark: bool, by_id: bool) -> None:
+    """Micro-batch 0 records the begin; the next one takes all, unless there may be no next one."""
+    run = play(replace(QUIET, old_spark=old_spark, by_id=by_id))
+    assert run.query.written[0 if old_spark else 1] == [row.number for row in run.cluster.rows.values()]
+    assert run.query.losses == []
+
+
+def test_the_same_schedule_runs_the_same_way() -> None:
+    """A schedule decides everything: a failure can be run again."""
+    for seed in range(20):
+        first, second = (play(draw(random.Random(seed))).cluster.trace for _ in range(2))
+        assert first == second
+
+
+@pytest.mark.parametrize("trigger", list(Trigger), ids=lambda trigger: trigger.name)
+@pytest.mark.parametrize("change", [Event.WRITE, Event.RECREATE, Event.CUT, Event.EXPIRE], ids=lambda event: event.name)
+def test_a_driver_may_die_anywhere(change: Event, trigger: Trigger) -> None:
+    """Before and after a change of a topic, at each step of three micro-batches."""
+    starts = (Start(trigger, fail=False),) * 3
+    limited = (*ALL, ("maxOffsetsPerTrigger", "7"))
+    for step in range(1, 36):
+        faults = (Fault(13, change, 3 * 43), Fault(step, Event.CRASH), Fault(24, Event.WRITE, 5))
+        try:
+            play(Schedule(limited, starts, TOPICS, faults))
+        except Violation as violation:
+            pytest.fail(f"step {step}: {violation}")
+
+
+def test_schedules_from_seeds() -> None:
+    """Each visible row is taken once, in order, or is in a loss that is reported."""
+    for seed in range(FIRST_SEED, FIRST_SEED + SCHEDULES):
+        schedule = draw(random.Random(seed))
+        try:
+            play(schedule)
+        except Violation as violation:
+            pytest.fail(f"seed {seed}: {violation}\n{told(shrink(schedule, violation.invariant))}")

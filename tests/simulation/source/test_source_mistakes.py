@@ -1,0 +1,90 @@
+"""The mistakes that a source can make with its offsets, put back one at a time: the simulation must see each."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+import pytest
+
+from . import judge, mistakes
+from .cluster import Event
+from .play import broken
+from .schedule import Scene, draw
+
+#: How many schedules are tried before a mistake counts as unseen.
+SEEDS = 2_000
+
+_ANY = range(240)
+_LOST, _DOUBLED = (judge.NOT_LOST,), (judge.NOT_DOUBLED,)
+#: What a loss of rows may break first.
+_SILENT = (judge.NOT_LOST, judge.TRUE_LOSSES)
+_MIXED_UP = (judge.NOT_LOST, judge.NOT_DOUBLED, judge.TRUE_LOSSES)
+
+_CUTS = Scene(((Event.CUT, range(12, 40), _ANY), (Event.CUT, range(12, 60), _ANY)), fail=False)
+_LAGS = Scene(((Event.ELECT, range(10, 50), range(5, 240, 3)),) * 3, fail=False)
+_RECREATED = Scene(
+    ((Event.RECREATE, range(12, 40), _ANY),) * 2,
+    (("startingOffsets", "earliest"), ("maxOffsetsPerTrigger", "2"), ("minOffsetsPerTrigger", "1")),
+    fail=False,
+)
+_RECREATED_IN_A_PLAN = Scene(((Event.RECREATE, range(8, 30), _ANY),) * 2)
+_KILLED_AT_ONCE = Scene(
+    ((Event.WRITE, range(2, 5), _ANY), (Event.WRITE, range(4, 6), _ANY), (Event.CRASH, range(7, 10), _ANY)),
+    (("startingOffsets", "latest"),),
+)
+_HIDDEN_IN_A_REPLAY = Scene(
+    ((Event.CRASH, range(14, 22), _ANY), (Event.HIDE, range(14, 22), range(3, 240, 6))),
+    (("startingOffsets", "earliest"),),
+    fail=False,
+)
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """``breaks``: one of these is the first invariant to break. ``scene``: where it shows, if it is rare."""
+
+    put_back: mistakes.Patch
+    breaks: tuple[str, ...]
+    scene: Scene | None = None
+
+
+MISTAKES = (
+    Mistake(mistakes.recreated_topic_goes_on, _MIXED_UP),
+    Mistake(mistakes.recreated_topic_is_no_loss, _SILENT),
+    Mistake(mistakes.caught_up_by_offsets_alone, _LOST, _RECREATED),
+    Mistake(mistakes.returned_topic_begins_at_0, _DOUBLED),
+    Mistake(mistakes.left_topics_are_forgotten, _DOUBLED),
+    Mistake(mistakes.gone_topics_are_no_loss, _LOST),
+    Mistake(mistakes.shorter_log_begins_anew, _DOUBLED, _CUTS),
+    Mistake(mistakes.lag_is_loss, (judge.TRUE_LOSSES, judge.NOT_DOUBLED), _LAGS),
+    Mistake(mistakes.epochs_ignored, _LOST, _CUTS),
+    Mistake(mistakes.diverged_log_is_read_at_once, _MIXED_UP, _CUTS),
+    Mistake(mistakes.newcomers_begin_at_the_end, _LOST),
+    Mistake(mistakes.newcomers_are_read_at_once, _MIXED_UP),
+    Mistake(mistakes.first_micro_batch_reads, _LOST, _KILLED_AT_ONCE),
+    Mistake(mistakes.pinned_end_moves, (judge.PINNED,)),
+    Mistake(mistakes.limit_that_skips, _LOST),
+    Mistake(mistakes.limit_goes_past_the_end, _MIXED_UP),
+    Mistake(mistakes.expired_rows_are_skipped, _LOST),
+    Mistake(mistakes.first_position_has_no_ids, _MIXED_UP),
+    Mistake(mistakes.last_look_left_out, _MIXED_UP, _RECREATED_IN_A_PLAN),
+    Mistake(mistakes.hidden_is_gone, _SILENT, _HIDDEN_IN_A_REPLAY),
+    Mistake(mistakes.ids_are_not_noted, _MIXED_UP),
+    Mistake(mistakes.stable_end_ignored, (judge.NOT_LOST, judge.PINNED)),
+)
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.put_back.__name__)
+def test_the_mistake_is_seen(mistake: Mistake) -> None:
+    """With the mistake put back, some schedule breaks an invariant that stands against it; without, it breaks none."""
+    for seed in range(SEEDS):
+        schedule = draw(random.Random(seed), mistake.scene)
+        with pytest.MonkeyPatch.context() as patch:
+            mistake.put_back(patch)
+            invariant = broken(schedule)
+        if invariant is not None:
+            assert invariant in mistake.breaks
+            assert broken(schedule) is None
+            return
+    pytest.fail(f"no schedule of {SEEDS} sees it")
