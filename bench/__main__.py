@@ -27,7 +27,7 @@ from bench.plot import plot
 from bench.result import ModeResult, WrongResult
 from bench.session import Bench, bench, broker
 from bench.turns import BenchPlan
-from jobs.query import failure_text, say
+from jobs.runner.query import failure_text, say
 from spark_eos.errors import EosError
 
 MODES: dict[str, Callable[[Bench, BenchPlan, Callable[[str], None]], ModeResult]] = {

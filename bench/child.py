@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-from jobs.session import ROOT
+from jobs.runner.session import ROOT
 
 
 class Child:

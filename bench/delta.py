@@ -21,10 +21,10 @@ from bench.source import BATCHES, METRIC, inputs
 from bench.turns import BenchPlan
 from bench.writes import rows_with_keys
 from jobs import delta_to_kafka, kafka_to_delta
-from jobs.delta_table import Table
-from jobs.sections import TopicsConfig, TriggerConfig
-from jobs.transform import TransformConfig
-from jobs.transform import result as transformed
+from jobs.delta.table import Table
+from jobs.runner.sections import TopicsConfig, TriggerConfig
+from jobs.runner.transform import TransformConfig
+from jobs.runner.transform import result as transformed
 from spark_eos.kafka.config.properties import KafkaProperties
 
 #: Of the rows of other modes: a table is on the same disk.

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bench.child import Child, started
 from bench.loop import LoopSpec
-from jobs.session import ROOT
+from jobs.runner.session import ROOT
 
 _PROGRAM = Path(__file__).with_name("golang_loop")
 

@@ -22,14 +22,14 @@ from bench.result import ModeResult
 from bench.session import Bench
 from bench.source import METRIC
 from bench.turns import BenchPlan
-from jobs.files_input import CompleteConfig, FilesConfig
-from jobs.files_taking import Taking
+from jobs.files.input import CompleteConfig, FilesConfig
+from jobs.files.taking import Taking
 from jobs.ingest_files import FromFilesSinkConfig, IngestFilesConfig
-from jobs.job import JobContext
-from jobs.lines import Batch, BatchLines
-from jobs.query import Stop
-from jobs.sections import TriggerConfig
-from jobs.transform import TransformConfig, transformed
+from jobs.runner.job import JobContext
+from jobs.runner.lines import Batch, BatchLines
+from jobs.runner.query import Stop
+from jobs.runner.sections import TriggerConfig
+from jobs.runner.transform import TransformConfig, transformed
 from spark_eos.kafka.config.properties import KafkaProperties
 
 ROWS = 1_000_000

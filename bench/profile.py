@@ -29,7 +29,7 @@ from bench.result import cell
 from bench.session import Bench, bench, broker
 from bench.source import BATCHES, METRIC, PARTITIONS, UNIT, WORKLOADS
 from bench.turns import BenchPlan
-from jobs.query import say
+from jobs.runner.query import say
 
 WARM_UPS = 3
 #: The cases with large micro-batches: the source, and the bytes of a value.

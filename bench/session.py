@@ -15,9 +15,9 @@ from pyspark.sql import SparkSession
 
 from bench.meter import BROKER, CLIENT
 from bench.queries import EOS_KAFKA
-from jobs import session
-from jobs.delta_table import with_delta
-from jobs.local_checkpoint import FASTER
+from jobs.delta.table import with_delta
+from jobs.runner import session
+from jobs.runner.local_checkpoint import FASTER
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.log import LEVEL_VARIABLE
 from spark_eos.tools.devcluster import DevCluster

@@ -22,7 +22,7 @@ from bench.session import Bench
 from bench.source import PARTITIONS
 from bench.starter import StarterSpec
 from bench.turns import BenchPlan
-from jobs.session import ROOT
+from jobs.runner.session import ROOT
 
 _BASELINE = "built-in → built-in"
 _CONTENDERS = {"ours → ours": EOS_KAFKA, _BASELINE: BUILTIN_KAFKA}

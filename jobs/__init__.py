@@ -1,7 +1,8 @@
 """Runnable jobs, each a thin main over the library and each with a YAML in ``conf/``.
 
 In a checkout they are the package ``jobs``, in the wheel ``spark_eos.jobs``, so that it brings no top-level name that
-other people's packages have. So the modules that are in the wheel import one another by relative names.
+other people's packages have. So modules import one another by relative names. ``runner/`` is what the jobs share;
+``delta/`` and ``files/`` are what those of Delta tables and of files have beside it.
 """
 
 #: The jobs that `spark-eos run` knows, by module, and what each does.

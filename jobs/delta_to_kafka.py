@@ -10,20 +10,17 @@ docs/delta.md describes the config file.
 from __future__ import annotations
 
 import argparse
-import os
-import signal
+import importlib
 import sys
 from dataclasses import dataclass
-from pathlib import Path
+
+if not __package__:
+    importlib.import_module("runner.script").run_as_module(__file__)  # spark-submit has started this file
+
+from .runner import script
 
 if __name__ == "__main__":
-    # Until there is a query to stop, a signal ends the process, without a stack trace from an import.
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: os._exit(0))
-if not __package__:
-    # Started as a script, as by spark-submit: Python's path then begins with jobs/ instead of its parent.
-    sys.path[0] = str(Path(__file__).resolve().parent.parent)
-    __package__ = "jobs"
+    script.leave_on_signals()
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
@@ -32,15 +29,15 @@ from spark_eos.kafka.config.librdkafka import check
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.options.parse import sink_options
 
-from .cluster import JobCluster
-from .config import Rejected
-from .delta_changes import CHANGE_COLUMNS, Changes, check_columns, of_changes
-from .delta_errors import named
-from .delta_table import Table, check_session, check_settings, no_table, with_delta
-from .job import JobCommand, Plan, until_it_ends
-from .lines import counted
-from .sections import MetricsConfig, RestartConfig, TriggerConfig, beginning, check_kafka_and_spark, with_prefix
-from .transform import TransformConfig, transformed
+from .delta.changes import CHANGE_COLUMNS, Changes, check_columns, of_changes
+from .delta.errors import named
+from .delta.table import Table, check_session, check_settings, no_table, with_delta
+from .runner.cluster import JobCluster
+from .runner.config import Rejected
+from .runner.job import JobCommand, Plan, until_it_ends
+from .runner.lines import counted
+from .runner.sections import MetricsConfig, RestartConfig, TriggerConfig, beginning, check_kafka_and_spark, with_prefix
+from .runner.transform import TransformConfig, transformed
 
 #: Options of Delta's source that this job does not take, and why.
 REFUSED = {

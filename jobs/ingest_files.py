@@ -10,20 +10,17 @@ docs/ingest.md describes what it does, and the config file.
 from __future__ import annotations
 
 import argparse
-import os
-import signal
+import importlib
 import sys
 from dataclasses import dataclass
-from pathlib import Path
+
+if not __package__:
+    importlib.import_module("runner.script").run_as_module(__file__)  # spark-submit has started this file
+
+from .runner import script
 
 if __name__ == "__main__":
-    # Until there is a query to stop, a signal ends the process, without a stack trace from an import.
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: os._exit(0))
-if not __package__:
-    # Started as a script, as by spark-submit: Python's path then begins with jobs/ instead of its parent.
-    sys.path[0] = str(Path(__file__).resolve().parent.parent)
-    __package__ = "jobs"
+    script.leave_on_signals()
 
 import spark_eos
 from spark_eos.ingest.owner import Ingest
@@ -31,14 +28,14 @@ from spark_eos.kafka.config.librdkafka import check
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.options.writes import write_options
 
-from . import query
-from .cluster import JobCluster
-from .config import Rejected
-from .files_input import FilesConfig
-from .files_taking import Taking
-from .job import JobCommand, JobContext, Plan
-from .sections import MetricsConfig, RestartConfig, TriggerConfig, check_kafka_and_spark, with_prefix
-from .transform import TransformConfig
+from .files.input import FilesConfig
+from .files.taking import Taking
+from .runner import query
+from .runner.cluster import JobCluster
+from .runner.config import Rejected
+from .runner.job import JobCommand, JobContext, Plan
+from .runner.sections import MetricsConfig, RestartConfig, TriggerConfig, check_kafka_and_spark, with_prefix
+from .runner.transform import TransformConfig
 
 NOTES_TOPIC = "__spark_eos_files"
 

@@ -10,21 +10,18 @@ docs/delta.md describes the config file.
 from __future__ import annotations
 
 import argparse
-import os
-import signal
+import importlib
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
-if __name__ == "__main__":
-    # Until there is a query to stop, a signal ends the process, without a stack trace from an import.
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: os._exit(0))
 if not __package__:
-    # Started as a script, as by spark-submit: Python's path then begins with jobs/ instead of its parent.
-    sys.path[0] = str(Path(__file__).resolve().parent.parent)
-    __package__ = "jobs"
+    importlib.import_module("runner.script").run_as_module(__file__)  # spark-submit has started this file
+
+from .runner import script
+
+if __name__ == "__main__":
+    script.leave_on_signals()
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
@@ -33,12 +30,10 @@ from spark_eos.kafka.config.librdkafka import check
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.options.parse import stream_options
 
-from .cluster import JobCluster
-from .config import Rejected
-from .delta_batches import Batches
-from .delta_errors import named
-from .delta_merge import APPLICATION, MergeConfig, Merger, check_keys, table_columns
-from .delta_table import (
+from .delta.batches import Batches
+from .delta.errors import named
+from .delta.merge import APPLICATION, MergeConfig, Merger, check_keys, table_columns
+from .delta.table import (
     Table,
     check_batches,
     check_names,
@@ -49,9 +44,11 @@ from .delta_table import (
     nullable,
     with_delta,
 )
-from .job import JobCommand, Plan, until_it_ends
-from .lines import counted
-from .sections import (
+from .runner.cluster import JobCluster
+from .runner.config import Rejected
+from .runner.job import JobCommand, Plan, until_it_ends
+from .runner.lines import counted
+from .runner.sections import (
     MetricsConfig,
     RestartConfig,
     TopicsConfig,
@@ -60,7 +57,7 @@ from .sections import (
     check_kafka_and_spark,
     is_new,
 )
-from .transform import TransformConfig, result
+from .runner.transform import TransformConfig, result
 
 #: Under which appends are committed: as by Delta's own sink.
 _APPEND = "{}"

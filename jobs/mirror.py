@@ -10,22 +10,19 @@ docs/mirror.md describes what it does, and the config file.
 from __future__ import annotations
 
 import argparse
-import os
+import importlib
 import re
-import signal
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
+
+if not __package__:
+    importlib.import_module("runner.script").run_as_module(__file__)  # spark-submit has started this file
+
+from .runner import script
 
 if __name__ == "__main__":
-    # Until there is a query to stop, a signal ends the process, without a stack trace from an import.
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: os._exit(0))
-if not __package__:
-    # Started as a script, as by spark-submit: Python's path then begins with jobs/ instead of its parent.
-    sys.path[0] = str(Path(__file__).resolve().parent.parent)
-    __package__ = "jobs"
+    script.leave_on_signals()
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
@@ -39,11 +36,11 @@ from spark_eos.mirror.start import mirror
 from spark_eos.options.parse import sink_options, stream_options
 from spark_eos.topic_partition import OWN_NAMES
 
-from .checks import check_master
-from .cluster import JobCluster
-from .config import Rejected
-from .job import JobCommand, Plan, until_it_ends
-from .sections import MetricsConfig, RestartConfig, TriggerConfig, beginning, check_servers, is_new, with_prefix
+from .runner.checks import check_master
+from .runner.cluster import JobCluster
+from .runner.config import Rejected
+from .runner.job import JobCommand, Plan, until_it_ends
+from .runner.sections import MetricsConfig, RestartConfig, TriggerConfig, beginning, check_servers, is_new, with_prefix
 
 #: Options that have keys of their own, by their names in lower case.
 _SOURCE_KEYS = {

@@ -41,19 +41,16 @@ def metrics(
     *,
     host: str | None = None,
     events: str | None = None,
-    otlp: str | None = None,
 ) -> Metrics:
     """Count what the session's queries do, and serve that to Prometheus at ``http://HOST:PORT/metrics``.
 
     Call it once, before queries start; it registers ``format("eos-kafka")``, too. ``port`` 0 is a free one, None is no
     endpoint; ``host`` is the interface to listen at, by default the loopback, and ``0.0.0.0`` for all. ``events``: a
-    file to which each event is appended as a line of JSON, for ``spark-eos plot``. ``otlp``: the address of an
-    OpenTelemetry collector, such as ``http://localhost:4318``, to which the same metrics are sent each minute by OTLP
-    over HTTP. No query fails because of its metrics: problems are logged.
+    file to which each event is appended as a line of JSON, for ``spark-eos plot``. No query fails because of
+    its metrics: problems are logged.
 
-    Raises UnsupportedError where the extra that it needs is not installed: ``metrics`` for an endpoint, ``otel`` for a
-    collector; OptionError where the collector's address is not one.
+    Raises UnsupportedError where an endpoint is asked for and the extra ``metrics`` is not installed.
     """
     from spark_eos.ops.metrics import start
 
-    return start(spark, port, host, events, otlp)
+    return start(spark, port, host, events)

@@ -23,8 +23,8 @@ from confluent_kafka import Message, Producer
 from deltalake import DeltaTable
 
 from demo import processes
-from jobs.delta_table import PACKAGE
-from jobs.local_checkpoint import LOCK
+from jobs.delta.table import PACKAGE
+from jobs.runner.local_checkpoint import LOCK
 from tests.support.delta import ToDelta, ToKafka, history, rows_of, settings
 from tests.support.recorder import judged, of_topics
 from tests.support.waiting import wait_for

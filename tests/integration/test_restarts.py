@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 import spark_eos
-from jobs.delta_errors import named
+from jobs.delta.errors import named
 from spark_eos.errors import ConnectionFailed, EosError, Superseded
 
 AWAY = ConnectionFailed("EOS_KAFKA_UNREACHABLE", "No answer from h:1.", hint="Start it.")

@@ -16,9 +16,9 @@ def test_the_wheel_holds_every_package_and_nothing_else_at_the_top(wheel: Path, 
     packages = {file.parent for file in (ROOT / "spark_eos").rglob("*.py")} - {ROOT / "spark_eos" / "autoload"}
     for package in packages:
         assert (tmp_path / package.relative_to(ROOT) / "__init__.py").exists(), package
-    modules = {file.name for file in (ROOT / "jobs").glob("*.py")}
+    modules = {file.relative_to(ROOT / "jobs") for file in (ROOT / "jobs").rglob("*.py")}
     jobs = tmp_path / "spark_eos" / "jobs"
-    assert {file.name for file in jobs.iterdir()} == modules
+    assert {file.relative_to(jobs) for file in jobs.rglob("*") if file.is_file()} == modules
     names = {path.name for path in tmp_path.iterdir() if path.suffix != ".dist-info"}
     assert names == {"spark_eos", "pyspark_spark_eos"}
 

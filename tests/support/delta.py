@@ -86,8 +86,8 @@ def delta_spark() -> Iterator[DeltaSpark]:
 
 def _start(conf: dict[str, str]) -> None:
     global _session
-    from jobs import session
-    from jobs.delta_table import with_delta
+    from jobs.delta.table import with_delta
+    from jobs.runner import session
     from spark_eos.kafka.config.properties import KafkaProperties
 
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
@@ -110,10 +110,10 @@ def _sql(text: str) -> list[tuple[Any, ...]]:
 def _job(name: str, config: Path) -> Failed | None:
     from pyspark.errors import PySparkException
 
-    from jobs.config import load
-    from jobs.job import JobContext
-    from jobs.lines import BatchLines
-    from jobs.query import Stop, failure_text
+    from jobs.runner.config import load
+    from jobs.runner.job import JobContext
+    from jobs.runner.lines import BatchLines
+    from jobs.runner.query import Stop, failure_text
     from spark_eos import reason
     from spark_eos.errors import EosError
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from confluent_kafka import Producer
 from pyspark import __version__ as spark_version
 
-from jobs.spark_home import installed, linked
+from jobs.runner.spark_home import installed, linked
 from spark_eos.tools.devcluster import DevCluster
 from spark_eos.tools.devcluster.java import find_java
 from spark_eos.tools.devcluster.store import cache_dir, digest, stored

@@ -12,14 +12,14 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import spark_eos
-from jobs.files_input import CompleteConfig, FilesConfig
-from jobs.files_taking import Taking
+from jobs.files.input import CompleteConfig, FilesConfig
+from jobs.files.taking import Taking
 from jobs.ingest_files import NOTES_TOPIC
-from jobs.job import JobContext
-from jobs.lines import BatchLines
-from jobs.query import Stop
-from jobs.sections import TriggerConfig
-from jobs.transform import TransformConfig
+from jobs.runner.job import JobContext
+from jobs.runner.lines import BatchLines
+from jobs.runner.query import Stop
+from jobs.runner.sections import TriggerConfig
+from jobs.runner.transform import TransformConfig
 from spark_eos.errors import EosError
 from spark_eos.ingest.owner import Ingest
 from spark_eos.tools.devcluster import DevCluster

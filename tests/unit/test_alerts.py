@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 import shutil
@@ -12,6 +13,7 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry
 
+import spark_eos
 from spark_eos.ops.metrics.exporter import Exporter
 from tests.unit.test_docs import anchors
 
@@ -42,6 +44,15 @@ def test_every_metric_is_explained():
     names = {name for cell in told for name in re.findall(r"`(\w+)`", cell)}
     of_series = {re.sub("_(bucket|count|sum)$", "", name) for name in series()}
     assert names == {name.removeprefix("spark_eos_") for name in of_series}
+
+
+def test_the_collector_scrapes_where_the_endpoint_is():
+    """The example for OpenTelemetry asks at the default port, where no path is named, which is /metrics."""
+    receivers = yaml.safe_load((ROOT / "conf" / "otel-collector.yaml").read_text())["receivers"]
+    (scrape,) = receivers["prometheus"]["config"]["scrape_configs"]
+    port = inspect.signature(spark_eos.metrics).parameters["port"].default
+    assert scrape["static_configs"] == [{"targets": [f"localhost:{port}"]}]
+    assert "metrics_path" not in scrape
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule["alert"])

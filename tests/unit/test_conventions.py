@@ -24,9 +24,9 @@ UNITLESS = {"delay", "interval", "pause", "period", "seconds", "timeout", "took"
 #: Where such a name is right.
 WITHOUT_UNIT = {
     "spark_eos/restarts.py timeout": "Spark's StreamingQuery.awaitTermination has it",
-    "jobs/files_taking.py timeout": "Spark's StreamingQuery.awaitTermination has it",
-    "jobs/sections.py pause": "a key of the YAML file; its text has a unit",
-    "jobs/checks.py interval": "a text that has a unit",
+    "jobs/files/taking.py timeout": "Spark's StreamingQuery.awaitTermination has it",
+    "jobs/runner/sections.py pause": "a key of the YAML file; its text has a unit",
+    "jobs/runner/checks.py interval": "a text that has a unit",
 }
 
 

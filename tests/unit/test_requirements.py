@@ -23,7 +23,6 @@ BROUGHT_BY_OTHERS = {
     "spark_eos/kafka/config/stores.py": {"cryptography"},  # the extra pkcs12; likewise
     "spark_eos/ops/metrics/endpoint.py": {"prometheus_client"},  # the extra metrics; likewise
     "spark_eos/ops/metrics/exporter.py": {"prometheus_client"},
-    "spark_eos/ops/metrics/otlp.py": {"opentelemetry", "prometheus_client"},  # the extra otel; likewise
     "spark_eos/ops/metrics/session.py": {"prometheus_client"},
     "spark_eos/ops/watching/command.py": {"rich"},  # the extra cli, as the command has
     "spark_eos/ops/watching/picture.py": {"matplotlib"},  # the extra plot; an error says that it is missing
@@ -79,7 +78,7 @@ def requirements(extra: str | None = None) -> set[str]:
 
 def extra_of(job: Path) -> str:
     """The extra that brings what this file of jobs/ imports."""
-    return "delta" if "delta" in job.name else "jobs"
+    return "delta" if "delta" in str(job.relative_to(ROOT)) else "jobs"
 
 
 def test_the_package_requires_what_it_imports() -> None:

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from spark_eos.ops.metrics.endpoint import Endpoint
-    from spark_eos.ops.metrics.otlp import OtlpSender
 
 #: Whoever can reach the endpoint can read names, and keep the driver busy: others are let in by the user alone.
 _THIS_MACHINE = "127.0.0.1"
@@ -32,10 +31,8 @@ _LAST_EVENT_S = 1.0
 class Metrics:
     """What `spark_eos.metrics` has turned on, until it is closed. ``port`` is None where there is no endpoint."""
 
-    def __init__(
-        self, spark: SparkSession, hub: Hub, inbox: Inbox | None, endpoint: Endpoint | None, sender: OtlpSender | None
-    ) -> None:
-        self._spark, self._hub, self._inbox, self._endpoint, self._sender = spark, hub, inbox, endpoint, sender
+    def __init__(self, spark: SparkSession, hub: Hub, inbox: Inbox | None, endpoint: Endpoint | None) -> None:
+        self._spark, self._hub, self._inbox, self._endpoint = spark, hub, inbox, endpoint
         self.port = endpoint.port if endpoint is not None else None
         self._listener = QueryListener(hub)
         spark.streams.addListener(self._listener)
@@ -66,23 +63,17 @@ class Metrics:
             self._inbox.close()
         if self._endpoint is not None:
             self._endpoint.close()
-        if self._sender is not None:
-            self._sender.close()
 
 
-def start(
-    spark: SparkSession, port: int | None, host: str | None, file: str | None, otlp: str | None = None
-) -> Metrics:
-    """See `spark_eos.metrics`. Raises UnsupportedError where what is asked for is not installed, and OptionError for an
-    invalid address; any other problem is logged, as no query is to fail because of its metrics."""
-    check(port, otlp)
+def start(spark: SparkSession, port: int | None, host: str | None, file: str | None) -> Metrics:
+    """See `spark_eos.metrics`. Raises UnsupportedError where an endpoint is asked for and not installed; any other
+    problem is logged, as no query is to fail because of its metrics."""
+    check(port)
     recent = Recent()
     consumers: list[Consumer] = [recent]
-    endpoint, sender = None, None
-    if port is not None or otlp is not None:
-        registry = _registry(consumers)
-        endpoint = _endpoint(host or _THIS_MACHINE, port, registry, recent) if port is not None else None
-        sender = _sender(otlp, registry, spark) if otlp is not None else None
+    endpoint = None
+    if port is not None:
+        endpoint = _endpoint(host or _THIS_MACHINE, port, _registry(consumers), recent)
     if file is not None:
         try:
             consumers.append(Recorder(file))
@@ -95,31 +86,16 @@ def start(
     except (OSError, AttributeError) as error:  # no Unix sockets, or no place for one
         inbox = None
         logger.warning("commits are not counted, as their socket could not be created: %s", error)
-    return Metrics(spark, hub, inbox, endpoint, sender)
+    return Metrics(spark, hub, inbox, endpoint)
 
 
-def check(port: int | None, otlp: str | None) -> None:
-    """Raise UnsupportedError unless what these ask for is installed, and OptionError for an invalid address."""
-    if port is not None:
-        _check_installed("prometheus_client", "The metrics' endpoint", "metrics")
-    if otlp is not None:
-        for module in ("opentelemetry.exporter.otlp.proto.http", "opentelemetry.sdk", "prometheus_client"):
-            _check_installed(module, "Sending metrics to OpenTelemetry", "otel")
-        from spark_eos.ops.metrics.otlp import checked
-
-        checked(otlp)
-
-
-def _check_installed(module: str, what: str, extra: str) -> None:
-    try:
-        found = find_spec(module)
-    except ModuleNotFoundError:  # not even what it is in
-        found = None
-    if found is None:
+def check(port: int | None) -> None:
+    """Raise UnsupportedError unless what an endpoint needs is installed; ``port`` is None where there is none."""
+    if port is not None and find_spec("prometheus_client") is None:
         raise UnsupportedError(
             "EOS_METRICS_NOT_INSTALLED",
-            f"{what} needs the Python module '{module}', which is not installed.",
-            hint=f"Install the extra '{extra}' of spark-eos.",
+            "The metrics' endpoint needs the Python module 'prometheus_client', which is not installed.",
+            hint="Install the extra 'metrics' of spark-eos.",
         )
 
 
@@ -144,18 +120,3 @@ def _endpoint(host: str, port: int, registry: CollectorRegistry, recent: Recent)
     except OSError as error:
         logger.warning("there is no endpoint for metrics at port %d: %s", port, error)
         return None
-
-
-def _sender(address: str, registry: CollectorRegistry, spark: SparkSession) -> OtlpSender | None:
-    from spark_eos.ops.metrics.otlp import OtlpSender, checked
-
-    try:
-        return OtlpSender(checked(address), registry, _application(spark))
-    except Exception as error:  # of many kinds, where a variable of the environment is wrong
-        logger.warning("no metrics are sent to OpenTelemetry: %s", error)
-        return None
-
-
-def _application(spark: SparkSession) -> str:
-    """The application's name, by which OpenTelemetry knows who sends."""
-    return spark.conf.get("spark.app.name", "") or "spark-eos"

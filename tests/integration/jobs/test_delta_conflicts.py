@@ -13,7 +13,7 @@ def condition_of(name: str, wrapped: bool) -> str | None:
     """In the process: what `named` makes of Delta's exception of this class, as py4j brings it to Python."""
     from pyspark.errors.exceptions.captured import convert_exception
 
-    from jobs.delta_errors import named
+    from jobs.delta.errors import named
 
     jvm = session()._jvm
     thrown = getattr(jvm.io.delta.exceptions, name)(SAID)

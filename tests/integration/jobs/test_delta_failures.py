@@ -18,8 +18,8 @@ FROM = "'topic' AS topic, 0 AS partition, 0L AS offset, false AS deleted"
 
 def outcome(path: str, checkpoint: str, rows: str, merged: bool, meanwhile: str = "") -> Failed | None:
     """In the process: how a micro-batch of these rows ends. ``meanwhile``: what somebody does before its commit."""
-    from jobs.delta_batches import Batches
-    from jobs.delta_merge import MergeConfig, Merger
+    from jobs.delta.batches import Batches
+    from jobs.delta.merge import MergeConfig, Merger
     from jobs.kafka_to_delta import Appender
     from spark_eos.errors import EosError
 

@@ -120,7 +120,7 @@ def test_new_columns_are_merged_when_asked(job: ToDelta, write):
 
 
 def outside_of_a_query() -> str:
-    from jobs.delta_merge import MergeConfig, Merger
+    from jobs.delta.merge import MergeConfig, Merger
     from spark_eos.errors import UnsupportedError
     from tests.support.delta import session
 
@@ -231,9 +231,9 @@ def test_a_key_that_is_in_the_table_twice_is_told(job: ToDelta, write):
 
 def counts_that_do_not_add_up(path: str, metrics: dict[str, int]) -> str | None:
     """In the process: what `Proof` says of a merge of keys 1 to 3, of which 3 is deleted, into a table with 1 and 2."""
-    from jobs.delta_batches import Note
-    from jobs.delta_merge import Proof
-    from jobs.delta_table import Commit
+    from jobs.delta.batches import Note
+    from jobs.delta.merge import Proof
+    from jobs.delta.table import Commit
     from spark_eos.errors import TableError
     from tests.support.delta import session
 

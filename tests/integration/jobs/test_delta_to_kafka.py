@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from jobs.config import load
 from jobs.delta_to_kafka import REFUSED, DeltaToKafkaConfig
+from jobs.runner.config import load
 from spark_eos.errors import ConfigError
 from tests.support.delta import ToKafka
 

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.files_input import CompleteConfig
+from jobs.files.input import CompleteConfig
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.ingests import Setting
 from tests.support.kafka_view import KafkaView

@@ -15,8 +15,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from jobs.files_input import CompleteConfig, FilesConfig, accepted, parsed, rows_of
-from jobs.parsing import PARSED, with_fields
+from jobs.files.input import CompleteConfig, FilesConfig, accepted, parsed, rows_of
+from jobs.runner.parsing import PARSED, with_fields
 from spark_eos.errors import FileError
 from spark_eos.ingest.folder import Folder, with_digest
 from spark_eos.ingest.records import TextForm

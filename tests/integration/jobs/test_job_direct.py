@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from pyspark.cloudpickle import register_pickle_by_value
 
-from jobs.config import load
 from jobs.consume_transform_produce import ConsumeTransformProduceConfig, plan, start_direct
+from jobs.runner.config import load
 from spark_eos.errors import ConfigError
 from tests.support.direct_queries import copied
 from tests.support.kafka_view import KafkaView
@@ -94,7 +94,7 @@ def test_the_examples_run_as_they_are(example, spark, view, topic, write, tmp_pa
 @pytest.mark.parametrize(
     "transform",
     [
-        "{arrow: 'jobs.lines:nothing'}",
+        "{arrow: 'jobs.runner.lines:nothing'}",
         "{arrow: 'tests.support.direct_queries:shouted', sql: 'SELECT value FROM input'}",
         "{arrow: 'tests.support.direct_queries:shouted', parse: {format: string}}",
         "sql",

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from jobs.config import load
 from jobs.consume_transform_produce import ConsumeTransformProduceConfig, clusters_of, read, write
-from jobs.lines import Batch, counted
-from jobs.transform import transformed
+from jobs.runner.config import load
+from jobs.runner.lines import Batch, counted
+from jobs.runner.transform import transformed
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.kafka_view import KafkaView
 from tests.support.kafka_view import write as produce

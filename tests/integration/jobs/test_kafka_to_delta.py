@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 from deltalake import DeltaTable
 
-from jobs.delta_table import check_session
+from jobs.delta.table import check_session
 from spark_eos.errors import ConfigError, UnsupportedError
 from tests.support.delta import ToDelta, versions_of
 
@@ -137,8 +137,8 @@ def test_a_new_table_gets_partitions_and_properties(job: ToDelta, write):
 )
 def test_mistakes_in_the_file_are_found_without_spark(tmp_path, parts: dict[str, str], says: str):
     """By key and line."""
-    from jobs.config import load
     from jobs.kafka_to_delta import KafkaToDeltaConfig
+    from jobs.runner.config import load
 
     job = ToDelta(None, "localhost:1", "t", tmp_path)
     with pytest.raises(ConfigError) as refused:

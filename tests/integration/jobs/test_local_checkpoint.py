@@ -18,7 +18,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from demo import processes
-from jobs.local_checkpoint import CHECKSUMS, FASTER, LOCK, MANAGER, LocalCheckpoint
+from jobs.runner.local_checkpoint import CHECKSUMS, FASTER, LOCK, MANAGER, LocalCheckpoint
 from spark_eos.errors import CheckpointError
 from tests.support.kafka_view import write
 from tests.support.waiting import wait_for

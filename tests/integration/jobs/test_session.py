@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.session import start
+from jobs.runner.session import start
 from spark_eos.errors import ConfigError
 
 ROOT = Path(__file__).parents[3]
@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[3]
 PROGRAM = """
 import json, sys
 from pathlib import Path
-from jobs.session import start
+from jobs.runner.session import start
 
 given = json.loads(sys.stdin.read())
 spark = start("settings", given)

@@ -7,10 +7,10 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from jobs.checks import check_interval
-from jobs.config import Rejected
-from jobs.query import failure_text
-from jobs.transform import LettersConfig, ParseConfig, TransformConfig, result, transformed
+from jobs.runner.checks import check_interval
+from jobs.runner.config import Rejected
+from jobs.runner.query import failure_text
+from jobs.runner.transform import LettersConfig, ParseConfig, TransformConfig, result, transformed
 from spark_eos.errors import ConfigError
 
 JSON = "id BIGINT, delay INT"

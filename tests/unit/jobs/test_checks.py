@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from jobs.checks import check_function, check_interval, seconds_of
-from jobs.config import Rejected
+from jobs.runner.checks import check_function, check_interval, seconds_of
+from jobs.runner.config import Rejected
 
 MODULE = """
 from os import path as imported

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from jobs import cluster
-from jobs.cluster import JobCluster, Silence
+from jobs.runner import cluster
+from jobs.runner.cluster import JobCluster, Silence
 from spark_eos.errors import ConnectionFailed
 from spark_eos.kafka.config.properties import KafkaProperties
 from tests.support.hosts import nobody

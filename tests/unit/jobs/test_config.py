@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from jobs.config import load, located
 from jobs.consume_transform_produce import ConsumeTransformProduceConfig
-from jobs.transform import LettersConfig
+from jobs.runner.config import load, located
+from jobs.runner.transform import LettersConfig
 from spark_eos.errors import ConfigError
 
 GOOD = """\
@@ -197,9 +197,9 @@ def test_passwords_do_not_print(read):
         ),
         (
             "  sql: |\n    SELECT value FROM input\n    WHERE '$${literal}' <> '${WORD}'",
-            "  function: jobs.transform:no",
+            "  function: jobs.runner.transform:no",
             "EOS_CONFIG_FUNCTION",
-            ["line 10: 'transform.function' names the function no", "module 'jobs.transform' does not have"],
+            ["line 10: 'transform.function' names the function no", "module 'jobs.runner.transform' does not have"],
         ),
         (
             "  sql: |\n    SELECT value FROM input\n    WHERE '$${literal}' <> '${WORD}'",

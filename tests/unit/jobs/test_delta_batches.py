@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.config import Rejected
-from jobs.delta_batches import Note
-from jobs.delta_merge import MergeConfig
+from jobs.delta.batches import Note
+from jobs.delta.merge import MergeConfig
+from jobs.runner.config import Rejected
 from spark_eos.checkpoint import Checkpoint
 from spark_eos.errors import CheckpointError
 

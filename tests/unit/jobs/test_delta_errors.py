@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.delta_errors import named
+from jobs.delta.errors import named
 from spark_eos.errors import TableError
 from spark_eos.reasons import PLAN
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from jobs.config import load
-from jobs.files_taking import _dealt
+from jobs.files.taking import _dealt
 from jobs.ingest_files import IngestFilesConfig, plan
+from jobs.runner.config import load
 from spark_eos.errors import ConfigError, EosError
 from spark_eos.ingest.folder import File
 

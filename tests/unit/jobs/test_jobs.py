@@ -18,11 +18,9 @@ def modules_of_the_wheel() -> list[str]:
     """Below `jobs`, with a dot where they are in a package of their own."""
     setup = configparser.ConfigParser()
     setup.read(ROOT / "setup.cfg")
-    prefix = "spark_eos.jobs."
-    alone = [name.removeprefix(prefix) for name in setup["options"]["py_modules"].split()]
-    packages = [name.removeprefix(prefix) for name in setup["options"]["packages"].split() if name.startswith(prefix)]
-    inside = [f"{name}.{file.stem}" for name in packages for file in (ROOT / "jobs" / name).glob("*.py")]
-    return sorted(alone + inside)
+    packages = [name for name in setup["options"]["packages"].split() if name.startswith("spark_eos.jobs")]
+    files = [file for name in packages for file in ROOT.joinpath(*name.split(".")[1:]).glob("*.py")]
+    return sorted(".".join(file.relative_to(ROOT / "jobs").with_suffix("").parts) for file in files)
 
 
 @pytest.mark.parametrize("name", JOBS)
@@ -36,14 +34,17 @@ def test_each_job_has_a_command_line_an_example_and_a_place_in_the_wheel(name: s
 @pytest.mark.parametrize("name", modules_of_the_wheel())
 def test_modules_of_the_wheel_import_one_another_by_relative_names(name: str):
     """In the wheel there is no package `jobs`, or it is somebody else's; and what they import is in the wheel, too."""
-    package, _, _ = name.rpartition(".")
+    package = [] if "." not in name else name.split(".")[:1]
     for node in ast.walk(ast.parse(Path(ROOT, "jobs", *name.split(".")).with_suffix(".py").read_text())):
         if isinstance(node, ast.Import):
             assert not [each.name for each in node.names if each.name.partition(".")[0] == "jobs"]
         elif isinstance(node, ast.ImportFrom) and node.level:
-            assert node.level <= 1 + bool(package)
-            beside = f"{package}." if package and node.level == 1 else ""
-            imported = [node.module] if node.module else [each.name for each in node.names]
-            assert {f"{beside}{each}" for each in imported} <= set(modules_of_the_wheel())
+            assert node.level <= 1 + len(package)
+            folder = [*package[: 1 + len(package) - node.level], *(node.module or "").split(".")]
+            if Path(ROOT, "jobs", *folder).is_dir():
+                imported = [".".join(filter(None, [*folder, each.name])) for each in node.names]
+            else:
+                imported = [".".join(folder)]
+            assert set(imported) <= set(modules_of_the_wheel())
         elif isinstance(node, ast.ImportFrom):
             assert str(node.module).partition(".")[0] != "jobs"

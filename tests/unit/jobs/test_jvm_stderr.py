@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from jobs.jvm_stderr import JvmStderr
+from jobs.runner.jvm_stderr import JvmStderr
 from tests.support.waiting import wait_for
 
 LOST = """\

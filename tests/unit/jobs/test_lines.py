@@ -7,7 +7,7 @@ import json
 import pytest
 from pyspark.sql.streaming.listener import QueryIdleEvent, QueryProgressEvent, StreamingQueryProgress
 
-from jobs.lines import Batch, BatchLines
+from jobs.runner.lines import Batch, BatchLines
 
 
 def progress(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from jobs.config import load
 from jobs.mirror import MirrorConfig
+from jobs.runner.config import load
 from spark_eos.errors import ConfigError
 
 GOOD = """\

@@ -9,7 +9,7 @@ import pytest
 from py4j.clientserver import ClientServer, JavaParameters, PythonParameters
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 
-from jobs.query import Stop, failed, failure_text, interruptible
+from jobs.runner.query import Stop, failed, failure_text, interruptible
 from spark_eos.errors import ConnectionFailed, Superseded
 
 OURS = "[EOS_SUPERSEDED] Another run has taken over. Hint: Stop this one."

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.spark_home import linked, without_archives
+from jobs.runner.spark_home import linked, without_archives
 
 PARTS = ("bin", "jars", "sbin")
 

@@ -24,7 +24,7 @@ from spark_eos.log import LEVEL_VARIABLE
 
 from .spark_home import without_archives
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 #: Set by spark-submit, whose JVM has started this process.
 _GATEWAY = "PYSPARK_GATEWAY_PORT"
 #: Read by pyspark when it starts a JVM.
@@ -103,7 +103,7 @@ def _with_defaults(conf: Mapping[str, str], verbose: bool) -> dict[str, str]:
         "spark.ui.showConsoleProgress": "false",
     }
     # Installed, the package is found by every process; folders of packages must not come before the standard library.
-    checkout = str(ROOT) if __package__ == "jobs" else None
+    checkout = str(ROOT) if __package__ == "jobs.runner" else None
     if python_path := os.pathsep.join(filter(None, (checkout, os.environ.get("PYTHONPATH")))):
         defaults["spark.executorEnv.PYTHONPATH"] = python_path
     if hasattr(socket, "AF_UNIX"):

@@ -83,20 +83,19 @@ class RestartConfig:
 
 @dataclass(frozen=True)
 class MetricsConfig:
-    """Where the job serves metrics and sends them to, see `spark_eos.metrics`; none without a section ``metrics``.
-    ``port`` 0 is a free one."""
+    """Where the job serves metrics, see `spark_eos.metrics`; none without a section ``metrics``. ``port`` 0 is a free
+    one."""
 
     port: int | None = None
     host: str | None = None
     events: str | None = None
-    otlp: str | None = None
 
     def __post_init__(self) -> None:
-        if self.port is None and self.events is None and self.otlp is None:
+        if self.port is None and self.events is None:
             raise Rejected(
                 "WRONG_VALUE",
-                "has neither a port, nor a file, nor a collector.",
-                "Use {port: 9400}, {events: FILE}, {otlp: 'http://HOST:4318'}, or several of these.",
+                "has neither a port nor a file.",
+                "Use {port: 9400}, {events: FILE}, or both.",
                 [],
             )
         if self.port is not None and not 0 <= self.port <= 65_535:

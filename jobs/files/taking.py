@@ -22,12 +22,12 @@ from spark_eos.ingest.taken import Splits
 from spark_eos.reasons import Reason, reason
 from spark_eos.storage.settings import HadoopSettings, here, of_session
 
-from .checks import seconds_of
-from .files_input import FilesConfig, accepted, malformed, parsed, rows_of
-from .job import JobContext
-from .lines import Batch
-from .sections import TriggerConfig
-from .transform import TransformConfig, transformed
+from ..runner.checks import seconds_of
+from ..runner.job import JobContext
+from ..runner.lines import Batch
+from ..runner.sections import TriggerConfig
+from ..runner.transform import TransformConfig, transformed
+from .input import FilesConfig, accepted, malformed, parsed, rows_of
 
 _CANCEL_S = 0.5
 _LOOK_S = 0.25

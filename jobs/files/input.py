@@ -17,9 +17,9 @@ from spark_eos.ingest.taken import Splits
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.storage.settings import HadoopSettings
 
-from .checks import check_interval, seconds_of
-from .config import Rejected
-from .parsing import PARSED, RESERVED, with_fields
+from ..runner.checks import check_interval, seconds_of
+from ..runner.config import Rejected
+from ..runner.parsing import PARSED, RESERVED, with_fields
 
 _OF_BOTH = ("dateFormat", "timestampFormat", "timestampNTZFormat", "locale")
 #: What may be said to Spark's parsers. The others would leave rows out, or read them in another way from day to day.
@@ -245,7 +245,7 @@ def accepted(rows: DataFrame, config: FilesConfig) -> DataFrame:
         F.col(FILE),
         F.lit(f" does not fit 'files.schema'. Hint: {hint}"),
     )
-    # rand() keeps the optimizer from moving another filter before this one, as in jobs/transform.py.
+    # rand() keeps the optimizer from moving another filter before this one, as in jobs/runner/transform.py.
     failure = F.raise_error(message).isNull() & (F.rand() < 0.5)
     decided = F.when(~malformed(config), F.lit(True))
     if config.on_malformed == "drop":

@@ -18,7 +18,7 @@ from spark_eos.checkpoint import Checkpoint
 from spark_eos.errors import TableError, UnsupportedError
 from spark_eos.storage.settings import HadoopSettings, of_session
 
-from .config import Rejected
+from ..runner.config import Rejected
 
 if TYPE_CHECKING:
     from spark_eos.kafka.config.properties import KafkaProperties

@@ -16,9 +16,9 @@ from spark_eos.checkpoint import Checkpoint
 from spark_eos.errors import SchemaError, TableError, TopicError
 from spark_eos.storage.settings import HadoopSettings, of_session
 
-from .config import Rejected
-from .delta_batches import Batches, Note, logged
-from .delta_table import Commit, quoted
+from ..runner.config import Rejected
+from .batches import Batches, Note, logged
+from .table import Commit, quoted
 
 #: Under which a query commits its merges. A new checkpoint is a new query, whose batches begin with 0 again.
 APPLICATION = "spark-eos merge {}"

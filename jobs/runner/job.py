@@ -1,7 +1,7 @@
 """What every job does around its own work: command line, config file, session, signals, lines, restarts, exit codes.
 
 A job is a dataclass of its config file, and a function that makes a `Plan` of it. ``conf/`` has an example of its file,
-``jobs/__init__.py`` its name for ``spark-eos run``, setup.cfg its module.
+``jobs/__init__.py`` its name for ``spark-eos run``.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def carry_out(plan: Plan, stop: Stop, *, name: str, verbose: bool = False) -> No
     """
     say(plan.line)
     if plan.metrics is not None:
-        check_metrics(plan.metrics.port, plan.metrics.otlp)
+        check_metrics(plan.metrics.port)
     for cluster in plan.clusters:
         cluster.expect()
     with ExitStack() as stack:
@@ -176,7 +176,7 @@ def carry_out(plan: Plan, stop: Stop, *, name: str, verbose: bool = False) -> No
 
 
 def _measured(spark: SparkSession, config: MetricsConfig) -> Metrics:
-    metrics = spark_eos.metrics(spark, config.port, host=config.host, events=config.events, otlp=config.otlp)
+    metrics = spark_eos.metrics(spark, config.port, host=config.host, events=config.events)
     if metrics.port is not None:
         say(f"metrics at port {metrics.port}")
     return metrics

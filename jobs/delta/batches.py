@@ -24,8 +24,8 @@ from spark_eos.checkpoint import Checkpoint
 from spark_eos.errors import TableError, UnsupportedError
 from spark_eos.storage.settings import HadoopSettings, of_session
 
-from .delta_errors import of_write, two_queries
-from .delta_table import TXN_APP_ID, TXN_VERSION, Commit, Table, no_table, table_behind
+from .errors import of_write, two_queries
+from .table import TXN_APP_ID, TXN_VERSION, Commit, Table, no_table, table_behind
 
 _QUERY = "sql.streaming.queryId"
 _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"

@@ -1,4 +1,4 @@
-"""Checks of a job's settings before Spark starts. Each raises `jobs.config.Rejected`."""
+"""Checks of a job's settings before Spark starts. Each raises `jobs.runner.config.Rejected`."""
 
 from __future__ import annotations
 
