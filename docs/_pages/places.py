@@ -77,6 +77,7 @@ BY_NAME = {
     "EOS_SOURCE_DATA_LOSS": "start task",
     "EOS_TOPIC_MISSING": "start task",
     "EOS_TOPIC_UNAUTHORIZED": "start task",
+    "EOS_TRANSACTION_LOST": "commit",
     "EOS_TRANSACTIONS_REFUSED": "task commit",
     "EOS_TWO_PHASE_EXPIRES": "start task",
     "EOS_TWO_PHASE_REFUSED": "start task",

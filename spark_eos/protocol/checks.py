@@ -12,8 +12,8 @@ import json
 import shlex
 from collections.abc import Mapping
 
-from spark_eos.errors import LedgerError, ProtocolStop, Superseded, Unclear
-from spark_eos.protocol.head import NOBODY, Decision, Head, Missing, Offsets, Successor, Unfinished, Verdict
+from spark_eos.errors import LedgerError, ProtocolStop, Superseded, TransactionLost, Unclear
+from spark_eos.protocol.head import NOBODY, Decision, Head, Missing, Offsets, Pair, Successor, Unfinished, Verdict
 from spark_eos.protocol.names import INGESTS
 
 FROM_GROUP = (
@@ -113,6 +113,22 @@ def checkpoint_ahead(batch: int, last: Decision) -> ProtocolStop:
         f"checksums beside each, such as .{last.batch}.crc: with one left behind, the replay fails.",
         batch=batch,
     )
+
+
+def check_none_lost(decision: Decision, verdicts: Mapping[Pair, Verdict]) -> None:
+    """Raise TransactionLost where the brokers have aborted a decided transaction."""
+    lost = [w for w in decision.written if verdicts.get(w.pair) is Verdict.LOST]
+    if lost:
+        raise TransactionLost(
+            "EOS_TRANSACTION_LOST",
+            f"Micro-batch {decision.batch} is decided, but {len(lost)} of its {len(decision.written)} transactions "
+            f"were aborted by the broker before they could be committed: {', '.join(w.pair.id for w in lost)}.",
+            hint="Start the query again, from this checkpoint: it writes exactly the lost rows again. Until then "
+            "readers see a part of the batch. A new checkpoint would leave those rows out: the offsets of "
+            "'offsets.group.id' are past them.",
+            batch=decision.batch,
+            lost=len(lost),
+        )
 
 
 _SWALLOWED = (

@@ -6,10 +6,11 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 
-from spark_eos.errors import ProtocolStop, TransactionLost, Unclear
+from spark_eos.errors import ProtocolStop, Unclear
 from spark_eos.protocol.abort import abort_all
 from spark_eos.protocol.checks import (
     check_missing,
+    check_none_lost,
     check_written,
     checkpoint_ahead,
     checkpoint_behind,
@@ -301,36 +302,33 @@ def _repaired(ports: Ports, batch: MicroBatch, head: Head, term: Term) -> Decisi
 def _prepare(
     ports: Ports, batch: MicroBatch, taken: _Taken, decision: Decision, seen: Decision | None, clock: _Clock
 ) -> _Prepared | None:
-    """Step 3; first, the decision that is about to be replaced is looked at, where nobody has since its commit. None
-    where something is wrong by a ledger that was taken ahead: it is taken anew, and judged by that. Otherwise what the
-    tasks wrote is aborted, unless the brokers have not said what became of it, and the error is raised."""
-    unseen = _look_back(ports, taken.head.decision, seen, decision)
+    """Step 3. None where something is wrong by a ledger that was taken ahead: it is taken anew, and judged by that.
+    Otherwise what the tasks wrote is aborted, unless the brokers have not said what became of it, and the error raised.
+
+    Before, the decision that is about to be replaced is looked at once more, if nobody has done that since its commit:
+    another process has committed it, or its look was cut short.
+    """
+    last = taken.head.decision
+    unseen: Places = {}
+    if last is not None and last.batch != decision.batch and last != seen:
+        unseen = look_back(ports, places_of(last))
     asked_ms, now_ms = ports.elapsed_ms(), ports.now_ms()
     open_ones = {d.pair: d for d in taken.ongoing()}
-    starts, problem = _verify(ports, batch, open_ones)
-    if problem is not None:
+    starts = _verify(ports, batch, open_ones)
+    if isinstance(starts, ProtocolStop):
         if taken.is_ahead:
             return None
-        if not isinstance(problem, Unclear):
+        if not isinstance(starts, Unclear):
             abort_all(ports, batch.pairs)
-        raise problem
+        raise starts
     ports.reach("commit.verified")
     whole_until_ms = asked_ms + whole_for_ms(batch, starts, now_ms)
     return _Prepared(decision, frozenset(open_ones) - decision.pairs, whole_until_ms, unseen, clock.lap())
 
 
-def _look_back(ports: Ports, last: Decision | None, seen: Decision | None, decision: Decision) -> Places:
-    """Look at the last decision, which is about to be replaced by that on another micro-batch, where nobody has since
-    its commit: another process has done that, or its look was cut short. Returns what could not be looked at."""
-    if last is None or last.batch == decision.batch or last == seen:
-        return {}
-    return look_back(ports, places_of(last))
-
-
-def _verify(
-    ports: Ports, batch: MicroBatch, open_ones: Mapping[Pair, Description]
-) -> tuple[Starts, ProtocolStop | None]:
-    """Everything to be decided must be held by the broker, long enough; what is wrong, if anything is.
+def _verify(ports: Ports, batch: MicroBatch, open_ones: Mapping[Pair, Description]) -> Starts | ProtocolStop:
+    """When each transaction of the tasks began; or the error, where one is not held by the brokers, or not for long
+    enough any more.
 
     An optimisation that spares repairs, as a transaction may still expire after it: safety rests on the verdicts. It is
     enough that ``open_ones`` were asked for when all tasks had ended.
@@ -341,16 +339,17 @@ def _verify(
     starts: dict[Pair, int] = {}
     committed = [pair.id for pair in batch.pairs if _is_committed(named.get(pair.id), pair)]
     if committed:
-        return starts, decided_unheard(batch.id, min(committed))
+        return decided_unheard(batch.id, min(committed))
     for report in batch.reports:
         if report.written is not None:
             pair = report.written.pair
             found = open_ones.get(pair) or named.get(pair.id)
             problem = _problem(ports, batch, report, pair, found)
-            if problem is not None or found is None:
-                return starts, problem
+            if problem is not None:
+                return problem
+            assert found is not None
             starts[pair] = began_ms(ports.now_ms(), report.began_ms, found.started_ms)
-    return starts, not_whole(ports, batch, starts)
+    return not_whole(ports, batch, starts) or starts
 
 
 def _is_committed(found: Description | None, pair: Pair) -> bool:
@@ -392,22 +391,6 @@ def _publish(batch: MicroBatch, taken: _Taken, decision: Decision) -> None:
     last = taken.head.decision
     head = replace(taken.head.with_topics(batch.topics), decision=decision)
     taken.term.publish(head, _offsets_to_give(batch, last), _notes_to_write(batch, last))
-
-
-def check_none_lost(decision: Decision, verdicts: Mapping[Pair, Verdict]) -> None:
-    """Raise TransactionLost where the brokers have aborted a decided transaction."""
-    lost = [w for w in decision.written if verdicts.get(w.pair) is Verdict.LOST]
-    if lost:
-        raise TransactionLost(
-            "EOS_TRANSACTION_LOST",
-            f"Micro-batch {decision.batch} is decided, but {len(lost)} of its {len(decision.written)} transactions "
-            f"were aborted by the broker before they could be committed: {', '.join(w.pair.id for w in lost)}.",
-            hint="Start the query again, from this checkpoint: it writes exactly the lost rows again. Until then "
-            "readers see a part of the batch. A new checkpoint would leave those rows out: the offsets of "
-            "'offsets.group.id' are past them.",
-            batch=decision.batch,
-            lost=len(lost),
-        )
 
 
 # Batch writes

@@ -460,18 +460,19 @@ def _is_doubtful(report: TaskReport, starts: Starts, now_ms: int) -> bool:
 
 
 def whole_for_ms(batch: MicroBatch, starts: Starts, checked_ms: int) -> float:
-    """For how long all of its transactions count as whole, after they were looked at ``checked_ms``."""
-    written = [report for report in batch.reports if report.written is not None]
-    return min((_whole_until_ms(report, starts, checked_ms) for report in written), default=math.inf) - checked_ms
-
-
-def _whole_until_ms(report: TaskReport, starts: Starts, checked_ms: int) -> int:
-    """A minute after it began or was looked at; where it was not, only until retention may want its rows."""
-    assert report.written is not None
-    if _is_doubtful(report, starts, checked_ms):
-        return checked_ms + WHOLE_MS
-    until = starts[report.written.pair] + WHOLE_MS
-    return until if report.oldest_ms is None else min(until, report.oldest_ms + AGED_MS)
+    """For how long after ``checked_ms`` all transactions of a micro-batch count as whole: a minute from their begin, or
+    from when their partitions' leaders were asked, and only until retention may want their rows."""
+    until = math.inf
+    for report in batch.reports:
+        if report.written is None:
+            continue
+        if _is_doubtful(report, starts, checked_ms):  # so its leaders were asked
+            until = min(until, checked_ms + WHOLE_MS)
+            continue
+        until = min(until, starts[report.written.pair] + WHOLE_MS)
+        if report.oldest_ms is not None:
+            until = min(until, report.oldest_ms + AGED_MS)
+    return until - checked_ms
 
 
 #: A transaction with less than this left to live is not decided on; half the timeout where that is shorter.

@@ -25,7 +25,7 @@ def take(ports: Ports, head: Head) -> Term | None:
     Raises LedgerError where there was a newer one that is lost.
     """
     found = ports.coordinator.of_ledger()
-    goes_on = agrees(ports, head, found) and (_proves(found, head) or is_newest(ports, head))
+    goes_on = agrees(ports, head, found) and (_newer_by(found, head) == 0 or is_newest(ports, head))
     return ports.ledger.take() if goes_on else None
 
 
@@ -37,7 +37,7 @@ def take_and_read(ports: Ports) -> tuple[Term, Head | None] | None:
         return None
     term = ports.ledger.take()
     head = term.read()
-    return (term, head) if head is None or _proves(found, head) or is_newest(ports, head) else None
+    return (term, head) if head is None or _newer_by(found, head) == 0 or is_newest(ports, head) else None
 
 
 def taking(ports: Ports) -> Iterator[tuple[Term, Head | None]]:
@@ -54,33 +54,23 @@ def agrees(ports: Ports, head: Head | None, found: Description | None) -> bool:
 
     Raises LedgerError where there is none.
     """
-    if head is None or not _is_later(found, head):
+    if head is None or (_newer_by(found, head) or 0) <= 0:
         return True
     for _ in ports.retrying():
         again = ports.ledger.read()
         if again is None or again.committed_as != head.committed_as:
             return False
-        if not _is_later(ports.coordinator.of_ledger(), head):
+        if (_newer_by(ports.coordinator.of_ledger(), head) or 0) <= 0:
             return True
     raise heads_lost(head, "that something was committed to the ledger after it")
 
 
-def _proves(found: Description | None, head: Head) -> bool:
-    """Whether the last commit under the ledger's id was that of the head."""
-    return found is not None and head.committed_as is not None and _age(found, head.committed_as) == 0
-
-
-def _is_later(found: Description | None, head: Head) -> bool:
-    """Whether the last commit under the ledger's id came after that of the head."""
-    return found is not None and head.committed_as is not None and (_age(found, head.committed_as) or 0) > 0
-
-
-def _age(found: Description, committed_as: tuple[int, int]) -> int | None:
-    """Above 0 where the last commit under an id was after the one that left it so, 0 where it was that one; below where
-    a coordinator does not know of that, as it was replaced and has not noticed. None where it tells of no commit."""
-    producer_id, epoch = committed_as
-    if not found.state.commits:
+def _newer_by(found: Description | None, head: Head) -> int | None:
+    """How far the last commit under the ledger's own id, as ``found``, is ahead of the commit of this head. 0 proves
+    that nothing came after it. Below 0, a coordinator was replaced and has not noticed. None where it tells of none."""
+    if found is None or head.committed_as is None or not found.state.commits:
         return None
+    producer_id, epoch = head.committed_as
     if found.pair.producer_id == producer_id:
         return found.pair.epoch - epoch
     # An end that uses up the epochs of a producer id leaves the transactional id with another one, at epoch 0.

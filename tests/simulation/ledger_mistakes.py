@@ -98,7 +98,8 @@ def newest_head_believed(patch: pytest.MonkeyPatch) -> None:
 
 def own_id_not_asked(patch: pytest.MonkeyPatch) -> None:
     """Whoever takes the ledger does not ask what was committed last under the ledger's own id."""
-    patch.setattr(take_module, "_is_later", lambda *_: False)
+    newer_by = take_module._newer_by
+    patch.setattr(take_module, "_newer_by", lambda found, head: 0 if newer_by(found, head) == 0 else None)
 
 
 def taken_as_the_ledger_that_was_read(patch: pytest.MonkeyPatch) -> None:
