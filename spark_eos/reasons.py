@@ -199,7 +199,7 @@ def _without_package(text: str) -> WorkerError | None:
         f"The Python of an executor has no module '{found['module']}', which spark-eos needs there.",
         hint="Install spark-eos and what it requires for the Python of every executor, which is that of "
         "PYSPARK_PYTHON, or else the first python3 in its PATH; or send both along with the "
-        "application: 'spark-eos package' makes an archive of both, and docs/clusters.md says how to use it.",
+        "application, in an archive of their environment: docs/clusters.md shows how.",
     )
 
 

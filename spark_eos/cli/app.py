@@ -17,7 +17,6 @@ from spark_eos.cli import (
     jobs,
     ledger,
     mirror,
-    package,
     query,
     replay,
     transactions,
@@ -30,7 +29,6 @@ app = new_app("Exactly-once Kafka source and sink for PySpark.", completion=True
 app.command("run", context_settings=jobs.CONTEXT, epilog=jobs.EPILOG)(jobs.run)
 app.command("devcluster")(devcluster.devcluster)
 app.command("doctor")(doctor.doctor)
-app.command("package")(package.package)
 app.command("verify")(verify.verify)
 app.add_typer(transactions.app, name="transactions")
 app.add_typer(checkpoint.app, name="checkpoint")

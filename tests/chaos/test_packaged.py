@@ -4,20 +4,22 @@ missing."""
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import venv
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from importlib.metadata import Distribution
 from pathlib import Path
 
+import pyspark
 import pytest
 
 import spark_eos
-from spark_eos import cli
-from tests.support import query
-from tests.support.bare import ROOT
+from tests.support import bare, query
+from tests.support.bare import ROOT, build_wheel, dependencies
 from tests.support.kafka_view import write
 from tests.support.recorder import Recorded, judged
 from tests.support.standalone import standalone
@@ -38,27 +40,66 @@ def spec(view, topic, tmp_path: Path) -> Iterator[query.Spec]:
         yield made
 
 
-def packed(folder: Path) -> Path:
-    """What docs/clusters.md says."""
-    archive = folder / "packages.tar.gz"
-    assert cli.main(["package", str(archive)]) == 0
+def environment(folder: Path) -> Path:
+    """``environment.tar.gz`` as docs/clusters.md makes it, and beside it the environment that is in it: the wheel and
+    what it requires, without Spark."""
+    (folder / "wheel").mkdir()
+    wheel, place = build_wheel(folder / "wheel"), folder / "environment"
+    venv.create(place, symlinks=True)
+    (site,) = place.glob("lib/python*/site-packages")
+    for dependency in dependencies(wheel):
+        if dependency.name not in ("pyspark", "py4j"):
+            copied(dependency, site)
+    pip = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "--python", str(place / "bin/python"))
+    bare.run(*pip, "install", "--no-index", "--no-deps", str(wheel))
+    archive = folder / "environment.tar.gz"
+    fast = ("--compress-level", "1", "--quiet")
+    bare.run(sys.executable, "-m", "venv_pack", "--prefix", str(place), "--output", str(archive), *fast)
     return archive
+
+
+def copied(dependency: Distribution, site: Path) -> None:
+    """All that the distribution has in its site-packages; its programs are left out."""
+    for name in {file.parts[0] for file in dependency.files or ()} - {"..", "__pycache__"}:
+        source = Path(str(dependency.locate_file(name)))
+        if source.is_dir():
+            shutil.copytree(source, site / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(source, site / name)
+
+
+def submitted(spec: query.Spec, archive: Path) -> subprocess.CompletedProcess[str]:
+    """The query by spark-submit, as docs/clusters.md starts it, where nothing but the archive has the package."""
+    home = Path(pyspark.__file__).parent
+    others = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYSPARK"))}
+    variables = {
+        "PYSPARK_PYTHON": "environment/bin/python",
+        "SPARK_HOME": str(home),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+    archives = ("--archives", f"{archive}#environment")
+    command = [str(home / "bin" / "spark-submit"), "--master", spec.master, *archives, query.__file__, spec.to_json()]
+    return ended(command, others | variables, archive.parent)
 
 
 def run(spec: query.Spec, folder: Path) -> subprocess.CompletedProcess[str]:
     """The query by a Python that has nothing, on executors; the driver has all by its path."""
     venv.create(folder / "empty", symlinks=True)
     path = [str(ROOT), *(entry for entry in sys.path if entry.endswith("site-packages"))]
-    environment = os.environ | {
+    variables = os.environ | {
         "PYSPARK_PYTHON": str(folder / "empty" / "bin" / "python"),
         "PYTHONPATH": os.pathsep.join(path),
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
+    return ended([sys.executable, query.__file__, spec.to_json()], variables, folder)
+
+
+def ended(command: list[str], variables: dict[str, str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """A program that has run in this folder, to its end."""
     held, end = os.pipe()  # the program ends with its standard input
     try:
-        command = [sys.executable, query.__file__, spec.to_json()]
         return subprocess.run(
-            command, env=environment, stdin=held, capture_output=True, text=True, check=False, timeout=END_S
+            command, env=variables, cwd=folder, stdin=held, capture_output=True, text=True, check=False, timeout=END_S
         )
     finally:
         os.close(held)
@@ -66,12 +107,11 @@ def run(spec: query.Spec, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_package_comes_with_the_application(view, spec, tmp_path):
-    """As an archive that executors unpack: two hosts, each row once."""
+    """In an archive of a virtual environment, which executors unpack: two hosts, each row once."""
     (tmp_path / "packed").mkdir()
-    archive = packed(tmp_path / "packed")
-    conf = {"spark.archives": f"{archive}#packages", "spark.executorEnv.PYTHONPATH": "packages"}
+    archive = environment(tmp_path / "packed")
     with standalone(tmp_path / "spark") as cluster:
-        done = run(replace(spec, master=cluster.master, conf=conf), tmp_path)
+        done = submitted(replace(spec, master=cluster.master), archive)
     assert done.returncode == 0, done.stdout + done.stderr
     assert Counter(view.values(spec.output)) == Counter(query.expected(value) for _, value in ROWS)
     assert view.group(spec.group, spec.input) == view.ends(spec.input)

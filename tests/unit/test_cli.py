@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 CLIENT = {"--bootstrap-servers", "--kafka", "--kafka-file"}
 #: Their arguments are those of what they start.
 PASSES_ON = {"run"}
-ASKS_NOBODY = {*PASSES_ON, "devcluster", "acls", "package", "plot"}
+ASKS_NOBODY = {*PASSES_ON, "devcluster", "acls", "plot"}
 #: They change something, unless they only say what they would do.
 CHANGES = {
     "transactions abort",
