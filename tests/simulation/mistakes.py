@@ -96,7 +96,7 @@ def decision_without_taking(patch: pytest.MonkeyPatch) -> None:
 def abort_after_the_decision(patch: pytest.MonkeyPatch) -> None:
     """What is not known to be committed is aborted, decided or not."""
 
-    def clear(ports: Any, head: Any) -> Any:
+    def clear(ports: Any, head: Any, **_: Any) -> Any:
         return abort_module.abort_all(ports, {d.pair for d in ports.coordinator.ongoing(before=head.generation)})
 
     patch.setattr(abort_module, "clear_earlier", clear)
