@@ -240,7 +240,8 @@ def next_batch(position: Position, look: Look, options: SourceOptions) -> Plan[N
     if not look.run.begun and not (look.only_batch and start_is_fixed(options)):
         return Next(None, replace(look.run, begun=True))
 
-    going, cut, run = yield from _go_on_from(position, look, options, losses)
+    start = yield from _start(position, look, options, losses)
+    going, cut, run = start.position, start.cut, start.run
 
     # A range begins at an offset of the log, so a partition that was cut is only moved now, and read the next time.
     ends = nested(flat(look.ends) | {place: going.offsets[place[0]][place[1]] for place in cut})
@@ -259,7 +260,7 @@ def next_batch(position: Position, look: Look, options: SourceOptions) -> Plan[N
     result = Next(None, run, losses=tuple(losses.found), taken_up=taken_up)
     if still is None:
         return result
-    if (yield DivergedFrom(flat(going.offsets), flat(going.epochs))):  # by a leader that was heard of since
+    if (yield start.asked) != start.diverged:  # by a leader that was heard of since
         return replace(result, look_again=True)
     end, ids = still
     epochs = yield from _epochs_at(end, going)
@@ -282,18 +283,29 @@ def start_is_fixed(options: SourceOptions) -> bool:
     return not any(at == LATEST for partitions in starting.values() for at in partitions.values())
 
 
-def _go_on_from(
-    position: Position, look: Look, options: SourceOptions, losses: _Losses
-) -> Plan[tuple[Position, Collection[TopicPartition], Run]]:
-    """Where reading goes on, by what is there now; and the partitions whose log is another one than before. What is not
-    there is reported as lost, and noted as left."""
+@dataclass(frozen=True)
+class _Start:
+    """Where the next micro-batch starts. ``cut``: the partitions whose log is another one than before. ``asked``,
+    ``diverged``: what was asked of the leaders about that, and their answer."""
+
+    position: Position
+    cut: Collection[TopicPartition]
+    run: Run
+    asked: DivergedFrom
+    diverged: Mapping[TopicPartition, int]
+
+
+def _start(position: Position, look: Look, options: SourceOptions, losses: _Losses) -> Plan[_Start]:
+    """Where reading goes on, by what is there now. What is not there is reported as lost, and noted as left."""
     there = look.topics
     yield from _report_gone(position, there, options, losses)
     position = leaving.left_behind(position, there.partitions, there.ids)
     at = flat(_recreated_from_zero(position, there.ids))
     epochs, run = yield from _known_epochs(position, at, look)
     ends = flat(look.ends)
-    diverged: dict[TopicPartition, int] = dict((yield DivergedFrom(at, epochs)))
+    asked = DivergedFrom(dict(at), dict(epochs))
+    answer: Mapping[TopicPartition, int] = yield asked
+    diverged = dict(answer)
     short = yield from _shorter(at, ends, options)
     for place, high in short.items():
         if diverged.get(place, high) >= ends[place]:  # nothing was written anew
@@ -304,7 +316,8 @@ def _go_on_from(
     for place, offset in diverged.items():
         losses.report(log_diverged(*place, at[place], offset, epochs.pop(place)))
         at[place] = offset
-    return replace(position, offsets=nested(at), epochs=nested(epochs)), diverged.keys(), run
+    position = replace(position, offsets=nested(at), epochs=nested(epochs))
+    return _Start(position, diverged.keys(), run, asked, answer)
 
 
 def _known_epochs(

@@ -12,9 +12,9 @@ from spark_eos import retry
 from spark_eos.direct import source as direct
 from spark_eos.direct import task as direct_task
 from spark_eos.errors import TopicError
-from spark_eos.kafka.admin import own_topics
 from spark_eos.kafka.admin.topics import Topic
 from spark_eos.kafka.requests.offset_for_leader_epoch import EpochEnd
+from spark_eos.ledger import own_topics
 from spark_eos.source import reader, watch
 from spark_eos.source.epochs import Leaders
 from spark_eos.topic_partition import PartitionOffsets, TopicPartition

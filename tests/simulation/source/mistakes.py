@@ -65,16 +65,17 @@ def gone_topics_are_no_loss(patch: pytest.MonkeyPatch) -> None:
 
 def shorter_log_begins_anew(patch: pytest.MonkeyPatch) -> None:
     """A log that ends before the position is taken for a new one, and read from its beginning."""
-    go_on_from = plan._go_on_from
+    start = plan._start
 
     def from_0(position: Any, look: Any, *more: Any) -> Any:
-        going, cut, run = yield from go_on_from(position, look, *more)
+        found = yield from start(position, look, *more)
+        going = found.position
         reached, ends = flat(position.offsets), flat(look.ends)
         short = {place for place in flat(going.offsets) if ends.get(place, 0) < reached.get(place, 0)}
         offsets = {place: 0 if place in short else at for place, at in flat(going.offsets).items()}
-        return replace(going, offsets=nested(offsets)), {*cut, *short}, run
+        return replace(found, position=replace(going, offsets=nested(offsets)), cut={*found.cut, *short})
 
-    patch.setattr(plan, "_go_on_from", from_0)
+    patch.setattr(plan, "_start", from_0)
 
 
 def lag_is_loss(patch: pytest.MonkeyPatch) -> None:
@@ -100,13 +101,12 @@ def epochs_ignored(patch: pytest.MonkeyPatch) -> None:
 
 def diverged_log_is_read_at_once(patch: pytest.MonkeyPatch) -> None:
     """Where a log was cut, reading goes back in the same micro-batch, so that a replay begins elsewhere."""
-    go_on_from = plan._go_on_from
+    start = plan._start
 
     def nothing_cut(*of: Any) -> Any:
-        going, _, run = yield from go_on_from(*of)
-        return going, set(), run
+        return replace((yield from start(*of)), cut=())
 
-    patch.setattr(plan, "_go_on_from", nothing_cut)
+    patch.setattr(plan, "_start", nothing_cut)
 
 
 def newcomers_begin_at_the_end(patch: pytest.MonkeyPatch) -> None:

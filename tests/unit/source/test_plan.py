@@ -143,6 +143,20 @@ def test_a_topic_that_changes_before_the_last_look_is_not_planned():
     assert [loss.parameters["topic"] for loss in pinned.losses] == ["t"]
 
 
+@pytest.mark.parametrize("again", [False, True], ids=["once", "twice"])
+def test_a_log_that_is_cut_once_more_while_it_is_planned_is_looked_at_again(again):
+    """Else the epoch of the newest leader would be noted for an offset that is another one's."""
+    world = World({"t": "id"}, {("t", 0): Log(0, 9, 9)})
+    ends = iter((7, 4 if again else 7))
+
+    def answer(question: plan.Question) -> object:
+        return {("t", 0): next(ends)} if isinstance(question, plan.DivergedFrom) else world.answer(question)
+
+    at = Position({"t": {0: 8}}, {"t": "id"}, epochs={"t": {0: 1}})
+    found = answered(next_batch(at, world.look(), LENIENT), answer)
+    assert (found.look_again, found.end and found.end.offsets) == (again, None if again else {"t": {0: 7}})
+
+
 # Against a model
 
 TOPICS = ("t", "u")
