@@ -12,9 +12,21 @@ import json
 import shlex
 from collections.abc import Mapping
 
-from spark_eos.errors import LedgerError, ProtocolStop, Superseded, TransactionLost, Unclear
-from spark_eos.protocol.head import NOBODY, Decision, Head, Missing, Offsets, Pair, Successor, Unfinished, Verdict
+from spark_eos.errors import EosError, LedgerError, ProtocolStop, Superseded, TransactionLost, Unclear
+from spark_eos.protocol.head import (
+    NOBODY,
+    Decision,
+    Head,
+    Marks,
+    Missing,
+    Offsets,
+    Pair,
+    Successor,
+    Unfinished,
+    Verdict,
+)
 from spark_eos.protocol.names import INGESTS
+from spark_eos.protocol.status import HALTED, Start, Status, halted, marked
 
 FROM_GROUP = (
     "'startingOffsets' = group, with the old 'offsets.group.id' as 'kafka.group.id', continues exactly where the "
@@ -216,9 +228,9 @@ def lost_first(batch: int) -> LedgerError:
 
 
 def superseded(run: str, head: Head) -> Superseded:
-    halted = _halted(head)
-    if halted is not None:
-        return halted
+    found = halted(head)
+    if found is not None:
+        return _halted(found, head.marks)
     if head.run == NOBODY and head.closed_by_operator:
         return Superseded(
             "EOS_CLOSED_BY_OPERATOR",
@@ -282,25 +294,54 @@ def check_missing(head: Head) -> None:
 def check_halts(head: Head | None, topic: str | None) -> None:
     """Raise Superseded or ProtocolStop where the head bears a mark that this start must not get past. ``topic``: where
     it is to write to; None where a column says so."""
+    found = None if head is None else marked(head, topic)
+    if found is not None:
+        raise stop_of(found, head, Start(None, topic=topic))
+
+
+def stop_of(found: Status, head: Head | None, start: Start) -> EosError:
+    """The error of a start that stops by what was ``found`` of its head (`spark_eos.protocol.status.status`)."""
+    batch = start.batch or 0
     if head is None:
-        return
-    check_missing(head)
-    halted = _halted(head)
-    if halted is not None:
-        raise halted
-    only = head.marks.topic
-    if only is not None and topic != only:
-        raise ProtocolStop(
-            "EOS_REPLAY_OTHER_TOPIC",
-            f"The checkpoint was made by 'spark-eos replay' for the topic {only}, and the query now writes to "
-            f"{topic if topic is not None else 'the topics of a column'}.",
-            hint=f"Nothing was written. Set option 'topic' to {only}: its rows are in the other topic already.",
-            topic=only,
-        )
+        return missing_head(batch)
+    if found in HALTED:
+        return _halted(found, head.marks)
+    if found is Status.ROWS_MISSING and head.marks.missing is not None:
+        return rows_missing(head.marks.missing)
+    if found is Status.OTHER_TOPIC:
+        return _other_topic(head.marks.topic or "", start.topic)
+    if found is Status.PREFIX_CHANGED:
+        return _prefix_changed(head.prefix, start.prefix or "")
+    if found is Status.GIVEN_UP:
+        return never_written(batch, head.given_up or 0)
+    assert found is Status.SUPERSEDED  # of the last decision, the error says more than a head tells
+    return superseded(start.run or "", head)
 
 
-def _halted(head: Head) -> Superseded | None:
-    successor, unfinished = head.marks.successor, head.marks.unfinished
+def _other_topic(only: str, topic: str | None) -> ProtocolStop:
+    return ProtocolStop(
+        "EOS_REPLAY_OTHER_TOPIC",
+        f"The checkpoint was made by 'spark-eos replay' for the topic {only}, and the query now writes to "
+        f"{topic if topic is not None else 'the topics of a column'}.",
+        hint=f"Nothing was written. Set option 'topic' to {only}: its rows are in the other topic already.",
+        topic=only,
+    )
+
+
+def _prefix_changed(was: str, now: str) -> LedgerError:
+    return LedgerError(
+        "EOS_LEDGER_PREFIX_CHANGED",
+        f"The query has written under the transactional id prefix '{was}', and now has '{now}'.",
+        hint="Put 'transactionalIdPrefix' back: under another one, a run that is still alive could not be fenced. "
+        "To change it, let the query end under the old one, its last micro-batch committed; then begin with a new "
+        f"checkpoint: {FROM_GROUP}. 'spark-eos recover' ends what the query has open under the old one.",
+        was=was,
+        now=now,
+    )
+
+
+def _halted(found: Status, marks: Marks) -> Superseded:
+    successor, unfinished = marks.successor, marks.unfinished
     if successor is not None:
         return Superseded(
             "EOS_QUERY_RETIRED",
@@ -309,19 +350,18 @@ def _halted(head: Head) -> Superseded | None:
             "interrupted: run the command that the error names. With this checkpoint, rows would be doubled.",
             by=successor.query,
         )
-    if unfinished is not None and unfinished.drops:
+    assert unfinished is not None
+    if found is Status.DROP_UNFINISHED:
         return Superseded(
             "EOS_DROP_UNFINISHED",
             f"'spark-eos checkpoint drop' of micro-batch {unfinished.dropped} has begun and is not finished.",
             hint=f"Nothing was written. Finish it: {finishing(unfinished)}",
         )
-    if unfinished is not None:
-        return Superseded(
-            "EOS_REPLAY_UNFINISHED",
-            f"A replay of query {unfinished.of} to {unfinished.to} has begun and is not finished.",
-            hint=f"Nothing was written. Finish it: {finishing(unfinished)}",
-        )
-    return None
+    return Superseded(
+        "EOS_REPLAY_UNFINISHED",
+        f"A replay of query {unfinished.of} to {unfinished.to} has begun and is not finished.",
+        hint=f"Nothing was written. Finish it: {finishing(unfinished)}",
+    )
 
 
 def goes_on(successor: Successor) -> str:

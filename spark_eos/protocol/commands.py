@@ -39,6 +39,7 @@ from spark_eos.protocol.head import (
 )
 from spark_eos.protocol.open import verdicts_of
 from spark_eos.protocol.ports import NotPublished, Ports
+from spark_eos.protocol.status import Status, halted
 from spark_eos.protocol.take import agrees, take, taking
 
 
@@ -474,27 +475,28 @@ def rows_lost(last: Decision) -> ReplayError:
 
 def check_not_halted(head: Head) -> None:
     """Raise ReplayError where the query was retired, or another replay of it is not finished."""
-    successor, unfinished = head.marks.successor, head.marks.unfinished
-    if successor is not None:
+    found, successor, unfinished = halted(head), head.marks.successor, head.marks.unfinished
+    if found is Status.RETIRED and successor is not None:
         raise ReplayError(
             "EOS_REPLAY_OF_RETIRED",
             f"The query was retired: {goes_on(successor)}.",
             hint="Nothing was changed. Replay that one.",
             by=successor.query,
         )
-    if unfinished is not None and unfinished.drops:
+    if unfinished is None:
+        return
+    if found is Status.DROP_UNFINISHED:
         raise ReplayError(
             "EOS_REPLAY_NOT_FINISHED",
             f"'spark-eos checkpoint drop' of micro-batch {unfinished.dropped} of query {unfinished.of} has begun and "
             "is not finished.",
             hint=f"Nothing was changed. Finish that first: {finishing(unfinished)}",
         )
-    if unfinished is not None:
-        raise ReplayError(
-            "EOS_REPLAY_NOT_FINISHED",
-            f"Another replay of query {unfinished.of} to {unfinished.to} has begun and is not finished.",
-            hint=f"Nothing was changed. Finish that one first: {finishing(unfinished)}",
-        )
+    raise ReplayError(
+        "EOS_REPLAY_NOT_FINISHED",
+        f"Another replay of query {unfinished.of} to {unfinished.to} has begun and is not finished.",
+        hint=f"Nothing was changed. Finish that one first: {finishing(unfinished)}",
+    )
 
 
 def _used(unfinished: Unfinished, head: Head) -> ReplayError:
