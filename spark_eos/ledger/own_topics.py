@@ -61,7 +61,7 @@ def reserved(topic: str, what: str) -> TopicError:
     return TopicError(
         "EOS_TOPIC_RESERVED",
         f"Topic {topic} is {what}: no query reads or writes its rows there.",
-        hint="Use another topic. 'spark-eos ledger show' prints what a ledger holds.",
+        hint="Use another topic. 'spark-eos status' prints what a ledger holds.",
         topic=topic,
     )
 

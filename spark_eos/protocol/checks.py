@@ -205,9 +205,9 @@ def missing_head(batch: int) -> LedgerError:
     return LedgerError(
         "EOS_LEDGER_HEAD_MISSING",
         f"The checkpoint is at micro-batch {batch}, but the ledger knows nothing of this query.",
-        hint="Either the ledger topic was lost or is another one (option 'ledger.topic'; 'spark-eos ledger show' lists "
-        "the queries in one), or the checkpoint comes from another sink ('spark-eos checkpoint adopt' takes one over). "
-        f"To begin a ledger here, set 'ledger.begin' to {batch}; it counts for that micro-batch only. It repeats no "
+        hint="Either the ledger topic was lost or is another one (option 'ledger.topic'; 'spark-eos status' lists the "
+        "queries in one), or the checkpoint comes from another sink. To begin a ledger here, and so take it over, "
+        f"set 'ledger.begin' to {batch}; it counts for that micro-batch only. It repeats no "
         "row if the previous owner of the checkpoint left no micro-batch unfinished: each in 'offsets' is in "
         f"'commits', too, except {batch}, which this start has planned.",
         batch=batch,
@@ -220,7 +220,7 @@ def lost_first(batch: int) -> LedgerError:
         "EOS_LEDGER_HEAD_LOST",
         "The ledger knows nothing of this query, but the brokers know of its transactions: it has run before, and "
         f"micro-batch {batch}, at which its checkpoint is, may be decided.",
-        hint="The ledger topic was lost, or is another one (option 'ledger.topic'; 'spark-eos ledger show' lists the "
+        hint="The ledger topic was lost, or is another one (option 'ledger.topic'; 'spark-eos status' lists the "
         "queries in one): put it back. Do not set 'ledger.begin', by which the micro-batch would be written once more. "
         f"{OR_COMPARE}",
         batch=batch,
@@ -234,8 +234,7 @@ def superseded(run: str, head: Head) -> Superseded:
     if head.run == NOBODY and head.closed_by_operator:
         return Superseded(
             "EOS_CLOSED_BY_OPERATOR",
-            f"Run {run} of this query was closed by a command: 'spark-eos transactions', 'recover', 'checkpoint' or "
-            "'replay'.",
+            f"Run {run} of this query was closed by a command: 'spark-eos recover', 'replay' or 'mirror'.",
             hint="Nothing is lost, and it does not start again by itself, as somebody may have begun elsewhere what it "
             "would do once more. If it is to go on from this checkpoint, start it again.",
             run=run,
@@ -255,7 +254,7 @@ def superseded(run: str, head: Head) -> Superseded:
     return Superseded(
         "EOS_SUPERSEDED",
         f"Run {run} of {what} was replaced by run {head.run} (generation {head.generation}).",
-        hint=f"{hint}: one start goes on, this one stops. Nothing is doubled. 'spark-eos query status' says which run "
+        hint=f"{hint}: one start goes on, this one stops. Nothing is doubled. 'spark-eos status' says which run "
         "goes on.",
         run=run,
         by=head.run,
@@ -275,7 +274,7 @@ def rows_missing(missing: Missing, *, batch: int | None = None, more: int = 0) -
         f"its rows from offset {missing.offset} of {missing.topic}-{missing.partition} on had been aborted there by "
         f"then{f'; so in {more} more places' if more else ''}: readers never see them.",
         hint="Somebody has ended it in that partition alone, as kafka-transactions.sh abort does; 'spark-eos "
-        "transactions' does not. Compare the output with the source for the last micro-batch (spark-eos verify), and "
+        "recover' does not. Compare the output with the source for the last micro-batch (spark-eos verify), and "
         "write the missing rows by other means; then begin with a new checkpoint, at the offsets where that "
         "micro-batch ends, or, for a batch write, with another job.id. With this one, every start stops here.",
         transactional_id=missing.transaction,
@@ -304,6 +303,11 @@ def stop_of(found: Status, head: Head | None, start: Start) -> EosError:
     batch = start.batch or 0
     if head is None:
         return missing_head(batch)
+    last = head.decision
+    if found is Status.CHECKPOINT_BEHIND and last is not None:
+        return checkpoint_behind(last, batch)
+    if found is Status.CHECKPOINT_AHEAD and last is not None:
+        return left_behind(batch, last) if start.one_of_several else checkpoint_ahead(batch, last)
     if found in HALTED:
         return _halted(found, head.marks)
     if found is Status.ROWS_MISSING and head.marks.missing is not None:
@@ -314,7 +318,7 @@ def stop_of(found: Status, head: Head | None, start: Start) -> EosError:
         return _prefix_changed(head.prefix, start.prefix or "")
     if found is Status.GIVEN_UP:
         return never_written(batch, head.given_up or 0)
-    assert found is Status.SUPERSEDED  # of the last decision, the error says more than a head tells
+    assert found is Status.SUPERSEDED
     return superseded(start.run or "", head)
 
 
@@ -354,7 +358,7 @@ def _halted(found: Status, marks: Marks) -> Superseded:
     if found is Status.DROP_UNFINISHED:
         return Superseded(
             "EOS_DROP_UNFINISHED",
-            f"'spark-eos checkpoint drop' of micro-batch {unfinished.dropped} has begun and is not finished.",
+            f"'spark-eos recover --drop-planned' of micro-batch {unfinished.dropped} has begun and is not finished.",
             hint=f"Nothing was written. Finish it: {finishing(unfinished)}",
         )
     return Superseded(
@@ -376,9 +380,9 @@ def finishing(unfinished: Unfinished) -> str:
     # Whoever may write to the ledger could else have a shell run what somebody copies from the error.
     checkpoint, to = shlex.quote(unfinished.checkpoint), shlex.quote(unfinished.to)
     if unfinished.drops:
-        return f"spark-eos checkpoint drop {checkpoint} --yes --bootstrap-servers …"
+        return f"spark-eos --bootstrap-servers … recover {checkpoint} --drop-planned --yes"
     target = "--in-place" if unfinished.in_place else f"--new {to}"
-    return f"spark-eos replay {checkpoint} {target} --finish --yes --bootstrap-servers …"
+    return f"spark-eos --bootstrap-servers … replay {checkpoint} {target} --finish --yes"
 
 
 def checkpoint_behind(last: Decision, batch: int) -> ProtocolStop:

@@ -10,10 +10,7 @@ from spark_eos.errors import LedgerError, ProtocolStop, Unclear
 from spark_eos.kafka.partitioners import DEFAULT_PARTITIONER
 from spark_eos.protocol.abort import clear_earlier, clear_found, close, undecided
 from spark_eos.protocol.checks import (
-    checkpoint_ahead,
-    checkpoint_behind,
     ledger_busy,
-    left_behind,
     lost_first,
     lost_head,
     stop_of,
@@ -175,7 +172,7 @@ def _checked(ports: Ports, head: Head | None, start: _Start) -> Head | None:
     judged = Start(start.batch, start.run, start.prefix, start.topic, start.begin_at, start.one_of_several)
     found = status(head, judged)
     if found is Status.CHECKPOINT_BEHIND and head is not None and head.decision is not None:
-        raise checkpoint_behind(_settled(ports, head.decision), start.batch)
+        head = replace(head, decision=_settled(ports, head.decision))
     # Whether rows are lost is judged by `_successor`, once the last decision is settled.
     if found.stops and found is not Status.CHECKPOINT_AHEAD:
         raise stop_of(found, head, judged)
@@ -209,9 +206,10 @@ def _successor(ports: Ports, head: Head | None, start: _Start) -> Head:
     verdicts = verdicts_of(ports, last, passed=behind and not start.one_of_several)
     unseen = unseen_of(ports, last, verdicts)
     settled = last.judged({pair: verdict for pair, verdict in verdicts.items() if pair not in unseen})
-    if at_batch(replace(new, decision=settled), start.batch) is Status.CHECKPOINT_AHEAD:
-        raise left_behind(start.batch, settled) if start.one_of_several else checkpoint_ahead(start.batch, settled)
-    return replace(new, decision=settled)
+    new = replace(new, decision=settled)
+    if at_batch(new, start.batch) is Status.CHECKPOINT_AHEAD:
+        raise stop_of(Status.CHECKPOINT_AHEAD, new, Start(start.batch, one_of_several=start.one_of_several))
+    return new
 
 
 def verdicts_of(ports: Ports, last: Decision, *, passed: bool) -> dict[Pair, Verdict]:

@@ -16,7 +16,7 @@ from spark_eos.ledger.ledger import ledger_partition
 from spark_eos.ledger.log import KafkaLog
 from spark_eos.ledger.owners import Cluster
 from spark_eos.ledger.reader import LedgerReader
-from spark_eos.ops.checkpoint.heads import heads_of
+from spark_eos.ops.heads import heads_of
 from spark_eos.protocol.head import Decision, Head, Written
 from spark_eos.protocol.head_codec import decode
 

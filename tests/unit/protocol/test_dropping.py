@@ -1,4 +1,4 @@
-"""The steps of `spark-eos checkpoint drop` in the ledger, on the simulated cluster, and killed between any two."""
+"""The steps of `spark-eos recover --drop-planned` in the ledger, on the simulated cluster, killed between any two."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_micro_batch_that_is_not_decided_is_dropped():
         (pair,) = batch.pairs
         assert brokers.state(pair) is State.COMPLETE_ABORT
         error = stopped("EOS_DROP_UNFINISHED", lambda: brokers.open("r3", 1))
-        assert "spark-eos checkpoint drop /c --yes" in error.hint
+        assert "spark-eos --bootstrap-servers … recover /c --drop-planned --yes" in error.hint
         assert "micro-batch 1" in error.message
         assert not error.restart_helps
         head = resume(own, SECOND, halted)
