@@ -75,8 +75,9 @@ def _checkpoint_as_json(at: CheckpointState) -> dict[str, Any]:
 
 
 def _sink_as_json(state: QueryState, own: NewestHead) -> dict[str, Any]:
-    """``state`` "open" says that a run has the query, not that it is alive; ``start`` what a start does with it."""
-    head, start = own.head, state.status(own)
+    """``state``: "open" says that a run has the query, not that it is alive. ``start``: what a start does with it; null
+    without the checkpoint, which tells the micro-batch."""
+    head, start = own.head, None if state.checkpoint is None else state.status(own)
     data = {
         "ledger_key": own.key,
         "sink": own.sink,

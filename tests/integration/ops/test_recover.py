@@ -172,6 +172,7 @@ def test_how_a_query_is(left, tmp_path, capsys):
     assert (code, answer["running"], at["planned"], at["committed"]) == (0, True, [0], [])
     (sink,) = answer["sinks"]
     last = sink["decision"]
+    assert sink["start"] == "completes"
     assert (sink["run"], sink["generation"], last["batch"], last["complete"]) == (RUN, 1, 0, False)
     assert sorted(t["decided"] for t in answer["open"]) == [False, True]
     assert [t["transactional_id"] for t in answer["open"] if t["decided"]] == [decided.pair.id]
@@ -193,7 +194,7 @@ def test_all_queries_of_a_ledger(left, tmp_path, capsys):
     code, answer = told(left, capsys, "status")
     (sink,) = answer["sinks"]
     assert (code, answer["query"], sink["run"], sink["generation"]) == (0, left.query, RUN, 1)
-    assert (sink["decision"], sink["state"], sink["start"], sink["job"]) == (None, "open", "writes", None)
+    assert (sink["decision"], sink["state"], sink["start"], sink["job"]) == (None, "open", None, None)
     assert (answer["checkpoint"], answer["running"], answer["lag"]) == (None, True, None)
     assert 0 <= sink["age_s"] < 600
     left.decide(left.prepare(0))

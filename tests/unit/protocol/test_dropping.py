@@ -139,7 +139,7 @@ def test_two_commands_do_not_mix():
         halted = halt(own, FIRST)
         elsewhere = replace(FIRST, checkpoint="/d", to="/d")
         for step in (lambda: halt(own, elsewhere), lambda: halt(own, SECOND), lambda: back(own, to_0)):
-            assert "checkpoint drop /c" in stopped("EOS_REPLAY_NOT_FINISHED", step).hint
+            assert "recover /c --drop-planned" in stopped("EOS_REPLAY_NOT_FINISHED", step).hint
         resume(own, FIRST, halted)
         back(own, to_0)
         assert "replay /c --in-place" in stopped("EOS_REPLAY_NOT_FINISHED", lambda: halt(own, FIRST)).hint

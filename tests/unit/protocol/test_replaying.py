@@ -203,7 +203,7 @@ def test_a_new_query_begins_where_the_replay_says():
         assert again == head.succeeded_by(NOBODY, head.endtxn_version)
         for batch in (0, 1):
             error = stopped("EOS_REPLAY_UNFINISHED", lambda batch=batch: brokers.open("r1", batch))
-            assert "spark-eos replay /old --new /new --finish --yes" in error.hint
+            assert "replay /old --new /new --finish --yes" in error.hint
         stopped("EOS_COMMAND_OVERTAKEN", lambda: begin(own, UNFINISHED, OFFSETS, head))
         begun = begin(own, UNFINISHED, OFFSETS, again)
         stopped("EOS_COMMAND_OVERTAKEN", lambda: begin(own, UNFINISHED, OFFSETS, again))
