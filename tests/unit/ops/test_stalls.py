@@ -343,7 +343,7 @@ def test_a_command_that_stalls_or_dies_at_any_step(command, dies, play):
 
 def _unfenced(patch: pytest.MonkeyPatch) -> None:
     """A command goes on from where it was, whatever was published since."""
-    patch.setattr(commands, "check_held", lambda head, judged: None)
+    patch.setattr(commands, "check_not_overtaken", lambda head, judged: None)
 
 
 def _folders_left(patch: pytest.MonkeyPatch) -> None:
