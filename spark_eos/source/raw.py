@@ -195,7 +195,7 @@ class _Fetches:
             return None
         silence = _REPLICA_SILENCE_S if self._at_replica else self._silence_s
         silence = max(0.1, min(silence, deadline - system.monotonic()))
-        return self._try(lambda: connection.receive(silence))
+        return self._try(lambda: connection.receive_one(silence))
 
     def _try(self, call: Callable[[], T]) -> T | None:
         try:
@@ -267,9 +267,10 @@ class _Fetches:
     def decode(self, answer: FetchResponse) -> Decoded:
         """The rows, to be taken before the next answer is."""
         return decode(
-            self._connected.buffer,
+            answer.data,
             self._unread,
             answer.aborted,
+            begin=answer.at,
             size=answer.size,
             with_headers=self._options.include_headers,
             see=self._epochs.see,
@@ -281,7 +282,7 @@ class _Fetches:
         data, unread = self._connected.take_buffer(), self._unread
         try:
             found, next_offset = find_batches(
-                data, answer.size, unread.start, unread.end, answer.aborted, self._epochs.see
+                data, answer.size, unread.start, unread.end, answer.aborted, self._epochs.see, answer.at
             )
         except Damage as damage:
             raise damaged(unread, unread.start, damage) from damage
