@@ -22,8 +22,8 @@ from dataclasses import dataclass, field
 from spark_eos import system
 from spark_eos.kafka.codes import LEADER_MOVED, OK
 from spark_eos.kafka.config.handshake import silence_seconds
-from spark_eos.kafka.config.properties import Isolation, KafkaProperties
-from spark_eos.kafka.net.client import broker_client
+from spark_eos.kafka.config.properties import Isolation
+from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.net.connection import Connection
 from spark_eos.kafka.net.pool import ConnectionPool
 from spark_eos.kafka.net.schema import NO_TAGS, FieldReader, text, varint
@@ -225,10 +225,9 @@ connection_pool = ConnectionPool(FetchConnection)
 _LARGEST_KEPT = 4 * 1024 * 1024
 
 
-def connect(kafka: KafkaProperties, topic: str, partition: int, replica: int | None = None) -> FetchConnection:
+def connect(client: BrokerClient, topic: str, partition: int, replica: int | None = None) -> FetchConnection:
     """A connection to the partition's leader, or to that replica; one that was given back or a new one. Raises
     OSError."""
-    client = broker_client(kafka)
     if replica is not None:
         return connection_pool.connect(client, replica)
     leader = client.leader(topic, partition)
@@ -241,21 +240,21 @@ def connect(kafka: KafkaProperties, topic: str, partition: int, replica: int | N
         raise
 
 
-def give_back(kafka: KafkaProperties, connection: FetchConnection) -> None:
+def give_back(client: BrokerClient, connection: FetchConnection) -> None:
     """Keep a connection for the next who reads from its broker, without the memory that a large answer took."""
     if len(connection.buffer) > _LARGEST_KEPT:
         connection.take_buffer()
-    connection_pool.give_back(kafka, connection)
+    connection_pool.give_back(client.properties, connection)
 
 
-def is_spoken(kafka: KafkaProperties) -> bool:
+def is_spoken(client: BrokerClient) -> bool:
     """Whether the brokers speak this version. Raises ConnectionFailed."""
-    return broker_client(kafka).speaks(_FETCH, _BY_NAME)
+    return client.speaks(_FETCH, _BY_NAME)
 
 
-def is_spoken_by_id(kafka: KafkaProperties) -> bool:
+def is_spoken_by_id(client: BrokerClient) -> bool:
     """Whether the brokers let topics be fetched by their ids. Raises ConnectionFailed."""
-    return broker_client(kafka).speaks(_FETCH, _BY_ID)
+    return client.speaks(_FETCH, _BY_ID)
 
 
 #: By (topic, partition), with the records' bytes.
@@ -263,7 +262,7 @@ Answers = dict[TopicPartition, tuple[FetchResponse, bytes]]
 
 
 def fetch_many(
-    kafka: KafkaProperties,
+    client: BrokerClient,
     wanted: Mapping[TopicPartition, tuple[int, int]],
     *,
     isolation: Isolation,
@@ -273,7 +272,7 @@ def fetch_many(
     """What partitions hold, as far as it is there: from an offset on, about so many bytes, and ``max_bytes`` of each
     leader. One request to each, all at once; leaders that do not answer in time are left out. Raises ConnectionFailed
     if no broker responds."""
-    client, deadline = broker_client(kafka), system.monotonic() + timeout_s
+    deadline = system.monotonic() + timeout_s
     by_leader: dict[int, dict[str, list[tuple[int, int, int]]]] = {}
     for (topic, partition), node in client.leaders(wanted, timeout_s)[0].items():
         by_leader.setdefault(node, {}).setdefault(topic, []).append((partition, *wanted[topic, partition]))
@@ -291,12 +290,14 @@ def fetch_many(
     found: Answers = {}
     for connection in asked:
         try:
-            answers = connection.receive_many(max(0.1, min(silence_seconds(kafka), deadline - system.monotonic())))
+            answers = connection.receive_many(
+                max(0.1, min(silence_seconds(client.properties), deadline - system.monotonic()))
+            )
         except OSError:
             connection.close()
             continue
         found |= {place: (answer, answer.records) for place, answer in answers.items()}
-        give_back(kafka, connection)
+        give_back(client, connection)
     for place in wanted:
         if place not in found or found[place][0].error in LEADER_MOVED:
             client.forget_leader(*place)
@@ -304,7 +305,7 @@ def fetch_many(
 
 
 def fetch_once(
-    kafka: KafkaProperties,
+    client: BrokerClient,
     topic: str,
     partition: int,
     offset: int,
@@ -315,18 +316,18 @@ def fetch_once(
     """What a partition holds from ``offset`` on, not waiting for more, and the records' bytes; None without an
     answer."""
     try:
-        connection = connect(kafka, topic, partition)
+        connection = connect(client, topic, partition)
         try:
             connection.send(topic, partition, offset, isolation=isolation, max_bytes=max_bytes, max_wait_ms=0)
-            answer = connection.receive_one(silence_seconds(kafka))
+            answer = connection.receive_one(silence_seconds(client.properties))
             data = answer.records
         except BaseException:
             connection.close()
             raise
     except OSError:
-        broker_client(kafka).forget_leader(topic, partition)
+        client.forget_leader(topic, partition)
         return None
-    give_back(kafka, connection)
+    give_back(client, connection)
     if answer.error in LEADER_MOVED:
-        broker_client(kafka).forget_leader(topic, partition)
+        client.forget_leader(topic, partition)
     return None if answer.throttle_ms else (answer, data)

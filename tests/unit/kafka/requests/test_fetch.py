@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.net.pool import ConnectionPool
 from spark_eos.kafka.requests import fetch as module
 from spark_eos.kafka.requests.fetch import FetchConnection, FetchResponse, give_back
@@ -329,6 +330,6 @@ def test_a_kept_connection_does_not_keep_the_memory_of_a_large_answer(monkeypatc
         with ours, theirs:
             fetching = FetchConnection(ours, node)
             fetching.buffer = bytearray(size)
-            give_back(kafka, fetching)
+            give_back(BrokerClient(kafka), fetching)
             assert module.connection_pool.take(kafka, node) is fetching
             assert len(fetching.buffer) == (size if size <= module._LARGEST_KEPT else 0)
