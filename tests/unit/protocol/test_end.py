@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,10 +13,10 @@ from spark_eos.kafka.transactions import FENCING_END, PLAIN_END
 from spark_eos.protocol.abort import abort_all
 from spark_eos.protocol.commands import abort_undecided
 from spark_eos.protocol.commit import commit
-from spark_eos.protocol.end import _described_end, settle
+from spark_eos.protocol.end import _described_end, _verdict, settle
 from spark_eos.protocol.head import Pair, Probe, Verdict, Written
 from spark_eos.protocol.names import TaskId, ledger_name, task_name
-from spark_eos.protocol.ports import Description, EndTxnAnswer, State
+from spark_eos.protocol.ports import Description, EndTxnAnswer, Found, State
 from tests.simulation.codes import ABORTABLE, FENCED, OK
 from tests.simulation.ledger import LEDGER, PREFIX, QUERY
 from tests.simulation.partition_log import PartitionLog
@@ -38,6 +39,38 @@ def test_what_a_description_is_evidence_of(described: Pair, state: State):
     assert _described_end(PLAIN, description) is (COMMITTED if described == PAIR and state in COMMITS else None)
     fenced = LOST if state is State.COMPLETE_ABORT else COMMITTED if state in COMMITS else None
     assert _described_end(FENCING, description) is (fenced if described == NEXT else None)
+
+
+@pytest.mark.parametrize(
+    ("answer", "described", "found", "outcome"),
+    [
+        (EndTxnAnswer.DONE, None, None, COMMITTED),
+        (EndTxnAnswer.DONE, State.COMPLETE_ABORT, Found.MISSING, COMMITTED),
+        (EndTxnAnswer.PENDING, State.PREPARE_COMMIT, None, COMMITTED),
+        (EndTxnAnswer.SAYS_NOTHING, State.COMPLETE_COMMIT, Found.GONE, COMMITTED),
+        (EndTxnAnswer.SAYS_NOTHING, State.COMPLETE_ABORT, Found.THERE, LOST),
+        (EndTxnAnswer.SAYS_NOTHING, State.EMPTY, Found.THERE, COMMITTED),
+        (EndTxnAnswer.SAYS_NOTHING, None, Found.MISSING, LOST),
+        (EndTxnAnswer.SAYS_NOTHING, None, None, None),
+        (EndTxnAnswer.PENDING, State.EMPTY, Found.MISSING, None),
+        (EndTxnAnswer.PENDING, None, Found.THERE, None),
+    ],
+)
+def test_the_outcome_of_a_transaction(
+    answer: EndTxnAnswer, described: State | None, found: Found | None, outcome: Verdict | None
+):
+    """Row by row of the table in the docstring of `settle`: EndTxn before the coordinator, that before the log."""
+    ports = SimpleNamespace(data=SimpleNamespace(look=lambda pair, probe: found))
+    description = None if described is None else Description(NEXT, described, 0, 1000)
+    assert _verdict(ports, FENCING, answer, description) is outcome
+
+
+def test_an_outcome_that_nobody_can_tell_any_more():
+    """The log does not have the place, and nobody else tells."""
+    ports = SimpleNamespace(data=SimpleNamespace(look=lambda pair, probe: Found.GONE))
+    with pytest.raises(Unclear) as caught:
+        _verdict(ports, FENCING, EndTxnAnswer.SAYS_NOTHING, None)
+    assert caught.value.condition == "EOS_OUTCOME_GONE"
 
 
 def open_once_more(brokers: Brokers, pair: Pair) -> None:
