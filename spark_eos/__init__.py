@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from spark_eos._version import __version__
 from spark_eos.direct.start import direct
 from spark_eos.foreach import batch_writer
-from spark_eos.reasons import Reason, reason
 from spark_eos.restarts import Restart, run
+from spark_eos.spark.reasons import Reason, reason
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,13 +14,13 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from spark_eos.by_value import by_value
 from spark_eos.errors import EosError
 from spark_eos.events import NOWHERE, Events
-from spark_eos.spark import SupportsTriggerAvailableNow
+from spark_eos.spark.by_value import by_value
+from spark_eos.spark.tracebacks import hidden_traceback
+from spark_eos.spark.versions import SupportsTriggerAvailableNow
+from spark_eos.spark.worker_exit import quiet_here
 from spark_eos.storage.settings import HadoopSettings
-from spark_eos.tracebacks import hidden_traceback
-from spark_eos.worker_exit import quiet_here
 
 
 class EosKafkaDataSource(DataSource):
@@ -89,8 +89,8 @@ class EosKafkaDataSource(DataSource):
         """Called by ``df.write``, before any task: this also checks the cluster. The writer goes to the tasks, and to
         the process that commits or aborts."""
         from spark_eos.options.writes import write_options
-        from spark_eos.reasons import batch_overwrite
         from spark_eos.sink.batch_writer import EosKafkaBatchWriter
+        from spark_eos.spark.reasons import batch_overwrite
         from spark_eos.tables import options_of
 
         if overwrite:

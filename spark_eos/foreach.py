@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from spark_eos.errors import OptionError, UnsupportedError
 from spark_eos.protocol.names import INGESTS
-from spark_eos.reasons import as_error
-from spark_eos.tracebacks import quiet_callbacks
+from spark_eos.spark.reasons import as_error
+from spark_eos.spark.tracebacks import quiet_callbacks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameWriter

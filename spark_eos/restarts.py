@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from spark_eos.reasons import Reason, reason
+from spark_eos.spark.reasons import Reason, reason
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery

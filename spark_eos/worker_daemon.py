@@ -38,7 +38,7 @@ sys.path[:] = without_archives(sys.path)
 
 from pyspark import daemon  # noqa: E402  # from the path as it is now
 
-from spark_eos.worker_exit import quiet  # noqa: E402
+from spark_eos.spark.worker_exit import quiet  # noqa: E402
 
 #: pyarrow imports pandas, where it is installed, as soon as it makes an array of Python's objects.
 _OF_TASKS = (

@@ -12,7 +12,7 @@ from pyspark import SparkContext
 from pyspark.errors import AnalysisException, PySparkException
 
 from spark_eos.errors import DataLossError, EosError, TableError
-from spark_eos.reasons import error_itself, reason
+from spark_eos.spark.reasons import error_itself, reason
 
 #: Spark's own names for rows that a table does not take.
 _SPARKS = "EXCEED_LIMIT_LENGTH|CAST_OVERFLOW_IN_TABLE_INSERT|NOT_NULL_ASSERT_VIOLATION"

@@ -19,7 +19,7 @@ from spark_eos.ingest.folder import Complete, File, Folder, as_it_is, with_diges
 from spark_eos.ingest.owner import Ingest, Owner
 from spark_eos.ingest.source import parquet_schema, source_for
 from spark_eos.ingest.taken import Splits
-from spark_eos.reasons import Reason, reason
+from spark_eos.spark.reasons import Reason, reason
 from spark_eos.storage.settings import HadoopSettings, here, of_session
 
 from ..runner.checks import seconds_of

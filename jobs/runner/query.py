@@ -15,7 +15,7 @@ from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 
 from spark_eos import Restart, reason
 from spark_eos.errors import EosError
-from spark_eos.reasons import PLAN
+from spark_eos.spark.reasons import PLAN
 
 from .lines import say as say
 

@@ -14,7 +14,6 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, DataSourceStreamWriter, InputPartition
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
-from spark_eos.by_value import by_value
 from spark_eos.datasource import EosKafkaDataSource
 from spark_eos.direct.checks import check_targets
 from spark_eos.direct.plan import DirectPlan
@@ -27,8 +26,9 @@ from spark_eos.source.losses import check_cluster
 from spark_eos.source.offsets import Position
 from spark_eos.source.plan import ranges_between
 from spark_eos.source.reader import EosKafkaStreamReader, SparkOffset
-from spark_eos.spark import ReadLimit
-from spark_eos.tracebacks import hidden_traceback
+from spark_eos.spark.by_value import by_value
+from spark_eos.spark.tracebacks import hidden_traceback
+from spark_eos.spark.versions import ReadLimit
 
 if TYPE_CHECKING:
     from spark_eos.direct.writer import DirectStreamWriter

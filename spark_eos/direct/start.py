@@ -66,7 +66,7 @@ def started(
     from spark_eos.direct.source import data_source_of
     from spark_eos.direct.written import of_one_query
     from spark_eos.sink.ended import remember
-    from spark_eos.spark import in_session
+    from spark_eos.spark.versions import in_session
 
     format_ = f"{_NAME}-{uuid.uuid4().hex[:8]}"
     spark.dataSource.register(data_source_of(replace(plan, written=of_one_query()), format_, events.here(), base))

@@ -25,8 +25,8 @@ from spark_eos.source.offsets import Position
 from spark_eos.source.plan import ranges_between
 from spark_eos.source.planning import OffsetRange
 from spark_eos.source.reader import SparkOffset
-from spark_eos.spark import ReadLimit
-from spark_eos.tracebacks import hidden_traceback
+from spark_eos.spark.tracebacks import hidden_traceback
+from spark_eos.spark.versions import ReadLimit
 
 if TYPE_CHECKING:
     from spark_eos.sink.job import Identity, SinkJob

@@ -34,9 +34,9 @@ from spark_eos.sink.preflight import preflight
 from spark_eos.sink.schema import check_columns
 from spark_eos.sink.session import session_for
 from spark_eos.sink.telling import Sized, Telling
-from spark_eos.tracebacks import hidden_traceback
-from spark_eos.worker_exit import quiet_here
-from spark_eos.worker_gc import spare_collections
+from spark_eos.spark.tracebacks import hidden_traceback
+from spark_eos.spark.worker_exit import quiet_here
+from spark_eos.spark.worker_gc import spare_collections
 
 if TYPE_CHECKING:
     from spark_eos.sink.job import SinkJob

@@ -29,8 +29,8 @@ from spark_eos.sink.preflight import Facts, preflight, this_driver
 from spark_eos.sink.schema import Columns, check_columns
 from spark_eos.sink.session import session_for
 from spark_eos.sink.telling import Sized, Telling, aborted
-from spark_eos.tracebacks import hidden_traceback
-from spark_eos.worker_gc import spare_collections
+from spark_eos.spark.tracebacks import hidden_traceback
+from spark_eos.spark.worker_gc import spare_collections
 
 if TYPE_CHECKING:
     from spark_eos.sink.job import Identity, SinkJob

@@ -13,8 +13,8 @@ from spark_eos.source import planning
 from spark_eos.source.limits import resolve_end, resolve_start
 from spark_eos.source.losses import Losses
 from spark_eos.source.watch import TopicWatch
+from spark_eos.spark.tracebacks import hidden_traceback
 from spark_eos.topic_partition import PartitionOffsets, flat, nested
-from spark_eos.tracebacks import hidden_traceback
 
 
 class EosKafkaBatchReader(DataSourceReader):

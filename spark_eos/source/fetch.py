@@ -21,7 +21,7 @@ from spark_eos.source.losses import Losses
 from spark_eos.source.nearest import rack_here
 from spark_eos.source.planning import OffsetRange, Task
 from spark_eos.source.raw import read_raw, supports
-from spark_eos.worker_gc import spare_collections
+from spark_eos.spark.worker_gc import spare_collections
 
 T = TypeVar("T")
 

@@ -59,7 +59,8 @@ from spark_eos.source.plan import (
 )
 from spark_eos.source.sizes import Sizes, look_at
 from spark_eos.source.watch import TopicWatch
-from spark_eos.spark import (
+from spark_eos.spark.tracebacks import hidden_traceback
+from spark_eos.spark.versions import (
     ReadAllAvailable,
     ReadLimit,
     ReadMaxRows,
@@ -67,7 +68,6 @@ from spark_eos.spark import (
     worker_uses_tcp,
 )
 from spark_eos.topic_partition import by_topic, flat
-from spark_eos.tracebacks import hidden_traceback
 
 _NO_LIMIT = 2**63 - 1
 

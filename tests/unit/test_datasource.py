@@ -15,7 +15,7 @@ from spark_eos.datasource import EosKafkaDataSource
 from spark_eos.errors import EosError, OptionError, SchemaError, UnsupportedError
 from spark_eos.sink.writer import EosKafkaStreamWriter
 from spark_eos.source.reader import EosKafkaStreamReader
-from spark_eos.tracebacks import hidden_traceback
+from spark_eos.spark.tracebacks import hidden_traceback
 
 VALUE = StructType([StructField("value", StringType())])
 
@@ -90,7 +90,7 @@ def test_the_stack_is_hidden_in_a_worker_and_nowhere_else():
     assert "SPARK_HIDE_TRACEBACK" not in os.environ
     script = (
         "import io, sys, runpy; from pyspark.util import handle_worker_exception\n"
-        "from spark_eos.errors import EosError; from spark_eos.tracebacks import hidden_traceback\n"
+        "from spark_eos.errors import EosError; from spark_eos.spark.tracebacks import hidden_traceback\n"
         "sys.modules['__main__'].__spec__ = __import__('pyspark.daemon').daemon.__spec__\n"
         "for error in (ValueError('a defect'), EosError('EOS_X', 'What.', hint='Do.')):\n"
         "    told = io.BytesIO()\n"

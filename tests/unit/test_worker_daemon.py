@@ -140,10 +140,8 @@ def test_the_process_that_plans_loads_nothing_for_rows(source):
 
 def test_a_program_that_is_not_sparks_daemon_keeps_its_stacks():
     """A driver or a test that imports the data source prints what it printed before."""
-    code = (
-        "import traceback; from spark_eos import worker_exit; worker_exit.quiet_here(); print(type(traceback).__name__)"
-    )
-    assert printed(code) == "module"
+    code = "import traceback; from spark_eos.spark.worker_exit import quiet_here; quiet_here(); print(type(traceback))"
+    assert printed(code) == "<class 'module'>"
 
 
 def imported_from(archives: Path) -> Path:

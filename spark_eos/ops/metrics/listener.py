@@ -18,7 +18,7 @@ from pyspark.sql.streaming.listener import (
 )
 
 from spark_eos.ops.metrics.hub import Hub
-from spark_eos.reasons import reason
+from spark_eos.spark.reasons import reason
 
 #: Stands for the condition of an error that is not ours.
 _OTHER = "OTHER"

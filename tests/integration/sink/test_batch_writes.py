@@ -18,7 +18,7 @@ from spark_eos.ledger.query import LedgerPlace, query_ports
 from spark_eos.options.table import DEFAULT_LEDGER_TOPIC, DEFAULT_PREFIX
 from spark_eos.protocol.head import Head
 from spark_eos.protocol.names import query_of_job
-from spark_eos.reasons import Reason
+from spark_eos.spark.reasons import Reason
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.arming import armed
 from tests.support.kafka_view import KafkaView

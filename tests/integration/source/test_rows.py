@@ -12,7 +12,7 @@ from confluent_kafka.admin import NewPartitions
 
 from spark_eos.errors import DataLossError
 from spark_eos.source import watch
-from spark_eos.spark import ReadAllAvailable
+from spark_eos.spark.versions import ReadAllAvailable
 from tests.support.source_calls import (
     Writer,
     delete_before,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from jobs.delta.errors import named
 from spark_eos.errors import TableError
-from spark_eos.reasons import PLAN
+from spark_eos.spark.reasons import PLAN
 
 STREAM = "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: "
 SAYS = {

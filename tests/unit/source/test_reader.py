@@ -11,7 +11,7 @@ from spark_eos.options.parse import batch_options, stream_options
 from spark_eos.options.selection import Pattern
 from spark_eos.source.reader import EosKafkaStreamReader
 from spark_eos.source.schema import arrow_schema, schema
-from spark_eos.spark import ReadMaxRows
+from spark_eos.spark.versions import ReadMaxRows
 
 OPTIONS = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "a,b"}
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import spark_eos
 from spark_eos.errors import Superseded, TransactionLost
-from spark_eos.reasons import Reason
+from spark_eos.spark.reasons import Reason
 
 OURS = Reason("EOS_SUPERSEDED", "Another run has taken over.", "Stop this one.", restart_helps=False)
 TEXT = "[EOS_SUPERSEDED] Another run has taken over. Hint: Stop this one."

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from spark_eos import errors
-from spark_eos.damage import damage
 from spark_eos.errors import HINT, RESTART_HELPS, EosError, UnsupportedError, WorkerError
+from spark_eos.spark.damaged_checkpoint import damage
 
 #: What Spark puts before the text of an error that it passes on, by the templates of its versions. A text consists of
 #: any number of these, one after the other, and then of the error itself. None of them has room for a record's content.

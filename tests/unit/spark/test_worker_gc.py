@@ -6,7 +6,7 @@ import gc
 import sys
 import types
 
-from spark_eos.worker_gc import spare_collections
+from spark_eos.spark.worker_gc import spare_collections
 
 
 def is_collectable(thing: object) -> bool:

@@ -8,7 +8,7 @@ import sys
 import pytest
 from pyspark.sql.streaming import datasource
 
-from spark_eos import spark
+from spark_eos.spark import versions as spark
 
 
 def test_spark_has_its_own_classes():
@@ -20,7 +20,7 @@ def test_spark_has_its_own_classes():
 def test_a_spark_without_admission_control(monkeypatch: pytest.MonkeyPatch):
     """The same names are there."""
     monkeypatch.setitem(sys.modules, datasource.__name__, None)  # as if there were no such module
-    spec = importlib.util.find_spec("spark_eos.spark")
+    spec = importlib.util.find_spec("spark_eos.spark.versions")
     without = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(without)
     assert without.ReadMaxRows(5).max_rows == 5
