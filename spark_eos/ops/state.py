@@ -249,7 +249,7 @@ def states_of(
     for query in queries:
         if not any(query in (state.query, *(own.key for own in state.sinks)) for state in found):
             known_head(None, query)
-    return [_with_parts(cluster, state) for state in found] if queries else found
+    return found
 
 
 def state_at(checkpoint: Checkpoint, cluster: Cluster, *, watch_s: float = 0.0, quiet_s: float = 60.0) -> QueryState:
@@ -260,7 +260,7 @@ def state_at(checkpoint: Checkpoint, cluster: Cluster, *, watch_s: float = 0.0, 
     before = _look(cluster, [query], checkpoint, ends=watch_s > 0)
     at = _checkpoint_state(logs, cluster)
     after = _again(cluster, [query], checkpoint, watch_s)
-    return _with_parts(cluster, replace(_state(query, before, after, quiet_s), checkpoint=at))
+    return replace(_state(query, before, after, quiet_s), checkpoint=at)
 
 
 def _look(cluster: Cluster, queries: Collection[str], checkpoint: Checkpoint | None, *, ends: bool) -> _Look:
@@ -344,7 +344,8 @@ def _ends(cluster: Cluster, transactions: Sequence[Transaction]) -> frozenset[tu
     return frozenset((topic, partition, at) for topic, of in found.items() for partition, at in of.items())
 
 
-def _with_parts(cluster: Cluster, state: QueryState) -> QueryState:
+def with_parts(cluster: Cluster, state: QueryState) -> QueryState:
+    """The state with the partitions of its open transactions, of which each one's leader is asked."""
     if state.problem:
         return state  # to ask for them takes the ledger, too
     return replace(state, parts={t.id: _parts(cluster, t) for t in state.open})

@@ -11,7 +11,7 @@ from spark_eos.checkpoint import Checkpoint
 from spark_eos.ledger.owners import Cluster, Transaction, TransactionPart
 from spark_eos.ops.answer import Answer, ago, table
 from spark_eos.ops.heads import NewestHead
-from spark_eos.ops.state import CheckpointState, QueryState, in_words, name_of, state_at, states_of
+from spark_eos.ops.state import CheckpointState, QueryState, in_words, name_of, state_at, states_of, with_parts
 from spark_eos.protocol.checks import as_json as offsets_as_json
 from spark_eos.protocol.checks import is_visible
 from spark_eos.protocol.head import NOBODY, Decision, Direct, Head, Verdict
@@ -28,6 +28,7 @@ def status(
 ) -> Answer:
     """The query of a checkpoint, queries by their ids, or all. With ``open_for_s``, only what transactions have been
     open for so many seconds, and whose. Raises EosError."""
+    named = checkpoint is not None or bool(queries)
     if checkpoint is not None:
         states = [state_at(checkpoint, cluster, watch_s=watch_s, quiet_s=quiet_s)]
     else:
@@ -38,9 +39,12 @@ def status(
         attention = bool(states)
     else:
         attention = any(s.troubles for s in states)
-    named = checkpoint is not None or bool(queries)
+    if named:
+        states = [with_parts(cluster, state) for state in states]
+    if not states and open_for_s is not None:
+        return Answer([], f"no transaction has been open for {open_for_s:,.0f} s")
     text = "\n\n".join(map(as_text, states)) if named else overview(states, cluster.ledger)
-    return Answer([as_json(s) for s in states], text or "no open transaction", 1 if attention else 0)
+    return Answer([as_json(s) for s in states], text, 1 if attention else 0)
 
 
 def as_json(state: QueryState) -> dict[str, Any]:

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
+import pytest
+
+from spark_eos.ledger.owners import Transaction
 from spark_eos.ledger.reader import Dated
+from spark_eos.ops import status
+from spark_eos.ops.answer import Answer
 from spark_eos.ops.heads import NewestHead
-from spark_eos.ops.state import QueryState
+from spark_eos.ops.state import Life, QueryState
 from spark_eos.ops.status import as_json, overview
 from spark_eos.protocol.head import Decision, Direct, Head, Marks, Pair, Probe, Range, Unfinished, Verdict, Written
 
@@ -55,3 +62,25 @@ def test_a_drop_that_is_not_finished():
         head = Head("", 2, (), 5, marks=Marks(unfinished=mark))
         assert shown(head)["state"] == state
         assert state in overview([state_of(head)], "ledger")
+
+
+@pytest.mark.parametrize("named", [[], ["q"]])
+def test_only_what_is_open_for_so_long(named, monkeypatch):
+    """For monitoring: exit code 1 if there is such a transaction, whatever else needs somebody."""
+    open_ = Transaction("p-q-2-0-0", "q", 1, 0, "Ongoing", 100.0, None, False, 2, "r", 0, True)
+    lost = Decision(4, 0, 1, 1, 1, None, (written(0, Verdict.LOST),))
+    found = [replace(state_of(Head("r", 2, (), 5, lost)), open=[open_], life=Life(closed=True))]
+    monkeypatch.setattr(status, "states_of", lambda *_, **__: found)
+    monkeypatch.setattr(status, "with_parts", lambda cluster, state: state)
+    cluster: Any = SimpleNamespace(ledger="ledger")
+
+    def answer(open_for_s: float | None) -> Answer:
+        return status.status(cluster, None, named, watch_s=0, quiet_s=0, open_for_s=open_for_s)
+
+    assert (answer(100.0).code, len(answer(100.0).data)) == (1, 1)
+    assert open_.id in answer(100.0).text
+    assert answer(101.0) == Answer([], "no transaction has been open for 101 s", 0)
+    assert answer(None).code == 1
+    found.clear()
+    if not named:
+        assert answer(None) == Answer([], "no query in the ledger ledger", 0)
