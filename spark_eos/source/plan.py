@@ -2,8 +2,8 @@
 
 The source can lose or repeat rows here, so the decision depends on its arguments and on answers alone. A decision that
 needs more than its arguments say *asks*: `initial_position`, `next_batch` and `readable` are generators that yield a
-`Question` and are sent its answer. So Kafka is asked only what the decision at hand needs, and the reader
-(`spark_eos.source.reader`) and the simulation (``tests/simulation/source``) run the same code::
+question (`spark_eos.source.questions`) and are sent its answer. So Kafka is asked only what the decision at hand needs,
+and the reader (`spark_eos.source.reader`) and the simulation (``tests/simulation/source``) run the same code::
 
     position, a Look, options ─→ next_batch ─→ Next(end, losses, …)
                                   ↑      │
@@ -20,9 +20,8 @@ What must hold:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
 
 from spark_eos.errors import DataLossError
 from spark_eos.options.bounds import ByTime
@@ -32,9 +31,20 @@ from spark_eos.source import leaving, planning
 from spark_eos.source.losses import check_cluster, data_loss, log_diverged
 from spark_eos.source.offsets import Position, TopicIds
 from spark_eos.source.planning import OffsetRange
+from spark_eos.source.questions import (
+    DivergedFrom,
+    DroppedOnPurpose,
+    EpochsBefore,
+    FirstOffsets,
+    HighWatermarks,
+    Plan,
+    StartingOffsets,
+    Topics,
+    TopicsNamed,
+    TopicsThere,
+    WithinBytes,
+)
 from spark_eos.topic_partition import PartitionOffsets, TopicPartition, flat, nested
-
-T = TypeVar("T")
 
 #: Milliseconds to wait before each further look for a topic that may be hidden only for a moment; five seconds in all.
 HIDDEN_WAITS_MS = (0, 10, 20, 50, 100, 200, 400, *[500] * 8, 220)
@@ -42,17 +52,6 @@ _NO_LIMIT = 2**63 - 1
 
 
 # What a decision is made from
-
-
-@dataclass(frozen=True)
-class Topics:
-    """The topics that are there, of those to read: the partitions to read of each, and its id. ``cluster``: the id of
-    the cluster that they are on; empty where brokers do not tell. ``leader_epochs``: of each partition's leader."""
-
-    partitions: dict[str, list[int]]
-    ids: TopicIds
-    cluster: str = ""
-    leader_epochs: PartitionOffsets = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -91,106 +90,6 @@ class Look:
     pinned: bool = False
     max_rows: int | None = _NO_LIMIT
     only_batch: bool = False
-
-
-# What it asks
-
-
-@dataclass(frozen=True)
-class EpochsBefore:
-    """Which leader epochs do the records before these offsets have? ``least``: epochs that they cannot be smaller than.
-    Answer: the epochs that are known, by partition."""
-
-    offsets: Mapping[TopicPartition, int]
-    least: Mapping[TopicPartition, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class DivergedFrom:
-    """Which logs do not have records of these epochs before these offsets any more? Answer: by partition, the offset
-    from which on the log is another one."""
-
-    offsets: Mapping[TopicPartition, int]
-    epochs: Mapping[TopicPartition, int]
-
-
-@dataclass(frozen=True)
-class HighWatermarks:
-    """Where do these partitions end, open transactions included? Answer: by partition. Asked after a pause."""
-
-    partitions: Collection[TopicPartition]
-    after_ms: int = 0
-
-
-@dataclass(frozen=True)
-class FirstOffsets:
-    """Where do the logs of these partitions begin? Answer: by partition."""
-
-    partitions: Collection[TopicPartition]
-
-
-@dataclass(frozen=True)
-class WithinBytes:
-    """Up to where does a micro-batch of about so many bytes go? Answer: offsets like ``ends``, or earlier ones."""
-
-    start: PartitionOffsets
-    ends: PartitionOffsets
-    most: int
-
-
-@dataclass(frozen=True)
-class TopicsThere:
-    """Which topics are there? ``now``: in this moment, even where they are pinned; else some seconds ago will do.
-    Answer: `Topics`."""
-
-    now: bool = True
-
-
-@dataclass(frozen=True)
-class TopicsNamed:
-    """What is there of these topics in this moment, subscribed to or not? Answer: `Topics`. Asked after a pause."""
-
-    names: Collection[str]
-    after_ms: int = 0
-
-
-@dataclass(frozen=True)
-class StartingOffsets:
-    """Which offsets do ``startingOffsets`` and its like mean? Answer: an offset for each partition to read."""
-
-
-@dataclass(frozen=True)
-class DroppedOnPurpose:
-    """Which of these topics, which the query reads no longer, are no loss? Answer: their names."""
-
-    topics: Collection[str]
-
-
-Question = (
-    EpochsBefore
-    | DivergedFrom
-    | HighWatermarks
-    | FirstOffsets
-    | WithinBytes
-    | TopicsThere
-    | TopicsNamed
-    | StartingOffsets
-    | DroppedOnPurpose
-)
-
-#: Yields questions, is sent the answer of each, and returns the decision.
-Plan = Generator[Question, Any, T]
-
-
-def answered(plan: Plan[T], answer: Callable[[Question], object]) -> T:
-    """The decision that a plan comes to, where ``answer`` has the answers."""
-    try:
-        question = next(plan)
-        while True:
-            question = plan.send(answer(question))
-    except StopIteration as done:
-        decision: T = done.value
-        return decision
 
 
 # What comes of it

@@ -37,25 +37,27 @@ from spark_eos.source.limits import resolve_start
 from spark_eos.source.losses import Losses, check_cluster
 from spark_eos.source.offsets import Position
 from spark_eos.source.plan import (
-    DivergedFrom,
-    DroppedOnPurpose,
-    EpochsBefore,
-    FirstOffsets,
-    HighWatermarks,
     Look,
     Next,
-    Question,
     Run,
-    StartingOffsets,
-    TopicsNamed,
-    TopicsThere,
-    WithinBytes,
-    answered,
     initial_position,
     missing_at_the_begin,
     next_batch,
     ranges_between,
     readable,
+)
+from spark_eos.source.questions import (
+    DivergedFrom,
+    DroppedOnPurpose,
+    EpochsBefore,
+    FirstOffsets,
+    HighWatermarks,
+    Question,
+    StartingOffsets,
+    TopicsNamed,
+    TopicsThere,
+    WithinBytes,
+    answered,
 )
 from spark_eos.source.sizes import Sizes, look_at
 from spark_eos.source.watch import TopicWatch

@@ -24,7 +24,7 @@ from spark_eos.ledger.own_topics import not_for_rows, reserved
 from spark_eos.options.selection import Pattern, Selection
 from spark_eos.source.epochs import LeaderEpochs, Noted, leaders_of
 from spark_eos.source.offsets import TopicIds
-from spark_eos.source.plan import Topics
+from spark_eos.source.questions import Topics
 from spark_eos.topic_partition import PartitionOffsets, TopicPartition
 
 #: Spark asks an idle stream for its end every 10 ms; the cluster is asked every 50 ms.

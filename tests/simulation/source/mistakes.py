@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from spark_eos.source import leaving, plan, planning, reader
+from spark_eos.source import leaving, plan, planning, questions, reader
 from spark_eos.source import offsets as formats
 from spark_eos.source.planning import OffsetRange
 from spark_eos.topic_partition import flat, nested
@@ -92,8 +92,8 @@ def epochs_ignored(patch: pytest.MonkeyPatch) -> None:
     """Offsets alone say whether a log is the one that was read."""
 
     def answered(asking: Any, answer: Callable[[Any], Any]) -> Any:
-        return plan.answered(
-            asking, lambda q: {} if isinstance(q, plan.DivergedFrom | plan.EpochsBefore) else answer(q)
+        return questions.answered(
+            asking, lambda q: {} if isinstance(q, questions.DivergedFrom | questions.EpochsBefore) else answer(q)
         )
 
     patch.setattr(reader, "answered", answered)
@@ -116,7 +116,7 @@ def newcomers_begin_at_the_end(patch: pytest.MonkeyPatch) -> None:
     def latest(going: Any, looked: Any) -> Any:
         found, taken_up = yield from newcomers(going, looked)
         new = [(t, p) for t, offsets in found.items() for p in offsets if t not in going.left]
-        high = (yield plan.HighWatermarks(new)) if new else {}
+        high = (yield questions.HighWatermarks(new)) if new else {}
         return {t: {p: high.get((t, p), at) for p, at in found[t].items()} for t in found}, taken_up
 
     patch.setattr(plan, "_newcomers", latest)
@@ -134,7 +134,7 @@ def newcomers_are_read_at_once(patch: pytest.MonkeyPatch) -> None:
     def to_the_end(going: Any, looked: Any) -> Any:
         found, taken_up = yield from newcomers(going, looked)
         new = [(t, p) for t, offsets in found.items() for p in offsets]
-        high = (yield plan.HighWatermarks(new)) if new else {}
+        high = (yield questions.HighWatermarks(new)) if new else {}
         return {t: {p: high[t, p] for p in found[t]} for t in found}, taken_up
 
     newcomers = plan._newcomers

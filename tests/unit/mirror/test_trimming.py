@@ -16,7 +16,7 @@ from spark_eos.mirror.plan import Targets
 from spark_eos.mirror.source import MirrorStreamReader
 from spark_eos.mirror.trimming import Trimming, trim
 from spark_eos.source.offsets import Position
-from spark_eos.source.plan import Topics
+from spark_eos.source.questions import Topics
 from tests.support.map_logs import MapLog, reading
 from tests.unit.mirror.test_offset_map import HERE, KAFKA, ORIGIN, WholeMap, logs
 

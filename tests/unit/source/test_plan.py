@@ -11,20 +11,19 @@ from hypothesis import strategies as st
 
 from spark_eos.errors import DataLossError
 from spark_eos.options.parse import SourceOptions, stream_options
-from spark_eos.source import plan
+from spark_eos.source import plan, questions
 from spark_eos.source.offsets import LeftAt, Position
 from spark_eos.source.plan import (
     Look,
     Next,
     Readable,
     Run,
-    Topics,
-    answered,
     missing_at_the_begin,
     next_batch,
     readable,
 )
 from spark_eos.source.planning import OffsetRange
+from spark_eos.source.questions import Topics, answered
 from spark_eos.topic_partition import TopicPartition, flat, nested
 
 BEGUN = Run(begun=True)
@@ -64,17 +63,17 @@ class World:
         ends = nested({place: log.stable for place, log in self.logs.items()})
         return replace(Look(self.topics, ends, 1000.0, BEGUN), **more)
 
-    def answer(self, question: plan.Question) -> object:
+    def answer(self, question: questions.Question) -> object:
         self.asked.append(type(question))
         match question:
-            case plan.EpochsBefore() | plan.DivergedFrom():
+            case questions.EpochsBefore() | questions.DivergedFrom():
                 return {}
-            case plan.HighWatermarks(partitions):
+            case questions.HighWatermarks(partitions):
                 self.lags -= 1
                 return {place: self.logs[place].high - (1 if self.lags >= 0 else 0) for place in partitions}
-            case plan.FirstOffsets(partitions):
+            case questions.FirstOffsets(partitions):
                 return {place: self.logs[place].begin for place in partitions}
-            case plan.TopicsThere() | plan.TopicsNamed():
+            case questions.TopicsThere() | questions.TopicsNamed():
                 return self.topics
         return ()
 
@@ -149,8 +148,8 @@ def test_a_log_that_is_cut_once_more_while_it_is_planned_is_looked_at_again(agai
     world = World({"t": "id"}, {("t", 0): Log(0, 9, 9)})
     ends = iter((7, 4 if again else 7))
 
-    def answer(question: plan.Question) -> object:
-        return {("t", 0): next(ends)} if isinstance(question, plan.DivergedFrom) else world.answer(question)
+    def answer(question: questions.Question) -> object:
+        return {("t", 0): next(ends)} if isinstance(question, questions.DivergedFrom) else world.answer(question)
 
     at = Position({"t": {0: 8}}, {"t": "id"}, epochs={"t": {0: 1}})
     found = answered(next_batch(at, world.look(), LENIENT), answer)
