@@ -40,7 +40,7 @@ def open_run(
     partitioner: str = DEFAULT_PARTITIONER,
     two_phase: bool = False,
     job: Job | None = None,
-    one_of_several: bool = False,
+    in_foreach_batch: bool = False,
     each: EachSink | None = None,
     topic: str | None = None,
 ) -> Head:
@@ -49,9 +49,9 @@ def open_run(
     ``driver`` names the Spark application of the run, for an abort that knows no more than its own. ``prefix`` is
     that of the transactional ids; a query keeps it for good. ``partitioner`` is for a query that begins here. A ledger
     that does not know the query begins with micro-batch 0, or with ``begin_at``. ``two_phase``: the run
-    begins transactions that never expire. ``job``: a batch write; it keeps the topic that was decided. With
-    ``one_of_several`` writes of a micro-batch, a write may begin with any one, and Spark may have passed one that was
-    not written; ``each`` is its name. ``topic``: where all rows go, if an option says so.
+    begins transactions that never expire. ``job``: a batch write; it keeps the topic that was decided.
+    ``in_foreach_batch``: a write within foreachBatch, whose sink is ``each``; it may begin with any micro-batch, and
+    Spark may have passed one that was not written. ``topic``: where all rows go, if an option says so.
 
     Where nobody can tell what became of the last decision, what is open and not decided may be what keeps the log from
     telling, and with two-phase commit for ever. So the query is closed, that is ended, and all is tried once more.
@@ -68,7 +68,7 @@ def open_run(
     Raises Superseded, LedgerError (no head in mid-life), Unclear.
     """
     start = _Start(
-        run, batch, endtxn_version, begin_at, driver, prefix, partitioner, two_phase, job, one_of_several, each, topic
+        run, batch, endtxn_version, begin_at, driver, prefix, partitioner, two_phase, job, in_foreach_batch, each, topic
     )
     try:
         return _open(ports, start)
@@ -91,7 +91,7 @@ class _Start:
     partitioner: str
     two_phase: bool
     job: Job | None
-    one_of_several: bool
+    in_foreach_batch: bool
     each: EachSink | None
     topic: str | None
 
@@ -146,7 +146,7 @@ def _succeeding(ports: Ports, term: Term, head: Head | None, start: _Start) -> H
 
 
 def _lost(start: _Start) -> LedgerError:
-    return lost_head() if start.job is not None or start.one_of_several else lost_first(start.batch)
+    return lost_head() if start.job is not None or start.in_foreach_batch else lost_first(start.batch)
 
 
 def _cleared(ports: Ports, run: str) -> bool:
@@ -176,7 +176,7 @@ def _of_job(job: Job | None, new: Head) -> Job | None:
 def _checked(ports: Ports, head: Head | None, start: _Start) -> Head | None:
     batch, run = start.batch, start.run
     check_halts(head, start.topic)
-    if head is None and batch not in (0, start.begin_at) and not start.one_of_several:
+    if head is None and batch not in (0, start.begin_at) and not start.in_foreach_batch:
         raise missing_head(batch)
     # Where no run has begun yet, a command that has published the head did not know the prefix of the option.
     if head is not None and head.prefix != start.prefix and (head.run != NOBODY or head.earlier):
@@ -222,11 +222,11 @@ def _successor(ports: Ports, head: Head | None, start: _Start) -> Head:
     if last is None:
         return new
     behind = last.batch < start.batch
-    verdicts = verdicts_of(ports, last, passed=behind and not start.one_of_several)
+    verdicts = verdicts_of(ports, last, passed=behind and not start.in_foreach_batch)
     unseen = unseen_of(ports, last, verdicts)
     settled = last.judged({pair: verdict for pair, verdict in verdicts.items() if pair not in unseen})
     if settled.lost and behind:
-        raise left_behind(start.batch, settled) if start.one_of_several else checkpoint_ahead(start.batch, settled)
+        raise left_behind(start.batch, settled) if start.in_foreach_batch else checkpoint_ahead(start.batch, settled)
     return replace(new, decision=settled)
 
 
