@@ -18,7 +18,7 @@ NONE_WILL_DO = $(if $(ARGS),|| test $$? = 5)
 # Tests that need neither Java nor a broker. Coverage (pyproject.toml) is measured by the tests of the two rooms that it is asked
 # of, as a test takes twice as long when it is measured; of hundreds of schedules, and of mistakes that are put in, measuring shows
 # nothing new.
-SCHEDULED := $(addprefix tests/simulation/,test_simulation.py test_known_mistakes.py test_ledger_mistakes.py)
+SCHEDULED := $(addprefix tests/simulation/,test_simulation.py test_known_mistakes.py test_ledger_mistakes.py source)
 # The connections, senders and ports under brokers that answer in bytes: so many schedules of each scenario.
 WIRE := tests/wire
 MEASURED := $(wildcard tests/unit/source/test_decode*.py) tests/unit/kafka/records tests/unit/protocol \
@@ -102,8 +102,9 @@ soak: java $(STAMP) ## random faults against a running query, by SEED=… for SE
 	@$(BIN)/python -m tests.simulation --schedules $${SCHEDULES:-20000} --first $(or $(SEED),0)
 	@SPARK_EOS_WIRE_SCHEDULES=$${WIRE_SCHEDULES:-2000} $(PYTEST) -s $(TWO_AT_ONCE) $(WIRE) $(NONE_WILL_DO)
 
-simulate: $(STAMP) ## run both simulations for long: 20,000 more schedules of the protocol, then 150,000 of the connections
+simulate: $(STAMP) ## run the simulations for long: 20,000 more schedules of the protocol and of the source, then 150,000 of the connections
 	@$(BIN)/python -m tests.simulation --schedules $${SCHEDULES:-20000} --state $(VENV)/simulated.json
+	@$(BIN)/python -m tests.simulation.source --schedules $${SCHEDULES:-20000} --first $(or $(SEED),0)
 	@SPARK_EOS_WIRE_SCHEDULES=$${WIRE_SCHEDULES:-50000} SPARK_EOS_WIRE_STATE=$(VENV)/wire-schedules SPARK_EOS_WIRE_EVERY_BYTE=1 \
 		$(PYTEST) -s $(TWO_AT_ONCE) $(WIRE) $(ARGS) $(NONE_WILL_DO)
 

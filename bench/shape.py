@@ -23,7 +23,7 @@ from spark_eos.ledger.owners import Cluster
 from spark_eos.ledger.reader import LedgerReader
 from spark_eos.mirror.translating import translated
 from spark_eos.mirror.trimming import trim
-from spark_eos.ops.ledger.command import entries
+from spark_eos.ops.heads import newest_heads
 from spark_eos.options.parse import stream_options
 from spark_eos.options.table import DEFAULT_PREFIX
 from spark_eos.source.reader import EosKafkaStreamReader
@@ -81,8 +81,8 @@ def _head(spec: LookSpec) -> float:
 
 
 def _heads(spec: LookSpec) -> float:
-    """What ``spark-eos ledger show`` reads."""
-    return _median_ms(lambda: entries(Cluster(spec.kafka, spec.name, DEFAULT_PREFIX)), 3)
+    """What ``spark-eos status`` reads of a ledger."""
+    return _median_ms(lambda: newest_heads(Cluster(spec.kafka, spec.name, DEFAULT_PREFIX)), 3)
 
 
 def name_of_query(number: int) -> str:

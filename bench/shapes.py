@@ -128,7 +128,7 @@ def _queries(bench: Bench, size: int) -> Iterator[tuple[str, Callable[[], Measur
     with _topics(bench, {name: 1}, cleanup_policy="compact"), _pouring(bench, name, 1) as pour:
         pour([(shape.name_of_query(n).encode(), _head(n)) for n in range(size)], 10 * size)
         pour.done()
-        yield "'ledger show'", lambda: _looked(bench, "heads", name)
+        yield "'status'", lambda: _looked(bench, "heads", name)
         yield "a decision, 16 at once,", lambda: _looked(bench, "decide", name, queries=size)
 
 

@@ -115,7 +115,7 @@ def _of_metadata() -> CheckpointError:
         "EOS_CHECKPOINT_DAMAGED",
         "The file 'metadata' of the checkpoint is missing, empty or cut off, and Spark cannot start from it.",
         hint='Write {"id":"QUERY ID"} into it, remove .metadata.crc, and start the query again. The query id is in the '
-        "query's log (query=…) and in its ledger ('spark-eos ledger show'). It must be that of this query, not of "
+        "query's log (query=…) and in its ledger ('spark-eos status'). It must be that of this query, not of "
         "another one.",
     )
 

@@ -32,7 +32,7 @@ STEPS = {
     "commit": "Commit: the driver decides",
     "abort": "Abort",
     "replay": "Replay: `spark-eos replay` makes a query begin where another one was before",
-    "drop": "Drop: `spark-eos checkpoint drop` drops a micro-batch that is planned and not decided",
+    "drop": "Drop: `spark-eos recover --drop-planned` drops a micro-batch that is planned and not decided",
     "mirror": "Mirror: a mirror takes topics over from another one",
     "recover": "Recover: `spark-eos recover` does what a query's next start would do first",
 }

@@ -3,60 +3,25 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
 
 import typer
 from typer.exceptions import TyperException
 
-from spark_eos.cli import (
-    INTERRUPTED,
-    acls,
-    checkpoint,
-    devcluster,
-    doctor,
-    jobs,
-    ledger,
-    mirror,
-    query,
-    replay,
-    transactions,
-    verify,
-    watching,
-)
-from spark_eos.cli.options import new_app
+from spark_eos.cli import INTERRUPTED, devcluster, doctor, jobs, mirror, replay, status, verify, watching
+from spark_eos.cli.options import connect, new_app
 
 app = new_app("Exactly-once Kafka source and sink for PySpark.", completion=True)
 app.command("run", context_settings=jobs.CONTEXT, epilog=jobs.EPILOG)(jobs.run)
 app.command("devcluster")(devcluster.devcluster)
 app.command("doctor")(doctor.doctor)
-app.command("verify")(verify.verify)
-app.add_typer(transactions.app, name="transactions")
-app.add_typer(checkpoint.app, name="checkpoint")
-app.add_typer(query.app, name="query")
-app.add_typer(ledger.app, name="ledger")
-app.add_typer(mirror.app, name="mirror")
-app.command("recover")(query.recover)
+app.command("status")(status.status)
+app.command("recover")(status.recover)
 app.command("replay")(replay.replay)
-app.command("acls")(acls.acls)
+app.add_typer(mirror.app, name="mirror")
+app.command("verify")(verify.verify)
 app.command("top")(watching.top)
 app.command("plot")(watching.plot)
-
-
-def _version(asked: bool) -> None:
-    if asked:
-        from spark_eos._version import __version__
-
-        print(__version__)
-        raise typer.Exit
-
-
-@app.callback()
-def _root(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
-    ] = False,
-) -> None:
-    pass
+app.callback()(connect)
 
 
 def run(arguments: list[str]) -> int:
@@ -66,6 +31,9 @@ def run(arguments: list[str]) -> int:
         code: int | None = command.main(arguments, prog_name="spark-eos", standalone_mode=False)
     except TyperException as error:
         error.show()  # type: ignore[attr-defined]  # those that come here have it, typer says it of their base only
+        late = getattr(error, "option_name", None)
+        if late in {name for option in command.params for name in option.opts}:
+            print(f"{late} stands before the command: spark-eos {late} …", file=sys.stderr)
         return int(error.exit_code)
     except typer.Exit as ended:
         return int(ended.exit_code)

@@ -4,27 +4,14 @@ from __future__ import annotations
 
 import re
 import sys
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from spark_eos.cli.acls import print_needed
-from spark_eos.cli.options import (
-    Format,
-    Group,
-    Kafka,
-    KafkaFile,
-    LedgerTopic,
-    Output,
-    Prefix,
-    Servers,
-    client,
-    tell,
-    topic_option,
-)
+from spark_eos.cli.options import Connection, Format, Output, connection, tell, topic_option
 
 if TYPE_CHECKING:
-    from spark_eos.kafka.config.properties import KafkaProperties
     from spark_eos.ops.acls import Query
     from spark_eos.ops.answer import Answer
     from spark_eos.ops.doctor.finding import Severity
@@ -54,12 +41,26 @@ LongestStop = Annotated[
 WithTrial = Annotated[
     bool, typer.Option("--trial/--no-trial", help="take transactional ids, and abort an empty transaction")
 ]
-AclsOnly = Annotated[bool, typer.Option("--acls", help="only print the least rights, as commands")]
-Principal = Annotated[str, typer.Option("--principal", metavar="TYPE:NAME", help="who runs the query, for these")]
+AclsOnly = Annotated[
+    bool, typer.Option("--acls", help="only print the least rights, as commands; no cluster is contacted")
+]
+Principal = Annotated[
+    str, typer.Option("--principal", metavar="TYPE:NAME", help="who runs the query, for the commands that grant rights")
+]
+Group = Annotated[str | None, typer.Option("--group", metavar="GROUP", help="offsets.group.id", show_default=False)]
+QueryId = Annotated[
+    str | None,
+    typer.Option(
+        "--query", metavar="ID", help="only the transactional ids of this query, for --acls", show_default=False
+    ),
+]
+CreatesLedger = Annotated[
+    bool, typer.Option("--create-ledger", help="the query is to create its ledger topic, for --acls")
+]
 
 
 def doctor(
-    servers: Servers,
+    context: typer.Context,
     inputs: Inputs = None,
     outputs: Outputs = None,
     group: Group = None,
@@ -71,46 +72,55 @@ def doctor(
     trial: WithTrial = True,
     acls_only: AclsOnly = False,
     principal: Principal = "User:NAME",
-    kafka: Kafka = None,
-    kafka_file: KafkaFile = None,
-    ledger_topic: LedgerTopic = None,
-    prefix: Prefix = None,
+    query_id: QueryId = None,
+    creates_ledger: CreatesLedger = False,
     output: Output = Format.TEXT,
 ) -> int:
     """Check a cluster, its topics and a user for exactly-once.
 
     Each finding says how rows could be lost or doubled, and which command fixes it. No setting is changed; what is
     tried is named and cleaned up. Exit code: 0 if all is well, 1 if something is wrong, 2 if something could not be
-    determined.
+    determined. With --acls, it only prints the commands that grant the query's rights.
     """
     from spark_eos.ops.acls import Query
-    from spark_eos.options.table import DEFAULT_LEDGER_TOPIC, DEFAULT_PREFIX
+    from spark_eos.options.table import DEFAULT_PREFIX
 
+    at = connection(context)
     query = Query(
         inputs=inputs or [],
         outputs=outputs or [],
         group=group,
-        ledger=ledger_topic or DEFAULT_LEDGER_TOPIC,
-        prefix=prefix or DEFAULT_PREFIX,
+        ledger=at.ledger,
+        prefix=at.prefix or DEFAULT_PREFIX,
         two_phase=two_phase,
+        id=query_id,
+        creates_ledger=creates_ledger,
         dead_letters=dead_letters,
         notes=notes,
     )
     if acls_only:
-        return print_needed(query, principal, servers, output)
+        return tell(output, lambda: _rights(query, principal, at.servers or "HOST:9092"))
     stop_s = seconds(longest_stop)
-    return tell(output, lambda: _visit(query, client(servers, kafka, kafka_file), timeout_ms, stop_s, trial, principal))
+    return tell(output, lambda: _visit(query, at, timeout_ms, stop_s, trial, principal))
 
 
-def _visit(
-    query: Query, kafka: KafkaProperties, timeout_ms: int | None, stop_s: float, trial: bool, principal: str
-) -> Answer:
+def _rights(query: Query, principal: str, servers: str) -> Answer:
+    """The rights that the query needs, and the commands that grant them."""
+    from spark_eos.ops.acls import as_commands, needed
+    from spark_eos.ops.answer import Answer
+
+    rights = needed(query)
+    data = [{"principal": principal, **asdict(acl)} for acl in rights]
+    return Answer(data, "\n".join(as_commands(rights, principal, servers)))
+
+
+def _visit(query: Query, at: Connection, timeout_ms: int | None, stop_s: float, trial: bool, principal: str) -> Answer:
     from spark_eos.ops.doctor.command import doctor as visit
     from spark_eos.ops.doctor.finding import PlannedQuery
     from spark_eos.options.parse import SinkOptions
 
     options = SinkOptions(
-        kafka,
+        at.client(),
         topic=query.outputs[0] if query.outputs else None,
         dead_letters=query.dead_letters,
         prefix=query.prefix,

@@ -6,22 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from spark_eos.cli.options import (
-    Format,
-    Kafka,
-    KafkaFile,
-    KnownPrefix,
-    LedgerTopic,
-    Output,
-    Servers,
-    Setting,
-    Yes,
-    client,
-    cluster,
-    new_app,
-    setting,
-    tell,
-)
+from spark_eos.cli.options import Format, Output, Setting, Yes, client, connection, new_app, setting, tell
 
 if TYPE_CHECKING:
     from spark_eos.ops.answer import Answer
@@ -52,11 +37,9 @@ Map = Annotated[
 
 @app.command("move-group")
 def move_group(
+    context: typer.Context,
     group: Annotated[str, typer.Argument(metavar="GROUP", help="the consumer group", show_default=False)],
-    servers: Servers,
     source: Source,
-    kafka: Kafka = None,
-    kafka_file: KafkaFile = None,
     source_kafka: SourceKafka = None,
     source_kafka_file: SourceKafkaFile = None,
     map_: Map = None,
@@ -66,17 +49,17 @@ def move_group(
     yes: Yes = False,
     output: Output = Format.TEXT,
 ) -> int:
-    """Let a consumer group continue at a mirror's target where it was at the source.
+    """Move a consumer group to a mirror's target.
 
-    The cluster of --bootstrap-servers is the target. The consumers must be stopped on both sides. Exit code:
-    0 if it was done, or can be; 2 if not.
+    It continues there where it was at the source. The cluster of --bootstrap-servers is the target. The consumers must
+    be stopped on both sides. Exit code: 0 if it was done, or can be; 2 if not.
     """
     from spark_eos.mirror.groups import Mover
     from spark_eos.mirror.map_topic import DEFAULT_MAP
     from spark_eos.mirror.report import answer
 
     def moved() -> Answer:
-        here, there = client(source, source_kafka, source_kafka_file), client(servers, kafka, kafka_file)
+        here, there = client(source, source_kafka, source_kafka_file), connection(context).client()
         mover = Mover(group, here, there, map_ or DEFAULT_MAP)
         return answer(mover.move(apply=yes, delete=delete, overwrite=overwrite, wait_s=wait_s))
 
@@ -85,20 +68,16 @@ def move_group(
 
 @app.command()
 def position(
-    servers: Servers,
+    context: typer.Context,
     source: Source,
     query: Annotated[str, typer.Option("--query", metavar="ID", help="the mirror's query", show_default=False)],
     topic: Annotated[
         list[str] | None,
         typer.Option("--topic", metavar="TOPIC", help="only of this source topic (repeat)", show_default=False),
     ] = None,
-    kafka: Kafka = None,
-    kafka_file: KafkaFile = None,
     source_kafka: SourceKafka = None,
     source_kafka_file: SourceKafkaFile = None,
     map_: Map = None,
-    ledger_topic: LedgerTopic = None,
-    prefix: KnownPrefix = None,
     wait_s: Annotated[float, typer.Option("--wait", metavar="S", help="seconds to wait for the map's readers")] = 60.0,
     yes: Annotated[bool, typer.Option("--yes", help="close the query and settle it before, if needed")] = False,
     output: Output = Format.TEXT,
@@ -113,10 +92,7 @@ def position(
     from spark_eos.mirror.report import end_answer
 
     def found() -> Answer:
-        here, there = (
-            client(source, source_kafka, source_kafka_file),
-            cluster(servers, kafka, kafka_file, ledger_topic, prefix),
-        )
+        here, there = client(source, source_kafka, source_kafka_file), connection(context).cluster()
         finder = Finder(query, here, there, map_ or DEFAULT_MAP, tuple(topic or ()))
         return end_answer(finder.find(settle=yes, wait_s=wait_s))
 
@@ -125,15 +101,13 @@ def position(
 
 @app.command()
 def translate(
+    context: typer.Context,
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="of the source", show_default=False)],
     partition: Annotated[int, typer.Argument(metavar="PARTITION", min=0, show_default=False)],
     offset: Annotated[
         list[int], typer.Argument(metavar="OFFSET", min=0, help="one or more of them", show_default=False)
     ],
-    servers: Servers,
     source: Source,
-    kafka: Kafka = None,
-    kafka_file: KafkaFile = None,
     source_kafka: SourceKafka = None,
     source_kafka_file: SourceKafkaFile = None,
     map_: Map = None,
@@ -153,7 +127,7 @@ def translate(
     from spark_eos.mirror.translating import translated
 
     def found() -> Answer:
-        here, there = client(source, source_kafka, source_kafka_file), client(servers, kafka, kafka_file)
+        here, there = client(source, source_kafka, source_kafka_file), connection(context).client()
         return positions(translated(here, there, map_ or DEFAULT_MAP, topic, partition, offset, topic_id))
 
     return tell(output, found)

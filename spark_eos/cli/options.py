@@ -1,10 +1,11 @@
-"""The options that commands share, and how a command says what it has found. They are the same everywhere."""
+"""The options before the command, which say how the cluster is reached; the ones that commands share; and the printing
+of answers and errors."""
 
 from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
@@ -43,9 +44,17 @@ class Format(StrEnum):
 
 def _format(text: str) -> Format:
     try:
-        return Format("text" if text == "table" else text)  # "table", as it was called once
+        return Format(text)
     except ValueError:
         raise typer.BadParameter(f"'{text}' is neither text nor json") from None
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from spark_eos._version import __version__
+
+        print(__version__)
+        raise typer.Exit
 
 
 @dataclass(frozen=True)
@@ -66,48 +75,12 @@ def setting(text: str) -> Setting:
         raise typer.BadParameter(str(error)) from None
 
 
-_SERVERS = typer.Option(
-    "--bootstrap-servers", metavar="HOST:PORT[,…]", help="brokers of the cluster", show_default=False
+Kafka = typer.Option(
+    "--kafka", metavar="KEY=VALUE", parser=setting, help="client property (repeat)", show_default=False
 )
-Servers = Annotated[str, _SERVERS]
-MaybeServers = Annotated[str | None, _SERVERS]
-Kafka = Annotated[
-    list[Setting] | None,
-    typer.Option("--kafka", metavar="KEY=VALUE", parser=setting, help="client property (repeat)", show_default=False),
-]
-KafkaFile = Annotated[
-    str | None,
-    typer.Option(
-        "--kafka-file",
-        metavar="FILE",
-        help="client properties, one KEY=VALUE a line: for secrets, which other users see on a command line",
-        show_default=False,
-    ),
-]
-LedgerTopic = Annotated[
-    str | None, typer.Option("--ledger-topic", metavar="TOPIC", help="ledger.topic", show_default=False)
-]
-Prefix = Annotated[
-    str | None, typer.Option("--prefix", metavar="PREFIX", help="transactionalIdPrefix", show_default=False)
-]
-#: Of commands about queries that a ledger knows.
-KnownPrefix = Annotated[
-    str | None,
-    typer.Option(
-        "--prefix",
-        metavar="PREFIX",
-        help="transactionalIdPrefix: the ledger knows it, another one is refused",
-        show_default=False,
-    ),
-]
-Group = Annotated[str | None, typer.Option("--group", metavar="GROUP", help="offsets.group.id", show_default=False)]
 Output = Annotated[Format, typer.Option("--format", metavar="text|json", parser=_format, help="how to print it")]
 Location = Annotated[
     str, typer.Argument(metavar="CHECKPOINT", help="checkpointLocation, as Spark has it", show_default=False)
-]
-Storage = Annotated[
-    list[Setting] | None,
-    typer.Option("--storage", metavar="fs.…=VALUE", parser=setting, help="as in Hadoop (repeat)", show_default=False),
 ]
 Yes = Annotated[bool, typer.Option("--yes", help="do it; without it, only say what would be done")]
 
@@ -117,39 +90,133 @@ def topic_option(flag: str, help_: str) -> object:
     return typer.Option(flag, metavar="TOPIC", help=help_, show_default=False)
 
 
-def client(servers: str, kafka: list[Setting] | None, kafka_file: str | None) -> KafkaProperties:
-    """The client's properties. Raises OptionError, without the value of any."""
+@dataclass(frozen=True)
+class Connection:
+    """The options before the command: how the cluster, the ledger and the checkpoint's file system are reached.
+
+    Values of `kafka` and `storage`, which may be secrets, are in no repr.
+    """
+
+    servers: str | None = None
+    kafka: Sequence[Setting] = ()
+    kafka_file: str | None = None
+    ledger_topic: str | None = None
+    prefix: str | None = None
+    storage: Sequence[Setting] = ()
+
+    def client(self) -> KafkaProperties:
+        """The client's properties. Raises BadParameter without brokers, and OptionError, without the value of any."""
+        if not self.servers:
+            raise typer.BadParameter(
+                f"name the brokers: spark-eos --bootstrap-servers HOST:PORT COMMAND, or set {SERVERS_VARIABLE}"
+            )
+        return client(self.servers, self.kafka, self.kafka_file)
+
+    @property
+    def ledger(self) -> str:
+        """The ledger topic."""
+        from spark_eos.options.table import DEFAULT_LEDGER_TOPIC
+
+        return self.ledger_topic or DEFAULT_LEDGER_TOPIC
+
+    def cluster(self) -> Cluster:
+        """The cluster with the query's ledger. Raises what `client` does, and ConnectionFailed where no broker answers,
+        before anything else is asked."""
+        from spark_eos.kafka.net.client import broker_client
+        from spark_eos.ledger.owners import Cluster
+
+        properties = self.client()
+        broker_client(properties).reach()
+        return Cluster(properties, self.ledger, self.prefix or None)
+
+    def hadoop(self) -> HadoopSettings:
+        """The settings of the checkpoint's file system."""
+        from spark_eos.storage.settings import HadoopSettings
+
+        return HadoopSettings({given.key.removeprefix("spark.hadoop."): given.value for given in self.storage})
+
+    def checkpoint(self, location: str) -> Checkpoint:
+        """The checkpoint, with the whole path. Raises CheckpointError, OptionError."""
+        from spark_eos.checkpoint import Checkpoint
+
+        return Checkpoint(location, self.hadoop())
+
+
+SERVERS_VARIABLE = "SPARK_EOS_BOOTSTRAP_SERVERS"
+
+
+def connect(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+    servers: Annotated[
+        str | None,
+        typer.Option(
+            "--bootstrap-servers",
+            metavar="HOST:PORT[,…]",
+            envvar=SERVERS_VARIABLE,
+            help="brokers of the cluster; of a mirror, of its target",
+            show_default=False,
+        ),
+    ] = None,
+    kafka: Annotated[list[Setting] | None, Kafka] = None,
+    kafka_file: Annotated[
+        str | None,
+        typer.Option(
+            "--kafka-file",
+            metavar="FILE",
+            envvar="SPARK_EOS_KAFKA_FILE",
+            help="client properties, one KEY=VALUE a line: for secrets, which other users see on a command line",
+            show_default=False,
+        ),
+    ] = None,
+    ledger_topic: Annotated[
+        str | None,
+        typer.Option(
+            "--ledger-topic",
+            metavar="TOPIC",
+            envvar="SPARK_EOS_LEDGER_TOPIC",
+            help="ledger.topic of the query, if it is not the default",
+            show_default=False,
+        ),
+    ] = None,
+    prefix: Annotated[
+        str | None,
+        typer.Option(
+            "--prefix",
+            metavar="PREFIX",
+            help="transactionalIdPrefix, for a query that is not there yet: the ledger knows that of others, and "
+            "another one is refused",
+            show_default=False,
+        ),
+    ] = None,
+    storage: Annotated[
+        list[Setting] | None,
+        typer.Option(
+            "--storage",
+            metavar="fs.…=VALUE",
+            parser=setting,
+            help="setting of the checkpoint's file system, as in Hadoop (repeat)",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """The options of the root: every command takes the connection from here."""
+    context.obj = Connection(servers, kafka or (), kafka_file, ledger_topic, prefix, storage or ())
+
+
+def connection(context: typer.Context) -> Connection:
+    """What `connect` was given."""
+    found = context.obj
+    return found if isinstance(found, Connection) else Connection()
+
+
+def client(servers: str, kafka: Sequence[Setting] | None, kafka_file: str | None) -> KafkaProperties:
+    """A client's properties. Raises OptionError, without the value of any."""
     from spark_eos.ops.client import client_of
 
     return client_of(servers, {given.key: given.value for given in kafka or ()}, kafka_file)
-
-
-def cluster(
-    servers: str, kafka: list[Setting] | None, kafka_file: str | None, ledger_topic: str | None, prefix: str | None
-) -> Cluster:
-    """The cluster with the query's ledger, or the default one. Raises what `client` does, and ConnectionFailed where no
-    broker answers: told here, in plainer words than whatever would be asked first."""
-    from spark_eos.kafka.net.client import broker_client
-    from spark_eos.ledger.owners import Cluster
-    from spark_eos.options.table import DEFAULT_LEDGER_TOPIC
-
-    properties = client(servers, kafka, kafka_file)
-    broker_client(properties).reach()
-    return Cluster(properties, ledger_topic or DEFAULT_LEDGER_TOPIC, prefix or None)
-
-
-def hadoop(storage: list[Setting] | None) -> HadoopSettings:
-    """The settings of the checkpoint's file system."""
-    from spark_eos.storage.settings import HadoopSettings
-
-    return HadoopSettings({given.key.removeprefix("spark.hadoop."): given.value for given in storage or ()})
-
-
-def checkpoint_at(location: str, storage: list[Setting] | None) -> Checkpoint:
-    """The checkpoint. Raises CheckpointError, OptionError."""
-    from spark_eos.checkpoint import Checkpoint
-
-    return Checkpoint(location, hadoop(storage))
 
 
 def tell(output: Format, answering: Callable[[], Answer], *, failed: int = 2) -> int:

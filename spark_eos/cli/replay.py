@@ -6,21 +6,7 @@ from typing import Annotated
 
 import typer
 
-from spark_eos.cli.options import (
-    Format,
-    Kafka,
-    KafkaFile,
-    KnownPrefix,
-    LedgerTopic,
-    Location,
-    Output,
-    Servers,
-    Storage,
-    Yes,
-    cluster,
-    hadoop,
-    tell,
-)
+from spark_eos.cli.options import Format, Location, Output, Yes, connection, tell
 
 
 def _text(flag: str, metavar: str, help_: str) -> object:
@@ -28,8 +14,8 @@ def _text(flag: str, metavar: str, help_: str) -> object:
 
 
 def replay(
+    context: typer.Context,
     checkpoint: Location,
-    servers: Servers,
     to_batch: Annotated[
         int | None, typer.Option(min=0, metavar="N", help="as it was after micro-batch N", show_default=False)
     ] = None,
@@ -45,11 +31,6 @@ def replay(
     in_place: Annotated[bool, typer.Option("--in-place", help="with the same checkpoint, to the same topics")] = False,
     finish: Annotated[bool, typer.Option("--finish", help="finish a replay that was interrupted")] = False,
     yes: Yes = False,
-    storage: Storage = None,
-    kafka: Kafka = None,
-    kafka_file: KafkaFile = None,
-    ledger_topic: LedgerTopic = None,
-    prefix: KnownPrefix = None,
     output: Output = Format.TEXT,
 ) -> int:
     """Make a query begin again where it was before.
@@ -62,7 +43,5 @@ def replay(
     asked = command.ReplayOptions(
         checkpoint, to_batch, to_timestamp, to_offsets, new, again, topic, in_place, finish, yes
     )
-    return tell(
-        output,
-        lambda: command.replay(asked, cluster(servers, kafka, kafka_file, ledger_topic, prefix), hadoop(storage)),
-    )
+    at = connection(context)
+    return tell(output, lambda: command.replay(asked, at.cluster(), at.hadoop()))

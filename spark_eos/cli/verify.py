@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from spark_eos.cli.options import Format, Kafka, KafkaFile, Output, Servers, client, fail
+from spark_eos.cli.options import Format, Output, connection, fail
 from spark_eos.errors import EosError
 from spark_eos.printable import json_text, printable_lines
 
@@ -27,7 +27,7 @@ class OrderChoice(StrEnum):
 
 
 def verify(
-    servers: Servers,
+    context: typer.Context,
     inputs: Annotated[list[str], typer.Option("--input", metavar="TOPIC", help="input topic (repeat)")],
     outputs: Annotated[list[str], typer.Option("--output", metavar="TOPIC", help="output topic (repeat)")],
     id_: Annotated[str, typer.Option("--id", metavar="WHERE", help="key, value, header:NAME or json:FIELD")],
@@ -48,8 +48,6 @@ def verify(
     ] = None,
     limit: Annotated[int, typer.Option(min=0, metavar="N", help="examples of each fault")] = 5,
     timeout_s: Annotated[float, typer.Option("--timeout", metavar="S", help="seconds to wait for the cluster")] = 12.0,
-    kafka: Kafka = None,
-    kafka_file: KafkaFile = None,
     output: Output = Format.TEXT,
 ) -> int:
     """Check that rows were copied between topics exactly once.
@@ -61,7 +59,7 @@ def verify(
 
     try:
         question = ops.Question(
-            kafka=client(servers, kafka, kafka_file),
+            kafka=connection(context).client(),
             inputs=tuple(dict.fromkeys(inputs)),
             outputs=tuple(dict.fromkeys(outputs)),
             id=ops.Where.parse(id_),

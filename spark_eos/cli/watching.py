@@ -6,20 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from spark_eos.cli.options import (
-    Format,
-    Kafka,
-    KafkaFile,
-    KnownPrefix,
-    LedgerTopic,
-    MaybeServers,
-    Output,
-    Storage,
-    checkpoint_at,
-    cluster,
-    fail,
-    tell,
-)
+from spark_eos.cli.options import Format, Output, connection, fail, tell
 from spark_eos.errors import EosError
 
 if TYPE_CHECKING:
@@ -36,12 +23,12 @@ QueryName = Annotated[
 
 
 def plot(
+    context: typer.Context,
     source: Annotated[
         str,
         typer.Argument(
             metavar="SOURCE",
-            help="a file of events, the address of a query's metrics (http://HOST:9400), or, with "
-            "--bootstrap-servers, a checkpoint",
+            help="a file of events, the address of a query's metrics (http://HOST:9400), or a checkpoint",
         ),
     ],
     to: Annotated[str, typer.Option("--to", metavar="FILE", help="the picture: .png, .svg or .pdf")] = "query.png",
@@ -49,12 +36,6 @@ def plot(
     last: Annotated[
         float | None, typer.Option("--last", metavar="S", help="only its last seconds", show_default=False)
     ] = None,
-    servers: MaybeServers = None,
-    storage: Storage = None,
-    kafka: Kafka = None,
-    kafka_file: KafkaFile = None,
-    ledger_topic: LedgerTopic = None,
-    prefix: KnownPrefix = None,
     output: Output = Format.TEXT,
 ) -> int:
     """Draw a query: steps, kills, lag, throughput.
@@ -65,25 +46,22 @@ def plot(
     """
     from spark_eos.ops.watching import command
 
+    at = connection(context)
+
     def answer() -> Answer:
-        if servers is None:
+        if at.servers is None or not command.is_checkpoint(source):
             return command.plot(source, to, query, last)
-        of = cluster(servers, kafka, kafka_file, ledger_topic, prefix)
-        return command.plot_checkpoint(checkpoint_at(source, storage), of, to, last)
+        return command.plot_checkpoint(at.checkpoint(source), at.cluster(), to, last)
 
     return tell(output, answer)
 
 
 def top(
+    context: typer.Context,
     source: EventSource,
     query: QueryName = None,
     once: Annotated[bool, typer.Option("--once", help="print it once, and end")] = False,
     every: Annotated[float, typer.Option("--every", min=0.1, metavar="S", help="how often to look")] = 1.0,
-    servers: MaybeServers = None,
-    kafka: Kafka = None,
-    kafka_file: KafkaFile = None,
-    ledger_topic: LedgerTopic = None,
-    prefix: KnownPrefix = None,
     output: Output = Format.TEXT,
 ) -> int:
     """Watch a query: rate, lag, micro-batches.
@@ -97,7 +75,8 @@ def top(
     from spark_eos.ops.watching import command
 
     try:
-        asked = cluster(servers, kafka, kafka_file, ledger_topic, prefix) if servers else None
+        at = connection(context)
+        asked = at.cluster() if at.servers else None
         if once or output is Format.JSON or not sys.stdout.isatty():
             return tell(output, lambda: command.top(source, query, asked))
         return command.watch(source, query, asked, every)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields, replace
-from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -134,18 +133,10 @@ class Parts:
                 yield replace(part, bytes=size_of(rows))
 
 
-@runtime_checkable
-class TakesWholeBatches(Protocol):
-    """A task's producer that also takes record batches as they are: any but librdkafka's."""
-
-    @property
-    def whole_batches(self) -> ArrowProducer: ...
-
-
 def arrow_producer(producer: TaskProducer) -> ArrowProducer:
     """The one that record batches are copied with: the driver refuses copies where it would be librdkafka's."""
-    assert isinstance(producer, TakesWholeBatches)
-    return producer.whole_batches
+    assert isinstance(producer, ArrowProducer)
+    return producer
 
 
 #: Makes `Parts`, or what does more.

@@ -26,7 +26,7 @@ from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.topic_partition import TopicPartition
 
 #: For hints of what a user may not do.
-ACLS = "'spark-eos acls' prints all that a query needs"
+ACLS = "'spark-eos doctor --acls' prints all that a query needs"
 #: For hints of what brokers do not write. The code says nothing else: no request is sent that a broker does not know.
 LOWERED = (
     "Where it is UNSUPPORTED_VERSION, the cluster's transaction.version has been lowered from 2 to 0, at which brokers "

@@ -195,7 +195,7 @@ class TransactionCoordinator:
     def is_first(self, pair: Pair, topic: str, partition: int, offset: int) -> bool | None:
         """Whether the batch at this offset is the first one that the producer ``pair`` has written to the partition;
         None without an answer."""
-        fetched = fetch_once(self._client.properties, topic, partition, offset, 1, isolation="read_uncommitted")
+        fetched = fetch_once(self._client, topic, partition, offset, 1, isolation="read_uncommitted")
         if fetched is None or fetched[0].error != OK:
             return None
         try:

@@ -33,7 +33,7 @@ class GroupOffsets:
     """
 
     def __init__(self, kafka: KafkaProperties, group: str) -> None:
-        self._kafka, self._group = kafka, group
+        self._kafka, self._client, self._group = kafka, broker_client(kafka), group
         self._left_out: set[tuple[str, str]] = set()
 
     def send(self, producer: Pair, version: int, offsets: Offsets, timeout_s: float) -> None:
@@ -58,9 +58,7 @@ class GroupOffsets:
 
     def _ask(self, producer: Pair, version: int, offsets: Offsets, timeout_s: float) -> int | None:
         numbered = {topic: {int(p): offset for p, offset in of.items()} for topic, of in offsets.items()}
-        return txn_offset_commit(
-            broker_client(self._kafka), astuple(producer), self._group, numbered, timeout_s, version
-        )
+        return txn_offset_commit(self._client, astuple(producer), self._group, numbered, timeout_s, version)
 
     def _known(self, offsets: Offsets) -> Offsets:
         kept = {t: {p: at for p, at in of.items() if (t, p) not in self._left_out} for t, of in offsets.items()}

@@ -17,7 +17,7 @@ from spark_eos.errors import EosError, LedgerError
 from spark_eos.kafka.codes import OK, TRANSACTION_GONE, name_of
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.errors import LOWERED
-from spark_eos.kafka.net.client import broker_client
+from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.kafka.producer.sender import Sender
 from spark_eos.kafka.records.encode import Encoder, Rows, Sealed
 from spark_eos.kafka.requests.end_txn import end_own_txn, endtxn_version
@@ -51,7 +51,7 @@ class KafkaLedger:
     def __init__(
         self, kafka: KafkaProperties, topic: str, partitions: int, prefix: str, query: str, group: str | None = None
     ) -> None:
-        self._kafka = kafka
+        self._client = broker_client(kafka)
         self._group = GroupOffsets(kafka, group) if group is not None else None
         self._name = ledger_name(prefix, query)
         self._reader = LedgerReader(KafkaLog(kafka, topic), ledger_partition(query, partitions), query)
@@ -63,11 +63,10 @@ class KafkaLedger:
         self._reader.check_topic()
 
     def take(self) -> KafkaTerm:
-        client = broker_client(self._kafka)
-        version = endtxn_version(client)
-        producer = init_producer_id(client, self._name, TRANSACTION_MS)
+        version = endtxn_version(self._client)
+        producer = init_producer_id(self._client, self._name, TRANSACTION_MS)
         self._reader.check_taken(self._name)
-        return KafkaTerm(self._kafka, producer, version, self._reader, self._group)
+        return KafkaTerm(self._client, producer, version, self._reader, self._group)
 
 
 class KafkaTerm:
@@ -75,9 +74,15 @@ class KafkaTerm:
     ``version`` that of EndTxn for its transaction."""
 
     def __init__(
-        self, kafka: KafkaProperties, producer: Pair, version: int, reader: LedgerReader, group: GroupOffsets | None
+        self, client: BrokerClient, producer: Pair, version: int, reader: LedgerReader, group: GroupOffsets | None
     ) -> None:
-        self._kafka, self._producer, self._version, self._reader, self._group = kafka, producer, version, reader, group
+        self._client, self._producer, self._version, self._reader, self._group = (
+            client,
+            producer,
+            version,
+            reader,
+            group,
+        )
 
     def read(self) -> Head | None:
         return self._reader.read()
@@ -94,7 +99,7 @@ class KafkaTerm:
     def _write(self, head: Head, offsets: Offsets | None, notes: Notes | None) -> int:
         """The offset at which it was written. What fails in here has committed nothing: the cause is told where a new
         attempt would not help."""
-        sender = Sender(self._kafka, self._producer.id, WRITE_S, silence_s=TRANSACTION_MS / 1000 / 3)
+        sender = Sender(self._client.properties, self._producer.id, WRITE_S, silence_s=TRANSACTION_MS / 1000 / 3)
         sender.begin(self._producer, self._version)
         try:
             if notes is not None and notes.records:
@@ -152,5 +157,4 @@ class KafkaTerm:
         return (sealed for _, sealed in encoder.encode(rows, [len(keys)], [0]))
 
     def _end(self, commit: bool) -> int | None:
-        client, seconds = broker_client(self._kafka), TRANSACTION_MS / 1000
-        return end_own_txn(client, astuple(self._producer), commit, seconds, self._version)
+        return end_own_txn(self._client, astuple(self._producer), commit, TRANSACTION_MS / 1000, self._version)

@@ -15,6 +15,7 @@ from spark_eos.kafka.admin.topics import (
 )
 from spark_eos.kafka.codes import OK
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.records.batches import Damage, UnsupportedFormat, walk_batches
 from spark_eos.kafka.records.rows import Row, read_dated_rows
 from spark_eos.kafka.requests.fetch import fetch_once
@@ -32,7 +33,7 @@ class KafkaLog:
 
     def __init__(self, kafka: KafkaProperties, topic: str) -> None:
         self.topic = topic
-        self._kafka = kafka
+        self._kafka, self._client = kafka, broker_client(kafka)
 
     @property
     def seconds(self) -> float:
@@ -59,7 +60,7 @@ class KafkaLog:
         return end_offsets(self._kafka, place, "read_uncommitted", READ_S)[self.topic][partition]
 
     def fetch(self, partition: int, offset: int, max_bytes: int = LOG_FETCH_BYTES) -> Fetched | None:
-        fetched = fetch_once(self._kafka, self.topic, partition, offset, max_bytes)
+        fetched = fetch_once(self._client, self.topic, partition, offset, max_bytes)
         if fetched is None:
             return None
         answer, data = fetched

@@ -28,11 +28,11 @@ class RecordLookup:
     """The port ``Data``. Of records, only the headers of their batches are read."""
 
     def __init__(self, kafka: KafkaProperties) -> None:
-        self._kafka = kafka
+        self._kafka, self._client = kafka, broker_client(kafka)
         self._missing_since: dict[tuple[str, int], float] = {}
 
     def look(self, pair: Pair, probe: Probe) -> Found | None:
-        fetched = fetch_once(self._kafka, probe.topic, probe.partition, probe.offset, max_bytes=1)
+        fetched = fetch_once(self._client, probe.topic, probe.partition, probe.offset, max_bytes=1)
         if fetched is None:
             return self._gone_or_silent(probe)
         answer, data = fetched
@@ -67,7 +67,7 @@ class RecordLookup:
         begins = {at: {probe.offset for _, probe in own} for at, own in left.items()}
         while left:
             wanted = {at: (own[-1][1].offset + 1, 0) for at, own in left.items()}
-            answers = fetch_many(self._kafka, wanted, isolation="read_committed", max_bytes=0, timeout_s=_ANSWERS_S)
+            answers = fetch_many(self._client, wanted, isolation="read_committed", max_bytes=0, timeout_s=_ANSWERS_S)
             for at, own in [*left.items()]:
                 pair, probe = own.pop()
                 state = self._state(pair, probe, answers[at][0] if at in answers else None, begins[at])
@@ -100,7 +100,7 @@ class RecordLookup:
 
         A leader that names no producer at all has not answered: it knows those of the last day, open or not.
         """
-        producers = describe_producers(broker_client(self._kafka), topic, partition)
+        producers = describe_producers(self._client, topic, partition)
         if not producers:
             return None
         begin = begin_offsets(self._kafka, {topic: [partition]})[topic][partition]
@@ -112,7 +112,7 @@ class RecordLookup:
         begin = begin_offsets(self._kafka, {probe.topic: [probe.partition]})[probe.topic][probe.partition]
         if begin <= probe.offset:
             return Found.GONE
-        fetched = fetch_once(self._kafka, probe.topic, probe.partition, begin, max_bytes=1)
+        fetched = fetch_once(self._client, probe.topic, probe.partition, begin, max_bytes=1)
         if fetched is None or fetched[0].error != OK:
             return None
         answer, _ = fetched

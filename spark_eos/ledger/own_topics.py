@@ -13,6 +13,7 @@ from spark_eos.kafka.admin.configs import cleanup_policies
 from spark_eos.kafka.admin.topics import Topic, begin_offsets, end_offsets
 from spark_eos.kafka.codes import OK
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.records.batches import Damage, UnsupportedFormat, walk_batches
 from spark_eos.kafka.records.rows import Row, read_rows
 from spark_eos.kafka.requests.fetch import FetchResponse, fetch_many
@@ -61,7 +62,7 @@ def reserved(topic: str, what: str) -> TopicError:
     return TopicError(
         "EOS_TOPIC_RESERVED",
         f"Topic {topic} is {what}: no query reads or writes its rows there.",
-        hint="Use another topic. 'spark-eos ledger show' prints what a ledger holds.",
+        hint="Use another topic. 'spark-eos status' prints what a ledger holds.",
         topic=topic,
     )
 
@@ -98,7 +99,9 @@ def _rows(kafka: KafkaProperties, at: Mapping[TopicPartition, int]) -> Iterator[
     if not at:
         return
     wanted = {place: (offset, _PART_BYTES) for place, offset in at.items()}
-    answers = fetch_many(kafka, wanted, isolation="read_committed", max_bytes=_ALL_BYTES, timeout_s=_FETCH_S)
+    answers = fetch_many(
+        broker_client(kafka), wanted, isolation="read_committed", max_bytes=_ALL_BYTES, timeout_s=_FETCH_S
+    )
     for place, (answer, data) in answers.items():
         yield place, _visible(answer, data)
 

@@ -327,7 +327,7 @@ class LedgerReader:
             "EOS_LEDGER_HELD",
             f"Partition {partition} of the ledger {self.topic} is held by an open transaction for more than "
             f"{self._log.seconds:.0f} s, so that its newest head cannot be told.",
-            hint="'spark-eos transactions list' names its query, and 'spark-eos transactions abort' ends it. If it is "
+            hint="'spark-eos status' names its query, and 'spark-eos recover --query ID' ends it. If it is "
             "no transaction of spark-eos, end it as a whole (kafka-transactions.sh forceTerminateTransaction). Then "
             "start the query again.",
         )

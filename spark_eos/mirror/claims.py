@@ -116,7 +116,7 @@ def held(map_topic: str, partition: int, wait_s: float) -> KafkaError:
         "EOS_MIRROR_MAP_HELD",
         f"An open transaction in {map_topic}-{partition} hides what is behind it, for {wait_s:.0f} s by now.",
         hint="Nothing was mirrored. It is another mirror's that is about to commit, or of one that was killed: "
-        "'spark-eos transactions list' names its query. Start the mirror again when it has ended.",
+        "'spark-eos status' names its query. Start the mirror again when it has ended.",
         topic=map_topic,
         partition=partition,
     )

@@ -51,7 +51,7 @@ def _read(
 ) -> tuple[int, list[tuple[int, int]]] | None:
     """The offset to read on from after the next answer, and what is the producer's in it; None for one to ask again, of
     which nothing counts."""
-    fetched = fetch_once(kafka, *place, at, _FETCH_BYTES, isolation="read_uncommitted")
+    fetched = fetch_once(broker_client(kafka), *place, at, _FETCH_BYTES, isolation="read_uncommitted")
     if fetched is None or fetched[0].error != OK:
         return None
     after, runs = at, list[tuple[int, int]]()

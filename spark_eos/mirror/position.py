@@ -138,7 +138,7 @@ class Finder:
             "EOS_MIRROR_NOT_SETTLED",
             f"Up to where query {self.query} is in the target can still change: {why}.",
             hint="Stop the query. With --yes, the command closes it, aborts what is open and not decided, and commits "
-            "what is decided; so do 'spark-eos transactions abort' and 'spark-eos transactions settle' with --yes.",
+            "what is decided; so does 'spark-eos recover --query ID' with --yes.",
             query=self.query,
         )
 
@@ -150,7 +150,7 @@ class Finder:
         return KafkaError(
             "EOS_MIRROR_POSITION_UNKNOWN",
             f"Query {self.query} is no mirror of this source, or has mirrored nothing: {why}.",
-            hint="Check the query's id and the clusters; 'spark-eos ledger show' lists the queries. If the mirror has "
+            hint="Check the query's id and the clusters; 'spark-eos status' lists the queries. If the mirror has "
             "mirrored nothing so far, a new checkpoint begins at the same 'startingOffsets' as the old one.",
             query=self.query,
         )

@@ -12,9 +12,21 @@ import json
 import shlex
 from collections.abc import Mapping
 
-from spark_eos.errors import LedgerError, ProtocolStop, Superseded, TransactionLost, Unclear
-from spark_eos.protocol.head import NOBODY, Decision, Head, Missing, Offsets, Pair, Successor, Unfinished, Verdict
+from spark_eos.errors import EosError, LedgerError, ProtocolStop, Superseded, TransactionLost, Unclear
+from spark_eos.protocol.head import (
+    NOBODY,
+    Decision,
+    Head,
+    Marks,
+    Missing,
+    Offsets,
+    Pair,
+    Successor,
+    Unfinished,
+    Verdict,
+)
 from spark_eos.protocol.names import INGESTS
+from spark_eos.protocol.status import HALTED, Start, Status, halted, marked
 
 FROM_GROUP = (
     "'startingOffsets' = group, with the old 'offsets.group.id' as 'kafka.group.id', continues exactly where the "
@@ -193,9 +205,9 @@ def missing_head(batch: int) -> LedgerError:
     return LedgerError(
         "EOS_LEDGER_HEAD_MISSING",
         f"The checkpoint is at micro-batch {batch}, but the ledger knows nothing of this query.",
-        hint="Either the ledger topic was lost or is another one (option 'ledger.topic'; 'spark-eos ledger show' lists "
-        "the queries in one), or the checkpoint comes from another sink ('spark-eos checkpoint adopt' takes one over). "
-        f"To begin a ledger here, set 'ledger.begin' to {batch}; it counts for that micro-batch only. It repeats no "
+        hint="Either the ledger topic was lost or is another one (option 'ledger.topic'; 'spark-eos status' lists the "
+        "queries in one), or the checkpoint comes from another sink. To begin a ledger here, and so take it over, "
+        f"set 'ledger.begin' to {batch}; it counts for that micro-batch only. It repeats no "
         "row if the previous owner of the checkpoint left no micro-batch unfinished: each in 'offsets' is in "
         f"'commits', too, except {batch}, which this start has planned.",
         batch=batch,
@@ -208,7 +220,7 @@ def lost_first(batch: int) -> LedgerError:
         "EOS_LEDGER_HEAD_LOST",
         "The ledger knows nothing of this query, but the brokers know of its transactions: it has run before, and "
         f"micro-batch {batch}, at which its checkpoint is, may be decided.",
-        hint="The ledger topic was lost, or is another one (option 'ledger.topic'; 'spark-eos ledger show' lists the "
+        hint="The ledger topic was lost, or is another one (option 'ledger.topic'; 'spark-eos status' lists the "
         "queries in one): put it back. Do not set 'ledger.begin', by which the micro-batch would be written once more. "
         f"{OR_COMPARE}",
         batch=batch,
@@ -216,14 +228,13 @@ def lost_first(batch: int) -> LedgerError:
 
 
 def superseded(run: str, head: Head) -> Superseded:
-    halted = _halted(head)
-    if halted is not None:
-        return halted
+    found = halted(head)
+    if found is not None:
+        return _halted(found, head.marks)
     if head.run == NOBODY and head.closed_by_operator:
         return Superseded(
             "EOS_CLOSED_BY_OPERATOR",
-            f"Run {run} of this query was closed by a command: 'spark-eos transactions', 'recover', 'checkpoint' or "
-            "'replay'.",
+            f"Run {run} of this query was closed by a command: 'spark-eos recover', 'replay' or 'mirror'.",
             hint="Nothing is lost, and it does not start again by itself, as somebody may have begun elsewhere what it "
             "would do once more. If it is to go on from this checkpoint, start it again.",
             run=run,
@@ -243,7 +254,7 @@ def superseded(run: str, head: Head) -> Superseded:
     return Superseded(
         "EOS_SUPERSEDED",
         f"Run {run} of {what} was replaced by run {head.run} (generation {head.generation}).",
-        hint=f"{hint}: one start goes on, this one stops. Nothing is doubled. 'spark-eos query status' says which run "
+        hint=f"{hint}: one start goes on, this one stops. Nothing is doubled. 'spark-eos status' says which run "
         "goes on.",
         run=run,
         by=head.run,
@@ -263,7 +274,7 @@ def rows_missing(missing: Missing, *, batch: int | None = None, more: int = 0) -
         f"its rows from offset {missing.offset} of {missing.topic}-{missing.partition} on had been aborted there by "
         f"then{f'; so in {more} more places' if more else ''}: readers never see them.",
         hint="Somebody has ended it in that partition alone, as kafka-transactions.sh abort does; 'spark-eos "
-        "transactions' does not. Compare the output with the source for the last micro-batch (spark-eos verify), and "
+        "recover' does not. Compare the output with the source for the last micro-batch (spark-eos verify), and "
         "write the missing rows by other means; then begin with a new checkpoint, at the offsets where that "
         "micro-batch ends, or, for a batch write, with another job.id. With this one, every start stops here.",
         transactional_id=missing.transaction,
@@ -282,25 +293,59 @@ def check_missing(head: Head) -> None:
 def check_halts(head: Head | None, topic: str | None) -> None:
     """Raise Superseded or ProtocolStop where the head bears a mark that this start must not get past. ``topic``: where
     it is to write to; None where a column says so."""
+    found = None if head is None else marked(head, topic)
+    if found is not None:
+        raise stop_of(found, head, Start(None, topic=topic))
+
+
+def stop_of(found: Status, head: Head | None, start: Start) -> EosError:
+    """The error of a start that stops by what was ``found`` of its head (`spark_eos.protocol.status.status`)."""
+    batch = start.batch or 0
     if head is None:
-        return
-    check_missing(head)
-    halted = _halted(head)
-    if halted is not None:
-        raise halted
-    only = head.marks.topic
-    if only is not None and topic != only:
-        raise ProtocolStop(
-            "EOS_REPLAY_OTHER_TOPIC",
-            f"The checkpoint was made by 'spark-eos replay' for the topic {only}, and the query now writes to "
-            f"{topic if topic is not None else 'the topics of a column'}.",
-            hint=f"Nothing was written. Set option 'topic' to {only}: its rows are in the other topic already.",
-            topic=only,
-        )
+        return missing_head(batch)
+    last = head.decision
+    if found is Status.CHECKPOINT_BEHIND and last is not None:
+        return checkpoint_behind(last, batch)
+    if found is Status.CHECKPOINT_AHEAD and last is not None:
+        return left_behind(batch, last) if start.in_foreach_batch else checkpoint_ahead(batch, last)
+    if found in HALTED:
+        return _halted(found, head.marks)
+    if found is Status.ROWS_MISSING and head.marks.missing is not None:
+        return rows_missing(head.marks.missing)
+    if found is Status.OTHER_TOPIC:
+        return _other_topic(head.marks.topic or "", start.topic)
+    if found is Status.PREFIX_CHANGED:
+        return _prefix_changed(head.prefix, start.prefix or "")
+    if found is Status.GIVEN_UP:
+        return never_written(batch, head.given_up or 0)
+    assert found is Status.SUPERSEDED
+    return superseded(start.run or "", head)
 
 
-def _halted(head: Head) -> Superseded | None:
-    successor, unfinished = head.marks.successor, head.marks.unfinished
+def _other_topic(only: str, topic: str | None) -> ProtocolStop:
+    return ProtocolStop(
+        "EOS_REPLAY_OTHER_TOPIC",
+        f"The checkpoint was made by 'spark-eos replay' for the topic {only}, and the query now writes to "
+        f"{topic if topic is not None else 'the topics of a column'}.",
+        hint=f"Nothing was written. Set option 'topic' to {only}: its rows are in the other topic already.",
+        topic=only,
+    )
+
+
+def _prefix_changed(was: str, now: str) -> LedgerError:
+    return LedgerError(
+        "EOS_LEDGER_PREFIX_CHANGED",
+        f"The query has written under the transactional id prefix '{was}', and now has '{now}'.",
+        hint="Put 'transactionalIdPrefix' back: under another one, a run that is still alive could not be fenced. "
+        "To change it, let the query end under the old one, its last micro-batch committed; then begin with a new "
+        f"checkpoint: {FROM_GROUP}. 'spark-eos recover' ends what the query has open under the old one.",
+        was=was,
+        now=now,
+    )
+
+
+def _halted(found: Status, marks: Marks) -> Superseded:
+    successor, unfinished = marks.successor, marks.unfinished
     if successor is not None:
         return Superseded(
             "EOS_QUERY_RETIRED",
@@ -309,19 +354,18 @@ def _halted(head: Head) -> Superseded | None:
             "interrupted: run the command that the error names. With this checkpoint, rows would be doubled.",
             by=successor.query,
         )
-    if unfinished is not None and unfinished.drops:
+    assert unfinished is not None
+    if found is Status.DROP_UNFINISHED:
         return Superseded(
             "EOS_DROP_UNFINISHED",
-            f"'spark-eos checkpoint drop' of micro-batch {unfinished.dropped} has begun and is not finished.",
+            f"'spark-eos recover --drop-planned' of micro-batch {unfinished.dropped} has begun and is not finished.",
             hint=f"Nothing was written. Finish it: {finishing(unfinished)}",
         )
-    if unfinished is not None:
-        return Superseded(
-            "EOS_REPLAY_UNFINISHED",
-            f"A replay of query {unfinished.of} to {unfinished.to} has begun and is not finished.",
-            hint=f"Nothing was written. Finish it: {finishing(unfinished)}",
-        )
-    return None
+    return Superseded(
+        "EOS_REPLAY_UNFINISHED",
+        f"A replay of query {unfinished.of} to {unfinished.to} has begun and is not finished.",
+        hint=f"Nothing was written. Finish it: {finishing(unfinished)}",
+    )
 
 
 def goes_on(successor: Successor) -> str:
@@ -336,9 +380,9 @@ def finishing(unfinished: Unfinished) -> str:
     # Whoever may write to the ledger could else have a shell run what somebody copies from the error.
     checkpoint, to = shlex.quote(unfinished.checkpoint), shlex.quote(unfinished.to)
     if unfinished.drops:
-        return f"spark-eos checkpoint drop {checkpoint} --yes --bootstrap-servers …"
+        return f"spark-eos --bootstrap-servers … recover {checkpoint} --drop-planned --yes"
     target = "--in-place" if unfinished.in_place else f"--new {to}"
-    return f"spark-eos replay {checkpoint} {target} --finish --yes --bootstrap-servers …"
+    return f"spark-eos --bootstrap-servers … replay {checkpoint} {target} --finish --yes"
 
 
 def checkpoint_behind(last: Decision, batch: int) -> ProtocolStop:

@@ -1,5 +1,5 @@
-"""What commands do in the ledger of a query: abort or settle what it has left open, adopt a checkpoint, drop a planned
-micro-batch, begin where it was before, and retire it in favour of another one.
+"""What commands do in the ledger of a query: abort or settle what it has left open, drop a planned micro-batch, begin
+where it was before, and retire it in favour of another one.
 
 The order of steps is what keeps a crash between two of them harmless. A head that no start gets past is published
 first; then the checkpoint is changed, or made; and in the end a head is published from which a query goes on. Where
@@ -39,6 +39,7 @@ from spark_eos.protocol.head import (
 )
 from spark_eos.protocol.open import verdicts_of
 from spark_eos.protocol.ports import NotPublished, Ports
+from spark_eos.protocol.status import Status, halted
 from spark_eos.protocol.take import agrees, take, taking
 
 
@@ -48,7 +49,7 @@ def known_head(head: Head | None, query: str) -> Head:
         raise LedgerError(
             "EOS_LEDGER_NO_QUERY",
             f"The ledger knows nothing of query {query}, so that nobody can tell what of it is decided.",
-            hint="Nothing was ended. Name the ledger topic of the query (--ledger-topic); 'spark-eos ledger show' "
+            hint="Nothing was ended. Name the ledger topic of the query (--ledger-topic); 'spark-eos status' "
             "lists the queries in a ledger.",
             query=query,
         )
@@ -116,8 +117,8 @@ def overtaken(why: str) -> CommandError:
     return CommandError(
         "EOS_COMMAND_OVERTAKEN",
         f"While this command was at work, another one has taken over, or the query was started: {why}.",
-        hint="From here on, nothing was changed. 'spark-eos checkpoint show' or 'spark-eos ledger show' says how the "
-        "query is now; if something is still to be done, run the command again.",
+        hint="From here on, nothing was changed. 'spark-eos status' says how the query is now; if something "
+        "is still to be done, run the command again.",
     )
 
 
@@ -234,51 +235,6 @@ def _note(ports: Ports, read: Head, verdicts: Mapping[Pair, Verdict]) -> bool:
     except NotPublished:
         return False
     return True
-
-
-# Adopt: the first head of a query that another sink has brought so far
-
-
-def adopt(
-    ports: Ports,
-    batch: int,
-    offsets: Offsets | None,
-    prefix: str,
-    group: str | None,
-    check_files: Callable[[], None] = lambda: None,
-) -> Head:
-    """Publish a head from which a start goes on after ``batch``, as if that had been decided here, without rows; the
-    group is given its offsets. ``check_files`` raises where the checkpoint is not as it was judged; it is called when
-    the ledger is taken.
-
-    Raises ReplayError (EOS_LEDGER_BEGUN) where the query has another head by now, and Unclear.
-    """
-    done = Decision.without_rows(batch, offsets, DEFAULT_PARTITIONER, group)
-    for term, head in taking(ports):
-        if head is not None:
-            if head.decision == done:
-                return head
-            raise ReplayError(
-                "EOS_LEDGER_BEGUN",
-                "The ledger knows the query already: it was started meanwhile.",
-                hint="Nothing was changed. Go on with the query.",
-            )
-        check_files()
-        new = Head(
-            NOBODY,
-            1 + ports.coordinator.generations(thorough=True).begun,
-            (),
-            ports.coordinator.endtxn_version(),
-            decision=done,
-            prefix=prefix,
-            partitioner=DEFAULT_PARTITIONER,
-        )
-        try:
-            term.publish(new, offsets if group is not None else None)
-        except NotPublished:
-            continue
-        return new
-    raise ledger_busy()
 
 
 # Drop: a micro-batch that is planned and not decided
@@ -474,27 +430,28 @@ def rows_lost(last: Decision) -> ReplayError:
 
 def check_not_halted(head: Head) -> None:
     """Raise ReplayError where the query was retired, or another replay of it is not finished."""
-    successor, unfinished = head.marks.successor, head.marks.unfinished
-    if successor is not None:
+    found, successor, unfinished = halted(head), head.marks.successor, head.marks.unfinished
+    if found is Status.RETIRED and successor is not None:
         raise ReplayError(
             "EOS_REPLAY_OF_RETIRED",
             f"The query was retired: {goes_on(successor)}.",
             hint="Nothing was changed. Replay that one.",
             by=successor.query,
         )
-    if unfinished is not None and unfinished.drops:
+    if unfinished is None:
+        return
+    if found is Status.DROP_UNFINISHED:
         raise ReplayError(
             "EOS_REPLAY_NOT_FINISHED",
-            f"'spark-eos checkpoint drop' of micro-batch {unfinished.dropped} of query {unfinished.of} has begun and "
-            "is not finished.",
+            f"'spark-eos recover --drop-planned' of micro-batch {unfinished.dropped} of query {unfinished.of} has "
+            "begun and is not finished.",
             hint=f"Nothing was changed. Finish that first: {finishing(unfinished)}",
         )
-    if unfinished is not None:
-        raise ReplayError(
-            "EOS_REPLAY_NOT_FINISHED",
-            f"Another replay of query {unfinished.of} to {unfinished.to} has begun and is not finished.",
-            hint=f"Nothing was changed. Finish that one first: {finishing(unfinished)}",
-        )
+    raise ReplayError(
+        "EOS_REPLAY_NOT_FINISHED",
+        f"Another replay of query {unfinished.of} to {unfinished.to} has begun and is not finished.",
+        hint=f"Nothing was changed. Finish that one first: {finishing(unfinished)}",
+    )
 
 
 def _used(unfinished: Unfinished, head: Head) -> ReplayError:

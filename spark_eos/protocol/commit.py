@@ -382,7 +382,8 @@ def _problem(
 _SHORTER = (
     "Nothing was decided; the batch is replayed at the next start. Should it happen again, make micro-batches smaller "
     "('maxOffsetsPerTrigger') or 'transaction.timeout.ms' ({timeout}) larger, up to the broker's "
-    "transaction.max.timeout.ms. A micro-batch that is planned keeps its size: 'spark-eos checkpoint drop' drops it."
+    "transaction.max.timeout.ms. A micro-batch that is planned keeps its size: 'spark-eos recover --drop-planned' "
+    "drops it."
 )
 
 

@@ -365,9 +365,10 @@ def decided_broken(broken: Broken) -> ProtocolStop:
     return ProtocolStop(
         "EOS_DECISION_BROKEN",
         f"{broken}. It is decided, and was not committed, as those rows would be missing.",
-        hint="Abort the rest of it: spark-eos transactions settle --bootstrap-servers … --query "
-        f"{query_in(broken.pair.id) or 'ID'} --abort-broken --yes. Then start the query again, from this checkpoint: "
-        "it writes that transaction's rows again. If retention took the rows, raise the topic's retention.ms first.",
+        hint="Abort the rest of it: spark-eos --bootstrap-servers … recover --query "
+        f"{query_in(broken.pair.id) or 'ID'} --settle-only --abort-broken --yes. Then start the query again, from "
+        "this checkpoint: it writes that transaction's rows again. If retention took the rows, raise the topic's "
+        "retention.ms first.",
         transactional_id=broken.pair.id,
     )
 
@@ -496,7 +497,7 @@ def too_old(now: int, passed_ms: int | None, report: TaskReport, pair: Pair, fou
     shorter = (
         "Should it happen again, make micro-batches smaller ('maxOffsetsPerTrigger') or 'transaction.timeout.ms' "
         f"({found.timeout_ms}) larger, up to the broker's transaction.max.timeout.ms. A micro-batch that is planned "
-        "keeps its size: 'spark-eos checkpoint drop' drops it."
+        "keeps its size: 'spark-eos recover --drop-planned' drops it."
     )
     cut = passed_ms is not None and max(by_task, by_coordinator) > passed_ms + SAME_CLOCK_MS
     if cut or abs(by_task - by_coordinator) > _START_MS:

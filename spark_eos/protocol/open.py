@@ -10,21 +10,15 @@ from spark_eos.errors import LedgerError, ProtocolStop, Unclear
 from spark_eos.kafka.partitioners import DEFAULT_PARTITIONER
 from spark_eos.protocol.abort import clear_earlier, clear_found, close, undecided
 from spark_eos.protocol.checks import (
-    FROM_GROUP,
-    check_halts,
-    check_written,
-    checkpoint_ahead,
-    checkpoint_behind,
     ledger_busy,
-    left_behind,
     lost_first,
     lost_head,
-    missing_head,
-    superseded,
+    stop_of,
 )
 from spark_eos.protocol.end import mark_missing, settle, unseen_of
-from spark_eos.protocol.head import NOBODY, Decision, EachSink, Head, Job, Pair, Verdict
+from spark_eos.protocol.head import Decision, EachSink, Head, Job, Pair, Verdict
 from spark_eos.protocol.ports import NotPublished, Ports, Term
+from spark_eos.protocol.status import Start, Status, at_batch, status
 from spark_eos.protocol.take import agrees, is_newest, was_published
 
 
@@ -174,27 +168,14 @@ def _of_job(job: Job | None, new: Head) -> Job | None:
 
 
 def _checked(ports: Ports, head: Head | None, start: _Start) -> Head | None:
-    batch, run = start.batch, start.run
-    check_halts(head, start.topic)
-    if head is None and batch not in (0, start.begin_at) and not start.in_foreach_batch:
-        raise missing_head(batch)
-    # Where no run has begun yet, a command that has published the head did not know the prefix of the option.
-    if head is not None and head.prefix != start.prefix and (head.run != NOBODY or head.earlier):
-        raise LedgerError(
-            "EOS_LEDGER_PREFIX_CHANGED",
-            f"The query has written under the transactional id prefix '{head.prefix}', and now has '{start.prefix}'.",
-            hint="Put 'transactionalIdPrefix' back: under another one, a run that is still alive could not be fenced. "
-            "To change it, let the query end under the old one, its last micro-batch committed; then begin with a new "
-            f"checkpoint: {FROM_GROUP}. 'spark-eos recover' ends what the query has open under the old one.",
-            was=head.prefix,
-            now=start.prefix,
-        )
-    if head is not None:
-        check_written(head, batch)
-    if head is not None and run in head.earlier:
-        raise superseded(run, head)
-    if head is not None and head.decision is not None and head.decision.batch > batch:
-        raise checkpoint_behind(_settled(ports, head.decision), batch)
+    """The head, unless a start with it stops."""
+    judged = Start(start.batch, start.run, start.prefix, start.topic, start.begin_at, start.in_foreach_batch)
+    found = status(head, judged)
+    if found is Status.CHECKPOINT_BEHIND and head is not None and head.decision is not None:
+        head = replace(head, decision=_settled(ports, head.decision))
+    # Whether rows are lost is judged by `_successor`, once the last decision is settled.
+    if found.stops and found is not Status.CHECKPOINT_AHEAD:
+        raise stop_of(found, head, judged)
     return head
 
 
@@ -225,9 +206,10 @@ def _successor(ports: Ports, head: Head | None, start: _Start) -> Head:
     verdicts = verdicts_of(ports, last, passed=behind and not start.in_foreach_batch)
     unseen = unseen_of(ports, last, verdicts)
     settled = last.judged({pair: verdict for pair, verdict in verdicts.items() if pair not in unseen})
-    if settled.lost and behind:
-        raise left_behind(start.batch, settled) if start.in_foreach_batch else checkpoint_ahead(start.batch, settled)
-    return replace(new, decision=settled)
+    new = replace(new, decision=settled)
+    if at_batch(new, start.batch) is Status.CHECKPOINT_AHEAD:
+        raise stop_of(Status.CHECKPOINT_AHEAD, new, Start(start.batch, in_foreach_batch=start.in_foreach_batch))
+    return new
 
 
 def verdicts_of(ports: Ports, last: Decision, *, passed: bool) -> dict[Pair, Verdict]:

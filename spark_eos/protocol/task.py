@@ -28,6 +28,7 @@ from spark_eos.protocol.head import (
 )
 from spark_eos.protocol.names import SLOTS, TaskId, task_name
 from spark_eos.protocol.ports import Coordinator, Description, State
+from spark_eos.protocol.status import Status, at_batch
 from spark_eos.topic_partition import TopicPartition
 
 
@@ -89,12 +90,12 @@ def assign(
     ``digest_by`` and ``partitioner`` are for new micro-batches; the partitioner is the user's choice, if there is one.
     """
     check_written(head, batch)
-    decision = head.decision
+    decision, found = head.decision, at_batch(head, batch)
     slot = batch % SLOTS
-    if decision is None or decision.batch < batch:
+    if decision is None or found in (Status.WRITES, Status.CHECKPOINT_AHEAD):
         name = TaskId(head.generation, partition, slot, attempt)
         return Assignment(Work.WRITE, name, digest_by, partitioner or head.partitioner)
-    if decision.batch > batch:
+    if found is Status.CHECKPOINT_BEHIND:
         raise checkpoint_behind(decision, batch)
     if _rewrites(decision, partition):
         name = TaskId(head.generation, partition, slot, attempt, decision.rev + 1)

@@ -71,7 +71,7 @@ class RowWriter:
         """Raises RowError, TopicError, and what the producer raises."""
         self._check_topics(columns)
         check_partitions(columns, self._job.options.topic, self._counts)
-        self._producer.write(columns, self._counts)
+        self._producer.write_batch(columns, self._counts)
         return Part(columns.rows, columns.digest(digest_by), columns.oldest_ms)
 
     def _check_topics(self, columns: RowBatch) -> None:

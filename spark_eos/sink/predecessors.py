@@ -30,6 +30,6 @@ def check_predecessors(options: SinkOptions, query: str | None) -> None:
         f"{len(left)} transaction(s) that another query has decided to commit are still open in {options.topic}, and "
         f"never expire: no reader gets past them. The query is {', '.join(queries)}.",
         hint="Start that query again, with its checkpoint; if that is impossible, commit them by 'spark-eos "
-        "transactions settle'. Then start this query again.",
+        "recover --query ID --settle-only'. Then start this query again.",
         queries=queries,
     )

@@ -25,7 +25,7 @@ class TaskProducer(Protocol):
 
     endtxn_version: int
 
-    def write(self, rows: RowBatch, partitions: Mapping[str, int]) -> None:
+    def write_batch(self, rows: RowBatch, partitions: Mapping[str, int]) -> None:
         """Take the rows. ``partitions``: how many each of their topics has."""
         ...
 
@@ -94,13 +94,13 @@ def begin(
     if two_phase:
         check_two_phase_producer(kafka)
     if supports(kafka):
-        producer = ArrowProducer(
+        producer = RecordBatchProducer(
             kafka, name, timeout_ms, partitioner=partitioner, two_phase=two_phase, dead_letters=dead_letters
         )
         producer.init()
-        return _ByRecordBatches(producer)
+        return producer
     own = {"queue.buffering.max.kbytes": _QUEUE_KBYTES, "partitioner": partitioner}
-    client = LibrdkafkaProducer(kafka, name, timeout_ms, own)
+    client = RowProducer(kafka, name, timeout_ms, own)
     try:
         client.warm_up(topic)
         client.init()
@@ -109,40 +109,25 @@ def begin(
     except BaseException:
         client.close()
         raise
-    return _ByLibrdkafka(client)
+    return client
 
 
-class _ByRecordBatches:
-    """``whole_batches``: the producer itself, for the direct way."""
+class RecordBatchProducer(ArrowProducer):
+    """Writes whole record batches."""
 
-    def __init__(self, producer: ArrowProducer) -> None:
-        self._producer = self.whole_batches = producer
-        self.endtxn_version = producer.endtxn_version
-        self.flush, self.identity, self.firsts = producer.flush, producer.identity, producer.firsts
-        self.lasts, self.abort, self.close = producer.lasts, producer.abort, producer.close
-        self.empty, self.limit = producer.empty, producer.limit
-
-    @property
-    def refused(self) -> int:
-        return self._producer.refused
-
-    def write(self, rows: RowBatch, partitions: Mapping[str, int]) -> None:
+    def write_batch(self, rows: RowBatch, partitions: Mapping[str, int]) -> None:
         for topic, columns in rows.by_topic():
-            self._producer.write(topic, partitions[topic], **columns)
+            self.write(topic, partitions[topic], **columns)
 
 
-class _ByLibrdkafka:
+class RowProducer(LibrdkafkaProducer):
+    """Writes row by row, with librdkafka; it knows no dead-letter topic."""
+
     refused = 0
 
-    def __init__(self, producer: LibrdkafkaProducer) -> None:
-        self._producer = producer
-        self.endtxn_version = producer.endtxn_version
-        self.flush, self.identity, self.firsts = producer.flush, producer.identity, producer.firsts
-        self.lasts, self.abort, self.close = producer.lasts, producer.abort, producer.close
-
-    def write(self, rows: RowBatch, partitions: Mapping[str, int]) -> None:
+    def write_batch(self, rows: RowBatch, partitions: Mapping[str, int]) -> None:
         try:
-            produce_all(self._producer.produce, self._make_room, rows)
+            produce_all(self.produce, self._make_room, rows)
         except RowError:
             self.flush()  # a row that the brokers refused before ends the transaction, and says why
             raise
@@ -155,6 +140,6 @@ class _ByLibrdkafka:
 
     def _make_room(self) -> None:
         """The queue is full: wait for the brokers, unless they have already refused a row."""
-        if self._producer.failed:
+        if self.failed:
             self.flush()
         time.sleep(_QUEUE_WAIT_S)

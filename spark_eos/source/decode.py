@@ -46,6 +46,7 @@ def decode(
     range_: OffsetRange,
     aborted: Iterable[tuple[int, int]] = (),
     *,
+    begin: int = 0,
     size: int | None = None,
     with_headers: bool = False,
     see: Callable[[RecordBatch], None] | None = None,
@@ -53,9 +54,9 @@ def decode(
 ) -> Decoded:
     """The rows of a range in a Fetch response's records (v2 record batches, the last one possibly truncated).
 
-    ``size``: how many bytes of the data are valid, by default all; they must not change before the last batch is
-    decoded. ``most_bytes``: of a batch, decompressed. ``aborted``: the response's aborted transactions, as (producer
-    id, first offset); none for read_uncommitted. The batches are of `arrow_schema`. Raises KafkaError
+    ``begin`` and ``size``: where in the data the records are, by default all of it; they must not change before the
+    last batch is decoded. ``most_bytes``: of a batch, decompressed. ``aborted``: the response's aborted transactions,
+    as (producer id, first offset); none for read_uncommitted. The batches are of `arrow_schema`. Raises KafkaError
     (EOS_SOURCE_DAMAGED), immediately or with a batch; rows before that are valid. So are those before
     EOS_SOURCE_BATCH_TOO_LARGE and EOS_SOURCE_TIMESTAMP, which come with a batch. Raises UnsupportedFormat,
     immediately, for formats that only librdkafka reads; and OtherEpoch, immediately, if ``see`` does, which is called
@@ -63,7 +64,7 @@ def decode(
     """
     try:
         found, next_offset = find_batches(
-            data, len(data) if size is None else size, range_.start, range_.end, aborted, see
+            data, len(data) - begin if size is None else size, range_.start, range_.end, aborted, see, begin
         )
     except Damage as damage:
         raise damaged(range_, range_.start, damage) from damage

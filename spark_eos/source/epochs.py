@@ -20,6 +20,7 @@ from typing import TypeVar
 from spark_eos.kafka.admin.topics import begin_offsets, epoch_ends
 from spark_eos.kafka.codes import OK
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.records.batches import Damage, OtherEpoch, RecordBatch, UnsupportedFormat, walk_batches
 from spark_eos.kafka.requests.fetch import fetch_once
 from spark_eos.kafka.requests.offset_for_leader_epoch import NOTHING, UNKNOWN, EpochEnd
@@ -198,7 +199,7 @@ def leaders_of(kafka: KafkaProperties, timeout_s: float) -> Leaders:
 
 
 def _first_batch(kafka: KafkaProperties, place: TopicPartition, offset: int) -> tuple[int, int] | None:
-    fetched = fetch_once(kafka, *place, offset, _LOOK_BYTES, isolation="read_uncommitted")
+    fetched = fetch_once(broker_client(kafka), *place, offset, _LOOK_BYTES, isolation="read_uncommitted")
     if fetched is None or fetched[0].error != OK:
         return None
     try:

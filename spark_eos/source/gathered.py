@@ -14,6 +14,7 @@ from spark_eos.errors import ConnectionFailed, EosError
 from spark_eos.kafka.codes import OK
 from spark_eos.kafka.config.java_names import canonical
 from spark_eos.kafka.config.values import integer
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.records.batches import OtherEpoch, UnsupportedFormat
 from spark_eos.kafka.requests.fetch import Answers, fetch_many
 from spark_eos.kafka.requests.offset_for_leader_epoch import UNKNOWN
@@ -43,7 +44,9 @@ def gather(fetching: Fetching, ranges: Sequence[OffsetRange]) -> Answers:
     if len(wanted) < len(ranges):
         return {}
     try:
-        return fetch_many(fetching.kafka, wanted, isolation=fetching.isolation, max_bytes=most, timeout_s=_ANSWER_S)
+        return fetch_many(
+            broker_client(fetching.kafka), wanted, isolation=fetching.isolation, max_bytes=most, timeout_s=_ANSWER_S
+        )
     except ConnectionFailed:
         return {}
 

@@ -95,7 +95,7 @@ def supports(kafka: KafkaProperties) -> bool:
 
     Raises ConnectionFailed if no broker responds.
     """
-    return not is_for_librdkafka(kafka, "consumer") and is_spoken(kafka)
+    return not is_for_librdkafka(kafka, "consumer") and is_spoken(broker_client(kafka))
 
 
 @dataclass(frozen=True)
@@ -123,6 +123,7 @@ class _Fetches:
         self._epochs = RangeEpochs(range_)
         self._options = fetching
         self._kafka = fetching.kafka
+        self._client = broker_client(fetching.kafka)
         self._range = range_
         user = canonical(fetching.kafka)
         each, all_ = integer(user, "max.partition.fetch.bytes", most_bytes), integer(user, "fetch.max.bytes", _NO_LIMIT)
@@ -131,7 +132,7 @@ class _Fetches:
         self._bytes_per_offset = _BYTES_PER_OFFSET
         self._connection: FetchConnection | None = None
         id_ = id_bytes(range_.topic_id)
-        self._topic_id = id_ if id_ and is_spoken_by_id(fetching.kafka) else b""
+        self._topic_id = id_ if id_ and is_spoken_by_id(self._client) else b""
         self._nearest = NearestReplica(fetching.kafka, range_.topic, range_.partition)
         self._at_replica = False
 
@@ -140,7 +141,7 @@ class _Fetches:
 
     def __exit__(self, *_: object) -> None:
         if self._connection is not None:
-            give_back(self._kafka, self._connection)
+            give_back(self._client, self._connection)
 
     def next(self, read: Callable[[FetchResponse], R]) -> R:
         """What ``read``, `decode` or `verify`, makes of the next answer; the following fetch is then in progress. There
@@ -195,7 +196,7 @@ class _Fetches:
             return None
         silence = _REPLICA_SILENCE_S if self._at_replica else self._silence_s
         silence = max(0.1, min(silence, deadline - system.monotonic()))
-        return self._try(lambda: connection.receive(silence))
+        return self._try(lambda: connection.receive_one(silence))
 
     def _try(self, call: Callable[[], T]) -> T | None:
         try:
@@ -211,7 +212,7 @@ class _Fetches:
 
     def _connect(self) -> None:
         self._at_replica = self._nearest.node is not None
-        self._connection = connect(self._kafka, self._range.topic, self._range.partition, self._nearest.node)
+        self._connection = connect(self._client, self._range.topic, self._range.partition, self._nearest.node)
         self._send()
 
     def _disconnect(self) -> None:
@@ -220,7 +221,7 @@ class _Fetches:
             self._nearest.leave()
             self._at_replica = False
         else:
-            broker_client(self._kafka).forget_leader(self._range.topic, self._range.partition)
+            self._client.forget_leader(self._range.topic, self._range.partition)
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -229,7 +230,7 @@ class _Fetches:
         """To the same broker, which wants to know again who this is."""
         replica = self._nearest.node if self._at_replica else None
         self._connected.close()
-        self._connection = connect(self._kafka, self._range.topic, self._range.partition, replica)
+        self._connection = connect(self._client, self._range.topic, self._range.partition, replica)
 
     def _ask_another(self, answer: FetchResponse, waited_s: float) -> bool:
         """Whether another broker is to be asked at once: the replica that the leader names; or the leader, where such a
@@ -244,7 +245,7 @@ class _Fetches:
         """Whether the next fetch goes to another broker than the last one; then there is no connection."""
         if self._at_replica == (self._nearest.node is not None):
             return False
-        give_back(self._kafka, self._connected)
+        give_back(self._client, self._connected)
         self._connection = None
         return True
 
@@ -267,9 +268,10 @@ class _Fetches:
     def decode(self, answer: FetchResponse) -> Decoded:
         """The rows, to be taken before the next answer is."""
         return decode(
-            self._connected.buffer,
+            answer.data,
             self._unread,
             answer.aborted,
+            begin=answer.at,
             size=answer.size,
             with_headers=self._options.include_headers,
             see=self._epochs.see,
@@ -281,7 +283,7 @@ class _Fetches:
         data, unread = self._connected.take_buffer(), self._unread
         try:
             found, next_offset = find_batches(
-                data, answer.size, unread.start, unread.end, answer.aborted, self._epochs.see
+                data, answer.size, unread.start, unread.end, answer.aborted, self._epochs.see, answer.at
             )
         except Damage as damage:
             raise damaged(unread, unread.start, damage) from damage

@@ -24,8 +24,9 @@ from tests.support.sink_queries import SECONDS, Sink
 class Move:
     """A query from a topic, with one checkpoint, that ends in files or in our sink."""
 
-    def __init__(self, spark, cluster, topic, sink, view: KafkaView, folder: Path) -> None:
+    def __init__(self, spark, cluster, topic, sink, view: KafkaView, folder: Path, capsys) -> None:
         self._spark, self._servers, self._sink, self._view = spark, cluster.bootstrap_servers, sink, view
+        self._capsys = capsys
         self._files = folder / "files"
         self.source, self.out = topic(), topic()
         self.expected: list[str] = []
@@ -47,10 +48,13 @@ class Move:
     def checkpoint(self) -> Path:
         return self.ours().checkpoint
 
-    def adopt(self, *words: str) -> int:
-        """The command that takes the checkpoint over."""
-        command = ["checkpoint", "adopt", str(self.checkpoint), "--bootstrap-servers", self._servers]
-        return cli.main([*command, *words])
+    def next(self) -> str:
+        """What `spark-eos status` says that a start would do."""
+        self._capsys.readouterr()
+        words = ["status", str(self.checkpoint), "--watch", "0", "--format", "json"]
+        assert cli.main(["--bootstrap-servers", self._servers, *words]) == 1
+        (state,) = json.loads(self._capsys.readouterr().out)
+        return str(state["next"])
 
     def to_files(self, frame: DataFrame | None = None) -> None:
         """The other sink, until the input is drained."""
@@ -74,8 +78,8 @@ class Move:
 
 
 @pytest.fixture
-def move(spark, cluster, topic, sink, view, tmp_path) -> Move:
-    return Move(spark, cluster, topic, sink, view, tmp_path)
+def move(spark, cluster, topic, sink, view, tmp_path, capsys) -> Move:
+    return Move(spark, cluster, topic, sink, view, tmp_path, capsys)
 
 
 def test_a_checkpoint_of_another_sink_is_taken_over_and_given_back(move, view):
@@ -109,41 +113,33 @@ def test_a_micro_batch_that_the_other_sink_left_under_way_is_repeated(move):
     assert move.visible() == sorted(2 * move.expected)
 
 
-def test_a_checkpoint_is_taken_over_by_a_command(move, view, capsys):
-    """Without --yes it only says so. A start needs no option then, and the group has the offsets already."""
+def test_a_checkpoint_is_taken_over_where_status_says(move, view):
+    """Before any start. The group has the offsets of what was written since."""
     move.feed("files")
     move.to_files()
-    assert move.adopt() == 0
-    assert "add --yes" in capsys.readouterr().out
-    assert view.group("adopted", move.source) == {}
-    assert move.adopt("--yes", "--group", "adopted") == 0
-    assert view.group("adopted", move.source) == view.ends(move.source)
+    batch = move.newest("commits") + 1
+    found = move.next()
+    assert "EOS_LEDGER_HEAD_MISSING" in found
+    assert f"set 'ledger.begin' to {batch}, with which it goes on" in found
     move.feed("taken over")
-    move.ours(offsets__group__id="adopted").run(move.frame())
+    move.ours(ledger__begin=str(batch), offsets__group__id="adopted").run(move.frame())
     assert move.visible() == sorted(move.expected)
-    assert move.adopt("--yes") == 2
-    assert "EOS_ADOPT_KNOWN" in capsys.readouterr().err
+    assert view.group("adopted", move.source) == view.ends(move.source)
 
 
-def test_a_checkpoint_with_a_micro_batch_under_way_is_not_taken_over(move, capsys, tmp_path):
-    """Once the other sink has finished it, it is; and so it is when only our start has planned it."""
-    assert cli.main(["checkpoint", "adopt", str(tmp_path), "--bootstrap-servers", move._servers]) == 2
-    assert "EOS_ADOPT_NOTHING_DONE" in capsys.readouterr().err
+def test_status_tells_of_a_micro_batch_under_way(move):
+    """The other sink has to finish it; unless only our start has planned it."""
     move.feed("files")
     move.to_files()
-    move.ours().forget(move.newest("commits"))
-    assert move.adopt("--yes") == 2
-    assert "EOS_ADOPT_UNDER_WAY" in capsys.readouterr().err
+    last = move.newest("commits")
+    move.ours().forget(last)
+    assert f"another sink has left micro-batch {last} under way, start that query once more" in move.next()
     move.to_files()
     move.feed("taken over")
     move.ours().stopped_by(move.frame(), "EOS_LEDGER_HEAD_MISSING")
-    assert move.adopt("--yes") == 2
     planned = move.newest("offsets")
-    assert f"move offsets/{planned} and offsets/.{planned}.crc out" in capsys.readouterr().err
-    for name in (f"{planned}", f".{planned}.crc"):
-        (move.checkpoint / "offsets" / name).unlink()
-    assert move.adopt("--yes") == 0
-    move.ours().run(move.frame())
+    assert f"if a start that stopped so has planned it, set 'ledger.begin' to {planned}" in move.next()
+    move.ours(ledger__begin=str(planned)).run(move.frame())
     assert move.visible() == sorted(move.expected)
 
 
@@ -151,10 +147,10 @@ def test_the_state_of_a_query_is_taken_over_with_its_checkpoint(move, view):
     """What it has seen before is not written again."""
     move.feed("same")
     move.to_files(move.frame().dropDuplicates(["value"]))
-    assert move.adopt("--yes") == 0
+    begin = str(move.newest("commits") + 1)
     move.feed("same")
     move.feed("other")
-    move.ours().run(move.frame().dropDuplicates(["value"]))
+    move.ours(ledger__begin=begin).run(move.frame().dropDuplicates(["value"]))
     assert sorted(view.values(move.out)) == sorted(value for value in move.expected if value.startswith("other"))
 
 

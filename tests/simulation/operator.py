@@ -1,4 +1,4 @@
-"""An operator with ``spark-eos transactions``: at any time, and when the query has ended."""
+"""An operator with ``spark-eos recover``: at any time, and when the query has ended."""
 
 from __future__ import annotations
 

@@ -11,7 +11,6 @@ import pytest
 
 from spark_eos.errors import EosError
 from spark_eos.protocol import commands
-from spark_eos.protocol import open as open_module
 from spark_eos.protocol.commands import check_still, halt, known_head, overtaken, resume
 from spark_eos.protocol.head import Head, Unfinished
 
@@ -155,7 +154,7 @@ def test_a_micro_batch_is_dropped():
 
 def _unmarked(patch: pytest.MonkeyPatch) -> None:
     """A start that does not look at the mark runs what is about to be dropped."""
-    patch.setattr(open_module, "check_halts", lambda head, topic: None)
+    patch.setattr("spark_eos.protocol.status.marked", lambda head, topic: None)
 
 
 def _unchecked(patch: pytest.MonkeyPatch) -> None:

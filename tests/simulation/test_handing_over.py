@@ -11,7 +11,6 @@ import pytest
 
 from spark_eos.errors import EosError
 from spark_eos.protocol import commands
-from spark_eos.protocol import open as open_module
 from spark_eos.protocol.commands import Standing, hand_over, standing
 from spark_eos.protocol.head import Successor
 
@@ -92,7 +91,7 @@ def test_the_taker_begins_where_the_other_one_has_ended():
 
 def _unmarked(patch: pytest.MonkeyPatch) -> None:
     """A start that does not look at the mark: the query goes on as after an abort."""
-    patch.setattr(open_module, "check_halts", lambda head, topic: None)
+    patch.setattr("spark_eos.protocol.status.marked", lambda head, topic: None)
 
 
 def _unasked(patch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,6 @@ import pytest
 
 from spark_eos.errors import EosError
 from spark_eos.protocol import commands
-from spark_eos.protocol import open as open_module
 from spark_eos.protocol.commands import retire, settle_decided
 from spark_eos.protocol.head import Head, Successor
 
@@ -112,7 +111,7 @@ def test_a_retired_query_decides_nothing():
 
 def _unmarked(patch: pytest.MonkeyPatch) -> None:
     """A start that does not look at the mark: the retired query goes on as after an abort."""
-    patch.setattr(open_module, "check_halts", lambda head, topic: None)
+    patch.setattr("spark_eos.protocol.status.marked", lambda head, topic: None)
 
 
 def _unsettled(patch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import uuid
 from collections.abc import Iterator
@@ -20,12 +19,15 @@ from spark_eos.protocol.names import TaskId, ledger_name, task_name
 from spark_eos.protocol.open import open_run
 from spark_eos.protocol.ports import State
 from spark_eos.tools.devcluster import DevCluster
+from tests.support.command_line import command_line
 from tests.support.kafka_view import KafkaView
 from tests.support.transactions import Transaction
 from tests.support.waiting import wait_for
 
 RUN = "a run"
 PREFIX = "ours"
+#: Nothing moves, and what has just happened is no sign of a run.
+AT_ONCE = ("--watch", "0", "--quiet", "0")
 
 
 class Left:
@@ -65,9 +67,13 @@ class Left:
     def state(self, transaction: Transaction) -> State:
         return self.coordinator.describe([transaction.pair.id])[transaction.pair.id].state
 
-    def command(self, action: str, *more: str, query: str | None = None, ledger: str | None = None) -> int:
-        common = ["--bootstrap-servers", self.servers, "--ledger-topic", ledger or self.ledger]
-        return cli.main(["transactions", action, *common, "--query", query or self.query, *more])
+    def status(self, *more: str, query: str | None = None) -> int:
+        """`spark-eos status`; what has just happened is no sign of a run."""
+        return self.ask("status", "--query", query or self.query, *AT_ONCE, *more)
+
+    def recover(self, *more: str) -> int:
+        """`spark-eos recover` by the query's id."""
+        return self.ask("recover", "--query", self.query, *AT_ONCE, *more)
 
     def checkpoint(self, folder: Path) -> Path:
         """What Spark has of the query: micro-batch 0 is planned, and not committed."""
@@ -83,9 +89,9 @@ class Left:
 
     def ask(self, *words: str) -> int:
         """Any command about this ledger, unless the words name another one."""
-        common = ["--bootstrap-servers", self.servers, "--ledger-topic", self.ledger]
-        command = [*itertools.takewhile(lambda word: not word.startswith("--"), words)]
-        return cli.main([*command, *common, *words[len(command) :]])
+        common = ["--bootstrap-servers", self.servers]
+        common += [] if "--ledger-topic" in words else ["--ledger-topic", self.ledger]
+        return cli.main(command_line(*common, *words))
 
 
 @contextmanager

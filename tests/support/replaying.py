@@ -21,6 +21,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from spark_eos import cli
 from spark_eos.tools.devcluster import DevCluster
+from tests.support.command_line import command_line
 from tests.support.kafka_view import KafkaView, write
 from tests.support.sink_queries import Sink, kafka_frame
 from tests.support.waiting import wait_for
@@ -82,13 +83,18 @@ class Life:
         return self.at(checkpoint, **options).stopped_by(self.frame(), condition)
 
     def command(self, *words: str) -> int:
-        return cli.main([*words, "--bootstrap-servers", self.cluster.bootstrap_servers])
+        return cli.main(command_line("--bootstrap-servers", self.cluster.bootstrap_servers, *words))
 
     def told(self, *words: str) -> Any:
         """What a command prints as JSON."""
         self.capsys.readouterr()
         self.command(*words, "--format", "json")
         return json.loads(self.capsys.readouterr().out)
+
+    def status(self, where: object = None, *more: str) -> Any:
+        """The state of the query at this checkpoint, or its own, as JSON."""
+        (state,) = self.told("status", str(where or self.checkpoint), "--watch", "0", *more)
+        return state
 
     def replay(self, *words: str) -> int:
         return self.command("replay", str(self.checkpoint), "--new", str(self.new), *words)
@@ -136,6 +142,7 @@ def stalled(life: Life, point: str, folder: Path, *words: str) -> Iterator[None]
 def _program(life: Life, faults: str, folder: Path, *words: str) -> subprocess.Popen[str]:
     folder = folder / "faults"
     folder.mkdir()
-    command = [sys.executable, "-m", "spark_eos.cli", *words, "--bootstrap-servers", life.cluster.bootstrap_servers]
+    connected = command_line("--bootstrap-servers", life.cluster.bootstrap_servers, *words)
+    command = [sys.executable, "-m", "spark_eos.cli", *connected]
     environment = os.environ | {"SPARK_EOS_FAULTS": faults, "SPARK_EOS_FAULTS_DIR": str(folder)}
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -89,7 +89,7 @@ class Fetched:
 
 
 def fetch(client: BrokerClient, topic: str, partition: int, offset: int, max_bytes: int) -> Fetched | None:
-    found = fetch_once(client.properties, topic, partition, offset, max_bytes)
+    found = fetch_once(client, topic, partition, offset, max_bytes)
     if found is None:
         return None
     answer, data = found

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from spark_eos.cli.options import Format, tell
 from spark_eos.errors import DevClusterError, EosError
 from spark_eos.log import logger
-from spark_eos.ops.answer import Answer
-from spark_eos.ops.tables import table
+from spark_eos.ops.answer import Answer, table
 from spark_eos.printable import excerpt, json_text, printable, printable_lines
 
 

@@ -272,7 +272,8 @@ class Connection:
 
     def _flipped(self, asked: Asked, fault: Fault) -> None:
         def flip(data: bytes) -> bytes:
-            return data[:-2] + bytes((data[-2] ^ 1, data[-1]))  # of the last value, where there are records
+            # Of the last value, where there are records: behind it are its number of headers, and three times no tags.
+            return data[:-5] + bytes((data[-5] ^ 1,)) + data[-4:]
 
         with_records = len(answers.records_of(self._broker.cluster, asked)) > 0
         self._reply(asked, change=flip if with_records else None)

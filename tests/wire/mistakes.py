@@ -48,10 +48,11 @@ def number_not_checked(patch: pytest.MonkeyPatch) -> None:
     def answer(self: Any, fields: FieldReader, read: Any) -> Any:
         if not self._asked:
             raise OSError("the broker answers, though nothing was asked")
-        number, _, note = self._asked.popleft()
+        number, flexible, note = self._asked.popleft()
         try:
             fields.of(connection._NUMBER)
-            fields.skip_tags()
+            if flexible:
+                fields.skip_tags()
             return number, note, read(fields)
         except (struct.error, IndexError, UnicodeDecodeError):
             raise OSError("the broker's answer makes no sense") from None
@@ -353,7 +354,7 @@ def edges_passed_on(patch: pytest.MonkeyPatch) -> None:
 
 def aborted_rows_copied(patch: pytest.MonkeyPatch) -> None:
     find = raw.find_batches
-    patch.setattr(raw, "find_batches", lambda data, size, start, end, _, see: find(data, size, start, end, (), see))
+    patch.setattr(raw, "find_batches", lambda data, size, start, end, _, *more: find(data, size, start, end, (), *more))
 
 
 def whole_batches_not_counted(patch: pytest.MonkeyPatch) -> None:

@@ -227,7 +227,7 @@ def read_back(scene: Scene, partition: int) -> Read:
     read = Read()
     for _ in range(50):
         limit = scene.chance.choice((1, 400, 1 << 20))
-        fetched = fetch.fetch_once(scene.kafka, scene.topic, partition, read.end, limit)
+        fetched = fetch.fetch_once(broker_client(scene.kafka), scene.topic, partition, read.end, limit)
         if fetched is None or fetched[0].error != OK:
             continue
         answer, data = fetched

@@ -34,7 +34,9 @@ class OpenTransaction:
             )
         ends = f"its time-out is {self.timeout_s:.0f} s"
         if self.timeout_s == NEVER_MS / 1000:
-            ends = "it never expires ('spark-eos transactions' tells whether it is a query's, and ends it)"
+            ends = (
+                "it never expires ('spark-eos status' tells whether it is a query's, and 'spark-eos recover' ends it)"
+            )
         return f"transactional id {self.transactional_id} ({producer}), open for {self.open_s:.0f} s; {ends}"
 
 

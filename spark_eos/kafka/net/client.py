@@ -185,13 +185,11 @@ class BrokerClient:
         """A socket to a broker, past every handshake, that belongs to the caller. Raises OSError, and ConnectionFailed
         as `ask_each`."""
         try:
-            broker = self._open(node, min(timeout_s or _CONNECT_S, self._connect_s(node)))
+            return self._open(node, min(timeout_s or _CONNECT_S, self._connect_s(node)))
         except OSError as error:
             self._silent(node, error)
             self._check_advertised()
             raise
-        broker.settimeout(_CONNECT_S)
-        return broker
 
     def _open(self, node: int, timeout_s: float) -> socket.socket:
         address = self._address(node)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import socket
 import ssl
 import struct
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from spark_eos import system
 from spark_eos.kafka.codes import OK, name_of
 from spark_eos.kafka.config.handshake import Address, Handshake
 from spark_eos.kafka.net import sessions
+from spark_eos.kafka.net.connection import Connection, check_certificate
 from spark_eos.kafka.net.sasl import Refused, conversation
 from spark_eos.kafka.net.schema import (
     BYTES,
@@ -20,7 +20,6 @@ from spark_eos.kafka.net.schema import (
     NO_TAGS,
     STRING,
     Bytes,
-    FieldReader,
     Int16,
     Int32,
     Int64,
@@ -34,10 +33,10 @@ from spark_eos.kafka.net.schema import (
 )
 from spark_eos.printable import excerpt
 
-T = TypeVar("T")
+R = TypeVar("R", bound=Record)
 
-#: An answer of a handshake that says it has more than this is none: there are some hundred bytes in one.
-_LARGEST = 1 << 20
+#: In place of a broker's number, where it is not known yet.
+_NOBODY = -1
 _SASL_HANDSHAKE, _SASL_HANDSHAKE_VERSION = 17, 1
 
 
@@ -85,6 +84,20 @@ _SASL_AUTHENTICATE = Request(
 )
 
 
+class _Talk(Connection[None]):
+    """The requests before a socket is anybody's. ``largest``: there are some hundred bytes in an answer."""
+
+    largest = 1 << 20
+
+    def ask_for(self, request: Request[R], values: dict[str, Any], timeout_s: float) -> R:
+        """Ask, and wait for the answer. Raises OSError."""
+        flexible = request is not _API_VERSIONS
+        # ApiVersions' answer has no tags in its header, so that a client of any age can read it.
+        body = request.asks.write(values) if flexible else NO_TAGS + request.asks.write(values)
+        self.ask(request.api, request.last, [body], None, flexible=flexible)
+        return self.answer(request.answers.read, timeout_s)
+
+
 @dataclass(frozen=True)
 class Abilities:
     """What a broker speaks: first and last version by the request's number; and the cluster's finalized features."""
@@ -97,7 +110,7 @@ def open_socket(how: Handshake, address: Address, timeout_s: float) -> socket.so
     """Connect, encrypt and authenticate, within so many seconds. Raises OSError, `Refused` where retrying will not
     help.
 
-    The socket's time-out is then what is left of the seconds; the caller sets its own.
+    The socket does not block then.
     """
     until = system.monotonic() + timeout_s
     broker = _connect(how, address, until)
@@ -116,13 +129,9 @@ def open_socket(how: Handshake, address: Address, timeout_s: float) -> socket.so
 
 def abilities(broker: socket.socket, client_id: str, timeout_s: float) -> Abilities:
     """Ask what the broker speaks. Raises OSError."""
-    until = system.monotonic() + timeout_s
     values = {"client_software_name": "spark-eos", "client_software_version": "0"}
     try:
-        # Its answer has no tags in the header, so that a client of any age can read it.
-        body = NO_TAGS + _API_VERSIONS.asks.write(values)
-        api, version = _API_VERSIONS.api, _API_VERSIONS.last
-        said = _exchange(broker, client_id, api, version, body, _API_VERSIONS.answers.read, until)
+        said = _Talk(broker, _NOBODY, client_id).ask_for(_API_VERSIONS, values, timeout_s)
     except ConnectionError:
         raise ConnectionError("the broker closed the connection at once: is kafka.security.protocol right?") from None
     if said.error_code != OK:
@@ -160,34 +169,23 @@ def _encrypt(broker: socket.socket, tls: ssl.SSLContext, host: str) -> socket.so
     except ssl.SSLCertVerificationError as error:
         raise Refused(f"the broker's certificate is not trusted: {error.verify_message}") from None
     except ssl.SSLError as error:
-        _check_certificate(error)
+        check_certificate(error)
         raise OSError(f"TLS handshake failed ({error.reason}): does this port of the broker speak TLS?") from None
-
-
-def _check_certificate(error: ssl.SSLError) -> None:
-    """Raises `Refused` where the broker has refused a certificate. By TLS 1.3 it says so when the handshake is over."""
-    reason = error.reason or ""
-    if "ALERT" in reason and ("CERT" in reason or "UNKNOWN_CA" in reason):
-        raise Refused(
-            "the broker wants a certificate of the client, or another one than kafka.ssl.keystore.* or "
-            f"kafka.ssl.certificate.* has ({reason})"
-        ) from None
 
 
 def _authenticate(broker: socket.socket, how: Handshake, host: str, until: float) -> None:
     assert how.sasl is not None
     name = how.sasl.mechanism.encode()
+    connection = _Talk(broker, _NOBODY, how.client_id)
     body = struct.pack(">h", len(name)) + name
-    api, version = _SASL_HANDSHAKE, _SASL_HANDSHAKE_VERSION
-    code = _exchange(broker, how.client_id, api, version, body, INT16.read, until)
+    connection.ask(_SASL_HANDSHAKE, _SASL_HANDSHAKE_VERSION, [body], None, flexible=False)
+    code = connection.answer(INT16.read, _left(until))
     if code != OK:
         raise Refused(f"the brokers do not offer the SASL mechanism {how.sasl.mechanism} ({name_of(code)})")
     talk = conversation(how.sasl, host)
     said, began, lifetime_ms = next(talk, None), system.monotonic(), 0
     while said is not None:
-        request = NO_TAGS + _SASL_AUTHENTICATE.asks.write({"auth_bytes": said})
-        api, version = _SASL_AUTHENTICATE.api, _SASL_AUTHENTICATE.last
-        answer = _exchange(broker, how.client_id, api, version, request, _read_authenticate, until)
+        answer = connection.ask_for(_SASL_AUTHENTICATE, {"auth_bytes": said}, _left(until))
         if answer.error_code != OK:
             why = excerpt(answer.error_message or "") or name_of(answer.error_code)
             refusal = Refused(f"SASL authentication failed: {why}")
@@ -199,52 +197,6 @@ def _authenticate(broker: socket.socket, how: Handshake, host: str, until: float
         except StopIteration:
             said = None
     sessions.begin(broker, began, lifetime_ms)
-
-
-def _read_authenticate(fields: FieldReader) -> SaslAuthenticateResponse:
-    fields.skip_tags()
-    return _SASL_AUTHENTICATE.answers.read(fields)
-
-
-def _exchange(
-    broker: socket.socket,
-    client_id: str,
-    api: int,
-    version: int,
-    body: bytes,
-    read: Callable[[FieldReader], T],
-    until: float,
-) -> T:
-    """One request and its answer, on a socket that nobody else uses."""
-    client = client_id.encode()
-    head = struct.pack(">hhih", api, version, 0, len(client)) + client
-    broker.settimeout(_left(until))
-    broker.sendall(struct.pack(">i", len(head) + len(body)) + head + body)
-    (size,) = struct.unpack(">i", _receive(broker, 4, until))
-    if not 4 <= size <= _LARGEST:
-        raise ConnectionError("the broker's answer has an impossible size: it may not speak Kafka's protocol, or TLS")
-    answer = _receive(broker, size, until)
-    if answer[:4] != bytes(4):  # the request's number
-        raise OSError("the broker answers another request")
-    try:
-        return read(FieldReader(answer[4:]))
-    except (struct.error, IndexError, UnicodeDecodeError):
-        raise OSError("the broker's answer makes no sense") from None
-
-
-def _receive(broker: socket.socket, size: int, until: float) -> bytes:
-    data = bytearray()
-    while len(data) < size:
-        broker.settimeout(_left(until))
-        try:
-            piece = broker.recv(size - len(data))
-        except ssl.SSLError as error:
-            _check_certificate(error)
-            raise
-        if not piece:
-            raise ConnectionError("the broker has closed the connection")
-        data += piece
-    return bytes(data)
 
 
 def _left(until: float) -> float:

@@ -40,28 +40,36 @@ R_co = TypeVar("R_co", bound="Record", covariant=True)
 
 
 class FieldReader:
-    """The fields of an answer, one after the other. Raises IndexError or struct.error behind its end."""
+    """The fields of an answer, one after the other. Raises IndexError or struct.error behind its end.
 
-    def __init__(self, data: bytes) -> None:
-        self._data, self._at = data, 0
+    The answer is what ``data`` has from ``at`` to ``end``. ``at``: where the next field begins.
+    """
+
+    def __init__(self, data: bytes | bytearray, end: int | None = None, at: int = 0) -> None:
+        self.data, self.at = data, at
+        self._end = len(data) if end is None else end
 
     @property
     def left(self) -> int:
         """How many bytes were not read yet."""
-        return len(self._data) - self._at
+        return self._end - self.at
 
     def of(self, form: struct.Struct) -> Sequence[Any]:
         """The next numbers, of a fixed form."""
-        found = form.unpack_from(self._data, self._at)
-        self._at += form.size
-        return found
+        at = self.at
+        self.at = at + form.size
+        if self.at > self._end:
+            raise IndexError(self.at)
+        return form.unpack_from(self.data, at)
 
     def varint(self) -> int:
         """The next unsigned variable-length number, of 32 bits at most."""
         number = 0
         for shift in range(0, 7 * _VARINT_BYTES, 7):
-            byte = self._data[self._at]
-            self._at += 1
+            if self.at >= self._end:
+                raise IndexError(self.at)
+            byte = self.data[self.at]
+            self.at += 1
             number |= (byte & 0x7F) << shift
             if byte < 0x80:
                 return number
@@ -81,12 +89,18 @@ class FieldReader:
         """Empty for null."""
         return self.skip(self.count()).decode()
 
+    def pass_over(self, size: int) -> int:
+        """Where the next ``size`` bytes begin, which count as read. Raises IndexError if there are fewer."""
+        at = self.at
+        self.at += size
+        if self.at > self._end:
+            raise IndexError(self.at)
+        return at
+
     def skip(self, size: int) -> bytes:
         """The next ``size`` bytes. Raises IndexError if there are fewer."""
-        self._at += size
-        if self._at > len(self._data):
-            raise IndexError(self._at)
-        return self._data[self._at - size : self._at]
+        at = self.pass_over(size)
+        return bytes(self.data[at : self.at])
 
     def skip_tags(self) -> None:
         self.tags()

@@ -62,7 +62,7 @@ def supports(kafka: KafkaProperties) -> bool:
 
     Raises ConnectionFailed if no broker responds.
     """
-    return not is_for_librdkafka(kafka, "producer") and produce.is_spoken(kafka)
+    return not is_for_librdkafka(kafka, "producer") and produce.is_spoken(broker_client(kafka))
 
 
 class ArrowProducer:

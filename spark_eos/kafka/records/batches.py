@@ -118,6 +118,7 @@ def find_batches(
     end: int,
     aborted: Iterable[tuple[int, int]],
     see: Callable[[RecordBatch], None] | None = None,
+    begin: int = 0,
 ) -> tuple[list[RecordBatch], int]:
     """The batches with rows of offsets ``start`` to ``end``, exclusive, and the offset to fetch next.
 
@@ -129,7 +130,7 @@ def find_batches(
     found: list[RecordBatch] = []
     position = start
     try:
-        for batch in walk_batches(data, size, aborted):
+        for batch in walk_batches(data, size, aborted, begin):
             if see is not None:
                 see(batch)
             if batch.visible and batch.last >= start and batch.base < end:
@@ -144,9 +145,9 @@ def find_batches(
 
 
 def walk_batches(
-    data: bytes | bytearray | memoryview, size: int, aborted: Iterable[tuple[int, int]]
+    data: bytes | bytearray | memoryview, size: int, aborted: Iterable[tuple[int, int]], begin: int = 0
 ) -> Iterator[RecordBatch]:
-    """All whole batches in the first ``size`` bytes.
+    """All whole batches in ``size`` bytes from ``begin`` on.
 
     ``aborted``: transactions as ``(producer id, first offset)``, as a Fetch response lists them. KIP-98: from its first
     offset on, all of a producer is aborted until its marker. Raises Damage and UnsupportedFormat.
@@ -154,10 +155,10 @@ def walk_batches(
     beginning = sorted(aborted, key=lambda transaction: transaction[1], reverse=True)
     aborting: set[int] = set()
     view = memoryview(data)
-    at, previous = 0, -1
-    while size - at > _MAGIC_AT:
+    at, end, previous = begin, begin + size, -1
+    while end - at > _MAGIC_AT:
         stop = _end_of_batch(view, at)
-        if stop > size:
+        if stop > end:
             return
         fields = _HEADER.unpack_from(view, at)
         base, _, leader_epoch, _, checksum, flags, delta, time, max_time, producer, epoch, sequence, count = fields

@@ -10,8 +10,7 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.net.client import BrokerClient, broker_client
+from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.net.connection import Connection
 from spark_eos.kafka.net.pool import ConnectionPool
 from spark_eos.kafka.net.schema import NO_TAGS, Api, FieldReader, text, varint
@@ -101,7 +100,6 @@ def version(client: BrokerClient, node: int, endtxn_version: int) -> int:
     return _FENCING.last if endtxn_version >= FENCING_END else client.version(node, _PLAIN)
 
 
-def is_spoken(kafka: KafkaProperties) -> bool:
+def is_spoken(client: BrokerClient) -> bool:
     """Whether the brokers take transactions by these requests. Raises ConnectionFailed."""
-    client = broker_client(kafka)
     return client.speaks(_FENCING.api, _FENCING.last) or client.speaks(_PLAIN.api, _PLAIN.first)

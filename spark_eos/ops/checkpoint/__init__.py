@@ -1,1 +1,1 @@
-"""``spark-eos checkpoint``: what a checkpoint and its heads in the ledger hold; and taking over one of another sink."""
+"""The files of a checkpoint as Spark writes them, and moving some of them out of the way."""

@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 from spark_eos.checkpoint import Checkpoint
 from spark_eos.errors import ReplayError
 from spark_eos.ledger.owners import Cluster
+from spark_eos.ops.answer import Answer
 from spark_eos.ops.checkpoint.aside import Aside
-from spark_eos.ops.checkpoint.heads import OwnHead, check_named, heads_of
 from spark_eos.ops.checkpoint.logs import Logs, check_known, merged
+from spark_eos.ops.heads import OwnHead, check_named, heads_of
 from spark_eos.protocol.commands import (
     check_not_halted,
     check_still,
@@ -26,6 +27,7 @@ from spark_eos.protocol.commands import (
 )
 from spark_eos.protocol.head import Head, Unfinished
 from spark_eos.storage.settings import HadoopSettings
+from spark_eos.storage.stores import absolute
 from spark_eos.topic_partition import TopicPartition
 
 #: The folder of what is moved out of the logs.
@@ -61,6 +63,37 @@ class Drop:
     def first(self) -> bool:
         """Whether nothing of the query is planned before it, so that its sources begin anew."""
         return self.batch == 0
+
+
+def drop_planned(location: str, settings: HadoopSettings, cluster: Cluster, *, yes: bool) -> Answer:
+    """Drop the micro-batch that is planned and not decided; without ``yes``, only say which. Raises EosError."""
+    where = absolute(location)
+    planned = plan(Checkpoint(where, settings), cluster, where)
+    if yes:
+        planned = drop(planned, cluster, settings)
+    data = {
+        "dry_run": not yes,
+        "checkpoint": where,
+        "query": planned.query,
+        "batch": planned.batch,
+        "partitions": [vars(r) for r in planned.ranges],
+        "left": list(planned.left),
+    }
+    return Answer(data, _as_text(planned, yes=yes))
+
+
+def _as_text(planned: Drop, *, yes: bool) -> str:
+    lines = [f"query {planned.query}: micro-batch {planned.batch} is planned, and not decided"]
+    lines += [f"    {r.topic}-{r.partition}  offsets {r.start} to {r.end}" for r in planned.ranges]
+    if planned.first:
+        lines.append("  it is the first one: the next start takes 'startingOffsets' as they are then")
+    if planned.left:
+        lines.append(f"  {len(planned.left)} transaction(s) stay open for now: the next start aborts them")
+    if yes:
+        lines.append(f"  dropped: its file is in {planned.unfinished.checkpoint}/{DROPPED}; start the query")
+    else:
+        lines.append("  Nothing was done: add --yes. The query must not run meanwhile.")
+    return "\n".join(lines)
 
 
 def plan(checkpoint: Checkpoint, cluster: Cluster, location: str) -> Drop:

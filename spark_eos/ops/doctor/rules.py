@@ -72,16 +72,17 @@ def _fix(rule: Rule, error: EosError, asked: PlannedQuery, brokers: int) -> tupl
 
 def acls_command(asked: PlannedQuery) -> str:
     """The command that prints what this query needs."""
-    words = ["spark-eos", "acls", "--principal", asked.principal, "--bootstrap-servers", asked.servers]
-    words += [word for topic in asked.inputs for word in ("--input", topic)]
-    words += [word for topic in asked.outputs for word in ("--output", topic)]
     options = asked.options
-    given = {
-        "--group": options.group_id,
-        "--dead-letters": options.dead_letters,
+    before = {
+        "--bootstrap-servers": asked.servers,
         "--ledger-topic": options.ledger_topic,
         "--prefix": options.prefix,
     }
+    words = ["spark-eos", *(word for pair in before.items() for word in pair)]
+    words += ["doctor", "--acls", "--principal", asked.principal]
+    words += [word for topic in asked.inputs for word in ("--input", topic)]
+    words += [word for topic in asked.outputs for word in ("--output", topic)]
+    given = {"--group": options.group_id, "--dead-letters": options.dead_letters}
     words += [word for flag, value in given.items() if value for word in (flag, value)]
     return shlex.join([*words, *(["--two-phase"] if options.two_phase else [])])
 

@@ -46,7 +46,10 @@ def _unreadable(subject: str, topic: str) -> Finding:
         UNKNOWN,
         f"this user may not read the settings of {topic}",
         "Whether acknowledged rows outlive a broker depends on them.",
-        (f"# with the right to DESCRIBE_CONFIGS on topic {topic}, ask again; 'spark-eos acls' prints what is needed",),
+        (
+            f"# with the right to DESCRIBE_CONFIGS on topic {topic}, ask again; 'spark-eos doctor --acls' prints what "
+            "is needed",
+        ),
     )
 
 

@@ -94,7 +94,7 @@ def _try(client: BrokerClient, node: int, name: str, ledger: str | None) -> Cloc
                 "EOS_DOCTOR_TRIAL",
                 f"The ledger topic {ledger} could not be made part of a transaction under {name}: {cause}.",
                 hint="Nothing was written. Grant WRITE on the ledger topic, or look at the brokers' logs; "
-                "'spark-eos acls' prints the rights that a query needs.",
+                "'spark-eos doctor --acls' prints the rights that a query needs.",
                 reason=cause.name,
             )
         for state in describe_transactions(client, [name]):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from spark_eos.ledger.owners import Cluster
 from spark_eos.ops.checkpoint.aside import Aside
-from spark_eos.ops.checkpoint.heads import OwnHead, heads_of
+from spark_eos.ops.heads import OwnHead, heads_of
 from spark_eos.ops.replay.planning import ReplayPlan
 from spark_eos.ops.replay.ranges import as_offsets
 from spark_eos.ops.replay.target import Target, contents

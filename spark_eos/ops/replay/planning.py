@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from spark_eos.checkpoint import Checkpoint
 from spark_eos.errors import CheckpointError, ReplayError
 from spark_eos.ledger.owners import Cluster
-from spark_eos.ops.checkpoint.heads import OwnHead, check_agree, check_named, heads_of, with_the_whole
 from spark_eos.ops.checkpoint.logs import Logs, check_known, source_of, topic_twice
+from spark_eos.ops.heads import OwnHead, check_agree, check_named, heads_of, with_the_whole
 from spark_eos.ops.replay.ranges import (
     ReplayRange,
     by_offsets,
@@ -99,8 +99,8 @@ def begun(checkpoint: Checkpoint, cluster: Cluster, to: str | None) -> ReplayPla
         raise ReplayError(
             "EOS_REPLAY_NOT_BEGUN",
             f"The ledger knows of no unfinished replay of {checkpoint.location} to {to or 'itself'}.",
-            hint="It is finished, or was never begun. Give both locations exactly as before; 'spark-eos checkpoint "
-            "show' prints them.",
+            hint="It is finished, or was never begun. Give both locations exactly as before; 'spark-eos status' "
+            "prints them.",
         )
     if unfinished.drops:
         check_not_halted(next(own.head for own in new if own.head.marks.unfinished is unfinished))

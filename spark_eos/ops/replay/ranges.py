@@ -18,6 +18,7 @@ from spark_eos.kafka.admin.topics import (
 )
 from spark_eos.kafka.codes import OK
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.records.batches import Damage, UnsupportedFormat, find_batches
 from spark_eos.kafka.requests.fetch import fetch_once
 from spark_eos.ops.checkpoint.logs import OTHER, Logs, QuerySource, source_of
@@ -201,7 +202,7 @@ def _with_times(kafka: KafkaProperties, r: ReplayRange) -> ReplayRange:
 
 def _time(kafka: KafkaProperties, r: ReplayRange, offset: int) -> int | None:
     """When the first batch from here on was written; None where there is none in the range, or it cannot be told."""
-    fetched = fetch_once(kafka, r.topic, r.partition, offset, _LOOK_BYTES)
+    fetched = fetch_once(broker_client(kafka), r.topic, r.partition, offset, _LOOK_BYTES)
     if fetched is None or fetched[0].error != OK:
         return None
     answer, data = fetched

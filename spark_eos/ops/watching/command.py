@@ -25,15 +25,20 @@ _LATEST = 5_000
 
 def plot(source: str, file: str, query: str | None = None, last_s: float | None = None) -> Answer:
     """Draw a query into a file: all of it, or its last seconds. Raises OptionError, UnsupportedError."""
-    if Path(source, "offsets").is_dir() or re.match(r"(?!https?:)[A-Za-z][\w+.-]+://", source):
+    if is_checkpoint(source):
         raise OptionError(
             "EOS_PLOT_WITHOUT_SERVERS",
             f"{source} is a checkpoint: of its query, the ledger has a part.",
-            hint="Name the brokers: --bootstrap-servers HOST:PORT.",
+            hint="Name the brokers: spark-eos --bootstrap-servers HOST:PORT plot …",
         )
     events = EventReader(source).read()
     story = story_of(events, chosen(events, query, source))
     return _drawn(story, max(float(event["at"]) for event in events), source, file, last_s)
+
+
+def is_checkpoint(source: str) -> bool:
+    """Whether a source of a picture is a checkpoint, and no recording."""
+    return Path(source, "offsets").is_dir() or bool(re.match(r"(?!https?:)[A-Za-z][\w+.-]+://", source))
 
 
 def plot_checkpoint(checkpoint: Checkpoint, cluster: Cluster, file: str, last_s: float | None = None) -> Answer:

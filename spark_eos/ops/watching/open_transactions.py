@@ -1,4 +1,4 @@
-"""Who holds back a last stable offset: asked of the leaders and coordinators, as `spark-eos transactions` does."""
+"""Who holds back a last stable offset: asked of the leaders and coordinators, as `spark-eos status` does."""
 
 from __future__ import annotations
 

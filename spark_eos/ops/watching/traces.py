@@ -10,13 +10,14 @@ from dataclasses import dataclass, field
 from spark_eos.checkpoint import Checkpoint
 from spark_eos.errors import EosError, LedgerError
 from spark_eos.kafka.codes import OK
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.records.batches import Damage, UnsupportedFormat, walk_batches
 from spark_eos.kafka.requests.fetch import fetch_once
 from spark_eos.ledger.ledger import ledger_partition
 from spark_eos.ledger.log import KafkaLog
 from spark_eos.ledger.owners import Cluster
 from spark_eos.ledger.reader import LedgerReader
-from spark_eos.ops.checkpoint.heads import heads_of
+from spark_eos.ops.heads import heads_of
 from spark_eos.protocol.head import Decision, Head, Written
 from spark_eos.protocol.head_codec import decode
 
@@ -111,7 +112,12 @@ def _marker(cluster: Cluster, written: Written, budget: _Budget) -> float | None
     while budget.left > 0:
         try:
             fetched = fetch_once(
-                cluster.kafka, probe.topic, probe.partition, offset, _FETCH_BYTES, isolation="read_uncommitted"
+                broker_client(cluster.kafka),
+                probe.topic,
+                probe.partition,
+                offset,
+                _FETCH_BYTES,
+                isolation="read_uncommitted",
             )
         except EosError:
             return None  # the output is not this user's to read

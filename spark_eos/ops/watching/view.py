@@ -124,7 +124,7 @@ def _who(now: Now, lag: TopicLag) -> Text:
     if not lag.stalled:
         return Text("-")
     if now.blocking is None:
-        return Text("--bootstrap-servers would tell", style="bright_black")
+        return Text("spark-eos --bootstrap-servers … would tell", style="bright_black")
     own = [transaction for transaction in now.blocking if transaction.topic == lag.topic]
     lines = [f"{one.topic}-{one.partition}: {_owner(one)}{one.text}" for one in own]
     return Text("\n".join(lines) or "nobody any more", style="yellow" if lines else "bright_black")

@@ -196,7 +196,7 @@ def test_a_ledger_that_stays_held_is_an_error_with_a_name(ledger, foreign, monke
     monkeypatch.setattr(log_module, "READ_S", 0.5)
     ledger().take().publish(head(1))
     theirs = foreign()
-    with pytest.raises(KafkaError, match="spark-eos transactions list") as caught:
+    with pytest.raises(KafkaError, match="spark-eos status") as caught:
         ledger().read()
     assert caught.value.condition == "EOS_LEDGER_HELD"
     theirs.end(False)

@@ -1,6 +1,6 @@
-"""`spark-eos mirror position` and `spark-eos checkpoint drop` between two clusters: a mirror whose checkpoint is lost
-goes on with a new one, and one whose micro-batch is too large with smaller ones; each row once, and where the map says.
-"""
+"""`spark-eos mirror position` and `spark-eos recover --drop-planned` between two clusters: a mirror whose checkpoint is
+lost goes on with a new one, and one whose micro-batch is too large with smaller ones; each row once, and where the map
+says."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Site:
 
     def command(self, *words: str) -> int:
         self.capsys.readouterr()
-        return cli.main([*words, "--bootstrap-servers", self.mirror.there.bootstrap_servers])
+        return cli.main(["--bootstrap-servers", self.mirror.there.bootstrap_servers, *words])
 
     def position(self, *more: str) -> int:
         words = ["--source", self.mirror.here.bootstrap_servers, "--map", self.mirror.targets.map]
@@ -195,7 +195,7 @@ def test_a_micro_batch_that_is_too_large(site, tmp_path):
     large.feed()
     large.stop_at("commit.verified=fail@2", tmp_path / "verified")
     checkpoint = large.mirror.checkpoint
-    assert large.command("checkpoint", "drop", str(checkpoint), "--yes") == 0, large.capsys.readouterr().err
+    assert large.command("recover", str(checkpoint), "--drop-planned", "--yes") == 0, large.capsys.readouterr().err
     large.mirror.reads["maxOffsetsPerTrigger"] = str(ROWS // 2)
     large.run()
     check_same(large.mirror, large.name)

@@ -22,8 +22,9 @@ def asked(mirror, topic, write, transactions) -> tuple[Mirror, Callable[..., int
     copies.run()
 
     def translate(*words: object) -> int:
-        servers = ["--source", copies.here.bootstrap_servers, "--bootstrap-servers", copies.there.bootstrap_servers]
-        return cli.main(["mirror", "translate", name, "0", *map(str, words), *servers, "--map", copies.targets.map])
+        target = ["--bootstrap-servers", copies.there.bootstrap_servers]
+        source = ["--source", copies.here.bootstrap_servers, "--map", copies.targets.map]
+        return cli.main([*target, "mirror", "translate", name, "0", *map(str, words), *source])
 
     return copies, translate
 

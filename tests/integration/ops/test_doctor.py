@@ -18,6 +18,7 @@ from spark_eos.kafka.admin.configs import create_topic
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.protocol.names import doctor_name
 from spark_eos.tools.devcluster import DevCluster
+from tests.support.command_line import command_line
 from tests.support.guarded import Guarded
 from tests.support.kafka_view import KafkaView, open_view
 
@@ -46,7 +47,7 @@ class Patient:
 
     def run(self, *words: str) -> int:
         topics = ["--input", self.source, "--output", self.out, "--ledger-topic", self.ledger, "--prefix", self.prefix]
-        return cli.main(["doctor", "--bootstrap-servers", self.servers, *topics, *words])
+        return cli.main(command_line("doctor", "--bootstrap-servers", self.servers, *topics, *words))
 
 
 def worst(answer: dict[str, Any]) -> dict[str, list[str]]:
@@ -134,7 +135,7 @@ def test_two_phase_commit_that_brokers_do_not_offer(patient):
 
 def test_nobody_answers(capsys):
     """Exit code 2, within seconds, with the error in JSON, too."""
-    words = ["doctor", "--bootstrap-servers", "127.0.0.1:1", "--kafka", "sasl.password=hunter2", "--format", "json"]
+    words = ["--bootstrap-servers", "127.0.0.1:1", "--kafka", "sasl.password=hunter2", "doctor", "--format", "json"]
     assert cli.main(words) == 2
     said = capsys.readouterr()
     assert json.loads(said.out)["error"]["condition"] == "EOS_KAFKA_UNREACHABLE"
@@ -153,7 +154,7 @@ def test_rights_that_are_lacking(guarded: Guarded, capsys):
     assert (code, worst(answer)) == (1, {ids: ["rights"]})
     (finding,) = (f for f in answer["findings"] if f["subject"] == ids)
     assert finding["condition"] == "EOS_TRANSACTIONS_REFUSED"
-    assert finding["fix"][0].startswith("spark-eos acls --principal User:ann")
+    assert finding["fix"][0].count("doctor --acls --principal User:ann") == 1
     with guarded.forbidden(ResourceType.TOPIC, patient.out, AclOperation.WRITE):
         code, answer = patient.ask()
     assert (code, worst(answer)) == (1, {f"output {patient.out}": ["rights"]})
@@ -174,12 +175,12 @@ def test_rights_that_are_lacking(guarded: Guarded, capsys):
 
 
 def test_the_least_rights(capsys):
-    """As `spark-eos acls` prints them; nobody is asked."""
-    words = ["--input", "in", "--output", "out", "--group", "g", "--dead-letters", "d", "--notes", "n", "--prefix", "p"]
-    assert cli.main(["doctor", "--acls", "--bootstrap-servers", "127.0.0.1:1", "--principal", "User:a", *words]) == 0
+    """Nobody is asked."""
+    words = ["--input", "in", "--output", "out", "--group", "g", "--dead-letters", "d", "--notes", "n"]
+    before = ["--bootstrap-servers", "127.0.0.1:1", "--prefix", "p"]
+    assert cli.main([*before, "doctor", "--acls", "--principal", "User:a", *words]) == 0
     printed = capsys.readouterr().out
-    assert cli.main(["acls", "--bootstrap-servers", "127.0.0.1:1", "--principal", "User:a", *words]) == 0
-    assert capsys.readouterr().out == printed
+    assert "--transactional-id p" in printed
     assert "--topic n" in printed
 
 

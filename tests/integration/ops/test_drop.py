@@ -1,5 +1,5 @@
-"""`spark-eos checkpoint drop` on a real broker and a real Spark: a micro-batch that was planned too large, and is not
-decided. Outputs are read by a plain consumer.
+"""`spark-eos recover --drop-planned` on a real broker and a real Spark: a micro-batch that was planned too large, and
+is not decided. Outputs are read by a plain consumer.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def planned(life: Life, folder: Path, fault: str = "commit.verified=fail") -> No
 
 
 def drop(life: Life, *more: str) -> list[str]:
-    return ["checkpoint", "drop", str(life.checkpoint), *more]
+    return ["recover", str(life.checkpoint), "--drop-planned", *more]
 
 
 def numbers(folder: Path) -> list[str]:
@@ -104,7 +104,7 @@ def test_killed_between_two_steps(fault, life, tmp_path):
         life.refused("EOS_DROP_NOTHING", *drop(life, "--yes"))
     else:
         assert f"{' '.join(drop(life, '--yes'))}" in life.stopped_by("EOS_DROP_UNFINISHED")
-        shown = life.told("checkpoint", "show", str(life.checkpoint))
+        shown = life.status()
         assert "EOS_DROP_UNFINISHED" in shown["next"]
         life.refused("EOS_REPLAY_NOT_FINISHED", "replay", str(life.checkpoint), "--in-place", "--finish")
         assert life.command(*drop(life, "--yes")) == 0
@@ -188,7 +188,7 @@ def _never_started(copy: Path) -> None:
 )
 def test_what_is_refused(happens, condition, quiet, copy):
     """What else would have to be taken back, and what nobody can tell; nothing is changed."""
-    words = ["checkpoint", "drop", str(copy)]
+    words = ["recover", str(copy), "--drop-planned"]
     assert quiet.command(*words) == 0
     happens(copy)
     before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
@@ -198,7 +198,7 @@ def test_what_is_refused(happens, condition, quiet, copy):
 
 def test_another_prefix_is_refused(quiet, copy):
     """It would look for other transactions."""
-    quiet.refused("EOS_PREFIX_MISMATCH", "checkpoint", "drop", str(copy), "--prefix", "other", "--yes")
+    quiet.refused("EOS_PREFIX_MISMATCH", "recover", str(copy), "--drop-planned", "--prefix", "other", "--yes")
 
 
 def test_writes_within_foreach_batch_are_refused(spark, cluster, view, sink, topic, tmp_path, capsys):
@@ -226,11 +226,11 @@ def test_a_checkpoint_in_an_object_store(quiet, tmp_path):
             store.put(f"c/{name}", (quiet.checkpoint / name).read_text())
         store.put("c/offsets/4", (quiet.checkpoint / "offsets" / "3").read_text())
         storage = [word for key, value in store.settings.items() for word in ("--storage", f"{key}={value}")]
-        words = ["checkpoint", "drop", f"s3a://{store.bucket}/c", *storage]
+        words = ["recover", f"s3a://{store.bucket}/c", "--drop-planned", *storage]
         assert quiet.told(*words)["batch"] == 4
         assert quiet.command(*words, "--yes") == 0
-        shown = quiet.told("checkpoint", "show", f"s3a://{store.bucket}/c", *storage)
-        assert shown["offsets"] == shown["commits"] == [0, 1, 2, 3]
+        at = quiet.status(f"s3a://{store.bucket}/c", *storage)["checkpoint"]
+        assert at["planned"] == at["committed"] == [0, 1, 2, 3]
         with store.files.open_input_stream(f"{store.bucket}/c/dropped/offsets/4") as stream:
             assert stream.read()
         quiet.refused("EOS_DROP_NOTHING", *words, "--yes")

@@ -1,4 +1,4 @@
-"""`spark-eos recover`, `query status` and `ledger show` on a real broker."""
+"""`spark-eos recover` and `spark-eos status` on a real broker."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ import sys
 import uuid
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from spark_eos import cli
 from spark_eos.errors import Superseded
 from spark_eos.protocol.commit import commit
 from spark_eos.protocol.head import NOBODY
 from spark_eos.protocol.ports import State
 from spark_eos.protocol.task import MicroBatch
-from tests.support.left import PREFIX, RUN, Left
+from tests.support.left import AT_ONCE, PREFIX, RUN, Left
 from tests.support.waiting import wait_for
 
-#: Nothing moves, and what has just happened is no sign of a run.
-AT_ONCE = ("--watch", "0", "--quiet", "0")
 
-
-def told(left: Left, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, dict]:
+def told(left: Left, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, Any]:
     capsys.readouterr()
     code = left.ask(*words, "--format", "json")
-    return code, json.loads(capsys.readouterr().out)
+    answer = json.loads(capsys.readouterr().out)
+    return code, answer[0] if isinstance(answer, list) and len(answer) == 1 else answer
 
 
 def recover(left: Left, folder: Path, *words: str) -> int:
@@ -97,9 +97,9 @@ def test_a_query_that_somebody_runs_is_left_alone(left, tmp_path, capsys):
 def test_what_moves_while_it_is_looked_at_is_a_run(left, tmp_path, capsys, monkeypatch):
     """However old the last sign is."""
     prepared = left.prepare(0)
-    monkeypatch.setattr("spark_eos.ops.query.life.time", SimpleNamespace(sleep=lambda seconds: left.prepare(1)))
+    monkeypatch.setattr("spark_eos.ops.state.time", SimpleNamespace(sleep=lambda seconds: left.prepare(1)))
     words = [str(left.checkpoint(tmp_path)), "--watch", "1", "--quiet", "0"]
-    code, answer = told(left, capsys, "query", "status", *words)
+    code, answer = told(left, capsys, "status", *words)
     assert (code, answer.get("running")) == (0, True), answer
     assert "rows were written" in answer["signs_of_life"]  # the transaction may be listed later
     code, answer = told(left, capsys, "recover", *words, "--yes")
@@ -123,8 +123,8 @@ def test_without_a_query_or_its_ledger_nothing_is_done(left, tmp_path, capsys):
 def killed_at(left: Left, fault: str, checkpoint: Path, folder: Path) -> None:
     """The command as a process of its own, which dies there."""
     folder.mkdir()
-    words = ["recover", str(checkpoint), "--yes", *AT_ONCE, "--bootstrap-servers", left.servers]
-    words += ["--ledger-topic", left.ledger]
+    words = ["--bootstrap-servers", left.servers, "--ledger-topic", left.ledger]
+    words += ["recover", str(checkpoint), "--yes", *AT_ONCE]
     faults = {"SPARK_EOS_FAULTS": fault, "SPARK_EOS_FAULTS_DIR": str(folder)}
     command = [sys.executable, "-m", "spark_eos.cli", *words]
     done = subprocess.run(command, env=os.environ | faults, capture_output=True, text=True, timeout=120)
@@ -166,13 +166,16 @@ def test_how_a_query_is(left, tmp_path, capsys):
     decided = left.prepare(0)
     left.prepare(1)
     left.decide(decided)
-    words = ["query", "status", str(left.checkpoint(tmp_path)), "--watch", "0"]
+    words = ["status", str(left.checkpoint(tmp_path)), "--watch", "0"]
     code, answer = told(left, capsys, *words)
-    assert (code, answer["running"], answer["planned"], answer["committed"]) == (0, True, 0, None)
+    at = answer["checkpoint"]
+    assert (code, answer["running"], at["planned"], at["committed"]) == (0, True, [0], [])
     (sink,) = answer["sinks"]
-    assert (sink["run"], sink["generation"], sink["decided"], sink["completed"]) == (RUN, 1, 0, False)
-    assert [len(names) for names in answer["open"].values()] == [1, 1, 0]
-    assert answer["open"]["decided"] == [decided.pair.id]
+    last = sink["decision"]
+    assert sink["start"] == "completes"
+    assert (sink["run"], sink["generation"], last["batch"], last["complete"]) == (RUN, 1, 0, False)
+    assert sorted(t["decided"] for t in answer["open"]) == [False, True]
+    assert [t["transactional_id"] for t in answer["open"] if t["decided"]] == [decided.pair.id]
     code, answer = told(left, capsys, *words, "--quiet", "0")
     assert (code, answer["running"]) == (1, None)
     assert "hold back readers" in answer["troubles"][0]
@@ -181,33 +184,59 @@ def test_how_a_query_is(left, tmp_path, capsys):
     assert left.ask(*words) == 0
     said = capsys.readouterr().out
     assert "no: it is closed" in said
-    assert "micro-batch 0 is decided, 1 row(s), and committed" in said
+    assert "micro-batch 0: 1 row(s), transactions: 1 committed" in said
     assert "no transaction" in said
     assert "A start of the query runs micro-batch 0 again" in said
 
 
-def test_what_a_ledger_holds(left, tmp_path, capsys):
-    """Every query in it, with the age of its head."""
-    code, answer = told(left, capsys, "ledger", "show")
-    (entry,) = answer
-    assert (code, entry["query"], entry["run"], entry["generation"]) == (0, left.query, RUN, 1)
-    assert (entry["batch"], entry["state"], entry["job"]) == (None, "open", None)
-    assert 0 <= entry["age_s"] < 600
+def test_all_queries_of_a_ledger(left, tmp_path, capsys):
+    """Every one, with the age of its head, and what it has open."""
+    code, answer = told(left, capsys, "status")
+    (sink,) = answer["sinks"]
+    assert (code, answer["query"], sink["run"], sink["generation"]) == (0, left.query, RUN, 1)
+    assert (sink["decision"], sink["state"], sink["start"], sink["job"]) == (None, "open", None, None)
+    assert (answer["checkpoint"], answer["running"], answer["lag"]) == (None, True, None)
+    assert 0 <= sink["age_s"] < 600
     left.decide(left.prepare(0))
+    capsys.readouterr()
+    assert left.ask("status", "--quiet", "0") == 1
+    assert "hold back readers" in capsys.readouterr().out
     assert recover(left, tmp_path, "--yes") == 0
     capsys.readouterr()
-    assert left.ask("ledger", "show", "--query", left.query) == 0
-    heading, row = capsys.readouterr().out.splitlines()
+    assert left.ask("status") == 0
+    heading, row, *_, nothing = capsys.readouterr().out.splitlines()
     assert heading.split()[0] == "query"
     assert row.split()[0] == left.query
     assert "closed" in row
-    assert told(left, capsys, "ledger", "show", "--query", "another") == (0, [])
-    assert left.ask("ledger", "show", "--ledger-topic", "no-ledger") == 2
+    assert nothing == "no open transaction"
+
+
+def test_a_query_that_nobody_knows(left, capsys):
+    """It is no query without troubles; nor is one whose ledger is not there."""
+    for words in (["status", "--query", "another"], ["recover", "--query", left.query, "--query", "another", "--yes"]):
+        code, answer = told(left, capsys, *words, *AT_ONCE)
+        assert (code, answer["error"]["condition"]) == (2, "EOS_LEDGER_NO_QUERY")
+    assert left.ports.ledger.read() == left.head
+    assert left.ask("status", "--ledger-topic", "no-ledger") == 2
     assert "EOS_TOPIC_MISSING" in capsys.readouterr().err
+
+
+def test_the_connection_from_the_environment(left, monkeypatch, capsys):
+    """Brokers, ledger and client properties; the command line counts more."""
+    monkeypatch.setenv("SPARK_EOS_BOOTSTRAP_SERVERS", left.servers)
+    monkeypatch.setenv("SPARK_EOS_LEDGER_TOPIC", left.ledger)
+    assert cli.main(["status", "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["query"] == left.query
+    assert cli.main(["--ledger-topic", "no-ledger", "status"]) == 2
+    assert "EOS_TOPIC_MISSING" in capsys.readouterr().err
+    monkeypatch.setenv("SPARK_EOS_KAFKA_FILE", "/nowhere")
+    assert cli.main(["status"]) == 2
+    assert "EOS_KAFKA_FILE" in capsys.readouterr().err
 
 
 def test_a_query_of_spark_that_has_ended_needs_nobody(quiet):
     """Its real checkpoint: nothing is open, and there is no lag."""
-    answer = quiet.told("query", "status", str(quiet.checkpoint), *AT_ONCE)
-    assert (answer["planned"], answer["committed"], answer["lag"], answer["troubles"]) == (3, 3, 0, [])
-    assert answer["open"] == {"decided": [], "undecided": [], "unknown": []}
+    (answer,) = quiet.told("status", str(quiet.checkpoint), *AT_ONCE)
+    at = answer["checkpoint"]
+    assert (at["planned"][-1], at["committed"][-1], answer["lag"], answer["troubles"]) == (3, 3, 0, [])
+    assert answer["open"] == []

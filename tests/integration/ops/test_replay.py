@@ -1,4 +1,4 @@
-"""`spark-eos checkpoint show` and `spark-eos replay` on a real broker, with queries of a real Spark.
+"""`spark-eos status` and `spark-eos replay` on a real broker, with queries of a real Spark.
 
 Outputs are read by a plain consumer. A query that has been replayed reads on by itself, from where the new checkpoint
 begins.
@@ -24,37 +24,44 @@ from tests.support.waiting import wait_for
 def test_show(quiet):
     """What is in the checkpoint, what the ledger holds, and what a start would do; and nothing is changed by it."""
     life = quiet
-    shown = life.told("checkpoint", "show", str(life.checkpoint))
+    shown = life.status()
+    at = shown["checkpoint"]
     assert shown["query"] == json.loads((life.checkpoint / "metadata").read_text())["id"]
-    assert (shown["offsets"], shown["commits"]) == ([0, 1, 2, 3], [0, 1, 2, 3])
-    assert (shown["sources"], shown["stateful"], shown["recreated_topics"], shown["open"]) == (
+    assert (at["planned"], at["committed"]) == ([0, 1, 2, 3], [0, 1, 2, 3])
+    assert (at["sources"], at["stateful"], at["recreated_topics"], shown["open"]) == (
         ["eos-kafka"],
         False,
         [],
         [],
     )
-    (place,) = shown["partitions"]
+    (place,) = at["partitions"]
     ends = life.end
     assert (place["topic"], place["partition"], place["begin"], place["end"]) == (life.source, 0, 0, ends)
     assert place["planned"] == place["committed"] == ends
-    (head,) = shown["heads"]
+    (head,) = shown["sinks"]
     assert (head["sink"], head["decision"]["batch"], head["decision"]["rows"]) == (None, 3, ROWS)
     assert head["decision"]["group"] == life.group
     assert shown["next"] == "plans micro-batch 4" or shown["next"] == "commits micro-batch 3, then plans micro-batch 4"
     life.sink.forget(3)
-    again = life.told("checkpoint", "show", str(life.checkpoint))
+    again = life.status()
     assert again["next"].startswith("runs micro-batch 3 again: it is decided")
-    assert life.command("checkpoint", "show", str(life.checkpoint)) == 0
+    assert life.command("status", str(life.checkpoint), "--watch", "0") == 0
     text = life.capsys.readouterr().out
-    for part in (shown["query"], "offsets     0 to 3", "commits     0 to 2", f"{life.source}-0", "of the stream"):
-        assert part in text
+    parts = (
+        shown["query"],
+        "planned     0 to 3",
+        "committed   0 to 2",
+        f"{life.source}-0",
+        "decided     micro-batch 3",
+    )
+    assert [part for part in parts if part not in text] == []
     life.run()
     assert life.counts() == life.expected(1, 1, 1)
 
 
 def test_show_of_a_checkpoint_that_is_none(quiet, tmp_path):
     """A new query."""
-    shown = quiet.told("checkpoint", "show", str(tmp_path / "nowhere"))
+    shown = quiet.status(tmp_path / "nowhere")
     assert (shown["query"], shown["next"]) == (None, "begins a new query, with micro-batch 0")
 
 
@@ -80,9 +87,9 @@ def test_a_replay_to_the_same_topic(life):
     assert life.counts() == life.expected(1, 2, 2, 1)
     assert life.view.group(life.group, life.source) == life.view.ends(life.source)
     life.stopped_by("EOS_QUERY_RETIRED")
-    shown = life.told("checkpoint", "show", str(life.checkpoint))
+    shown = life.status()
     assert "EOS_QUERY_RETIRED" in shown["next"]
-    assert shown["heads"][0]["successor"]["checkpoint"] == str(life.new)
+    assert shown["sinks"][0]["marks"]["successor"]["checkpoint"] == str(life.new)
     life.refused("EOS_REPLAY_OF_RETIRED", *words[:3], f"{life.new}2", *words[4:])
     life.refused("EOS_REPLAY_NOT_BEGUN", *words[:4], "--finish", "--yes")
 

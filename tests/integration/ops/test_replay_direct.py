@@ -35,7 +35,7 @@ class Copies:
     def command(self, *words: str, checkpoint: Path | None = None) -> int:
         where = str(checkpoint or self.query.checkpoint)
         servers = self.query.view.bootstrap_servers
-        return cli.main(["replay", where, *words, "--bootstrap-servers", servers])
+        return cli.main(["--bootstrap-servers", servers, "replay", where, *words])
 
     def times(self, feeds: int) -> list[int]:
         """How often each feed's row is visible."""

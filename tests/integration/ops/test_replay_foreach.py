@@ -1,4 +1,4 @@
-"""`spark-eos checkpoint show` and `spark-eos replay` for a query that writes to two sinks within foreachBatch."""
+"""`spark-eos status` and `spark-eos replay` for a query that writes to two sinks within foreachBatch."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ def test_every_sink_of_foreach_batch_is_retired_and_replayed(spark, cluster, vie
         query.feed()
         query.run(old)
     servers = ["--bootstrap-servers", cluster.bootstrap_servers]
-    assert cli.main(["checkpoint", "show", str(old), *servers, "--format", "json"]) == 0
-    shown = json.loads(capsys.readouterr().out)
-    assert sorted(head["sink"] for head in shown["heads"]) == sorted(f"to {out}" for out in query.outs)
+    assert cli.main([*servers, "status", str(old), "--watch", "0", "--format", "json"]) == 0
+    (shown,) = json.loads(capsys.readouterr().out)
+    assert sorted(head["sink"] for head in shown["sinks"]) == sorted(f"to {out}" for out in query.outs)
     assert "each sink within foreachBatch" in shown["next"]
-    words = ["replay", str(old), "--new", str(new), "--to-batch", "2", *servers]
+    words = [*servers, "replay", str(old), "--new", str(new), "--to-batch", "2"]
     assert cli.main([*words, "--topic", "another"]) == 2
     assert "EOS_REPLAY_OPTIONS" in capsys.readouterr().err
-    in_place = ["replay", str(old), "--in-place", "--to-batch", "2", *servers]
+    in_place = [*servers, "replay", str(old), "--in-place", "--to-batch", "2"]
     assert cli.main(in_place) == 2
     assert "EOS_REPLAY_OTHER_SINK" in capsys.readouterr().err
     assert cli.main([*words, "--again", "--yes"]) == 0

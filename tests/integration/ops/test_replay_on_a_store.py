@@ -25,8 +25,8 @@ def test_a_checkpoint_in_an_object_store(quiet, topic, tmp_path):
             store.put(f"c/{name}", (quiet.checkpoint / name).read_text())
         storage = [word for key, value in store.settings.items() for word in ("--storage", f"{key}={value}")]
         old, new = f"s3a://{store.bucket}/c", f"s3a://{store.bucket}/new"
-        shown = quiet.told("checkpoint", "show", old, *storage)
-        assert (shown["offsets"], len(shown["heads"])) == ([0, 1, 2, 3], 1)
+        shown = quiet.status(old, *storage)
+        assert (shown["checkpoint"]["planned"], len(shown["sinks"])) == ([0, 1, 2, 3], 1)
         words = ["replay", old, "--new", new, "--to-batch", "1", "--topic", topic(), "--yes", *storage]
         told = quiet.told(*words)
         assert (told["new_checkpoint"], told["dry_run"]) == (new, False)

@@ -1,4 +1,5 @@
-"""`spark-eos transactions` on a real broker: whose open transactions are, and what it ends and leaves alone."""
+"""Open transactions, on a real broker: whose they are by `spark-eos status`, and which of them `spark-eos recover`
+ends, as a whole or in its parts."""
 
 from __future__ import annotations
 
@@ -22,22 +23,22 @@ from spark_eos.protocol.head import NOBODY, Decision, Job
 from spark_eos.protocol.names import ledger_name
 from spark_eos.protocol.ports import NotPublished, State
 from spark_eos.protocol.task import MicroBatch
-from tests.support.left import PREFIX, RUN, Left, left_open
+from tests.support.left import AT_ONCE, PREFIX, RUN, Left, left_open
 from tests.support.transactions import Transaction
 from tests.support.waiting import wait_for
 
 
 def listed(left: Left, capsys: pytest.CaptureFixture[str], *more: str) -> dict[str, dict[str, Any]]:
-    """What the command lists, by transactional id."""
+    """What `spark-eos status` lists, by transactional id."""
     capsys.readouterr()
-    left.command("list", "--format", "json", *more)
-    return {t["transactional_id"]: t for t in json.loads(capsys.readouterr().out)}
+    left.status("--format", "json", *more)
+    return {t["transactional_id"]: t for state in json.loads(capsys.readouterr().out) for t in state["open"]}
 
 
 def test_a_list_tells_whose_transactions_are(left, capsys):
     """Query, run, micro-batch, and whether it is decided; the exit code says whether there is one."""
-    assert left.command("list") == 0
-    assert "no open transaction" in capsys.readouterr().out
+    assert left.status() == 0
+    assert "open        no transaction" in capsys.readouterr().out
     decided, other = left.prepare(0), left.prepare(1)
     left.decide(decided)
     found = listed(left, capsys)
@@ -45,24 +46,21 @@ def test_a_list_tells_whose_transactions_are(left, capsys):
     told = {name: (t["query"], t["run"], t["batch"], t["decided"], t["state"]) for name, t in found.items()}
     assert told[decided.pair.id] == (left.query, RUN, 0, True, "Ongoing")
     assert told[other.pair.id] == (left.query, RUN, 0, False, "Ongoing")
-    assert left.command("list") == 1
+    assert left.status() == 1
     table = capsys.readouterr().out
     assert left.query in table
     assert decided.pair.id in table
     assert listed(left, capsys, "--open-for", "3600") == {}
 
 
-def test_a_description_tells_the_partitions(left, capsys):
-    """And from which offset on each is held."""
+def test_where_readers_are_held(left, capsys):
+    """In each partition, from which offset on."""
     decided = left.prepare(0)
-    assert left.command("describe", "--id", decided.pair.id, "--format", "json") == 1
-    (found,) = json.loads(capsys.readouterr().out)
+    found = listed(left, capsys)[decided.pair.id]
     assert found["partitions"] == [{"topic": left.topic, "partition": 0, "first_offset": 0}]
     assert (found["producer_id"], found["epoch"]) == (decided.pair.producer_id, decided.pair.epoch)
-    assert left.command("describe", "--id", "another") == 0
-    capsys.readouterr()
-    assert left.command("describe") == 1
-    assert f"{left.topic}-0" in capsys.readouterr().out
+    assert left.status() == 1
+    assert f"{left.topic}-0: held from offset 0 by {decided.pair.id}" in capsys.readouterr().out
 
 
 def test_without_yes_nothing_is_ended(left, capsys):
@@ -70,8 +68,8 @@ def test_without_yes_nothing_is_ended(left, capsys):
     decided, other = left.prepare(0), left.prepare(1)
     left.decide(decided)
     head = left.ports.ledger.read()
-    for action, named in (("abort", other), ("settle", decided)):
-        assert left.command(action) == 0
+    for part, named in (("--abort-only", other), ("--settle-only", decided)):
+        assert left.recover(part) == 0
         told = capsys.readouterr().out
         assert named.pair.id in told
         assert "--yes" in told
@@ -83,8 +81,9 @@ def test_only_what_is_undecided_is_aborted_and_then_the_decided_is_committed(lef
     """The run is closed by that; readers then see what was decided, and nothing else."""
     decided, other = left.prepare(0), left.prepare(1)
     left.decide(decided)
-    assert left.command("abort", "--yes", "--format", "json") == 0
-    (result,) = json.loads(capsys.readouterr().out)
+    assert left.recover("--abort-only", "--yes", "--format", "json") == 0
+    (recovery,) = json.loads(capsys.readouterr().out)
+    (result,) = recovery["sinks"]
     assert result["ended"] == [other.pair.id]
     assert [t["transactional_id"] for t in result["stays"]] == [decided.pair.id]
     assert left.state(other) is State.COMPLETE_ABORT
@@ -92,19 +91,19 @@ def test_only_what_is_undecided_is_aborted_and_then_the_decided_is_committed(lef
     assert left.ports.ledger.read().run == NOBODY
     assert listed(left, capsys)[decided.pair.id]["run"] == RUN
     assert left.view.values(left.topic) == []
-    assert left.command("settle", "--yes") == 0
+    assert left.recover("--settle-only", "--yes") == 0
     wait_for(lambda: left.view.values(left.topic) == [f"{decided.pair.id}.0"], "the decided row")
-    assert left.command("settle", "--yes") == left.command("list") == 0
+    assert left.recover("--settle-only", "--yes") == left.status() == 0
 
 
 def test_what_is_decided_between_the_look_and_the_abort_is_left_alone(left):
     """The command looks, the driver decides, the command aborts: it has taken the ledger and read again since."""
     prepared = left.prepare(0)
-    assert left.command("abort") == 0  # "would abort"
+    assert left.recover("--abort-only") == 0  # "would abort"
     left.decide(prepared)
-    assert left.command("abort", "--yes") == 0
+    assert left.recover("--abort-only", "--yes") == 0
     assert left.state(prepared) is State.ONGOING
-    assert left.command("settle", "--yes") == 0
+    assert left.recover("--settle-only", "--yes") == 0
     wait_for(lambda: left.view.values(left.topic) == [f"{prepared.pair.id}.0"], "the decided row")
 
 
@@ -113,7 +112,7 @@ def test_a_run_that_lives_can_decide_nothing_after_an_abort(left):
     left.prepare(0)
     term = left.ports.ledger.take()
     assert term.read() == left.head
-    assert left.command("abort", "--yes") == 0
+    assert left.recover("--abort-only", "--yes") == 0
     with pytest.raises(NotPublished):
         term.publish(replace(left.head, decision=Decision(0, 0, 0, 0, 0, None, ())))
     with pytest.raises(Superseded, match="EOS_CLOSED_BY_OPERATOR"):
@@ -125,22 +124,22 @@ def test_what_was_lost_is_told(left, capsys):
     decided = left.prepare(0)
     left.decide(decided)
     left.view.end_transaction(decided.pair.id, commit=False)
-    assert left.command("settle", "--yes") == 1
+    assert left.recover("--settle-only", "--yes") == 1
     assert "writes their rows again" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("action", ["abort", "settle"])
-def test_without_a_ledger_nothing_is_ended(action, left, capsys, monkeypatch):
+@pytest.mark.parametrize("part", [["--abort-only"], ["--settle-only"], []])
+def test_without_a_ledger_nothing_is_ended(part, left, capsys, monkeypatch):
     """Where it cannot be read, or knows nothing of the query, nobody can tell what is decided: exit code 2."""
     prepared = left.prepare(0)
     with monkeypatch.context() as impatient:
         impatient.setattr(topics, "_UNKNOWN_TOPIC_S", 0.3)
-        assert left.command(action, "--yes", ledger=f"no-{left.ledger}") == 2
+        assert left.recover(*part, "--yes", "--ledger-topic", f"no-{left.ledger}") == 2
     assert "EOS_TOPIC_MISSING" in capsys.readouterr().err
     other = Left.__new__(Left)
     other.__dict__ |= left.__dict__ | {"ledger": f"empty-{left.ledger}"}
     assert create_topic(left.kafka, other.ledger, 1, 1, {"cleanup.policy": "compact"})[0] == 0
-    assert other.command(action, "--yes") == 2
+    assert other.recover(*part, "--yes") == 2
     assert "EOS_LEDGER_NO_QUERY" in capsys.readouterr().err
     assert left.state(prepared) is State.ONGOING
 
@@ -157,15 +156,15 @@ def test_a_ledger_that_is_held_by_the_querys_own_transaction(left, capsys, monke
     found = listed(left, capsys)
     assert found[holder.name]["kind"] == "ledger"
     assert (found[prepared.pair.id]["decided"], "EOS_LEDGER_HELD" in found[prepared.pair.id]["problem"]) == (None, True)
-    assert left.command("list") == 1
+    assert left.status() == 1
     assert "ledger" in capsys.readouterr().out
-    assert left.command("abort") == 0
+    assert left.recover("--abort-only") == 0
     told = capsys.readouterr().out
     assert holder.name in told
     assert "when the ledger can be read" in told
     monkeypatch.setattr(ledger_log, "READ_S", 2.0)
-    assert left.command("abort", "--yes") == 0
-    assert left.command("list") == 0
+    assert left.recover("--abort-only", "--yes") == 0
+    assert left.status() == 0
     assert left.ports.ledger.read().run == NOBODY
 
 
@@ -177,12 +176,12 @@ def test_a_ledger_that_is_held_by_another_query(left, capsys, monkeypatch):
     holder.init()
     holder.write(left.ledger, 1, key=pa.array(["another"]), value=pa.array(["row"]))
     holder.flush()
-    for action in ("abort", "settle"):
-        assert left.command(action, "--yes") == 2
+    for part in ("--abort-only", "--settle-only"):
+        assert left.recover(part, "--yes") == 2
         said = capsys.readouterr().err
         assert "EOS_LEDGER_HELD" in said
-        assert "spark-eos transactions list" in said
-    assert left.command("list", query=other) == 1
+        assert "'spark-eos status' names its query" in said
+    assert left.status(query=other) == 1
     assert holder.name in capsys.readouterr().out
     assert left.state(prepared) is State.ONGOING
     holder.abort()
@@ -200,36 +199,36 @@ def test_client_properties_from_a_file(left, tmp_path, capsys):
     """Comments are passed over; what is on the command line counts more; a line that is none is named, not told."""
     file = tmp_path / "client.properties"
     file.write_text("# the client\n\nclient.id = mine\nkafka.bootstrap.servers=nobody:1\n")
-    assert left.command("list", "--kafka-file", str(file)) == 0
+    assert left.status("--kafka-file", str(file)) == 0
     file.write_text("client.id=mine\nhunter2\n")
-    assert left.command("list", "--kafka-file", str(file)) == 2
+    assert left.status("--kafka-file", str(file)) == 2
     said = capsys.readouterr().err
     assert "EOS_KAFKA_FILE" in said
     assert "line 2" in said
     assert "hunter2" not in said
-    assert left.command("list", "--kafka-file", str(tmp_path / "none")) == 2
+    assert left.status("--kafka-file", str(tmp_path / "none")) == 2
 
 
 def test_secrets_are_not_printed(left, capsys):
     """Neither by a list nor by an error."""
-    left.command("list", "--kafka", "sasl.password=hunter2", "--format", "json")
-    left.command("list", "--kafka", "sasl.password=hunter2", "--kafka", "no.such.property=1")
+    left.status("--kafka", "sasl.password=hunter2", "--format", "json")
+    left.status("--kafka", "sasl.password=hunter2", "--kafka", "no.such.property=1")
     printed = capsys.readouterr()
     assert "hunter2" not in printed.out + printed.err
 
 
 def test_a_batch_write_is_told_by_its_job_id(cluster, view, topic, capsys):
-    """In the list, in the description and in JSON."""
+    """Of one query, of all, and in JSON."""
     with left_open(cluster, view, topic(1), Job("night of the 23rd", None, 0)) as write:
         prepared = write.prepare(0)
         found = listed(write, capsys)
         assert found[prepared.pair.id]["job"] == "night of the 23rd"
-        for action in ("list", "describe"):
-            assert write.command(action) == 1
+        for words in (["--query", write.query, *AT_ONCE], ["--quiet", "0"]):
+            assert write.ask("status", *words) == 1
             assert "job.id 'night of the 23rd'" in capsys.readouterr().out
 
 
 def test_it_needs_no_spark():
-    """The command runs where pyspark is not installed."""
-    code = "import sys; sys.modules['pyspark'] = None; import spark_eos.ops.transactions.command"
+    """The commands run where pyspark is not installed."""
+    code = "import sys; sys.modules['pyspark'] = None; import spark_eos.ops.recover"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -106,7 +106,7 @@ class Query:
 
     def settle_without_broken(self) -> None:
         servers = self.cluster.bootstrap_servers
-        command = ["transactions", "settle", "--bootstrap-servers", servers, "--query", self.id]
+        command = ["--bootstrap-servers", servers, "recover", "--settle-only", "--query", self.id, "--watch", "0"]
         assert main([*command, "--yes"]) == 2
         assert (
             main([*command, "--abort-broken", "--yes"]) == 1

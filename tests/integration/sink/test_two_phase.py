@@ -113,7 +113,7 @@ def test_a_user_who_may_not(guarded, out, spark, tmp_path):
             two_phase.check_two_phase(options)
         assert "TWO_PHASE_COMMIT" in str(caught.value)
         servers = ["--bootstrap-servers", guarded.cluster.bootstrap_servers, "--prefix", "mine"]
-        assert cli.main(["transactions", "settle", *servers, "--query", query, "--yes"]) == 0
+        assert cli.main([*servers, "recover", "--settle-only", "--query", query, "--watch", "0", "--yes"]) == 0
     assert guarded.view.values(out) == ["a"]
     two_phase.check_two_phase(options)
 
@@ -187,5 +187,5 @@ def test_a_new_checkpoint_waits_for_what_another_query_has_decided(guarded, spar
         preflight(replace(options, checkpoint_location=str(tmp_path)))
     assert caught.value.condition == "EOS_TWO_PHASE_UNSETTLED"
     servers = ["--bootstrap-servers", guarded.cluster.bootstrap_servers]
-    assert cli.main(["transactions", "settle", *servers, "--query", old, "--yes"]) == 0
+    assert cli.main([*servers, "recover", "--settle-only", "--query", old, "--watch", "0", "--yes"]) == 0
     preflight(replace(options, checkpoint_location=str(tmp_path)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -36,13 +37,13 @@ def kafka(cluster: DevCluster) -> KafkaProperties:
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Of each request to fetch, how many partitions it was for."""
     requests: list[int] = []
-    send = FetchConnection.send_many
+    ask = FetchConnection._ask
 
-    def noted(self: FetchConnection, wanted: dict, **how: object) -> None:
-        requests.append(sum(map(len, wanted.values())))
-        send(self, wanted, **how)  # type: ignore[arg-type]
+    def noted(self: FetchConnection, version: int, limits: bytes, topics: list, rack: str) -> None:
+        requests.append(sum(len(partitions) for _, partitions in topics))
+        ask(self, version, limits, topics, rack)
 
-    monkeypatch.setattr(FetchConnection, "send_many", noted)
+    monkeypatch.setattr(FetchConnection, "_ask", noted)
     return requests
 
 
@@ -132,8 +133,9 @@ def test_answers_that_are_wrong_are_not_used(kafka, topic, producer, monkeypatch
 
     def wrong(self: FetchConnection, timeout_s: float) -> dict:
         found = receive(self, timeout_s)
-        answer, data = found[name, 3]
-        found[name, 3] = answer, (data[:-1] if broken == "cut off" else data[:-1] + bytes([data[-1] ^ 1]))
+        data = found[name, 3].records
+        data = data[:-1] if broken == "cut off" else data[:-1] + bytes([data[-1] ^ 1])
+        found[name, 3] = replace(found[name, 3], data=data, size=len(data), at=0)
         return found
 
     monkeypatch.setattr(FetchConnection, "receive_many", wrong)

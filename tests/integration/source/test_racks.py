@@ -158,7 +158,7 @@ def test_a_replica_that_is_gone_is_left_for_the_leader(racks, monkeypatch, fault
 )
 def test_a_replica_that_refuses_is_left_for_the_leader(racks, monkeypatch, code):
     """What is out of its range may be in the leader's; it is not data loss."""
-    receive = fetch.FetchConnection.receive
+    receive = fetch.FetchConnection.receive_one
     refused = []
 
     def refuses(connection: fetch.FetchConnection, timeout_s: float) -> fetch.FetchResponse:
@@ -168,7 +168,7 @@ def test_a_replica_that_refuses_is_left_for_the_leader(racks, monkeypatch, code)
             return fetch.FetchResponse(code, 0)
         return answer
 
-    monkeypatch.setattr(fetch.FetchConnection, "receive", refuses)
+    monkeypatch.setattr(fetch.FetchConnection, "receive_one", refuses)
     racks.read(racks.fetching(f"rack-{racks.follower}"))
     assert refused == [racks.follower]
 
@@ -176,13 +176,13 @@ def test_a_replica_that_refuses_is_left_for_the_leader(racks, monkeypatch, code)
 def test_a_replica_that_has_less_than_the_leader_is_left(racks, monkeypatch):
     """Its high watermark follows the leader's; a reader waits for that a second, and no longer."""
     monkeypatch.setattr(raw, "_REPLICA_BEHIND_S", 0.2)
-    receive = fetch.FetchConnection.receive
+    receive = fetch.FetchConnection.receive_one
 
     def behind(connection: fetch.FetchConnection, timeout_s: float) -> fetch.FetchResponse:
         answer = receive(connection, timeout_s)
         return answer if connection.node == racks.leader else fetch.FetchResponse(0, 0, (), 0, 0, 0)
 
-    monkeypatch.setattr(fetch.FetchConnection, "receive", behind)
+    monkeypatch.setattr(fetch.FetchConnection, "receive_one", behind)
     assert racks.read(racks.fetching(f"rack-{racks.follower}"))[racks.leader] > ROWS * SIZE
 
 

@@ -127,7 +127,7 @@ def test_a_lost_connection_is_made_again(kafka, topic, producer, monkeypatch):
     write(producer(batch_num_messages=100), name, 3000)
     monkeypatch.setattr(raw, "FETCH_BYTES", 20_000)
     connections = []
-    receive = FetchConnection.receive
+    receive = FetchConnection.receive_one
 
     def cut(connection: FetchConnection, timeout_s: float):
         connections.append(connection)
@@ -135,7 +135,7 @@ def test_a_lost_connection_is_made_again(kafka, topic, producer, monkeypatch):
             connection._socket.shutdown(2)
         return receive(connection, timeout_s)
 
-    monkeypatch.setattr(FetchConnection, "receive", cut)
+    monkeypatch.setattr(FetchConnection, "receive_one", cut)
     rows = table(read_raw(Fetching(kafka), OffsetRange(name, 0, 0, 3000)))
     assert rows["offset"].to_pylist() == list(range(3000))
     assert len(set(map(id, connections))) > 2

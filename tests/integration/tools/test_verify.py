@@ -45,7 +45,7 @@ class Copied:
 
     def command(self, *more: str) -> int:
         servers = ["--bootstrap-servers", self.cluster.bootstrap_servers]
-        return cli.main(["verify", *servers, "--input", self.input, "--output", self.output, *more])
+        return cli.main([*servers, "verify", "--input", self.input, "--output", self.output, *more])
 
     def set_group(self, *offsets: int) -> str:
         group = f"group-of-{self.input}"

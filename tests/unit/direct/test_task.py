@@ -12,6 +12,7 @@ from spark_eos.direct import task
 from spark_eos.direct.copying import Copied
 from spark_eos.direct.plan import DirectPlan
 from spark_eos.errors import CheckpointError, DataLossError, EosError, KafkaError
+from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.options.parse import sink_options, stream_options
 from spark_eos.protocol.head import Digest, Range
 
@@ -44,7 +45,7 @@ class Cluster:
 def parts(fail: bool = True) -> Iterator[Any]:
     source = stream_options({**SERVERS, "subscribe": "in", "failOnDataLoss": str(fail)})
     plan = DirectPlan(source, sink_options({**SERVERS, "topic": "out", "checkpointLocation": "/c"}), "c", None)
-    nothing: Any = SimpleNamespace(whole_batches=None)
+    nothing: Any = object.__new__(ArrowProducer)
     return task.Parts(plan, SimpleNamespace(options=plan.sink), nothing, Digest.BATCHES, {"in": "id"}).of([HERE])
 
 

@@ -1,4 +1,4 @@
-"""What `spark-eos acls` prints."""
+"""What `spark-eos doctor --acls` prints."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from spark_eos.ops.acls import Acl, Query, needed
 
 def test_the_commands_of_a_plain_query(capsys):
     """With the defaults of the options; names are quoted for the shell."""
-    assert cli.main(["acls", "--principal", "User:CN=ann o", "--input", "in", "--output", "out"]) == 0
+    assert cli.main(["doctor", "--acls", "--principal", "User:CN=ann o", "--input", "in", "--output", "out"]) == 0
     begin = "kafka-acls.sh --bootstrap-server HOST:9092 --add --allow-principal 'User:CN=ann o'"
     assert capsys.readouterr().out.splitlines() == [
         f"{begin} --operation Read --topic in",

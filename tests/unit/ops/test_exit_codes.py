@@ -3,46 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from spark_eos.ledger.owners import Transaction
+from spark_eos.ledger.reader import Dated
 from spark_eos.mirror.groups import Move
 from spark_eos.mirror.report import answer as moved
+from spark_eos.ops import recover as recovery
 from spark_eos.ops.answer import Answer
-from spark_eos.ops.checkpoint import adopting, dropping
-from spark_eos.ops.checkpoint import command as checkpoint
-from spark_eos.ops.checkpoint.heads import OwnHead
-from spark_eos.ops.query import recovery
-from spark_eos.ops.query.life import Life
+from spark_eos.ops.checkpoint import dropping
+from spark_eos.ops.heads import NewestHead
 from spark_eos.ops.replay import command as replay
 from spark_eos.ops.replay.planning import ReplayPlan
-from spark_eos.ops.transactions import command as transactions
-from spark_eos.ops.transactions.ending import EndPlan, Result
+from spark_eos.ops.state import Life, QueryState
 from spark_eos.protocol.head import Head, Unfinished
 from spark_eos.storage.settings import HadoopSettings
 from tests.unit.test_cli import CHANGES
 
 HEAD = Head("r", 1, (), 5, prefix="p")
 MARK = Unfinished("q", "/c", "/c", 1, ())
-OPEN: Any = SimpleNamespace(id="p-q-1-0-0", decided=False)
+OPEN = Transaction("p-q-1-0-0", "q", 1, 0, "Ongoing", 5.0, 60.0, False, 1, "r", 0, False)
 SETTINGS = HadoopSettings()
 NOBODY: Any = None
-
-
-def adopt(patch: pytest.MonkeyPatch, yes: bool) -> Answer:
-    found = adopting.Adoption("/c", "q", 1, None, stateful=False)
-    patch.setattr(adopting, "plan", lambda *_: found)
-    patch.setattr(adopting, "adopt", lambda *_: found)
-    return checkpoint.adopt(NOBODY, NOBODY, None, yes=yes)
 
 
 def drop(patch: pytest.MonkeyPatch, yes: bool) -> Answer:
     found = dropping.Drop("q", 2, MARK, HEAD, None)
     patch.setattr(dropping, "plan", lambda *_: found)
     patch.setattr(dropping, "drop", lambda *_: found)
-    return checkpoint.drop("/c", SETTINGS, NOBODY, yes=yes)
+    return dropping.drop_planned("/c", SETTINGS, NOBODY, yes=yes)
 
 
 def replays(patch: pytest.MonkeyPatch, yes: bool) -> Answer:
@@ -52,22 +45,15 @@ def replays(patch: pytest.MonkeyPatch, yes: bool) -> Answer:
     return replay.replay(asked, NOBODY, SETTINGS)
 
 
-def recover(patch: pytest.MonkeyPatch, yes: bool) -> Answer:
-    sink = recovery.Sink(OwnHead("q", None, HEAD), ["p-q-1-0-0"], [], [])
-    patch.setattr(recovery, "heads_of", lambda *_: [sink.own])
-    patch.setattr(recovery, "plan", lambda *_: [sink])
-    patch.setattr(recovery, "look_for_life", lambda *_: Life((), None, closed=True))
-    patch.setattr(recovery, "_recovered", lambda *_: sink)
-    at: Any = SimpleNamespace(query_id=lambda: "q", location="/c")
-    return recovery.recover_query(at, NOBODY, yes=yes, even_if_running=False, watch_s=0, quiet_s=0)
-
-
-def ends(action: Callable[..., Answer], name: str) -> Callable[[pytest.MonkeyPatch, bool], Answer]:
+def recovers(part: recovery.Part) -> Callable[[pytest.MonkeyPatch, bool], Answer]:
     def answered(patch: pytest.MonkeyPatch, yes: bool) -> Answer:
-        patch.setattr(transactions.report, "as_json", lambda *_: {})
-        patch.setattr(transactions.ending, f"plan_{name}", lambda *_: EndPlan("q", [OPEN], []))
-        patch.setattr(transactions.ending, name, lambda *_, **__: Result("q", [OPEN.id]))
-        return action(NOBODY, ["q"], yes=yes)
+        own = NewestHead("q", Dated(0, 0, None, b""), None, HEAD)
+        found = replace(OPEN, decided=part is recovery.Part.SETTLE)
+        state = QueryState("q", [own], [found], Life(closed=True))
+        patch.setattr(recovery, "states_of", lambda *_, **__: [state])
+        patch.setattr(recovery, "recovered", lambda cluster, plan, wanted: plan)
+        cluster: Any = SimpleNamespace(prefix_of=lambda _: "p")
+        return recovery.recover(cluster, None, ["q"], recovery.Wanted(part, yes))
 
     return answered
 
@@ -77,19 +63,18 @@ def move_group(patch: pytest.MonkeyPatch, yes: bool) -> Answer:
 
 
 TABLE = {
-    "checkpoint adopt": adopt,
-    "checkpoint drop": drop,
+    "recover": recovers(recovery.Part.ALL),
+    "recover --abort-only": recovers(recovery.Part.ABORT),
+    "recover --settle-only": recovers(recovery.Part.SETTLE),
+    "recover --drop-planned": drop,
     "replay": replays,
-    "recover": recover,
-    "transactions abort": ends(transactions.abort, "abort"),
-    "transactions settle": ends(transactions.settle, "settle"),
     "mirror move-group": move_group,
 }
 
 
 def test_the_table_has_every_command():
     """`mirror position` only tells a position, once nothing can change it: there is nothing that it could do later."""
-    assert {*TABLE, "mirror position"} == CHANGES
+    assert {name.partition(" --")[0] for name in TABLE} | {"mirror position"} == CHANGES
 
 
 @pytest.mark.parametrize("yes", [False, True], ids=["dry run", "done"])

@@ -19,13 +19,11 @@ import pytest
 from spark_eos import checkpoint as checkpoints
 from spark_eos.checkpoint import Checkpoint
 from spark_eos.errors import EosError
-from spark_eos.ops.checkpoint import adopting, aside, dropping
-from spark_eos.ops.checkpoint.heads import OwnHead
-from spark_eos.ops.query import recovery
+from spark_eos.ops import recover as recovery
+from spark_eos.ops.checkpoint import aside, dropping
+from spark_eos.ops.heads import OwnHead
 from spark_eos.ops.replay import doing, planning, target
-from spark_eos.ops.transactions import ending
 from spark_eos.protocol import commands
-from spark_eos.protocol.commands import settle_decided
 from spark_eos.protocol.commit import commit
 from spark_eos.protocol.head import Head, Unfinished
 from spark_eos.protocol.head_codec import decode
@@ -43,8 +41,6 @@ NAMED = {
     "EOS_COMMAND_OVERTAKEN",
     "EOS_DROP_DECIDED",
     "EOS_DROP_NOTHING",
-    "EOS_LEDGER_BEGUN",
-    "EOS_ADOPT_KNOWN",
     "EOS_REPLAY_NOT_BEGUN",
     "EOS_REPLAY_OF_RETIRED",
     "EOS_REPLAY_TARGET_USED",
@@ -179,18 +175,6 @@ def before(query: Query) -> None:
     prepared(query, query.head, 2)
 
 
-def before_of_another_sink(query: Query) -> None:
-    """Two micro-batches are done, and the ledger knows nothing of them."""
-    (query.folder / "metadata").write_text(json.dumps({"id": query.id}))
-    for batch in (0, 1):
-        query.plan(batch)
-        query.log(f"commits/{batch}", "v1\n{}")
-
-
-def adopt(query: Query) -> None:
-    adopting.adopt(Checkpoint(str(query.folder)), query.cluster)
-
-
 def drop(query: Query) -> None:
     where = str(query.folder)
     dropping.drop(dropping.plan(Checkpoint(where), query.cluster, where), query.cluster, SETTINGS)
@@ -227,16 +211,20 @@ def replay_to_new(query: Query) -> None:
 
 
 def abort(query: Query) -> None:
-    ending.abort(query.cluster, query.id)
+    _ended(query, recovery.Part.ABORT)
 
 
 def recover(query: Query) -> None:
-    head = query.cluster.head(query.id)
-    recovery._recovered(query.cluster, recovery.Sink(OwnHead(query.id, None, head), (), (), ()), even_if_running=False)
+    _ended(query, recovery.Part.ALL)
 
 
 def settle(query: Query) -> None:
-    settle_decided(query.ports(query.id), query.id)
+    _ended(query, recovery.Part.SETTLE)
+
+
+def _ended(query: Query, part: recovery.Part) -> None:
+    head = query.cluster.head(query.id)
+    recovery.recovered(query.cluster, recovery.SinkPlan(query.id, None, head, part), recovery.Wanted(part, yes=True))
 
 
 def whose(heads: list[bytes]) -> list[object]:
@@ -270,9 +258,7 @@ COMMANDS = {
     abort: goes_on_at(2),
     recover: goes_on_at(2),
     settle: goes_on_at(2),
-    adopt: goes_on_at(2),
 }
-BEFORE = {adopt: before_of_another_sink}
 
 
 class Play:
@@ -303,7 +289,7 @@ class Play:
 
     def play(self, brokers: Brokers) -> None:
         self.brokers, self.query = brokers, Query(brokers, self.folder, self.steps)
-        BEFORE.get(self.command, before)(self.query)
+        before(self.query)
         self.steps.watching = True
         try:
             self._run(self.command)
@@ -337,9 +323,7 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Play]
 
         for module in (aside, target, checkpoints):
             monkeypatch.setattr(module, "open_store", watched_store)
-        monkeypatch.setattr(ending, "find", lambda *_: [])
-        monkeypatch.setattr(adopting, "ledger_partitions", lambda *_: 1)
-        monkeypatch.setattr(adopting, "broker_config", lambda *_: None)
+        monkeypatch.setattr(recovery, "find", lambda *_: [])
         on_brokers(found.play)
         return found
 

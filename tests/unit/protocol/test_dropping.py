@@ -1,4 +1,4 @@
-"""The steps of `spark-eos checkpoint drop` in the ledger, on the simulated cluster, and killed between any two."""
+"""The steps of `spark-eos recover --drop-planned` in the ledger, on the simulated cluster, killed between any two."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_micro_batch_that_is_not_decided_is_dropped():
         (pair,) = batch.pairs
         assert brokers.state(pair) is State.COMPLETE_ABORT
         error = stopped("EOS_DROP_UNFINISHED", lambda: brokers.open("r3", 1))
-        assert "spark-eos checkpoint drop /c --yes" in error.hint
+        assert "spark-eos --bootstrap-servers … recover /c --drop-planned --yes" in error.hint
         assert "micro-batch 1" in error.message
         assert not error.restart_helps
         head = resume(own, SECOND, halted)
@@ -139,7 +139,7 @@ def test_two_commands_do_not_mix():
         halted = halt(own, FIRST)
         elsewhere = replace(FIRST, checkpoint="/d", to="/d")
         for step in (lambda: halt(own, elsewhere), lambda: halt(own, SECOND), lambda: back(own, to_0)):
-            assert "checkpoint drop /c" in stopped("EOS_REPLAY_NOT_FINISHED", step).hint
+            assert "recover /c --drop-planned" in stopped("EOS_REPLAY_NOT_FINISHED", step).hint
         resume(own, FIRST, halted)
         back(own, to_0)
         assert "replay /c --in-place" in stopped("EOS_REPLAY_NOT_FINISHED", lambda: halt(own, FIRST)).hint

@@ -7,16 +7,13 @@ from dataclasses import replace
 import pytest
 
 from spark_eos.errors import EosError, LedgerError, ReplayError, Superseded
-from spark_eos.kafka.partitioners import DEFAULT_PARTITIONER
 from spark_eos.protocol.checks import check_halts, finishing
 from spark_eos.protocol.commands import (
-    adopt,
     begin,
     check_not_halted,
     go_back,
     intend,
     known_head,
-    overtaken,
     retire,
     rows_lost,
 )
@@ -206,7 +203,7 @@ def test_a_new_query_begins_where_the_replay_says():
         assert again == head.succeeded_by(NOBODY, head.endtxn_version)
         for batch in (0, 1):
             error = stopped("EOS_REPLAY_UNFINISHED", lambda batch=batch: brokers.open("r1", batch))
-            assert "spark-eos replay /old --new /new --finish --yes" in error.hint
+            assert "replay /old --new /new --finish --yes" in error.hint
         stopped("EOS_COMMAND_OVERTAKEN", lambda: begin(own, UNFINISHED, OFFSETS, head))
         begun = begin(own, UNFINISHED, OFFSETS, again)
         stopped("EOS_COMMAND_OVERTAKEN", lambda: begin(own, UNFINISHED, OFFSETS, again))
@@ -309,50 +306,6 @@ def test_a_run_that_is_alive_finds_that_its_query_goes_back():
         stopped("EOS_REPLAY_UNFINISHED", lambda: commit(brokers.ports(), batch))
         begin(brokers.ports(), IN_PLACE, OFFSETS, halted)
         stopped("EOS_CLOSED_BY_OPERATOR", lambda: commit(brokers.ports(), batch))
-
-    on_brokers(steps)
-
-
-# Taken over
-
-
-def test_the_first_head_of_a_checkpoint_of_another_sink():
-    """A start goes on after its last micro-batch, without `ledger.begin`; a head that is there is left alone."""
-
-    def steps(brokers: Brokers) -> None:
-        own = brokers.ports()
-        head = adopt(own, 7, OFFSETS, PREFIX, None)
-        assert adopt(own, 7, OFFSETS, PREFIX, None) == head
-        assert head.partitioner == DEFAULT_PARTITIONER
-        stopped("EOS_CHECKPOINT_BEHIND", lambda: brokers.open("r0", 6))
-        commit(own, brokers.prepared(brokers.open("r1", 8), 8))
-        stopped("EOS_LEDGER_BEGUN", lambda: adopt(own, 7, OFFSETS, PREFIX, None))
-
-    on_brokers(steps)
-
-
-def test_a_checkpoint_that_was_taken_over_by_a_command_without_the_prefix():
-    """The first run brings it; from then on, the query keeps that."""
-
-    def steps(brokers: Brokers) -> None:
-        own = brokers.ports()
-        adopt(own, 7, OFFSETS, "not it", None)
-        assert brokers.open("r1", 8).prefix == PREFIX
-        with pytest.raises(LedgerError, match=f"EOS_LEDGER_PREFIX_CHANGED.*'{PREFIX}'"):
-            open_run(own, "r2", 8, endtxn_version=5, prefix="not it")
-
-    on_brokers(steps)
-
-
-def test_a_checkpoint_that_goes_on_while_it_is_taken_over():
-    """What was judged is looked at again when the ledger is taken; nothing is published."""
-
-    def steps(brokers: Brokers) -> None:
-        def gone_on() -> None:
-            raise overtaken("it has gone on")
-
-        stopped("EOS_COMMAND_OVERTAKEN", lambda: adopt(brokers.ports(), 7, OFFSETS, PREFIX, None, gone_on))
-        assert brokers.heads == []
 
     on_brokers(steps)
 

@@ -8,7 +8,7 @@ import pytest
 
 from spark_eos.kafka.transactions import FENCING_END, PLAIN_END
 from spark_eos.protocol.abort import abort
-from spark_eos.protocol.commands import abort_undecided, adopt, retire, settle_decided
+from spark_eos.protocol.commands import abort_undecided, retire, settle_decided
 from spark_eos.protocol.commit import commit, take_ahead
 from spark_eos.protocol.head import Successor
 from spark_eos.protocol.names import TaskId, task_name
@@ -99,18 +99,13 @@ def test_a_driver_that_is_still_before_the_micro_batch_at_which_a_ledger_is_begu
     on_brokers(steps)
 
 
-@pytest.mark.parametrize("behind", [True, False], ids=["begun-by-an-option", "adopted"])
-def test_a_ledger_that_is_begun_anew_loses_its_first_decision(behind: bool):
+def test_a_ledger_that_is_begun_anew_loses_its_first_decision():
     """The head that is left has a decision, but none that a run of its generation could have made before."""
 
     def steps(brokers: Brokers) -> None:
         decide(brokers, "r1", 0)
         cut(brokers, 2)
-        if behind:
-            begun = brokers.open("r2", 1, begin_at=1)
-        else:
-            adopt(brokers.ports(), 0, {"source": {"0": 2}}, PREFIX, None)
-            begun = brokers.open("r2", 1)
+        begun = brokers.open("r2", 1, begin_at=1)
         commit(brokers.ports(), brokers.prepared(begun, 1))
         assert take_ahead(brokers.ports(), "r2") is not None  # which ends what the ledger's own id tells
         cut(brokers, 1)

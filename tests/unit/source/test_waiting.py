@@ -36,7 +36,7 @@ class Broker:
     def __init__(self, answers: list[FetchResponse]) -> None:
         self._answers = chain(answers, repeat(answers[-1]))
 
-    def receive(self, timeout_s: float) -> FetchResponse:
+    def receive_one(self, timeout_s: float) -> FetchResponse:
         raw.system.sleep(0.01)
         return next(self._answers)
 

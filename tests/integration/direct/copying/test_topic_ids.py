@@ -43,7 +43,7 @@ def test_a_task_copies_nothing_of_a_topic_of_the_same_name(was, topic, kafka, be
     options = {"kafka.bootstrap.servers": kafka.bootstrap_servers}
     source = stream_options({**options, "subscribe": name})
     plan = DirectPlan(source, sink_options({**options, "topic": target, "checkpointLocation": "/c"}), "", None)
-    producer: Any = SimpleNamespace(whole_batches=begin())
+    producer: Any = begin()
     parts = task.Parts(plan, SimpleNamespace(options=plan.sink), producer, Digest.BATCHES, {name: before[name].id})
     with pytest.raises(KafkaError) as caught:
         print([part.rows for part in parts.of([Range(name, 0, 0, ROWS)])])

@@ -12,4 +12,4 @@ def test_a_transaction_that_never_expires_is_not_waited_for():
     never = str(OpenTransaction("id", 7, 3, 40, 12.0, NEVER_MS / 1000))
     assert "its time-out is 900 s" in expires
     assert "never expires" in never
-    assert "spark-eos transactions" in never
+    assert "spark-eos status" in never

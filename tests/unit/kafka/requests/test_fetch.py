@@ -1,20 +1,25 @@
-"""The one request that is spoken without a client: what a broker answers, piece by piece, and what must be refused."""
+"""Fetch, by a topic's name or its id, against schemas that are generated from Kafka's own message definitions (kio)."""
 
 from __future__ import annotations
 
 import socket
-import struct
 import threading
+import uuid
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.net.pool import ConnectionPool
 from spark_eos.kafka.requests import fetch as module
 from spark_eos.kafka.requests.fetch import FetchConnection, FetchResponse, give_back
+from tests.wire import codec
 
+ID = uuid.uuid4()
 RECORDS = bytes(range(256)) * 40
+KINDS = codec.parts(1, 13)
 
 
 @pytest.fixture
@@ -26,114 +31,294 @@ def pair() -> Iterator[tuple[FetchConnection, socket.socket]]:
     theirs.close()
 
 
-def ask(fetching: FetchConnection) -> None:
-    fetching.send("töpic", 3, 77, isolation="read_committed", max_bytes=1000, max_wait_ms=5)
+def asked(pair: tuple[FetchConnection, socket.socket], rack: str = "") -> codec.Asked:
+    """Send a request; how kio reads it."""
+    fetching, broker = pair
+    limits = {"max_bytes": 1000, "max_wait_ms": 5}
+    fetching.send("töpic", 3, 77, isolation="read_committed", rack=rack, topic_id=ID.bytes, **limits)
+    size = int.from_bytes(broker.recv(4, socket.MSG_WAITALL), "big")
+    return codec.read(broker.recv(size, socket.MSG_WAITALL))
 
 
 def answer(
-    number: int = 1,
+    to: codec.Asked,
+    *,
+    number: int | None = None,
     error: int = 0,
+    topic_id: uuid.UUID = ID,
     partition: int = 3,
     partition_error: int = 0,
     aborted: list[tuple[int, int]] | None = None,
     records: bytes | None = RECORDS,
 ) -> bytes:
-    """By the field list of FetchResponse version 11."""
-    count = -1 if aborted is None else len(aborted)
-    body = struct.pack(">iihii", number, 0, error, 0, 1) + struct.pack(">h", 6) + "töpic".encode()
-    body += struct.pack(">iihqqqi", 1, partition, partition_error, 900, 800, 700, count)
-    body += b"".join(struct.pack(">qq", *one) for one in aborted or [])
-    body += struct.pack(">ii", -1, -1 if records is None else len(records)) + (records or b"")
-    return struct.pack(">i", len(body)) + body
+    """By kio."""
+    transactions = None
+    if aborted is not None:
+        transactions = tuple(KINDS.AbortedTransaction(producer_id=p, first_offset=first) for p, first in aborted)
+    row = KINDS.PartitionData(
+        partition_index=partition,
+        error_code=codec.error(partition_error),
+        high_watermark=900,
+        last_stable_offset=800,
+        log_start_offset=700,
+        current_leader=KINDS.LeaderIdAndEpoch(leader_id=7, leader_epoch=9),
+        aborted_transactions=transactions,
+        preferred_read_replica=2,
+        records=records,
+    )
+    topics = (KINDS.FetchableTopicResponse(topic_id=topic_id, partitions=(row,)),)
+    told: Any = KINDS.FetchResponse(
+        throttle_time=codec.milliseconds(0), error_code=codec.error(error), responses=() if error else topics
+    )
+    return codec.write(to, told, number)
 
 
-def test_a_request_and_its_answer(pair):
-    """Every field of the request; the answer comes in small pieces."""
+def test_a_request_has_the_id_in_place_of_the_name(pair):
+    """Every field, no byte more."""
+    body = asked(pair, rack="zöne-a").body
+    (topic,) = body.topics
+    (partition,) = topic.partitions
+    assert (topic.topic_id, partition.partition, partition.fetch_offset) == (ID, 3, 77)
+    assert (partition.current_leader_epoch, partition.last_fetched_epoch, partition.log_start_offset) == (-1, -1, -1)
+    assert (body.max_bytes, partition.partition_max_bytes, body.min_bytes) == (1000, 1000, 1)
+    assert (body.isolation_level, body.session_id, body.session_epoch, body.rack_id) == (1, 0, -1, "zöne-a")
+    assert (body.replica_id, body.forgotten_topics_data) == (-1, ())
+
+
+@pytest.mark.parametrize("records", [RECORDS, b"x" * 100, b"", None])
+@pytest.mark.parametrize("aborted", [None, [], [(5, 70), (6, 71)], [(i, i) for i in range(200)]])
+def test_an_answer_is_read_to_its_end(pair, aborted, records):
+    """Numbers of one byte and of several; newer brokers say behind the records who leads. Twice, on one connection."""
     fetching, broker = pair
-    ask(fetching)
-    assert not fetching.idle
-    (size,) = struct.unpack(">i", broker.recv(4, socket.MSG_WAITALL))
-    request = broker.recv(10_000)
-    assert len(request) == size
-    assert struct.unpack_from(">hhih9s", request) == (1, 11, 1, 9, b"spark-eos")
-    assert struct.unpack_from(">iiiibii", request, 19) == (-1, 5, 1, 1000, 1, 0, -1)
-    assert struct.unpack_from(">ih6s", request, 44) == (1, 6, "töpic".encode())
-    assert struct.unpack_from(">iiiqqi", request, 56) == (1, 3, -1, 77, -1, 1000)
-    assert request[88:] == struct.pack(">ih", 0, 0)
-
-    whole = answer(aborted=[(5, 70), (6, 71)])
-    pieces = threading.Thread(target=lambda: [broker.sendall(whole[i : i + 97]) for i in range(0, len(whole), 97)])
-    pieces.start()
-    ends = {"begin": 700, "stable": 800, "high_watermark": 900}
-    assert fetching.receive(5) == FetchResponse(0, len(RECORDS), ((5, 70), (6, 71)), **ends)
-    pieces.join()
-    assert fetching.buffer[: len(RECORDS)] == RECORDS
-    assert fetching.idle
+    for _ in range(2):
+        broker.sendall(answer(asked(pair), aborted=aborted, records=records))
+        wanted = FetchResponse(
+            0, len(records or b""), tuple(aborted or ()), 700, 800, 900, 2, lists_aborted=aborted is not None
+        )
+        found = fetching.receive_one(5)
+        assert found == wanted
+        assert found.records == (records or b"")
+        assert fetching.idle
 
 
-def test_a_rack_is_told_and_the_replica_that_is_named_is_taken(pair):
-    """KIP-392: the leader answers without records then."""
+def test_an_error_of_the_partition_is_told(pair):
+    """That no topic with this id is there, for example."""
     fetching, broker = pair
-    fetching.send("töpic", 3, 77, isolation="read_committed", max_bytes=1000, max_wait_ms=5, rack="zöne-a")
-    request = broker.recv(10_000)
-    assert request[4 + 88 :] == struct.pack(">ih", 0, 7) + "zöne-a".encode()
-    whole = answer(records=None)
-    broker.sendall(whole[:-8] + struct.pack(">ii", 2, -1))
-    assert fetching.receive(5) == FetchResponse(0, 0, (), 700, 800, 900, preferred=2)
-
-
-def test_a_user_who_is_throttled_gets_an_answer_without_a_word_of_the_partition(pair):
-    """Of his quota: no error, and no topic. The connection is as good as before."""
-    fetching, broker = pair
-    ask(fetching)
-    body = struct.pack(">iihii", 1, 900, 0, 0, 0)
-    broker.sendall(struct.pack(">i", len(body)) + body)
-    assert fetching.receive(5) == FetchResponse(0, 0, throttle_ms=900)
-    assert fetching.idle
-    ask(fetching)
-    broker.sendall(answer(2))
-    assert fetching.receive(5).size == len(RECORDS)
-
-
-def test_answers_one_after_the_other(pair):
-    """A short one after a long one; an error of the partition; no records at all."""
-    fetching, broker = pair
-    for number, (records, error) in enumerate([(RECORDS, 0), (b"abc", 0), (None, 6), (b"", 0)], 1):
-        ask(fetching)
-        broker.sendall(answer(number, records=records, partition_error=error))
-        got = fetching.receive(5)
-        assert (got.error, fetching.buffer[: got.size]) == (error, records or b"")
+    broker.sendall(answer(asked(pair), partition_error=100, records=None))
+    assert fetching.receive_one(5).error == 100
 
 
 @pytest.mark.parametrize(
     ("wrong", "why"),
     [
-        (answer(number=2), "another request"),
-        (answer(error=35), "error 35"),
-        (answer(partition=4), "not one to this request"),
-        (struct.pack(">i", 9999) + answer()[4:], "not one to this request"),
-        (answer()[:22] + b"\xff\xff" + answer()[24:], "impossible size"),
-        (answer()[:-1], "closed"),
-        (b"", "closed"),
+        ({"number": 9}, "another request"),
+        ({"error": 70}, "error 70"),
+        ({"topic_id": uuid.uuid4()}, "not one to this request"),
+        ({"partition": 4}, "not one to this request"),
     ],
 )
 def test_answers_that_are_refused(pair, wrong, why):
-    """Number, error, place, sizes; cut off."""
+    """Number, error, topic, partition."""
     fetching, broker = pair
-    ask(fetching)
-    broker.sendall(wrong)
-    broker.shutdown(socket.SHUT_WR)
+    broker.sendall(answer(asked(pair), **wrong) + bytes(100))
     with pytest.raises(OSError, match=why):
-        fetching.receive(5)
+        fetching.receive_one(5)
     assert not fetching.idle
+
+
+@pytest.mark.parametrize("cut", [3, 30, 80, -1])
+def test_answers_that_are_cut_off(pair, cut):
+    """Wherever it is."""
+    fetching, broker = pair
+    broker.sendall(answer(asked(pair))[:cut])
+    broker.shutdown(socket.SHUT_WR)
+    with pytest.raises(OSError, match="closed"):
+        fetching.receive_one(5)
+
+
+@pytest.mark.parametrize("more", [-1, 1, 8, -(1 << 13), -(1 << 20)])
+def test_an_answer_of_another_size_than_it_says(pair, more):
+    """Its parts must fill it."""
+    fetching, broker = pair
+    whole = answer(asked(pair))
+    size = int.from_bytes(whole[:4], "big") + more
+    broker.sendall(size.to_bytes(4, "big", signed=True) + whole[4:] + bytes(10))
+    with pytest.raises(OSError, match=r"not one to this request|makes no sense|impossible size|closed"):
+        fetching.receive_one(1)
+
+
+def test_a_user_who_is_throttled_gets_an_answer_without_a_word_of_the_partition(pair):
+    """Of his quota: no error, and no topic. The connection is as good as before."""
+    fetching, broker = pair
+    to = asked(pair)
+    told: Any = KINDS.FetchResponse(throttle_time=codec.milliseconds(900), error_code=codec.error(0), responses=())
+    broker.sendall(codec.write(to, told))
+    assert fetching.receive_one(5) == FetchResponse(0, 0, throttle_ms=900)
+    assert fetching.idle
+    broker.sendall(answer(asked(pair)))
+    assert fetching.receive_one(5).size == len(RECORDS)
+
+
+NAMED = codec.parts(1, 12)
+
+
+@pytest.mark.parametrize("by_id", [True, False], ids=["by id", "by name"])
+@pytest.mark.parametrize("diverging", [None, (3, 1 << 40), (-1, -1)])
+def test_a_request_with_the_last_epoch(pair, by_id, diverging):
+    """By the topic's id or its name. A broker whose log is another one says where, behind the records; -1 is none."""
+    fetching, broker = pair
+    limits = {"max_bytes": 1000, "max_wait_ms": 5, "topic_id": ID.bytes if by_id else b""}
+    fetching.send("töpic", 3, 77, isolation="read_committed", last_epoch=5, **limits)
+    size = int.from_bytes(broker.recv(4, socket.MSG_WAITALL), "big")
+    to = codec.read(broker.recv(size, socket.MSG_WAITALL))
+    (topic,) = to.body.topics
+    (partition,) = topic.partitions
+    assert (topic.topic_id == ID) if by_id else (topic.topic == "töpic")
+    assert (partition.fetch_offset, partition.last_fetched_epoch, partition.current_leader_epoch) == (77, 5, -1)
+    kinds: Any = KINDS if by_id else NAMED
+    more = (
+        {}
+        if diverging is None
+        else {"diverging_epoch": kinds.EpochEndOffset(epoch=diverging[0], end_offset=diverging[1])}
+    )
+    row = kinds.PartitionData(
+        partition_index=3,
+        error_code=codec.error(0),
+        high_watermark=900,
+        last_stable_offset=800,
+        log_start_offset=700,
+        aborted_transactions=None,
+        preferred_read_replica=-1,
+        records=RECORDS if diverging is None else b"",
+        **more,
+    )
+    named = {"topic_id": ID} if by_id else {"topic": "töpic"}
+    told: Any = kinds.FetchResponse(
+        throttle_time=codec.milliseconds(0),
+        error_code=codec.error(0),
+        responses=(kinds.FetchableTopicResponse(partitions=(row,), **named),),
+    )
+    broker.sendall(codec.write(to, told, None))
+    found = fetching.receive_one(5)
+    assert found.diverging == (diverging if diverging == (3, 1 << 40) else None)
+    assert found.size == (len(RECORDS) if diverging is None else 0)
+    assert (found.begin, found.stable, found.high_watermark, found.preferred) == (700, 800, 900, -1)
+    assert fetching.idle
+
+
+def fetched(partition: int, records: bytes | None, error: int = 0) -> Any:
+    """What is said of a partition, by kio."""
+    return NAMED.PartitionData(
+        partition_index=partition,
+        error_code=codec.error(error),
+        high_watermark=900,
+        last_stable_offset=800,
+        log_start_offset=700,
+        aborted_transactions=None if error else (NAMED.AbortedTransaction(producer_id=5, first_offset=70),),
+        preferred_read_replica=-1,
+        records=records,
+    )
+
+
+def many(to: codec.Asked, **topics: dict[int, bytes]) -> bytes:
+    """An answer about several partitions, by kio."""
+    told: Any = NAMED.FetchResponse(
+        throttle_time=codec.milliseconds(0),
+        error_code=codec.error(0),
+        responses=tuple(
+            NAMED.FetchableTopicResponse(topic=name, partitions=tuple(fetched(p, data) for p, data in of.items()))
+            for name, of in topics.items()
+        ),
+    )
+    return codec.write(to, told)
+
+
+def asked_many(pair: tuple[FetchConnection, socket.socket]) -> codec.Asked:
+    """Ask for three partitions of two topics."""
+    fetching, broker = pair
+    wanted = {"töpic": [(3, 77, 100), (0, 1 << 40, 200)], "b": [(7, 5, 300)]}
+    fetching.send_many(wanted, isolation="read_committed", max_bytes=1000, max_wait_ms=5)
+    size = int.from_bytes(broker.recv(4, socket.MSG_WAITALL), "big")
+    return codec.read(broker.recv(size, socket.MSG_WAITALL))
+
+
+def test_many_partitions_in_one_request(pair):
+    """Each with its own offset and size; the answer in another order, with records of any size or none."""
+    fetching, broker = pair
+    for _ in range(2):
+        to = asked_many(pair)
+        found = {
+            (topic.topic, p.partition): (p.fetch_offset, p.partition_max_bytes, p.last_fetched_epoch)
+            for topic in to.body.topics
+            for p in topic.partitions
+        }
+        assert found == {("töpic", 3): (77, 100, -1), ("töpic", 0): (1 << 40, 200, -1), ("b", 7): (5, 300, -1)}
+        broker.sendall(many(to, b={7: b""}, töpic={0: RECORDS, 3: b"abc"}))
+        answers = fetching.receive_many(5)
+        records = {place: answer.records for place, answer in answers.items()}
+        assert records == {("b", 7): b"", ("töpic", 0): RECORDS, ("töpic", 3): b"abc"}
+        assert {(a.aborted, a.begin, a.stable, a.high_watermark) for a in answers.values()} == {
+            (((5, 70),), 700, 800, 900)
+        }
+        assert fetching.idle
+
+
+@pytest.mark.parametrize(
+    "topics",
+    [
+        {"b": {7: b""}},
+        {"b": {7: b""}, "töpic": {0: b"", 3: b"", 4: b""}},
+        {"b": {7: b""}, "c": {0: b""}, "töpic": {0: b"", 3: b""}},
+    ],
+    ids=["too few", "another partition", "another topic"],
+)
+def test_an_answer_about_other_partitions_is_refused(pair, topics):
+    """It must be about all that was asked for, and nothing else."""
+    fetching, broker = pair
+    broker.sendall(many(asked_many(pair), **topics))
+    with pytest.raises(OSError, match="not one to this request"):
+        fetching.receive_many(5)
+
+
+def test_an_answer_in_small_pieces(pair):
+    """Of any place in it."""
+    fetching, broker = pair
+    whole = answer(asked(pair), aborted=[(5, 70), (6, 71)])
+    pieces = threading.Thread(target=lambda: [broker.sendall(whole[i : i + 97]) for i in range(0, len(whole), 97)])
+    pieces.start()
+    found = fetching.receive_one(5)
+    pieces.join()
+    assert found == FetchResponse(0, len(RECORDS), ((5, 70), (6, 71)), 700, 800, 900, 2)
+    assert found.records == RECORDS
+    assert fetching.idle
+
+
+def test_answers_one_after_the_other(pair):
+    """A short one after a long one; an error of the partition; no records at all."""
+    fetching, broker = pair
+    for records, error in [(RECORDS, 0), (b"abc", 0), (None, 6), (b"", 0)]:
+        broker.sendall(answer(asked(pair), records=records, partition_error=error))
+        found = fetching.receive_one(5)
+        assert (found.error, found.records) == (error, records or b"")
+
+
+def test_the_bytes_of_an_answer_stay_with_whoever_takes_them(pair):
+    """The next answer is received elsewhere."""
+    fetching, broker = pair
+    broker.sendall(answer(asked(pair)))
+    first = fetching.receive_one(5)
+    assert fetching.take_buffer() is first.data
+    broker.sendall(answer(asked(pair), records=bytes(len(RECORDS))))
+    assert fetching.receive_one(5).records == bytes(len(RECORDS))
+    assert first.records == RECORDS
 
 
 def test_a_silent_broker(pair):
     """Is waited for as long as was said."""
     fetching, _ = pair
-    ask(fetching)
+    asked(pair)
     with pytest.raises(TimeoutError):
-        fetching.receive(0.05)
+        fetching.receive_one(0.05)
 
 
 def test_a_kept_connection_does_not_keep_the_memory_of_a_large_answer(monkeypatch):
@@ -145,6 +330,6 @@ def test_a_kept_connection_does_not_keep_the_memory_of_a_large_answer(monkeypatc
         with ours, theirs:
             fetching = FetchConnection(ours, node)
             fetching.buffer = bytearray(size)
-            give_back(kafka, fetching)
+            give_back(BrokerClient(kafka), fetching)
             assert module.connection_pool.take(kafka, node) is fetching
             assert len(fetching.buffer) == (size if size <= module._LARGEST_KEPT else 0)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from spark_eos.errors import ReplayError
-from spark_eos.ops.checkpoint.heads import OwnHead
+from spark_eos.ops.heads import OwnHead
 from spark_eos.ops.replay.planning import Wish, check_heads
 from spark_eos.protocol.head import MOST_TOPICS, Decision, Head
 

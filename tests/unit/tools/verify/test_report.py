@@ -132,7 +132,7 @@ def test_exit_code_is_the_verdict(report, monkeypatch, tmp_path, capsys, faults:
     """Unless the report cannot be written where it was wanted; it is printed all the same."""
     report = dataclasses.replace(report, faults=faults)
     monkeypatch.setattr(ops, "verify", lambda question, progress: report)
-    usual = ["verify", "--bootstrap-servers", "h:1", "--input", "in", "--output", "out", "--id", "key"]
+    usual = ["--bootstrap-servers", "h:1", "verify", "--input", "in", "--output", "out", "--id", "key"]
     assert cli.main([*usual, "--json", str(tmp_path / "report.json")]) == code
     assert json.loads((tmp_path / "report.json").read_text())["verdict"] == report.verdict
     assert cli.main([*usual, "--json", str(tmp_path / "no" / "report.json")]) == 2
@@ -143,10 +143,10 @@ def test_exit_code_is_the_verdict(report, monkeypatch, tmp_path, capsys, faults:
 
 def test_bad_usage_is_exit_code_2(capsys) -> None:
     """Whether the parser of arguments finds it or the tool does; a property that is refused is not repeated."""
-    usual = ["verify", "--bootstrap-servers", "127.0.0.1:1", "--input", "a", "--output", "b"]
+    usual = ["--bootstrap-servers", "127.0.0.1:1", "verify", "--input", "a", "--output", "b"]
     assert cli.main([*usual, "--id", "nowhere"]) == 2
     assert "EOS_VERIFY_ID" in capsys.readouterr().err
-    assert cli.main([*usual, "--id", "key", "--kafka", "sasl.pasword=hunter2"]) == 2
+    assert cli.main(["--kafka", "sasl.pasword=hunter2", *usual, "--id", "key"]) == 2
     assert "EOS_OPTION_KAFKA_UNKNOWN" in capsys.readouterr().err
     for wrong in (["--kafka", "hunter2"], ["--limit", "-1", "--id", "key"], []):
         assert cli.main([*usual, *wrong]) == 2

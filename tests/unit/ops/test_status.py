@@ -1,18 +1,25 @@
-"""What `spark-eos ledger show` says of a query's newest head, as plain data."""
+"""What `spark-eos status` says of a query's newest head, as plain data."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from spark_eos.ledger.reader import Dated
-from spark_eos.ops.ledger.command import NewestHead, as_json, as_text
+from spark_eos.ops.heads import NewestHead
+from spark_eos.ops.state import QueryState
+from spark_eos.ops.status import as_json, overview
 from spark_eos.protocol.head import Decision, Direct, Head, Marks, Pair, Probe, Range, Unfinished, Verdict, Written
 
 DIRECT = Direct("here", (("in", "id"),), None, (Range("in", 3, 0, 2),))
 
 
+def state_of(head: Head) -> QueryState:
+    return QueryState("q", [NewestHead("q", Dated(0, 1, None, b""), 1.0, head)])
+
+
 def shown(head: Head) -> dict:
-    return as_json(NewestHead("q", Dated(0, 1, None, b""), 1.0, head))
+    (sink,) = as_json(state_of(head))["sinks"]
+    return sink
 
 
 def written(partition: int, verdict: Verdict | None) -> Written:
@@ -24,7 +31,7 @@ def test_the_ranges_of_the_last_decision():
     """Of the direct way: how far each partition in it is, and what became of the rows."""
     verdicts = (Verdict.COMMITTED, Verdict.LOST, None)
     decision = Decision(4, 0, 3, 3, 1, None, tuple(written(p, v) for p, v in enumerate(verdicts)), direct=DIRECT)
-    direct = shown(Head("r", 2, (), 5, decision))["direct"]
+    direct = shown(Head("r", 2, (), 5, decision))["decision"]["direct"]
     assert direct["cluster"] == "here"
     assert [(r["partition"], r["start"], r["end"], r["rows"]) for r in direct["ranges"]] == [
         (0, 5, 9, "committed"),
@@ -37,8 +44,8 @@ def test_the_ranges_of_the_last_decision():
 
 def test_a_query_whose_rows_are_sparks():
     """It has no ranges; with or without a decision."""
-    assert shown(Head("r", 2, (), 5))["direct"] is None
-    assert shown(Head("r", 2, (), 5, Decision(4, 0, 0, 0, 0, None, ())))["direct"] is None
+    assert shown(Head("r", 2, (), 5))["decision"] is None
+    assert shown(Head("r", 2, (), 5, Decision(4, 0, 0, 0, 0, None, ())))["decision"]["direct"] is None
 
 
 def test_a_drop_that_is_not_finished():
@@ -47,4 +54,4 @@ def test_a_drop_that_is_not_finished():
     for mark, state in ((drop, "drop not finished"), (replace(drop, lines=("line",)), "replay not finished")):
         head = Head("", 2, (), 5, marks=Marks(unfinished=mark))
         assert shown(head)["state"] == state
-        assert state in as_text([NewestHead("q", Dated(0, 1, None, b""), 1.0, head)], "ledger")
+        assert state in overview([state_of(head)], "ledger")

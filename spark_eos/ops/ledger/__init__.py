@@ -1,1 +1,0 @@
-"""``spark-eos ledger``: the heads of all queries in a ledger topic."""

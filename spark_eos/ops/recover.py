@@ -1,0 +1,314 @@
+"""What ``spark-eos recover`` does: what the next start of a query would do first, without Spark. Undecided transactions
+are aborted, decided ones committed, never the other way round.
+
+Without ``--yes`` it plans. Each step is done only while the ledger has the head by which it was planned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Any
+
+from spark_eos.checkpoint import Checkpoint
+from spark_eos.errors import CommandError
+from spark_eos.ledger.owners import Cluster, Transaction, find
+from spark_eos.ops.answer import Answer, ago
+from spark_eos.ops.state import QueryState, state_at, states_of
+from spark_eos.ops.status import transaction_as_json
+from spark_eos.protocol.commands import Ended, abort_undecided, closes, known_head, settle_decided
+from spark_eos.protocol.commands import recover as recover_query
+from spark_eos.protocol.head import NOBODY, Head, Verdict
+from spark_eos.protocol.ports import State
+from spark_eos.retry import retrying
+
+#: Coordinators answer before the markers are written, in which a partition without a leader may take its time.
+_MARKERS_S = 15.0
+
+
+class Part(Enum):
+    """How much of a recovery is asked for."""
+
+    ALL = "all"
+    ABORT = "abort"
+    SETTLE = "settle"
+
+
+@dataclass(frozen=True)
+class SinkPlan:
+    """What there is to do for one head. ``head``: None where the query's own transaction holds the ledger, so that
+    nobody can read it; to take the ledger ends that. ``aborts``: open transactions that are to be aborted; ``commits``:
+    those that are to be committed; ``unsettled``: transactions of the last decision of which the ledger does not say
+    that they are committed; ``stays``: what is open and not to be ended.
+
+    When it is done, ``ended`` is what it has ended, ``lost`` what the brokers had aborted of the decision, and ``left``
+    what should have been ended, and is still open.
+    """
+
+    key: str
+    sink: str | None
+    head: Head | None
+    part: Part
+    aborts: Sequence[str] = ()
+    commits: Sequence[str] = ()
+    unsettled: Sequence[str] = ()
+    stays: Sequence[Transaction] = ()
+    ended: Sequence[str] = ()
+    lost: Sequence[str] = ()
+    left: Sequence[str] = ()
+
+    @property
+    def closes(self) -> str | None:
+        """The run that is closed by it; None where there is none, or nobody knows."""
+        head = self.head
+        return None if head is None or self.part is Part.SETTLE or head.run == NOBODY else head.run
+
+    @property
+    def needed(self) -> bool:
+        """Whether there is something to do. With two-phase commit, what has not begun yet would never expire."""
+        if self.aborts or self.commits or self.unsettled:
+            return True
+        return self.part is not Part.SETTLE and self.head is not None and self.head.two_phase and bool(self.closes)
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """A query, as it was found, and what is done, or was."""
+
+    state: QueryState
+    sinks: Sequence[SinkPlan]
+    done: bool = False
+
+    @property
+    def needed(self) -> bool:
+        """Whether there is something to do."""
+        return any(sink.needed for sink in self.sinks)
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing is left that it cannot do."""
+        return not any(sink.lost or sink.left for sink in self.sinks)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the operator asks for. ``even_if_running``: also of a query that seems to be running; ``abort_broken``: what
+    is decided and has lost rows in one partition is aborted as a whole, so that the query writes all of it again."""
+
+    part: Part = Part.ALL
+    yes: bool = False
+    even_if_running: bool = False
+    abort_broken: bool = False
+    watch_s: float = field(default=3.0, kw_only=True)
+    quiet_s: float = field(default=60.0, kw_only=True)
+
+
+def recover(cluster: Cluster, checkpoint: Checkpoint | None, queries: Sequence[str], wanted: Wanted) -> Answer:
+    """Exit code: 0 where it is done, or, without ``yes``, can be; 1 where something is left that it cannot do. Raises
+    EosError; where somebody runs a query that would be closed, CommandError (EOS_RECOVER_RUNNING), unless asked to go
+    on."""
+    planned = [_planned(cluster, state, wanted.part) for state in _states(cluster, checkpoint, queries, wanted)]
+    if wanted.yes:
+        for recovery in planned:
+            _check_running(recovery, wanted)
+        planned = [_recovered(cluster, recovery, wanted) for recovery in planned]
+    text = "\n\n".join(as_text(recovery, wanted) for recovery in planned)
+    return Answer([as_json(r) for r in planned], text, 0 if all(r.complete for r in planned) else 1)
+
+
+def _states(
+    cluster: Cluster, checkpoint: Checkpoint | None, queries: Sequence[str], wanted: Wanted
+) -> Sequence[QueryState]:
+    if checkpoint is None:
+        states: Sequence[QueryState] = states_of(cluster, queries, watch_s=wanted.watch_s, quiet_s=wanted.quiet_s)
+    elif checkpoint.query_id() is None:
+        raise CommandError(
+            "EOS_RECOVER_NO_QUERY",
+            f"{checkpoint.location} holds no query.",
+            hint="Check the path: it is the checkpointLocation, with the file 'metadata' in it.",
+        )
+    else:
+        states = [state_at(checkpoint, cluster, watch_s=wanted.watch_s, quiet_s=wanted.quiet_s)]
+    for state in states:
+        if not state.sinks and not _of_ledger(state):
+            known_head(cluster.head(state.query or ""), state.query or "")
+    return states
+
+
+def _of_ledger(state: QueryState) -> Sequence[Transaction]:
+    """The query's own transactions that hold the ledger, where it cannot be read."""
+    return [t for t in state.open if t.of_ledger] if state.problem else []
+
+
+def _planned(cluster: Cluster, state: QueryState, part: Part) -> Recovery:
+    """What there is to do. Raises EosError where a head cannot be read."""
+    held = _of_ledger(state)
+    if held and part is not Part.SETTLE:
+        stays = [t for t in state.open if not t.of_ledger]
+        return Recovery(state, [SinkPlan(held[0].query, None, None, part, [t.id for t in held], stays=stays)])
+    sinks = []
+    for own in state.sinks:
+        head = own.head or known_head(cluster.head(own.key), own.key)
+        cluster.prefix_of(own.key)  # another one that was named is refused, before anything is done
+        sinks.append(_plan(own.key, own.sink, head, [t for t in state.open if t.query == own.key], part))
+    if not sinks:  # the ledger is held, and only to take it would end that
+        known_head(cluster.head(state.query or ""), state.query or "")
+    return Recovery(state, sinks)
+
+
+def _plan(key: str, sink: str | None, head: Head, found: Sequence[Transaction], part: Part) -> SinkPlan:
+    written = head.decision.written if head.decision is not None else ()
+    undecided, decided = [t for t in found if not t.decided], [t for t in found if t.decided]
+    plan = SinkPlan(key, sink, head, part)
+    if part is not Part.SETTLE:
+        plan = replace(plan, aborts=[t.id for t in undecided])
+    if part is not Part.ABORT:
+        plan = replace(
+            plan,
+            commits=[t.id for t in decided],
+            unsettled=[w.pair.id for w in written if w.verdict is None],
+            lost=[w.pair.id for w in written if w.verdict is Verdict.LOST],
+        )
+    stays = {Part.ALL: [], Part.ABORT: decided, Part.SETTLE: undecided}
+    return replace(plan, stays=stays[part])
+
+
+def _check_running(recovery: Recovery, wanted: Wanted) -> None:
+    """Raise CommandError where somebody runs the query, and this would close it. What is decided may be committed all
+    the same: a run that is alive does that, too."""
+    state = recovery.state
+    if wanted.part is Part.SETTLE or wanted.even_if_running or not recovery.needed or not state.life.running:
+        return
+    signs = ", ".join(state.life.signs) or f"its last sign of life was {ago(state.life.last_s)}"
+    raise CommandError(
+        "EOS_RECOVER_RUNNING",
+        f"Query {state.query} seems to be running: {signs}.",
+        hint="Nothing was done. A running query recovers by itself. If none is running, try again in a minute, or add "
+        "--even-if-running: a run that is alive then stops (EOS_CLOSED_BY_OPERATOR), and its next start continues.",
+        query=state.query or "",
+    )
+
+
+def _recovered(cluster: Cluster, recovery: Recovery, wanted: Wanted) -> Recovery:
+    sinks = [recovered(cluster, sink, wanted) if sink.needed else sink for sink in recovery.sinks]
+    return replace(recovery, sinks=sinks, done=True)
+
+
+def recovered(cluster: Cluster, plan: SinkPlan, wanted: Wanted) -> SinkPlan:
+    """Do what was planned for a head, if the ledger still has that. Raises EosError: CommandError
+    (EOS_COMMAND_OVERTAKEN) where it has another one, and Unclear."""
+    done = _carried_out(cluster, plan, wanted)
+    lost = [pair.id for pair, verdict in done.verdicts if verdict is Verdict.LOST]
+    still = {t.id for t in _after(cluster, plan.key)}
+    planned = list(dict.fromkeys([*plan.aborts, *plan.commits]))
+    if plan.head is None:  # what was not known to be undecided was ended, too
+        planned += [t.id for t in plan.stays if t.decided is None]
+    left = sorted({pair.id for pair in done.left} | {id_ for id_ in planned if id_ in still} - {*lost})
+    ended = [id_ for id_ in planned if id_ not in still and id_ not in lost]
+    stays = [t for t in plan.stays if t.id in still]
+    return replace(plan, head=done.head, ended=ended, lost=lost, left=left, stays=stays)
+
+
+def _carried_out(cluster: Cluster, plan: SinkPlan, wanted: Wanted) -> Ended:
+    ports = cluster.ports(plan.key)
+    # What has begun, or decided, since the query was looked at is alive, and is left alone.
+    decided = plan.part is Part.ALL
+    check = None if plan.head is None or (wanted.even_if_running and decided) else closes(plan.head, decided=decided)
+    if plan.part is Part.ABORT:
+        return abort_undecided(ports, plan.key, check)
+    if plan.part is Part.SETTLE:
+        return settle_decided(ports, plan.key, and_abort_broken=wanted.abort_broken)
+    if wanted.abort_broken:
+        settle_decided(ports, plan.key, and_abort_broken=True)
+    return recover_query(ports, plan.key, check)
+
+
+def _after(cluster: Cluster, key: str) -> list[Transaction]:
+    """What is open when the markers of what was ended are written."""
+    found: list[Transaction] = []
+    for _ in retrying(_MARKERS_S):
+        found = find(cluster, [key])
+        if all(t.state == State.ONGOING.value for t in found):
+            break
+    return found
+
+
+def as_json(recovery: Recovery) -> dict[str, Any]:
+    state = recovery.state
+    return {
+        "query": state.query,
+        "checkpoint": None if state.checkpoint is None else state.checkpoint.location,
+        "dry_run": not recovery.done,
+        "running": state.life.running,
+        "sinks": [_sink_as_json(sink) for sink in recovery.sinks],
+    }
+
+
+def _sink_as_json(sink: SinkPlan) -> dict[str, Any]:
+    return {
+        "ledger_key": sink.key,
+        "sink": sink.sink,
+        "needed": sink.needed,
+        "closes_run": sink.closes,
+        "aborts": list(sink.aborts),
+        "commits": list(sink.commits),
+        "unsettled": list(sink.unsettled),
+        "stays": [transaction_as_json(t) for t in sink.stays],
+        "ended": list(sink.ended),
+        "lost": list(sink.lost),
+        "left": list(sink.left),
+    }
+
+
+def as_text(recovery: Recovery, wanted: Wanted) -> str:
+    lines = [f"query {recovery.state.query}"]
+    for sink in recovery.sinks:
+        lines += _lines(sink, recovery.done)
+    if not recovery.needed:
+        lines.append("  Nothing needs to be done.")
+    elif not recovery.done:
+        if recovery.state.life.running and wanted.part is not Part.SETTLE:
+            lines.append("  It seems to be running: with --yes alone, this would be refused (--even-if-running).")
+        lines.append("  Nothing was done: add --yes.")
+    return "\n".join(lines)
+
+
+def _lines(sink: SinkPlan, done: bool) -> list[str]:
+    name = "the stream's sink" if sink.sink is None else f"sink {sink.sink or '(all)'}"
+    lines = []
+    if sink.needed:
+        aborted, committed = ("aborted", "committed") if done else ("would abort", "would commit")
+        last = sink.head.decision if sink.head is not None else None
+        if sink.part is not Part.SETTLE:
+            what = "undecided" if sink.head is not None else "ledger"
+            lines += [f"  {name}: {aborted} {len(sink.aborts)} {what} transaction(s)", *_ids(sink.aborts)]
+        if sink.part is not Part.ABORT and sink.head is not None:
+            batch = "" if last is None else f" of micro-batch {last.batch}"
+            number = f"{len(sink.unsettled)} decided transaction(s){batch}, {len(sink.commits)} open"
+            lines += [f"  {name}: {committed} {number}", *_ids(sink.commits)]
+        if sink.closes is not None and not done:
+            lines.append(f"  {name}: would first close run {sink.closes}; the next start of the query goes on")
+    return lines + [f"  {name}: {line}" for line in _remaining(sink)]
+
+
+def _ids(ids: Sequence[str]) -> list[str]:
+    return [f"    {id_}" for id_ in ids]
+
+
+def _remaining(sink: SinkPlan) -> list[str]:
+    """What is left to be done, in sentences."""
+    lines = []
+    if sink.left:
+        lines.append(f"{len(sink.left)} transaction(s) are still open: {', '.join(sink.left)}")
+    if sink.lost:
+        lines.append(
+            f"{len(sink.lost)} decided transaction(s) were aborted: {', '.join(sink.lost)}. Start the query again, "
+            "from its checkpoint: it writes their rows again."
+        )
+    if sink.stays:
+        why = "they are decided (--settle-only)" if sink.part is Part.ABORT else "they are not decided (--abort-only)"
+        if any(t.decided is None for t in sink.stays):
+            why = "whether they are decided is known when the ledger can be read"
+        lines.append(f"{len(sink.stays)} other transaction(s) stay open: {why}")
+    return lines

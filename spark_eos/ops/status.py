@@ -1,0 +1,306 @@
+"""What ``spark-eos status`` answers. Exit code: 0 where no query needs attention, 1 where one does; 2, by the caller,
+where that is not known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from spark_eos.checkpoint import Checkpoint
+from spark_eos.ledger.owners import Cluster, Transaction, TransactionPart
+from spark_eos.ops.answer import Answer, ago, table
+from spark_eos.ops.heads import NewestHead
+from spark_eos.ops.state import CheckpointState, QueryState, in_words, name_of, state_at, states_of
+from spark_eos.protocol.checks import as_json as offsets_as_json
+from spark_eos.protocol.checks import is_visible
+from spark_eos.protocol.head import NOBODY, Decision, Direct, Head, Verdict
+
+
+def status(
+    cluster: Cluster,
+    checkpoint: Checkpoint | None,
+    queries: Sequence[str],
+    *,
+    watch_s: float,
+    quiet_s: float,
+    open_for_s: float | None = None,
+) -> Answer:
+    """The query of a checkpoint, queries by their ids, or all. With ``open_for_s``, only what transactions have been
+    open for so many seconds, and whose. Raises EosError."""
+    if checkpoint is not None:
+        states = [state_at(checkpoint, cluster, watch_s=watch_s, quiet_s=quiet_s)]
+    else:
+        states = states_of(cluster, queries, watch_s=watch_s, quiet_s=quiet_s)
+    if open_for_s is not None:
+        states = [replace(s, open=[t for t in s.open if t.open_s >= open_for_s]) for s in states]
+        states = [s for s in states if s.open]
+        attention = bool(states)
+    else:
+        attention = any(s.troubles for s in states)
+    named = checkpoint is not None or bool(queries)
+    text = "\n\n".join(map(as_text, states)) if named else overview(states, cluster.ledger)
+    return Answer([as_json(s) for s in states], text or "no open transaction", 1 if attention else 0)
+
+
+def as_json(state: QueryState) -> dict[str, Any]:
+    """Times are seconds, ``lag`` is in offsets. ``running`` and ``next`` are null where nobody can tell."""
+    at, life = state.checkpoint, state.life
+    return {
+        "query": state.query,
+        "checkpoint": None if at is None else _checkpoint_as_json(at),
+        "running": life.running,
+        "signs_of_life": list(life.signs),
+        "last_sign_s": None if life.last_s is None else round(life.last_s, 3),
+        "lag": None if at is None else at.lag,
+        "sinks": [_sink_as_json(state, own) for own in state.sinks],
+        "open": [transaction_as_json(t, state.parts.get(t.id)) for t in state.open],
+        "problem": state.problem or None,
+        "troubles": state.troubles,
+        "next": state.next,
+    }
+
+
+def _checkpoint_as_json(at: CheckpointState) -> dict[str, Any]:
+    return {
+        "location": at.location,
+        "planned": list(at.planned),
+        "committed": list(at.committed),
+        "stateful": at.stateful,
+        "sources": list(at.sources),
+        "partitions": [asdict(place) for place in at.partitions],
+        "recreated_topics": list(at.recreated),
+        "left": {topic: dict(partitions) for topic, partitions in at.left.items()},
+    }
+
+
+def _sink_as_json(state: QueryState, own: NewestHead) -> dict[str, Any]:
+    """``state``: "open" says that a run has the query, not that it is alive. ``start``: what a start does with it; null
+    without the checkpoint, which tells the micro-batch."""
+    head, start = own.head, None if state.checkpoint is None else state.status(own)
+    data = {
+        "ledger_key": own.key,
+        "sink": own.sink,
+        "partition": own.dated.partition,
+        "offset": own.dated.offset,
+        "age_s": None if own.age_s is None else round(own.age_s, 3),
+        "problem": own.problem or None,
+    }
+    if head is None:
+        return data
+    return data | {
+        "job": None if head.job is None else head.job.id,
+        "prefix": head.prefix,
+        "partitioner": head.partitioner,
+        "run": None if head.run == NOBODY else head.run,
+        "generation": head.generation,
+        "state": in_words(head),
+        "start": None if start is None else start.value,
+        "given_up": head.unwritten,
+        "decision": None if head.decision is None else _decision_as_json(head.decision),
+        "marks": head.marks.as_json(),
+    }
+
+
+def _decision_as_json(last: Decision) -> dict[str, Any]:
+    """``complete``: whether the ledger knows that all of it is committed; while a query runs, the next micro-batch says
+    so of the one before."""
+    return {
+        "batch": last.batch,
+        "repairs": last.rev,
+        "rows": last.rows,
+        "offsets": last.offsets,
+        "group": last.group,
+        "transactions": _counts(last),
+        "complete": is_visible(last),
+        "direct": None if last.direct is None else _ranges_as_json(last, last.direct),
+    }
+
+
+def _counts(last: Decision) -> dict[str, int]:
+    verdicts = [w.verdict for w in last.written]
+    return {
+        "committed": verdicts.count(Verdict.COMMITTED),
+        "lost": verdicts.count(Verdict.LOST),
+        "without_verdict": verdicts.count(None),
+    }
+
+
+def _ranges_as_json(last: Decision, direct: Direct) -> dict[str, Any]:
+    """What a decision on rows that did not pass Spark has read, and what became of the rows: ``committed``, ``lost``,
+    or ``none`` where there were none; null where that is not noted yet."""
+    read = [(r, w.verdict.value if w.verdict is not None else None) for w in last.written for r in w.ranges]
+    read += [(r, "none") for r in direct.ranges]
+    ranges = [asdict(r) | {"rows": outcome} for r, outcome in sorted(read, key=lambda pair: pair[0])]
+    return {"cluster": direct.cluster, "ranges": ranges}
+
+
+def transaction_as_json(transaction: Transaction, parts: Sequence[TransactionPart] | None = None) -> dict[str, Any]:
+    """``timeout_s`` is null where the transaction never expires; ``first_offset`` where its leader was not asked, or
+    has nothing open."""
+    if parts is None:
+        parts = [TransactionPart(topic, partition, None) for topic, partition in transaction.places]
+    return {
+        "transactional_id": transaction.id,
+        "query": transaction.query,
+        "job": transaction.job,
+        "kind": "ledger" if transaction.of_ledger else "task",
+        "generation": transaction.generation,
+        "run": transaction.run,
+        "batch": transaction.batch,
+        "decided": transaction.decided,
+        "state": transaction.state,
+        "producer_id": transaction.producer_id,
+        "epoch": transaction.epoch,
+        "open_s": round(transaction.open_s, 3),
+        "timeout_s": transaction.timeout_s,
+        "partitions": [asdict(part) for part in parts],
+        "problem": transaction.problem or None,
+    }
+
+
+def overview(states: Sequence[QueryState], ledger: str) -> str:
+    """All queries: a table of their heads, and one of their open transactions."""
+    if not states:
+        return f"no query in the ledger {ledger}"
+    heads = [(state, own) for state in states for own in state.sinks]
+    lines = [*table([_HEADINGS, *(_row(state, own) for state, own in heads)]), ""] if heads else []
+    open_ = [t for state in states for t in state.open]
+    lines += _transactions(open_, "no open transaction")
+    lines += [f"trouble     query {state.query}: {text}" for state in states for text in state.troubles]
+    return "\n".join(lines)
+
+
+_HEADINGS = ("query", "sink or job", "generation", "micro-batch", "published", "state", "open", "run")
+
+
+def _row(state: QueryState, own: NewestHead) -> tuple[str, ...]:
+    head, age = own.head, ago(own.age_s)
+    count = str(sum(t.query == own.key for t in state.open))
+    if head is None:
+        return own.key, "?", "?", "?", age, own.problem, count, "?"
+    name = "-" if own.sink is None else own.sink or "all sinks"
+    if head.job is not None:
+        name = f"job {head.job.id}"
+    batch = "-" if head.decision is None else str(head.decision.batch)
+    return own.query, name, str(head.generation), batch, age, in_words(head), count, head.run or "-"
+
+
+def as_text(state: QueryState) -> str:
+    """One query, all of it."""
+    at = state.checkpoint
+    lines = [] if at is None else [f"checkpoint  {at.location}"]
+    lines += [f"query       {state.query or 'none yet'}", f"running     {_running(state)}"]
+    lines += [] if at is None else _checkpoint_as_text(at)
+    for own in state.sinks:
+        lines += _sink_as_text(own)
+    if not state.sinks and not state.problem:
+        lines.append("sink        the ledger knows nothing of the query")
+    lines += _transactions(state.open, "open        no transaction")
+    lines += _held(state)
+    lines += [f"trouble     {text}" for text in state.troubles]
+    if not state.troubles:
+        lines.append("trouble     none that is known here; what ended a run is in its log")
+    if state.next is not None:
+        lines += ["", f"A start of the query {state.next.rstrip('.')}."]
+    return "\n".join(lines)
+
+
+def _running(state: QueryState) -> str:
+    life = state.life
+    last = f"the last sign was {ago(life.last_s)}" if life.last_s is not None else "there is no sign of a run"
+    if life.running:
+        return f"yes: {', '.join(life.signs) or last}"
+    if life.running is None:
+        return f"unknown: {last}; one that waits for rows gives none"
+    return "no: it is closed" if state.sinks else "no: it has never run with this ledger"
+
+
+def _checkpoint_as_text(at: CheckpointState) -> Iterator[str]:
+    yield f"planned     {_span(at.planned)}"
+    yield f"committed   {_span(at.committed)}, by Spark"
+    if at.stateful:
+        yield "state       yes"
+    yield from (f"source      {kind}" for kind in at.sources)
+    if at.partitions:
+        rows: list[tuple[str, ...]] = [("partition", "committed", "planned", "log begins", "log ends")]
+        for place in at.partitions:
+            numbers = (place.committed, place.planned, place.begin, place.end)
+            rows.append((f"{place.topic}-{place.partition}", *("-" if n is None else str(n) for n in numbers)))
+        yield from (f"  {line}" for line in table(rows))
+    yield from (f"  {topic}: was deleted or recreated since it was read" for topic in at.recreated)
+    for topic, partitions in sorted(at.left.items()):
+        for p, offset in sorted(partitions.items(), key=lambda item: int(item[0])):
+            yield f"  {topic}-{p}: no longer read; if it is again, the query goes on at offset {offset}"
+    if at.partitions:
+        lag = "unknown" if at.lag is None else f"{at.lag:,} offsets to the last stable offset"
+        yield f"lag         {lag}, in {len(at.partitions)} partition(s)"
+
+
+def _span(batches: Sequence[int]) -> str:
+    if not batches:
+        return "none"
+    whole = len(batches) == batches[-1] - batches[0] + 1
+    return f"{batches[0]} to {batches[-1]}" + ("" if whole else f", {len(batches)} of them")
+
+
+def _sink_as_text(own: NewestHead) -> list[str]:
+    head = own.head
+    if head is None:
+        return [f"{name_of(own):<12}cannot be read: {own.problem}"]
+    job = "" if head.job is None else f", the batch write with job.id '{head.job.id}'"
+    lines = [f"{name_of(own):<12}{in_words(head)}, published {ago(own.age_s)}{job}"]
+    lines.append(f"  run         {head.run or '-'} (generation {head.generation})")
+    if head.marks.topic is not None:
+        lines.append(f"  only to     {head.marks.topic}")
+    return lines + [f"  {line}" for line in _decision_as_text(head)]
+
+
+def _decision_as_text(head: Head) -> Iterator[str]:
+    last = head.decision
+    if last is None:
+        yield "decided     nothing"
+        return
+    counts = ", ".join(f"{n} {what.replace('_', ' ')}" for what, n in _counts(last).items() if n)
+    yield f"decided     micro-batch {last.batch}: {last.rows:,} row(s), transactions: {counts or 'none'}"
+    if last.offsets is not None:
+        yield f"offsets     {offsets_as_json(last.offsets)}" + (f" (group {last.group})" if last.group else "")
+
+
+_OPEN_HEADINGS = ("decided", "micro-batch", "run", "state", "open for", "time-out", "producer", "transactional id")
+
+
+def _transactions(open_: Sequence[Transaction], none: str) -> list[str]:
+    if not open_:
+        return [none]
+    decided, oldest = sum(t.decided is True for t in open_), max(t.open_s for t in open_)
+    lines = [f"open        {len(open_)} transaction(s), {decided} of them decided; the oldest for {oldest:,.0f} s"]
+    lines += [f"  {line}" for line in table([_OPEN_HEADINGS, *map(_open_row, open_)])]
+    jobs = dict.fromkeys((t.query, t.job) for t in open_ if t.job is not None)
+    lines += [f"  query {query} is the batch write with job.id '{job}'" for query, job in jobs]
+    problems = dict.fromkeys(t.problem for t in open_ if t.problem)
+    return [*lines, *(f"  warning: whether they are decided is not known: {text}" for text in problems)]
+
+
+def _open_row(t: Transaction) -> tuple[str, ...]:
+    return (
+        "ledger" if t.of_ledger else {True: "yes", False: "no", None: "?"}[t.decided],
+        "-" if t.batch is None else str(t.batch),
+        t.run or "-",
+        t.state,
+        f"{t.open_s:,.0f} s",
+        "never" if t.timeout_s is None else f"{t.timeout_s:,.0f} s",
+        f"id {t.producer_id}, epoch {t.epoch}",
+        t.id,
+    )
+
+
+def _held(state: QueryState) -> list[str]:
+    """Where readers wait: of each partition, the first offset that is open."""
+    first: dict[tuple[str, int], tuple[int, str]] = {}
+    for id_, parts in state.parts.items():
+        for part in parts:
+            if part.first_offset is not None:
+                place, own = (part.topic, part.partition), (part.first_offset, id_)
+                first[place] = min(first.get(place, own), own)
+    return [f"  {topic}-{p}: held from offset {at} by {id_}" for (topic, p), (at, id_) in sorted(first.items())]

@@ -1,0 +1,187 @@
+"""What a start would do, by what checkpoint and ledger hold; what needs somebody; and the lines of the offset log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from spark_eos.ledger.owners import Transaction
+from spark_eos.ledger.reader import Dated
+from spark_eos.ops.checkpoint.logs import BUILT_IN, OTHER, OURS, merged, source_of, topic_twice
+from spark_eos.ops.heads import NewestHead
+from spark_eos.ops.state import CheckpointState, InputPartition, Life, QueryState
+from spark_eos.ops.status import as_json, as_text, overview
+from spark_eos.protocol.head import (
+    Decision,
+    EachSink,
+    Head,
+    Marks,
+    Missing,
+    Pair,
+    Probe,
+    Successor,
+    Unfinished,
+    Verdict,
+    Written,
+)
+from spark_eos.protocol.names import query_of_sink
+
+
+def decision(batch: int, *verdicts: Verdict | None) -> Decision:
+    written = tuple(Written(p, Pair(f"i{p}", 1, 1), 1, 1, Probe("t", p, 0), v) for p, v in enumerate(verdicts))
+    return Decision(batch, 0, len(written), len(written), 1, {"t": {"0": 9}}, written, group="g")
+
+
+def shown(planned: Sequence[int], done: Sequence[int], *heads: NewestHead) -> QueryState:
+    place = InputPartition("t", 0, 9, None, 0, 12)
+    at = CheckpointState("/c", planned, done, False, ["eos-kafka"], [place], ["u"])
+    return QueryState("q" if planned else None, heads, checkpoint=at, life=Life(closed=True))
+
+
+def of(head: Head) -> NewestHead:
+    each = head.marks.each
+    key = "q" if each is None else query_of_sink(each.query, each.name)
+    return NewestHead(key, Dated(0, 7, None, b""), 90.0, head)
+
+
+def own(last: Decision | None = None, **marks: object) -> NewestHead:
+    return of(Head("r", 2, (), 5, last, marks=Marks(**marks)))
+
+
+def given_up(batch: int, **marks: object) -> NewestHead:
+    return of(Head("r", 2, (), 5, given_up=batch, marks=Marks(**marks)))
+
+
+OK, LOST = Verdict.COMMITTED, Verdict.LOST
+
+
+@pytest.mark.parametrize(
+    ("state", "does"),
+    [
+        (shown([], []), "begins a new query"),
+        (shown([0], []), "runs micro-batch 0 again: nothing of the query is decided"),
+        (shown([0, 1], [0]), "If another sink has left micro-batch 1 under way, start"),
+        (shown([0, 1], [0, 1]), "EOS_LEDGER_HEAD_MISSING): the ledger knows nothing of the query. If"),
+        (shown([0, 1], [0, 1]), "set 'ledger.begin' to 2, with which it goes on"),
+        (shown([0, 1], [0, 1], own(decision(1, OK))), "plans micro-batch 2"),
+        (shown([0, 1], [0, 1], own(decision(1, None))), "commits micro-batch 1, then plans micro-batch 2"),
+        (shown([0, 1], [0, 1], own(decision(1, LOST))), "EOS_CHECKPOINT_AHEAD"),
+        (shown([0, 1], [0, 1], own(decision(3, OK))), "[EOS_CHECKPOINT_BEHIND] The checkpoint is at micro-batch 2"),
+        (shown([0, 1], [0], own(decision(1, OK))), "runs micro-batch 1 again: it is decided"),
+        (shown([0, 1], [0], own(decision(1, LOST))), "runs micro-batch 1 again, and writes the rows again"),
+        (shown([0, 1], [0], own(decision(0, OK))), "runs micro-batch 1 again"),
+        (shown([0, 1], [0], own()), "runs micro-batch 1 again"),
+        (shown([0, 1], [0], own(each=EachSink("q", "s"))), "each sink within foreachBatch"),
+        (shown([0, 1], [0], own(missing=Missing("id", "t", 0, 5))), "[EOS_ROWS_MISSING] Transaction id was"),
+        (shown([0, 1], [0], given_up(0, each=EachSink("q", "s"))), "sink s: [EOS_WRITE_LEFT_BEHIND] The"),
+        (shown([0, 1], [0], given_up(1)), "runs micro-batch 1 again"),
+        (shown([0, 1], [0], own(successor=Successor("n", "/n"))), "[EOS_QUERY_RETIRED] This query was retired"),
+        (shown([0, 1], [0], own(unfinished=Unfinished("q", "/c", "/n", 0, ()))), "replay /c --new /n --finish"),
+        (shown([0, 1], [0], own(unfinished=Unfinished("q", "/c", "/c", 0, ()))), "recover /c --drop-planned --yes"),
+    ],
+)  # fmt: skip
+def test_what_a_start_would_do(state, does):
+    """As the sink decides it; text and JSON say the same, and break at nothing that a head may hold."""
+    assert state.next is not None and does in state.next
+    assert does in as_text(state)
+    assert as_json(state)["next"] == state.next
+    assert (state.next in state.troubles) is state.next.startswith("stops")
+
+
+def test_lines_of_the_offset_log():
+    """Of our source, by its marks; of the built-in one; and of others."""
+    ours = source_of('{"#epochs": {"t": {"0": 7}}, "#ids": {"t": "x"}, "t": {"0": 4, "1": 5}}')
+    built_in = source_of('{"t":{"1":3},"u":{"0":6}}')
+    assert (ours.kind, ours.ids, ours.offsets) == (OURS, {"t": "x"}, {"t": {"0": 4, "1": 5}})
+    assert (built_in.kind, built_in.ids) == (BUILT_IN, {})
+    assert merged([ours, built_in]) == {"t": {"0": 4, "1": 3}, "u": {"0": 6}}
+    assert topic_twice([ours, built_in]) == "t"
+    assert topic_twice([ours]) is None
+    for line in ('{"logOffset":3}', "-", "17", "{", '{"t":{"x":1}}', "[]"):
+        assert source_of(line).kind == OTHER
+
+
+def test_topics_that_a_query_no_longer_reads():
+    """They stand in the offset log, and whoever looks at the checkpoint sees them, even if nothing else is left."""
+    line = source_of('{"#cluster": {"id": "c"}, "#left": {"t": {"id": "x", "offsets": {"1": 5, "0": 7}}}}')
+    assert (line.kind, line.offsets, line.left) == (OURS, {}, {"t": {"1": 5, "0": 7}})
+    state = shown([0], [0])
+    assert state.checkpoint is not None
+    state = replace(state, checkpoint=replace(state.checkpoint, left=line.left))
+    assert as_json(state)["checkpoint"]["left"] == {"t": {"0": 7, "1": 5}}
+    first, second = (found for found in as_text(state).splitlines() if "no longer read" in found)
+    assert first.strip().startswith("t-0: ") and first.endswith("offset 7")
+    assert second.strip().startswith("t-1: ") and second.endswith("offset 5")
+
+
+OPEN = Transaction("p-q-2-0-0", "q", 1, 0, "Ongoing", 100.0, 60.0, False, 2, "r", 0, False)
+
+
+@pytest.mark.parametrize(
+    ("head", "trouble", "next_"),
+    [
+        (Head("r", 2, (), 5), None, None),
+        (Head("", 2, (), 5, marks=Marks(successor=Successor("n", "/n"))), None, "stops: [EOS_QUERY_RETIRED]"),
+        (Head("r", 2, (), 5, decision(1, LOST)), "sink: 1 transaction(s) lost", None),
+        (Head("r", 2, (), 5, given_up=3), "sink: micro-batch 3 was given up", None),
+        (
+            Head("", 2, (), 5, marks=Marks(unfinished=Unfinished("q", "/c", "/c", 0, ()))),
+            "stops: [EOS_DROP_UNFINISHED]",
+            "stops: [EOS_DROP_UNFINISHED]",
+        ),
+    ],
+)
+def test_what_is_known_without_a_checkpoint(head, trouble, next_):
+    """What a start does at any micro-batch; a query that is retired needs nobody."""
+    state = QueryState("q", [of(head)], life=Life(closed=True))
+    assert len(state.troubles) == (trouble is not None)
+    assert trouble is None or state.troubles[0].startswith(trouble)
+    assert (state.next is None) is (next_ is None)
+    assert next_ is None or (state.next or "").startswith(next_)
+
+
+def test_open_transactions_need_somebody_unless_the_query_runs():
+    """By its signs of life, and by the age of the newest."""
+    alive = QueryState("q", [own()], [OPEN], Life(last_s=20.0))
+    assert (alive.life.running, alive.troubles) == (True, [])
+    assert "hold back readers" in replace(alive, life=Life(last_s=80.0)).troubles[0]
+    moved = replace(alive, life=Life(["rows were written"], last_s=80.0))
+    assert (moved.life.running, moved.troubles) == (True, [])
+    assert replace(alive, life=Life(closed=True)).life.running is False
+
+
+def test_a_ledger_that_cannot_be_read_is_no_empty_one():
+    """What is open is told all the same; what a start would do is not known."""
+    state = replace(shown([0, 1], [0]), open=[OPEN], problem="[EOS_LEDGER_HELD] it is held")
+    assert state.next is None
+    assert "[EOS_LEDGER_HELD] it is held" in as_text(state)
+    assert "knows nothing" not in as_text(state)
+    assert OPEN.id in overview([state], "ledger")
+
+
+def test_a_head_that_cannot_be_read():
+    """It is told, and nothing is said of a start."""
+    unknown = NewestHead("q", Dated(0, 7, None, b""), None, None, "[EOS_LEDGER_VERSION] too new")
+    state = replace(shown([0, 1], [0]), sinks=[unknown])
+    assert (state.next, state.troubles) == (None, ["sink: [EOS_LEDGER_VERSION] too new"])
+    assert "[EOS_LEDGER_VERSION] too new" in as_text(state)
+    assert "[EOS_LEDGER_VERSION] too new" in overview([state], "ledger")
+    assert as_json(state)["sinks"][0]["problem"] == "[EOS_LEDGER_VERSION] too new"
+
+
+@pytest.mark.parametrize("readable", [True, False])
+def test_a_head_names_its_query_only_under_its_own_key(readable):
+    """Whoever may write to the ledger may name any query. A head of another version names it, too."""
+    each = Head("r", 2, (), 5, marks=Marks(each=EachSink("q", "s"))) if readable else None
+    value = b'{"format": 99, "each": {"query": "q", "name": "s"}}'
+    for key, query in ((query_of_sink("q", "s"), "q"), ("other", "other")):
+        own = NewestHead(key, Dated(0, 7, None, value), None, each)
+        assert (own.query, own.sink) == (query, "s" if query == "q" else None)
+
+
+def test_what_is_no_head_names_no_query():
+    """Somebody else's record."""
+    for value in (b"", b"[]", b"7", b'{"each": 7}', b'{"each": {"name": "s"}}', b'{"each": null}'):
+        assert NewestHead("k", Dated(0, 7, None, value), None, None, "no head").query == "k"
