@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from _pages.elsewhere import ELSEWHERE
-from spark_eos.kafka.config.direct import BY_LIBRDKAFKA, WITHOUT_EFFECT
 from spark_eos.kafka.config.java_names import _REFUSED, WITHOUT_TWIN
+from spark_eos.kafka.config.own_client import BY_LIBRDKAFKA, WITHOUT_EFFECT
 from spark_eos.options.table import SINK, SINK_OWNED, SOURCE, SOURCE_OWNED, Option
 from spark_eos.options.writes import WRITE
 

@@ -1,9 +1,9 @@
 """Decides where the next micro-batch ends, and what of a logged micro-batch can be read. Pure: no I/O, no clock.
 
 The source can lose or repeat rows here, so the decision depends on its arguments and on answers alone. A decision that
-needs more than its arguments say *asks*: `next_batch` and `readable` are generators that yield a `Question` and are
-sent its answer. So Kafka is asked only what the decision at hand needs, and the reader (`spark_eos.source.reader`) and
-the simulation (``tests/simulation/source``) run the same code::
+needs more than its arguments say *asks*: `initial_position`, `next_batch` and `readable` are generators that yield a
+`Question` and are sent its answer. So Kafka is asked only what the decision at hand needs, and the reader
+(`spark_eos.source.reader`) and the simulation (``tests/simulation/source``) run the same code::
 
     position, a Look, options ─→ next_batch ─→ Next(end, losses, …)
                                   ↑      │
@@ -13,7 +13,7 @@ What must hold:
 
 - A range begins at an offset that the offset log has, so a replay begins where the first attempt began. Offsets at
   which reading starts or moves (a new query, a new partition, a log that was cut) are logged before they are read.
-- A partition never moves back, and never forward over offsets without a loss that is reported.
+- A partition moves back, or forward over what was not read, only with a loss that is reported.
 - Offsets are used with the topic id, the cluster and the leader epochs that they were noted with, or not at all.
 - A loss is raised where ``failOnDataLoss`` is true. Otherwise it is in the result, whatever else that says.
 """
@@ -139,8 +139,11 @@ class WithinBytes:
 
 
 @dataclass(frozen=True)
-class TopicsNow:
-    """Which topics are there in this moment, even where they are pinned? Answer: `Topics`."""
+class TopicsThere:
+    """Which topics are there? ``now``: in this moment, even where they are pinned; else some seconds ago will do.
+    Answer: `Topics`."""
+
+    now: bool = True
 
 
 @dataclass(frozen=True)
@@ -149,6 +152,11 @@ class TopicsNamed:
 
     names: Collection[str]
     after_ms: int = 0
+
+
+@dataclass(frozen=True)
+class StartingOffsets:
+    """Which offsets do ``startingOffsets`` and its like mean? Answer: an offset for each partition to read."""
 
 
 @dataclass(frozen=True)
@@ -164,8 +172,9 @@ Question = (
     | HighWatermarks
     | FirstOffsets
     | WithinBytes
-    | TopicsNow
+    | TopicsThere
     | TopicsNamed
+    | StartingOffsets
     | DroppedOnPurpose
 )
 
@@ -220,6 +229,23 @@ class _Losses:
         if self._fail:
             raise loss
         self.found.append(loss)
+
+
+# The first position
+
+
+def initial_position(options: SourceOptions, *, pinned: bool) -> Plan[Position]:
+    """Where a new query begins, and in which topics: they were the same before and after the offsets were resolved.
+    Where all is pinned, the plan of the first micro-batch finds what has changed since."""
+    while True:
+        before: Topics = yield TopicsThere(now=False)
+        offsets: PartitionOffsets = yield StartingOffsets()
+        after: Topics = yield TopicsThere()
+        are_known = offsets.keys() <= before.ids.keys()
+        if pinned or (are_known and all(before.ids[topic] == after.ids.get(topic) for topic in offsets)):
+            break
+    epochs = yield EpochsBefore(flat(offsets))
+    return Position(offsets, before.ids, options.report_group, before.cluster, epochs=nested(epochs))
 
 
 # The next micro-batch
@@ -419,7 +445,7 @@ def _still_there(
     If they are not, the next look is at what is there now. Where all is pinned there is no other look: what is gone is
     reported as lost, and stays where and what it is.
     """
-    now: Topics = yield TopicsNow()
+    now: Topics = yield TopicsThere()
     check_cluster(look.topics.cluster, now.cluster)
     ids = {**position.ids, **look.topics.ids}
     gone = [topic for topic in end if look.topics.ids.get(topic) != now.ids.get(topic)]

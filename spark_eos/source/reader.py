@@ -46,11 +46,12 @@ from spark_eos.source.plan import (
     Next,
     Question,
     Run,
-    Topics,
+    StartingOffsets,
     TopicsNamed,
-    TopicsNow,
+    TopicsThere,
     WithinBytes,
     answered,
+    initial_position,
     missing_at_the_begin,
     next_batch,
     ranges_between,
@@ -65,7 +66,7 @@ from spark_eos.spark import (
     SupportsTriggerAvailableNow,
     worker_uses_tcp,
 )
-from spark_eos.topic_partition import PartitionOffsets, by_topic, flat, nested
+from spark_eos.topic_partition import by_topic, flat
 from spark_eos.tracebacks import hidden_traceback
 
 _NO_LIMIT = 2**63 - 1
@@ -113,9 +114,7 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> SparkOffset:
         """Where a new query begins. Asked for more than once; the answer of this run stays the same."""
         if self._initial is None:
-            start, there = self._resolved()
-            epochs = nested(self._watch.epochs_at(flat(start), {}))
-            position = Position(start, there.ids, self._options.report_group, there.cluster, epochs=epochs)
+            position = answered(initial_position(self._options, pinned=self._watch.pinned), self._answer)
             self._initial = formats.to_spark(self._marked(position))
         return self._initial
 
@@ -191,17 +190,6 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # Steps
 
-    def _resolved(self) -> tuple[PartitionOffsets, Topics]:
-        """Where a new query begins, and in which topics: they were the same before and after. Where all is pinned, the
-        plan of the first micro-batch finds what has changed since."""
-        while True:
-            before = self._watch.topics()
-            start = resolve_start(self._options, self._watch, self._losses)
-            after = self._watch.topics(now=True)
-            known = start.keys() <= before.ids.keys()
-            if self._watch.pinned or (known and all(before.ids[topic] == after.ids.get(topic) for topic in start)):
-                return start, before
-
     def _marked(self, position: Position) -> Position:
         """With what else the offset log is to say of the query."""
         return position
@@ -267,11 +255,13 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return flat(watch.begins(by_topic(partitions)))
             case WithinBytes(start, ends, most):
                 return self._sizes.within(start, ends, most)
-            case TopicsNow():
-                return watch.topics(now=True)
+            case TopicsThere(now):
+                return watch.topics(now=now)
             case TopicsNamed(names, after_ms):
                 system.sleep(after_ms / 1000)
                 return watch.found(names)
+            case StartingOffsets():
+                return resolve_start(self._options, watch, self._losses)
             case DroppedOnPurpose(topics):
                 return self._dropped_on_purpose(topics)
 

@@ -24,8 +24,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from spark_eos.errors import OptionError
-from spark_eos.kafka.config.direct import WITHOUT_EFFECT
 from spark_eos.kafka.config.java_names import HANDLERS, OWN, RENAMED, WITHOUT_TWIN, canonical
+from spark_eos.kafka.config.own_client import WITHOUT_EFFECT
 from spark_eos.kafka.config.properties import Codec, KafkaProperties, is_secret
 from spark_eos.kafka.config.stores import without_stores
 from spark_eos.kafka.config.tokens import token, token_settings

@@ -110,7 +110,7 @@ def open_socket(how: Handshake, address: Address, timeout_s: float) -> socket.so
     """Connect, encrypt and authenticate, within so many seconds. Raises OSError, `Refused` where retrying will not
     help.
 
-    The socket does not block then.
+    It is for a `Connection`, which sets how long it waits.
     """
     until = system.monotonic() + timeout_s
     broker = _connect(how, address, until)

@@ -158,13 +158,16 @@ class FetchConnection(Connection[None]):
     def receive_one(self, timeout_s: float) -> FetchResponse:
         """The answer to `send`. The broker may be silent for so long, and has more time for more bytes."""
         throttle_ms, found = self.answer(self._read, timeout_s, _SLOWEST)
-        if not found and throttle_ms > 0:
+        if found:
+            (response,) = found.values()
+            return response
+        if throttle_ms > 0:
             return FetchResponse(OK, 0, throttle_ms=throttle_ms)
-        ((topic, (partition,)),) = self._wanted.values()
-        return found[topic, partition]
+        raise OSError("the broker's answer is not one to this request")
 
     def receive_many(self, timeout_s: float) -> dict[TopicPartition, FetchResponse]:
-        """The answer to `send_many`, in the same time; empty where the user is throttled."""
+        """The answer to `send_many`, in the same time, about those partitions of which there is one; empty where the
+        user is throttled."""
         return self.answer(self._read, timeout_s, _SLOWEST)[1]
 
     def take_buffer(self) -> bytearray:
@@ -173,8 +176,8 @@ class FetchConnection(Connection[None]):
         return taken
 
     def _read(self, fields: FieldReader) -> tuple[int, dict[TopicPartition, FetchResponse]]:
-        """The milliseconds for which the user is throttled, and an answer for each partition that was asked for: none
-        at all if a throttled user gets an answer without a word of them. Raises OSError for anything else."""
+        """The milliseconds for which the user is throttled, and what is said of partitions that were asked for. Raises
+        OSError for anything else."""
         throttle_ms, error, _ = fields.of(_BEGIN)
         if error:
             raise OSError(f"the broker refuses to fetch (error {error})")
@@ -190,8 +193,7 @@ class FetchConnection(Connection[None]):
                 found[topic, partition] = response
             fields.skip_tags()
         fields.skip_tags()
-        whole = len(found) == sum(len(partitions) for _, partitions in self._wanted.values())
-        if fields.left or not (whole or (not found and throttle_ms > 0)):
+        if fields.left:
             raise OSError("the broker's answer is not one to this request")
         return throttle_ms, found
 

@@ -193,13 +193,11 @@ def expired_rows_are_skipped(patch: pytest.MonkeyPatch) -> None:
 
 def first_position_has_no_ids(patch: pytest.MonkeyPatch) -> None:
     """A new query begins at offsets of topics whose ids it has not seen."""
-    resolved = reader.EosKafkaStreamReader._resolved
 
-    def without(self: Any) -> Any:
-        start, there = resolved(self)
-        return start, replace(there, ids={})
+    def without(*of: Any, **more: Any) -> Any:
+        return replace((yield from plan.initial_position(*of, **more)), ids={})
 
-    patch.setattr(reader.EosKafkaStreamReader, "_resolved", without)
+    patch.setattr(reader, "initial_position", without)
 
 
 def last_look_left_out(patch: pytest.MonkeyPatch) -> None:

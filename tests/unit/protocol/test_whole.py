@@ -97,7 +97,7 @@ def test_a_decision_whose_rows_are_gone_is_not_committed(take: Callable[[Brokers
         take(brokers, pair)
         error = stopped("EOS_DECISION_BROKEN", lambda: brokers.open("r2"))
         assert said in error.message
-        assert "transactions settle" in error.hint and "--abort-broken" in error.hint
+        assert "recover --query" in error.hint and "--settle-only --abort-broken" in error.hint
         assert brokers.state(pair) is State.ONGOING
         stopped("EOS_DECISION_BROKEN", lambda: settle_decided(brokers.ports(), QUERY))
         ended = settle_decided(brokers.ports(), QUERY, and_abort_broken=True)

@@ -74,7 +74,7 @@ class World:
                 return {place: self.logs[place].high - (1 if self.lags >= 0 else 0) for place in partitions}
             case plan.FirstOffsets(partitions):
                 return {place: self.logs[place].begin for place in partitions}
-            case plan.TopicsNow() | plan.TopicsNamed():
+            case plan.TopicsThere() | plan.TopicsNamed():
                 return self.topics
         return ()
 

@@ -8,8 +8,8 @@ import pytest
 
 from spark_eos.errors import OptionError
 from spark_eos.kafka.config import handshake, librdkafka
-from spark_eos.kafka.config.direct import BY_LIBRDKAFKA, WITHOUT_EFFECT
 from spark_eos.kafka.config.java_names import RENAMED, canonical
+from spark_eos.kafka.config.own_client import BY_LIBRDKAFKA, WITHOUT_EFFECT
 from spark_eos.kafka.config.properties import KafkaProperties, is_secret
 from spark_eos.kafka.config.values import BOOLEANS, ENUMERATIONS, INTEGERS
 from spark_eos.options.table import SINK_OWNED, SOURCE_OWNED

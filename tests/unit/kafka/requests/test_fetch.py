@@ -266,14 +266,13 @@ def test_many_partitions_in_one_request(pair):
 @pytest.mark.parametrize(
     "topics",
     [
-        {"b": {7: b""}},
         {"b": {7: b""}, "töpic": {0: b"", 3: b"", 4: b""}},
         {"b": {7: b""}, "c": {0: b""}, "töpic": {0: b"", 3: b""}},
     ],
-    ids=["too few", "another partition", "another topic"],
+    ids=["another partition", "another topic"],
 )
 def test_an_answer_about_other_partitions_is_refused(pair, topics):
-    """It must be about all that was asked for, and nothing else."""
+    """It may say nothing of some, but nothing of others either."""
     fetching, broker = pair
     broker.sendall(many(asked_many(pair), **topics))
     with pytest.raises(OSError, match="not one to this request"):

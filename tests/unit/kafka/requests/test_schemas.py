@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from pathlib import Path
 
 import pytest
 from kafka.protocol.admin.configs import DescribeConfigsRequest
@@ -28,6 +29,7 @@ from kafka.protocol.producer.transaction import (
     TxnOffsetCommitRequest,
 )
 
+from spark_eos.kafka import requests
 from spark_eos.kafka.net.metadata import FIND_COORDINATOR, METADATA, NO_ID
 from spark_eos.kafka.net.schema import NO_TAGS
 from spark_eos.kafka.requests.add_partitions_to_txn import ADD_OFFSETS_TO_TXN, ADD_PARTITIONS_TO_TXN
@@ -252,3 +254,10 @@ def test_a_request_with_a_field_too_few_is_a_mistake_of_ours():
     """It would be read as another request."""
     with pytest.raises(ValueError, match="coordinator_keys"):
         FIND_COORDINATOR.asks.write({"key_type": 1})
+
+
+def test_requests_are_given_the_client_that_they_ask():
+    """They look up none by its properties, so that whoever asks knows which connections are used."""
+    files = list(Path(requests.__file__).parent.glob("*.py"))
+    assert len(files) > 20
+    assert [file.name for file in files if "broker_client" in file.read_text()] == []

@@ -1,6 +1,6 @@
-"""Which ``kafka.*`` properties the direct way of reading and writing rows does not need, and which it cannot follow.
+"""Which ``kafka.*`` properties our own client does not need, and which it cannot follow.
 
-The direct way follows the properties that say who the brokers and the user are, and what batches are to be like
+Our client follows the properties that say who the brokers and the user are, and what batches are to be like
 (`spark_eos.kafka.config.librdkafka`). Of the others, most tune what only librdkafka has: its threads, queues, caches
 and its membership in a group. They change no row, and are without effect. The few others take the rows through
 librdkafka, which is slower. By librdkafka's names, as in `canonical`.
@@ -77,10 +77,10 @@ BY_LIBRDKAFKA: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         _BOTH,
         ("client.dns.lookup=resolve_canonical_bootstrap_servers_only",),
-        "the direct way connects to the names as they are, and tries all of their addresses",
+        "our own client connects to the names as they are, and tries all of their addresses",
     ),
     (_BOTH, ("debug", "log_level"), "librdkafka's own log is asked for"),
     (_BOTH, ("plugin.library.paths", "topic.blacklist"), "only librdkafka has plugins, and a list of topics to ignore"),
-    ("sink", ("batch.num.messages", "message.max.bytes"), "the direct way limits batches by `kafka.batch.size` alone"),
+    ("sink", ("batch.num.messages", "message.max.bytes"), "our own client limits batches by `kafka.batch.size` alone"),
     ("sink", ("compression.type",), "for codecs other than none, gzip, snappy, lz4 and zstd"),
 )
