@@ -94,7 +94,7 @@ class Owner:
                     prefix=options.prefix,
                     partitioner=options.partitioner or DEFAULT_PARTITIONER,
                     two_phase=options.two_phase,
-                    one_of_several=True,
+                    in_foreach_batch=True,
                     each=self._ingest.each,
                     topic=self._ingest.topic,
                 )

@@ -104,7 +104,7 @@ class QueryState:
     def start(self, sink: str | None = None) -> Start:
         """What is known of a start, without the query's options."""
         batch = None if self.checkpoint is None else self.checkpoint.next_batch
-        return Start(batch, one_of_several=sink is not None)
+        return Start(batch, in_foreach_batch=sink is not None)
 
     def status(self, own: NewestHead) -> Status | None:
         """What a start does with a head; None where that cannot be read."""

@@ -307,7 +307,7 @@ def stop_of(found: Status, head: Head | None, start: Start) -> EosError:
     if found is Status.CHECKPOINT_BEHIND and last is not None:
         return checkpoint_behind(last, batch)
     if found is Status.CHECKPOINT_AHEAD and last is not None:
-        return left_behind(batch, last) if start.one_of_several else checkpoint_ahead(batch, last)
+        return left_behind(batch, last) if start.in_foreach_batch else checkpoint_ahead(batch, last)
     if found in HALTED:
         return _halted(found, head.marks)
     if found is Status.ROWS_MISSING and head.marks.missing is not None:

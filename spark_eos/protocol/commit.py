@@ -232,10 +232,10 @@ def _next_decision(ports: Ports, batch: MicroBatch, head: Head, term: Term) -> D
 def _check_passed(ports: Ports, batch: MicroBatch, last: Decision) -> None:
     """Raise ProtocolStop where an earlier micro-batch lost rows and was not repaired. Spark may pass a write within
     foreachBatch before it was settled."""
-    if batch.one_of_several:
+    if batch.in_foreach_batch:
         last = last.judged(settle(ports, last.written))
     if last.lost:
-        raise left_behind(batch.id, last) if batch.one_of_several else checkpoint_ahead(batch.id, last)
+        raise left_behind(batch.id, last) if batch.in_foreach_batch else checkpoint_ahead(batch.id, last)
 
 
 def _offsets_to_give(batch: MicroBatch, last: Decision | None) -> Offsets | None:

@@ -34,7 +34,7 @@ def open_run(
     partitioner: str = DEFAULT_PARTITIONER,
     two_phase: bool = False,
     job: Job | None = None,
-    one_of_several: bool = False,
+    in_foreach_batch: bool = False,
     each: EachSink | None = None,
     topic: str | None = None,
 ) -> Head:
@@ -43,9 +43,9 @@ def open_run(
     ``driver`` names the Spark application of the run, for an abort that knows no more than its own. ``prefix`` is
     that of the transactional ids; a query keeps it for good. ``partitioner`` is for a query that begins here. A ledger
     that does not know the query begins with micro-batch 0, or with ``begin_at``. ``two_phase``: the run
-    begins transactions that never expire. ``job``: a batch write; it keeps the topic that was decided. With
-    ``one_of_several`` writes of a micro-batch, a write may begin with any one, and Spark may have passed one that was
-    not written; ``each`` is its name. ``topic``: where all rows go, if an option says so.
+    begins transactions that never expire. ``job``: a batch write; it keeps the topic that was decided.
+    ``in_foreach_batch``: a write within foreachBatch, whose sink is ``each``; it may begin with any micro-batch, and
+    Spark may have passed one that was not written. ``topic``: where all rows go, if an option says so.
 
     Where nobody can tell what became of the last decision, what is open and not decided may be what keeps the log from
     telling, and with two-phase commit for ever. So the query is closed, that is ended, and all is tried once more.
@@ -62,7 +62,7 @@ def open_run(
     Raises Superseded, LedgerError (no head in mid-life), Unclear.
     """
     start = _Start(
-        run, batch, endtxn_version, begin_at, driver, prefix, partitioner, two_phase, job, one_of_several, each, topic
+        run, batch, endtxn_version, begin_at, driver, prefix, partitioner, two_phase, job, in_foreach_batch, each, topic
     )
     try:
         return _open(ports, start)
@@ -85,7 +85,7 @@ class _Start:
     partitioner: str
     two_phase: bool
     job: Job | None
-    one_of_several: bool
+    in_foreach_batch: bool
     each: EachSink | None
     topic: str | None
 
@@ -140,7 +140,7 @@ def _succeeding(ports: Ports, term: Term, head: Head | None, start: _Start) -> H
 
 
 def _lost(start: _Start) -> LedgerError:
-    return lost_head() if start.job is not None or start.one_of_several else lost_first(start.batch)
+    return lost_head() if start.job is not None or start.in_foreach_batch else lost_first(start.batch)
 
 
 def _cleared(ports: Ports, run: str) -> bool:
@@ -169,7 +169,7 @@ def _of_job(job: Job | None, new: Head) -> Job | None:
 
 def _checked(ports: Ports, head: Head | None, start: _Start) -> Head | None:
     """The head, unless a start with it stops."""
-    judged = Start(start.batch, start.run, start.prefix, start.topic, start.begin_at, start.one_of_several)
+    judged = Start(start.batch, start.run, start.prefix, start.topic, start.begin_at, start.in_foreach_batch)
     found = status(head, judged)
     if found is Status.CHECKPOINT_BEHIND and head is not None and head.decision is not None:
         head = replace(head, decision=_settled(ports, head.decision))
@@ -203,12 +203,12 @@ def _successor(ports: Ports, head: Head | None, start: _Start) -> Head:
     if last is None:
         return new
     behind = last.batch < start.batch
-    verdicts = verdicts_of(ports, last, passed=behind and not start.one_of_several)
+    verdicts = verdicts_of(ports, last, passed=behind and not start.in_foreach_batch)
     unseen = unseen_of(ports, last, verdicts)
     settled = last.judged({pair: verdict for pair, verdict in verdicts.items() if pair not in unseen})
     new = replace(new, decision=settled)
     if at_batch(new, start.batch) is Status.CHECKPOINT_AHEAD:
-        raise stop_of(Status.CHECKPOINT_AHEAD, new, Start(start.batch, one_of_several=start.one_of_several))
+        raise stop_of(Status.CHECKPOINT_AHEAD, new, Start(start.batch, in_foreach_batch=start.in_foreach_batch))
     return new
 
 

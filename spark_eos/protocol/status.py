@@ -61,7 +61,7 @@ HALTED = (Status.RETIRED, Status.DROP_UNFINISHED, Status.REPLAY_UNFINISHED)
 class Start:
     """What is known of a start. ``batch``: the micro-batch that it runs first; None where there is no checkpoint to
     tell. ``run``, ``prefix`` and ``topic`` (None: a column names it) are not judged where they are not given.
-    ``begin_at``: the option `ledger.begin`. ``one_of_several``: a write within foreachBatch, which may begin at any
+    ``begin_at``: the option `ledger.begin`. ``in_foreach_batch``: a write within foreachBatch, which may begin at any
     micro-batch."""
 
     batch: int | None
@@ -69,13 +69,13 @@ class Start:
     prefix: str | None = None
     topic: str | None = ANY_TOPIC
     begin_at: int | None = None
-    one_of_several: bool = False
+    in_foreach_batch: bool = False
 
 
 def status(head: Head | None, start: Start) -> Status:
     """What this start does with a query that has this head, or none."""
     if head is None:
-        first = start.batch in (None, 0, start.begin_at) or start.one_of_several
+        first = start.batch in (None, 0, start.begin_at) or start.in_foreach_batch
         return Status.WRITES if first else Status.HEAD_MISSING
     return marked(head, start.topic) or _replaced(head, start) or at_batch(head, start.batch)
 

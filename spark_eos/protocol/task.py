@@ -270,9 +270,8 @@ class MicroBatch:
     """A micro-batch when every task has reported. ``offsets``, and the ``group`` that is to have them, only where they
     are asked for; ``partitioner`` only where the user has chosen one. ``planned_ms``: when the driver had planned it,
     and so before any task of it began, by `Ports.elapsed_ms` of the process that commits; None if nobody has noted it.
-    ``two_phase``: its transactions never expire.
-    ``one_of_several``: Spark passes the micro-batch whatever became of this write of it. ``notes`` become visible with
-    the decision."""
+    ``two_phase``: its transactions never expire. ``in_foreach_batch``: this is one write of the micro-batch, and Spark
+    passes that whatever became of it. ``notes`` become visible with the decision."""
 
     run: str
     id: int
@@ -281,7 +280,7 @@ class MicroBatch:
     partitioner: str | None = None
     group: str | None = None
     two_phase: bool = False
-    one_of_several: bool = False
+    in_foreach_batch: bool = False
     notes: Notes | None = None
     planned_ms: int | None = None
 

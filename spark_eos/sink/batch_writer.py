@@ -116,7 +116,7 @@ class EosKafkaBatchWriter(DataSourceArrowWriter):
                 tuple(message.report for message in said),
                 partitioner=self._options.partitioner,
                 two_phase=self._options.two_phase,
-                one_of_several=self._each is not None,
+                in_foreach_batch=self._each is not None,
                 notes=Notes.from_text(self._each.notes) if self._each and self._each.notes else None,
                 planned_ms=planned_ms(session.ports, said),
             )
@@ -152,11 +152,11 @@ class EosKafkaBatchWriter(DataSourceArrowWriter):
         try:
             session = session_for(self._options, self._facts.ledger_partitions, self._query)
             each = self._each is not None
-            left = abort(session.ports, self._run, self._batch, one_of_several=each)
+            left = abort(session.ports, self._run, self._batch, in_foreach_batch=each)
             for seconds in _LATER_S:
                 time.sleep(seconds)
                 # a task may have opened the run since
-                abort(session.ports, self._run, self._batch, one_of_several=each)
+                abort(session.ports, self._run, self._batch, in_foreach_batch=each)
                 left = clear_late(session.ports)
             logger.warning("%s was aborted, %d transactions left open", self, len(left))
         except Exception as error:

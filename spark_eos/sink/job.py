@@ -63,6 +63,6 @@ class SinkJob:
     each: EachSink | None = None
 
     @property
-    def one_of_several(self) -> bool:
+    def in_foreach_batch(self) -> bool:
         """Whether this is a write within foreachBatch."""
         return self.each is not None

@@ -114,7 +114,7 @@ def producer_for(
         two_phase=job.options.two_phase,
         dead_letters=_dead_letters(job),
     )
-    if job.batch_write is not None or job.one_of_several:
+    if job.batch_write is not None or job.in_foreach_batch:
         _check_not_aborted(session, me, assignment, producer)
     return producer
 
@@ -166,7 +166,7 @@ def opened(job: SinkJob, session: Session, me: Identity) -> Head:
         partitioner=job.options.partitioner or DEFAULT_PARTITIONER,
         two_phase=job.options.two_phase,
         job=_of(job),
-        one_of_several=job.one_of_several,
+        in_foreach_batch=job.in_foreach_batch,
         each=job.each,
         topic=job.options.topic,
     )

@@ -120,7 +120,7 @@ class Sink:
             point = {Fails.VERIFIED: "commit.verified", Fails.DECIDED: "commit.decided"}.get(fails, "")
             commit(self.brokers.ports(point, kill), body)
         except (EosError, Killed):
-            abort(self.brokers.ports(), run, batch, one_of_several=True)
+            abort(self.brokers.ports(), run, batch, in_foreach_batch=True)
             raise
 
     def _opened(self, run: str, batch: int) -> Head:
@@ -128,14 +128,14 @@ class Sink:
         if head is not None and head.run == run:
             return head
         own = self.brokers.ports()
-        return open_run(own, run, batch, endtxn_version=5, prefix=PREFIX, one_of_several=True)
+        return open_run(own, run, batch, endtxn_version=5, prefix=PREFIX, in_foreach_batch=True)
 
     def _prepared(self, head: Head, batch: int) -> MicroBatch:
         body = self.brokers.prepared(head, batch)
         if head.decision is not None and head.decision.batch == batch:
             reports = tuple(replace(report, written=None) for report in body.reports)
             body = replace(body, reports=reports)
-        return replace(body, one_of_several=True)
+        return replace(body, in_foreach_batch=True)
 
 
 def play(seed: int) -> Sink:

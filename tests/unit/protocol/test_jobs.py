@@ -27,7 +27,7 @@ FIRST = Head(NOBODY, 1, (), 5, prefix=PREFIX, marks=Marks(each=EachSink("q", "s"
 
 def open_one(brokers: Brokers, run: str, batch: int = 0) -> Head:
     """One write of several within foreachBatch."""
-    return open_run(brokers.ports(), run, batch, endtxn_version=5, prefix=PREFIX, one_of_several=True)
+    return open_run(brokers.ports(), run, batch, endtxn_version=5, prefix=PREFIX, in_foreach_batch=True)
 
 
 def open_job(brokers: Brokers, run: str, job: Job = JOB) -> Head:
@@ -36,7 +36,7 @@ def open_job(brokers: Brokers, run: str, job: Job = JOB) -> Head:
 
 def one(brokers: Brokers, head: Head, batch: int) -> MicroBatch:
     """Its micro-batch, written and not decided."""
-    return replace(brokers.prepared(head, batch), one_of_several=True)
+    return replace(brokers.prepared(head, batch), in_foreach_batch=True)
 
 
 class Forgetful:
@@ -80,7 +80,7 @@ def test_what_a_swallowed_error_left_decided_is_committed_before_the_next_decisi
         head = open_one(brokers, "r1")
         first = one(brokers, head, 0)
         dies(lambda: commit(brokers.ports("commit.decided", kill), first))
-        commit(brokers.ports(), replace(one(brokers, head, 1), one_of_several=True))
+        commit(brokers.ports(), replace(one(brokers, head, 1), in_foreach_batch=True))
         (pair,) = first.pairs
         assert brokers.state(pair) is State.COMPLETE_COMMIT
 
@@ -135,7 +135,7 @@ def test_what_was_given_up_and_passed_stops_every_write():
 
     def steps(brokers: Brokers) -> None:
         one(brokers, open_one(brokers, "r1", 3), 3)
-        abort(brokers.ports(), "r1", 3, one_of_several=True)
+        abort(brokers.ports(), "r1", 3, in_foreach_batch=True)
         for run, condition in (("r1", "EOS_WRITE_LEFT_BEHIND"), ("r2", "EOS_WRITE_LEFT_BEHIND")):
             error = stopped(condition, lambda run=run: open_one(brokers, run, 4))
             assert "The write of micro-batch 3 failed, and was not repeated" in error.message
@@ -185,7 +185,7 @@ def test_the_first_write_that_failed_stays_noted():
         assert brokers.ports().ledger.read().given_up is None
         for batch in (2, 3):
             note_unwritten(brokers.ports(), batch, FIRST)
-        abort(brokers.ports(), "r1", 4, one_of_several=True)
+        abort(brokers.ports(), "r1", 4, in_foreach_batch=True)
         note_unwritten(brokers.ports(), 5, FIRST)
         assert brokers.ports().ledger.read().unwritten == 2
 
@@ -210,7 +210,7 @@ def test_what_was_given_up_after_its_decision_is_written():
     def steps(brokers: Brokers) -> None:
         first = one(brokers, open_one(brokers, "r1"), 0)
         dies(lambda: commit(brokers.ports("commit.decided", kill), first))
-        abort(brokers.ports(), "r1", 0, one_of_several=True)
+        abort(brokers.ports(), "r1", 0, in_foreach_batch=True)
         assert open_one(brokers, "r2", 1).unwritten is None
 
     on_brokers(steps)

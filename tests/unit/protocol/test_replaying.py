@@ -268,7 +268,7 @@ def test_writes_within_foreach_batch_begin_anywhere():
         intended = intend(own, UNFINISHED, Head("r", 3, (), 5, prefix=PREFIX), sink)
         begun = begin(own, UNFINISHED, OFFSETS, intended)
         assert (begun.decision, begun.marks.each) == (None, sink)
-        head = open_run(own, "r1", 7, endtxn_version=5, prefix=PREFIX, one_of_several=True, each=sink)
+        head = open_run(own, "r1", 7, endtxn_version=5, prefix=PREFIX, in_foreach_batch=True, each=sink)
         assert head.marks == Marks(each=sink)
 
     on_brokers(steps)

@@ -33,7 +33,7 @@ MARKS = {
         (None, Start(3), Status.HEAD_MISSING),
         (None, Start(3, begin_at=3), Status.WRITES),
         (None, Start(3, begin_at=2), Status.HEAD_MISSING),
-        (None, Start(3, one_of_several=True), Status.WRITES),
+        (None, Start(3, in_foreach_batch=True), Status.WRITES),
         (None, Start(None), Status.WRITES),
         (NEW, Start(3), Status.WRITES),
         (decided(6, COMMITTED), Start(7), Status.WRITES),
@@ -89,7 +89,7 @@ def test_errors_are_named_like_the_states():
         assert status(head, start) is found
         assert stop_of(found, head, start).condition == found.value
     assert {found for found, _, _ in stops} == {found for found in Status if found.stops}
-    passed = stop_of(Status.CHECKPOINT_AHEAD, decided(6, LOST), Start(7, one_of_several=True))
+    passed = stop_of(Status.CHECKPOINT_AHEAD, decided(6, LOST), Start(7, in_foreach_batch=True))
     assert passed.condition == Status.GIVEN_UP.value  # of a write within foreachBatch
 
 

@@ -351,7 +351,7 @@ def test_the_next_commit_of_several_writes_looks_at_one_place():
     """The one before has returned; to look at every place of it would cost a request for each, in each micro-batch."""
 
     def steps(brokers: Brokers) -> None:
-        batch = replace(brokers.prepared(brokers.open("r1")), one_of_several=True)
+        batch = replace(brokers.prepared(brokers.open("r1")), in_foreach_batch=True)
         (report,) = batch.reports
         begins = tuple(replace(report.written.probe, partition=number) for number in range(30))
         batch = replace(batch, reports=(replace(report, written=replace(report.written, begins=begins)),))
@@ -359,7 +359,7 @@ def test_the_next_commit_of_several_writes_looks_at_one_place():
         own = brokers.ports()
         looks, look = [], own.data.look
         own.data.look = lambda pair, probe: looks.append(probe) or look(pair, probe)  # type: ignore[method-assign,func-returns-value]
-        commit(own, replace(brokers.prepared(brokers.open("r1", 1), 1), one_of_several=True))
+        commit(own, replace(brokers.prepared(brokers.open("r1", 1), 1), in_foreach_batch=True))
         assert looks == [report.written.probe]
 
     on_brokers(steps)
