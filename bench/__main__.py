@@ -57,13 +57,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     _catch_signals()  # Spark has put a handler of its own in place
                     for mode in modes:
                         before = circumstances(on.spark)
-                        result = MODES[mode](on, plan, say)
+                        try:
+                            result = MODES[mode](on, plan, say)
+                        except PySparkException as error:  # it has no text without the JVM, which is stopped below
+                            raise WrongResult(failure_text(error)) from error
                         if result.series:
                             report(result, before, args.out)
                         else:
                             say(f"{mode}: no case is named {' or '.join(args.case)}; they are named as in the tables")
-    except (EosError, WrongResult, PySparkException, ChildProcessError, TimeoutError) as error:
-        say(f"benchmark: {failure_text(error) if isinstance(error, PySparkException) else error}")
+    except (EosError, WrongResult, ChildProcessError, TimeoutError) as error:
+        say(f"benchmark: {error}")
         return 1
     except KeyboardInterrupt:
         say("benchmark: stopped")
