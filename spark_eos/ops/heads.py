@@ -127,7 +127,7 @@ def check_agree(named: Mapping[str, object], asked: Mapping[str, object]) -> Non
 def _each_in(value: bytes) -> EachSink | None:
     """Which sink within which query's foreachBatch a head is of, if it is one."""
     try:
-        each = json.loads(value)["each"]
+        each = json.loads(value)["marks"]["each"]
         return EachSink(str(each["query"]), str(each["name"]))
     except (ValueError, KeyError, TypeError):
         return None  # a stream's sink, or somebody else's record

@@ -147,7 +147,7 @@ def test_a_decision_with_a_partition_aborted_is_repaired_as_the_hint_says(query,
     with pytest.raises(Killed):
         commit(query.killed_when_decided(), batch)
     query.abort_in_partition_1(pair)
-    with pytest.raises(EosError, match=f"--query {query.id} --abort-broken") as caught:
+    with pytest.raises(EosError, match=f"--query {query.id} --settle-only --abort-broken") as caught:
         query.open("second")
     assert caught.value.condition == "EOS_DECISION_BROKEN"
     query.settle_without_broken()
@@ -219,7 +219,7 @@ def test_a_decision_whose_rows_were_deleted_is_repaired_as_the_hint_says(taken, 
     with pytest.raises(Killed):
         commit(query.killed_when_decided(), batch)
     query.delete(*taken)
-    with pytest.raises(EosError, match=f"--query {query.id} --abort-broken") as caught:
+    with pytest.raises(EosError, match=f"--query {query.id} --settle-only --abort-broken") as caught:
         query.open("second")
     assert caught.value.condition == "EOS_DECISION_BROKEN"
     query.settle_without_broken()

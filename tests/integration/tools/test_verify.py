@@ -43,8 +43,9 @@ class Copied:
         asked = {"id": by_value, "output_id": by_value, "inputs": (self.input,), "outputs": (self.output,), **what}
         return ops.verify(ops.Question(kafka, **asked))
 
-    def command(self, *more: str) -> int:
-        servers = ["--bootstrap-servers", self.cluster.bootstrap_servers]
+    def command(self, *more: str, cluster: Sequence[str] = ()) -> int:
+        """``cluster``: options of another one than `cluster`."""
+        servers = cluster or ["--bootstrap-servers", self.cluster.bootstrap_servers]
         return cli.main([*servers, "verify", "--input", self.input, "--output", self.output, *more])
 
     def set_group(self, *offsets: int) -> str:
@@ -305,7 +306,7 @@ def test_unreachable_broker(copied: Copied, capsys) -> None:
         assert raised.value.condition == "EOS_KAFKA_UNREACHABLE"
         secret = ["--kafka", "sasl.mechanism=PLAIN", "--kafka", "sasl.username=me", "--kafka", "sasl.password=hunter2"]
         more = ["--bootstrap-servers", servers, "--kafka", "security.protocol=SASL_PLAINTEXT", *secret]
-        assert copied.command("--id", "key", "--timeout", "0.3", *more) == 2
+        assert copied.command("--id", "key", "--timeout", "0.3", cluster=more) == 2
         printed = capsys.readouterr()
         assert "EOS_KAFKA_UNREACHABLE" in printed.err
         assert "hunter2" not in printed.out + printed.err

@@ -175,7 +175,7 @@ def test_a_head_that_cannot_be_read():
 def test_a_head_names_its_query_only_under_its_own_key(readable):
     """Whoever may write to the ledger may name any query. A head of another version names it, too."""
     each = Head("r", 2, (), 5, marks=Marks(each=EachSink("q", "s"))) if readable else None
-    value = b'{"format": 99, "each": {"query": "q", "name": "s"}}'
+    value = b'{"format": 99, "marks": {"each": {"query": "q", "name": "s"}}}'
     for key, query in ((query_of_sink("q", "s"), "q"), ("other", "other")):
         own = NewestHead(key, Dated(0, 7, None, value), None, each)
         assert (own.query, own.sink) == (query, "s" if query == "q" else None)
@@ -183,5 +183,12 @@ def test_a_head_names_its_query_only_under_its_own_key(readable):
 
 def test_what_is_no_head_names_no_query():
     """Somebody else's record."""
-    for value in (b"", b"[]", b"7", b'{"each": 7}', b'{"each": {"name": "s"}}', b'{"each": null}'):
+    for value in (
+        b"",
+        b"[]",
+        b"7",
+        b'{"marks": 7}',
+        b'{"marks": {"each": {"name": "s"}}}',
+        b'{"marks": {"each": null}}',
+    ):
         assert NewestHead("k", Dated(0, 7, None, value), None, None, "no head").query == "k"
