@@ -40,8 +40,8 @@ def replica(tmp_path) -> Callable[..., Mirror]:
 
 
 def ends(mirror: Mirror, *topics: str) -> str:
-    """Where the topics end, as ``startingOffsets``."""
-    return json.dumps({t: {str(p): end for (_, p), end in mirror.here.ends(t, committed=True).items()} for t in topics})
+    """Where the topics end, as ``startingOffsets``: with the markers of what was written to them."""
+    return json.dumps({t: {str(p): end for (_, p), end in mirror.here.ends_at_rest(t).items()} for t in topics})
 
 
 def held(mirror: Mirror) -> dict[str, str]:
