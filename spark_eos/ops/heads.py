@@ -3,7 +3,6 @@ batch writes."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -12,7 +11,7 @@ from spark_eos.errors import LedgerError, ReplayError
 from spark_eos.ledger.owners import Cluster
 from spark_eos.ledger.reader import Dated
 from spark_eos.protocol.head import NOBODY, WHOLE, EachSink, Head, Marks, Unfinished
-from spark_eos.protocol.head_codec import decode
+from spark_eos.protocol.head_codec import decode, each_sink_of
 from spark_eos.protocol.names import query_of_sink
 
 
@@ -43,7 +42,7 @@ class NewestHead:
     def _each(self) -> EachSink | None:
         """By the head itself, also where this version cannot read the rest of it. Whoever may write to the ledger may
         name any query, so that it counts only under the key of that sink."""
-        each = _each_in(self.dated.value) if self.head is None else self.head.marks.each
+        each = each_sink_of(self.dated.value) if self.head is None else self.head.marks.each
         if each is None:
             return None
         own = query_of_sink(each.query, each.name) if each.name else each.query
@@ -83,12 +82,11 @@ def heads_of(cluster: Cluster, query: str) -> list[OwnHead]:
     """
     own = cluster.head(query)
     found = [] if own is None else [OwnHead(query, None if own.marks.each is None else own.marks.each.name, own)]
-    for key, newest in cluster.heads.newest_of_all().items():
-        each = _each_in(newest.value)
-        name = each.name if each is not None and each.query == query else None
-        if name and key == query_of_sink(query, name):
+    for key, dated in cluster.heads.newest_of_all().items():
+        newest = NewestHead(key, dated, None, None)
+        if newest.query == query and newest.sink:
             head = cluster.head(key)
-            found.append(OwnHead(key, name, decode(newest.value) if head is None else head))
+            found.append(OwnHead(key, newest.sink, decode(dated.value) if head is None else head))
     for one in found:
         cluster.prefix_of(one.key)  # another one that was named is refused at once
     return sorted(found, key=lambda one: one.sink or "")
@@ -122,12 +120,3 @@ def check_agree(named: Mapping[str, object], asked: Mapping[str, object]) -> Non
                 hint="Nothing was changed. If the checkpoint was moved, name it as before. Otherwise somebody else may "
                 "have written to the ledger topic: find out who may, and what its records were before.",
             )
-
-
-def _each_in(value: bytes) -> EachSink | None:
-    """Which sink within which query's foreachBatch a head is of, if it is one."""
-    try:
-        each = json.loads(value)["marks"]["each"]
-        return EachSink(str(each["query"]), str(each["name"]))
-    except (ValueError, KeyError, TypeError):
-        return None  # a stream's sink, or somebody else's record

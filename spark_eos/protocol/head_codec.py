@@ -286,6 +286,16 @@ def marks_of(raw: Mapping[str, Any]) -> Marks:
     )
 
 
+def each_sink_of(data: bytes) -> EachSink | None:
+    """Which sink within which query's foreachBatch a head is of, also where the rest of it is of another version; None
+    for a stream's sink, and for somebody else's record."""
+    try:
+        each = json.loads(data)["marks"]["each"]
+        return EachSink(str(each["query"]), str(each["name"]))
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
 def _unfinished(raw: Mapping[str, Any]) -> Unfinished:
     lists = {name: tuple(value) for name, value in raw.items() if isinstance(value, list)}
     return Unfinished(**{**raw, **lists})

@@ -18,14 +18,16 @@ from spark_eos.protocol.head import (
     NOBODY,
     Decision,
     Digest,
+    EachSink,
     Head,
     Job,
+    Marks,
     Pair,
     Probe,
     Verdict,
     Written,
 )
-from spark_eos.protocol.head_codec import FORMAT, decode, encode
+from spark_eos.protocol.head_codec import FORMAT, decode, each_sink_of, encode
 
 counts = st.integers(0, 2**63 - 1)
 names = st.text(min_size=1, max_size=60)
@@ -186,6 +188,14 @@ def test_what_a_later_version_says_besides_decisions_is_passed_over():
     """It asks nothing of a replay."""
     raw = json.loads(encode(Head("r", 1, (), 5))) | {"colour": "blue"}
     assert decode(json.dumps(raw).encode()) == Head("r", 1, (), 5)
+
+
+@pytest.mark.parametrize("each", [None, EachSink("q", "s"), EachSink("q", "")])
+def test_a_head_names_its_sink_within_foreach_batch_without_being_read_whole(each):
+    """So a sink is found by the very text that a head is written as, whatever another version adds to it."""
+    data = encode(Head("r", 2, (), FENCING_END, marks=Marks(each=each)))
+    assert each_sink_of(data) == each
+    assert each_sink_of(json.dumps({**json.loads(data), "format": FORMAT + 1}).encode()) == each
 
 
 @given(heads, names)
