@@ -13,26 +13,33 @@ import random
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
 from .machine import play, shrink
-from .schedule import draw
+from .schedule import Extras, Schedule, draw
 from .telling import told
 from .world import Violation
 
 ROOT = Path(__file__).parents[2]
 _CODE = ("spark_eos/protocol/*.py", "spark_eos/ledger/reader.py", "tests/simulation/*.py")
 _SAVED_EVERY = 500
+KINDS = tuple(field.name for field in fields(Extras))
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Seeds from ``first`` on, ``passed`` of them, by this code."""
+    """Seeds from ``first`` on, ``passed`` of them, by this code. ``always``: kinds of extras that each schedule has."""
 
     code: str
     first: int
     passed: int
+    always: str = ""
+
+    def schedule(self, number: int) -> Schedule:
+        """That of a seed."""
+        always = Extras(**dict.fromkeys(self.always.split(","), 1.0)) if self.always else None
+        return draw(random.Random(self.first + number), extras=always)
 
 
 def fingerprint() -> str:
@@ -44,20 +51,20 @@ def fingerprint() -> str:
     return digest.hexdigest()[:16]
 
 
-def begin(state: Path | None, first: int) -> Progress:
+def begin(state: Path | None, first: int, always: str = "") -> Progress:
     """Where the last call has stopped, if the code is still the same."""
-    fresh = Progress(fingerprint(), first, 0)
+    fresh = Progress(fingerprint(), first, 0, always)
     if state is None or not state.exists():
         return fresh
     kept = Progress(**json.loads(state.read_text()))
-    return kept if (kept.code, kept.first) == (fresh.code, fresh.first) else fresh
+    return kept if replace(kept, passed=0) == fresh else fresh
 
 
 def run(progress: Progress, schedules: int, state: Path | None) -> tuple[Progress, Violation | None]:
     """So many more schedules, or until one fails."""
     for _ in range(schedules):
         try:
-            play(draw(random.Random(progress.first + progress.passed)))
+            play(progress.schedule(progress.passed))
         except Violation as violation:
             _save(progress, state)
             return progress, violation
@@ -80,8 +87,9 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--schedules", type=int, default=20_000, help="how many more to run (%(default)s)")
     parser.add_argument("--first", type=int, default=0, help="the first seed of all (%(default)s)")
     parser.add_argument("--state", type=Path, help="the file that says how many have passed")
+    parser.add_argument("--always", default="", help=f"kinds that all of them have, with commas: {', '.join(KINDS)}")
     given = parser.parse_args(arguments)
-    progress, began = begin(given.state, given.first), time.monotonic()
+    progress, began = begin(given.state, given.first, given.always), time.monotonic()
     before = progress.passed
     progress, violation = run(progress, given.schedules, given.state)
     seconds = time.monotonic() - began
@@ -90,7 +98,7 @@ def main(arguments: Sequence[str]) -> int:
     if violation is None:
         return 0
     seed = progress.first + progress.passed
-    print(f"seed {seed}: {violation}\n{told(shrink(draw(random.Random(seed)), violation.invariant))}")
+    print(f"seed {seed}: {violation}\n{told(shrink(progress.schedule(progress.passed), violation.invariant))}")
     return 1
 
 

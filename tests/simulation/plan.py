@@ -20,24 +20,16 @@ TOPIC_PARTITIONS = 2
 NOTES: Place = ("notes", 0)
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class Library:
-    """A version of the library, by what it does with new micro-batches and new queries.
-
-    ``text`` stands for its digest where schedules are drawn, which is done by their text: that of the first versions
-    stays, as another one would draw other schedules.
-    """
+    """A version of the library, by what it does with new micro-batches and new queries."""
 
     digest_by: Digest = Digest.ROWS
     partitioner: str = CONSISTENT_RANDOM
-    text: str = "<Digest.ENCODED: 'crc32c-mix64-headers'>"
-
-    def __repr__(self) -> str:
-        return f"Library(digest_by={self.text}, partitioner={self.partitioner!r})"
 
 
-FIRST = Library(text="<Digest.CRC32C: 'crc32c'>")
-LATER = Library(Digest.CHUNKS, "murmur2_random", "<Digest.MIXED: 'crc32c-mix64'>")
+FIRST = Library()
+LATER = Library(Digest.CHUNKS, "murmur2_random")
 
 
 class Deal(Enum):

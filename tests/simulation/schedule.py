@@ -12,7 +12,7 @@ from . import scenes as hard
 from .checkpoint import SIZES as LOSSES
 from .ledger import PREFIX
 from .neighbours import draw_others
-from .plan import FIRST, LATER, OWN_TOPIC, QUERY, TOPIC, Clocks, Deal, Library, Plan
+from .plan import FIRST, LATER, OWN_TOPIC, QUERY, TOPIC, Clocks, Deal, Plan
 from .scenes import SCENES, SIZES, Scene
 from .topics import CUTS
 from .world import Fault, Strike
@@ -60,12 +60,11 @@ SOME = Extras(others=0.06, losses=0.05, topics=0.05, cuts=0.05, begins=0.05, mov
 def draw(chance: random.Random, scenes: tuple[Scene, ...] | None = None, extras: Extras | None = None) -> Schedule:
     """A schedule, by chance: scenes that are known to be hard, and faults that know nothing of them. Some schedules
     have ``extras``: where scenes are chosen, only those that are told."""
-    return extended(_drawn(chance, scenes), extras or (Extras() if scenes is not None else SOME))
+    return _extended(chance, _drawn(chance, scenes), extras or (Extras() if scenes is not None else SOME))
 
 
-def extended(schedule: Schedule, extras: Extras) -> Schedule:
-    """By a source of chance of its own, so that all other draws stay as they are."""
-    chance = random.Random(repr(schedule))
+def _extended(chance: random.Random, schedule: Schedule, extras: Extras) -> Schedule:
+    """Drawn last, so that a schedule is the same with and without them, but for these."""
     if not schedule.plan.runs and chance.random() < extras.others:
         beside = draw_others(chance, schedule.plan)
         schedule = replace(schedule, others=beside, together=chance.random() < 0.5)
@@ -178,7 +177,7 @@ _CLOCKS = (
     Clocks(brokers=3_600_000),
     Clocks(brokers=-3_600_000, tasks=500),
 )
-_LIBRARIES = ((Library(),), (FIRST, LATER), (FIRST, FIRST, LATER), (LATER, FIRST))
+_LIBRARIES = ((FIRST,), (FIRST, LATER), (FIRST, FIRST, LATER), (LATER, FIRST))
 _DEALS = (*[(deal,) for deal in Deal], (Deal.TURNS, Deal.BACKWARDS), (Deal.TURNS, Deal.RUNS, Deal.BACKWARDS))
 _TWO_PHASE = ((False,), (False,), (True,), (True, False), (False, True))
 _GROUPS = (("group",), ("group",), ("group", "other"), (None, "group"))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 
 import pytest
 
 from . import __main__ as simulate
-from .schedule import Schedule
-from .world import Violation
+from .schedule import Extras, Schedule, draw
+from .world import Strike, Violation
 
 
 def passed(state: Path) -> int:
@@ -48,3 +49,15 @@ def test_a_schedule_that_fails_is_the_first_one_next_time(
         assert passed(state) == 2
     assert schedules[2] == schedules[3]
     assert "seed 2: an invariant: is broken" in capsys.readouterr().out
+
+
+def test_schedules_that_all_have_something(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What they have besides is drawn last, so that they are otherwise as without it."""
+    schedules: list[Schedule] = []
+    monkeypatch.setattr(simulate, "play", schedules.append)
+    assert simulate.main(["--schedules", "20", "--always", "cuts,outputs"]) == 0
+    for seed, schedule in enumerate(schedules):
+        plain = draw(random.Random(seed), extras=Extras())
+        count = len(plain.faults)
+        assert (schedule.plan, schedule.faults[:count]) == (plain.plan, plain.faults)
+        assert {Strike.LEDGER_CUT, Strike.OUTPUT_CUT} <= {fault.strike for fault in schedule.faults[count:]}
