@@ -22,6 +22,7 @@ from spark_eos.protocol.abort import undecided
 from spark_eos.protocol.commands import Standing, closes, hand_over, known_head, recover
 from spark_eos.protocol.head import NOBODY, Decision, Head, Successor, Verdict
 from spark_eos.protocol.ports import Ports
+from spark_eos.protocol.take import newest_head
 from spark_eos.topic_partition import PartitionOffsets, TopicPartition
 
 _BY_HAND = (
@@ -101,10 +102,10 @@ class Finder:
     def _settled(self, *, settle: bool) -> Decision | None:
         """The last decision with its verdicts."""
         ports = self.target.ports(self.query)
-        found = ports.ledger.read()
+        found = newest_head(ports)
         if found is None and settle and self._has_claimed():
             self._retire(None)
-            found = ports.ledger.read()
+            found = newest_head(ports)
         head = known_head(found, self.query)
         if _is_settled(ports, head):
             return head.decision

@@ -201,6 +201,18 @@ def heads_lost(head: Head, known: str) -> LedgerError:
     )
 
 
+def decision_lost(head: Head, done: int) -> LedgerError:
+    """The error where a micro-batch is committed, and the newest head knows of none as late as that."""
+    last = "none" if head.decision is None else f"micro-batch {head.decision.batch}"
+    return LedgerError(
+        "EOS_LEDGER_TRUNCATED",
+        f"Micro-batch {done} is committed, but the last decision in the ledger is {last}: the ledger has lost its "
+        "newest records, as after an unclean leader election.",
+        hint=f"Bring back the replica that has them. {OR_COMPARE}",
+        generation=head.generation,
+    )
+
+
 def missing_head(batch: int) -> LedgerError:
     return LedgerError(
         "EOS_LEDGER_HEAD_MISSING",
@@ -314,6 +326,8 @@ def stop_of(found: Status, head: Head | None, start: Start) -> EosError:
         return rows_missing(head.marks.missing)
     if found is Status.OTHER_TOPIC:
         return _other_topic(head.marks.topic or "", start.topic)
+    if found is Status.HEADS_LOST:
+        return decision_lost(head, batch - 1)
     if found is Status.PREFIX_CHANGED:
         return _prefix_changed(head.prefix, start.prefix or "")
     if found is Status.GIVEN_UP:

@@ -40,7 +40,7 @@ from spark_eos.protocol.head import (
 from spark_eos.protocol.open import verdicts_of
 from spark_eos.protocol.ports import NotPublished, Ports
 from spark_eos.protocol.status import Status, halted
-from spark_eos.protocol.take import agrees, take, taking
+from spark_eos.protocol.take import newest_head, take, taking
 
 
 def known_head(head: Head | None, query: str) -> Head:
@@ -199,9 +199,7 @@ def settle_decided(ports: Ports, query: str, *, and_abort_broken: bool = False) 
     Raises LedgerError (EOS_LEDGER_NO_QUERY), Unclear, and ProtocolStop where rows of a transaction are gone.
     """
     for _ in ports.retrying():
-        head = known_head(ports.ledger.read(), query)
-        if not agrees(ports, head, ports.coordinator.of_ledger()):
-            continue
+        head = known_head(newest_head(ports), query)
         decision = head.decision
         written = decision.written if decision is not None else ()
         known = {w.pair: w.verdict for w in written if w.verdict is not None}
@@ -483,15 +481,12 @@ def standing(ports: Ports) -> Standing:
 
     It may decide in the next moment, unless it is retired. Raises Unclear, and what reading the ledger raises.
     """
-    for _ in ports.retrying():
-        head = ports.ledger.read()
-        if head is None:
-            return Standing(None)
-        if agrees(ports, head, ports.coordinator.of_ledger()):
-            last, successor = head.decision, head.marks.successor
-            decision = None if last is None else _settled_for(ports, last)
-            return Standing(decision, successor is not None, "" if successor is None else successor.query)
-    raise ledger_busy()
+    head = newest_head(ports)
+    if head is None:
+        return Standing(None)
+    last, successor = head.decision, head.marks.successor
+    decision = None if last is None else _settled_for(ports, last)
+    return Standing(decision, successor is not None, "" if successor is None else successor.query)
 
 
 def _settled_for(ports: Ports, last: Decision) -> Decision:

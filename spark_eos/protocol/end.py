@@ -24,7 +24,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
 from spark_eos.errors import EosError, ProtocolStop, Unclear
-from spark_eos.protocol.checks import FROM_GROUP, IF_COMPLETE, ROWS_MISSING, check_missing, rows_missing
+from spark_eos.protocol.checks import FROM_GROUP, IF_COMPLETE, ROWS_MISSING, rows_missing, stop_of
 from spark_eos.protocol.head import NOBODY, Decision, Head, Missing, Pair, Probe, Verdict, Written
 from spark_eos.protocol.names import query_in
 from spark_eos.protocol.ports import (
@@ -38,7 +38,8 @@ from spark_eos.protocol.ports import (
     State,
     Term,
 )
-from spark_eos.protocol.take import taking
+from spark_eos.protocol.status import Start, Status, at_end
+from spark_eos.protocol.take import newest_head, taking
 from spark_eos.protocol.task import MicroBatch, TaskReport
 
 #: For so long after its begin, or after its partitions' leaders were asked, a transaction counts as whole.
@@ -595,18 +596,32 @@ def unseen_of(ports: Ports, last: Decision, verdicts: Mapping[Pair, Verdict]) ->
     return frozenset(pair for pair, _ in left)
 
 
-def look_at_last(ports: Ports, *, stopped: bool = False) -> None:
+def look_at_last(ports: Ports, done: int | None = None, *, stopped: bool = False) -> None:
     """What whoever waits for the end of a query does, as no commit follows the last one: look at that once more, in
-    whichever process. ``stopped``: the last commit may not have come to its end, which its next start sees to, and
-    somebody waits; then what has no answer within the time that markers take is left to that start.
+    whichever process. ``done``: the last micro-batch that Spark has noted as committed in this run, None where there
+    was none. ``stopped``: the last commit may not have come to its end, which its next start sees to, and somebody
+    waits; then what has no answer within the time that markers take is left to that start.
 
-    Raises EosError as `look_back` does.
+    Raises EosError as `look_back` does, and LedgerError where the ledger has lost the head that names it.
     """
-    head = ports.ledger.read()
+    head = _head_at_end(ports, done)
     if head is not None:
-        check_missing(head)
         within_ms = MARKERS_MS if stopped else None
         look_back(ports, places_of(head.decision), wait_for_others=not stopped, within_ms=within_ms)
+
+
+def _head_at_end(ports: Ports, done: int | None) -> Head | None:
+    """The newest head, which has to know of the micro-batch. One that does not may come from a leader that was
+    replaced and has not noticed. Raises LedgerError, and ProtocolStop where it says that rows are missing."""
+    head = found = None
+    for _ in ports.retrying():
+        head = newest_head(ports)
+        found = at_end(head, done)
+        if found in (None, Status.ROWS_MISSING):
+            break
+    if found is not None:
+        raise stop_of(found, head, Start(None if done is None else done + 1))
+    return head
 
 
 def _check_none_missing(places: Places, found: Mapping[Place, Found | None]) -> None:

@@ -1,8 +1,8 @@
 """What the next start of a query does, by its head in the ledger and the micro-batch that the checkpoint is at.
 
 `status` is the only judge of that: a start stops by it, ``spark-eos status`` prints it, and ``spark-eos recover`` and
-the other commands refuse by it. It decides nothing about transactions that have no verdict yet: a start settles those
-first, and asks again.
+the other commands refuse by it; so does whoever waits for the end of a query, by `at_end`. It decides nothing about
+transactions that have no verdict yet: a start settles those first, and asks again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ ANY_TOPIC = "*"
 
 
 class Status(Enum):
-    """What a start does. Where it stops, the value is the condition of its error; a start can stop only by these."""
+    """What a start does. Where it stops, the value is the condition of its error; a start can stop only by these. That
+    heads are lost, only the end of a query is judged by."""
 
     #: Rows of a committed transaction were aborted in a partition.
     ROWS_MISSING = "EOS_ROWS_MISSING"
@@ -30,6 +31,8 @@ class Status(Enum):
     OTHER_TOPIC = "EOS_REPLAY_OTHER_TOPIC"
     #: The ledger has no head, and the checkpoint is past the first micro-batch.
     HEAD_MISSING = "EOS_LEDGER_HEAD_MISSING"
+    #: The last decision is before a micro-batch that the query has had committed by this ledger.
+    HEADS_LOST = "EOS_LEDGER_TRUNCATED"
     #: The query has written under another prefix of transactional ids.
     PREFIX_CHANGED = "EOS_LEDGER_PREFIX_CHANGED"
     #: A write within foreachBatch failed, and Spark has gone on to a later micro-batch.
@@ -78,6 +81,23 @@ def status(head: Head | None, start: Start) -> Status:
         first = start.batch in (None, 0, start.begin_at) or start.in_foreach_batch
         return Status.WRITES if first else Status.HEAD_MISSING
     return marked(head, start.topic) or _replaced(head, start) or at_batch(head, start.batch)
+
+
+def at_end(head: Head | None, done: int | None) -> Status | None:
+    """What is wrong with the head of a query that has ended, if anything is. ``done``: the last micro-batch that Spark
+    has noted as committed in this run, and so was decided in this ledger; None where there was none.
+
+    A start is not judged by what Spark has noted, as another sink may have had the checkpoint in between.
+    """
+    if head is None:
+        return None if done is None else status(None, Start(done + 1))
+    if head.marks.missing is not None:
+        return Status.ROWS_MISSING
+    last = head.decision
+    if done is None or (last is not None and last.batch >= done):
+        return None
+    gone_back = head.closed_by_operator and last is not None and last.is_assumed  # by a replay in place
+    return None if gone_back else Status.HEADS_LOST
 
 
 def marked(head: Head, topic: str | None = ANY_TOPIC) -> Status | None:

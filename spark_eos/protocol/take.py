@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from spark_eos.protocol.checks import heads_lost
+from spark_eos.protocol.checks import heads_lost, ledger_busy
 from spark_eos.protocol.head import Decision, Head
 from spark_eos.protocol.names import is_ledger_name
 from spark_eos.protocol.ports import Description, Generations, Ports, State, Term
@@ -24,9 +24,29 @@ def take(ports: Ports, head: Head) -> Term | None:
 
     Raises LedgerError where there was a newer one that is lost.
     """
+    return ports.ledger.take() if _is_last(ports, head) else None
+
+
+def newest_head(ports: Ports) -> Head | None:
+    """The head, by who goes by it and publishes nothing, so that the ledger need not be taken; None where there is
+    none.
+
+    Raises LedgerError where there was a newer one that is lost, and Unclear (EOS_LEDGER_BUSY).
+    """
+    for _ in ports.retrying():
+        head = ports.ledger.read()
+        if head is None or _is_last(ports, head):
+            return head
+    raise ledger_busy()
+
+
+def _is_last(ports: Ports, head: Head) -> bool:
+    """Whether the head that was just read is the newest that there ever was. False where there is another one by now.
+
+    Raises LedgerError where there was a newer one that is lost.
+    """
     found = ports.coordinator.of_ledger()
-    goes_on = agrees(ports, head, found) and (_newer_by(found, head) == 0 or is_newest(ports, head))
-    return ports.ledger.take() if goes_on else None
+    return agrees(ports, head, found) and (_newer_by(found, head) == 0 or is_newest(ports, head))
 
 
 def take_and_read(ports: Ports) -> tuple[Term, Head | None] | None:

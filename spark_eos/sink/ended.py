@@ -37,7 +37,14 @@ def check_end(query: Any, *, stopped: bool) -> None:  # noqa: ANN401  # a Stream
     if options is None:
         return
     partitions = topic_partitions(options.kafka, [options.ledger_topic])[options.ledger_topic]
-    look_at_last(session_for(options, partitions, str(query.id)).ports, stopped=stopped)
+    look_at_last(session_for(options, partitions, str(query.id)).ports, _last_done(query), stopped=stopped)
+
+
+def _last_done(query: Any) -> int | None:  # noqa: ANN401
+    """The last micro-batch that this run has finished, as far as Spark remembers: it tells of its last 100 triggers,
+    those among them that had nothing to do."""
+    done = (progress["batchId"] for progress in query.recentProgress if "addBatch" in progress["durationMs"])
+    return max(done, default=None)
 
 
 def _options_of(query: Any) -> SinkOptions | None:  # noqa: ANN401

@@ -50,7 +50,8 @@ class Stopped(Exception):
 
 class Driver:
     """One start of the query. ``run`` is Spark's run id; ``planned``: what it reads in each micro-batch, and ``anew``:
-    those that no start before it has planned; ``planned_ms``: when the newest one was."""
+    those that no start before it has planned; ``planned_ms``: when the newest one was. ``done``: the last one that it
+    has noted as committed."""
 
     def __init__(self, query: Query, number: int, application: Application) -> None:
         self.query, self.world, self.application = query, query.world, application
@@ -68,6 +69,7 @@ class Driver:
         self.dealt: dict[int, tuple[int, Deal]] = {}
         self.planned: dict[int, tuple[int, int]] = {}
         self.planned_ms = 0
+        self.done: int | None = None
         self.stage: Stage | None = None
         self.actor: Actor | None = None
         self.background: Actor | None = None
@@ -183,11 +185,13 @@ class Driver:
             if batch in query.committed:
                 raise Stopped("commit log written by another")
             query.committed.add(batch)
+            self.done = batch
             query.logged(self.group, self.planned[batch][1])
             self._idle(batch, process)
             batch += 1
         self._look()
-        self._in_process(Process(), "end", look_at_last)
+        done = self.done
+        self._in_process(Process(), "end", lambda own: look_at_last(own, done))
         query.looked_at = True
 
     def _write_job(self) -> None:

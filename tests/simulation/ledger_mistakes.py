@@ -138,6 +138,11 @@ def nobody_looks_back(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(module, "look_back", lambda *_, **__: {})
 
 
+def head_believed_at_the_end(patch: pytest.MonkeyPatch) -> None:
+    """Whoever waits for the end of a query looks back at what the newest head names that is left."""
+    patch.setattr(end_module, "_head_at_end", lambda own, done: own.ledger.read())
+
+
 def complete_before_it_is_committed(patch: pytest.MonkeyPatch) -> None:
     """A batch write's decision loses its transactions as soon as it is made."""
     patch.setattr(commit_module, "settle", lambda *_, **__: {})

@@ -310,7 +310,7 @@ def end_txn_believed(patch: pytest.MonkeyPatch) -> None:
 
 def only_the_next_commit_looks_back(patch: pytest.MonkeyPatch) -> None:
     """Nobody looks at the last micro-batch of a run, which no commit follows."""
-    patch.setattr(driver, "look_at_last", lambda _: None)
+    patch.setattr(driver, "look_at_last", lambda *_: None)
 
 
 def starts_do_not_look_back(patch: pytest.MonkeyPatch) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
 from . import invariants
-from .ledger_mistakes import newest_head_believed, own_id_not_asked
+from .ledger_mistakes import head_believed_at_the_end, newest_head_believed, own_id_not_asked
 from .machine import Run, play
 from .plan import Plan
 from .schedule import Extras, Schedule, draw
@@ -30,6 +31,12 @@ MISTAKES = (
         "the ledger's own id is not asked",
         own_id_not_asked,
         (invariants.NOT_DOUBLED, invariants.NEVER_ABORTED),
+        extras=ALWAYS,
+    ),
+    Mistake(
+        "whoever waits for the end believes the head that is left",
+        head_believed_at_the_end,
+        (invariants.TRUE_STOPS,),
         extras=ALWAYS,
     ),
 )
@@ -60,6 +67,32 @@ def test_all_heads_of_a_query() -> None:
 def test_a_decision_of_which_nothing_is_committed() -> None:
     """Whether somebody has seen its rows, nobody can tell; and the group has its offsets."""
     assert _after(2, "commit.decided").query.stops == ["died", TRUNCATED]
+
+
+_REPAIRED = Fault(0, Strike.PAUSE, 70_000, "commit.decided")
+
+
+def test_the_end_of_a_query_whose_repair_is_lost() -> None:
+    """The head that is left is of the same micro-batch, and names transactions that were lost and written again."""
+    cut = Fault(0, Strike.LEDGER_CUT, 12, "commit.ended", Fault(0, Strike.STALL, 3))
+    run = play(Schedule(Plan(rows=(4,), tasks=(2,)), (replace(_REPAIRED, then=cut),)))
+    assert run.query.stops == ["EOS_TRANSACTION_LOST", TRUNCATED]
+
+
+@pytest.mark.parametrize("at", ["commit log", "end: ledger end"])
+def test_the_end_of_a_query_whose_last_decision_is_lost(at: str) -> None:
+    """Spark has noted the micro-batch as committed, which the ledger knows nothing of."""
+    second = Fault(0, Strike.STALL, 1, "commit.decided", Fault(0, Strike.LEDGER_CUT, 1, at))
+    run = play(Schedule(Plan(rows=(4, 3), tasks=(2,)), (Fault(0, Strike.STALL, 1, "commit log", second),)))
+    assert run.query.stops == [TRUNCATED]
+
+
+@pytest.mark.parametrize("strike", [Strike.LEDGER_LOST, Strike.LEDGER_TRIMMED])
+@pytest.mark.parametrize("at", ["commit log", "ahead.read", "end: ledger end"])
+def test_the_end_of_a_query_whose_ledger_is_gone(strike: Strike, at: str) -> None:
+    """It has to have a head, as a micro-batch of it is committed."""
+    run = play(Schedule(Plan(rows=(4,), tasks=(2,)), (Fault(0, strike, 3, at),)))
+    assert run.query.stops == ["EOS_LEDGER_HEAD_MISSING"]
 
 
 def test_how_many_losses_nobody_notices() -> None:

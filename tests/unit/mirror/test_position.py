@@ -124,8 +124,8 @@ def finder(monkeypatch) -> Finder:
     map_ = map_of(entry(0, 5))
     monkeypatch.setattr(position.OffsetMap, "read", lambda *_: map_)
     head = Head(NOBODY, 3, (), 5, look().decision, prefix="p")
-    ports = SimpleNamespace(ledger=SimpleNamespace(read=lambda: head))
-    monkeypatch.setattr(Cluster, "ports", lambda *_: ports)
+    monkeypatch.setattr(Cluster, "ports", lambda *_: None)
+    monkeypatch.setattr(position, "newest_head", lambda ports: head)
     return Finder("q", KAFKA, Cluster(OTHER, "ledger", "p"), "map")
 
 
@@ -161,7 +161,7 @@ def test_a_map_that_is_held_by_another_mirror(finder, monkeypatch):
 def test_a_query_that_is_no_mirror_of_this_source(finder, monkeypatch, changed, why):
     """Its id was mistaken for another, or the clusters were."""
     head = Head(NOBODY, 3, (), 5, replace(look().decision, **changed), prefix="p")
-    monkeypatch.setattr(Cluster, "ports", lambda *_: SimpleNamespace(ledger=SimpleNamespace(read=lambda: head)))
+    monkeypatch.setattr(position, "newest_head", lambda ports: head)
     with pytest.raises(EosError, match=why):
         finder.find(settle=False, wait_s=0)
 
@@ -171,7 +171,7 @@ def test_a_query_that_does_not_come_to_rest(finder, monkeypatch, left):
     """A run that has begun meanwhile, or a transaction that stays open."""
     head = Head("r", 3, (), 5, look().decision, prefix="p")
     ended = SimpleNamespace(left={"one"} if left else (), head=replace(head, run=NOBODY) if left else head)
-    monkeypatch.setattr(Cluster, "ports", lambda *_: SimpleNamespace(ledger=SimpleNamespace(read=lambda: head)))
+    monkeypatch.setattr(position, "newest_head", lambda ports: head)
     monkeypatch.setattr(position, "recover", lambda *_: ended)
     for settle in (True, False):
         with pytest.raises(EosError, match="EOS_MIRROR_NOT_SETTLED"):

@@ -235,6 +235,21 @@ def test_a_query_that_has_decided_nothing_has_nothing_to_look_at():
     on_brokers(steps)
 
 
+def test_a_query_that_has_committed_something_has_a_head_that_knows_of_it():
+    """Where the ledger has none, or one before it, the head that names the micro-batch was lost."""
+
+    def steps(brokers: Brokers) -> None:
+        stopped("EOS_LEDGER_HEAD_MISSING", lambda: look_at_last(brokers.ports(), 0))
+        brokers.open("r1")
+        stopped("EOS_LEDGER_TRUNCATED", lambda: look_at_last(brokers.ports(), 0))
+        committed(brokers, aborted=False)
+        look_at_last(brokers.ports(), 0)
+        error = stopped("EOS_LEDGER_TRUNCATED", lambda: look_at_last(brokers.ports(), 1))
+        assert "Micro-batch 1 is committed" in error.message and "is micro-batch 0" in error.message
+
+    on_brokers(steps)
+
+
 def test_too_many_places_that_wait_stop_the_query(monkeypatch: pytest.MonkeyPatch):
     """Something holds readers for hours, and they would never be looked at."""
     monkeypatch.setattr(end_module, "MOST_WAITING", 0)

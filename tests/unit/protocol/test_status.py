@@ -10,13 +10,14 @@ import pytest
 
 from spark_eos.errors import EosError
 from spark_eos.protocol.checks import check_halts, stop_of
-from spark_eos.protocol.head import Head, Marks, Missing, Successor, Unfinished, Verdict
-from spark_eos.protocol.status import Start, Status, at_batch, halted, status
+from spark_eos.protocol.head import Decision, Head, Marks, Missing, Successor, Unfinished, Verdict
+from spark_eos.protocol.status import Start, Status, at_batch, at_end, halted, status
 from spark_eos.protocol.task import Work, assign
 from tests.unit.protocol.test_task import decided
 
 COMMITTED, LOST = Verdict.COMMITTED, Verdict.LOST
 NEW = Head("r", 3, (), 5)
+ASSUMED = Decision.without_rows(5, None, "murmur2_random")
 MARKS = {
     Status.ROWS_MISSING: Marks(missing=Missing("id", "t", 0, 5)),
     Status.RETIRED: Marks(successor=Successor("n", "/n")),
@@ -61,6 +62,27 @@ def test_what_a_start_does(head, start, found):
     assert status(head, start) is found
 
 
+@pytest.mark.parametrize(
+    ("head", "done", "found"),
+    [
+        (None, None, None),
+        (None, 0, Status.HEAD_MISSING),
+        (NEW, None, None),
+        (NEW, 0, Status.HEADS_LOST),
+        (decided(6, COMMITTED), 5, None),
+        (decided(6, LOST), 6, None),
+        (decided(6, COMMITTED), 7, Status.HEADS_LOST),
+        (replace(decided(6, COMMITTED), marks=MARKS[Status.ROWS_MISSING]), 7, Status.ROWS_MISSING),
+        (replace(decided(6, COMMITTED), closed_by_operator=True), 7, Status.HEADS_LOST),
+        (replace(decided(6), decision=ASSUMED), 7, Status.HEADS_LOST),
+        (replace(decided(6), decision=ASSUMED, closed_by_operator=True), 7, None),
+    ],
+)
+def test_the_end_of_a_query(head, done, found):
+    """What Spark has noted, the ledger has to know, unless a replay in place has put the query back since."""
+    assert at_end(head, done) is found
+
+
 @pytest.mark.parametrize("found", MARKS)
 def test_no_start_gets_past_a_mark(found):
     """Whatever is decided; its error has the state's name."""
@@ -84,9 +106,10 @@ def test_errors_are_named_like_the_states():
         (Status.CHECKPOINT_AHEAD, decided(6, LOST), Start(7)),
         (Status.SUPERSEDED, replace(NEW, earlier=("e",)), Start(7, run="e")),
         *((found, replace(NEW, marks=marks), Start(7, topic=None)) for found, marks in MARKS.items()),
+        (Status.HEADS_LOST, decided(5, COMMITTED), Start(7)),
     ]
     for found, head, start in stops:
-        assert status(head, start) is found
+        assert (at_end(head, 6) if found is Status.HEADS_LOST else status(head, start)) is found
         assert stop_of(found, head, start).condition == found.value
     assert {found for found, _, _ in stops} == {found for found in Status if found.stops}
     passed = stop_of(Status.CHECKPOINT_AHEAD, decided(6, LOST), Start(7, in_foreach_batch=True))

@@ -18,12 +18,12 @@ MISSING = ProtocolStop("EOS_ROWS_MISSING", "Rows are missing.", hint="Write them
 
 
 @pytest.fixture
-def looks(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, bool]]:
-    """Of which query's ports the last decision was looked at, and whether that was stopped."""
-    done: list[tuple[object, bool]] = []
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, int | None, bool]]:
+    """Of which query's ports the last decision was looked at, by which micro-batch, and whether that was stopped."""
+    done: list[tuple[object, int | None, bool]] = []
     monkeypatch.setattr(ended, "topic_partitions", lambda kafka, topics: dict.fromkeys(topics, 8))
     monkeypatch.setattr(ended, "session_for", lambda options, partitions, query: SimpleNamespace(ports=query))
-    monkeypatch.setattr(ended, "look_at_last", lambda ports, *, stopped: done.append((ports, stopped)))
+    monkeypatch.setattr(ended, "look_at_last", lambda ports, batch, *, stopped: done.append((ports, batch, stopped)))
     return done
 
 
@@ -31,8 +31,17 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, bool]]:
 def test_a_query_whose_options_are_known_is_looked_at(looks, stopped):
     """Of the direct way, whose options only this process has."""
     remember("run", OPTIONS)
-    check_end(SimpleNamespace(id="query", runId="run"), stopped=stopped)
-    assert looks == [("query", stopped)]
+    check_end(SimpleNamespace(id="query", runId="run", recentProgress=()), stopped=stopped)
+    assert looks == [("query", None, stopped)]
+
+
+def test_the_last_micro_batch_that_was_finished_is_one_that_the_ledger_has_to_know(looks):
+    """A trigger that has nothing to do names the next one, which nobody has run."""
+    finished = [{"batchId": batch, "durationMs": {"addBatch": 5, "triggerExecution": 9}} for batch in (7, 8)]
+    idle = {"batchId": 9, "durationMs": {"triggerExecution": 1}}
+    remember("run", OPTIONS)
+    check_end(SimpleNamespace(id="query", runId="run", recentProgress=[*finished, idle]), stopped=False)
+    assert looks == [("query", 8, False)]
 
 
 @pytest.mark.parametrize(
