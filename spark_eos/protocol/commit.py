@@ -52,8 +52,8 @@ from spark_eos.protocol.task import MicroBatch, TaskReport
 class CommitReport:
     """How a commit went. Times are milliseconds: to take the ledger and verify, to decide, to end. ``leftovers``: what
     attempts had left open besides; ``still_open``: how many of these could not be aborted. ``rows``: as decided.
-    ``decision``: what was committed, to be looked at once more (`spark_eos.protocol.end.look_back`), and ``unseen``:
-    what of the decision before could not be; None, and nothing, where nothing was left to be done."""
+    ``decision``: what is committed, to be looked at once more (`spark_eos.protocol.end.look_back`), as a start may not
+    have been able to; ``unseen``: what of the decision before could not be."""
 
     transactions: int
     replayed: bool
@@ -136,7 +136,7 @@ def commit(ports: Ports, batch: MicroBatch, ahead: Term | None = None, seen: Dec
                     # 2. Compare with what is decided
                     decision = _next_decision(ports, batch, taken.head, taken.term)
                     if decision == taken.head.decision:
-                        return CommitReport(0, True, clock.lap(), rows=decision.rows)
+                        return CommitReport(0, True, clock.lap(), rows=decision.rows, decision=decision)
                     # 3. Verify
                     prepared = _prepare(ports, batch, taken, decision, seen, clock)
                     if prepared is None:

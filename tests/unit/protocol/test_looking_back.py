@@ -208,6 +208,22 @@ def test_a_start_leaves_to_its_commits_what_others_hold():
     on_brokers(steps)
 
 
+def test_a_replay_hands_on_what_its_start_could_not_look_at():
+    """After that of a batch write nobody else would look, as it notes that all is done."""
+
+    def steps(brokers: Brokers) -> None:
+        other = held_by_another(brokers)
+        first = committed(brokers, aborted=True)
+        batch = brokers.prepared(brokers.open("r2"))
+        counted = replace(batch, reports=(replace(batch.reports[0], written=None),))
+        report = commit(brokers.ports(), counted)
+        assert report.replayed and places_of(report.decision) == places_of(first.decision)
+        other.end(commit=True)
+        stopped(MISSING, lambda: look_back(brokers.ports(), places_of(report.decision)))
+
+    on_brokers(steps)
+
+
 def test_whoever_waits_for_the_end_waits_for_others():
     """Until their transactions end; after a minute, it is told that nobody knows."""
 
