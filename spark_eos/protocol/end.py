@@ -179,13 +179,14 @@ def abort_broken(ports: Ports, written: Iterable[Written]) -> None:
     Where the end of its version does not fence, its id is taken instead: a late request could open it once more, and
     somebody who still commits it would be answered success.
 
-    Raises Unclear where one may have been committed before, and ProtocolStop where one stays open after all retries.
+    Raises Unclear where one may have been committed before, and ProtocolStop where one stays open after all retries, or
+    has all its rows, and stands behind an earlier one that would get the same end.
     """
     open_ones = {w.pair: w for w in written if w.verdict is None}
     broken: Sequence[Broken] = ()
     for _ in ports.retrying():
         _, broken = look_at(ports, open_ones.values())
-        to_end = [open_ones[one.pair] for one in broken if not one.untold]
+        to_end = [open_ones[one.pair] for one in broken if not one.untold and one.behind is None]
         if not to_end:
             break
         ports.coordinator.end({w.pair: w.endtxn_version for w in to_end if w.end_fences}, commit=False)
@@ -207,7 +208,7 @@ Begins = dict[Pair, tuple[Probe, ...]]
 
 @dataclass(frozen=True)
 class Broken:
-    """A transaction that has lost rows in one partition, and what has become of them there."""
+    """A transaction that must not be committed, for what has become of it in one partition: it has lost rows there."""
 
     pair: Pair
     topic: str
@@ -215,9 +216,13 @@ class Broken:
     what: str
     #: Whether it may have been committed before, of which retention has taken the evidence.
     untold: bool = False
+    #: It has all its rows, as far as that is known, behind an earlier transaction of its producer id that begins here,
+    #: and whose marker the partition has lost: an end of one is the end of both.
+    behind: int | None = None
 
     def __str__(self) -> str:
-        return f"Transaction {self.pair.id} no longer has all its rows in {self.topic}-{self.partition}: {self.what}"
+        lacks = "no longer has all its rows" if self.behind is None else "would not end alone"
+        return f"Transaction {self.pair.id} {lacks} in {self.topic}-{self.partition}: {self.what}"
 
 
 def look_at(ports: Ports, written: Iterable[Written]) -> tuple[Begins, list[Broken]]:
@@ -239,9 +244,12 @@ def look_at(ports: Ports, written: Iterable[Written]) -> tuple[Begins, list[Brok
             begin = state.open.get((pair.producer_id, pair.epoch))
             if begin is not None:
                 opened.add(pair)
-            what = _problem(state, pair, begin, _noted(w, topic, partition))
+            noted = _noted(w, topic, partition)
+            what = _problem(state, pair, begin, noted)
             if what is not None:
                 broken.setdefault(pair, Broken(pair, topic, partition, what))
+            elif begin is not None and noted is not None and begin < noted.offset:
+                broken[pair] = Broken(pair, topic, partition, _behind_another(begin), behind=begin)
             elif begin is not None:
                 found.append(Probe(topic, partition, begin))
         begins[pair] = tuple(found)
@@ -302,7 +310,7 @@ def _problem(state: PartitionState, pair: Pair, begin: int | None, noted: Probe 
         return "it was aborted there, or the partition has lost its newest records"
     if state.begin > begin:
         return f"they began at offset {begin}, and retention has moved the log's start to {state.begin}"
-    if noted is not None and begin != noted.offset:
+    if noted is not None and begin > noted.offset:
         return f"it was aborted there, or lost, and has begun again at offset {begin} instead of {noted.offset}"
     last = state.lasts.get((pair.producer_id, pair.epoch))
     if noted is not None and None not in (last, noted.last) and last != noted.last:
@@ -311,6 +319,13 @@ def _problem(state: PartitionState, pair: Pair, begin: int | None, noted: Probe 
             "as by an unclean leader election"
         )
     return None
+
+
+def _behind_another(begin: int) -> str:
+    return (
+        f"an earlier one of the same producer id, from offset {begin} on, has lost its marker there, as by an unclean "
+        "leader election, and gets the same end"
+    )
 
 
 def _ongoing(ports: Ports, pairs: Collection[Pair]) -> dict[Pair, Description]:
@@ -363,11 +378,28 @@ def decided_broken(broken: Broken) -> ProtocolStop:
             f"{broken.topic}-{broken.partition} only. The log would tell, but retention has removed its records.",
             hint=COMPARE,
         )
+    abort_rest = (
+        "spark-eos --bootstrap-servers … recover --query "
+        f"{query_in(broken.pair.id) or 'ID'} --settle-only --abort-broken --yes"
+    )
+    if broken.behind is not None:
+        return ProtocolStop(
+            "EOS_DECISION_BROKEN",
+            f"{broken}. It is decided, and was not committed, as the earlier one may have been aborted.",
+            hint="Compare the output with the source (spark-eos verify): if the earlier one's rows are not there, they "
+            "are in that partition alone, and have to be written by other means. Then end both there, by "
+            f"kafka-transactions.sh abort --topic {broken.topic} --partition {broken.partition} --start-offset "
+            f"{broken.behind}, and abort the rest of this one: {abort_rest}. Start the query again, from this "
+            "checkpoint: it writes this transaction's rows again.",
+            transactional_id=broken.pair.id,
+            topic=broken.topic,
+            partition=broken.partition,
+            offset=broken.behind,
+        )
     return ProtocolStop(
         "EOS_DECISION_BROKEN",
         f"{broken}. It is decided, and was not committed, as those rows would be missing.",
-        hint="Abort the rest of it: spark-eos --bootstrap-servers … recover --query "
-        f"{query_in(broken.pair.id) or 'ID'} --settle-only --abort-broken --yes. Then start the query again, from "
+        hint=f"Abort the rest of it: {abort_rest}. Then start the query again, from "
         "this checkpoint: it writes that transaction's rows again. If retention took the rows, raise the topic's "
         "retention.ms first.",
         transactional_id=broken.pair.id,

@@ -68,3 +68,9 @@ class Checkpoint:
                 self.anew[batch] = how
         self.torn = bool(lost) and size >= len(SIZES) // 2
         return bool(lost)
+
+    def go_back(self, batch: int) -> None:
+        """Move files out, so that a micro-batch is replayed."""
+        self.committed.difference_update([done for done in self.committed if done >= batch])
+        for later in [planned for planned in self.offsets if planned > batch]:
+            del self.offsets[later]

@@ -40,6 +40,9 @@ _FINAL = (
 #: What EOS_LEDGER_HEAD_MISSING says of a ledger that is to begin with the micro-batch that the start has planned.
 _BEGIN = re.compile(r"set 'ledger\.begin' to (\d+)")
 
+#: What EOS_CHECKPOINT_AHEAD says of the micro-batch that is to be replayed.
+_LOST = re.compile(r"checkpoint: commits/(\d+)")
+
 #: When the abort of a batch write looks once more.
 _LATER_MS = (1_000, 2_000)
 
@@ -108,7 +111,11 @@ class Driver:
             self.query.end_hanging()
             abort_undecided(self.world, self.query.cluster, self.query.id)
         if error.condition == "EOS_DECISION_BROKEN":
-            abort_broken(self.world, self.query.cluster, self.query.id)
+            abort_broken(self.world, self.query.cluster, self.query.id, error)
+        if error.condition == "EOS_CHECKPOINT_AHEAD":
+            found = _LOST.search(error.hint)
+            assert found is not None
+            self.query.checkpoint.go_back(int(found[1]))
         behind = (
             error.condition == "EOS_CHECKPOINT_BEHIND" and error.parameters["decided"] > self.query.checkpoint.newest
         )

@@ -114,6 +114,8 @@ class Watch:
         if producer in self.lost.cut_ms:
             return False
         logs = [self.cluster.log(place) for place in entry.places]
+        if any((r.producer_id, r.epoch) == producer and r.visible is False for log in logs for r in log.records):
+            return False  # aborted there, and maybe begun again
         return all(log.is_open(*producer) and log.open[pair.producer_id] >= log.begin for log in logs)
 
     def _publish(self, producer_id: int) -> None:
@@ -193,8 +195,11 @@ class Watch:
             self.decided.setdefault(pair, new)
 
     def _decide(self, run: str, new: Decision, last: Decision | None) -> None:
+        known = {} if last is None else {w.pair: w.verdict for w in last.written}
         for w in new.written:
-            if w.verdict is not None and self._fate(w.pair) is not (w.verdict is Verdict.COMMITTED):
+            # What a marker that is lost leaves open may be aborted later: a verdict is judged when it is given.
+            is_new = w.verdict not in (None, known.get(w.pair))
+            if is_new and self._fate(w.pair) is not (w.verdict is Verdict.COMMITTED):
                 raise Violation(TRUE_VERDICTS, f"{w.pair} is {w.verdict.value}, by the log {self.fates.get(w.pair)}")
         if last is not None and (new.batch, new.rev) == (last.batch, last.rev):
             if self.is_job and not new.written:
@@ -320,8 +325,9 @@ class Watch:
         return bool(record.visible) and record.payload[2] == self.query and not reopened
 
     def _see(self, producer_id: int, epoch: int, batch: int, row: int) -> None:
-        if row in self.seen:
-            raise Violation(NOT_DOUBLED, f"row {row} of batch {batch}: {self.seen[row]} and {producer_id}, {epoch}")
+        before = self.seen.get(row)
+        if before is not None and not self.lost.is_reopened(before):
+            raise Violation(NOT_DOUBLED, f"row {row} of batch {batch}: {before} and {producer_id}, {epoch}")
         self.seen[row] = Pair("", producer_id, epoch)
 
     def _read_offsets(self, log: PartitionLog) -> None:
@@ -364,6 +370,8 @@ class Watch:
         # With the ledger, a decision on no rows may be lost, unnoticed, and made again: no row and no offset differs.
         each_once = len(query.plan.groups) == 1 and not self.ledger_lost
         as_batches = offsets == ends if each_once else offsets == sorted(offsets) and {*offsets} <= {*ends}
+        if self.ledger_lost and query.lost_files:  # what was planned anew may end elsewhere
+            as_batches = offsets == sorted(offsets)
         if log.stable != log.end or not as_batches:
             raise Violation(OFFSETS, f"the group went through {offsets}, the batches through {query.offsets}")
 

@@ -48,6 +48,10 @@ class Losses:
         self.reopened |= {(place, _producer(record)) for record in again}
         self.deleted(again)
 
+    def is_reopened(self, pair: Pair) -> bool:
+        """Whether it lacks a marker somewhere, after which its rows may be aborted, and written again."""
+        return any(producer == (pair.producer_id, pair.epoch) for _, producer in self.reopened)
+
     def ended(self, pair: Pair, started_ms: int, by: Actor | None, logs: Iterable[PartitionLog]) -> None:
         """The transaction is committed ``by`` somebody. A start looks at whatever it ends, and so does an operator; a
         commit at what is a minute old. An end that comes late was sent by nobody knows whom. What was lost may have

@@ -203,9 +203,16 @@ class Run:
 
     def _retention(self, actor: Actor, fault: Fault) -> bool:
         for place, log in self.cluster.logs.items():
-            if place[0] in OUTPUTS:
+            if place[0] in OUTPUTS and not self._tells_of_an_abort(log):
                 log.begin = log.stable
         return True
+
+    def _tells_of_an_abort(self, log: PartitionLog) -> bool:
+        """Whether rows were aborted in this partition alone: with them goes what tells of it, and retention does not
+        come before somebody could look."""
+        fates = {(p.producer_id, p.epoch): fate for watch in self.watches for p, fate in watch.fates.items()}
+        aborted = {(r.producer_id, r.epoch) for r in log.records[log.begin :] if not r.control and r.visible is False}
+        return any(fates.get(pair) is not False for pair in aborted)
 
     def _left_alone(self, log: PartitionLog) -> list[int]:
         """Producer ids whose transaction is open here for a minute, or was decided by a run that is dead: nobody takes
@@ -226,7 +233,8 @@ class Run:
 
     def _retention_of_open(self, actor: Actor, fault: Fault) -> bool:
         logs = [log for place, log in self.cluster.logs.items() if place[0] in OUTPUTS and log.open]
-        struck = [log for log in logs if len(self._left_alone(log)) == len(log.open)]
+        alone = [log for log in logs if len(self._left_alone(log)) == len(log.open)]
+        struck = [log for log in alone if not self._tells_of_an_abort(log)]
         for log in struck:
             log.begin = log.end
         return bool(struck)

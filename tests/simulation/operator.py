@@ -12,6 +12,7 @@ from spark_eos.protocol.commands import recover, settle_decided
 
 from .coordinator import Cluster
 from .ledger import QUERY, ports
+from .partition_log import Place
 from .plan import OUTPUTS
 from .world import Actor, Fault, Strike, Violation, World
 
@@ -21,14 +22,25 @@ _LATER_MS = 600_000
 NOTHING_HELD = "an operator can end whatever holds readers"
 
 
-def abort_broken(world: World, cluster: Cluster, query: str) -> None:
-    """Somebody does what the hint of EOS_DECISION_BROKEN says."""
+def abort_broken(world: World, cluster: Cluster, query: str, error: EosError) -> None:
+    """Somebody does what the hint of EOS_DECISION_BROKEN says: where it names an offset, what begins there is aborted
+    in that partition before."""
 
     def does() -> None:
+        told = error.parameters
+        if "offset" in told:
+            _abort_at(cluster, (told["topic"], told["partition"]), told["offset"])
         with contextlib.suppress(EosError):
             settle_decided(ports(world, cluster, query=query), query, and_abort_broken=True)
 
     world.spawn(_name(world, query), "operator", does)
+
+
+def _abort_at(cluster: Cluster, place: Place, offset: int) -> None:
+    log = cluster.log(place)
+    for producer_id in [id for id, begin in log.open.items() if begin == offset]:
+        log.mark(producer_id, log.producers[producer_id].epoch, commit=False)
+        cluster.marked(place, log)
 
 
 def abort_undecided(world: World, cluster: Cluster, query: str) -> None:

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
+from spark_eos.protocol import end as end_module
 from spark_eos.protocol.names import ledger_name
 
-from . import ledger, lost
+from . import invariants, ledger, lost
 from . import task as tasks
 from .ledger import PREFIX
 from .machine import Run, play
@@ -36,6 +37,14 @@ _TAIL_OF_A_DECISION: Scene = (
 )
 
 
+_BEHIND_ANOTHER: Scene = (
+    (Strike.STALL, (1,), ("commit log",)),
+    (Strike.STALL, (1,), ("commit log",)),
+    (Strike.OUTPUT_CUT, (7, 21, 9, 23, 11, 25), ("prepare.begun",)),
+    (Strike.DRIVER_DIES, SIZES, ("commit.decided",)),
+)
+
+
 def _ends_not_compared(patch: pytest.MonkeyPatch) -> None:
     """A transaction that begins where it should is whole."""
     state = ledger._state
@@ -48,8 +57,25 @@ def _ends_not_compared(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(tasks, "check_ends", lambda *_: None)
 
 
+def _whatever_begins_elsewhere_is_broken(patch: pytest.MonkeyPatch) -> None:
+    """A transaction that begins before its first row has lost rows, as one that begins after it has."""
+    problem = end_module._problem
+
+    def broken(state: Any, pair: Any, begin: int | None, noted: Any) -> str | None:
+        elsewhere = begin is not None and noted is not None and begin != noted.offset
+        return "it has begun again" if elsewhere else problem(state, pair, begin, noted)
+
+    patch.setattr(end_module, "_problem", broken)
+
+
 MISTAKES = (
     Mistake("where transactions end is not looked at", _ends_not_compared, (lost.WHOLE,), (_TAIL_OF_A_DECISION,)),
+    Mistake(
+        "a decision behind an earlier one that has lost its marker is taken for broken",
+        _whatever_begins_elsewhere_is_broken,
+        (invariants.NEVER_ABORTED,),
+        (_BEHIND_ANOTHER,),
+    ),
 )
 
 
@@ -115,6 +141,18 @@ def test_a_marker_that_is_lost_in_one_partition_is_there_in_the_other() -> None:
     run = play(Schedule(Plan((4,), (2,), groups=(None,), idle_ms=45_000, timeout_ms=900_000), faults, quantum=1))
     assert run.watch.lost.reopened
     assert run.watch.seen.keys() == {0, 2, 3}
+
+
+@pytest.mark.parametrize("two_phase", [False, True])
+def test_a_decision_in_front_of_which_an_earlier_one_is_open_again_is_not_aborted_unasked(two_phase: bool) -> None:
+    """The earlier one has lost its marker in a partition, and its producer id is used again: both get the same end. The
+    decision has all its rows, so it is not broken. An operator who has read that ends both there."""
+    cut = Fault(0, Strike.OUTPUT_CUT, 21, "prepare.begun", Fault(0, Strike.DRIVER_DIES, 0, "commit.decided"))
+    second = Fault(0, Strike.STALL, 1, "commit log", Fault(0, Strike.STALL, 1, "commit log", cut))
+    run = play(Schedule(Plan(rows=(8, 0, 8), tasks=(1,), two_phase=(two_phase,)), (second,)))
+    assert run.watch.lost.reopened
+    assert run.query.stops == ["died", "EOS_DECISION_BROKEN", "done"]
+    assert {*range(8, 16)} <= run.watch.seen.keys()
 
 
 def test_many_lose_rows_and_some_are_told_of_it() -> None:

@@ -9,7 +9,7 @@ import pytest
 from spark_eos.kafka.transactions import FENCING_END, PLAIN_END
 from spark_eos.protocol.commands import settle_decided
 from spark_eos.protocol.commit import commit
-from spark_eos.protocol.end import WHOLE_MS, abort_broken
+from spark_eos.protocol.end import WHOLE_MS, abort_broken, settle
 from spark_eos.protocol.head import Pair, Probe, Verdict
 from spark_eos.protocol.ports import State
 from spark_eos.protocol.task import MicroBatch
@@ -133,6 +133,33 @@ def test_what_is_open_in_any_partition_was_not_committed():
         assert brokers.state(pair) is State.ONGOING
 
     on_version(1, steps)
+
+
+def test_a_decision_behind_an_earlier_transaction_without_its_marker_is_left_to_an_operator():
+    """It begins before its task's first row. It has all its rows, and whatever ends it ends the earlier one, too, of
+    which nobody knows the outcome."""
+
+    def steps(brokers: Brokers) -> None:
+        pair, batch = in_two_partitions(brokers)
+        with pytest.raises(Killed):
+            commit(brokers.ports("commit.decided", kill), batch)
+        log = brokers.cluster.log(BESIDE)
+        later = [replace(w, begins=tuple(_one_on(probe) for probe in w.begins)) for w in batch.written]
+        error = stopped("EOS_DECISION_BROKEN", lambda: settle(brokers.ports(), later))
+        assert "would not end alone" in error.message and "--start-offset 0" in error.hint
+        assert (error.parameters["topic"], error.parameters["partition"], error.parameters["offset"]) == (*BESIDE, 0)
+        stopped("EOS_DECISION_BROKEN", lambda: abort_broken(brokers.ports(), later))
+        assert log.is_open(pair.producer_id, pair.epoch)
+        log.mark(pair.producer_id, pair.epoch, commit=False)
+        abort_broken(brokers.ports(), later)
+        assert settle(brokers.ports(), later) == {pair: Verdict.LOST}
+
+    on_brokers(steps)
+
+
+def _one_on(probe: Probe) -> Probe:
+    is_behind = (probe.topic, probe.partition) == BESIDE
+    return replace(probe, offset=probe.offset + 1) if is_behind else probe
 
 
 def test_a_stall_between_the_looks_at_two_clocks():
