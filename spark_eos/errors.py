@@ -68,6 +68,7 @@ RESTART_HELPS: frozenset[str] = frozenset(
         "EOS_PRODUCER_WITHOUT_IDENTITY",
         "EOS_REFUSAL_UNCLEAR",
         "EOS_RUN_CLOSED",
+        "EOS_SOURCE_RECREATED",
         "EOS_TASK_SILENT",
         "EOS_TRANSACTION_BROKEN",
         "EOS_TRANSACTION_EXPIRED",

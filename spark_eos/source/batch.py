@@ -28,13 +28,14 @@ class EosKafkaBatchReader(DataSourceReader):
         """The ranges to read. Errors as for `resolve_start` and `resolve_end`."""
         options = self._options
         watch = TopicWatch(options.kafka, options.selection, options.isolation, looks_only=True)
+        ids = watch.topics().ids
         start = resolve_start(options, watch, Losses(options.fail_on_data_loss))
         assert options.ending is not None
         end = resolve_end(options.ending_option, options.ending, watch)
         self._check_order(start, end)
         first = watch.epochs_at(flat(start), {})
         last = watch.epochs_at(flat(end), first)
-        reads = planning.ranges(start, end, nested(first), nested(last))
+        reads = planning.ranges(start, end, nested(first), nested(last), ids)
         return list(planning.tasks(reads, options.min_partitions, options.max_records_per_partition))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

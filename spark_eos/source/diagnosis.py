@@ -44,7 +44,7 @@ def check_epoch(kafka: KafkaProperties, range_: OffsetRange, offset: int, epoch:
 
 
 def recreated(topic: str) -> KafkaError:
-    """For a topic of the direct way, which is read by its id."""
+    """For a topic that is read by its id."""
     return KafkaError(
         "EOS_SOURCE_RECREATED",
         f"While {topic} was read, it was deleted or recreated, or the servers became those of another cluster.",

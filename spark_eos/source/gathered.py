@@ -11,12 +11,13 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from spark_eos.errors import ConnectionFailed, EosError
+from spark_eos.kafka.admin.topics import id_bytes
 from spark_eos.kafka.codes import OK
 from spark_eos.kafka.config.java_names import canonical
 from spark_eos.kafka.config.values import integer
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.records.batches import OtherEpoch, UnsupportedFormat
-from spark_eos.kafka.requests.fetch import Answers, fetch_many
+from spark_eos.kafka.requests.fetch import Answers, fetch_many, is_spoken_by_id
 from spark_eos.kafka.requests.offset_for_leader_epoch import UNKNOWN
 from spark_eos.options.parse import Fetching
 from spark_eos.source.decode import decode
@@ -34,7 +35,8 @@ _ANSWER_S = 5.0
 
 
 def gather(fetching: Fetching, ranges: Sequence[OffsetRange]) -> Answers:
-    """What leaders say of these ranges, of other partitions each; nothing of those that have not answered."""
+    """What leaders say of these ranges, of other partitions each; nothing of those that have not answered. One request
+    names all topics in one way: where only some have to be the topics with their ids, nobody is asked."""
     user = canonical(fetching.kafka)
     most = min(MOST_BYTES, integer(user, "fetch.max.bytes", MOST_BYTES))
     each = min(most, integer(user, "max.partition.fetch.bytes", most))
@@ -43,9 +45,19 @@ def gather(fetching: Fetching, ranges: Sequence[OffsetRange]) -> Answers:
     }
     if len(wanted) < len(ranges):
         return {}
+    ids = {r.topic: id_bytes(r.topic_id) for r in ranges}
+    if not all(ids.values()) and any(ids.values()):
+        return {}
+    client = broker_client(fetching.kafka)
     try:
+        by_id = all(ids.values()) and is_spoken_by_id(client)
         return fetch_many(
-            broker_client(fetching.kafka), wanted, isolation=fetching.isolation, max_bytes=most, timeout_s=_ANSWER_S
+            client,
+            wanted,
+            isolation=fetching.isolation,
+            max_bytes=most,
+            timeout_s=_ANSWER_S,
+            ids=ids if by_id else None,
         )
     except ConnectionFailed:
         return {}

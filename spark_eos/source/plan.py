@@ -431,7 +431,7 @@ def ranges_between(before: Position, after: Position) -> list[OffsetRange]:
         for topic, epochs in before.epochs.items()
         if not leaving.differ(before.ids.get(topic), after.ids.get(topic))
     }
-    return planning.ranges(_recreated_from_zero(before, after.ids), after.offsets, first, after.epochs)
+    return planning.ranges(_recreated_from_zero(before, after.ids), after.offsets, first, after.epochs, after.ids)
 
 
 def missing_at_the_begin(begin: Position, logged: Position, options: SourceOptions) -> tuple[DataLossError, ...]:

@@ -9,7 +9,7 @@ began. This applies to the partitions of a new query (micro-batch 0 only records
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from pyspark.sql.datasource import InputPartition
@@ -92,9 +92,11 @@ def ranges(
     end: PartitionOffsets,
     first_epochs: PartitionOffsets | None = None,
     last_epochs: PartitionOffsets | None = None,
+    ids: Mapping[str, str] | None = None,
 ) -> list[OffsetRange]:
     """A range for each partition with offsets to read. Partitions that are not in ``start`` are not read yet.
-    ``first_epochs``, ``last_epochs``: of the records before the starts and ends, as far as they are known."""
+    ``first_epochs``, ``last_epochs``: of the records before the starts and ends, and ``ids`` of the topics, as far as
+    they are known."""
 
     def epochs(topic: str, p: int) -> dict[str, int]:
         last = (last_epochs or {}).get(topic, {}).get(p, -1)
@@ -105,7 +107,7 @@ def ranges(
         }
 
     return [
-        OffsetRange(topic, p, start[topic][p], stop, **epochs(topic, p))  # type: ignore[arg-type]  # all are numbers
+        OffsetRange(topic, p, start[topic][p], stop, (ids or {}).get(topic, ""), **epochs(topic, p))
         for topic, partitions in sorted(end.items())
         for p, stop in sorted(partitions.items())
         if start.get(topic, {}).get(p, stop) < stop

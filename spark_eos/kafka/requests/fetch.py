@@ -132,15 +132,20 @@ class FetchConnection(Connection[None]):
         max_bytes: int,
         max_wait_ms: int,
         rack: str = "",
+        ids: Mapping[str, bytes] | None = None,
     ) -> None:
         """Ask for records of partitions: topic → (partition, offset, bytes), about so many of each, and ``max_bytes``
-        in all, in their order: some may come without records then."""
-        self._wanted = {topic: (topic, frozenset(number for number, _, _ in of)) for topic, of in wanted.items()}
+        in all, in their order: some may come without records then. With ``ids``, of all these topics, as in `send`."""
+        named: dict[str, str | bytes] = {topic: ids[topic] if ids else topic for topic in wanted}
+        self._wanted = {named[topic]: (topic, frozenset(number for number, _, _ in of)) for topic, of in wanted.items()}
         self._ask(
-            _BY_NAME,
+            _BY_ID if ids else _BY_NAME,
             _LIMITS.pack(-1, max_wait_ms, 1, max_bytes, isolation == "read_committed", *_NO_SESSION),
             [
-                (text(topic), [_WANTED.pack(number, -1, offset, -1, -1, size, 0) for number, offset, size in of])
+                (
+                    ids[topic] if ids else text(topic),
+                    [_WANTED.pack(number, -1, offset, -1, -1, size, 0) for number, offset, size in of],
+                )
                 for topic, of in wanted.items()
             ],
             rack,
@@ -270,10 +275,11 @@ def fetch_many(
     isolation: Isolation,
     max_bytes: int,
     timeout_s: float,
+    ids: Mapping[str, bytes] | None = None,
 ) -> Answers:
     """What partitions hold, as far as it is there: from an offset on, about so many bytes, and ``max_bytes`` of each
-    leader. One request to each, all at once; leaders that do not answer in time are left out. Raises ConnectionFailed
-    if no broker responds."""
+    leader. One request to each, all at once; leaders that do not answer in time are left out. With ``ids``, of all
+    these topics, as in `FetchConnection.send`. Raises ConnectionFailed if no broker responds."""
     deadline = system.monotonic() + timeout_s
     by_leader: dict[int, dict[str, list[tuple[int, int, int]]]] = {}
     for (topic, partition), node in client.leaders(wanted, timeout_s)[0].items():
@@ -286,7 +292,7 @@ def fetch_many(
             continue
         asked.append(connection)
         try:
-            connection.send_many(places, isolation=isolation, max_bytes=max_bytes, max_wait_ms=0)
+            connection.send_many(places, isolation=isolation, max_bytes=max_bytes, max_wait_ms=0, ids=ids)
         except OSError:
             connection.close()  # what follows finds it so
     found: Answers = {}

@@ -42,10 +42,6 @@ class Event(Enum):
     WAIT = "time passes"
 
 
-#: What no start may meet while its tasks read by name what was checked by id.
-OF_TOPICS = {Event.DELETE, Event.RECREATE, Event.HIDE, Event.STALE}
-
-
 @dataclass(frozen=True)
 class Fault:
     """What happens at a step of the schedule, or at the first one after it that allows it. ``size``: a choice."""
@@ -106,13 +102,13 @@ Metadata = dict[str, tuple[str, int]]
 
 
 class Cluster:
-    """``rows``: all that were ever written, by their numbers. ``reads_by_name``: topics stay as they are meanwhile."""
+    """``rows``: all that were ever written, by their numbers."""
 
     def __init__(self, faults: tuple[Fault, ...]) -> None:
         self.now, self.step = 1_000, 0
         self.topics: dict[str, SimulatedTopic] = {}
         self.rows: dict[int, Row] = {}
-        self.reads_by_name = self.replays = False
+        self.replays = False
         self.lives = dict.fromkeys(NAMES, 0)
         self.trace: list[str] = []
         self._faults = sorted(faults, key=lambda fault: fault.step)
@@ -131,7 +127,7 @@ class Cluster:
         self.now += ms
         self.step += 1
         self.trace.append(f"{self.step} {self.now} {what}")
-        while due := next((f for f in self._faults if f.step <= self.step and self._allows(f)), None):
+        while due := next((f for f in self._faults if f.step <= self.step), None):
             self._faults.remove(due)
             self.trace.append(f"  {due.event.name} {due.size}")
             self._strike(due)
@@ -144,9 +140,6 @@ class Cluster:
         for log in self._logs():
             log.lags_until = 0
             self._end(log, commit=True)
-
-    def _allows(self, fault: Fault) -> bool:
-        return not (self.reads_by_name and fault.event in OF_TOPICS)
 
     def _strike(self, fault: Fault) -> None:
         event, size = fault.event, fault.size

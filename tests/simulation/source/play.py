@@ -71,7 +71,7 @@ class Run:
             for name in () if 0 in self.query.committed else NAMES:
                 self.cluster.provide(name)
         self.cluster.trace.append(f"ended: {ended}")
-        self.cluster.replays = self.cluster.reads_by_name = False
+        self.cluster.replays = False
         return ended
 
 

@@ -160,7 +160,6 @@ class Query:
 
     def _latest(self, reader: EosKafkaStreamReader, start: Start) -> dict[str, Any]:
         self._ranges = ()
-        self.cluster.reads_by_name = False
         if self.old_spark:
             end = reader.latestOffset()
         else:
@@ -173,7 +172,6 @@ class Query:
         return found
 
     def _log(self, reader: EosKafkaStreamReader, end: dict[str, Any], pinned: Ends | None) -> None:
-        self.cluster.reads_by_name = not self.by_id
         self.cluster.point("offset log")
         if not self.lines:
             self.begin = from_spark(reader.initialOffset())
@@ -185,10 +183,10 @@ class Query:
         end, start = self._offset(batch), self._offset(batch - 1) if batch else reader.initialOffset()
         self.replay_begin = self.replay_begin if batch else from_spark(start)
         self.cluster.point("micro-batch", 50)
-        self.cluster.replays, self.cluster.reads_by_name = True, not self.by_id
+        self.cluster.replays = True
         self._ranges = tuple(reader_module.ranges_between(from_spark(start), from_spark(end)))
         rows = [row for task in reader.partitions(start, end) for row in self._read(reader, task)]
-        self.cluster.replays = self.cluster.reads_by_name = False
+        self.cluster.replays = False
         self.cluster.point("task")
         self.written.setdefault(batch, rows)
         self.cluster.point("commit log")
@@ -204,20 +202,18 @@ class Query:
         reader = _DirectReader(plan) if self.by_id else EosKafkaStreamReader(options)
         reader._losses = _Recording(start.fail, self)
         reader._sizes = Sizes(lambda place, at: [Piece(at, at + 2, 2 * _BYTES_PER_OFFSET)])
-        self._hold_topics_from_the_last_look(reader)
+        self._mark_the_last_look(reader)
         reader._lag = SimpleNamespace(watch=lambda ends: False)  # type: ignore[assignment]
         return reader
 
-    def _hold_topics_from_the_last_look(self, reader: EosKafkaStreamReader) -> None:
-        """Rows are read by the topic's name, without a look at its id in between. A broker that still knows the topic
-        of before, when asked for the last look, is not noticed either."""
+    def _mark_the_last_look(self, reader: EosKafkaStreamReader) -> None:
+        """What a start asks for once more is like a replay."""
         topics = reader._watch.topics
 
         def look(*, now: bool = False) -> Any:
             before, self.cluster.replays = self.cluster.replays, now or self.cluster.replays
             found = topics(now=now)
             self.cluster.replays = before
-            self.cluster.reads_by_name |= now and bool(self.lines) and not self.by_id
             return found
 
         reader._watch.topics = look  # type: ignore[method-assign]

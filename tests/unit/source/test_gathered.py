@@ -7,6 +7,7 @@ import pytest
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.requests.fetch import FetchResponse
 from spark_eos.options.parse import Fetching
+from spark_eos.source import gathered
 from spark_eos.source.gathered import take
 from spark_eos.source.planning import OffsetRange
 from tests.support.record_batches import Batch, encode, plain
@@ -32,3 +33,10 @@ def test_only_what_is_of_the_log_for_which_the_range_was_planned_is_used(last_ep
         data = data[: len(data) - len(encode(Batch((), 3, 9)))]
     taken = take(FETCHING, range_, {("t", 3): (FetchResponse(0, len(data)), data)})
     assert rows == (None if taken is None else sum(batch.num_rows for batch in taken))
+
+
+def test_topics_are_named_in_one_way(monkeypatch):
+    """Those of an old line of the offset log have no ids: with others that have, each range is read alone."""
+    monkeypatch.setattr(gathered, "fetch_many", lambda *_, **__: pytest.fail("leaders were asked"))
+    id_ = "AAAAAAAAAAAAAAAAAAAAAQ"
+    assert gathered.gather(FETCHING, [OffsetRange("t", 0, 0, 3, id_), OffsetRange("u", 0, 0, 3)]) == {}

@@ -17,8 +17,8 @@ from spark_eos.kafka.admin.topics import describe_topics
 from spark_eos.options.parse import Fetching, sink_options, stream_options
 from spark_eos.protocol.head import Digest, Range
 from spark_eos.source import fetch
-from spark_eos.source.fetch import read_range
-from spark_eos.source.planning import OffsetRange
+from spark_eos.source.fetch import read_range, read_task
+from spark_eos.source.planning import OffsetRange, Task
 from tests.support.source_calls import anew
 
 ROWS = 6
@@ -61,3 +61,21 @@ def test_rows_of_a_topic_by_its_id(raw, was, kafka, monkeypatch):
     now = describe_topics(kafka, [name])[name].id
     rows = [row for b in read_range(Fetching(kafka), OffsetRange(name, 0, 1, ROWS, now)) for row in b.to_pylist()]
     assert [row["value"] for row in rows] == [b"new %d" % i for i in range(1, ROWS)]
+
+
+def test_rows_of_several_ranges_by_the_ids_of_their_topics(was, topic, write, kafka, monkeypatch):
+    """Leaders are asked together: what is another topic by then is left to the reading of that range, which stops."""
+    name, before = was
+    other = topic()
+    write(other, *(b"other %d" % i for i in range(ROWS)))
+    ids = {known: there.id for known, there in describe_topics(kafka, [name, other]).items()}
+    of_other = OffsetRange(other, 0, 0, ROWS, ids[other])
+    rows = []
+    with pytest.raises(KafkaError) as caught:
+        for batch in read_task(Fetching(kafka), Task((of_other, OffsetRange(name, 0, 0, ROWS, before[name].id)))):
+            rows += batch.to_pylist()
+    assert caught.value.condition == "EOS_SOURCE_RECREATED"
+    assert [row["value"] for row in rows] == [b"other %d" % i for i in range(ROWS)]
+    monkeypatch.setattr(fetch, "read_range", lambda *_: pytest.fail("not all was read together"))
+    both = read_task(Fetching(kafka), Task((of_other, OffsetRange(name, 0, 1, ROWS, ids[name]))))
+    assert sum(batch.num_rows for batch in both) == 2 * ROWS - 1

@@ -263,6 +263,35 @@ def test_many_partitions_in_one_request(pair):
         assert fetching.idle
 
 
+def test_many_partitions_of_topics_by_their_ids(pair):
+    """Of a topic that has the name by then, and another id, nothing comes."""
+    fetching, broker = pair
+    ids = {"töpic": ID.bytes, "b": uuid.UUID(int=7).bytes}
+    wanted = {"töpic": [(3, 77, 100)], "b": [(7, 5, 300)]}
+    fetching.send_many(wanted, isolation="read_committed", max_bytes=1000, max_wait_ms=5, ids=ids)
+    size = int.from_bytes(broker.recv(4, socket.MSG_WAITALL), "big")
+    to = codec.read(broker.recv(size, socket.MSG_WAITALL))
+    found = {(t.topic_id, p.partition, p.fetch_offset) for t in to.body.topics for p in t.partitions}
+    assert found == {(ID, 3, 77), (uuid.UUID(int=7), 7, 5)}
+    row = KINDS.PartitionData(
+        partition_index=3,
+        error_code=codec.error(0),
+        high_watermark=900,
+        last_stable_offset=800,
+        log_start_offset=700,
+        aborted_transactions=None,
+        preferred_read_replica=-1,
+        records=RECORDS,
+    )
+    told: Any = KINDS.FetchResponse(
+        throttle_time=codec.milliseconds(0),
+        error_code=codec.error(0),
+        responses=(KINDS.FetchableTopicResponse(topic_id=ID, partitions=(row,)),),
+    )
+    broker.sendall(codec.write(to, told))
+    assert {place: answer.records for place, answer in fetching.receive_many(5).items()} == {("töpic", 3): RECORDS}
+
+
 @pytest.mark.parametrize(
     "topics",
     [
