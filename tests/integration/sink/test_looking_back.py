@@ -19,6 +19,7 @@ from spark_eos.ledger.lookup import RecordLookup
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.arming import armed
 from tests.support.sink_queries import ended_by
+from tests.support.source_calls import anew
 from tests.support.waiting import wait_for
 
 TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"
@@ -74,6 +75,32 @@ def test_the_end_of_a_run_tells(aborted, sink, files, topic, view):
         more = stream.add(ROWS).stream()
         assert f"{out}-1" in ended_by(query.start(more), MISSING)
     assert len(view.values(out)) == len(ROWS) // 2
+
+
+def test_the_end_of_a_run_whose_ledger_is_gone_tells(admin, cluster, sink, files, topic, view):
+    """Spark says which micro-batch is committed, and the ledger has no head that knows of it."""
+    out, ledger = topic(PARTITIONS), topic(1, cleanup_policy="compact")
+    query = sink(topic=out, ledger__topic=ledger)
+
+    class Ended:
+        """A query, and what happens when it has ended."""
+
+        def __init__(self, query: Any) -> None:
+            self.query = query
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.query, name)
+
+        def awaitTermination(self, timeout: float | None = None) -> bool:
+            ended = bool(self.query.awaitTermination(timeout))
+            if ended:
+                anew(admin, cluster, ledger)
+            return ended
+
+    with pytest.raises(EosError, match="the ledger knows nothing of this query") as caught:
+        spark_eos.run(lambda: Ended(query.start(files(COLUMNS).add(ROWS).stream())))
+    assert (caught.value.condition, caught.value.parameters) == ("EOS_LEDGER_HEAD_MISSING", {"batch": 1})
+    assert len(view.values(out)) == len(ROWS)
 
 
 def test_the_next_commit_tells(aborted, sink, files, topic, view):
