@@ -8,11 +8,13 @@ from typing import Any
 
 from spark_eos.protocol.end import WHOLE_MS
 from spark_eos.protocol.head import Pair
+from spark_eos.protocol.names import is_name_of
 from spark_eos.protocol.ports import State
 
 from .coordinator import WEEK_MS, Cluster, Entry, NextAppend
 from .end_txn import PREPARED
 from .invariants import Watch
+from .ledger import PREFIX
 from .neighbours import watch_neighbours
 from .operator import Operator
 from .partition_log import PartitionLog, Place, Record
@@ -83,7 +85,7 @@ class Run:
         self.world.handlers.update(topics.handlers)
         self.create = topics.create
         for query in self.queries:
-            query.create, query.end_hanging = topics.create, self._end_hanging
+            query.create, query.end_hanging = topics.create, self._end_what_holds
         for strike in self.query.handlers:
             self.world.handlers[strike] = self._strike_one
 
@@ -122,6 +124,15 @@ class Run:
                 if entry is None or entry.state not in (State.ONGOING, *PREPARED) or entry.epoch != epoch:
                     log.mark(producer_id, epoch, commit=False)
                     self.cluster.marked(place, log)
+
+    def _end_what_holds(self) -> None:
+        """An operator ends what keeps readers from a query's rows: also what a query has left open that nobody starts
+        again, by ``kafka-transactions.sh forceTerminateTransaction``, as no timeout ends it with two-phase commit."""
+        self._end_hanging()
+        over = [query.id for query in self.queries if query.over]
+        for name, slot in list(self.cluster._slots.items()):
+            if slot.entry.state is State.ONGOING and any(is_name_of(PREFIX, id, name) for id in over):
+                self.cluster.init(name, WHOLE_MS, "an operator")
 
     def _ended(self, name: str, before: Entry, after: Entry, cause: str) -> None:
         for watch in self.watches:
