@@ -22,6 +22,7 @@ import spark_eos
 from spark_eos.errors import ConfigError
 from spark_eos.log import LEVEL_VARIABLE
 
+from . import fork_server
 from .spark_home import without_archives
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -48,8 +49,9 @@ def start(name: str, conf: Mapping[str, str], *, verbose: bool = False, stderr: 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     settings = SparkConf(loadDefaults=False).setAppName(name).setAll(list(_with_defaults(conf, verbose).items()))
     if _GATEWAY not in os.environ and SparkContext._gateway is None:  # noqa: SLF001  # no other way
-        # As getOrCreate does it, which then finds this context, but for where the JVM's stderr and its settings go.
-        SparkContext(conf=settings, gateway=_launch(dict(settings.getAll()), stderr))
+        with fork_server.used(dict(settings.getAll())):
+            # As getOrCreate does it, which then finds this context, but for where the JVM's stderr and its settings go.
+            SparkContext(conf=settings, gateway=_launch(dict(settings.getAll()), stderr))
     spark = SparkSession.builder.config(conf=settings).getOrCreate()
     _quieten(spark, verbose)
     spark_eos.register(spark)

@@ -1,0 +1,274 @@
+"""A process that has imported what Spark's Python processes import, and forks them.
+
+For the first micro-batch of a query Spark starts seven Python processes, most of them one after the other: one looks
+for the format, others plan, read, write and commit. Each imports PySpark, pyarrow and spark_eos, for half a second to a
+second of processor time. The server imports them once, while Spark's JVM starts, and each process is a fork of it.
+
+A fork must be what a new process would be. So the server accepts only what differs from itself in nothing but what
+Spark sets for each process. Anything else, for example with other variables, starts as a process of its own
+(`forked_python`). The server ends when the process ends that has started it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import os
+import runpy
+import select
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, NoReturn
+
+from . import forked_python
+from .forked_python import ACCEPTED, ANSWER_S
+
+#: The Python to start, for PySpark and for Spark.
+_PYTHON = "PYSPARK_PYTHON"
+#: What else names one: variables and settings.
+_CHOSEN = ("PYSPARK_DRIVER_PYTHON", "spark.pyspark.python", "spark.pyspark.driver.python")
+#: Settings of the variables of workers.
+_EXECUTORS = "spark.executorEnv."
+#: Which modules the processes import. pyarrow imports pandas, where it is installed, as soon as it makes an array of
+#: Python's objects.
+MODULES = (
+    "pandas",
+    "pyspark.worker",
+    "pyspark.sql.worker.create_data_source",
+    "pyspark.sql.worker.plan_data_source_read",
+    "pyspark.sql.worker.write_into_data_source",
+    "pyspark.sql.worker.commit_data_source_write",
+    "pyspark.sql.worker.python_streaming_sink_runner",
+    "spark_eos.datasource",
+    "spark_eos.tables",
+    "spark_eos.options.parse",
+    "spark_eos.options.writes",
+    "spark_eos.source.batch",
+    "spark_eos.source.consumer",
+    "spark_eos.source.fetch",
+    "spark_eos.source.reader",
+    "spark_eos.sink.batch_writer",
+    "spark_eos.sink.task",
+    "spark_eos.sink.writer",
+    "spark_eos.direct.source",
+    "spark_eos.direct.task",
+    "spark_eos.direct.writer",
+)
+#: Variables that Spark sets for each process; those of spark-eos are not among them.
+_OF_SPARK = ("SPARK_", "PYSPARK_", "_PYSPARK_", "PYTHON_")
+_OF_SPARK_EOS = "SPARK_EOS_"
+#: Variables that are compared in another way, or that a shell sets.
+_OTHERS = frozenset({"PYTHONPATH", "PYTHONUNBUFFERED", "_", "SHLVL", "PWD", "OLDPWD"})
+#: Whose standard input is open, so that they run.
+_running: list[subprocess.Popen[bytes]] = []
+#: The thread of Arrow's memory allocator, which starts anew in a fork.
+_ALLOCATOR = "jemalloc_bg_thd"
+
+
+# In the job's process
+
+
+@contextmanager
+def used(settings: Mapping[str, str]) -> Iterator[None]:
+    """While a session with these settings starts, have it start Python processes by a server.
+
+    Nothing changes where the user has chosen a Python other than this one, where the session is not on this machine, or
+    where the system cannot do it.
+    """
+    ours = os.environ.get(_PYTHON) == sys.executable and not any(name in os.environ | settings for name in _CHOSEN)
+    here = settings.get("spark.master", "").startswith("local") and sys.platform == "linux"
+    program = start(settings) if ours and here and hasattr(os, "pidfd_open") else None
+    if program is None:
+        yield
+        return
+    os.environ[_PYTHON] = program
+    try:
+        yield
+    finally:
+        os.environ[_PYTHON] = sys.executable
+
+
+def start(settings: Mapping[str, str]) -> str | None:
+    """Start a server for a session with these settings. The program to start Python by; None where there cannot be one.
+
+    It is in a folder that only this user can enter, and that the server deletes at its end.
+    """
+    added = {"PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0"), "OMP_NUM_THREADS": "1"}
+    added |= {name.removeprefix(_EXECUTORS): text for name, text in settings.items() if name.startswith(_EXECUTORS)}
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="spark-eos-python-"))
+        program = folder / "python"
+        words = [sys.executable, "-I", "-S", forked_python.__file__, str(folder / "socket"), sys.executable]
+        program.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+        program.chmod(0o700)
+        if not os.access(program, os.X_OK):  # the file system does not let programs be started
+            shutil.rmtree(folder)
+            return None
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(f"{folder}/socket")
+            listener.listen()  # so that the server can be asked from now on
+            server = subprocess.Popen(
+                [sys.executable, "-u", "-m", __name__, str(folder), str(listener.fileno()), *added],
+                env={**os.environ, **added},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[listener.fileno()],
+            )
+    except OSError:
+        return None
+    _running.append(server)
+    return str(program)
+
+
+# In the server
+
+
+@dataclass(frozen=True)
+class _Request:
+    folder: str
+    arguments: Sequence[str]
+    environ: Mapping[str, str]
+
+
+class ForkServer:
+    """``added``: the variables that only some of Spark's processes have."""
+
+    def __init__(self, listener: socket.socket, added: Sequence[str]) -> None:
+        self._listener, self._added = listener, added
+        self._folder, self._environ = str(Path.cwd()), dict(os.environ)
+        self._forks: dict[int, tuple[int, socket.socket]] = {}
+
+    def run(self) -> None:
+        """Fork what is asked for, until the standard input ends."""
+        poller = select.poll()
+        poller.register(0, select.POLLIN)
+        poller.register(self._listener, select.POLLIN)
+        while True:
+            for fd, _ in poller.poll():
+                if fd == 0:
+                    return
+                if fd != self._listener.fileno():
+                    poller.unregister(fd)
+                    self._ended(fd)
+                elif (fork := self._accept(self._listener.accept()[0])) is not None:
+                    poller.register(fork, select.POLLIN)
+
+    def _accept(self, client: socket.socket) -> int | None:
+        """Fork what the client asks for. A descriptor that can be read when the fork has ended; None for no fork."""
+        with contextlib.suppress(OSError, ValueError):
+            client.settimeout(ANSWER_S)
+            with client.makefile("rb") as stream:
+                request = _read(stream)
+            if self._is_as_here(request) and _may_fork():
+                client.sendall(ACCEPTED)
+                received, streams, _, _ = socket.recv_fds(client, 1, 3)  # nothing, from a client that has given up
+                if received == ACCEPTED:
+                    return self._fork(client, request, streams)
+        client.close()
+        return None
+
+    def _is_as_here(self, request: _Request) -> bool:
+        """Whether a new process would be what a fork of this one is."""
+        environ = request.environ
+        names = {name for name in (*environ, *self._environ) if _is_compared(name)}
+        lacking = {name for name in self._added if name not in environ}
+        differ = {name for name in names - lacking if environ.get(name) != self._environ.get(name)}
+        return request.folder == self._folder and not differ and _path(environ) == _path(self._environ)
+
+    def _fork(self, client: socket.socket, request: _Request, streams: Sequence[int]) -> int:
+        pid = os.fork()
+        if pid == 0:
+            self._become(client, request, streams)
+        for stream in streams:
+            os.close(stream)
+        fork = os.pidfd_open(pid)
+        self._forks[fork] = pid, client
+        with contextlib.suppress(OSError):
+            client.sendall(b"%d\n" % pid)
+        return fork
+
+    def _ended(self, fork: int) -> None:
+        pid, client = self._forks.pop(fork)
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        with contextlib.suppress(OSError):
+            client.sendall(b"%d\n" % (code if code >= 0 else 128 - code))
+        client.close()
+        os.close(fork)
+
+    def _become(self, client: socket.socket, request: _Request, streams: Sequence[int]) -> NoReturn:
+        """In the fork: be the process that was asked for, to its end."""
+        code = 1
+        try:
+            for number, stream in enumerate(streams):
+                os.dup2(stream, number)
+                os.close(stream)
+            for opened in (client, self._listener, *(other for _, other in self._forks.values())):
+                opened.close()
+            for fork in self._forks:
+                os.close(fork)
+            os.environ.clear()
+            os.environ.update(request.environ)
+            if (random := sys.modules.get("numpy.random")) is not None:  # else all forks draw the same numbers
+                random.seed()
+            sys.argv[:] = request.arguments
+            runpy.run_module(request.arguments[0], run_name="__main__", alter_sys=True)
+            code = 0
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+
+
+def _read(stream: BinaryIO) -> _Request:
+    """Raises ValueError for the half of a request."""
+    folder, arguments, environ = (os.fsdecode(stream.read(int(stream.readline()))) for _ in range(3))
+    entries = (entry.partition("=") for entry in environ.split("\0"))
+    return _Request(folder, arguments.split("\0"), {name: text for name, _, text in entries})
+
+
+def _is_compared(name: str) -> bool:
+    return name.startswith(_OF_SPARK_EOS) or not (name.startswith(_OF_SPARK) or name in _OTHERS)
+
+
+def _path(environ: Mapping[str, str]) -> list[str]:
+    """Where a process imports from before it looks where its interpreter does. Spark also names one of its jars."""
+    entries = environ.get("PYTHONPATH", "").split(os.pathsep)
+    return list(dict.fromkeys(entry for entry in entries if not entry.endswith(".jar") and Path(entry).exists()))
+
+
+def _may_fork() -> bool:
+    """Whether a fork lacks no thread that something waits for."""
+    threads = Path("/proc/self/task").iterdir()
+    others = (thread for thread in threads if thread.name != str(os.getpid()))
+    return all((thread / "comm").read_text().strip() == _ALLOCATOR for thread in others)
+
+
+def main(folder: str, listener: str, *added: str) -> None:
+    """Import, and then run."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in the JVM and all that it starts
+    try:
+        server = ForkServer(socket.socket(fileno=int(listener)), added)
+        for name in MODULES:
+            with contextlib.suppress(Exception):  # the process that needs it says what is wrong
+                importlib.import_module(name)
+        gc.freeze()  # what lies still is not copied for a fork
+        server.run()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,197 @@
+"""Python processes that are forks of a server, and those that must not be."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs.runner import fork_server
+from tests.support.waiting import is_gone, wait_for
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere there is no such server")
+
+ROOT = Path(__file__).parents[3]
+SECONDS = 60
+LOCAL = {"spark.master": "local[2]"}
+#: A module that the program runs: it says what it is, and ends as it is asked to.
+PROBE = """
+import json, os, sys
+had = "pyspark.worker" in sys.modules
+import numpy.random
+print(json.dumps({
+    "pid": os.getpid(), "parent": os.getppid(), "had": had, "random": numpy.random.random(),
+    "arguments": sys.argv[1:], "one": os.environ.get("SPARK_ONE"), "folder": os.getcwd(), "path": sys.path,
+    "hash": hash("text"), "name": sys.modules["__main__"].__spec__.name, "main": __name__, "file": sys.argv[0],
+    "input": sys.stdin.readline(),
+}), flush=True)
+print("an error", file=sys.stderr)
+if os.environ.get("SPARK_WAITS"):
+    sys.stdin.read()
+sys.exit(int(os.environ.get("SPARK_CODE", 0)))
+"""
+#: What starts a server and then waits to be killed.
+JOB = "import sys; from jobs.runner import fork_server; print(fork_server.start({}), flush=True); sys.stdin.read()"
+
+
+class Job:
+    """A process that has started a server, and the program by which Spark would start Python."""
+
+    def __init__(self, modules: Path) -> None:
+        (modules / "probe.py").write_text(PROBE)
+        self.environ = {**os.environ, "PYTHONPATH": os.pathsep.join([str(modules), str(ROOT)])}
+        pipe = subprocess.PIPE
+        command = [sys.executable, "-c", JOB]
+        self.process = subprocess.Popen(command, cwd=ROOT, env=self.environ, stdin=pipe, stdout=pipe, text=True)
+        assert self.process.stdout is not None
+        self.program = Path(self.process.stdout.readline().strip())
+
+    @contextmanager
+    def started(self, *, cwd: Path = ROOT, **environ: str) -> Iterator[subprocess.Popen[str]]:
+        """The probe, with these variables besides those of the job."""
+        pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        command = [str(self.program), "-m", "probe", "an argument"]
+        process = subprocess.Popen(command, cwd=cwd, env={**self.environ, **environ}, text=True, **pipes)
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait()
+            for stream in (process.stdin, process.stdout, process.stderr):  # a fork that waits ends, too
+                stream.close()
+
+    def probe(self, *, code: int = 0, cwd: Path = ROOT, **environ: str) -> dict[str, Any]:
+        """What the probe finds itself to be."""
+        with self.started(cwd=cwd, SPARK_CODE=str(code), **environ) as process:
+            output, errors = process.communicate("a line\n", timeout=SECONDS)
+        assert (process.returncode, errors) == (code, "an error\n")
+        return {**json.loads(output), "forked": json.loads(output)["pid"] != process.pid}
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
+    job = Job(tmp_path_factory.mktemp("modules"))
+    yield job
+    job.end()
+
+
+def test_a_fork_is_what_a_new_process_would_be(job):
+    """But for the modules that it has: arguments, variables, folder, paths, streams, exit code, hashes."""
+    forked = job.probe(code=7, SPARK_ONE="1", PYTHONHASHSEED="0")
+    alone = job.probe(code=7, SPARK_ONE="1", PYTHONHASHSEED="0", MINE="1")
+    assert (forked["forked"], forked["had"]) == (True, True)
+    assert (alone["forked"], alone["had"]) == (False, False)
+    assert forked["one"] == "1" and forked["arguments"] == ["an argument"] and forked["input"] == "a line\n"
+    own = ("pid", "parent", "had", "random", "forked")
+    assert {**forked, **dict.fromkeys(own)} == {**alone, **dict.fromkeys(own)}
+    assert job.probe(PYTHONHASHSEED="0")["one"] is None
+
+
+def test_no_two_forks_draw_the_same_numbers(job):
+    """As users' functions may."""
+    assert job.probe()["random"] != job.probe()["random"]
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [{"PYTHONHASHSEED": "1"}, {"OMP_NUM_THREADS": "2"}, {"SPARK_EOS_LOG": "DEBUG"}, {"TZ": "Asia/Tokyo"}],
+)
+def test_another_environment_is_a_process_of_its_own(job, environ):
+    """As what is imported may have looked at it."""
+    assert not job.probe(**environ)["forked"]
+
+
+def test_another_folder_or_path_is_a_process_of_its_own(job, tmp_path):
+    """It might import other modules of the same name. What is not there, or a jar, has none."""
+    path, jar = job.environ["PYTHONPATH"], tmp_path / "spark.jar"
+    jar.touch()
+    assert not job.probe(cwd=tmp_path)["forked"]
+    assert not job.probe(PYTHONPATH=os.pathsep.join([str(tmp_path), path]))["forked"]
+    assert job.probe(PYTHONPATH=os.pathsep.join([str(tmp_path / "none"), str(jar), path, path]))["forked"]
+
+
+def test_a_fork_ends_by_the_signal_that_spark_sends_to_the_program(job):
+    """And the program ends with it, as one that a signal has ended."""
+    with job.started(SPARK_WAITS="1") as process:
+        process.stdin.write("\n")
+        process.stdin.flush()
+        pid = json.loads(process.stdout.readline())["pid"]
+        assert pid != process.pid
+        process.terminate()
+        assert process.wait(SECONDS) == 128 + signal.SIGTERM
+    wait_for(lambda: is_gone(pid), "the end of the fork")
+
+
+def test_the_server_ends_with_its_job_and_leaves_nothing(tmp_path):
+    """However the job ends; forks go on, as Spark ends them. Without a server the program is Python itself."""
+    job = Job(tmp_path)
+    with job.started(SPARK_WAITS="1") as process:
+        process.stdin.write("\n")
+        process.stdin.flush()
+        fork = json.loads(process.stdout.readline())
+        kept = tmp_path / "kept"
+        kept.write_text(job.program.read_text())
+        kept.chmod(0o700)
+        job.end()  # by a signal that nobody can prepare for
+        wait_for(lambda: is_gone(fork["parent"]), "the end of the server")
+        wait_for(lambda: not job.program.parent.exists(), "the end of its folder")
+        assert not is_gone(fork["pid"])
+    wait_for(lambda: is_gone(fork["pid"]), "the end of the fork")
+    job.program = kept
+    assert not job.probe()["forked"]
+
+
+@pytest.mark.parametrize(
+    ("variables", "settings"),
+    [
+        ({"PYSPARK_PYTHON": "/usr/bin/another-python"}, LOCAL),
+        ({"PYSPARK_DRIVER_PYTHON": sys.executable}, LOCAL),
+        ({}, {**LOCAL, "spark.pyspark.python": sys.executable}),
+        ({}, {"spark.master": "yarn"}),
+        ({}, {}),
+    ],
+)
+def test_another_python_or_another_machine_has_no_server(monkeypatch, variables, settings):
+    """The session starts as it would without all this."""
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    before = os.environ["PYSPARK_PYTHON"]
+    with fork_server.used(settings):
+        assert os.environ["PYSPARK_PYTHON"] == before
+
+
+def test_the_program_is_named_while_the_session_starts(monkeypatch):
+    """And not for what starts later in the job's process."""
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    monkeypatch.setattr(fork_server, "start", lambda settings: "/a/program")
+    with fork_server.used(LOCAL):
+        assert os.environ["PYSPARK_PYTHON"] == "/a/program"
+    assert os.environ["PYSPARK_PYTHON"] == sys.executable
+
+
+def test_forks_import_nothing_of_ours_or_of_arrow_again():
+    """What Spark's processes import by name is there, but for the small modules that they run."""
+    code = (
+        "import importlib, sys; from jobs.runner.fork_server import MODULES;"
+        "list(map(importlib.import_module, MODULES));"
+        "had = set(sys.modules);"
+        "import spark_eos.worker_daemon, pyspark.sql.streaming.python_streaming_source_runner;"
+        "from spark_eos.sink import preflight, session; from spark_eos.source import diagnosis;"
+        "print(set(sys.modules) - had - {'pyspark.daemon', 'spark_eos.worker_daemon',"
+        "'pyspark.sql.streaming.python_streaming_source_runner'})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=SECONDS)
+    assert done.stdout == "set()\n", done.stderr
