@@ -41,9 +41,11 @@ _CHOSEN = ("PYSPARK_DRIVER_PYTHON", "spark.pyspark.python", "spark.pyspark.drive
 #: Settings of the variables of workers.
 _EXECUTORS = "spark.executorEnv."
 #: Which modules the processes import. pyarrow imports pandas, where it is installed, as soon as it makes an array of
-#: Python's objects.
+#: Python's objects; the names of brokers need stringprep.
 MODULES = (
+    "stringprep",
     "pandas",
+    "pyarrow.pandas_compat",
     "pyspark.worker",
     "pyspark.sql.worker.create_data_source",
     "pyspark.sql.worker.plan_data_source_read",
@@ -226,6 +228,8 @@ class ForkServer:
             code = 0
         except SystemExit as end:
             code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        except ConnectionError:
+            pass  # Spark has closed the socket, and sent the program a signal that comes a moment later
         except BaseException:
             traceback.print_exc()
         finally:
