@@ -20,6 +20,7 @@ _COLUMNS = {
     "took_ms": ("ms", "{:,.1f}"),
     "peak_mib": ("MiB", "{:,.0f}"),
     "first_row_s": ("first row s", "{:,.2f}"),
+    "start_cpu_s": ("CPU s", "{:,.1f}"),
     "latency_ms_p50": ("p50 ms", "{:,.0f}"),
     "latency_ms_p95": ("p95 ms", "{:,.0f}"),
     "latency_ms_p99": ("p99 ms", "{:,.0f}"),

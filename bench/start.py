@@ -16,6 +16,7 @@ from contextlib import contextmanager
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
+from bench.meter import CLIENT, Meter
 from bench.queries import BUILTIN_KAFKA, EOS_KAFKA
 from bench.result import ModeResult, Series, cell
 from bench.session import Bench
@@ -27,6 +28,8 @@ from jobs.runner.session import ROOT
 _BASELINE = "built-in → built-in"
 _CONTENDERS = {"ours → ours": EOS_KAFKA, _BASELINE: BUILTIN_KAFKA}
 _METRIC = "first_row_s"
+#: Seconds of processor time meanwhile, of the driver and all that it has started.
+_CPU = "start_cpu_s"
 #: A new process, or a session that has run a query; and a new checkpoint, or one of a query that ran.
 _COLD, _KILLED = "a new process", "a new process, after kill -9"
 _WARM, _AGAIN = "a running session", "a running session, the query again"
@@ -43,33 +46,36 @@ def measure(bench: Bench, plan: BenchPlan, say: Callable[[str], None]) -> ModeRe
     result = ModeResult("start", _BASELINE, _METRIC, "until the first row is visible")
     series = {(case, name): Series(name, case) for case in CASES for name in _CONTENDERS}
     for turn, name in plan.turns(list(_CONTENDERS)):
-        for case, seconds in _run(bench, _CONTENDERS[name]).items():
-            say(f"start: {name}, {case}, run {turn}: {cell(_METRIC, seconds)} s")
+        for case, run in _run(bench, _CONTENDERS[name]).items():
+            say(f"start: {name}, {case}, run {turn}: {cell(_METRIC, run[_METRIC])} s")
             if turn > 0:
-                series[case, name].runs.append({_METRIC: seconds})
+                series[case, name].runs.append(run)
     result.series += [series[case, name] for case in CASES for name in _CONTENDERS if plan.has(case)]
     return result
 
 
-def _run(bench: Bench, format_: str) -> dict[str, float]:
-    """The seconds of each case."""
+def _run(bench: Bench, format_: str) -> dict[str, dict[str, float | None]]:
+    """The metrics of each case."""
     with tempfile.TemporaryDirectory(prefix="spark-eos-bench-", ignore_cleanup_errors=True) as folder:
         first, second = ((*_topics(bench), f"{folder}/{number}") for number in range(2))
-        found = {}
         with _rows_into(bench, first[0]), _rows_into(bench, second[0]):
-            began = time.time()
-            with _Driver(bench, format_, [first, second]) as driver:
-                found[_COLD] = _first_visible(bench, first[1], began) - began
-                began = driver.next()
-                found[_WARM] = _first_visible(bench, second[1], began) - began
-            began = time.time()  # the one before is killed, with its workers
-            with _Driver(bench, format_, [second, second]) as driver:
-                found[_KILLED] = _first_visible(bench, second[1], began) - began
-                began = driver.next()
-                found[_AGAIN] = _first_visible(bench, second[1], began) - began
+            cold = _visible_from(bench, format_, [first, second])
+            killed = _visible_from(bench, format_, [second, second])  # the one before was killed, with its workers
         for topic in (*first[:2], *second[:2]):
             bench.delete_topic(topic)
-        return found
+    return dict(zip((_COLD, _WARM, _KILLED, _AGAIN), (*cold, *killed), strict=True))
+
+
+def _visible_from(bench: Bench, format_: str, queries: list[tuple[str, str, str]]) -> list[dict[str, float | None]]:
+    """The metrics of a new driver and its first query, and of the next query."""
+    times = []
+    began = time.time()
+    with _Driver(bench, format_, queries) as driver:
+        for number, (_, target, _) in enumerate(queries):
+            if number > 0:
+                began = driver.next()
+            times.append((began, _first_visible(bench, target, began)))
+    return [{_METRIC: visible - began, _CPU: driver.cpu(began, visible)} for began, visible in times]
 
 
 def _topics(bench: Bench) -> tuple[str, str]:
@@ -92,11 +98,14 @@ class _Driver:
             text=True,
             start_new_session=True,
         )
+        self._meter = Meter({CLIENT: self._process.pid})
 
     def __enter__(self) -> _Driver:
+        self._meter.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._meter.__exit__()
         os.killpg(self._process.pid, signal.SIGKILL)
         self._process.communicate()
 
@@ -106,6 +115,11 @@ class _Driver:
         self._process.stdin.write("stop\nnext\n")
         self._process.stdin.flush()
         return float(json.loads(self._process.stdout.readline()))
+
+    def cpu(self, begin: float, end: float) -> float | None:
+        """Seconds of processor time between two times, once it has ended."""
+        cost = self._meter.between(begin, end)
+        return None if cost is None else cost.cpu[CLIENT]
 
 
 @contextmanager

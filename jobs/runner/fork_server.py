@@ -126,6 +126,7 @@ def start(settings: Mapping[str, str]) -> str | None:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 pass_fds=[listener.fileno()],
+                process_group=0,  # a signal to the job's group is not for it: Spark still needs it
             )
     except OSError:
         return None

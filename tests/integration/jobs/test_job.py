@@ -140,6 +140,12 @@ def run(*command: str, **environ: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def jvms(job: subprocess.Popen[bytes]) -> list[int]:
+    """The process id of a job's JVM, if it has started. The job's other child is its server of Python processes."""
+    pids = [process.pid for process in processes.children([job.pid])]
+    return [pid for pid in pids if b"fork_server" not in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+
 @contextmanager
 def running(*command: str, log: Path, **environ: str) -> Iterator[subprocess.Popen[bytes]]:
     """The job in the background, gone at the end with all that belongs to it."""
@@ -335,7 +341,7 @@ def test_a_job_tells_of_rows_of_none_of_a_broker_that_dies_and_of_its_stop(topic
         assert strange(log.read_text()) == []
 
         with running(*MODULE, "--conf", str(config), log=log) as job:
-            wait_for(lambda: processes.children([job.pid]), log.read_text, SECONDS)  # the JVM is starting
+            wait_for(lambda: jvms(job), log.read_text, SECONDS)  # the JVM is starting
             os.killpg(job.pid, signal.SIGINT)
             assert job.wait(SECONDS) == 0, log.read_text()
         assert log.read_text().endswith("stopped by SIGINT, before there was a query\n")
@@ -355,7 +361,7 @@ def test_a_job_tells_of_rows_of_none_of_a_broker_that_dies_and_of_its_stop(topic
             "stopped by SIGTERM: restart it, and it resumes where it stopped",
         ),
         (
-            lambda job: os.kill(processes.children([job.pid])[0].pid, signal.SIGKILL),
+            lambda job: os.kill(jvms(job)[0], signal.SIGKILL),
             75,
             "restart the job unchanged: it resumes where it stopped (exit code 75)",
         ),

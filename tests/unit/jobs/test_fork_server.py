@@ -34,6 +34,8 @@ print(json.dumps({
     "input": sys.stdin.readline(),
 }), flush=True)
 print("an error", file=sys.stderr)
+if error := os.environ.get("SPARK_RAISES"):
+    raise {"BrokenPipeError": BrokenPipeError, "ValueError": ValueError}[error]("of the probe")
 if os.environ.get("SPARK_WAITS"):
     sys.stdin.read()
 sys.exit(int(os.environ.get("SPARK_CODE", 0)))
@@ -132,6 +134,17 @@ def test_a_fork_ends_by_the_signal_that_spark_sends_to_the_program(job):
         process.terminate()
         assert process.wait(SECONDS) == 128 + signal.SIGTERM
     wait_for(lambda: is_gone(pid), "the end of the fork")
+
+
+def test_a_fork_whose_socket_spark_has_closed_prints_no_stack(job):
+    """Spark's signal may come a moment after that. Other errors keep theirs."""
+    printed = {}
+    for error in ("BrokenPipeError", "ValueError"):
+        with job.started(SPARK_RAISES=error) as process:
+            printed[error] = process.communicate("\n", timeout=SECONDS)[1]
+            assert process.returncode == 1
+    assert printed["BrokenPipeError"] == "an error\n"
+    assert "ValueError: of the probe" in printed["ValueError"] and "Traceback" in printed["ValueError"]
 
 
 def test_the_server_ends_with_its_job_and_leaves_nothing(tmp_path):
