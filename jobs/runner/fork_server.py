@@ -40,6 +40,8 @@ _PYTHON = "PYSPARK_PYTHON"
 _CHOSEN = ("PYSPARK_DRIVER_PYTHON", "spark.pyspark.python", "spark.pyspark.driver.python")
 #: Settings of the variables of workers.
 _EXECUTORS = "spark.executorEnv."
+#: What Spark sets for workers, where the user has not.
+_SET_BY_SPARK = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"}
 #: Which modules the processes import. pyarrow imports pandas, where it is installed, as soon as it makes an array of
 #: Python's objects; the names of brokers need stringprep.
 MODULES = (
@@ -106,7 +108,7 @@ def start(settings: Mapping[str, str]) -> str | None:
 
     It is in a folder that only this user can enter, and that the server deletes at its end.
     """
-    added = {"PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0"), "OMP_NUM_THREADS": "1"}
+    added = {name: os.environ.get(name, default) for name, default in _SET_BY_SPARK.items()}
     added |= {name.removeprefix(_EXECUTORS): text for name, text in settings.items() if name.startswith(_EXECUTORS)}
     try:
         folder = Path(tempfile.mkdtemp(prefix="spark-eos-python-"))
@@ -171,13 +173,17 @@ class ForkServer:
         """Fork what the client asks for. A descriptor that can be read when the fork has ended; None for no fork."""
         with contextlib.suppress(OSError, ValueError):
             client.settimeout(ANSWER_S)
-            with client.makefile("rb") as stream:
-                request = _read(stream)
+            with client.makefile("rb") as sent:
+                request = _read(sent)
             if self._is_as_here(request) and _may_fork():
                 client.sendall(ACCEPTED)
                 received, streams, _, _ = socket.recv_fds(client, 1, 3)  # nothing, from a client that has given up
-                if received == ACCEPTED:
-                    return self._fork(client, request, streams)
+                try:
+                    if received == ACCEPTED:
+                        return self._fork(client, request, streams)
+                finally:
+                    for stream in streams:
+                        os.close(stream)
         client.close()
         return None
 
@@ -193,8 +199,6 @@ class ForkServer:
         pid = os.fork()
         if pid == 0:
             self._become(client, request, streams)
-        for stream in streams:
-            os.close(stream)
         fork = os.pidfd_open(pid)
         self._forks[fork] = pid, client
         with contextlib.suppress(OSError):
@@ -261,17 +265,23 @@ def _may_fork() -> bool:
     return all((thread / "comm").read_text().strip() == _ALLOCATOR for thread in others)
 
 
-def main(folder: str, listener: str, *added: str) -> None:
-    """Import, and then run."""
+def main(folder: str, descriptor: str, *added: str) -> None:
+    """Import, run, and clean up. Where that fails, every process starts by itself from then on."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in the JVM and all that it starts
+    listener = socket.socket(fileno=int(descriptor))
     try:
-        server = ForkServer(socket.socket(fileno=int(listener)), added)
+        os.close(os.pidfd_open(os.getpid()))  # some sandboxes do not allow it
+        server = ForkServer(listener, added)
         for name in MODULES:
             with contextlib.suppress(Exception):  # the process that needs it says what is wrong
                 importlib.import_module(name)
         gc.freeze()  # what lies still is not copied for a fork
         server.run()
+    except OSError:
+        pass
     finally:
+        listener.close()
+        os.read(0, 1)  # the program is in the folder: Spark may start it as long as the job runs
         shutil.rmtree(folder, ignore_errors=True)
 
 

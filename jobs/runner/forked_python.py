@@ -13,7 +13,7 @@ import socket
 import sys
 
 #: A server that is still importing may take some seconds to answer.
-ANSWER_S = 10.0
+ANSWER_S = 5.0
 ACCEPTED = b"+"
 
 
@@ -36,10 +36,10 @@ def forked(path: str, arguments: list[str]) -> int | None:
             server.sendall(request(arguments[1:]))
             if server.recv(1) != ACCEPTED:
                 return None
+            socket.send_fds(server, [ACCEPTED], [0, 1, 2])
         except OSError:
             return None
         server.settimeout(None)
-        socket.send_fds(server, [ACCEPTED], [0, 1, 2])
         with server.makefile("r") as answers:
             if not (pid := answers.readline()):
                 return 1

@@ -47,8 +47,10 @@ JOB = "import sys; from jobs.runner import fork_server; print(fork_server.start(
 class Job:
     """A process that has started a server, and the program by which Spark would start Python."""
 
-    def __init__(self, modules: Path) -> None:
+    def __init__(self, modules: Path, custom: str | None = None) -> None:
         (modules / "probe.py").write_text(PROBE)
+        if custom is not None:
+            (modules / "sitecustomize.py").write_text(custom)  # imported by Python itself when it starts
         self.environ = {**os.environ, "PYTHONPATH": os.pathsep.join([str(modules), str(ROOT)])}
         pipe = subprocess.PIPE
         command = [sys.executable, "-c", JOB]
@@ -145,6 +147,14 @@ def test_a_fork_whose_socket_spark_has_closed_prints_no_stack(job):
             assert process.returncode == 1
     assert printed["BrokenPipeError"] == "an error\n"
     assert "ValueError: of the probe" in printed["ValueError"] and "Traceback" in printed["ValueError"]
+
+
+def test_a_server_that_has_failed_leaves_the_program_which_is_python_itself(tmp_path):
+    """As long as the job runs, Spark may start it."""
+    job = Job(tmp_path, "def refuse(*_):\n    raise OSError\nimport os; os.pidfd_open = refuse\n")
+    assert not job.probe()["forked"]
+    job.end()
+    wait_for(lambda: not job.program.parent.exists(), "the end of its folder")
 
 
 def test_the_server_ends_with_its_job_and_leaves_nothing(tmp_path):
