@@ -22,10 +22,8 @@ from bench.turns import BenchPlan
 from bench.writes import rows_with_keys
 from jobs import delta_to_kafka, kafka_to_delta
 from jobs.delta.table import Table
-from jobs.runner.sections import TopicsConfig, TriggerConfig
-from jobs.runner.transform import TransformConfig
+from jobs.runner.models import Transform
 from jobs.runner.transform import result as transformed
-from spark_eos.kafka.config.properties import KafkaProperties
 
 #: Of the rows of other modes: a table is on the same disk.
 SHARE = 0.25
@@ -35,9 +33,8 @@ DELTA_CASES = {
     "1024 B": (1024, 250_000, False),
     "100 B, changes": (100, 1_000_000, True),
 }
-_AVAILABLE_NOW = TriggerConfig(available_now=True)
-_INTO = TransformConfig(sql="SELECT key, value, topic, partition, offset, timestamp FROM input")
-_AT_ONCE = KafkaProperties({"maxFilesPerTrigger": str(FILES_AT_ONCE)})
+_INTO = {"sql": "SELECT key, value, topic, partition, offset, timestamp FROM input"}
+_AT_ONCE = {"maxFilesPerTrigger": str(FILES_AT_ONCE)}
 _OUT = "SELECT key, value FROM input"
 _OUT_CHANGES = "SELECT key, value, _commit_version, _change_type FROM input"
 
@@ -61,23 +58,24 @@ def _into_table(bench: Bench, name: str, topic: str, rows: int) -> tuple[Run, in
 
 
 def _ours_into(bench: Bench, topic: str, at_once: int, path: str, checkpoint: str) -> StreamingQuery:
-    config = kafka_to_delta.KafkaToDeltaConfig(
-        kafka=_kafka(bench),
-        source=TopicsConfig((topic,), max_offsets_per_trigger=at_once),
-        target=kafka_to_delta.TableTargetConfig(path),
-        checkpoint=checkpoint,
-        transform=_INTO,
-        trigger=_AVAILABLE_NOW,
+    config = kafka_to_delta.KafkaToDelta.model_validate(
+        {
+            "source": {"subscribe": topic, "maxOffsetsPerTrigger": at_once},
+            "target": {"path": path},
+            "transform": _INTO,
+            **_common(bench, checkpoint),
+        }
     )
     rows = kafka_to_delta.table_rows(kafka_to_delta.read(bench.spark, config), config)
     kafka_to_delta.prepare(Table(bench.spark, path), rows, config.target)
-    return _AVAILABLE_NOW.start(kafka_to_delta.writer(rows, config))
+    return config.start(kafka_to_delta.writer(rows, config))
 
 
 def _builtin_into(bench: Bench, topic: str, at_once: int, path: str, checkpoint: str) -> StreamingQuery:
     source = read_topic(bench.spark, bench.bootstrap_servers, Flow(BUILTIN_KAFKA, "delta", topic, None, at_once))
-    writer = transformed(source, _INTO).writeStream.format("delta").option("path", path)
-    return _AVAILABLE_NOW.start(writer.option("checkpointLocation", checkpoint))
+    rows = transformed(source, Transform.model_validate(_INTO))
+    writer = rows.writeStream.format("delta").option("path", path).option("checkpointLocation", checkpoint)
+    return writer.trigger(availableNow=True).start()
 
 
 def measure_from(bench: Bench, plan: BenchPlan, say: Say) -> ModeResult:
@@ -104,13 +102,13 @@ def _run(bench: Bench, start: Callable[[str, str], StreamingQuery], output: str)
 
 
 def _ours_from(bench: Bench, path: str, changes: bool, output: str, checkpoint: str) -> StreamingQuery:
-    config = delta_to_kafka.DeltaToKafkaConfig(
-        kafka=_kafka(bench),
-        source=delta_to_kafka.TableSourceConfig(path, changes, options=_AT_ONCE),
-        transform=TransformConfig(sql=_OUT_CHANGES if changes else _OUT),
-        checkpoint=checkpoint,
-        sink=delta_to_kafka.FromTableSinkConfig(output),
-        trigger=_AVAILABLE_NOW,
+    config = delta_to_kafka.DeltaToKafka.model_validate(
+        {
+            "source": {"path": path, "readChangeFeed": changes, **_AT_ONCE},
+            "transform": {"sql": _OUT_CHANGES if changes else _OUT},
+            "sink": {"topic": output},
+            **_common(bench, checkpoint),
+        }
     )
     return delta_to_kafka.write(delta_to_kafka.read(bench.spark, config.source), config)
 
@@ -121,8 +119,10 @@ def _builtin_from(bench: Bench, path: str, changes: bool, output: str, checkpoin
     rows = reader.options(**_AT_ONCE).load(path).select("key", "value")
     writer = rows.writeStream.format(BUILTIN_KAFKA).options(**TUNED).option("topic", output)
     writer = writer.option("kafka.bootstrap.servers", bench.bootstrap_servers)
-    return _AVAILABLE_NOW.start(writer.option("checkpointLocation", checkpoint))
+    return writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
 
 
-def _kafka(bench: Bench) -> KafkaProperties:
-    return KafkaProperties({"bootstrap.servers": bench.bootstrap_servers})
+def _common(bench: Bench, checkpoint: str) -> dict[str, object]:
+    """Keys that both jobs have."""
+    kafka = {"bootstrap.servers": bench.bootstrap_servers}
+    return {"kafka": kafka, "checkpoint": checkpoint, "trigger": "availableNow"}

@@ -22,21 +22,19 @@ from bench.result import ModeResult
 from bench.session import Bench
 from bench.source import METRIC
 from bench.turns import BenchPlan
-from jobs.files.input import CompleteConfig, FilesConfig
 from jobs.files.taking import Taking
-from jobs.ingest_files import FromFilesSinkConfig, IngestFilesConfig
+from jobs.ingest_files import IngestFiles
 from jobs.runner.job import JobContext
 from jobs.runner.lines import Batch, BatchLines
+from jobs.runner.models import Transform
 from jobs.runner.query import Stop
-from jobs.runner.sections import TriggerConfig
-from jobs.runner.transform import TransformConfig, transformed
-from spark_eos.kafka.config.properties import KafkaProperties
+from jobs.runner.transform import transformed
 
 ROWS = 1_000_000
 FileFormat = Literal["json", "parquet"]
 INGEST_CASES: dict[str, FileFormat] = {"JSON lines": "json", "Parquet": "parquet"}
 _SCHEMA = "id STRING, customer BIGINT, total DOUBLE, note STRING"
-_TRANSFORM = TransformConfig(sql="SELECT id AS key, to_json(struct(id, customer, total, note)) AS value FROM input")
+_TRANSFORM = {"sql": "SELECT id AS key, to_json(struct(id, customer, total, note)) AS value FROM input"}
 
 
 def measure(bench: Bench, plan: BenchPlan, say: Say) -> ModeResult:
@@ -84,25 +82,27 @@ class _Noted(BatchLines):
 def _ours(bench: Bench, files: str, form: FileFormat, output: str) -> Run:
     """A micro-batch counts from the look at the folder on: its files are read for their digests, then for their
     rows."""
-    config = IngestFilesConfig(
-        kafka=KafkaProperties({"bootstrap.servers": bench.bootstrap_servers}),
-        name=f"bench-{uuid.uuid4().hex[:8]}",
-        files=FilesConfig(
-            path=files,
-            format=form,
-            pattern=f"*.{form}",
-            schema=_SCHEMA if form == "json" else None,
-            complete=CompleteConfig(renamed=True),
-            max_files_per_trigger=FILES_AT_ONCE,
-        ),
-        transform=_TRANSFORM,
-        sink=FromFilesSinkConfig(output),
-        trigger=TriggerConfig(available_now=True),
+    config = IngestFiles.model_validate(
+        {
+            "kafka": {"bootstrap.servers": bench.bootstrap_servers},
+            "name": f"bench-{uuid.uuid4().hex[:8]}",
+            "files": {
+                "path": files,
+                "format": form,
+                "pattern": f"*.{form}",
+                "schema": _SCHEMA if form == "json" else None,
+                "unchangedFor": "0 seconds",
+                "maxFilesPerTrigger": FILES_AT_ONCE,
+            },
+            "transform": _TRANSFORM,
+            "sink": {"topic": output},
+            "trigger": "availableNow",
+        }
     )
     noted, done, ended = _Noted(), list[TimedTransaction](), False
     with Meter(bench.roots) as meter:
         context = JobContext(bench.spark, Stop(), noted)
-        taking = Taking(context, config.ingest(), config.files, config.transform, config.trigger)
+        taking = Taking(context, config)
         while not ended:
             began = time.time()
             ended = taking.awaitTermination()
@@ -116,7 +116,8 @@ def _builtin(bench: Bench, files: str, form: FileFormat, output: str) -> Run:
         reader = bench.spark.readStream.format(form).schema(_SCHEMA).option("maxFilesPerTrigger", FILES_AT_ONCE)
         if form == "json":
             reader = reader.option("mode", "FAILFAST")  # as ours, where a row does not parse
-        writer = transformed(reader.load(files), _TRANSFORM).writeStream.format(BUILTIN_KAFKA).options(**TUNED)
+        rows = transformed(reader.load(files), Transform.model_validate(_TRANSFORM))
+        writer = rows.writeStream.format(BUILTIN_KAFKA).options(**TUNED)
         writer = writer.option("kafka.bootstrap.servers", bench.bootstrap_servers).option("topic", output)
         return writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
 

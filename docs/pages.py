@@ -8,9 +8,14 @@ from pathlib import Path
 DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS))
 
-from _pages import errors, failpoints, options  # noqa: E402
+from _pages import errors, failpoints, keys, options  # noqa: E402
 
-PAGES = {"errors.md": errors.page, "failpoints.md": failpoints.page, "options.md": options.page}
+PAGES = {
+    "errors.md": errors.page,
+    "failpoints.md": failpoints.page,
+    "keys.md": keys.page,
+    "options.md": options.page,
+}
 conditions, strikes, killed_at = errors.conditions, failpoints.strikes, failpoints.killed_at
 
 if __name__ == "__main__":

@@ -12,8 +12,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import sys
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Self
 
 if not __package__:
     importlib.import_module("runner.script").run_as_module(__file__)  # spark-submit has started this file
@@ -23,202 +22,213 @@ from .runner import script
 if __name__ == "__main__":
     script.leave_on_signals()
 
+from pydantic import Field, model_validator
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 import spark_eos
 from spark_eos.direct.checks import check_source
 from spark_eos.errors import ConfigError
-from spark_eos.kafka.config.librdkafka import check
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.options.parse import sink_options, stream_options
+from spark_eos.options.parse import SourceOptions
 
+from .runner.checks import Rejected
 from .runner.cluster import JobCluster
-from .runner.config import Rejected
-from .runner.job import JobCommand, Plan, until_it_ends
+from .runner.job import JobCommand, Plan, beginning, is_new, until_it_ends
 from .runner.lines import counted
-from .runner.sections import (
-    MetricsConfig,
-    RestartConfig,
-    TopicsConfig,
-    TriggerConfig,
-    beginning,
-    check_kafka_and_spark,
-    is_new,
-    with_prefix,
+from .runner.models import (
+    NO_PROPERTIES,
+    Boolean,
+    Function,
+    ParsedTransform,
+    Properties,
+    QueryJob,
+    Trigger,
+    check_one_of,
 )
-from .runner.transform import TransformOrArrowConfig, imported, transformed
+from .runner.options import (
+    CHECKPOINT,
+    begins,
+    option,
+    options_of,
+    refuse,
+    selected,
+    sink_of,
+    source_of,
+    source_options_of,
+    topics_of,
+)
+from .runner.transform import imported, transformed
 
 FORMATS = ("eos-kafka", "kafka")
+_LETTERS, _GROUP = "deadLetters.topic", "offsets.group.id"
 
 
-@dataclass(frozen=True)
-class OrderedTopicsConfig(TopicsConfig):
-    """``ordered``: the rows of a partition keep their order. If not, where no row passes through Spark, options such
-    as ``minPartitions`` let several tasks read it."""
+class TopicsTransform(ParsedTransform):
+    """Also two ways past Spark."""
 
-    ordered: bool = True
+    arrow: Function | None = None
+    """`module:function`: a function of Arrow batches. Rows [do not pass through Spark](job.md#past-the-jvm)."""
+    copied: Literal["same", "key"] | None = Field(None, alias="copy")
+    """Records are [copied as they are](job.md#past-the-jvm), to the partition of the same number, or to the one that
+    [their key chooses](direct.md#copies)."""
+    ordered: Boolean = True
+    """With `arrow` and `copy`: `false` lets several tasks read a partition, whose rows then lose their order."""
 
-
-@dataclass(frozen=True)
-class FromTopicsSinkConfig:
-    """Where to write; without ``topic``, the column of that name is used. ``partition``: of copies, what chooses the
-    partition. ``options``: further options of the sink."""
-
-    topic: str | None = None
-    partition: Literal["same", "key"] = "same"
-    options: KafkaProperties = KafkaProperties({})
-
-
-@dataclass(frozen=True)
-class ConsumeTransformProduceConfig:
-    """The config file of this job. ``kafka``: client settings of both sides, without the prefix ``kafka.``."""
-
-    kafka: KafkaProperties
-    source: OrderedTopicsConfig
-    transform: TransformOrArrowConfig | Literal["none"]
-    checkpoint: str
-    group: str | None = None
-    sink: FromTopicsSinkConfig = FromTopicsSinkConfig()
-    trigger: TriggerConfig = TriggerConfig(processing_time="1 second")
-    restart: RestartConfig = RestartConfig()
-    metrics: MetricsConfig | None = None
-    spark: KafkaProperties = KafkaProperties({})
-
-    def __post_init__(self) -> None:
-        check_kafka_and_spark(self.kafka, self.spark)
-        if self.sink.partition != "same" and self.transform != "none":
-            raise Rejected(
-                "WRONG_VALUE",
-                "is for copies: keys choose the partitions of transformed rows, or the column 'partition' does.",
-                "Remove it, or set 'transform: none'.",
-                ["sink", "partition"],
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        check_one_of({"sql": self.sql, "function": self.function, "arrow": self.arrow, "copy": self.copied})
+        if self.is_direct and self.format is not None:
+            hint = "Remove it, or set 'sql' or 'function' in place of 'arrow' or 'copy'."
+            raise Rejected("INVALID_VALUE", "is for rows that pass through Spark.", hint, ["format"])
+        if not self.ordered and not self.is_direct:
+            message = (
+                "is for rows that do not pass through Spark: of others, 'minPartitions' splits partitions by itself."
             )
-        if not self.source.ordered and not self.is_direct:
-            raise Rejected(
-                "WRONG_VALUE",
-                "is for rows that do not pass through Spark: of others, 'minPartitions' splits partitions by itself.",
-                "Remove it, or set 'transform: none' or 'transform.arrow'.",
-                ["source", "ordered"],
-            )
-        if self.group and self.letters is not None:
-            raise Rejected(
-                "WRONG_VALUE",
-                "cannot have the offsets: with a topic for 'transform.parse.onMalformed', Spark reads the input as two "
-                "sources, which may be at different offsets.",
-                "Remove it, or set 'onMalformed' to fail or drop.",
-                ["group"],
-            )
-
-    @property
-    def letters(self) -> str | None:
-        """The topic for rows that do not parse, if there is one."""
-        return None if self.transform == "none" else self.transform.letters
+            raise Rejected("INVALID_VALUE", message, "Remove it, or set 'arrow' or 'copy'.", ["ordered"])
+        return self
 
     @property
     def is_direct(self) -> bool:
         """Whether no row passes through Spark."""
-        return self.transform == "none" or self.transform.arrow is not None
-
-    def __str__(self) -> str:
-        """The job's first line."""
-        target = self.sink.topic or "the topics of the column 'topic'"
-        group = f"group {self.group}" if self.group else "no group"
-        return f"{', '.join(self.source.topics)} → {target}; {group}; checkpoint {self.checkpoint}; {self.trigger}"
+        return self.arrow is not None or self.copied is not None
 
 
-def plan(config: ConsumeTransformProduceConfig, args: argparse.Namespace) -> Plan:
+class ConsumeTransformProduce(QueryJob):
+    """The config file of this job."""
+
+    source: Properties
+    """[Options of the source](options.md#source). `startingOffsets` is `earliest` by default."""
+    transform: TopicsTransform
+    sink: Properties = NO_PROPERTIES
+    """[Options of the sink](options.md#sink), such as `topic` and `offsets.group.id`."""
+    trigger: Trigger = "1 second"
+
+    @model_validator(mode="after")
+    def _sections(self) -> Self:
+        refuse("sink", self.sink, CHECKPOINT)
+        if self.transform.on_malformed == "deadLetters":
+            if self.letters is None:
+                hint = "Name the topic there, or set 'onMalformed' to fail or drop."
+                raise Rejected("MISSING_KEY", "is missing, to which 'onMalformed' refers.", hint, ["sink", _LETTERS])
+            if option(self.sink, _GROUP) is not None:
+                raise Rejected(
+                    "INVALID_VALUE",
+                    "cannot have the offsets: with 'onMalformed: deadLetters', Spark reads the input as two sources, "
+                    "which may be at different offsets.",
+                    "Remove it, or set 'onMalformed' to fail or drop.",
+                    ["sink", _GROUP],
+                )
+        return self
+
+    @property
+    def topic(self) -> str | None:
+        """The topic for all rows, if it is set."""
+        return option(self.sink, "topic")
+
+    @property
+    def letters(self) -> str | None:
+        """The topic for rows that do not parse, if there is one."""
+        return option(self.sink, _LETTERS) if self.transform.on_malformed == "deadLetters" else None
+
+    def source_options(self, source_format: str) -> dict[str, str]:
+        """Every option of the source, by its name."""
+        committed = {"kafka.isolation.level": "read_committed"} if source_format == "kafka" else {}
+        return committed | source_options_of(self.kafka, self.source)
+
+    def sink_options(self, sink_format: str) -> dict[str, str]:
+        """Every option of the sink, by its name."""
+        options = options_of(self.kafka, self.sink) | {"checkpointLocation": self.checkpoint}
+        # With a topic for dead letters, each row has its own. Spark's sink commits no offsets.
+        left_out = [*(["topic"] if self.letters else []), *([_GROUP] if sink_format == "kafka" else [])]
+        return {name: value for name, value in options.items() if name.lower() not in left_out}
+
+
+def plan(config: ConsumeTransformProduce, args: argparse.Namespace) -> Plan:
     """One streaming query from the topics to the topics."""
-    if config.is_direct and {args.source, args.sink} != {FORMATS[0]}:
+    if config.transform.is_direct and {args.source, args.sink} != {FORMATS[0]}:
         raise ConfigError(
-            "EOS_CONFIG_WRONG_VALUE",
+            "EOS_CONFIG_INVALID_VALUE",
             "'transform' lets no row pass through Spark, so Spark's own connector cannot read or write them.",
             hint="Leave out --source and --sink, or set 'transform.sql' or 'transform.function'.",
             key="transform",
         )
 
     def start(spark: SparkSession) -> StreamingQuery:
-        if config.transform == "none" or config.transform.arrow is not None:
+        if config.transform.is_direct:
             return start_direct(spark, config)
-        rows = transformed(read(spark, config, args.source), config.transform, letters=True, topic=config.sink.topic)
+        rows = transformed(
+            read(spark, config, args.source), config.transform, letters=config.letters, topic=config.topic
+        )
         return write(counted(rows, config.letters), config, args.sink)
 
+    clusters = clusters_of(config, args.source, args.sink)
+    reads = _reads(config)
+    target = config.topic or "the topics of the column 'topic'"
+    group = option(config.sink, _GROUP)
     return Plan(
-        str(config),
-        clusters_of(config, args.source, args.sink),
+        f"{selected(reads)} → {target}; {f'group {group}' if group else 'no group'}; checkpoint {config.checkpoint}; "
+        f"{config.when}",
+        clusters,
         config.spark,
         until_it_ends(start, config.restart),
-        beginning(config.checkpoint, config.source.starting_offsets),
+        beginning(config.checkpoint, begins(reads, config.source_options(FORMATS[0]))),
         config.metrics,
         config.checkpoint,
     )
 
 
-def clusters_of(config: ConsumeTransformProduceConfig, source_format: str, sink_format: str) -> list[JobCluster]:
+def clusters_of(config: ConsumeTransformProduce, source_format: str, sink_format: str) -> list[JobCluster]:
     """The clusters that eos-kafka reads from and writes to, one or two, and the topics that must be there.
 
     Raises OptionError for options that source or sink would refuse.
     """
     topics: dict[KafkaProperties, list[str]] = {}
     required: dict[KafkaProperties, list[str]] = {}
+    reads, sink = _reads(config), sink_of(config.sink, config.sink_options(FORMATS[0])).kafka
     if source_format == "eos-kafka":
-        reads = stream_options(source_settings(config, source_format))
-        if config.is_direct:
-            check_source(reads, ordered=config.source.ordered, keeps_order="Remove it, or set 'source.ordered: false'.")
-        source = reads.kafka
-        check(source, "consumer")
-        topics.setdefault(source, []).extend(config.source.topics)
+        topics.setdefault(reads.kafka, []).extend(topics_of(reads))
         if is_new(config.checkpoint):  # for a query that continues, the source detects losses
-            required.setdefault(source, []).extend(config.source.topics)
+            required.setdefault(reads.kafka, []).extend(topics_of(reads))
     if sink_format == "eos-kafka":
-        sink = sink_options(sink_settings(config, sink_format)).kafka
-        check(sink, "producer")
-        targets = [topic for topic in (config.sink.topic, config.letters) if topic]
+        targets = [topic for topic in (config.topic, config.letters) if topic]
         topics.setdefault(sink, []).extend(targets)
         required.setdefault(sink, []).extend(targets)
     return [JobCluster(kafka, names, required.get(kafka, [])) for kafka, names in topics.items()]
 
 
-def start_direct(spark: SparkSession, config: ConsumeTransformProduceConfig) -> StreamingQuery:
+def _reads(config: ConsumeTransformProduce) -> SourceOptions:
+    """The source's options, checked. Raises OptionError."""
+
+    def in_order(options: SourceOptions) -> None:
+        if config.transform.is_direct:
+            keeps_order = "Remove it, or set 'transform.ordered: false'."
+            check_source(options, ordered=config.transform.ordered, keeps_order=keeps_order)
+
+    return source_of(config.source, config.source_options(FORMATS[0]), in_order)
+
+
+def start_direct(spark: SparkSession, config: ConsumeTransformProduce) -> StreamingQuery:
     """The query whose tasks copy, or call a function of Arrow batches."""
-    arrow = None if config.transform == "none" else config.transform.arrow
-    sink = sink_settings(config, FORMATS[0])
+    arrow, sink = config.transform.arrow, config.sink_options(FORMATS[0])
     return spark_eos.direct(
         spark,
-        source=source_settings(config, FORMATS[0]),
+        source=config.source_options(FORMATS[0]),
         sink={name: value for name, value in sink.items() if name != "checkpointLocation"},
         checkpoint=config.checkpoint,
         transform=None if arrow is None else imported(arrow, "transform.arrow"),
-        trigger=config.trigger.arguments,
-        partition=config.sink.partition,
-        ordered=config.source.ordered,
+        trigger=config.trigger_arguments,
+        partition=config.transform.copied or "same",
+        ordered=config.transform.ordered,
     )
 
 
-def read(spark: SparkSession, config: ConsumeTransformProduceConfig, source_format: str) -> DataFrame:
-    return spark.readStream.format(source_format).options(**source_settings(config, source_format)).load()
+def read(spark: SparkSession, config: ConsumeTransformProduce, source_format: str) -> DataFrame:
+    return spark.readStream.format(source_format).options(**config.source_options(source_format)).load()
 
 
-def source_settings(config: ConsumeTransformProduceConfig, source_format: str) -> dict[str, str]:
-    """Every option of the source, by its name."""
-    settings = config.source.settings(config.kafka)
-    if source_format == "kafka":
-        settings["kafka.isolation.level"] = "read_committed"
-    return settings | dict(config.source.options)
-
-
-def write(rows: DataFrame, config: ConsumeTransformProduceConfig, sink_format: str) -> StreamingQuery:
-    return config.trigger.start(rows.writeStream.format(sink_format).options(**sink_settings(config, sink_format)))
-
-
-def sink_settings(config: ConsumeTransformProduceConfig, sink_format: str) -> dict[str, str]:
-    """Every option of the sink, by its name."""
-    settings = {"checkpointLocation": config.checkpoint}
-    if config.sink.topic is not None and config.letters is None:  # else each row has its own
-        settings["topic"] = config.sink.topic
-    if config.group is not None and sink_format == "eos-kafka":
-        settings["offsets.group.id"] = config.group
-    return settings | with_prefix(config.kafka) | dict(config.sink.options)
+def write(rows: DataFrame, config: ConsumeTransformProduce, sink_format: str) -> StreamingQuery:
+    return config.start(rows.writeStream.format(sink_format).options(**config.sink_options(sink_format)))
 
 
 def _options(parser: argparse.ArgumentParser) -> None:
@@ -227,7 +237,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--sink", choices=FORMATS, default=FORMATS[0], help="format to write with; as above")
 
 
-main = JobCommand("consume_transform_produce", __doc__, ConsumeTransformProduceConfig, plan, _options).main
+main = JobCommand("consume_transform_produce", __doc__, ConsumeTransformProduce, plan, _options).main
 
 if __name__ == "__main__":
     sys.exit(main())

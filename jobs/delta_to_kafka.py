@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import sys
-from dataclasses import dataclass
+from typing import Annotated, Self
 
 if not __package__:
     importlib.import_module("runner.script").run_as_module(__file__)  # spark-submit has started this file
@@ -22,22 +22,30 @@ from .runner import script
 if __name__ == "__main__":
     script.leave_on_signals()
 
+from pydantic import Field, model_validator
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
-
-from spark_eos.kafka.config.librdkafka import check
-from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.options.parse import sink_options
 
 from .delta.changes import CHANGE_COLUMNS, Changes, check_columns, of_changes
 from .delta.errors import named
 from .delta.table import Table, check_session, check_settings, no_table, with_delta
+from .runner.checks import Rejected
 from .runner.cluster import JobCluster
-from .runner.config import Rejected
-from .runner.job import JobCommand, Plan, until_it_ends
+from .runner.job import JobCommand, Plan, beginning, until_it_ends
 from .runner.lines import counted
-from .runner.sections import MetricsConfig, RestartConfig, TriggerConfig, beginning, check_kafka_and_spark, with_prefix
-from .runner.transform import TransformConfig, transformed
+from .runner.models import (
+    NO_PROPERTIES,
+    AtLeastOne,
+    Boolean,
+    Number,
+    Properties,
+    QueryJob,
+    Section,
+    Text,
+    Transform,
+)
+from .runner.options import CHECKPOINT, option, options_of, refuse, sink_of
+from .runner.transform import transformed
 
 #: Options of Delta's source that this job does not take, and why.
 REFUSED = {
@@ -46,139 +54,114 @@ REFUSED = {
     "ignoreChanges": "repeats rows of files that were rewritten",
     "ignoreDeletes": "gives other rows at a replay, when deleted rows were part of the micro-batch",
     "ignoreFileDeletion": "repeats rows of files that were rewritten",
-    "readChangeFeed": "is 'source.changes: true' here",
-    "readChangeData": "is 'source.changes: true' here",
+    "readChangeData": "is 'readChangeFeed: true' here",
     "skipChangeCommits": "leaves out the rows that a MERGE or an overwrite inserts",
     "startingTimestamp": "means other versions after a copy of the table, or when its log has been cleaned",
-    "startingVersion": "is 'source.startingVersion' here",
 }
-_ALLOWED = ("maxBytesPerTrigger", "maxFilesPerTrigger")
 
 
-@dataclass(frozen=True)
-class TableSourceConfig:
-    """What to read. ``changes``: the change data feed instead of the appended rows. ``starting_version``: the first
-    version of the table that a new query reads; without it, the table as it is, then what follows."""
+class TableSource(Section):
+    """What to read, by the names that Delta's source has."""
 
-    path: str
-    changes: bool = False
-    starting_version: int | None = None
-    options: KafkaProperties = KafkaProperties({})
+    path: Text
+    """The table."""
+    read_change_feed: Boolean = False
+    """Read the table's changes instead of its appended rows."""
+    starting_version: Annotated[Number, Field(ge=0)] | None = None
+    """First version of the table that a new query reads; without it, the table as it is, then what follows."""
+    max_files_per_trigger: AtLeastOne | None = None
+    """Maximum number of files in a micro-batch; the default is Delta's, and no limit for changes."""
+    max_bytes_per_trigger: Text | None = None
+    """About how many bytes a micro-batch reads, such as `1g`."""
 
-    def __post_init__(self) -> None:
-        if self.starting_version is not None and self.starting_version < 0:
-            raise Rejected("WRONG_VALUE", "is below 0.", "DESCRIBE HISTORY shows versions.", ["startingVersion"])
+    @model_validator(mode="before")
+    @classmethod
+    def _refused(cls, data: object) -> object:
         known = {name.lower(): why for name, why in REFUSED.items()}
-        for name in self.options:
-            if name.lower() in known:
-                hint = f"Remove it: it {known[name.lower()]}."
-                raise Rejected("WRONG_VALUE", "is an option that this job refuses.", hint, ["options", name])
-            if name.lower() not in (allowed.lower() for allowed in _ALLOWED):
-                hint = f"Options here: {', '.join(_ALLOWED)}."
-                raise Rejected("UNKNOWN_KEY", "is not an option of this job.", hint, ["options", name])
+        for name in data if isinstance(data, dict) else ():
+            if why := known.get(name.lower()):
+                raise Rejected("INVALID_VALUE", "is an option that this job refuses.", f"Remove it: it {why}.", [name])
+        return data
+
+    @property
+    def limits(self) -> dict[str, str]:
+        """Options of Delta's source that limit a micro-batch."""
+        limits = {"maxFilesPerTrigger": self.max_files_per_trigger, "maxBytesPerTrigger": self.max_bytes_per_trigger}
+        return {name: str(value) for name, value in limits.items() if value is not None}
 
 
-@dataclass(frozen=True)
-class FromTableSinkConfig:
-    """Where to write; without ``topic``, the column of that name is used. ``options``: further options of the sink.
-    ``tasks``: how many tasks, and so transactions, write the changes of a micro-batch."""
+class DeltaToKafka(QueryJob):
+    """The config file of this job."""
 
-    topic: str | None = None
-    tasks: int = 4
-    options: KafkaProperties = KafkaProperties({})
+    source: TableSource
+    transform: Transform
+    sink: Properties = NO_PROPERTIES
+    """[Options of the sink](options.md#sink), such as `topic`."""
+    tasks: AtLeastOne = 4
+    """How many tasks, and so transactions, write the changes of a micro-batch."""
 
-    def __post_init__(self) -> None:
-        if self.tasks < 1:
-            raise Rejected("WRONG_VALUE", "is below 1.", "Use a number of tasks.", ["tasks"])
-
-
-@dataclass(frozen=True)
-class DeltaToKafkaConfig:
-    """The config file of this job. ``kafka``: client settings of the sink, without the prefix ``kafka.``."""
-
-    kafka: KafkaProperties
-    source: TableSourceConfig
-    transform: TransformConfig
-    checkpoint: str
-    sink: FromTableSinkConfig = FromTableSinkConfig()
-    trigger: TriggerConfig = TriggerConfig(processing_time="10 seconds")
-    restart: RestartConfig = RestartConfig()
-    metrics: MetricsConfig | None = None
-    spark: KafkaProperties = KafkaProperties({})
-
-    def __post_init__(self) -> None:
-        check_kafka_and_spark(self.kafka, self.spark)
+    @model_validator(mode="after")
+    def _sections(self) -> Self:
         check_settings(self.spark)
+        refuse("sink", self.sink, CHECKPOINT)
+        return self
 
-    def __str__(self) -> str:
-        """The job's first line."""
-        what = "changes of" if self.source.changes else "rows of"
-        target = self.sink.topic or "the topics of the column 'topic'"
-        return f"{what} {self.source.path} → {target}; checkpoint {self.checkpoint}; {self.trigger}"
+    def sink_options(self) -> dict[str, str]:
+        """Every option of the sink but its checkpoint, by its name."""
+        return options_of(self.kafka, self.sink)
 
 
-def plan(config: DeltaToKafkaConfig, args: argparse.Namespace) -> Plan:
+def plan(config: DeltaToKafka, args: argparse.Namespace) -> Plan:
     """One streaming query from the table to the topics."""
+    source, topic = config.source, option(config.sink, "topic")
+    kafka = sink_of(config.sink, {"checkpointLocation": config.checkpoint} | config.sink_options()).kafka
 
     def start(spark: SparkSession) -> StreamingQuery:
         check_session(spark)
-        return write(read(spark, config.source), config)
+        return write(read(spark, source), config)
 
-    version = config.source.starting_version
-    first = "the table as it is" if version is None else f"version {version}"
+    target = topic or "the topics of the column 'topic'"
+    what = "changes of" if source.read_change_feed else "rows of"
+    first = "the table as it is" if source.starting_version is None else f"version {source.starting_version}"
     return Plan(
-        str(config),
-        [cluster_of(config)],
+        f"{what} {source.path} → {target}; checkpoint {config.checkpoint}; {config.when}",
+        [JobCluster(kafka, [topic] if topic else [], [topic] if topic else [])],
         with_delta(config.spark),
-        until_it_ends(start, config.restart, lambda error: named(error, config.source.path)),
+        until_it_ends(start, config.restart, lambda error: named(error, source.path)),
         beginning(config.checkpoint, first),
         config.metrics,
         config.checkpoint,
     )
 
 
-def cluster_of(config: DeltaToKafkaConfig) -> JobCluster:
-    """The cluster that is written to. Raises OptionError for options that the sink would refuse."""
-    kafka = sink_options({"checkpointLocation": config.checkpoint} | sink_settings(config)).kafka
-    check(kafka, "producer")
-    topics = [config.sink.topic] if config.sink.topic else []
-    return JobCluster(kafka, topics, topics)
-
-
-def sink_settings(config: DeltaToKafkaConfig) -> dict[str, str]:
-    """Every option of the sink but its checkpoint, by its name."""
-    settings = {} if config.sink.topic is None else {"topic": config.sink.topic}
-    return settings | with_prefix(config.kafka) | dict(config.sink.options)
-
-
-def read(spark: SparkSession, source: TableSourceConfig) -> DataFrame:
+def read(spark: SparkSession, source: TableSource) -> DataFrame:
     """The stream of the table's rows or changes. Raises TableError where there is no such table."""
     table = Table(spark, source.path)
     if not table.exists():
         raise no_table(source.path)
-    reader = spark.readStream.format("delta").options(**source.options)
+    reader = spark.readStream.format("delta").options(**source.limits)
     if source.starting_version is not None:
         reader = reader.option("startingVersion", source.starting_version)
-    if not source.changes:
+    if not source.read_change_feed:
         return reader.load(source.path)
     table.check_change_feed()
-    return of_changes(reader, source.path, source.options)
+    return of_changes(reader, source.path, source.limits)
 
 
-def write(rows: DataFrame, config: DeltaToKafkaConfig) -> StreamingQuery:
+def write(rows: DataFrame, config: DeltaToKafka) -> StreamingQuery:
     """Appended rows go to the sink as they come; changes are put into order first, which a stream by itself cannot."""
-    if config.source.changes:
-        changes = Changes(config.source.path, config.checkpoint, config.sink.tasks, sink_settings(config))
+    if config.source.read_change_feed:
+        changes = Changes(config.source.path, config.checkpoint, config.tasks, config.sink_options())
         ready = transformed(rows, config.transform, CHANGE_COLUMNS)
         check_columns(ready)
         writer = counted(ready).writeStream.foreachBatch(changes.write)
     else:
         ready = transformed(rows, config.transform)
-        writer = counted(ready).writeStream.format("eos-kafka").options(**sink_settings(config))
-    return config.trigger.start(writer.option("checkpointLocation", config.checkpoint))
+        writer = counted(ready).writeStream.format("eos-kafka").options(**config.sink_options())
+    return config.start(writer.option("checkpointLocation", config.checkpoint))
 
 
-main = JobCommand("delta_to_kafka", __doc__, DeltaToKafkaConfig, plan).main
+main = JobCommand("delta_to_kafka", __doc__, DeltaToKafka, plan).main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import importlib
 import sys
-from dataclasses import dataclass
 
 if not __package__:
     importlib.import_module("runner.script").run_as_module(__file__)  # spark-submit has started this file
@@ -22,86 +21,71 @@ from .runner import script
 if __name__ == "__main__":
     script.leave_on_signals()
 
+from typing import Self
+
+from pydantic import model_validator
+
 import spark_eos
 from spark_eos.ingest.owner import Ingest
-from spark_eos.kafka.config.librdkafka import check
-from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.options.writes import write_options
 
-from .files.input import FilesConfig
+from .files.input import Files
 from .files.taking import Taking
 from .runner import query
+from .runner.checks import Rejected
 from .runner.cluster import JobCluster
-from .runner.config import Rejected
 from .runner.job import JobCommand, JobContext, Plan
-from .runner.sections import MetricsConfig, RestartConfig, TriggerConfig, check_kafka_and_spark, with_prefix
-from .runner.transform import TransformConfig
+from .runner.models import AtLeastOne, Job, Properties, Text, Transform
+from .runner.options import option, options_of, sink_of
 
 NOTES_TOPIC = "__spark_eos_files"
 
 
-@dataclass(frozen=True)
-class FromFilesSinkConfig:
-    """Where to write. ``options``: further options of the sink."""
+class IngestFiles(Job):
+    """The config file of this job."""
 
-    topic: str
-    options: KafkaProperties = KafkaProperties({})
+    name: Text
+    """Name of the ingest; with another name, all files are taken again."""
+    files: Files
+    transform: Transform
+    sink: Properties
+    """Options of [batch writes](batch.md); `topic` is required."""
+    notes: Text = NOTES_TOPIC
+    """Topic in which taken files are noted. It is created like the ledger, and must not be changed later."""
+    tasks: AtLeastOne | None = None
+    """Among how many tasks the files of a micro-batch are distributed; the default is Spark's parallelism."""
 
-
-@dataclass(frozen=True)
-class IngestFilesConfig:
-    """The config file of this job. ``name``: that of the ingest; ``notes``: the topic of what was taken."""
-
-    kafka: KafkaProperties
-    name: str
-    files: FilesConfig
-    transform: TransformConfig
-    sink: FromFilesSinkConfig
-    notes: str = NOTES_TOPIC
-    trigger: TriggerConfig = TriggerConfig(processing_time="10 seconds")
-    restart: RestartConfig = RestartConfig()
-    metrics: MetricsConfig | None = None
-    spark: KafkaProperties = KafkaProperties({})
-
-    def __post_init__(self) -> None:
-        check_kafka_and_spark(self.kafka, self.spark)
-        if self.transform.parse is not None:
-            raise Rejected(
-                "UNKNOWN_KEY",
-                "is not for files.",
-                "'files.format' and 'files.schema' say how they are parsed.",
-                ["transform", "parse"],
-            )
-
-    def __str__(self) -> str:
-        """The job's first line."""
-        files = f"{self.files.path.rstrip('/')}/{self.files.pattern}"
-        return f"{files} → {self.sink.topic}; ingest {self.name}; {self.trigger}"
+    @model_validator(mode="after")
+    def _topic(self) -> Self:
+        if option(self.sink, "topic") is None:
+            raise Rejected("MISSING_KEY", "is missing.", "Name the topic for all rows.", ["sink", "topic"])
+        return self
 
     def ingest(self) -> Ingest:
-        options = with_prefix(self.kafka) | dict(self.sink.options) | {"topic": self.sink.topic}
-        return Ingest(self.name, options, self.notes)
+        """Under its name, with every option of its writes."""
+        return Ingest(self.name, options_of(self.kafka, self.sink), self.notes)
 
 
-def plan(config: IngestFilesConfig, args: argparse.Namespace) -> Plan:
+def plan(config: IngestFiles, args: argparse.Namespace) -> Plan:
     """Takes files in one micro-batch after the other."""
-    kafka = write_options(config.ingest().options).sink.kafka
-    check(kafka, "producer")
+    kafka = sink_of(config.sink, config.ingest().options, lambda options: write_options(options).sink).kafka
+    topic = str(option(config.sink, "topic"))
 
     def work(context: JobContext) -> None:
         spark_eos.run(
-            lambda: Taking(context, config.ingest(), config.files, config.transform, config.trigger),
+            lambda: Taking(context, config),
             attempts=config.restart.attempts,
             pause_s=config.restart.pause_s,
             stop=context.stop.asked,
             on_restart=query.say_restart,
         )
 
-    cluster = JobCluster(kafka, [config.sink.topic], [config.sink.topic])
-    return Plan(str(config), [cluster], config.spark, work, metrics=config.metrics)
+    files = f"{config.files.path.rstrip('/')}/{config.files.pattern}"
+    line = f"{files} → {topic}; ingest {config.name}; {config.when}"
+    return Plan(line, [JobCluster(kafka, [topic], [topic])], config.spark, work, metrics=config.metrics)
 
 
-main = JobCommand("ingest_files", __doc__, IngestFilesConfig, plan).main
+main = JobCommand("ingest_files", __doc__, IngestFiles, plan).main
 
 if __name__ == "__main__":
     sys.exit(main())

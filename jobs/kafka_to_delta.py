@@ -13,7 +13,7 @@ import argparse
 import importlib
 import sys
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Self
 
 if not __package__:
     importlib.import_module("runner.script").run_as_module(__file__)  # spark-submit has started this file
@@ -23,16 +23,13 @@ from .runner import script
 if __name__ == "__main__":
     script.leave_on_signals()
 
+from pydantic import Field, model_validator
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
-from spark_eos.kafka.config.librdkafka import check
-from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.options.parse import stream_options
-
 from .delta.batches import Batches
 from .delta.errors import named
-from .delta.merge import APPLICATION, MergeConfig, Merger, check_keys, table_columns
+from .delta.merge import APPLICATION, Keys, Merger, check_keys, table_columns
 from .delta.table import (
     Table,
     check_batches,
@@ -44,138 +41,130 @@ from .delta.table import (
     nullable,
     with_delta,
 )
+from .runner.checks import Rejected
 from .runner.cluster import JobCluster
-from .runner.config import Rejected
-from .runner.job import JobCommand, Plan, until_it_ends
+from .runner.job import JobCommand, Plan, beginning, is_new, until_it_ends
 from .runner.lines import counted
-from .runner.sections import (
-    MetricsConfig,
-    RestartConfig,
-    TopicsConfig,
-    TriggerConfig,
-    beginning,
-    check_kafka_and_spark,
-    is_new,
-)
-from .runner.transform import TransformConfig, result
+from .runner.models import AnyText, Boolean, ParsedTransform, Properties, QueryJob, Section, Text, unknown
+from .runner.options import begins, option, selected, source_of, source_options_of, topics_of
+from .runner.transform import result
 
 #: Under which appends are committed: as by Delta's own sink.
 _APPEND = "{}"
+_PROPERTY = "delta."
 
 
-@dataclass(frozen=True)
-class TableTargetConfig:
-    """The table. Without ``merge``, rows are appended. ``partition_by`` and ``properties`` are of a table that the job
-    creates."""
+class TableTransform(ParsedTransform):
+    """Of a job that has no topic for dead letters."""
 
-    path: str
-    merge: MergeConfig | None = None
-    schema_changes: Literal["fail", "evolve"] = "fail"
-    partition_by: tuple[str, ...] = ()
-    properties: KafkaProperties = KafkaProperties({})
+    on_malformed: Literal["fail", "drop"] = "fail"
+    """What to do with a value that does not match the schema: [fail](job.md#parsing), or leave it out."""
 
-    def __post_init__(self) -> None:
+
+class TableTarget(Section, extra="allow"):
+    """The table. Most names are those of Delta's writer. Further keys are properties ``delta.…`` of a table that the
+    job creates."""
+
+    __pydantic_extra__: dict[str, AnyText] = Field(init=False)
+
+    path: Text
+    """The table. It is created where there is none; then `delta.…` keys are its properties."""
+    merge: Keys | None = None
+    """List of the columns by which rows are [merged](delta.md#merges); without it, they are appended."""
+    merge_schema: Boolean = False
+    """Whether new columns of the result are added to the table; without it, they are an error."""
+    partition_by: tuple[Text, ...] = ()
+    """List of the partition columns of a table that the job creates."""
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
         if "`" in self.path:
-            raise Rejected("WRONG_VALUE", "has a backtick, which Delta does not take.", "Use another path.", ["path"])
+            raise Rejected("INVALID_VALUE", "has a backtick, which Delta does not take.", "Use another path.", ["path"])
+        for name in self.properties:
+            if not name.startswith(_PROPERTY):
+                keys = [str(field.alias) for field in type(self).model_fields.values()]
+                raise unknown(name, [*keys, f"{_PROPERTY}…"], [name])
+        return self
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """Those of a table that the job creates."""
+        return self.__pydantic_extra__
 
 
-@dataclass(frozen=True)
-class KafkaToDeltaConfig:
-    """The config file of this job. ``kafka``: client settings of the source, without the prefix ``kafka.``."""
+class KafkaToDelta(QueryJob):
+    """The config file of this job."""
 
-    kafka: KafkaProperties
-    source: TopicsConfig
-    target: TableTargetConfig
-    checkpoint: str
-    transform: TransformConfig | None = None
-    group: str | None = None
-    trigger: TriggerConfig = TriggerConfig(processing_time="10 seconds")
-    restart: RestartConfig = RestartConfig()
-    metrics: MetricsConfig | None = None
-    spark: KafkaProperties = KafkaProperties({})
+    source: Properties
+    """[Options of the source](options.md#source). `startingOffsets` is `earliest` by default; `offsets.group.id` names
+    a group that is told how far the query is."""
+    transform: TableTransform | None = None
+    """Without it, the source's columns are appended as they are, with headers."""
+    target: TableTarget
 
-    def __post_init__(self) -> None:
-        check_kafka_and_spark(self.kafka, self.spark)
+    @model_validator(mode="after")
+    def _sections(self) -> Self:
         check_settings(self.spark)
         if self.target.merge and self.transform is None:
-            raise Rejected(
-                "MISSING_KEY",
-                "'transform' is missing.",
-                "A merge needs the columns topic, partition, offset and deleted, beside those of the table.",
-            )
+            hint = "A merge needs the columns topic, partition, offset and deleted, beside those of the table."
+            raise Rejected("MISSING_KEY", "is missing.", hint, ["transform"])
+        return self
 
-    def __str__(self) -> str:
-        """The job's first line."""
-        merge = self.target.merge
-        how = f"merged by {', '.join(merge.keys)} into" if merge else "appended to"
-        group = f"group {self.group}" if self.group else "no group"
-        topics = ", ".join(self.source.topics)
-        return f"{topics} → {how} {self.target.path}; {group}; checkpoint {self.checkpoint}; {self.trigger}"
+    def source_options(self) -> dict[str, str]:
+        """Every option of the source, by its name. Without a transformation, headers are for the table, too."""
+        headers = {"includeHeaders": "true"} if self.transform is None else {}
+        return headers | source_options_of(self.kafka, self.source)
 
 
-def plan(config: KafkaToDeltaConfig, args: argparse.Namespace) -> Plan:
+def plan(config: KafkaToDelta, args: argparse.Namespace) -> Plan:
     """One streaming query from the topics to the table."""
+    reads, target = source_of(config.source, config.source_options()), config.target
+    topics = topics_of(reads)
 
     def start(spark: SparkSession) -> StreamingQuery:
         check_session(spark)
         rows = table_rows(read(spark, config), config)
-        table = Table(spark, config.target.path)
-        application = APPLICATION if config.target.merge else _APPEND
-        prepare(table, rows, config.target)
-        check_batches(table, config.checkpoint, application)
-        return config.trigger.start(writer(counted(rows), config))
+        table = Table(spark, target.path)
+        prepare(table, rows, target)
+        check_batches(table, config.checkpoint, APPLICATION if target.merge else _APPEND)
+        return config.start(writer(counted(rows), config))
 
+    how = f"merged by {', '.join(target.merge)} into" if target.merge else "appended to"
+    group = option(config.source, "offsets.group.id")
     return Plan(
-        str(config),
-        [cluster_of(config)],
+        f"{selected(reads)} → {how} {target.path}; {f'group {group}' if group else 'no group'}; checkpoint "
+        f"{config.checkpoint}; {config.when}",
+        [JobCluster(reads.kafka, topics, topics if is_new(config.checkpoint) else [])],
         with_delta(config.spark),
-        until_it_ends(start, config.restart, lambda error: named(error, config.target.path)),
-        beginning(config.checkpoint, config.source.starting_offsets),
+        until_it_ends(start, config.restart, lambda error: named(error, target.path)),
+        beginning(config.checkpoint, begins(reads, config.source_options())),
         config.metrics,
         config.checkpoint,
     )
 
 
-def cluster_of(config: KafkaToDeltaConfig) -> JobCluster:
-    """The cluster that is read. Raises OptionError for options that the source would refuse."""
-    kafka = stream_options(source_settings(config)).kafka
-    check(kafka, "consumer")
-    topics = config.source.topics
-    return JobCluster(kafka, topics, topics if is_new(config.checkpoint) else [])
+def read(spark: SparkSession, config: KafkaToDelta) -> DataFrame:
+    return spark.readStream.format("eos-kafka").options(**config.source_options()).load()
 
 
-def source_settings(config: KafkaToDeltaConfig) -> dict[str, str]:
-    """Every option of the source, by its name."""
-    settings = config.source.settings(config.kafka)
-    if config.group is not None:
-        settings["offsets.group.id"] = config.group
-    if config.transform is None:
-        settings["includeHeaders"] = "true"
-    return settings | dict(config.source.options)
-
-
-def read(spark: SparkSession, config: KafkaToDeltaConfig) -> DataFrame:
-    return spark.readStream.format("eos-kafka").options(**source_settings(config)).load()
-
-
-def table_rows(source: DataFrame, config: KafkaToDeltaConfig) -> DataFrame:
+def table_rows(source: DataFrame, config: KafkaToDelta) -> DataFrame:
     """The rows for the table. Without a transformation, these are the source's own columns."""
     return source if config.transform is None else result(source, config.transform)
 
 
-def prepare(table: Table, rows: DataFrame, target: TableTargetConfig) -> None:
+def prepare(table: Table, rows: DataFrame, target: TableTarget) -> None:
     """Create the table where there is none; else see whether it fits these rows. Raises TableError, SchemaError."""
     check_names(rows.schema)
     columns = nullable(table_columns(rows, target.merge) if target.merge else rows.schema)
     if not table.exists():
         create(table, columns, target.partition_by, target.properties)
     table.check_remembers()
-    fit(table, columns, evolve=target.schema_changes == "evolve")
+    fit(table, columns, evolve=target.merge_schema)
     if target.merge:
         check_keys(target.merge, rows.schema, table.schema())
 
 
-def writer(rows: DataFrame, config: KafkaToDeltaConfig) -> DataStreamWriter:
+def writer(rows: DataFrame, config: KafkaToDelta) -> DataStreamWriter:
     """Each micro-batch is appended or merged in one commit of the table."""
     path, checkpoint, merge = config.target.path, config.checkpoint, config.target.merge
     work = Merger(path, merge, checkpoint).merge if merge else Appender(path, checkpoint).append
@@ -198,7 +187,7 @@ class Appender:
         Batches(self.path, self.checkpoint, _APPEND).once(rows.sparkSession, batch, write)
 
 
-main = JobCommand("kafka_to_delta", __doc__, KafkaToDeltaConfig, plan).main
+main = JobCommand("kafka_to_delta", __doc__, KafkaToDelta, plan).main
 
 if __name__ == "__main__":
     sys.exit(main())

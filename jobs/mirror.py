@@ -13,8 +13,7 @@ import argparse
 import importlib
 import re
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import Annotated, Self
 
 if not __package__:
     importlib.import_module("runner.script").run_as_module(__file__)  # spark-submit has started this file
@@ -24,178 +23,134 @@ from .runner import script
 if __name__ == "__main__":
     script.leave_on_signals()
 
+from pydantic import Field, model_validator
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from spark_eos.kafka.config.librdkafka import check
-from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.errors import ConfigError
 from spark_eos.mirror.map_topic import DEFAULT_MAP
 from spark_eos.mirror.plan import Targets
 from spark_eos.mirror.settings import not_numbers
 from spark_eos.mirror.start import mirror
-from spark_eos.options.parse import sink_options, stream_options
 from spark_eos.topic_partition import OWN_NAMES
 
-from .runner.checks import check_master
+from .runner.checks import Rejected
 from .runner.cluster import JobCluster
-from .runner.config import Rejected
-from .runner.job import JobCommand, Plan, until_it_ends
-from .runner.sections import MetricsConfig, RestartConfig, TriggerConfig, beginning, check_servers, is_new, with_prefix
+from .runner.job import JobCommand, Plan, beginning, is_new, until_it_ends
+from .runner.models import NO_PROPERTIES, AnyText, Number, Properties, QueryJob, Section, Trigger
+from .runner.options import (
+    CHECKPOINT,
+    begins,
+    option,
+    options_of,
+    refuse,
+    selected,
+    sink_of,
+    source_of,
+    source_options_of,
+    topics_of,
+)
 
-#: Options that have keys of their own, by their names in lower case.
-_SOURCE_KEYS = {
-    "subscribe": "Use 'source.topics'.",
-    "subscribepattern": "Use 'source.pattern'.",
-    "startingoffsets": "Use 'source.startingOffsets'.",
-    "maxoffsetspertrigger": "Use 'source.maxOffsetsPerTrigger'.",
-    "offsets.group.id": "Use 'source.group'.",
-    "kafka.bootstrap.servers": "Use 'source.kafka'.",
-}
-_TARGET_KEYS = {
-    "topic": "Remove it: topics have the names of their sources, with 'target.prefix' before them.",
-    "checkpointlocation": "Use 'checkpoint'.",
-    "kafka.bootstrap.servers": "Use 'target.kafka'.",
-}
+_OWNED = CHECKPOINT | {"topic": "Remove it: topics have the names of their sources, with 'topics.prefix' before them."}
 _LONGEST_NAME = 249
 _NAMES = f"Topics have names of letters, digits, '.', '_' and '-', {_LONGEST_NAME} at the most."
 _NAME = re.compile(rf"(?!\.{{1,2}}$)[a-zA-Z0-9._-]{{1,{_LONGEST_NAME}}}")
 
 
-@dataclass(frozen=True)
-class MirrorSourceConfig:
-    """What to mirror. ``group``: is told how far the mirror is; ``options``: further options of the source."""
+class MirrorTopics(Section):
+    """Topics of the target."""
 
-    kafka: KafkaProperties
-    topics: tuple[str, ...] | None = None
-    pattern: str | None = None
-    starting_offsets: str = "earliest"
-    max_offsets_per_trigger: int | None = None
-    group: str | None = None
-    options: KafkaProperties = KafkaProperties({})
+    prefix: AnyText = ""
+    """Before the names of topics."""
+    settings: Properties = NO_PROPERTIES
+    """[Settings](mirror.md#topics-of-the-target) of topics that the mirror creates, over those of their sources."""
+    replication: Annotated[Number, Field(ge=-1)] = -1
+    """Replication factor of topics that the mirror creates; -1 is the brokers' default."""
+    map: AnyText = DEFAULT_MAP
+    """Topic of the [offset map](mirror.md#the-offset-map). It must not be changed later, and must be no ledger."""
 
-    def __post_init__(self) -> None:
-        check_servers(self.kafka)
-        _check_options(self.options, _SOURCE_KEYS)
-        if (self.topics is None) == (self.pattern is None):
-            raise Rejected(
-                "WRONG_VALUE", "requires either 'topics' or 'pattern'.", "Use {topics: [one, two]} or {pattern: ^one}."
-            )
-
-    def __str__(self) -> str:
-        return ", ".join(self.topics) if self.topics is not None else f"topics that match {self.pattern}"
-
-    def settings(self) -> dict[str, str]:
-        """Every option of the source, by its name."""
-        what = {"subscribePattern": self.pattern} if self.topics is None else {"subscribe": ",".join(self.topics)}
-        settings = {**what, "startingOffsets": self.starting_offsets, "offsets.group.id": self.group}
-        if self.max_offsets_per_trigger is not None:
-            settings["maxOffsetsPerTrigger"] = str(self.max_offsets_per_trigger)
-        given = {name: value for name, value in settings.items() if value is not None}
-        return given | with_prefix(self.kafka) | dict(self.options)
-
-
-@dataclass(frozen=True)
-class MirrorTargetConfig:
-    """Where to. ``settings`` and ``replication``: of topics that are made; ``map``: the topic of the offset map;
-    ``options``: further options of the sink."""
-
-    kafka: KafkaProperties
-    prefix: str = ""
-    settings: KafkaProperties = KafkaProperties({})
-    replication: int = -1
-    map: str = DEFAULT_MAP
-    options: KafkaProperties = KafkaProperties({})
-
-    def __post_init__(self) -> None:
-        check_servers(self.kafka)
-        _check_options(self.options, _TARGET_KEYS)
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
         for name in not_numbers(self.settings):
-            raise Rejected("WRONG_VALUE", "is not a whole number.", "Use a number, without a unit.", ["settings", name])
-        if self.replication != -1 and self.replication < 1:
+            hint = "Use a number, without a unit."
+            raise Rejected("INVALID_VALUE", "is not a whole number.", hint, ["settings", name])
+        if self.replication == 0:
             hint = "Use a number from 1 on, or -1 for the brokers' default."
-            raise Rejected("WRONG_VALUE", "is no replication factor.", hint, ["replication"])
+            raise Rejected("INVALID_VALUE", "is not a replication factor.", hint, ["replication"])
         if self.prefix and not _NAME.fullmatch(self.prefix + "x"):
-            raise Rejected("WRONG_VALUE", "makes names that no topic can have.", _NAMES, ["prefix"])
+            raise Rejected("INVALID_VALUE", "makes names that no topic can have.", _NAMES, ["prefix"])
         if not _NAME.fullmatch(self.map):
-            raise Rejected("WRONG_VALUE", "is a name that no topic can have.", _NAMES, ["map"])
-        if self.map in self._ledgers() or (self.map.startswith(OWN_NAMES) and not self.map.startswith(DEFAULT_MAP)):
-            hint = f"Use another name, such as {DEFAULT_MAP}."
-            raise Rejected("WRONG_VALUE", "is the name of a ledger.", hint, ["map"])
-
-    def _ledgers(self) -> list[str]:
-        """The ledger's name, if it is given."""
-        return [value for name, value in self.options.items() if name.lower() == "ledger.topic"]
-
-    def targets(self) -> Targets:
-        return Targets(self.prefix, dict(self.settings), self.replication, self.map)
+            raise Rejected("INVALID_VALUE", "is a name that no topic can have.", _NAMES, ["map"])
+        return self
 
 
-@dataclass(frozen=True)
-class MirrorConfig:
+class Mirror(QueryJob):
     """The config file of this job."""
 
-    source: MirrorSourceConfig
-    target: MirrorTargetConfig
-    checkpoint: str
-    trigger: TriggerConfig = TriggerConfig(processing_time="1 second")
-    restart: RestartConfig = RestartConfig()
-    metrics: MetricsConfig | None = None
-    spark: KafkaProperties = KafkaProperties({})
+    source: Properties
+    """[Options of the source](options.md#source). `startingOffsets` is `earliest` by default; `offsets.group.id` names
+    a group that is told how far the mirror is."""
+    sink: Properties
+    """[Options of the sink](options.md#sink), without `topic`."""
+    topics: MirrorTopics = MirrorTopics()
+    trigger: Trigger = "1 second"
 
-    def __post_init__(self) -> None:
-        check_master(self.spark, ["spark"])
-        longest = max(map(len, self.source.topics or ()), default=0)
-        if self.target.prefix and len(self.target.prefix) + longest > _LONGEST_NAME:
-            raise Rejected("WRONG_VALUE", "makes names that no topic can have.", _NAMES, ["target", "prefix"])
+    @model_validator(mode="after")
+    def _sections(self) -> Self:
+        refuse("sink", self.sink, _OWNED)
+        name = self.topics.map
+        if name == option(self.sink, "ledger.topic") or (
+            name.startswith(OWN_NAMES) and not name.startswith(DEFAULT_MAP)
+        ):
+            hint = f"Use another name, such as {DEFAULT_MAP}."
+            raise Rejected("INVALID_VALUE", "is the name of a ledger.", hint, ["topics", "map"])
+        return self
 
-    def __str__(self) -> str:
-        """The job's first line."""
-        here, there = self.source.kafka.bootstrap_servers, self.target.kafka.bootstrap_servers
-        names = f"names with {self.target.prefix} before them" if self.target.prefix else "the same names"
-        return f"{self.source} on {here} → {names} on {there}; checkpoint {self.checkpoint}; {self.trigger}"
+    def source_options(self) -> dict[str, str]:
+        """Every option of the source, by its name."""
+        return source_options_of(self.kafka, self.source)
 
-    def sink_settings(self) -> dict[str, str]:
+    def sink_options(self) -> dict[str, str]:
         """Every option of the sink, by its name."""
-        return {"checkpointLocation": self.checkpoint} | with_prefix(self.target.kafka) | dict(self.target.options)
+        return options_of(self.kafka, self.sink) | {"checkpointLocation": self.checkpoint}
 
 
-def _check_options(options: Mapping[str, str], own: Mapping[str, str]) -> None:
-    """``own``: what to use in place of options that the job itself sets. Raises Rejected."""
-    for name in options:
-        if name.lower() in own:
-            raise Rejected("WRONG_VALUE", "is an option that this job sets.", own[name.lower()], ["options", name])
-
-
-def plan(config: MirrorConfig, args: argparse.Namespace) -> Plan:
+def plan(config: Mirror, args: argparse.Namespace) -> Plan:
     """One streaming query from cluster to cluster."""
-    source, sink = stream_options(config.source.settings()).kafka, sink_options(config.sink_settings()).kafka
-    check(source, "consumer")
-    check(sink, "producer")
+    reads = source_of(config.source, config.source_options())
+    sink = sink_of(config.sink, config.sink_options()).kafka
+    named, targets = topics_of(reads), config.topics
+    if targets.prefix and len(targets.prefix) + max(map(len, named), default=0) > _LONGEST_NAME:
+        message = "'topics.prefix' makes names that no topic can have."
+        raise ConfigError("EOS_CONFIG_INVALID_VALUE", message, hint=_NAMES, key="topics.prefix")
 
     def start(spark: SparkSession) -> StreamingQuery:
         return mirror(
             spark,
-            source=config.source.settings(),
-            target=config.sink_settings(),
-            targets=config.target.targets(),
+            source=config.source_options(),
+            target=config.sink_options(),
+            targets=Targets(targets.prefix, dict(targets.settings), targets.replication, targets.map),
             checkpoint=config.checkpoint,
-            trigger=config.trigger.arguments,
+            trigger=config.trigger_arguments,
         )
 
-    required = is_new(config.checkpoint) and config.source.topics is not None
-    topics = list(config.source.topics or [config.target.map])
+    names = f"names with {targets.prefix} before them" if targets.prefix else "the same names"
     return Plan(
-        str(config),
-        [JobCluster(source, topics, topics if required else []), JobCluster(sink, [config.target.map])],
+        f"{selected(reads)} on {reads.kafka.bootstrap_servers} → {names} on {sink.bootstrap_servers}; checkpoint "
+        f"{config.checkpoint}; {config.when}",
+        [
+            JobCluster(reads.kafka, named or [targets.map], named if is_new(config.checkpoint) else []),
+            JobCluster(sink, [targets.map]),
+        ],
         config.spark,
         until_it_ends(start, config.restart),
-        beginning(config.checkpoint, config.source.starting_offsets),
+        beginning(config.checkpoint, begins(reads, config.source_options())),
         config.metrics,
         config.checkpoint,
     )
 
 
-main = JobCommand("mirror", __doc__, MirrorConfig, plan).main
+main = JobCommand("mirror", __doc__, Mirror, plan).main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -13,7 +13,7 @@ from spark_eos import errors
 
 _CLASSES = {name for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, Exception)}
 #: What becomes an error elsewhere: its class, and what is put before its condition and its message.
-_CARRIERS = {"Rejected": ("ConfigError", "EOS_CONFIG_", "{file}, line {line}: {key} ")}
+_CARRIERS = {"Rejected": ("ConfigError", "EOS_CONFIG_", "{file}: {key} ")}
 #: How many callers up a wording is followed.
 _DEPTH = 3
 #: Parameters of functions that callers fill in with a name only: a wording for each would say nothing more.

@@ -74,7 +74,7 @@ class Changes:
                 f"Micro-batch {batch} ends within version {version} of the table {self.path}, which both deletes and "
                 "inserts rows: a key's old row might be deleted after its new one was inserted.",
                 hint="Begin with a new checkpoint, without 'maxFilesPerTrigger' and 'maxBytesPerTrigger' in "
-                f"'source.options', and with 'source.startingVersion: {version}'. Rows of that version may be written "
+                f"'source', and with 'source.startingVersion: {version}'. Rows of that version may be written "
                 "twice then.",
             )
 

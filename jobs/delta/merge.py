@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
+from typing import Annotated
 
 from delta.tables import DeltaTable
+from pydantic import AfterValidator, Field
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, IntegerType, LongType, StringType, StructType
@@ -16,7 +18,8 @@ from spark_eos.checkpoint import Checkpoint
 from spark_eos.errors import SchemaError, TableError, TopicError
 from spark_eos.storage.settings import HadoopSettings, of_session
 
-from ..runner.config import Rejected
+from ..runner.checks import Rejected
+from ..runner.models import Text
 from .batches import Batches, Note, logged
 from .table import Commit, quoted
 
@@ -34,25 +37,21 @@ _PLACE = ("topic", "partition", "offset")
 ROWS, _LAST_TWO, _ONE, _OTHER = "__eos_rows", "__eos_last_two", "__eos_one", "__eos_other"
 
 
-@dataclass(frozen=True)
-class MergeConfig:
-    """``keys``: the columns by which a row of the table is found."""
-
-    keys: tuple[str, ...]
-
-    def __post_init__(self) -> None:
-        if not self.keys:
-            raise Rejected("WRONG_VALUE", "is empty.", "Name the columns by which rows are merged.", ["keys"])
-        if len({key.lower() for key in self.keys}) < len(self.keys):
-            raise Rejected("WRONG_VALUE", "names a column twice.", "Name it once.", ["keys"])
-        wrong = [key for key in self.keys if key.lower() in CONTROL_COLUMNS]
-        if wrong:
-            raise Rejected(
-                "WRONG_VALUE", f"names '{wrong[0]}', which is not written to the table.", "Use another name.", ["keys"]
-            )
+def _keys(keys: tuple[str, ...]) -> tuple[str, ...]:
+    if len({key.lower() for key in keys}) < len(keys):
+        raise Rejected("INVALID_VALUE", "names a column twice.", "Name it once.")
+    wrong = [key for key in keys if key.lower() in CONTROL_COLUMNS]
+    if wrong:
+        hint = f"Use another name than {', '.join(CONTROL_COLUMNS)}."
+        raise Rejected("INVALID_VALUE", "names a column that is not written to the table.", hint)
+    return keys
 
 
-def table_columns(rows: DataFrame, merge: MergeConfig) -> StructType:
+#: The columns by which a row of the table is found.
+Keys = Annotated[tuple[Text, ...], Field(min_length=1), AfterValidator(_keys)]
+
+
+def table_columns(rows: DataFrame, keys: Sequence[str]) -> StructType:
     """The columns that go to the table. Raises SchemaError where a key or one of `CONTROL_COLUMNS` is missing."""
     fields = {field.name: field for field in rows.schema}
     for name, kind in CONTROL_COLUMNS.items():
@@ -64,30 +63,30 @@ def table_columns(rows: DataFrame, merge: MergeConfig) -> StructType:
                 hint="Select topic, partition and offset as they are in 'input', and 'value IS NULL AS deleted' or "
                 "whatever says that a row deletes its key. They are not written to the table.",
             )
-    missing = [key for key in merge.keys if key not in fields]
+    missing = [key for key in keys if key not in fields]
     if missing:
         raise SchemaError(
             "EOS_DELTA_MERGE_COLUMNS",
-            f"The result of 'transform' has no column '{missing[0]}', which 'target.merge.keys' names.",
+            f"The result of 'transform' has no column '{missing[0]}', which 'target.merge' names.",
             hint=f"It has: {', '.join(fields)}.",
         )
     return StructType([field for name, field in fields.items() if name not in CONTROL_COLUMNS])
 
 
-def check_keys(merge: MergeConfig, rows: StructType, table: StructType) -> None:
+def check_keys(keys: Sequence[str], rows: StructType, table: StructType) -> None:
     """The table finds a key where its rows have it: what it stores is equal to what was written, and to nothing else.
 
     Raises SchemaError (EOS_DELTA_MERGE_COLUMNS).
     """
     there = {field.name.lower(): field for field in table}
-    for key in merge.keys:
+    for key in keys:
         column = there[key.lower()]
         stored = str(column.metadata.get(_STORED_AS, "")) or column.dataType.simpleString()
         here = rows[key].dataType.simpleString()
         if stored.startswith("char(") or column.dataType.simpleString() != here:
             raise SchemaError(
                 "EOS_DELTA_MERGE_COLUMNS",
-                f"Column '{key}' of 'target.merge.keys' is {stored} in the table and {here} here: a key that "
+                f"Column '{key}' of 'target.merge' is {stored} in the table and {here} here: a key that "
                 "is written would not be found again, or another one would be.",
                 hint="Merge into a table whose column has the type that it has in the result of 'transform'. CHAR adds "
                 "blanks, and a collation takes different texts as equal.",
@@ -172,16 +171,16 @@ class Merger:
     """Merges a query's micro-batches, each once, and proves that nothing of them was left out."""
 
     path: str
-    config: MergeConfig
+    keys: Sequence[str]
     checkpoint: str
 
     def merge(self, rows: DataFrame, batch: int) -> None:
         """The function of foreachBatch."""
         spark = rows.sparkSession
         self._check_partitions(spark, batch)
-        source = last_rows(rows, self.config.keys)
+        source = last_rows(rows, self.keys)
 
-        proof = Proof(self.path, self.config.keys, source)
+        proof = Proof(self.path, self.keys, source)
         try:
             Batches(self.path, self.checkpoint, APPLICATION).once(
                 spark, batch, lambda: self._merge(source), lambda: counted(source.persist()), proof.check
@@ -195,7 +194,7 @@ class Merger:
         (
             DeltaTable.forPath(source.sparkSession, self.path)
             .alias("t")
-            .merge(source.alias("s"), _same(self.config.keys))
+            .merge(source.alias("s"), _same(self.keys))
             .whenMatchedDelete("s.deleted")
             .whenMatchedUpdate(set=values)
             .whenNotMatchedInsert("NOT s.deleted", values=values)

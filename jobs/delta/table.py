@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from delta.tables import DeltaTable
 from py4j.protocol import Py4JJavaError
@@ -18,10 +18,7 @@ from spark_eos.checkpoint import Checkpoint
 from spark_eos.errors import TableError, UnsupportedError
 from spark_eos.storage.settings import HadoopSettings, of_session
 
-from ..runner.config import Rejected
-
-if TYPE_CHECKING:
-    from spark_eos.kafka.config.properties import KafkaProperties
+from ..runner.checks import Rejected
 
 #: The jar, with what it needs, by its Maven coordinate.
 PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
@@ -49,14 +46,14 @@ _RETENTION = "delta.setTransactionRetentionDuration"
 _CHANGE_FEED = "delta.enableChangeDataFeed"
 
 
-def check_settings(spark: Mapping[str, str], key: Sequence[str] = ("spark",)) -> None:
+def check_settings(spark: Mapping[str, str]) -> None:
     """The section ``spark`` of a job that reads or writes tables. Raises Rejected."""
     for name, harmless in _UNSAFE.items():
         if name in spark and spark[name].lower() != harmless:
-            raise Rejected("WRONG_VALUE", "makes rows disappear without an error.", "Remove it.", (*key, name))
+            raise Rejected("INVALID_VALUE", "makes rows disappear without an error.", "Remove it.", ["spark", name])
 
 
-def with_delta(spark: KafkaProperties) -> dict[str, str]:
+def with_delta(spark: Mapping[str, str]) -> dict[str, str]:
     """The settings of a session, with those by which it knows Delta."""
     extensions = [name for name in spark.get(_EXTENSIONS, "").split(",") if name.strip()]
     if _EXTENSION not in extensions:
@@ -280,7 +277,7 @@ def fit(table: Table, schema: StructType, *, evolve: bool) -> None:
             "EOS_DELTA_COLUMNS",
             f"The result of 'transform' does not have the columns of the table {table.path}: {'; '.join(found)}.",
             hint="Change 'transform'"
-            + ("." if changed else ", or set 'target.schemaChanges: evolve': new columns are then added to the table.")
+            + ("." if changed else ", or set 'target.mergeSchema: true': new columns are then added to the table.")
             + " A column's type is not changed by this job.",
         )
     if new:

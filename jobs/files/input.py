@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Self
 
+from pydantic import Field, model_validator
 from pyspark.errors import ParseException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -14,11 +14,10 @@ from spark_eos.errors import ConfigError, FileError
 from spark_eos.ingest.folder import File
 from spark_eos.ingest.source import FILE, FILES_FORMAT, LINE, Form, options_of, parquet_schema, spark_schema
 from spark_eos.ingest.taken import Splits
-from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.storage.settings import HadoopSettings
 
-from ..runner.checks import check_interval, seconds_of
-from ..runner.config import Rejected
+from ..runner.checks import Rejected, seconds_of
+from ..runner.models import AnyText, AtLeastOne, Interval, Section, Text, check_schema, unknown
 from ..runner.parsing import PARSED, RESERVED, with_fields
 
 _OF_BOTH = ("dateFormat", "timestampFormat", "timestampNTZFormat", "locale")
@@ -53,97 +52,84 @@ OPTIONS: dict[str, tuple[str, ...]] = {
 _OURS = ("header", "multiLine")
 #: What a line break, or Spark's parser, needs for itself.
 _NOT_SPECIAL = "\r\n\0"
+_UNCHANGED_FOR = "10 seconds"
 
 
-@dataclass(frozen=True)
-class CompleteConfig:
-    """When a file may be taken: when it has not changed for a while, when a file with its name and the ``marker`` lies
-    beside it, or as soon as it is seen (``renamed``). One of these."""
+class Files(Section, extra="allow"):
+    """Which files to take, and what is in them. Further keys are options of Spark's parser."""
 
-    unchanged_for: str | None = None
-    marker: str | None = None
-    renamed: bool = False
+    __pydantic_extra__: dict[str, AnyText] = Field(init=False)
 
-    def __post_init__(self) -> None:
-        if [self.unchanged_for is not None, self.marker is not None, self.renamed].count(True) != 1:
-            raise Rejected(
-                "WRONG_VALUE",
-                "requires just one of 'unchangedFor', 'marker' and 'renamed: true'.",
-                "Use {unchangedFor: 10 seconds}, {marker: .done}, or {renamed: true} where files come by a rename.",
-            )
-        if self.unchanged_for is not None:
-            check_interval(self.unchanged_for, ["unchangedFor"])
+    path: Text
+    """The folder, on any [file system](moving.md) that checkpoints may be on: a path, `s3a://…`, `hdfs://…`."""
+    format: Literal["csv", "json", "parquet", "text"]
+    """What is in the files; json: one value on each line. Further keys are [options](ingest.md#options) of the
+    format."""
+    pattern: Text = "*"
+    """Pattern of file names, with `*`, `?` and `[…]`."""
+    ddl: Text | None = Field(None, alias="schema")
+    """Required for csv and json: DDL such as `id BIGINT, name STRING`. Parquet files bring their own."""
+    on_malformed: Literal["fail", "drop"] = "fail"
+    """What to do with a record of csv or json that is [malformed](ingest.md#malformed-records)."""
+    unchanged_for: Interval | None = None
+    """A file is [complete](ingest.md#complete-files) when it has not changed for so long; `10 seconds` by default."""
+    marker: Text | None = None
+    """Instead: a file is complete when another one with its name and this ending is beside it."""
+    on_changed: Literal["fail", "take"] = "fail"
+    """What to do if a file that was taken has another content."""
+    on_copy: Literal["fail", "take"] = "fail"
+    """What to do if a file has the content of another one."""
+    max_files_per_trigger: AtLeastOne = 100
+    """Maximum number of files in a micro-batch."""
+    max_bytes_per_trigger: AtLeastOne | None = None
+    """Maximum number of bytes in a micro-batch; a larger file gets a micro-batch of its own."""
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        check_schema(self.ddl, required=self.format in ("csv", "json"))
+        if self.marker is not None and self.unchanged_for is not None:
+            raise Rejected("INVALID_VALUE", "is not for files with a marker.", "Keep one of them.", ["unchangedFor"])
+        for name in self.options:
+            if name not in OPTIONS[self.format]:
+                keys = [str(field.alias) for field in type(self).model_fields.values()]
+                raise unknown(name, [*keys, *OPTIONS[self.format]], [name])
+        if self.format == "csv":
+            self._check_csv()
+        return self
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Those of Spark's parser."""
+        return self.__pydantic_extra__
 
     @property
     def unchanged_s(self) -> float:
-        return 0.0 if self.unchanged_for is None else seconds_of(self.unchanged_for)
-
-
-@dataclass(frozen=True)
-class FilesConfig:
-    """Which files to take, and what is in them."""
-
-    path: str
-    format: Literal["csv", "json", "parquet", "text"]
-    pattern: str = "*"
-    schema: str | None = None
-    options: KafkaProperties = KafkaProperties({})
-    on_malformed: Literal["fail", "drop"] = "fail"
-    complete: CompleteConfig = CompleteConfig(unchanged_for="10 seconds")
-    on_changed: Literal["fail", "take"] = "fail"
-    on_copy: Literal["fail", "take"] = "fail"
-    max_files_per_trigger: int = 100
-    max_bytes_per_trigger: int | None = None
-    tasks: int | None = None
-
-    def __post_init__(self) -> None:
-        parsed = self.format in ("csv", "json")
-        if parsed and not self.schema:
-            raise Rejected(
-                "MISSING_KEY", f"'{self.format}' requires a schema.", "Add 'schema: id BIGINT, name STRING'."
-            )
-        if self.schema and not parsed:
-            raise Rejected("WRONG_VALUE", f"'{self.format}' does not take a schema.", "Remove 'schema'.", ["schema"])
-        for name in self.options:
-            if name not in OPTIONS[self.format]:
-                known = ", ".join(OPTIONS[self.format]) or "none"
-                raise Rejected(
-                    "UNKNOWN_KEY", "is not an option of this format.", f"Options: {known}.", ["options", name]
-                )
-        if self.format == "csv":
-            self._check_csv()
-        for field, key in (("max_files_per_trigger", "maxFilesPerTrigger"), ("tasks", "tasks")):
-            value = getattr(self, field)
-            if value is not None and value < 1:
-                raise Rejected("WRONG_VALUE", "is below 1.", "Use a whole number of at least 1.", [key])
+        """For how many seconds a file has to be unchanged."""
+        return 0.0 if self.marker is not None else seconds_of(self.unchanged_for or _UNCHANGED_FOR)
 
     def _check_csv(self) -> None:
         for name in ("quote", "delimiter", "escape"):
             text = self.options.get(name, "x")
             if len(text.encode()) != 1 or text in _NOT_SPECIAL:
-                raise Rejected(
-                    "WRONG_VALUE",
-                    "is not one byte.",
-                    "Use one ASCII character, and no line break.",
-                    ["options", name],
-                )
+                hint = "Use one ASCII character, and no line break."
+                raise Rejected("INVALID_VALUE", "is not one byte.", hint, [name])
         if self._delimiter in (self._quote, "\\", self.options.get("escape")) or self._quote in " \t\\":
             raise Rejected(
-                "WRONG_VALUE",
-                "have a 'quote' and a 'delimiter' that do not fit.",
+                "INVALID_VALUE",
+                "does not fit 'quote' and 'escape'.",
                 "Use different characters: a backslash is for 'escape' alone, and a space or tab for 'delimiter'.",
-                ["options"],
+                ["delimiter"],
             )
         if self.options.get("escape", self._quote) not in (self._quote, "\\"):
             raise Rejected(
-                "WRONG_VALUE",
+                "INVALID_VALUE",
                 "is neither the quote nor a backslash.",
                 "Leave it out where quotes are doubled, which is the default, or use '\\\\'.",
-                ["options", "escape"],
+                ["escape"],
             )
         for name in ("header", "multiLine", "ignoreLeadingWhiteSpace", "ignoreTrailingWhiteSpace"):
             if self.options.get(name, "true").lower() not in ("true", "false"):
-                raise Rejected("WRONG_VALUE", "is neither true nor false.", "Use one of them.", ["options", name])
+                raise Rejected("INVALID_VALUE", "is neither true nor false.", "Use one of them.", [name])
 
     @property
     def _quote(self) -> str:
@@ -159,7 +145,7 @@ class FilesConfig:
     def struct(self) -> StructType:
         """The schema of csv and json. Raises ConfigError."""
         try:
-            struct = StructType.fromDDL(str(self.schema))
+            struct = StructType.fromDDL(str(self.ddl))
         except ParseException as error:
             raise _bad_schema(f"Spark rejects it: {str(error).strip().partition(chr(10))[0].rstrip(';')}") from None
         taken = {FILE, LINE, *RESERVED}
@@ -183,14 +169,14 @@ class FilesConfig:
 
 def _bad_schema(why: str) -> ConfigError:
     return ConfigError(
-        "EOS_CONFIG_SCHEMA",
+        "EOS_CONFIG_INVALID_VALUE",
         f"'files.schema' cannot be used: {why}",
         hint="Use DDL: id BIGINT, name STRING.",
         key="files.schema",
     )
 
 
-def rows_of(spark: SparkSession, config: FilesConfig, splits: Splits, settings: HadoopSettings) -> DataFrame:
+def rows_of(spark: SparkSession, config: Files, splits: Splits, settings: HadoopSettings) -> DataFrame:
     """What the tasks read: a row for each record, not yet parsed. Raises FileError for columns that Spark has no type
     for."""
     reader = spark.read.format(FILES_FORMAT).options(**options_of(config.form(), splits))
@@ -212,20 +198,20 @@ def _reserved(file: File) -> FileError:
     )
 
 
-def parsed(rows: DataFrame, config: FilesConfig) -> DataFrame:
+def parsed(rows: DataFrame, config: Files) -> DataFrame:
     """The rows of the data source; of csv and json with the column `PARSED`, null where a row is malformed."""
     if config.format in ("text", "parquet"):
         return rows
     options = {name: value for name, value in config.options.items() if name not in _OURS}
-    return with_fields(rows, F.col("value"), config.format, str(config.schema), options)
+    return with_fields(rows, F.col("value"), config.format, str(config.ddl), options)
 
 
-def malformed(config: FilesConfig) -> Column:
+def malformed(config: Files) -> Column:
     """Of the rows of `parsed`, those that do not fit the schema."""
     return F.lit(False) if config.format in ("text", "parquet") else F.col(PARSED).isNull()
 
 
-def accepted(rows: DataFrame, config: FilesConfig) -> DataFrame:
+def accepted(rows: DataFrame, config: Files) -> DataFrame:
     """The rows of `parsed` with the fields of their files as columns, without those that are malformed. One of these is
     an error with ``onMalformed: fail``. With ``drop`` it is, too, if it has several lines: good ones may be among them,
     behind a quote that should not be there."""
@@ -236,7 +222,7 @@ def accepted(rows: DataFrame, config: FilesConfig) -> DataFrame:
     if config.on_malformed == "drop":
         hint = (
             "It has several lines, which are not left out as one row, as a quote may have joined them. Mend the "
-            "file, or set 'files.options.multiLine: false' where no field has line breaks."
+            "file, or set 'files.multiLine: false' where no field has line breaks."
         )
     message = F.concat(
         F.lit("[EOS_JOB_MALFORMED_ROW] Line "),

@@ -10,13 +10,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import takewhile
+from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
 from spark_eos.errors import FileError
 from spark_eos.ingest.folder import Complete, File, Folder, as_it_is, with_digest
-from spark_eos.ingest.owner import Ingest, Owner
+from spark_eos.ingest.owner import Owner
 from spark_eos.ingest.source import parquet_schema, source_for
 from spark_eos.ingest.taken import Splits
 from spark_eos.spark.reasons import Reason, reason
@@ -25,9 +26,11 @@ from spark_eos.storage.settings import HadoopSettings, here, of_session
 from ..runner.checks import seconds_of
 from ..runner.job import JobContext
 from ..runner.lines import Batch
-from ..runner.sections import TriggerConfig
-from ..runner.transform import TransformConfig, transformed
-from .input import FilesConfig, accepted, malformed, parsed, rows_of
+from ..runner.transform import transformed
+from .input import accepted, malformed, parsed, rows_of
+
+if TYPE_CHECKING:
+    from ..ingest_files import IngestFiles
 
 _CANCEL_S = 0.5
 _LOOK_S = 0.25
@@ -42,23 +45,16 @@ class Taking:
     """One run of an ingest, as `spark_eos.run` runs a query: each `awaitTermination` lists the folder and takes a
     micro-batch of its files, or waits a moment."""
 
-    def __init__(
-        self,
-        context: JobContext,
-        ingest: Ingest,
-        files: FilesConfig,
-        transform: TransformConfig,
-        trigger: TriggerConfig,
-    ) -> None:
-        self._context, self._files, self._transform, self._trigger = context, files, transform, trigger
+    def __init__(self, context: JobContext, job: IngestFiles) -> None:
+        self._context, self._job, self._files = context, job, job.files
         self._settings = here(HadoopSettings(of_session(context.spark)))
         context.spark.dataSource.register(source_for(self._settings))
         rules = context.spark.conf.get(_AQE_RULES, None)
         if _DROPS_READS not in (rules or ""):
             context.spark.conf.set(_AQE_RULES, ",".join(filter(None, (rules, _DROPS_READS))))
-        self._folder = Folder(files.path, files.pattern, self._settings)
-        self._complete = Complete(files.complete.unchanged_s, files.complete.marker)
-        self._owner = Owner(ingest)
+        self._folder = Folder(self._files.path, self._files.pattern, self._settings)
+        self._complete = Complete(self._files.unchanged_s, self._files.marker)
+        self._owner = Owner(job.ingest())
         self._same: dict[str, tuple[int, int]] = {}
         self._first: frozenset[str] | None = None
         self._next_look = 0.0
@@ -87,7 +83,7 @@ class Taking:
         self._next_look = time.monotonic() + (min(1.0, self._pause_s) if self._complete.soon else self._pause_s)
         if not any(self._is_due(file) for file in listed):
             self._context.lines.idle()
-        return self._trigger.available_now and not self._awaited(listed)
+        return self._job.available_now and not self._awaited(listed)
 
     def _finish(self) -> None:
         """The last micro-batch is decided, and has lost rows: they are written again, from the same files."""
@@ -102,9 +98,9 @@ class Taking:
 
     @property
     def _pause_s(self) -> float:
-        if self._trigger.processing_time is not None:
-            return seconds_of(self._trigger.processing_time)
-        return min(1.0, max(_LOOK_S, self._files.complete.unchanged_s))
+        if not self._job.available_now:
+            return seconds_of(self._job.trigger)
+        return min(1.0, max(_LOOK_S, self._files.unchanged_s))
 
     def _awaited(self, listed: Sequence[File]) -> bool:
         """Whether files that were there at the first look are still to be taken, when they have not changed for a
@@ -126,7 +122,7 @@ class Taking:
         if self._files.format == "parquet":
             schema = parquet_schema(chosen[0], self._settings)
             chosen = list(takewhile(lambda file: parquet_schema(file, self._settings).equals(schema), chosen))
-        return _dealt(chosen, self._files.tasks or self._context.spark.sparkContext.defaultParallelism)
+        return _dealt(chosen, self._job.tasks or self._context.spark.sparkContext.defaultParallelism)
 
     def _limited(self, due: Sequence[File]) -> list[File]:
         chosen: list[File] = []
@@ -172,7 +168,7 @@ class Taking:
         rows = parsed(rows_of(self._context.spark, self._files, splits, self._settings), self._files)
         bad = F.count_if(malformed(self._files)).alias("malformed")
         rows = accepted(rows.observe(read, F.count(F.lit(1)).alias("rows"), bad), self._files)
-        result = transformed(rows, self._transform).observe(written, F.count(F.lit(1)).alias("rows"))
+        result = transformed(rows, self._job.transform).observe(written, F.count(F.lit(1)).alias("rows"))
         with self._cancelled_by_stop():
             if not _reads_all(result):
                 rows.write.format("noop").mode("overwrite").save()

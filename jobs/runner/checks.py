@@ -1,4 +1,4 @@
-"""Checks of a job's settings before Spark starts. Each raises `jobs.runner.config.Rejected`."""
+"""Checks of a job's settings before Spark starts. Each raises `Rejected`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-
-from .config import Rejected
 
 #: Spark's syntax of intervals: `1 second`, `1 minute 30 seconds`. A trigger does not allow months and years.
 _INTERVAL = re.compile(
@@ -37,15 +35,28 @@ _SHORTENED = re.compile(r"(master|(app|driver|executor|jars|sql|submit|ui)\b.*)"
 _UNSURE = frozenset({"*", "__getattr__", "exec", "globals", "setattr", "vars"})
 
 
-def check_interval(text: str, key: Sequence[str]) -> None:
+_INTERVALS = "Use numbers with units: 500 milliseconds, 1 second, 2 minutes 30 seconds, 1 hour, 1 day."
+
+
+class Rejected(ValueError):
+    """A value has the right type, but is invalid.
+
+    ``condition`` is the end of the error's condition name, after ``EOS_CONFIG_``; ``message`` follows the path of the
+    key in the error's text. ``key``: the path of keys from the value that is checked to the invalid one.
+    """
+
+    def __init__(self, condition: str, message: str, hint: str, key: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.condition = condition
+        self.message = message
+        self.hint = hint
+        self.key = tuple(key)
+
+
+def check_interval(text: str, hint: str = _INTERVALS) -> None:
     """An interval as `Trigger.ProcessingTime` takes it."""
     if not _INTERVAL.fullmatch(text):
-        raise Rejected(
-            "WRONG_VALUE",
-            "is not an interval.",
-            "Use numbers with units: 500 milliseconds, 1 second, 2 minutes 30 seconds, 1 hour, 1 day.",
-            key,
-        )
+        raise Rejected("INVALID_VALUE", "is not an interval.", hint)
 
 
 def seconds_of(interval: str) -> float:
@@ -53,57 +64,55 @@ def seconds_of(interval: str) -> float:
     return sum(float(number) * _SECONDS[unit.lower()] for number, unit in _PART.findall(interval))
 
 
-def check_master(spark: Mapping[str, str], key: Sequence[str]) -> None:
+def check_master(spark: Mapping[str, str]) -> None:
     """``spark.master``, if it is set; and no setting lacks its first word, with which it would have no effect."""
     for name in filter(_SHORTENED.fullmatch, spark):
         message = "is not a setting of Spark: in this section, too, its settings begin with 'spark.'."
-        raise Rejected("UNKNOWN_KEY", message, f"Write 'spark.{name}' in full.", (*key, name))
+        raise Rejected("UNKNOWN_KEY", message, f"Write 'spark.{name}' in full.", ("spark", name))
     master = spark.get("spark.master")
     if master is not None and not _MASTER.fullmatch(master.strip()):
         raise Rejected(
-            "WRONG_VALUE",
+            "INVALID_VALUE",
             "is not a Spark master.",
             "Use local[4], local[*], yarn, spark://host:port or k8s://https://host:port.",
-            (*key, "spark.master"),
+            ("spark", "spark.master"),
         )
 
 
-def check_function(name: str, key: Sequence[str]) -> None:
+def check_function(name: str) -> None:
     """``module:function``: the module exists, is Python, and defines that name.
 
     It is read, not imported: importing it may need a session (`F.col("x")` at its top does).
     """
-    module, colon, function = name.partition(":")
-    if not (module and colon and function):
-        raise _function("is not module:function.", "Use the form 'my_module:my_function'.", key)
-    tree = _tree(module, key)
+    module, _, function = name.partition(":")
+    if not all(part.isidentifier() for part in (*module.split("."), function)):
+        raise _function("is not module:function.", "Use the form 'my_module:my_function'.")
+    tree = _tree(module)
     if tree is None:
         return
     names = set(_names(tree.body))
     if function not in names and not names & _UNSURE:
-        raise _function(
-            f"names the function {function}, which module '{module}' does not have.", "Correct the name.", key
-        )
+        raise _function(f"names the function {function}, which module '{module}' does not have.", "Correct the name.")
 
 
-def _tree(module: str, key: Sequence[str]) -> ast.Module | None:
+def _tree(module: str) -> ast.Module | None:
     """The module's source; None if it has none, for example if it is written in C."""
     try:
         spec = importlib.util.find_spec(module)
         get_source = getattr(spec.loader, "get_source", None) if spec else None
         source = get_source(module) if get_source else None
     except (ImportError, ValueError) as error:
-        raise _absent(module, str(error), key) from None
+        raise _absent(module, str(error)) from None
     except Exception:  # of the package around it, which is imported: it may need a session
         return None
     if spec is None:
-        raise _absent(module, "no such module", key)
+        raise _absent(module, "no such module")
     try:
         return ast.parse(source, filename=str(spec.origin)) if source is not None else None
     except SyntaxError as error:
         where = f"{error.filename}, line {error.lineno}"
         raise _function(
-            f"names a module that is not valid Python: {where}: {error.msg}.", "Correct the line.", key
+            f"names a module that is not valid Python: {where}: {error.msg}.", "Correct the line."
         ) from None
 
 
@@ -123,15 +132,14 @@ def _names(body: Sequence[ast.stmt]) -> Iterator[str]:
                     yield from _names(part.body if isinstance(part, ast.ExceptHandler | ast.match_case) else [part])
 
 
-def _absent(module: str, why: str, key: Sequence[str]) -> Rejected:
+def _absent(module: str, why: str) -> Rejected:
     first = sys.path[0] or Path.cwd()
     path = os.environ.get("PYTHONPATH") or "which is not set"
     return _function(
         f"names a module that cannot be imported, '{module}': {why}.",
         f"It is searched in {first}, in PYTHONPATH ({path}) and among the installed packages.",
-        key,
     )
 
 
-def _function(message: str, hint: str, key: Sequence[str]) -> Rejected:
-    return Rejected("FUNCTION", message, hint, key)
+def _function(message: str, hint: str) -> Rejected:
+    return Rejected("FUNCTION", message, hint)

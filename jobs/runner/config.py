@@ -1,336 +1,208 @@
-"""A job's YAML file, read into frozen dataclasses.
+"""A job's YAML file, read into its model.
 
-``load(path, MirrorConfig)`` reads the file by the fields of the dataclass: ``starting_offsets: str`` is the key
-``startingOffsets``, a field that is itself a dataclass is a section. Every error is a ConfigError that names the file,
-the line, the key's path and the next step. Errors never print values, since a value may be a secret.
+``load(path, Mirror)`` reads the file, puts environment variables into its texts, and checks it by the model. Every
+error names the file, the path of the key, what is wrong and what is allowed. None shows a value, which may be a secret.
 
-``${NAME}`` and ``${NAME:-default}`` in a value are taken from the environment; ``$${`` stands for ``${``. A variable's
-text is put into the value after the YAML is parsed, so it cannot add keys; without quotes around it, it may be a number
-or a boolean.
+``${NAME}`` and ``${NAME:-default}`` in a value are taken from the environment, and ``$${`` stands for ``${``. This is
+done after the YAML is parsed, so the text of a variable cannot add keys.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import difflib
-import itertools
 import os
 import re
-import types
 import typing
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
+from pydantic import BaseModel, ValidationError
 
-from spark_eos.errors import ConfigError
-from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.errors import ConfigError, OptionError
 
-T = TypeVar("T")
+from .checks import Rejected
+from .models import Job, unknown
+
+J = TypeVar("J", bound=Job)
 
 #: `$${`, or a whole `${NAME}` or `${NAME:-default}`, or a `${` that is neither.
 _VARIABLE = re.compile(r"(?P<literal>\$\$\{)|\$\{(?:(?P<name>[A-Za-z_]\w*)(?::-(?P<default>[^}\n]*))?\})?", re.ASCII)
-#: Placeholder for the n-th of them while the YAML is parsed, where braces would have a meaning.
-_TOKEN = re.compile("\ue000([0-9]+)\ue001")
-_KINDS = {"str": "a string", "int": "a whole number", "float": "a number", "bool": "true or false", "null": "nothing"}
+#: What is not text where it is without quotes.
+_NULL, _WHOLE_NUMBER = re.compile("|~|null|Null|NULL"), re.compile(r"0|-?[1-9][0-9]{0,17}")
+_BOOLEAN = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
+#: What PyYAML quotes from the file, but for single characters and its own names of tokens.
+_QUOTED = re.compile(r"""(['"])(?!<[a-z ]+>\1|.\1).*\1""")
+_SECTION = ("is not a section of keys", "Use {{key: value, …}}.")
+#: What is wrong with a value, and what is allowed, by pydantic's names.
+_WRONG = {
+    "model_type": _SECTION,
+    "model_attributes_type": _SECTION,
+    "dict_type": _SECTION,
+    "tuple_type": ("is not a list", "Use [one, two]."),
+    "too_short": ("is an empty list", "Use [one, two]."),
+    "literal_error": ("is none of the values that it can have", "Use {expected}."),
+    "greater_than_equal": ("is too small", "Use a whole number of at least {ge}."),
+    "less_than_equal": ("is too large", "Use a whole number of at most {le}."),
+}
 
 
-class Rejected(ValueError):
-    """Raised by a section's ``__post_init__``: its values have the right types, but are invalid.
-
-    ``condition`` is the end of the error's condition name, after ``EOS_CONFIG_``. ``key``: the path of keys from the
-    section to the invalid value; without it, the whole section is meant.
-    """
-
-    def __init__(self, condition: str, message: str, hint: str, key: Sequence[str] = ()) -> None:
-        super().__init__(message)
-        self.condition = condition
-        self.message = message
-        self.hint = hint
-        self.key = tuple(key)
+def load(path: str | os.PathLike[str], model: type[J], environ: Mapping[str, str] = os.environ) -> J:
+    """Read the YAML file into the model. Raises ConfigError, and OptionError for an option of source or sink."""
+    try:
+        data = _parsed(_text_of(Path(path)))
+        _fill_in(data, environ)
+        return model.model_validate(data)
+    except ValidationError as error:
+        raise in_file(_invalid(error, model), path) from None
+    except (ConfigError, OptionError) as error:
+        raise in_file(error, path) from None
 
 
-def load(path: str | os.PathLike[str], into: type[T], environ: Mapping[str, str] = os.environ) -> T:
-    """Read the YAML file into an instance of the dataclass. Raises ConfigError."""
-    file = Path(path)
-    text = _text_of(file)
-    variables = [_Variable.of(match) for match in _VARIABLE.finditer(text)]
-    numbers = itertools.count()
-    reader = _Reader(str(file), environ, variables)
-    return reader.section(reader.root(_VARIABLE.sub(lambda _: f"\ue000{next(numbers)}\ue001", text)), into, ())
-
-
-def located(error: ConfigError, path: str | os.PathLike[str]) -> ConfigError:
-    """The same error prefixed with file and line, for a value that is found to be invalid after the file was read.
-
-    An error that already names its file, or has no key, is returned unchanged.
-    """
-    key = error.parameters.get("key")
-    if error.parameters.get("file") or not key:
+def in_file(error: ConfigError | OptionError, path: str | os.PathLike[str]) -> ConfigError | OptionError:
+    """The same error with the file before it; unchanged if it already names its file, or is about no key."""
+    if "file" in error.parameters or "key" not in error.parameters:
         return error
-    text = _VARIABLE.sub("v", _text_of(Path(path)))
-    root = yaml.compose(text, Loader=yaml.SafeLoader)
-    line = _line(_node_at(root, str(key).split("."))) if root is not None else ""
     parameters = error.parameters | {"file": str(path)}
-    return ConfigError(error.condition, f"{path}{line}: {error.message}", hint=error.hint, **parameters)
+    return type(error)(error.condition, f"{path}: {error.message}", hint=error.hint, **parameters)
 
 
 def _text_of(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise ConfigError(
-            "EOS_CONFIG_NOT_FOUND",
-            f"Config file '{file}' does not exist.",
-            hint=f"Set --conf to an existing path; relative paths start at {Path.cwd()}.",
-            file=str(file),
-        ) from None
     except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise ConfigError(
             "EOS_CONFIG_UNREADABLE",
-            f"The config file '{file}' cannot be read: {error}.",
-            hint="It must be a readable text file in UTF-8.",
+            f"Config file '{file}' cannot be read: {why}.",
+            hint=f"Set --conf to a text file in UTF-8; relative paths start at {Path.cwd()}.",
             file=str(file),
         ) from None
 
 
-@dataclass(frozen=True)
-class _Variable:
-    """One ``${…}`` of the file. ``name`` is None for a ``${`` that does not start a variable; lines count from 1."""
+class _Loader(yaml.SafeLoader):
+    """Text stays as it is in the file: 0123, 1.50, 12:30 and `no` are texts, as a password may be one of them. Only
+    null, true, false and whole numbers are something else. A key that is there twice is an error."""
 
-    literal: bool
-    name: str | None
-    default: str | None
-    line: int
+    yaml_constructors: typing.ClassVar[dict[str | None, Any]] = {}
 
-    @classmethod
-    def of(cls, match: re.Match[str]) -> _Variable:
-        line = match.string.count("\n", 0, match.start()) + 1
-        return cls(match["literal"] is not None, match["name"], match["default"], line)
+    def constructed(self, tag: str, node: yaml.Node) -> object:
+        """The value of any node."""
+        if not tag.startswith("tag:yaml.org,2002:"):
+            raise yaml.constructor.ConstructorError(None, None, "tags are not supported", node.start_mark)
+        if isinstance(node, yaml.ScalarNode):
+            return _scalar(node)
+        if isinstance(node, yaml.SequenceNode):
+            return [self.construct_object(item, deep=True) for item in node.value]
+        found: dict[str, object] = {}
+        for key, value in node.value:
+            if not isinstance(key, yaml.ScalarNode) or key.value in found:
+                why = "a key is there twice" if isinstance(key, yaml.ScalarNode) else "a key is not text"
+                raise yaml.constructor.ConstructorError(None, None, why, key.start_mark)
+            found[key.value] = self.construct_object(value, deep=True)
+        return found
 
 
-@dataclass(frozen=True)
-class _Reader:
-    """Reads one file. ``path`` always is the path of keys from the root to a node."""
+_Loader.add_multi_constructor("", _Loader.constructed)
 
-    file: str
-    environ: Mapping[str, str]
-    variables: Sequence[_Variable]
 
-    def root(self, text: str) -> yaml.Node:
-        try:
-            node = yaml.compose(text, Loader=yaml.SafeLoader)
-        except yaml.MarkedYAMLError as error:
-            mark = error.problem_mark or error.context_mark
-            where = f", line {mark.line + 1}" if mark else ""
-            raise self._error(
-                "UNREADABLE", f"{where}: this is not YAML: {error.problem}.", "Correct the line."
-            ) from None
-        except yaml.YAMLError as error:
-            raise self._error("UNREADABLE", f": this is not YAML: {error}.", "Correct the file.") from None
-        if node is None:
-            raise self._error("EMPTY", " is empty.", "See conf/ for an example of each job.")
-        return node
-
-    def section(self, node: yaml.Node, into: type[T], path: tuple[str, ...]) -> T:
-        """A mapping node as an instance of the dataclass ``into``."""
-        fields = {_key_of(field): field for field in dataclasses.fields(into)}  # type: ignore[arg-type]  # typing has no bound for T that says dataclass
-        nodes = self._entries(node, path, known=fields)
-        hints = typing.get_type_hints(into)
-        values: dict[str, Any] = {}
-        for key, field in fields.items():
-            value_node = nodes.get(key)
-            if value_node is not None:
-                value_node = self._with_variables(value_node, (*path, key))
-            if value_node is not None and not _is_null(value_node):
-                values[field.name] = self._value(value_node, hints[field.name], (*path, key))
-            elif _is_required(field):
-                self._missing(node, (*path, key))
-        try:
-            return into(**values)
-        except Rejected as wrong:
-            at = (*path, *wrong.key)
-            where = f"'{'.'.join(at)}'{'' if wrong.key else ':'} " if at else ""
-            line = _line(_node_at(node, wrong.key))
-            raise self._error(wrong.condition, f"{line}: {where}{wrong.message}", wrong.hint, at) from None
-
-    def _value(self, node: yaml.Node, hint: object, path: tuple[str, ...]) -> object:
-        """The node as what the type hint of its field asks for."""
-        if typing.get_origin(hint) in (typing.Union, types.UnionType):
-            parts = [part for part in typing.get_args(hint) if part is not types.NoneType]
-            # A word or a section, by what it is in the file.
-            section = isinstance(node, yaml.MappingNode)
-            hint = next((part for part in parts if dataclasses.is_dataclass(part) is section), parts[0])
-        if dataclasses.is_dataclass(hint):
-            return self.section(node, typing.cast(type, hint), path)
-        if hint is KafkaProperties:
-            return KafkaProperties(self._properties(node, path))
-        if typing.get_origin(hint) is tuple:
-            return self._texts(node, path)
-        if typing.get_origin(hint) is typing.Literal:
-            return self._choice(node, typing.get_args(hint), path)
-        return self._scalar(node, typing.cast(type, hint), path)
-
-    def _scalar(self, node: yaml.Node, kind: type[T], path: tuple[str, ...]) -> T:
-        found = _kind(node)
-        if found != kind.__name__:
-            quotes = " Put it in quotes." if kind is str and isinstance(node, yaml.ScalarNode) else ""
-            raise self._error(
-                "WRONG_TYPE",
-                f"{_line(node)}: '{'.'.join(path)}' is {_KINDS.get(found, found)}.",
-                f"Use {_KINDS[kind.__name__]}.{quotes}",
-                path,
-            )
-        value: T = yaml.SafeLoader("").construct_object(node)
-        return value
-
-    def _choice(self, node: yaml.Node, choices: tuple[str, ...], path: tuple[str, ...]) -> str:
-        text = self._scalar(node, str, path)
-        if text not in choices:
-            near = difflib.get_close_matches(text, choices, n=1)
-            raise self._error(
-                "WRONG_VALUE",
-                f"{_line(node)}: '{'.'.join(path)}' has an unknown value.",
-                (f"Did you mean '{near[0]}'? " if near else "") + f"Use one of: {', '.join(choices)}.",
-                path,
-            )
+def _scalar(node: yaml.ScalarNode) -> object:
+    text: str = node.value
+    if node.style is not None:
         return text
-
-    def _texts(self, node: yaml.Node, path: tuple[str, ...]) -> tuple[str, ...]:
-        if not isinstance(node, yaml.SequenceNode) or not node.value:
-            found = "an empty list" if isinstance(node, yaml.SequenceNode) else _kind_text(node)
-            raise self._error(
-                "WRONG_TYPE",
-                f"{_line(node)}: '{'.'.join(path)}' is {found}.",
-                "Use a list of strings: [one, two].",
-                path,
-            )
-        items = []
-        for index, item in enumerate(node.value):
-            here = (*path, str(index))
-            items.append(self._scalar(self._with_variables(item, here), str, here))
-        return tuple(items)
-
-    def _properties(self, node: yaml.Node, path: tuple[str, ...]) -> dict[str, str]:
-        """A mapping of free keys to scalars, as in the file (booleans as true and false)."""
-        properties = {}
-        for key, raw in self._entries(node, path).items():
-            item = self._with_variables(raw, (*path, key))
-            if not isinstance(item, yaml.ScalarNode) or _is_null(item):
-                raise self._error(
-                    "WRONG_TYPE",
-                    f"{_line(item)}: '{'.'.join((*path, key))}' is {_kind_text(item)}.",
-                    "Use a string, a number, true or false.",
-                    (*path, key),
-                )
-            properties[key] = item.value.lower() if _kind(item) == "bool" else item.value
-        return properties
-
-    def _entries(
-        self, node: yaml.Node, path: tuple[str, ...], known: Iterable[str] | None = None
-    ) -> dict[str, yaml.Node]:
-        if not isinstance(node, yaml.MappingNode):
-            where = f"'{'.'.join(path)}'" if path else "the file"
-            hint = f"Use a section of keys: {', '.join(known)}." if known else "Use a section of keys."
-            raise self._error("WRONG_TYPE", f"{_line(node)}: {where} is {_kind_text(node)}.", hint, path)
-        entries: dict[str, yaml.Node] = {}
-        for key_node, value_node in node.value:
-            key = _TOKEN.sub("${…}", str(key_node.value))
-            here = (*path, key)
-            if known is not None and key not in known:
-                raise self._unknown(key_node, here, list(known))
-            if key in entries:
-                raise self._error(
-                    "DUPLICATE_KEY", f"{_line(key_node)}: '{'.'.join(here)}' exists twice.", "Keep one of them.", here
-                )
-            entries[key] = value_node
-        return entries
-
-    def _with_variables(self, node: yaml.Node, path: tuple[str, ...]) -> yaml.Node:
-        """The node with ``${…}`` replaced; a plain scalar (no quotes) gets the type of its new text."""
-        if not isinstance(node, yaml.ScalarNode) or not _TOKEN.search(node.value):
-            return node
-        text = _TOKEN.sub(lambda match: self._text_of(self.variables[int(match[1])], path), node.value)
-        plain = node.style is None
-        tag = _tag_of_plain(text) if plain else node.tag
-        return yaml.ScalarNode(tag, text, node.start_mark, node.end_mark, node.style)
-
-    def _text_of(self, variable: _Variable, path: tuple[str, ...]) -> str:
-        if variable.literal:
-            return "${"
-        where = f", line {variable.line}: '{'.'.join(path)}'"
-        name = variable.name
-        if name is None:
-            hint = "Use ${NAME} or ${NAME:-default}, or $${ for a literal ${."
-            raise self._error("WRONG_VALUE", f"{where} has a '${{' that does not start a variable.", hint, path)
-        text = self.environ.get(name, variable.default)
-        if text is None:
-            message = f"{where} requires the environment variable {name}, which is not set."
-            raise self._error("UNSET_VARIABLE", message, f"Set it, or write ${{{name}:-default}}.", path, variable=name)
-        return text
-
-    def _unknown(self, node: yaml.Node, path: tuple[str, ...], known: list[str]) -> ConfigError:
-        lowered = {key.lower(): key for key in known}
-        near = difflib.get_close_matches(path[-1].lower(), lowered, n=1)
-        hint = f"Did you mean '{lowered[near[0]]}'?" if near else f"Keys here: {', '.join(known)}."
-        return self._error("UNKNOWN_KEY", f"{_line(node)}: unknown key '{'.'.join(path)}'.", hint, path)
-
-    def _missing(self, node: yaml.Node, path: tuple[str, ...]) -> typing.NoReturn:
-        raise self._error(
-            "MISSING_KEY", f"{_line(node)}: '{'.'.join(path)}' is missing or empty.", "Set a value.", path
-        )
-
-    def _error(
-        self, condition: str, message: str, hint: str, path: tuple[str, ...] = (), **parameters: object
-    ) -> ConfigError:
-        return ConfigError(
-            f"EOS_CONFIG_{condition}",
-            f"{self.file}{message}",
-            hint=hint,
-            file=self.file,
-            key=".".join(path),
-            **parameters,
-        )
+    if _NULL.fullmatch(text):
+        return None
+    return int(text) if _WHOLE_NUMBER.fullmatch(text) else _BOOLEAN.get(text, text)
 
 
-def _key_of(field: dataclasses.Field[Any]) -> str:
-    head, *tail = field.name.split("_")
-    return head + "".join(part.title() for part in tail)
+def _parsed(text: str) -> object:
+    try:
+        data = yaml.load(text, _Loader)  # it is a safe one
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f"Line {mark.line + 1} is" if mark else "It is"
+        raise _unreadable(f"{where} not valid YAML: {_QUOTED.sub('…', error.problem or '')}.") from None
+    except yaml.YAMLError:
+        raise _unreadable("It is not valid YAML: it has a character that is not allowed.") from None
+    except RecursionError:
+        raise _unreadable("It is not a config file: it is nested too deeply.") from None
+    if data is None:
+        raise _unreadable("It is empty.")
+    return data
 
 
-def _is_required(field: dataclasses.Field[Any]) -> bool:
-    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+def _unreadable(message: str) -> ConfigError:
+    hint = "Correct it; conf/ has an example of each job. In brackets and braces, write '${…}' in quotes."
+    return ConfigError("EOS_CONFIG_UNREADABLE", message, hint=hint, key="")
 
 
-def _node_at(node: yaml.Node, path: Sequence[str]) -> yaml.Node:
-    """The node at the end of this path of keys, or the last existing one on it."""
+def _fill_in(data: object, environ: Mapping[str, str]) -> None:
+    """Replace ``${…}`` in all texts, in place. Raises ConfigError."""
+    waiting: list[tuple[tuple[str, ...], object]] = [((), data)]
+    seen = set()
+    while waiting:
+        path, node = waiting.pop()
+        if id(node) in seen:  # by an alias
+            continue
+        seen.add(id(node))
+        for key, value in _items(node):
+            here = (*path, str(key))
+            if isinstance(value, str):
+                node[key] = _VARIABLE.sub(partial(_variable, path=here, environ=environ), value)  # type: ignore[index]  # a list or a dict
+            else:
+                waiting.append((here, value))
+
+
+def _items(node: object) -> Iterator[tuple[Any, object]]:
+    if isinstance(node, dict):
+        yield from node.items()
+    elif isinstance(node, list):
+        yield from enumerate(node)
+
+
+def _variable(match: re.Match[str], *, path: Sequence[str], environ: Mapping[str, str]) -> str:
+    if match["literal"]:
+        return "${"
+    name, key = match["name"], ".".join(path)
+    if name is None:
+        message = f"'{key}' has a '${{' that does not begin a variable."
+        hint = "Use ${NAME} or ${NAME:-default}, or $${ for the text ${."
+        raise ConfigError("EOS_CONFIG_INVALID_VALUE", message, hint=hint, key=key)
+    text = environ.get(name, match["default"])
+    if text is None:
+        message = f"'{key}' needs the environment variable {name}, which is not set."
+        hint = f"Set it, or write ${{{name}:-default}}."
+        raise ConfigError("EOS_CONFIG_INVALID_VALUE", message, hint=hint, key=key)
+    return text
+
+
+def _invalid(error: ValidationError, model: type[BaseModel]) -> ConfigError:
+    """The first unknown key, which often is why another one is missing; else the first of all errors."""
+    found = error.errors(include_url=False, include_input=False)
+    first = min(found, key=lambda each: each["type"] != "extra_forbidden")
+    kind, path, context = first["type"], [str(part) for part in first["loc"]], first.get("ctx", {})
+    cause = context.get("error")
+    if isinstance(cause, Rejected):
+        return _rejected(cause, path)
+    if kind == "missing":
+        return _rejected(Rejected("MISSING_KEY", "is missing.", "Set a value."), path)
+    if kind == "extra_forbidden":
+        return _rejected(unknown(path[-1], _keys(model, path[:-1])), path)
+    what, allowed = _WRONG.get(kind, ("is not valid", "See the page of the job."))
+    return _rejected(Rejected("INVALID_VALUE", f"{what}.", allowed.format(**context)), path)
+
+
+def _rejected(wrong: Rejected, path: Sequence[str]) -> ConfigError:
+    key = ".".join((*path, *wrong.key))
+    what = f"'{key}'" if key else "The file"
+    return ConfigError(f"EOS_CONFIG_{wrong.condition}", f"{what} {wrong.message}", hint=wrong.hint, key=key)
+
+
+def _keys(model: type[BaseModel], path: Sequence[str]) -> list[str]:
+    """The keys of the section at the end of this path."""
     for key in path:
-        entries = node.value if isinstance(node, yaml.MappingNode) else ()
-        node = next((value for name, value in entries if name.value == key), node)
-    return node
-
-
-def _tag_of_plain(text: str) -> str:
-    """What a scalar without quotes is by its text: a number, a boolean, nothing, or text."""
-    loader = yaml.SafeLoader("")
-    return str(loader.resolve(yaml.ScalarNode, text, (True, False)))  # type: ignore[no-untyped-call]  # so in its stubs
-
-
-def _line(node: yaml.Node) -> str:
-    return f", line {node.start_mark.line + 1}"
-
-
-def _kind(node: yaml.Node) -> str:
-    if isinstance(node, yaml.ScalarNode):
-        return str(node.tag).rpartition(":")[2]
-    return "a list" if isinstance(node, yaml.SequenceNode) else "a section of keys"
-
-
-def _kind_text(node: yaml.Node) -> str:
-    return _KINDS.get(_kind(node), _kind(node))
-
-
-def _is_null(node: yaml.Node) -> bool:
-    return _kind(node) == "null"
+        found = next(field for field in model.model_fields.values() if field.alias == key)
+        parts = (found.annotation, *typing.get_args(found.annotation))
+        model = next(part for part in parts if isinstance(part, type) and issubclass(part, BaseModel))
+    return [str(field.alias) for field in model.model_fields.values()]

@@ -1,12 +1,13 @@
 """What every job does around its own work: command line, config file, session, signals, lines, restarts, exit codes.
 
-A job is a dataclass of its config file, and a function that makes a `Plan` of it. ``conf/`` has an example of its file,
+A job is a model of its config file, and a function that makes a `Plan` of it. ``conf/`` has an example of its file,
 ``jobs/__init__.py`` its name for ``spark-eos run``.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -20,19 +21,20 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 import spark_eos
-from spark_eos.errors import ConfigError, EosError
-from spark_eos.ops.metrics import Metrics
+from spark_eos.checkpoint import Checkpoint
+from spark_eos.errors import ConfigError, EosError, OptionError
+from spark_eos.ops.metrics import Metrics as Measuring
 from spark_eos.ops.metrics.session import check as check_metrics
 from spark_eos.protocol.checks import ROWS_MISSING
 
 from . import query, session
 from .cluster import JobCluster
-from .config import load, located
+from .config import in_file, load
 from .jvm_stderr import JvmStderr
 from .lines import BatchLines, say
 from .local_checkpoint import LocalCheckpoint
+from .models import Job, Metrics, Restart
 from .query import DONE, Stop, failed
-from .sections import MetricsConfig, RestartConfig
 
 _LAST_EVENT_S = 10.0
 _EXIT_CODES = """\
@@ -41,7 +43,7 @@ exit codes:
   1   failed: restarting will not help until the cause is fixed
   75  failed: restart the job unchanged, and it resumes where it stopped
 """
-C = TypeVar("C")
+J = TypeVar("J", bound=Job)
 
 
 @dataclass(frozen=True)
@@ -67,13 +69,13 @@ class Plan:
     spark: Mapping[str, str]
     work: Callable[[JobContext], None]
     beginning: str = ""
-    metrics: MetricsConfig | None = None
+    metrics: Metrics | None = None
     checkpoint: str | None = None
 
 
 def until_it_ends(
     start: Callable[[SparkSession], StreamingQuery],
-    restart: RestartConfig,
+    restart: Restart,
     named: Callable[[BaseException], EosError | None] = lambda error: None,
 ) -> Callable[[JobContext], None]:
     """The work of a job that runs one streaming query. ``start`` builds and starts it, all of it anew, and is called
@@ -103,14 +105,14 @@ def until_it_ends(
 
 
 @dataclass(frozen=True)
-class JobCommand(Generic[C]):
+class JobCommand(Generic[J]):
     """A job as its command line sees it. ``name`` is that of its module, ``about`` its docstring; ``config`` the
-    dataclass of its file; ``options`` adds to the command line, whose arguments ``plan`` is given."""
+    model of its file; ``options`` adds to the command line, whose arguments ``plan`` is given."""
 
     name: str
     about: str | None
-    config: type[C]
-    plan: Callable[[C, argparse.Namespace], Plan]
+    config: type[J]
+    plan: Callable[[J, argparse.Namespace], Plan]
     options: Callable[[argparse.ArgumentParser], None] = lambda parser: None
 
     def main(self, arguments: Sequence[str] | None = None) -> int:
@@ -122,8 +124,8 @@ class JobCommand(Generic[C]):
         try:
             plan = self.plan(load(args.conf, self.config), args)
             carry_out(plan, stop, name=self.name.replace("_", "-"), verbose=args.verbose)
-        except ConfigError as error:
-            return failed(located(error, args.conf), verbose=args.verbose)
+        except (ConfigError, OptionError) as error:
+            return failed(in_file(error, args.conf), verbose=args.verbose)
         except (EosError, PySparkException, Py4JError, ConnectionError) as error:
             if isinstance(error, ConnectionError) and not query.jvm_has_ended(error):
                 raise
@@ -144,6 +146,20 @@ class JobCommand(Generic[C]):
         self.options(parser)
         parser.add_argument("--verbose", action="store_true", help="show Spark's log, and errors in full")
         return parser
+
+
+def is_new(checkpoint: str) -> bool | None:
+    """Whether the query of this checkpoint has never been started; None if only Spark can tell, as the checkpoint is
+    not on a local disk."""
+    if re.match(r"(?!file:)[A-Za-z][\w+.-]*:", checkpoint):
+        return None
+    return Checkpoint(checkpoint).query_id() is None
+
+
+def beginning(checkpoint: str, first: str) -> str:
+    """Whether the query begins or goes on, for the line that says that Spark is up. ``first``: where a new one begins.
+    Empty where nobody knows."""
+    return {True: f"a new query, from {first}", False: "the query goes on", None: ""}[is_new(checkpoint)]
 
 
 def carry_out(plan: Plan, stop: Stop, *, name: str, verbose: bool = False) -> None:
@@ -175,7 +191,7 @@ def carry_out(plan: Plan, stop: Stop, *, name: str, verbose: bool = False) -> No
         say(f"done: {lines.total}")
 
 
-def _measured(spark: SparkSession, config: MetricsConfig) -> Metrics:
+def _measured(spark: SparkSession, config: Metrics) -> Measuring:
     metrics = spark_eos.metrics(spark, config.port, host=config.host, events=config.events)
     if metrics.port is not None:
         say(f"metrics at port {metrics.port}")

@@ -78,7 +78,7 @@ def _submit_arguments() -> Iterator[str]:
     given = os.environ.get(_SUBMIT_ARGUMENTS)
     if given is not None and "--properties-file" in given:
         raise ConfigError(
-            "EOS_CONFIG_SUBMIT_ARGUMENTS",
+            "EOS_CONFIG_INVALID_VALUE",
             f"The variable {_SUBMIT_ARGUMENTS} has --properties-file, but a job gives spark-submit its own.",
             hint="Put these settings into the section 'spark' of the job's file, or start the job by spark-submit.",
         )

@@ -6,8 +6,7 @@ import importlib
 import re
 import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import Column, DataFrame
@@ -16,9 +15,8 @@ from pyspark.sql.types import StringType, StructType
 
 from spark_eos.errors import ConfigError
 
-from .checks import check_function
-from .config import Rejected
 from .lines import malformed_counted
+from .models import ParsedTransform, Transform
 from .parsing import PARSED, RESERVED, with_fields
 
 #: The name of the stream in a SQL text.
@@ -28,72 +26,6 @@ SINK_COLUMNS = ("key", "value", "topic", "partition", "headers", "timestamp")
 _NOT_THE_USERS = re.compile(rf"/(pyspark|py4j)/|^<frozen |^{re.escape(__file__)}$")
 _MALFORMED = "[EOS_JOB_MALFORMED_ROW]"
 _DDL = "Use DDL: id BIGINT, name STRING."
-
-
-@dataclass(frozen=True)
-class LettersConfig:
-    """Where rows that do not parse go."""
-
-    topic: str
-
-
-@dataclass(frozen=True)
-class ParseConfig:
-    """How a record's value becomes columns. ``schema`` is Spark's DDL: ``id BIGINT, name STRING``."""
-
-    format: Literal["json", "csv", "string"]
-    schema: str | None = None
-    on_malformed: Literal["fail", "drop"] | LettersConfig = "fail"
-
-    def __post_init__(self) -> None:
-        if self.format == "string" and isinstance(self.on_malformed, LettersConfig):
-            raise Rejected("WRONG_VALUE", "has a topic, but every value is a 'string'.", "Remove it.", ["onMalformed"])
-        if self.format == "string" and self.schema:
-            raise Rejected("WRONG_VALUE", "'string' does not take a schema.", "Remove 'schema', or set 'format: json'.")
-        if self.format != "string" and not self.schema:
-            raise Rejected(
-                "MISSING_KEY", f"'{self.format}' requires a schema.", "Add 'schema: id BIGINT, name STRING'."
-            )
-
-
-@dataclass(frozen=True)
-class TransformConfig:
-    """Either ``sql``, a SQL text over the view ``input``, or ``function``, ``module:function``."""
-
-    sql: str | None = None
-    function: str | None = None
-    parse: ParseConfig | None = None
-
-    def __post_init__(self) -> None:
-        if bool(self.sql) == bool(self.function):
-            raise Rejected("WRONG_VALUE", "requires either 'sql' or 'function'.", "Keep one of them.")
-        if self.function:
-            check_function(self.function, ["function"])
-
-    @property
-    def letters(self) -> str | None:
-        """The topic for rows that do not parse, if there is one."""
-        malformed = self.parse.on_malformed if self.parse else None
-        return malformed.topic if isinstance(malformed, LettersConfig) else None
-
-
-@dataclass(frozen=True)
-class TransformOrArrowConfig(TransformConfig):
-    """Of a job whose rows need not pass through Spark: also ``arrow``, ``module:function`` of Arrow batches."""
-
-    arrow: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.arrow is None:
-            super().__post_init__()
-            return
-        if self.sql or self.function or self.parse:
-            raise Rejected(
-                "WRONG_VALUE",
-                "has 'arrow' beside 'sql', 'function' or 'parse', which are for rows that pass through Spark.",
-                "Keep one of them.",
-            )
-        check_function(self.arrow, ["arrow"])
 
 
 def imported(name: str, key: str) -> Any:  # noqa: ANN401  # what the user's module has there
@@ -115,19 +47,19 @@ def imported(name: str, key: str) -> Any:  # noqa: ANN401  # what the user's mod
 
 def transformed(
     source: DataFrame,
-    config: TransformConfig,
+    config: Transform,
     beside: Sequence[str] = (),
     *,
-    letters: bool = False,
+    letters: str | None = None,
     topic: str | None = None,
 ) -> DataFrame:
     """The rows for the sink, with the columns ``beside``, which the job takes. Raises ConfigError if the transformation
     does not fit the source or the sink.
 
-    ``letters``: whether the job lets malformed rows go to another topic; then ``topic`` is that of all others, if
-    their column of that name does not say it.
+    ``letters``: the topic to which malformed rows go, if there is one; then ``topic`` is that of all others, if their
+    column of that name does not say it.
     """
-    rows = _result(source, config) if letters else result(source, config)
+    rows = result(source, config)
     unknown = [name for name in rows.columns if name not in (*SINK_COLUMNS, *beside)]
     required = ("value", *beside)
     missing = [name for name in required if name not in rows.columns]
@@ -136,20 +68,22 @@ def transformed(
         if not unknown:
             wrong = f"has no column {', '.join(map(repr, missing))}"
         raise ConfigError(
-            "EOS_CONFIG_TRANSFORM_COLUMNS",
+            "EOS_CONFIG_INVALID_VALUE",
             f"The result of 'transform' {wrong}.",
             hint=f"Select {', '.join(map(repr, required))} and, as needed, any of: {', '.join(SINK_COLUMNS)}.",
             key="transform",
         )
-    return _with_letters(rows, source, config, topic) if config.letters else rows
+    return rows if letters is None else _with_letters(rows, source, config, letters, topic)
 
 
-def _with_letters(rows: DataFrame, source: DataFrame, config: TransformConfig, topic: str | None) -> DataFrame:
+def _with_letters(
+    rows: DataFrame, source: DataFrame, config: Transform, topic_of_letters: str, topic: str | None
+) -> DataFrame:
     """The rows, each with its topic, and besides them those that do not parse, with headers that say why."""
-    assert config.parse is not None
+    assert isinstance(config, ParsedTransform)
     if topic is None and "topic" not in rows.columns:
         raise ConfigError(
-            "EOS_CONFIG_TRANSFORM_COLUMNS",
+            "EOS_CONFIG_INVALID_VALUE",
             "The result of 'transform' has no column 'topic', and 'sink.topic' is not set.",
             hint="Set one of them.",
             key="transform",
@@ -159,24 +93,24 @@ def _with_letters(rows: DataFrame, source: DataFrame, config: TransformConfig, t
     for name in ("key", "value"):
         if name in rows.columns and isinstance(rows.schema[name].dataType, StringType):
             rows = rows.withColumn(name, F.col(name).cast("binary"))
-    malformed = _checked(source, config.parse).where(~_is_well_formed())
-    letters = malformed.select("key", "value", F.lit(config.letters).alias("topic"), _why(source, config.parse))
+    malformed = _checked(source, config).where(~_is_well_formed())
+    letters = malformed.select("key", "value", F.lit(topic_of_letters).alias("topic"), _why(source, config))
     try:
         return rows.unionByName(letters, allowMissingColumns=True)
     except AnalysisException as error:
         raise ConfigError(
-            "EOS_CONFIG_TRANSFORM_COLUMNS",
+            "EOS_CONFIG_INVALID_VALUE",
             f"The result of 'transform' has a column that Kafka records have in another type: {_first_line(error)}",
             hint="'key' and 'value' are strings or binary, 'headers' array<struct<key: string, value: binary>>.",
             key="transform",
         ) from None
 
 
-def _why(source: DataFrame, config: ParseConfig) -> Column:
+def _why(source: DataFrame, config: ParsedTransform) -> Column:
     """The headers of a dead letter, named as Kafka Streams does (KIP-1034), behind those that the record has."""
     said = {
         "exception": F.lit(_MALFORMED.strip("[]")),
-        "message": F.lit(f"The value does not fit 'transform.parse': {config.format}, {config.schema}."),
+        "message": F.lit(f"The value does not fit 'transform.schema': {config.format}, {config.ddl}."),
         **{name: F.col(name).cast("string") for name in ("topic", "partition", "offset")},
     }
     pairs = [
@@ -189,21 +123,9 @@ def _why(source: DataFrame, config: ParseConfig) -> Column:
     return headers.alias("headers")
 
 
-def result(source: DataFrame, config: TransformConfig) -> DataFrame:
-    """What the transformation makes of the source, whatever its columns. Raises ConfigError if it does not fit it, or
-    has malformed rows go to a topic."""
-    if config.letters is not None:
-        raise ConfigError(
-            "EOS_CONFIG_TRANSFORM_LETTERS",
-            "'transform.parse.onMalformed' has a topic, and this job does not offer that.",
-            hint="Use fail or drop.",
-            key="transform.parse.onMalformed",
-        )
-    return _result(source, config)
-
-
-def _result(source: DataFrame, config: TransformConfig) -> DataFrame:
-    parsed = _parsed(source, config.parse) if config.parse else source
+def result(source: DataFrame, config: Transform) -> DataFrame:
+    """What the transformation makes of the source, whatever its columns. Raises ConfigError if it does not fit it."""
+    parsed = _parsed(source, config) if isinstance(config, ParsedTransform) and config.format else source
     return _by_sql(parsed, config.sql) if config.sql else _by_function(parsed, str(config.function))
 
 
@@ -213,7 +135,7 @@ def _by_sql(stream: DataFrame, sql: str) -> DataFrame:
         return stream.sparkSession.sql(sql)
     except (ParseException, AnalysisException) as error:
         raise ConfigError(
-            "EOS_CONFIG_SQL",
+            "EOS_CONFIG_INVALID_VALUE",
             f"Spark rejects 'transform.sql': {_first_line(error)}",
             hint=f"The view '{VIEW}' has the columns: {', '.join(stream.columns)}.",
             key="transform.sql",
@@ -246,7 +168,7 @@ def _said(error: Exception) -> str:
     return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0].rstrip('.;')}{place}"
 
 
-def _parsed(source: DataFrame, config: ParseConfig) -> DataFrame:
+def _parsed(source: DataFrame, config: ParsedTransform) -> DataFrame:
     """The source with its value's fields as columns beside its own. A tombstone (no value) has nulls in all of them."""
     text = F.col("value").cast("string")
     if config.format == "string":
@@ -259,9 +181,9 @@ def _parsed(source: DataFrame, config: ParseConfig) -> DataFrame:
     return checked.select(*source.columns, *(F.col(PARSED)[name].alias(name) for name in names))
 
 
-def _checked(source: DataFrame, config: ParseConfig) -> DataFrame:
+def _checked(source: DataFrame, config: ParsedTransform) -> DataFrame:
     """The source with its value as a struct, which `_is_well_formed` looks at."""
-    return with_fields(source, F.col("value").cast("string"), config.format, str(config.schema), {})
+    return with_fields(source, F.col("value").cast("string"), str(config.format), str(config.ddl), {})
 
 
 def _is_well_formed() -> Column:
@@ -270,7 +192,7 @@ def _is_well_formed() -> Column:
     return F.col("value").isNull() | (F.col(PARSED).isNotNull() & ~empty)
 
 
-def _accepts(on_malformed: str | LettersConfig) -> Column:
+def _accepts(on_malformed: str) -> Column:
     well_formed = _is_well_formed()
     if on_malformed != "fail":
         return well_formed
@@ -281,7 +203,7 @@ def _accepts(on_malformed: str | LettersConfig) -> Column:
         F.col("partition"),
         F.lit(", offset "),
         F.col("offset"),
-        F.lit(" does not fit 'transform.parse'. Hint: Mend the schema, or set 'onMalformed' to {topic: …} or drop."),
+        F.lit(" does not fit 'transform.schema'. Hint: Mend the schema, or set 'onMalformed' to drop or deadLetters."),
     )
     # rand() makes the filter one that the optimizer neither moves nor merges, so that no filter of the user's comes
     # first and drops a malformed row unseen. (Only an unsure one does: the optimizer knows that rand() < 0 is false and
@@ -290,30 +212,30 @@ def _accepts(on_malformed: str | LettersConfig) -> Column:
     return F.when(well_formed, F.lit(True)).otherwise(failure)
 
 
-def _schema(config: ParseConfig, reserved: list[str]) -> StructType:
+def _schema(config: ParsedTransform, reserved: list[str]) -> StructType:
     try:
-        schema = StructType.fromDDL(str(config.schema))
+        schema = StructType.fromDDL(str(config.ddl))
     except ParseException as error:
         raise ConfigError(
-            "EOS_CONFIG_SCHEMA",
-            f"Spark rejects 'transform.parse.schema': {_first_line(error)}",
+            "EOS_CONFIG_INVALID_VALUE",
+            f"Spark rejects 'transform.schema': {_first_line(error)}",
             hint=_DDL,
-            key="transform.parse.schema",
+            key="transform.schema",
         ) from None
     if not isinstance(schema, StructType):
         raise ConfigError(
-            "EOS_CONFIG_SCHEMA",
-            f"'transform.parse.schema' is one type, {schema.simpleString()}, but names no fields.",
+            "EOS_CONFIG_INVALID_VALUE",
+            f"'transform.schema' is one type, {schema.simpleString()}, but names no fields.",
             hint=_DDL,
-            key="transform.parse.schema",
+            key="transform.schema",
         )
     clash = sorted({name.lower() for name in schema.names} & {name.lower() for name in reserved})
     if clash:
         raise ConfigError(
-            "EOS_CONFIG_SCHEMA",
-            f"'transform.parse.schema' has fields with names that are taken: {', '.join(clash)}.",
+            "EOS_CONFIG_INVALID_VALUE",
+            f"'transform.schema' has fields with names that are taken: {', '.join(clash)}.",
             hint="Set 'format: string', and parse the value in the SQL text under other names.",
-            key="transform.parse.schema",
+            key="transform.schema",
         )
     return schema
 

@@ -19,7 +19,7 @@ CONTEXT = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 EPILOG = "Jobs:\n\n" + "\n\n".join(f"{name}: {what}." for name, what in _JOBS.items())
 
 #: The extra that brings a module which jobs import.
-_EXTRAS = {"yaml": "jobs", "py4j": "jobs", "delta": "delta"}
+_EXTRAS = {"yaml": "jobs", "pydantic": "jobs", "py4j": "jobs", "delta": "delta"}
 
 
 def _job(text: str) -> str:

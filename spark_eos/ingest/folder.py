@@ -204,7 +204,7 @@ def changed_meanwhile(file: File, how: str) -> FileError:
         "EOS_FILE_CHANGED_WHILE_READ",
         f"{file.uri} has changed while it was being taken: {how}.",
         hint="Nothing of this micro-batch was written. Files must be complete when they are taken: write them under "
-        "another name and rename them, or see 'files.complete'.",
+        "another name and rename them, or see 'files.unchangedFor'.",
         uri=file.uri,
     )
 

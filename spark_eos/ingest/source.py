@@ -253,8 +253,8 @@ def _malformed(file: File, why: str) -> FileError:
     return FileError(
         "EOS_FILE_MALFORMED",
         f"{file.uri} is not what 'files' says: {' '.join(why.split())}.",
-        hint="Nothing of this micro-batch was written. Correct 'files.format', 'files.schema' or 'files.options', or "
-        "take the file away.",
+        hint="Nothing of this micro-batch was written. Correct 'files.format', 'files.schema' or options in 'files', "
+        "or take the file away.",
         uri=file.uri,
     )
 
@@ -266,7 +266,7 @@ def _bad_text(file: File, bad: BadText, form: TextForm) -> FileError:
         "EOS_FILE_MALFORMED",
         f"{file.uri} is not what 'files' says: line {bad.line}: {bad}.",
         hint="Nothing of this micro-batch was written. Correct the file, or take it away. Where no field has line "
-        "breaks, set 'files.options.multiLine: false': each line is then a record, and 'files.onMalformed' says what "
+        "breaks, set 'files.multiLine: false': each line is then a record, and 'files.onMalformed' says what "
         "to do with one whose quotes are wrong.",
         uri=file.uri,
     )

@@ -35,8 +35,8 @@ def config(setting: Setting, transform: str | None) -> Path:
         return setting.config(transform)
     file = setting.folder / "job.yaml"
     places = {"servers": setting.servers, "source": setting.source, "target": setting.target}
-    places |= {"checkpoint": str(setting.folder / "checkpoint"), "trigger": "{availableNow: true}"}
-    file.write_text(CONFIG.replace("transform:\n  {transform}", "transform: none").format(**places))
+    places |= {"checkpoint": str(setting.folder / "checkpoint"), "trigger": "availableNow"}
+    file.write_text(CONFIG.replace("  {transform}", "  copy: same").format(**places))
     return file
 
 

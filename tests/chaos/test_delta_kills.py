@@ -38,7 +38,7 @@ PARTITIONS, ROWS, BATCH = 2, 60, 10
 MERGED = 40
 
 MERGE = "SELECT string(key) AS k, string(value) AS v, topic, partition, offset, value IS NULL AS deleted FROM input"
-FEED = ", merge: {keys: [k]}, properties: {delta.enableChangeDataFeed: true}"
+FEED = ", merge: [k], delta.enableChangeDataFeed: true"
 CHANGES = "SELECT k AS key, v AS value, _commit_version, _change_type FROM input"
 ALL = "SELECT key, value, headers, timestamp, partition FROM input"
 
@@ -203,7 +203,7 @@ def test_appends_come_through_once(
     assert sorted(rows_of(there.table, "partition", "offset")) == places
 
     DeltaTable(str(there.table)).optimize.compact(target_size=1)
-    config = back.config(ALL, source=", options: {maxFilesPerTrigger: 2}", more=spark())
+    config = back.config(ALL, source=", maxFilesPerTrigger: 2", more=spark())
     killed_at(point, config, tmp_path)
     DeltaTable(str(there.table)).optimize.compact()
     drained("delta_to_kafka", config, tmp_path)
@@ -225,8 +225,8 @@ def test_merges_and_changes_come_through_once(there: ToDelta, back: ToKafka, vie
     last = {row.key.decode(): row.value for row in sorted(view.rows(there.topic), key=lambda row: row.offset)}
     assert rows_of(there.table) == sorted((key, value.decode()) for key, value in last.items() if value is not None)
 
-    source = ", changes: true, startingVersion: 0, options: {maxFilesPerTrigger: 2}"
-    config = back.config(CHANGES, source=source, sink=", tasks: 2", more=spark())
+    source = ", readChangeFeed: true, startingVersion: 0, maxFilesPerTrigger: 2"
+    config = back.config(CHANGES, source=source, more=f"{spark()}\ntasks: 2")
     killed_at(point, config, tmp_path)
     drained("delta_to_kafka", config, tmp_path)
     feed = DeltaTable(str(there.table)).load_cdf(starting_version=0)
@@ -261,7 +261,7 @@ def test_a_copy_of_a_checkpoint_that_goes_on_beside_it_ends(there: ToDelta, view
         there.checkpoint = checkpoint
         text = there.config(sql, more=spark()).read_text()
         configs[folder] = folder / "job.yaml"
-        configs[folder].write_text(text.replace("{availableNow: true}", '{processingTime: "100 milliseconds"}'))
+        configs[folder].write_text(text.replace("availableNow", "100 milliseconds"))
 
     def says(folder: Path, text: str) -> None:
         log = folder / "kafka_to_delta.log"

@@ -80,13 +80,14 @@ def test_no_licence_of_what_the_wheel_brings_asks_for_the_users_source(bare: Bar
 
 JOB = """
 kafka: {{bootstrap.servers: "{servers}"}}
-source: {{topics: [{source}]}}
+source: {{subscribe: {source}}}
 transform:
-  parse: {{format: json, schema: n INT}}
+  format: json
+  schema: n INT
   sql: SELECT key, CAST(2 * n AS STRING) AS value FROM input
 sink: {{topic: {target}}}
 checkpoint: {checkpoint}
-trigger: {{availableNow: true}}
+trigger: availableNow
 spark: {{spark.master: "local[2]", spark.ui.enabled: false, spark.driver.host: 127.0.0.1,
          spark.driver.bindAddress: 127.0.0.1}}
 """

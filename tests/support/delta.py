@@ -27,11 +27,11 @@ T = TypeVar("T")
 
 _TO_DELTA = """\
 kafka: {{bootstrap.servers: "{servers}"}}
-source: {{topics: [{topic}]{source}}}
+source: {{subscribe: "{topic}"{source}}}
 {transform}
 target: {{path: "{table}"{target}}}
 checkpoint: "{checkpoint}"
-trigger: {{availableNow: true}}
+trigger: availableNow
 restart: {{attempts: 0}}
 {more}
 """
@@ -186,7 +186,7 @@ source: {{path: "{table}"{source}}}
 transform: {{sql: "{sql}"}}
 sink: {{topic: {topic}{sink}}}
 checkpoint: "{checkpoint}"
-trigger: {{availableNow: true}}
+trigger: availableNow
 restart: {{attempts: 0}}
 {more}
 """

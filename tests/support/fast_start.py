@@ -36,13 +36,14 @@ _POLL_S = 0.1
 _QUIET = "-Xlog:disable -Xlog:all=error:stderr"
 _JOB = """
 kafka: {{bootstrap.servers: "{servers}"}}
-source: {{topics: [in], maxOffsetsPerTrigger: 100}}
+source: {{subscribe: in, maxOffsetsPerTrigger: 100}}
 transform:
-  parse: {{format: json, schema: n INT}}
+  format: json
+  schema: n INT
   sql: SELECT key, to_json(struct(n)) AS value FROM input WHERE n > 1
 sink: {{topic: out}}
 checkpoint: {folder}/checkpoint
-trigger: {{availableNow: true}}
+trigger: availableNow
 spark: {{spark.master: "local[2]", spark.ui.enabled: false, spark.driver.host: 127.0.0.1,
          spark.driver.bindAddress: 127.0.0.1}}
 """

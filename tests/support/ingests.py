@@ -12,14 +12,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import spark_eos
-from jobs.files.input import CompleteConfig, FilesConfig
 from jobs.files.taking import Taking
-from jobs.ingest_files import NOTES_TOPIC
+from jobs.ingest_files import NOTES_TOPIC, IngestFiles
 from jobs.runner.job import JobContext
 from jobs.runner.lines import BatchLines
 from jobs.runner.query import Stop
-from jobs.runner.sections import TriggerConfig
-from jobs.runner.transform import TransformConfig
 from spark_eos.errors import EosError
 from spark_eos.ingest.owner import Ingest
 from spark_eos.tools.devcluster import DevCluster
@@ -27,7 +24,7 @@ from tests.support.kafka_view import KafkaView
 from tests.support.waiting import wait_for
 
 FAILED = (EosError, PySparkException, Py4JJavaError)
-AT_ONCE = CompleteConfig(renamed=True)
+AT_ONCE = "0 seconds"
 LINES = "SELECT value FROM input"
 
 
@@ -51,19 +48,28 @@ class Setting:
         return draft.rename(self.folder / name)
 
     def taking(
-        self, *, sql: str = LINES, notes: str = NOTES_TOPIC, sink: dict[str, str] | None = None, **files: object
+        self,
+        *,
+        sql: str = LINES,
+        notes: str = NOTES_TOPIC,
+        sink: dict[str, str] | None = None,
+        tasks: int = 2,
+        **files: object,
     ) -> Taking:
-        """A run of the ingest: its start settles what an earlier one has left."""
-        given = {"path": str(self.folder), "format": "text", "complete": AT_ONCE, "tasks": 2} | files
-        options = {"kafka.bootstrap.servers": self.servers, "topic": self.topic, **(sink or {})}
-        context = JobContext(self.spark, Stop(), BatchLines())
-        return Taking(
-            context,
-            Ingest(self.name, options, notes),
-            FilesConfig(**given),  # type: ignore[arg-type]
-            TransformConfig(sql=sql),
-            TriggerConfig(available_now=True),
-        )
+        """A run of the ingest, by keys of its section ``files``: its start settles what an earlier one has left."""
+        when = {} if "marker" in files else {"unchangedFor": AT_ONCE}
+        given = {"path": str(self.folder), "format": "text", **when} | files
+        config = {
+            "kafka": {"bootstrap.servers": self.servers},
+            "name": self.name,
+            "files": given,
+            "transform": {"sql": sql},
+            "sink": {"topic": self.topic, **(sink or {})},
+            "notes": notes,
+            "tasks": tasks,
+            "trigger": "availableNow",
+        }
+        return Taking(JobContext(self.spark, Stop(), BatchLines()), IngestFiles.model_validate(config))
 
     def run(self, **how: object) -> None:
         """Until all that is there is taken."""

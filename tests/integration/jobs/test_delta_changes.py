@@ -8,7 +8,7 @@ from tests.support.delta import ToDelta, ToKafka, forget_the_last_commit, histor
 
 CHANGES = "SELECT k AS key, v AS value, _commit_version, _change_type FROM input"
 MERGE = "SELECT string(key) AS k, string(value) AS v, topic, partition, offset, value IS NULL AS deleted FROM input"
-FEED = ", merge: {keys: [k]}, properties: {delta.enableChangeDataFeed: true}"
+FEED = ", merge: [k], delta.enableChangeDataFeed: true"
 
 
 @pytest.mark.chaos
@@ -17,14 +17,14 @@ def test_changes_come_once_and_in_the_order_of_each_key(job: ToDelta, back: ToKa
     write(job.topic, "a0", key="a")
     write(job.topic, "b0", key="b")
     assert job.run(MERGE, target=FEED) is None
-    assert back.run(CHANGES, source=", changes: true") is None
+    assert back.run(CHANGES, source=", readChangeFeed: true") is None
     for n in range(1, 3):
         write(job.topic, f"a{n}", key="a")
         write(job.topic, None if n == 1 else "b again", key="b")
         assert job.run(MERGE, target=FEED) is None
-    assert back.run(CHANGES, source=", changes: true") is None
+    assert back.run(CHANGES, source=", readChangeFeed: true") is None
     forget_the_last_commit(back.checkpoint)
-    assert back.run(CHANGES, source=", changes: true") is None
+    assert back.run(CHANGES, source=", readChangeFeed: true") is None
     found = history(view, back.topic)
     kinds = {key: [(kind, value) for _, kind, value in changes] for key, changes in found.items()}
     assert kinds == {
@@ -50,7 +50,7 @@ def test_many_changes_of_many_keys_end_in_the_tables_state(job: ToDelta, back: T
         back.sql(f"UPDATE {{t}} SET v = v || '+{n}' WHERE int(k) % 3 = {n % 3}")
         back.sql(f"DELETE FROM {{t}} WHERE int(k) % 7 = {n}")
         back.sql(f"INSERT OVERWRITE {{t}} SELECT /*+ REPARTITION(3) */ k, v || '.' FROM {{t}} WHERE int(k) % 11 <> {n}")
-    assert back.run(CHANGES, source=", changes: true, startingVersion: 0", sink=", tasks: 3") is None
+    assert back.run(CHANGES, source=", readChangeFeed: true, startingVersion: 0", more="tasks: 3") is None
     found = history(view, back.topic)
     assert all(
         [version for version, _, _ in changes] == sorted(version for version, _, _ in changes)
@@ -66,7 +66,7 @@ def test_a_commit_that_is_cut_where_order_would_be_lost_is_an_error(back: ToKafk
     """An overwrite adds files and removes others: with a limit of files, the deletes might come after the inserts."""
     back.sql("CREATE TABLE {t} (k STRING, v STRING) USING delta TBLPROPERTIES (delta.enableChangeDataFeed = true)")
     back.sql("INSERT INTO {t} SELECT /*+ REPARTITION(2) */ string(id), 'old' FROM range(10)")
-    source = ", changes: true, options: {maxFilesPerTrigger: 1}"
+    source = ", readChangeFeed: true, maxFilesPerTrigger: 1"
     assert back.run(CHANGES, source=source) is None
     back.sql("INSERT OVERWRITE {t} SELECT /*+ REPARTITION(2) */ string(id), 'new' FROM range(10)")
     cut = back.run(CHANGES, source=source)
@@ -79,10 +79,10 @@ def test_changes_that_were_not_recorded_are_an_error(back: ToKafka):
     """A table without a feed, at the start; versions before it was turned on, when they are read."""
     back.sql("CREATE TABLE {t} (k STRING, v STRING) USING delta")
     back.sql("INSERT INTO {t} VALUES ('a', '1')")
-    without = back.run(CHANGES, source=", changes: true")
+    without = back.run(CHANGES, source=", readChangeFeed: true")
     assert without.condition == "EOS_DELTA_NO_CHANGE_FEED" and "SET TBLPROPERTIES" in without.text
     back.sql("ALTER TABLE {t} SET TBLPROPERTIES (delta.enableChangeDataFeed = true)")
-    too_early = back.run(CHANGES, source=", changes: true, startingVersion: 0")
+    too_early = back.run(CHANGES, source=", readChangeFeed: true, startingVersion: 0")
     assert too_early.condition == "EOS_DELTA_NO_CHANGE_FEED" and "version [" in too_early.text
 
 
@@ -90,7 +90,7 @@ def test_changes_that_were_not_recorded_are_an_error(back: ToKafka):
 def test_changes_need_the_columns_that_order_them(back: ToKafka):
     """A transformation that leaves them out is refused before the query starts."""
     back.sql("CREATE TABLE {t} (k STRING, v STRING) USING delta TBLPROPERTIES (delta.enableChangeDataFeed = true)")
-    refused = back.run("SELECT k AS key, v AS value FROM input", source=", changes: true")
+    refused = back.run("SELECT k AS key, v AS value FROM input", source=", readChangeFeed: true")
     assert refused.condition == "EOS_CONFIG_TRANSFORM_COLUMNS"
     assert "has no column '_commit_version', '_change_type'" in refused.text
 
@@ -126,6 +126,6 @@ def test_changes_whose_order_is_not_known_are_refused(back: ToKafka, view, sql: 
     """A transformation that changes what orders them: nothing of the micro-batch is in the topic."""
     back.sql("CREATE TABLE {t} (k STRING, v STRING) USING delta TBLPROPERTIES (delta.enableChangeDataFeed = true)")
     back.sql("INSERT INTO {t} VALUES ('a', '1')")
-    refused = back.run(sql, source=", changes: true")
+    refused = back.run(sql, source=", readChangeFeed: true")
     assert refused.condition == condition and says in refused.text, refused
     assert view.rows(back.topic) == []

@@ -16,7 +16,7 @@ FROM = "'topic' AS topic, 0 AS partition, 0L AS offset, false AS deleted"
 
 def turn(path: str, checkpoint: str, batch: int, key: str, merged: bool) -> Failed | None:
     """In the process: how a micro-batch of the one query with this key ends."""
-    from jobs.delta.merge import MergeConfig, Merger
+    from jobs.delta.merge import Merger
     from jobs.kafka_to_delta import Appender
     from spark_eos.errors import EosError
 
@@ -25,7 +25,7 @@ def turn(path: str, checkpoint: str, batch: int, key: str, merged: bool) -> Fail
     rows = spark.sql(f"SELECT '{key}' AS k" + (f", {FROM}" if merged else ""))
     try:
         if merged:
-            Merger(path, MergeConfig(("k",)), checkpoint).merge(rows, batch)
+            Merger(path, ("k",), checkpoint).merge(rows, batch)
         else:
             Appender(path, checkpoint).append(rows, batch)
     except EosError as error:

@@ -19,7 +19,7 @@ FROM = "'topic' AS topic, 0 AS partition, 0L AS offset, false AS deleted"
 def outcome(path: str, checkpoint: str, rows: str, merged: bool, meanwhile: str = "") -> Failed | None:
     """In the process: how a micro-batch of these rows ends. ``meanwhile``: what somebody does before its commit."""
     from jobs.delta.batches import Batches
-    from jobs.delta.merge import MergeConfig, Merger
+    from jobs.delta.merge import Merger
     from jobs.kafka_to_delta import Appender
     from spark_eos.errors import EosError
 
@@ -30,7 +30,7 @@ def outcome(path: str, checkpoint: str, rows: str, merged: bool, meanwhile: str 
             work = {"dropped": lambda: shutil.rmtree(path), "recreated": lambda: _recreated(path), "nothing": dict}
             Batches(path, checkpoint, "{}").once(spark, 0, work[meanwhile])
         elif merged:
-            Merger(path, MergeConfig(("k",)), checkpoint).merge(spark.sql(f"{rows}, {FROM}"), 0)
+            Merger(path, ("k",), checkpoint).merge(spark.sql(f"{rows}, {FROM}"), 0)
         else:
             Appender(path, checkpoint).append(spark.sql(rows), 0)
     except EosError as error:

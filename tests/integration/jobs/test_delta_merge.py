@@ -15,7 +15,7 @@ SQL = (
     "SELECT /*+ REPARTITION(3) */ string(key) AS k, string(value) AS v, topic, partition, offset, "
     "value IS NULL AS deleted FROM input"
 )
-MERGE = ", merge: {keys: [k]}"
+MERGE = ", merge: [k]"
 
 
 @pytest.mark.chaos
@@ -95,7 +95,7 @@ def test_a_topic_that_is_given_partitions_ends_the_merge(job: ToDelta, cluster, 
     [
         (SQL.replace("offset,", "string(offset) AS offset,"), "its column 'offset' is of type string"),
         (SQL.replace(", value IS NULL AS deleted", ""), "its column 'deleted' is missing"),
-        (SQL.replace(" AS k", " AS key"), "has no column 'k', which 'target.merge.keys' names"),
+        (SQL.replace(" AS k", " AS key"), "has no column 'k', which 'target.merge' names"),
     ],
     ids=["type", "missing", "key"],
 )
@@ -115,18 +115,18 @@ def test_new_columns_are_merged_when_asked(job: ToDelta, write):
     write(job.topic, "2", key="a")
     wider = SQL.replace("topic,", "length(value) AS n, topic,")
     assert job.run(wider, target=MERGE).condition == "EOS_DELTA_COLUMNS"
-    assert job.run(wider, target=MERGE + ", schemaChanges: evolve") is None
+    assert job.run(wider, target=MERGE + ", mergeSchema: true") is None
     assert job.rows("k", "v", "n") == [("a", "2", 1), ("b", "1", None)]
 
 
 def outside_of_a_query() -> str:
-    from jobs.delta.merge import MergeConfig, Merger
+    from jobs.delta.merge import Merger
     from spark_eos.errors import UnsupportedError
     from tests.support.delta import session
 
     try:
         rows = session().sql("SELECT 'a' AS k, 't' AS topic, 0 AS partition, 0L AS offset, false AS deleted")
-        Merger("table", MergeConfig(("k",)), "checkpoint").merge(rows, 0)
+        Merger("table", ("k",), "checkpoint").merge(rows, 0)
     except UnsupportedError as error:
         return error.condition
     return "merged"
@@ -186,7 +186,7 @@ def test_keys_of_any_kind_are_told_apart_as_the_table_does(job: ToDelta, write):
         "SELECT double(string(key)) AS `one`, concat(string(key), ' ') AS `row`, named_struct('n', string(key), 'x', "
         "nullif(1, 1)) AS `__t`, string(value) AS n, topic, partition, offset, value IS NULL AS deleted FROM input"
     )
-    merge = ", merge: {keys: [one, row, __t]}"
+    merge = ", merge: [one, row, __t]"
     for key in ("NaN", "0.0", "-0.0", "1"):
         write(job.topic, "old", "first", key=key)
     assert job.run(sql, target=merge) is None

@@ -10,7 +10,7 @@ from tests.support.delta import ToDelta, ToKafka, forget_the_last_commit, histor
 
 ALL = "SELECT key, value, headers, timestamp, partition FROM input"
 MERGE = "SELECT string(key) AS k, string(value) AS v, topic, partition, offset, value IS NULL AS deleted FROM input"
-FEED = ", merge: {keys: [k]}, properties: {delta.enableChangeDataFeed: true}"
+FEED = ", merge: [k], delta.enableChangeDataFeed: true"
 CHANGES = "SELECT k AS key, v AS value, _commit_version, _change_type FROM input"
 
 
@@ -45,7 +45,7 @@ def test_keys_keep_their_history(job: ToDelta, back: ToKafka, write, view):
     write(job.topic, None, "a again", key="a")
     write(job.topic, None, key="b")
     assert job.run(MERGE, target=FEED) is None
-    assert back.run(CHANGES, source=", changes: true, startingVersion: 0") is None
+    assert back.run(CHANGES, source=", readChangeFeed: true, startingVersion: 0") is None
     changes = {key: [change[1:] for change in found] for key, found in history(view, back.topic).items()}
     assert changes == {
         b"a": [("insert", "a"), ("update_preimage", "a"), ("update_postimage", "a again")],

@@ -59,7 +59,7 @@ def test_json_lines_and_what_does_not_fit(setting: Setting):
     how = {"format": "json", "schema": "n INT", "sql": "SELECT string(n) AS value FROM input"}
     setting.fails("EOS_JOB_MALFORMED_ROW", **how)
     assert setting.there() == [] and setting.noted() == []
-    setting.run(on_malformed="drop", **how)
+    setting.run(onMalformed="drop", **how)
     assert setting.there() == ["1", "2"]
 
 
@@ -83,7 +83,7 @@ def test_a_file_that_changed_after_it_was_taken(setting: Setting):
     file.write_text("one\nTWO\n")
     setting.fails("EOS_FILE_CHANGED")
     assert setting.there() == ["one", "three", "two"]
-    setting.run(on_changed="take")
+    setting.run(onChanged="take")
     setting.run()
     assert setting.there() == ["TWO", "one", "one", "three", "two"]
 
@@ -97,7 +97,7 @@ def test_a_copy_of_a_file(setting: Setting):
     setting.put("b", "one")
     setting.fails("EOS_FILE_COPIED")
     assert setting.there() == ["one"]
-    setting.run(on_copy="take")
+    setting.run(onCopy="take")
     assert setting.there() == ["one", "one"]
 
 
@@ -202,7 +202,7 @@ def test_a_transform_that_makes_no_rows(sql: str, setting: Setting, capsys: pyte
     """The files are read all the same, one micro-batch after the other: so a malformed row is an error."""
     setting.put("a", "1", "2")
     setting.put("b", "3")
-    how = {"format": "csv", "schema": "n INT", "sql": sql, "max_files_per_trigger": 1}
+    how = {"format": "csv", "schema": "n INT", "sql": sql, "maxFilesPerTrigger": 1}
     setting.run(**how)
     said = capsys.readouterr().err
     assert ("1 file, 2 in, 0 out" in said, "1 file, 1 in, 0 out" in said) == (True, True), said
@@ -223,7 +223,7 @@ def test_a_limit_does_not_hide_malformed_rows(setting: Setting):
 def test_rows_that_are_left_out_are_counted(setting: Setting, capsys: pytest.CaptureFixture[str]):
     """Two values on a line are no row, nor is one with something behind it."""
     setting.put("a", '{"n": 1}', '{"n": 2}{"n": 3}', '{"n": 4} ]', "\u3000", '{"n": 5}\r{"n": 6}')
-    setting.run(format="json", schema="n INT", on_malformed="drop", sql="SELECT string(n) AS value FROM input")
+    setting.run(format="json", schema="n INT", onMalformed="drop", sql="SELECT string(n) AS value FROM input")
     assert setting.there() == ["1", "5", "6"]
     assert "1 file, 6 in (3 malformed), 3 out" in capsys.readouterr().err
 

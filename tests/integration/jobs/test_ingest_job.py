@@ -24,7 +24,7 @@ SECONDS = 180
 CONFIG = """\
 kafka: {{bootstrap.servers: "{servers}"}}
 name: {name}
-files: {{path: {folder}, format: csv, schema: "n INT, name STRING", complete: {complete}}}
+files: {{path: {folder}, format: csv, schema: "n INT, name STRING", unchangedFor: {unchanged}}}
 transform: {{sql: "SELECT string(n) AS key, name AS value FROM input"}}
 sink: {{topic: {topic}}}
 trigger: {trigger}
@@ -49,10 +49,10 @@ class Program:
         self.files.mkdir()
         self.query = Ingest(self._name, {"topic": topic}, "").query
 
-    def start(self, log: Path, *, trigger: str, complete: str, **environ: str) -> subprocess.Popen[bytes]:
+    def start(self, log: Path, *, trigger: str, unchanged: str, **environ: str) -> subprocess.Popen[bytes]:
         config = self.folder / "job.yaml"
         places = {"servers": self._servers, "name": self._name, "folder": self.files, "topic": self.topic}
-        config.write_text(CONFIG.format(**places, trigger=trigger, complete=complete))
+        config.write_text(CONFIG.format(**places, trigger=trigger, unchanged=unchanged))
         command = [sys.executable, "-m", "jobs.ingest_files", "--conf", str(config)]
         hidden = ("PYTHONPATH", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
         kept = {k: v for k, v in os.environ.items() if k not in hidden}
@@ -80,7 +80,7 @@ def test_all_that_is_there_now(program: Program, tmp_path: Path):
     for name in ("a", "b"):
         (program.files / name).write_text(f"1,{name}1\n2,{name}2\n")
     log = tmp_path / "log"
-    how = {"trigger": "{availableNow: true}", "complete": "{unchangedFor: 1 second}"}
+    how = {"trigger": "availableNow", "unchanged": "1 second"}
     assert ended(program.start(log, **how)) == 0, log.read_text()
     said = log.read_text().splitlines()
     assert [line for line in said if not LINES.fullmatch(line)] == []
@@ -97,7 +97,7 @@ def test_a_signal_in_the_middle_of_a_file(point: str, program: Program, tmp_path
     log, faults = tmp_path / "log", tmp_path / "faults"
     faults.mkdir()
     held = {"SPARK_EOS_FAULTS": f"{point}=hold", "SPARK_EOS_FAULTS_DIR": str(faults)}
-    first = program.start(log, trigger="{processingTime: 1 second}", complete="{renamed: true}", **held)
+    first = program.start(log, trigger="1 second", unchanged="0 seconds", **held)
     try:
         wait_for((faults / point).exists, log.read_text, SECONDS)
         first.send_signal(signal.SIGTERM)
@@ -109,6 +109,6 @@ def test_a_signal_in_the_middle_of_a_file(point: str, program: Program, tmp_path
     assert code == 0, log.read_text()
     assert log.read_text().splitlines()[-1] == "stopped by SIGTERM: restart it, and it resumes where it stopped"
     wait_for(lambda: not program.view.open_transactions(program.query), "the end of all transactions", 30)
-    how = {"trigger": "{availableNow: true}", "complete": "{renamed: true}"}
+    how = {"trigger": "availableNow", "unchanged": "0 seconds"}
     assert ended(program.start(log, **how)) == 0, log.read_text()
     assert sorted(program.view.values(program.topic)) == sorted(f"row {n}" for n in range(100))

@@ -10,7 +10,6 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.files.input import CompleteConfig
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.ingests import Setting
 from tests.support.kafka_view import KafkaView
@@ -64,7 +63,7 @@ def test_a_marker_beside_an_object(setting: Setting, store: ObjectStore):
     store.put("marked/a.txt", "one\n")
     store.put("marked/a.txt.done", "")
     store.put("marked/b.txt", "two\n")
-    setting.run(path="s3a://checkpoints/marked", complete=CompleteConfig(marker=".done"))
+    setting.run(path="s3a://checkpoints/marked", marker=".done")
     assert setting.there() == ["one"]
 
 

@@ -15,18 +15,16 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from jobs.files.input import CompleteConfig, FilesConfig, accepted, parsed, rows_of
+from jobs.files.input import Files, accepted, parsed, rows_of
 from jobs.runner.parsing import PARSED, with_fields
 from spark_eos.errors import FileError
 from spark_eos.ingest.folder import Folder, with_digest
 from spark_eos.ingest.records import TextForm
 from spark_eos.ingest.source import source_for
-from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.storage.settings import HadoopSettings
 from tests.support.text_readers import CSV_PIECES, JSON_PIECES, Record, csv_fields, csv_records, json_object, lines
 
 NONE = HadoopSettings({})
-AT_ONCE = CompleteConfig(renamed=True)
 CSV, JSON = "a STRING, b STRING", "id INT, name STRING"
 
 
@@ -36,12 +34,11 @@ def rounds(first: tuple[int, int], chaos: tuple[int, int]) -> list[object]:
     return [*((n, first[1]) for n in range(first[0])), *slow]
 
 
-def config(folder: Path, form: str, schema: str | None = None, on: str = "fail", **options: str) -> FilesConfig:
-    given = KafkaProperties(options)
-    return FilesConfig(str(folder), form, schema=schema, options=given, on_malformed=on, complete=AT_ONCE)  # type: ignore[arg-type]
+def config(folder: Path, form: str, schema: str | None = None, on: str = "fail", **options: str) -> Files:
+    return Files.model_validate({"path": str(folder), "format": form, "schema": schema, "onMalformed": on, **options})
 
 
-def read(spark: SparkSession, config: FilesConfig) -> DataFrame:
+def read(spark: SparkSession, config: Files) -> DataFrame:
     """What an ingest would read of all files of the folder, in two tasks."""
     spark.dataSource.register(source_for(NONE))
     files = [with_digest(file, NONE) for file in Folder(config.path).files()]

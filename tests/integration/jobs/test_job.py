@@ -30,11 +30,10 @@ SECONDS = 180
 
 CONFIG = """\
 kafka: {{bootstrap.servers: "{servers}"}}
-source: {{topics: [{source}]}}
+source: {{subscribe: {source}}}
 transform:
   {transform}
-sink: {{topic: {target}}}
-group: {source}-group
+sink: {{topic: {target}, offsets.group.id: {source}-group}}
 checkpoint: {checkpoint}
 trigger: {trigger}
 spark:
@@ -43,7 +42,8 @@ spark:
   spark.driver.host: 127.0.0.1
   spark.driver.bindAddress: 127.0.0.1
 """
-DOUBLE = """parse: {format: json, schema: n INT}
+DOUBLE = """format: json
+  schema: n INT
   sql: SELECT key, CAST(2 * n AS STRING) AS value FROM input WHERE n < 1000"""
 FUNCTION = """
 import os, sys
@@ -83,7 +83,7 @@ class Setting:
         self.source, self.target = topic(partitions=2), topic(partitions=2)
         self.folder = folder
 
-    def config(self, transform: str = DOUBLE, trigger: str = "{availableNow: true}") -> Path:
+    def config(self, transform: str = DOUBLE, trigger: str = "availableNow") -> Path:
         file = self.folder / "job.yaml"
         places = {"servers": self.servers, "source": self.source, "target": self.target}
         file.write_text(
@@ -269,8 +269,8 @@ def test_a_malformed_row_ends_the_job_with_one_paragraph_and_nothing_visible(set
     ("right", "wrong", "says"),
     [
         ("checkpoint:", "chekpoint:", ["[EOS_CONFIG_UNKNOWN_KEY]", "Did you mean 'checkpoint'?"]),
-        ("topics: [", "topics: [not-", ["[EOS_TOPIC_MISSING]", "no topic or partition not-"]),
-        ("topics:", "options: {failOnDataLos: 1}, topics:", ["[EOS_OPTION_UNKNOWN]", "Did you mean 'failOnDataLoss'?"]),
+        ("subscribe: ", "subscribe: not-", ["[EOS_TOPIC_MISSING]", "no topic or partition not-"]),
+        ("subscribe:", "failOnDataLos: 1, subscribe:", ["[EOS_OPTION_UNKNOWN]", "Did you mean 'failOnDataLoss'?"]),
         ("{bootstrap", "{ack: 1, bootstrap", ["[EOS_OPTION_KAFKA_UNKNOWN]", "kafka.acks"]),
     ],
     ids=["key", "topic", "option", "property of the client"],
@@ -301,12 +301,12 @@ def test_a_cluster_that_does_not_answer_is_named_and_a_restart_helps(setting: Se
 
 
 def test_sql_that_spark_does_not_take_is_named_with_its_place_before_any_query(setting: Setting):
-    """A syntax error is told with the line of the config file, and no query has a checkpoint yet."""
+    """A syntax error is told with the key of the config file, and no query has a checkpoint yet."""
     config = setting.config(transform="sql: SELEC 1")
     done = run(*MODULE, "--conf", str(config))
     assert done.returncode == 1
     failure, _ = done.stderr.splitlines()[-2:]
-    assert failure.startswith(f"failed: [EOS_CONFIG_SQL] {config}, line 4: Spark rejects 'transform.sql': ")
+    assert failure.startswith(f"failed: [EOS_CONFIG_INVALID_VALUE] {config}: Spark rejects 'transform.sql': ")
     assert "Syntax error at or near 'SELEC'" in failure
     assert not (setting.folder / "checkpoint" / "metadata").exists()
 
@@ -321,7 +321,7 @@ def test_a_job_tells_of_rows_of_none_of_a_broker_that_dies_and_of_its_stop(topic
     with DevCluster() as cluster:
         setting = Setting(cluster, topic_names(cluster), tmp_path)
         setting.produce('{"n": 1}')
-        config = setting.config(trigger='{processingTime: "100 milliseconds"}')
+        config = setting.config(trigger="100 milliseconds")
         with running(*MODULE, "--conf", str(config), log=log) as job:
             said_of(log, "batch 1: 1 in, 1 out, ", "idle: there is nothing to read")
             cluster.kill(0)
@@ -371,7 +371,7 @@ def test_a_job_tells_of_rows_of_none_of_a_broker_that_dies_and_of_its_stop(topic
 def test_a_job_whose_jvm_is_gone_says_so_without_a_stack(setting: Setting, ended, code: int, last: str):
     """At a stop it is what was asked for; else a restart helps."""
     setting.produce('{"n": 1}')
-    config = setting.config(trigger='{processingTime: "100 milliseconds"}')
+    config = setting.config(trigger="100 milliseconds")
     with running(*MODULE, "--conf", str(config), log=(log := setting.folder / "log")) as job:
         said_of(log, "batch 1: 1 in, 1 out, ", "idle: there is nothing to read")
         ended(job)

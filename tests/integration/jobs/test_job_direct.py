@@ -1,4 +1,4 @@
-"""The job whose rows do not pass through Spark: ``transform: none`` and ``transform.arrow``."""
+"""The job whose rows do not pass through Spark: ``transform.copy`` and ``transform.arrow``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from pyspark.cloudpickle import register_pickle_by_value
 
-from jobs.consume_transform_produce import ConsumeTransformProduceConfig, plan, start_direct
+from jobs.consume_transform_produce import ConsumeTransformProduce, plan, start_direct
 from jobs.runner.config import load
 from spark_eos.errors import ConfigError
 from tests.support.direct_queries import copied
@@ -23,12 +23,11 @@ from tests.support.kafka_view import KafkaView
 CONF = Path(__file__).parents[3] / "conf"
 CONFIG = """\
 kafka: {{bootstrap.servers: "{servers}"}}
-source: {{topics: [{source}]{reads}}}
+source: {{subscribe: {source}{reads}}}
 transform: {transform}
-sink: {{topic: {target}}}
-group: {target}-group
+sink: {{topic: {target}, offsets.group.id: {target}-group}}
 checkpoint: {folder}/checkpoint
-trigger: {{availableNow: true}}
+trigger: availableNow
 spark: {{spark.master: "local[2]", spark.ui.enabled: false, spark.driver.host: 127.0.0.1,
          spark.driver.bindAddress: 127.0.0.1}}
 """
@@ -36,22 +35,22 @@ spark: {{spark.master: "local[2]", spark.ui.enabled: false, spark.driver.host: 1
 
 @pytest.fixture
 def config(view: KafkaView, topic, tmp_path: Path):
-    """``config("none")``: a job between two new topics, and these topics; ``reads``: further keys of the source."""
+    """``config("{copy: same}")``: a job between two new topics, and these; ``reads``: further keys of the source."""
 
-    def make(transform: str, reads: str = "") -> tuple[ConsumeTransformProduceConfig, str, str]:
+    def make(transform: str, reads: str = "") -> tuple[ConsumeTransformProduce, str, str]:
         source, target = topic(2), topic(2)
         places = {"servers": view.bootstrap_servers, "source": source, "target": target, "folder": tmp_path}
         places |= {"reads": reads}
         file = tmp_path / "job.yaml"
         file.write_text(CONFIG.format(transform=transform, **places))
-        return load(file, ConsumeTransformProduceConfig), source, target
+        return load(file, ConsumeTransformProduce), source, target
 
     return make
 
 
 def test_a_job_without_a_transform_copies_records(config, spark, view, write):
     """With their keys, and the group has the offsets."""
-    job, source, target = config("none")
+    job, source, target = config("{copy: same}")
     write(source, b"a", None, key=b"k", partition=1)
     assert start_direct(spark, job).awaitTermination(90)
     assert copied(view.rows(target)) == copied(view.rows(source))
@@ -76,7 +75,7 @@ def test_the_examples_run_as_they_are(example, spark, view, topic, write, tmp_pa
     places = {"SOURCE_TOPIC": source, "TARGET_TOPIC": target, "KAFKA_BOOTSTRAP_SERVERS": view.bootstrap_servers}
     job = load(
         CONF / f"{example}.yaml",
-        ConsumeTransformProduceConfig,
+        ConsumeTransformProduce,
         {**places, "GROUP": target, "CHECKPOINT": str(tmp_path / "it")},
     )
     before = int(time.time() * 1000) - 60_000
@@ -96,7 +95,7 @@ def test_the_examples_run_as_they_are(example, spark, view, topic, write, tmp_pa
     [
         "{arrow: 'jobs.runner.lines:nothing'}",
         "{arrow: 'tests.support.direct_queries:shouted', sql: 'SELECT value FROM input'}",
-        "{arrow: 'tests.support.direct_queries:shouted', parse: {format: string}}",
+        "{arrow: 'tests.support.direct_queries:shouted', format: string}",
         "sql",
     ],
 )
@@ -110,7 +109,7 @@ def test_a_wrong_transform_is_told_by_its_key(transform, config):
 def test_several_tasks_read_a_partition_where_its_order_is_not_asked_for(config, view, write):
     """Every row once, by more tasks than the source has partitions; the sink's line of a micro-batch says how much
     was written, and from how many ranges, of which those of one partition that follow one another are one."""
-    job, source, target = config("none", ", ordered: false, options: {minPartitions: 6}")
+    job, source, target = config("{copy: same, ordered: false}", ", minPartitions: 6")
     for p in range(2):
         write(source, *(b"%d.%d" % (p, i) for i in range(600)), partition=p)
     done = run(job, "--verbose")
@@ -124,15 +123,15 @@ def test_several_tasks_read_a_partition_where_its_order_is_not_asked_for(config,
 
 def test_the_order_of_a_partition_is_given_up_only_by_the_jobs_own_key(config):
     """Which the refusal names, before Spark starts."""
-    job, _, _ = config("none", ", options: {minPartitions: 6}")
+    job, _, _ = config("{copy: same}", ", minPartitions: 6")
     done = run(job)
     assert done.returncode == 1
     assert "EOS_OPTION_CONFLICT" in done.stderr
-    assert "set 'source.ordered: false'" in done.stderr
+    assert "set 'transform.ordered: false'" in done.stderr
     assert "starting Spark" not in done.stderr
 
 
-def run(job: ConsumeTransformProduceConfig, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run(job: ConsumeTransformProduce, *arguments: str) -> subprocess.CompletedProcess[str]:
     """The job as a program, to its end."""
     file = Path(job.checkpoint).with_name("job.yaml")
     command = [sys.executable, "-m", "jobs.consume_transform_produce", "--conf", str(file), *arguments]
@@ -142,8 +141,8 @@ def run(job: ConsumeTransformProduceConfig, *arguments: str) -> subprocess.Compl
 
 def test_sparks_own_connector_has_no_part_in_it(config):
     """Its sources and sinks take rows."""
-    job, _, _ = config("none")
+    job, _, _ = config("{copy: same}")
     with pytest.raises(ConfigError) as caught:
         plan(job, argparse.Namespace(source="kafka", sink="eos-kafka"))
-    assert caught.value.condition == "EOS_CONFIG_WRONG_VALUE"
+    assert caught.value.condition == "EOS_CONFIG_INVALID_VALUE"
     assert plan(job, argparse.Namespace(source="eos-kafka", sink="eos-kafka")).clusters

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from jobs.consume_transform_produce import ConsumeTransformProduceConfig, clusters_of, read, write
+from jobs.consume_transform_produce import ConsumeTransformProduce, clusters_of, read, write
 from jobs.runner.config import load
 from jobs.runner.lines import Batch, counted
 from jobs.runner.transform import transformed
@@ -19,13 +19,15 @@ from tests.support.waiting import wait_for
 LIMIT = 10_000
 CONFIG = """\
 kafka: {{bootstrap.servers: "{servers}"}}
-source: {{topics: [{source}]}}
+source: {{subscribe: {source}}}
 transform:
-  parse: {{format: json, schema: "n INT, size INT", onMalformed: {{topic: {letters}}}}}
+  format: json
+  schema: n INT, size INT
+  onMalformed: deadLetters
   sql: SELECT concat(n, repeat('x', size)) AS value FROM input WHERE n < 1000
-sink: {{topic: {target}, options: {{deadLetters.topic: {letters}}}}}
+sink: {{topic: {target}, deadLetters.topic: {letters}}}
 checkpoint: {checkpoint}
-trigger: {{availableNow: true}}
+trigger: availableNow
 """
 
 
@@ -42,13 +44,14 @@ def test_rows_that_do_not_parse_and_rows_that_are_refused(
     file = tmp_path / "job.yaml"
     names = {"source": source, "target": target, "letters": letters}
     file.write_text(CONFIG.format(servers=cluster.bootstrap_servers, checkpoint=tmp_path / "checkpoint", **names))
-    config = load(file, ConsumeTransformProduceConfig)
+    config = load(file, ConsumeTransformProduce)
     (place,) = clusters_of(config, "eos-kafka", "eos-kafka")
     assert {target, letters} <= set(place.required)
     lines: list[str] = []
     for _ in range(2):
-        rows = transformed(read(spark, config, "eos-kafka"), config.transform, letters=True, topic=config.sink.topic)
-        query = write(counted(rows, config.transform.letters), config, "eos-kafka")
+        read_rows = read(spark, config, "eos-kafka")
+        rows = transformed(read_rows, config.transform, letters=config.letters, topic=config.topic)
+        query = write(counted(rows, config.letters), config, "eos-kafka")
         assert query.awaitTermination(90)
         wait_for(lambda: view.held(target, letters) == {}, "the markers")
         assert sorted(view.values(target), key=lambda value: int(value[:-1])) == [f"{n}x" for n in range(20)]

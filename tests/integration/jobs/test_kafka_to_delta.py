@@ -25,7 +25,7 @@ def test_a_copy_keeps_every_part_of_every_record(job: ToDelta, write, view):
     write(job.topic, "a", None, b"", partition=0, key="k", headers=headers, timestamp=MINUTES_AGO + 123)
     write(job.topic, "b", partition=1, key=b"", timestamp=MINUTES_AGO)
     write(job.topic, "c", partition=1, timestamp=MINUTES_AGO)
-    assert job.run(more=f"group: {job.topic}-group") is None
+    assert job.run(source=f", offsets.group.id: {job.topic}-group") is None
     at, then = (
         datetime.fromtimestamp(s, UTC).replace(microsecond=ms * 1000)
         for s, ms in [(MINUTES_AGO / 1000, 123), (MINUTES_AGO / 1000, 0)]
@@ -70,13 +70,11 @@ def test_other_columns_than_the_tables_are_refused_or_added_when_asked(job: ToDe
     wanted = "SELECT string(value) AS v, 2 AS m FROM input"
     refused = job.run(wanted)
     assert refused.condition == "EOS_DELTA_COLUMNS"
-    assert (
-        "m is not there; n is not here. Hint: Change 'transform', or set 'target.schemaChanges: evolve'" in refused.text
-    )
-    other_type = job.run("SELECT string(value) AS v, 2L AS n FROM input", target=", schemaChanges: evolve")
+    assert "m is not there; n is not here. Hint: Change 'transform', or set 'target.mergeSchema: true'" in refused.text
+    other_type = job.run("SELECT string(value) AS v, 2L AS n FROM input", target=", mergeSchema: true")
     assert other_type.condition == "EOS_DELTA_COLUMNS" and "n is int there, and bigint here" in other_type.text
     assert job.rows() == [("1", 1)]
-    assert job.run(wanted, target=", schemaChanges: evolve") is None
+    assert job.run(wanted, target=", mergeSchema: true") is None
     assert job.rows("v", "n", "m") == [("1", 1, None), ("2", None, 2)]
 
 
@@ -116,7 +114,7 @@ def test_a_table_or_a_checkpoint_that_was_put_back_is_an_error(job: ToDelta, wri
 def test_a_new_table_gets_partitions_and_properties(job: ToDelta, write):
     """As the config file says; rows go to their partition."""
     write(job.topic, "1", "2")
-    target = ", partitionBy: [v], properties: {delta.enableChangeDataFeed: true}"
+    target = ", partitionBy: [v], delta.enableChangeDataFeed: true"
     assert job.run("SELECT string(value) AS v, offset FROM input", target=target) is None
     table = DeltaTable(str(job.table))
     assert table.metadata().partition_columns == ["v"]
@@ -128,21 +126,21 @@ def test_a_new_table_gets_partitions_and_properties(job: ToDelta, write):
     ("parts", "says"),
     [
         ({"more": "spark: {spark.sql.files.ignoreMissingFiles: true}"}, "'spark.spark.sql.files.ignoreMissingFiles'"),
-        ({"target": ", merge: {keys: [offset]}"}, "EOS_CONFIG_WRONG_VALUE"),
-        ({"target": ", merge: {keys: [k]}"}, "'transform' is missing"),
-        ({"target": ", schemaChanges: maybe"}, "EOS_CONFIG_WRONG_VALUE"),
-        ({"source": ", maxOffsets: 1"}, "EOS_CONFIG_UNKNOWN_KEY"),
+        ({"target": ", merge: [offset]"}, "EOS_CONFIG_INVALID_VALUE"),
+        ({"target": ", merge: [k]"}, "'transform' is missing"),
+        ({"target": ", mergeSchema: maybe"}, "EOS_CONFIG_INVALID_VALUE"),
+        ({"target": ", mergeSchemas: true"}, "Did you mean 'mergeSchema'?"),
     ],
     ids=["setting", "key", "merge without columns", "choice", "unknown key"],
 )
 def test_mistakes_in_the_file_are_found_without_spark(tmp_path, parts: dict[str, str], says: str):
-    """By key and line."""
-    from jobs.kafka_to_delta import KafkaToDeltaConfig
+    """By key."""
+    from jobs.kafka_to_delta import KafkaToDelta
     from jobs.runner.config import load
 
     job = ToDelta(None, "localhost:1", "t", tmp_path)
     with pytest.raises(ConfigError) as refused:
-        load(job.config(**parts), KafkaToDeltaConfig)
+        load(job.config(**parts), KafkaToDelta)
     assert says in str(refused.value)
 
 

@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[3]
 SECONDS = 120
 CONFIG = """\
 kafka: {{bootstrap.servers: "{servers}"}}
-source: {{topics: [{source}]}}
+source: {{subscribe: {source}}}
 transform: {{sql: "SELECT value FROM input"}}
 sink: {{topic: {target}}}
 checkpoint: "{checkpoint}"
@@ -50,7 +50,7 @@ def config(view, topic, tmp_path: Path) -> dict[str, str]:
         "source": topic(1),
         "target": topic(1),
         "checkpoint": str(tmp_path / "checkpoint"),
-        "trigger": "{availableNow: true}",
+        "trigger": "availableNow",
     }
 
 

@@ -74,6 +74,6 @@ def test_a_second_file_of_settings_is_refused(monkeypatch):
     monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--properties-file mine.conf pyspark-shell")
     monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
     monkeypatch.setattr("pyspark.SparkContext._gateway", None)
-    with pytest.raises(ConfigError, match="EOS_CONFIG_SUBMIT_ARGUMENTS"):
+    with pytest.raises(ConfigError, match="EOS_CONFIG_INVALID_VALUE"):
         start("settings", {"spark.master": "local[1]"})
     assert os.environ["PYSPARK_SUBMIT_ARGS"] == "--properties-file mine.conf pyspark-shell"

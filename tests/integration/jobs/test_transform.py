@@ -7,15 +7,20 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from jobs.runner.checks import check_interval
-from jobs.runner.config import Rejected
+from jobs.runner.checks import Rejected, check_interval
+from jobs.runner.models import ParsedTransform
 from jobs.runner.query import failure_text
-from jobs.runner.transform import LettersConfig, ParseConfig, TransformConfig, result, transformed
+from jobs.runner.transform import transformed
 from spark_eos.errors import ConfigError
 
 JSON = "id BIGINT, delay INT"
 #: With a filter of the user's that would drop the malformed row, were it evaluated first.
 LATE = "SELECT CAST(id AS STRING) AS value FROM input WHERE delay > 15"
+
+
+def config(sql: str | None = LATE, **keys: str) -> ParsedTransform:
+    """By keys of the section `transform`."""
+    return ParsedTransform.model_validate({"sql": sql, **keys})
 
 
 @pytest.fixture
@@ -34,14 +39,14 @@ def values(frame: DataFrame) -> list[str | None]:
 
 
 def late(frame: DataFrame, **parse: str) -> list[str | None]:
-    return values(transformed(frame, TransformConfig(sql=LATE, parse=ParseConfig(**parse))))
+    return values(transformed(frame, config(**parse)))
 
 
 def test_json_fields_become_columns(rows):
     """A missing field and a tombstone are nulls, an unknown field is ignored."""
     frame = rows('{"id": 1, "delay": 20}', '{"id": 2}', None, '{"id": 3, "delay": 99, "more": 1}')
     assert late(frame, format="json", schema=JSON) == ["1", "3"]
-    everything = TransformConfig(sql="SELECT id AS value FROM input", parse=ParseConfig("json", JSON))
+    everything = config("SELECT id AS value FROM input", format="json", schema=JSON)
     assert values(transformed(frame, everything)) == [1, 2, None, 3]
 
 
@@ -52,8 +57,8 @@ def test_csv_fields_become_columns(rows):
 
 def test_string_makes_the_value_text(rows):
     """The format string gives the value as text to the SQL, null included."""
-    config = TransformConfig(sql="SELECT upper(value) AS value FROM input", parse=ParseConfig("string"))
-    assert values(transformed(rows("a", None), config)) == ["A", None]
+    transform = config("SELECT upper(value) AS value FROM input", format="string")
+    assert values(transformed(rows("a", None), transform)) == ["A", None]
 
 
 MALFORMED_JSON = ("no", "", '{"id": 1', '{"id": "x", "delay": 20}', '[{"id": 1, "delay": 20}]', "null", "7")
@@ -79,7 +84,7 @@ def test_a_malformed_csv_value_fails_the_query(rows, value):
 def test_malformed_values_are_dropped_where_the_config_says_so(rows):
     """With onMalformed: drop only well-formed and null values are left."""
     frame = rows(*MALFORMED_JSON, '{"id": 9, "delay": 20}', None)
-    everything = TransformConfig(sql="SELECT id AS value FROM input", parse=ParseConfig("json", JSON, "drop"))
+    everything = config("SELECT id AS value FROM input", format="json", schema=JSON, onMalformed="drop")
     assert values(transformed(frame, everything)) == [9, None]
 
 
@@ -87,16 +92,16 @@ def test_what_is_left_out_is_counted_though_the_sql_reads_its_input_twice(rows):
     """Spark takes two counts of one name for a mistake, unless they are the same."""
     frame = rows(*MALFORMED_JSON, '{"id": 9}')
     sql = "SELECT a.id AS value FROM input a JOIN input b USING (offset) UNION ALL SELECT id FROM input"
-    config = TransformConfig(sql=sql, parse=ParseConfig("json", JSON, "drop"))
-    assert values(transformed(frame, config)) == [9, 9]
+    transform = config(sql, format="json", schema=JSON, onMalformed="drop")
+    assert values(transformed(frame, transform)) == [9, 9]
 
 
-LETTERS = LettersConfig("dead")
+LETTERS = {"format": "json", "schema": JSON, "onMalformed": "deadLetters"}
 
 
-def parted(frame: DataFrame, letters: bool, parse: ParseConfig, sql: str) -> list[tuple[int, dict[str, str]]]:
+def parted(frame: DataFrame, letters: bool, parse: dict[str, str], sql: str) -> list[tuple[int, dict[str, str]]]:
     """The offsets of the rows that go one way: for dead letters with their headers."""
-    found = transformed(frame, TransformConfig(sql=sql, parse=parse), letters=True, topic="out").collect()
+    found = transformed(frame, config(sql, **parse), letters="dead", topic="out").collect()
     assert {row["topic"] for row in found} <= {"out", "dead"}
     if not letters:
         return [(int(row["value"]), {}) for row in found if row["topic"] == "out"]
@@ -109,8 +114,8 @@ def parted(frame: DataFrame, letters: bool, parse: ParseConfig, sql: str) -> lis
 @pytest.mark.parametrize(
     ("parse", "good", "bad"),
     [
-        (ParseConfig("json", JSON, LETTERS), ('{"id": 1, "delay": 20}', '{"id": 2}', "{}", None), MALFORMED_JSON),
-        (ParseConfig("csv", JSON, LETTERS), ("1,20", "2,", ",", None), ("1", "1,2,3", "x,1", "1,x", "", " ")),
+        (LETTERS, ('{"id": 1, "delay": 20}', '{"id": 2}', "{}", None), MALFORMED_JSON),
+        (LETTERS | {"format": "csv"}, ("1,20", "2,", ",", None), ("1", "1,2,3", "x,1", "1,x", "", " ")),
     ],
 )
 def test_each_row_goes_one_way(rows, parse, good, bad):
@@ -126,14 +131,12 @@ def test_each_row_goes_one_way(rows, parse, good, bad):
 
 def test_what_a_dead_letter_says(rows):
     """Its value as it came, why, and from where."""
-    config = TransformConfig(
-        sql="SELECT 'k' AS key, string(id) AS value FROM input", parse=ParseConfig("json", JSON, LETTERS)
-    )
-    (row,) = transformed(rows("no"), config, letters=True, topic="out").collect()
+    transform = config("SELECT 'k' AS key, string(id) AS value FROM input", **LETTERS)
+    (row,) = transformed(rows("no"), transform, letters="dead", topic="out").collect()
     assert (row["key"], row["value"], row["topic"]) == (None, b"no", "dead")
     assert [(h["key"], bytes(h["value"]).decode()) for h in row["headers"]] == [
         ("__streams.errors.exception", "EOS_JOB_MALFORMED_ROW"),
-        ("__streams.errors.message", f"The value does not fit 'transform.parse': json, {JSON}."),
+        ("__streams.errors.message", f"The value does not fit 'transform.schema': json, {JSON}."),
         ("__streams.errors.topic", "t"),
         ("__streams.errors.partition", "0"),
         ("__streams.errors.offset", "0"),
@@ -144,39 +147,29 @@ def test_headers_of_a_record_come_along(rows):
     """Before those that say why."""
     own = "IF(offset = 0, array(struct('own' AS key, binary('1') AS value)), NULL) AS headers"
     frame = rows("no", "neither").selectExpr("*", own)
-    config = TransformConfig(sql=LATE, parse=ParseConfig("json", JSON, LETTERS))
-    found = [
-        [h["key"] for h in row["headers"]] for row in transformed(frame, config, letters=True, topic="out").collect()
-    ]
+    sent = transformed(frame, config(LATE, **LETTERS), letters="dead", topic="out").collect()
+    found = [[h["key"] for h in row["headers"]] for row in sent]
     assert [(names[0], len(names)) for names in found] == [("own", 6), ("__streams.errors.exception", 5)]
 
 
 def test_each_row_keeps_the_topic_that_it_has(rows):
     """Where no option names one. Without either, nobody would know where rows go."""
-    config = TransformConfig(
-        sql="SELECT string(id) AS value, 'own' AS topic FROM input", parse=ParseConfig("json", JSON, LETTERS)
-    )
-    found = transformed(rows('{"id": 1}', "no"), config, letters=True).collect()
+    transform = config("SELECT string(id) AS value, 'own' AS topic FROM input", **LETTERS)
+    found = transformed(rows('{"id": 1}', "no"), transform, letters="dead").collect()
     assert [(bytes(row["value"]), row["topic"]) for row in found] == [(b"1", "own"), (b"no", "dead")]
-    with pytest.raises(ConfigError, match=r"EOS_CONFIG_TRANSFORM_COLUMNS.*no column 'topic'"):
-        transformed(rows("no"), TransformConfig(sql=LATE, parse=ParseConfig("json", JSON, LETTERS)), letters=True)
+    with pytest.raises(ConfigError, match=r"EOS_CONFIG_INVALID_VALUE.*no column 'topic'"):
+        transformed(rows("no"), config(LATE, **LETTERS), letters="dead")
 
 
 def test_a_value_of_another_type(rows):
     """Does not go together with the dead letters' values, and is named."""
-    with pytest.raises(ConfigError, match=r"EOS_CONFIG_TRANSFORM_COLUMNS.*another type"):
+    with pytest.raises(ConfigError, match=r"EOS_CONFIG_INVALID_VALUE.*another type"):
         transformed(
             rows("no"),
-            TransformConfig(sql="SELECT id AS value FROM input", parse=ParseConfig("json", JSON, LETTERS)),
-            letters=True,
+            config("SELECT id AS value FROM input", **LETTERS),
+            letters="dead",
             topic="out",
         )
-
-
-def test_a_job_without_topics_has_no_dead_letters(rows):
-    """Rather than leaving them out."""
-    with pytest.raises(ConfigError, match="EOS_CONFIG_TRANSFORM_LETTERS"):
-        result(rows("no"), TransformConfig(sql=LATE, parse=ParseConfig("json", JSON, LETTERS)))
 
 
 def keys_only(frame: DataFrame) -> DataFrame:
@@ -189,7 +182,7 @@ def nothing(frame: DataFrame) -> None:
 
 def test_a_function_transforms(rows):
     """A function that the config names gets the frame, and its result is written."""
-    assert values(transformed(rows("a", "b"), TransformConfig(function=f"{__name__}:keys_only"))) == ["0", "1"]
+    assert values(transformed(rows("a", "b"), config(None, function=f"{__name__}:keys_only"))) == ["0", "1"]
 
 
 def failing(frame: DataFrame) -> DataFrame:
@@ -197,28 +190,28 @@ def failing(frame: DataFrame) -> DataFrame:
 
 
 @pytest.mark.parametrize(
-    ("config", "condition", "says"),
+    ("transform", "condition", "says"),
     [
-        (TransformConfig(sql="SELEC 1"), "EOS_CONFIG_SQL", "SELEC"),
-        (TransformConfig(sql="SELECT x FROM input"), "EOS_CONFIG_SQL", "key, value, topic, partition, offset"),
-        (TransformConfig(sql="SELECT value, 1 AS x FROM input"), "EOS_CONFIG_TRANSFORM_COLUMNS", "does not know: x"),
-        (TransformConfig(sql="SELECT key FROM input"), "EOS_CONFIG_TRANSFORM_COLUMNS", "no column 'value'"),
-        (TransformConfig(sql=LATE, parse=ParseConfig("json", "id BIGNT")), "EOS_CONFIG_SCHEMA", "BIGNT"),
-        (TransformConfig(sql=LATE, parse=ParseConfig("json", "Offset INT")), "EOS_CONFIG_SCHEMA", "offset"),
-        (TransformConfig(sql=LATE, parse=ParseConfig("csv", "_malformed INT")), "EOS_CONFIG_SCHEMA", "_malformed"),
-        (TransformConfig(function=f"{__name__}:nothing"), "EOS_CONFIG_FUNCTION", "returned NoneType, not a DataFrame"),
-        (TransformConfig(function=f"{__name__}:JSON"), "EOS_CONFIG_FUNCTION", "TypeError: it is of type str"),
+        (config("SELEC 1"), "EOS_CONFIG_INVALID_VALUE", "SELEC"),
+        (config("SELECT x FROM input"), "EOS_CONFIG_INVALID_VALUE", "key, value, topic, partition, offset"),
+        (config("SELECT value, 1 AS x FROM input"), "EOS_CONFIG_INVALID_VALUE", "does not know: x"),
+        (config("SELECT key FROM input"), "EOS_CONFIG_INVALID_VALUE", "no column 'value'"),
+        (config(format="json", schema="id BIGNT"), "EOS_CONFIG_INVALID_VALUE", "BIGNT"),
+        (config(format="json", schema="Offset INT"), "EOS_CONFIG_INVALID_VALUE", "offset"),
+        (config(format="csv", schema="_malformed INT"), "EOS_CONFIG_INVALID_VALUE", "_malformed"),
+        (config(None, function=f"{__name__}:nothing"), "EOS_CONFIG_FUNCTION", "returned NoneType, not a DataFrame"),
+        (config(None, function=f"{__name__}:JSON"), "EOS_CONFIG_FUNCTION", "TypeError: it is of type str"),
         (
-            TransformConfig(function=f"{__name__}:failing"),
+            config(None, function=f"{__name__}:failing"),
             "EOS_CONFIG_FUNCTION",
             r"KeyError: 'x' \(.*test_transform.py, line \d+\)",
         ),
     ],
 )
-def test_a_mistake_is_a_config_error(rows, config, condition, says):
+def test_a_mistake_is_a_config_error(rows, transform, condition, says):
     """What is wrong with SQL, schema or function is named, without the JVM's stack."""
     with pytest.raises(ConfigError, match=says) as caught:
-        transformed(rows("a"), config)
+        transformed(rows("a"), transform)
     assert caught.value.condition == condition
     assert "JVM stacktrace" not in str(caught.value)
 
@@ -239,12 +232,12 @@ NO_INTERVALS = ["1 secnd", "1second", "second", "", "1", "1 month", "1.5 minutes
 def test_an_interval_is_refused_before_spark_starts_where_spark_would_refuse_it(spark, text):
     """The config's own check of an interval agrees with Spark's parser."""
 
-    def taken(check, *arguments) -> bool:
+    def taken(check) -> bool:
         try:
-            check(text, *arguments)
+            check(text)
         except (Rejected, Py4JJavaError, PySparkException):
             return False
         return True
 
     by_spark = spark._jvm.org.apache.spark.sql.streaming.Trigger.ProcessingTime
-    assert taken(check_interval, []) == taken(by_spark) == (text in INTERVALS)
+    assert taken(check_interval) == taken(by_spark) == (text in INTERVALS)

@@ -22,13 +22,11 @@ from tests.support.waiting import wait_for
 ROOT = Path(__file__).parents[3]
 ROWS, PER_BATCH = 1500, 1200  # of two partitions: two tasks in each of three micro-batches
 CONFIG = """\
-source:
-  kafka: {{bootstrap.servers: "{here}"}}
-  topics: [{topic}]
-  maxOffsetsPerTrigger: {limit}
-target: {{kafka: {{bootstrap.servers: "{there}"}}, prefix: {prefix}, map: {map}}}
+source: {{kafka.bootstrap.servers: "{here}", subscribe: {topic}, maxOffsetsPerTrigger: {limit}}}
+sink: {{kafka.bootstrap.servers: "{there}"}}
+topics: {{prefix: {prefix}, map: {map}}}
 checkpoint: {checkpoint}
-trigger: {{availableNow: true}}
+trigger: availableNow
 restart: {{attempts: 0}}
 spark: {{spark.master: "local[2]", spark.ui.enabled: false, spark.driver.host: 127.0.0.1,
          spark.driver.bindAddress: 127.0.0.1}}

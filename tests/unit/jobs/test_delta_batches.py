@@ -9,10 +9,10 @@ from tempfile import TemporaryDirectory
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import TypeAdapter, ValidationError
 
 from jobs.delta.batches import Note
-from jobs.delta.merge import MergeConfig
-from jobs.runner.config import Rejected
+from jobs.delta.merge import Keys
 from spark_eos.checkpoint import Checkpoint
 from spark_eos.errors import CheckpointError
 
@@ -99,5 +99,5 @@ def test_a_source_without_offsets_so_far_has_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize("keys", [(), ("k", "K"), ("k", "Offset")])
 def test_keys_that_tell_no_rows_apart_are_refused(keys: tuple[str, ...]) -> None:
     """None at all, one twice, and one that is not written to the table."""
-    with pytest.raises(Rejected):
-        MergeConfig(keys)
+    with pytest.raises(ValidationError):
+        TypeAdapter(Keys).validate_python(list(keys))

@@ -2,70 +2,68 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 
 import pytest
 
 from jobs.files.taking import _dealt
-from jobs.ingest_files import IngestFilesConfig, plan
+from jobs.ingest_files import IngestFiles, plan
 from jobs.runner.config import load
 from spark_eos.errors import ConfigError, EosError
 from spark_eos.ingest.folder import File
 
+NOTHING = argparse.Namespace()
 ROOT = Path(__file__).parents[3]
 RIGHT = """
 kafka: {bootstrap.servers: "localhost:9092"}
 name: invoices
-files: {path: /data, format: csv, schema: n INT, options: {header: true}}
+files: {path: /data, format: csv, schema: n INT, header: true}
 transform: {sql: SELECT string(n) AS value FROM input}
 sink: {topic: t}
 """
 
 
-def read(text: str, folder: Path) -> IngestFilesConfig:
+def read(text: str, folder: Path) -> IngestFiles:
     file = folder / "job.yaml"
     file.write_text(text)
-    return load(file, IngestFilesConfig, {})
+    return load(file, IngestFiles, {})
 
 
 def test_the_example_is_right_and_says_the_defaults(tmp_path: Path):
     """What it does not say differs from what it says in nothing but the options of its format."""
-    config = load(ROOT / "conf" / "ingest_files.yaml", IngestFilesConfig, {"FILES": "/data"})
-    assert str(config) == "/data/*.csv → invoices; ingest invoices; every 10 seconds"
+    config = load(ROOT / "conf" / "ingest_files.yaml", IngestFiles, {"FILES": "/data"})
+    assert plan(config, NOTHING).line == "/data/*.csv → invoices; ingest invoices; every 10 seconds"
     default = read(RIGHT, tmp_path)
-    assert (config.files.complete, config.trigger, config.restart, config.files.max_files_per_trigger) == (
-        *(default.files.complete, default.trigger, default.restart, default.files.max_files_per_trigger),
+    assert (config.files.unchanged_s, config.trigger, config.restart, config.files.max_files_per_trigger) == (
+        *(default.files.unchanged_s, default.trigger, default.restart, default.files.max_files_per_trigger),
     )
 
 
 @pytest.mark.parametrize(
     ("right", "wrong", "says"),
     [
-        ("schema: n INT, ", "", "line 4: 'files': 'csv' requires a schema"),
-        ("format: csv", "format: text", "'files.schema' 'text' does not take a schema"),
-        ("header: true", "lineSep: x", "'files.options.lineSep' is not an option of this format"),
-        ("header: true", "multiLine: 1", "'files.options.multiLine' is neither true nor false"),
-        ("header: true", "quote: «", "'files.options.quote' is not one byte"),
-        ("header: true", 'quote: "\\0"', "'files.options.quote' is not one byte"),
-        ("header: true", 'delimiter: "\\r"', "'files.options.delimiter' is not one byte"),
-        ("header: true", "delimiter: '||'", "'files.options.delimiter' is not one byte"),
-        ("header: true", "delimiter: '\"'", "'files.options' have a 'quote' and a 'delimiter' that do not fit"),
-        ("header: true", "quote: ' '", "'files.options' have a 'quote' and a 'delimiter' that do not fit"),
-        ("header: true", "escape: x", "'files.options.escape' is neither the quote nor a backslash"),
-        ("header: true", "quote: x, escape: '\"'", "'files.options.escape' is neither the quote nor a backslash"),
-        ("path: /data", "path: /data, tasks: 0", "'files.tasks' is below 1"),
-        ("path: /data", "path: /data, complete: {}", "'files.complete': requires just one of"),
-        (
-            "path: /data",
-            "path: /data, complete: {unchangedFor: soon}",
-            "'files.complete.unchangedFor' is not an interval",
-        ),
-        ("{sql:", "{parse: {format: string}, sql:", "'transform.parse' is not for files"),
-        ("topic: t", "options: {}", "'sink.topic' is missing"),
+        ("schema: n INT, ", "", "'files.schema' is missing, and the format needs it"),
+        ("format: csv", "format: text", "'files.schema' is not for this format"),
+        ("header: true", "lineSep: x", "'files.lineSep' is not a known key"),
+        ("header: true", "multiLine: 1", "'files.multiLine' is neither true nor false"),
+        ("header: true", "quote: «", "'files.quote' is not one byte"),
+        ("header: true", 'quote: "\\0"', "'files.quote' is not one byte"),
+        ("header: true", 'delimiter: "\\r"', "'files.delimiter' is not one byte"),
+        ("header: true", "delimiter: '||'", "'files.delimiter' is not one byte"),
+        ("header: true", "delimiter: '\"'", "'files.delimiter' does not fit 'quote' and 'escape'"),
+        ("header: true", "quote: ' '", "'files.delimiter' does not fit 'quote' and 'escape'"),
+        ("header: true", "escape: x", "'files.escape' is neither the quote nor a backslash"),
+        ("header: true", "quote: x, escape: '\"'", "'files.escape' is neither the quote nor a backslash"),
+        ("sink:", "tasks: 0\nsink:", "'tasks' is too small"),
+        ("path: /data", "path: /data, unchangedFor: 1 second, marker: .done", "'files.unchangedFor' is not for files"),
+        ("path: /data", "path: /data, unchangedFor: soon", "'files.unchangedFor' is not an interval"),
+        ("{sql:", "{format: string, sql:", "'transform.format' is not a known key"),
+        ("topic: t", "deadLetters.topic: t", "'sink.topic' is missing"),
     ],
 )
 def test_a_mistake_is_named_with_its_place(right: str, wrong: str, says: str, tmp_path: Path):
-    """The file, the line and the key."""
+    """The file and the key."""
     with pytest.raises(ConfigError) as raised:
         read(RIGHT.replace(right, wrong), tmp_path)
     assert says in raised.value.message
@@ -73,9 +71,9 @@ def test_a_mistake_is_named_with_its_place(right: str, wrong: str, says: str, tm
 
 def test_options_of_streams_are_refused(tmp_path: Path):
     """An ingest has no checkpoint; it says so before it asks any cluster."""
-    config = read(RIGHT.replace("topic: t", "topic: t, options: {checkpointLocation: /c}"), tmp_path)
-    with pytest.raises(EosError, match="EOS_OPTION_STREAM_ONLY"):
-        plan(config, None)  # type: ignore[arg-type]
+    config = read(RIGHT.replace("topic: t", "topic: t, checkpointLocation: /c"), tmp_path)
+    with pytest.raises(EosError, match=r"EOS_OPTION_STREAM_ONLY\] 'sink\.checkpointLocation'"):
+        plan(config, NOTHING)
 
 
 @pytest.mark.parametrize(

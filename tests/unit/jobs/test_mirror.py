@@ -2,56 +2,85 @@
 
 from __future__ import annotations
 
+import argparse
+
 import pytest
 
-from jobs.mirror import MirrorConfig
+from jobs.mirror import Mirror, plan
 from jobs.runner.config import load
-from spark_eos.errors import ConfigError
+from spark_eos.errors import ConfigError, OptionError
 
 GOOD = """\
 source:
-  kafka: {bootstrap.servers: "here:9092"}
-  topics: [orders]
-  options: {failOnDataLoss: false, kafka.fetch.max.bytes: 1000, startingTimestamp: 5}
-target:
-  kafka: {bootstrap.servers: "there:9092"}
-  options: {ledger.topic: own-ledger, kafka.compression.type: lz4}
-checkpoint: /tmp/checkpoint
+  kafka.bootstrap.servers: here:9092
+  subscribe: orders
+  failOnDataLoss: false
+  kafka.fetch.max.bytes: 60000000
+  startingTimestamp: 5
+sink:
+  kafka.bootstrap.servers: there:9092
+  ledger.topic: own-ledger
+  kafka.compression.type: lz4
+topics: {}
+checkpoint: /nowhere/checkpoint
 """
+NOTHING = argparse.Namespace()
 
 
 @pytest.fixture
 def read(tmp_path):
-    def read(old: str = "", new: str = "") -> MirrorConfig:
+    def read(old: str = "", new: str = "") -> Mirror:
         assert old == "" or GOOD.count(old) == 1
         file = tmp_path / "job.yaml"
         file.write_text(GOOD.replace(old, new) if old else GOOD)
-        return load(file, MirrorConfig, {})
+        return load(file, Mirror, {})
 
     return read
 
 
 @pytest.mark.parametrize(
-    ("side", "options", "uses"),
+    ("option", "uses"), [("topic: b", "'topics.prefix'"), ("checkpointLocation: /b", "'checkpoint'")]
+)
+def test_options_that_the_job_sets_itself(read, option, uses):
+    """They would have no effect, or take that of the key; the error names the key."""
+    with pytest.raises(ConfigError, match="EOS_CONFIG_INVALID_VALUE") as caught:
+        read("ledger.topic: own-ledger", option)
+    assert f"'sink.{option.partition(':')[0]}'" in str(caught.value)
+    assert uses in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
     [
-        ("source", "subscribe: b", "'source.topics'"),
-        ("source", "SubscribePattern: b", "'source.pattern'"),
-        ("source", "startingOffsets: latest", "'source.startingOffsets'"),
-        ("source", "maxOffsetsPerTrigger: 5", "'source.maxOffsetsPerTrigger'"),
-        ("source", "offsets.group.id: g", "'source.group'"),
-        ("source", "kafka.bootstrap.servers: b", "'source.kafka'"),
-        ("target", "topic: b", "'target.prefix'"),
-        ("target", "checkpointLocation: /b", "'checkpoint'"),
-        ("target", "kafka.bootstrap.servers: b", "'target.kafka'"),
+        ("subscribe:", "subscribes:", "EOS_OPTION_UNKNOWN] 'source.subscribes': .*Did you mean 'subscribe'"),
+        ("ledger.topic:", "ledger.topics:", "EOS_OPTION_UNKNOWN] 'sink.ledger.topics': .*Did you mean 'ledger.topic'"),
+        (
+            "failOnDataLoss: false",
+            "failOnDataLoss: maybe",
+            r"'source.failOnDataLoss': Option .* is '…'\..*true",
+        ),
+        ("  subscribe: orders\n", "", "'source': None of the options.*'subscribe: \"topic1,topic2\"'"),
+        ("  kafka.bootstrap.servers: there:9092\n", "", "'sink': Option 'kafka.bootstrap.servers' is missing"),
+        ("kafka.fetch.max.bytes", "kafka.fetch.max.byte", "'source.kafka.fetch.max.byte': .*Did you mean"),
+        ("topics: {}", "kafka: {fetch.max.byte: 1}", "EOS_OPTION_KAFKA_UNKNOWN] 'kafka.fetch.max.byte': "),
     ],
 )
-def test_options_that_the_job_sets_itself(read, side, options, uses):
-    """They would have no effect, or take that of the key; the error names the key."""
-    old = "failOnDataLoss: false" if side == "source" else "ledger.topic: own-ledger"
-    with pytest.raises(ConfigError, match="EOS_CONFIG_WRONG_VALUE") as caught:
-        read(old, options)
-    assert f"{side}.options.{options.partition(':')[0]}" in str(caught.value)
-    assert uses in str(caught.value)
+def test_options_are_those_of_the_connector(read, old, new, says):
+    """The table of all options checks them, and its errors name the section and the key."""
+    with pytest.raises(OptionError, match=says) as caught:
+        plan(read(old, new), NOTHING)
+    assert list(caught.value.parameters) == ["key"]
+
+
+def test_what_a_plan_says_of_its_options(read):
+    """Topics or a pattern, where it begins, and both clusters."""
+    by_time = plan(read(), NOTHING)
+    assert by_time.line.startswith("orders on here:9092 → the same names on there:9092; checkpoint /nowhere/checkpoint")
+    assert by_time.beginning == "a new query, from startingTimestamp 5"
+    assert [cluster.required for cluster in by_time.clusters] == [["orders"], ()]
+    pattern = plan(read("subscribe: orders", "subscribePattern: ^shop"), NOTHING)
+    assert pattern.line.startswith("topics that match ^shop on here:9092")
+    assert plan(read("  startingTimestamp: 5\n", ""), NOTHING).beginning == "a new query, from earliest"
 
 
 @pytest.mark.parametrize(
@@ -75,9 +104,9 @@ def test_options_that_the_job_sets_itself(read, side, options, uses):
 )
 def test_values_that_no_target_can_have(read, value):
     """By the key, before anything runs."""
-    with pytest.raises(ConfigError, match="EOS_CONFIG_WRONG_VALUE") as caught:
-        read("target:\n", f"target:\n  {value}\n")
-    assert f"'target.{value.partition(':')[0]}" in str(caught.value)
+    with pytest.raises(ConfigError, match="EOS_CONFIG_INVALID_VALUE") as caught:
+        plan(read("topics: {}", f"topics: {{{value}}}"), NOTHING)
+    assert f"'topics.{value.partition(':')[0]}" in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -95,6 +124,6 @@ def test_values_that_no_target_can_have(read, value):
 )
 def test_values_that_a_target_can_have(read, value):
     """Other options are taken as they are."""
-    config = read("target:\n", f"target:\n  {value}\n")
-    assert config.source.settings()["kafka.fetch.max.bytes"] == "1000"
-    assert config.sink_settings()["ledger.topic"] == "own-ledger"
+    config = read("topics: {}", f"topics: {{{value}}}")
+    assert config.source_options()["kafka.fetch.max.bytes"] == "60000000"
+    assert config.sink_options()["ledger.topic"] == "own-ledger"

@@ -1,0 +1,102 @@
+"""keys.md: every key of the jobs' config files, from their models."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from collections.abc import Iterator
+from functools import cache
+from itertools import pairwise
+from typing import Any, Literal, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from spark_eos.jobs import JOBS
+from spark_eos.jobs.runner.models import QueryJob
+
+from _pages.code import modules
+
+INTRODUCTION = """# Keys of the jobs' config files
+
+Generated from the code by `make docs`. [job.md](job.md#the-file) says how a file is read: variables, errors, secrets.
+Where `source` or `sink` is Kafka, the section is the options of the connector, by their names in
+[options.md](options.md), `kafka.*` among them."""
+
+PAGES = {
+    "consume_transform_produce": "job.md",
+    "delta_to_kafka": "delta.md#delta-to-kafka",
+    "kafka_to_delta": "delta.md#kafka-to-delta",
+    "ingest_files": "ingest.md",
+    "mirror": "mirror.md",
+}
+
+
+def model_of(job: str) -> type[BaseModel]:
+    """The model of a job's file."""
+    model: type[BaseModel] = importlib.import_module(f"spark_eos.jobs.{job}").main.__self__.config
+    return model
+
+
+def keys(model: type[BaseModel], before: str = "") -> Iterator[tuple[str, FieldInfo, str]]:
+    """Every key of a model, by its path, and what it means; sections before the keys in them."""
+    for name, field in model.model_fields.items():
+        path, section = f"{before}{field.alias}", section_of(field)
+        meaning = next((text for each in model.__mro__ if (text := _texts().get((each.__name__, name)))), "")
+        if section is None or meaning:
+            yield path, field, meaning
+        if section is not None:
+            yield from keys(section, f"{path}.")
+
+
+@cache
+def _texts() -> dict[tuple[str, str], str]:
+    """By class and field: the text below the field."""
+    found = {}
+    for module in modules("jobs").values():
+        for made in (node for node in module.tree.body if isinstance(node, ast.ClassDef)):
+            for field, text in pairwise(made.body):
+                match field, text:
+                    case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str() as words)):
+                        found[made.name, name] = " ".join(words.split())
+    return found
+
+
+def section_of(field: FieldInfo) -> type[BaseModel] | None:
+    """The model of a section; None where the key has a value."""
+    parts = (field.annotation, *get_args(field.annotation))
+    return next((part for part in parts if isinstance(part, type) and issubclass(part, BaseModel)), None)
+
+
+def page() -> str:
+    """keys.md."""
+    common = [path for path, *_ in keys(QueryJob)]
+    lines = [INTRODUCTION, "", "## All jobs", "", *_table(keys(QueryJob))]
+    lines += ["", "`ingest_files` has no `checkpoint`. The default of `trigger` is `1 second` in"]
+    lines += ["`consume_transform_produce` and `mirror`."]
+    for job in sorted(JOBS, key=list(PAGES).index):
+        own = (key for key in keys(model_of(job)) if key[0] not in common)
+        lines += ["", f"## {job}", "", f"Of the job that [{PAGES[job].partition('#')[0]}]({PAGES[job]}) describes.", ""]
+        lines += _table(own)
+    return "\n".join(lines) + "\n"
+
+
+def _table(rows: Iterator[tuple[str, FieldInfo, str]]) -> Iterator[str]:
+    yield from ("| key | default | meaning |", "| --- | --- | --- |")
+    for path, field, meaning in rows:
+        yield f"| `{path}` | {_default(field)} | {_choices(field)}{meaning} |"
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
+    value: Any = field.default
+    if value is None or value == "" or (not isinstance(value, str | int) and len(value) == 0):
+        return "none"
+    return f"`{str(value).lower() if isinstance(value, bool) else value}`"
+
+
+def _choices(field: FieldInfo) -> str:
+    for part in (field.annotation, *get_args(field.annotation)):
+        if get_origin(part) is Literal:
+            return f"{', '.join(f'`{choice}`' for choice in get_args(part))}. "
+    return ""

@@ -1,0 +1,117 @@
+"""The sections ``source`` and ``sink`` of jobs that read or write topics: they are options of the connector.
+
+The table of all options checks them before Spark starts. Its errors then name the section and the key.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from spark_eos.errors import OptionError
+from spark_eos.kafka.config.librdkafka import check
+from spark_eos.options.parse import SinkOptions, SourceOptions, sink_options, stream_options
+from spark_eos.options.selection import Pattern
+
+from .checks import Rejected
+
+T = TypeVar("T")
+Sink = Callable[[Mapping[str, str]], SinkOptions]
+
+#: What every job with a checkpoint has a key of its own for.
+CHECKPOINT = {"checkpointlocation": "Use 'checkpoint', beside 'sink'."}
+_STARTS = {"startingOffsets": "earliest"}
+
+#: How a hint writes an option in Python.
+_CALL = re.compile(r"""\.option\("([^"]+)", ("[^"]*"|…)\)""")
+#: Parts of values that an error could show. Shorter ones are words and numbers.
+_PART = re.compile(r"[^\s,;:{}\[\]\"']{5,}")
+_NOT_SECRET = frozenset({"false", "earliest", "latest", "group"})
+
+
+def options_of(kafka: Mapping[str, str], section: Mapping[str, str]) -> dict[str, str]:
+    """All options of one end. ``kafka``: the client properties of both; those of the section go before them."""
+    return {f"kafka.{name}": value for name, value in kafka.items()} | dict(section)
+
+
+def source_options_of(kafka: Mapping[str, str], section: Mapping[str, str]) -> dict[str, str]:
+    """All options of a source. A job's new query begins at ``earliest``, if nothing else is set."""
+    return _STARTS | options_of(kafka, section)
+
+
+def option(options: Mapping[str, str], name: str) -> str | None:
+    """The value of an option, whose name may be written in any case."""
+    return next((value for key, value in options.items() if key.lower() == name.lower()), None)
+
+
+def refuse(section: str, options: Mapping[str, str], owned: Mapping[str, str]) -> None:
+    """``owned``: options that the job itself sets, in lower case, and what to do instead. Raises Rejected."""
+    for name in options:
+        if name.lower() in owned:
+            message = "is an option that this job sets itself."
+            raise Rejected("INVALID_VALUE", message, owned[name.lower()], [section, name])
+
+
+def source_of(
+    section: Mapping[str, str], options: Mapping[str, str], more: Callable[[SourceOptions], None] = lambda _: None
+) -> SourceOptions:
+    """What the connector's source makes of all its options. ``section``: those that are in the section ``source``;
+    ``more``: further checks. Raises OptionError."""
+
+    def parse() -> SourceOptions:
+        found = stream_options(options)
+        check(found.kafka, "consumer")
+        more(found)
+        return found
+
+    return _located(parse, "source", section, options)
+
+
+def sink_of(section: Mapping[str, str], options: Mapping[str, str], parse: Sink = sink_options) -> SinkOptions:
+    """The same for the section ``sink``. ``parse``: what reads the options. Raises OptionError."""
+
+    def parsed() -> SinkOptions:
+        found = parse(options)
+        check(found.kafka, "producer")
+        return found
+
+    return _located(parsed, "sink", section, options)
+
+
+def _located(parse: Callable[[], T], section: str, own: Mapping[str, str], options: Mapping[str, str]) -> T:
+    """The error of an option names its key in the file, and shows no value."""
+    try:
+        return parse()
+    except OptionError as error:
+        name = str(error.parameters.get("option", ""))
+        here = [f"{section}.{each}" for each in own if each.lower() == name.lower()]
+        shared = [name] if name.startswith("kafka.") and option(options, name) is not None else []
+        key = [*here, *shared, section][0]
+        hint = _CALL.sub(r"'\1: \2'", error.hint)
+        message = f"'{key}': {_without_values(error.message, options)}"
+        raise OptionError(error.condition, message, hint=_without_values(hint, options), key=key) from None
+
+
+def _without_values(text: str, options: Mapping[str, str]) -> str:
+    parts = {part for value in options.values() for part in _PART.findall(value)} - _NOT_SECRET
+    for part in sorted(parts, key=len, reverse=True):
+        text = re.sub(rf"(?<![\w.-]){re.escape(part)}(?![\w-])", "…", text)
+    return text
+
+
+def selected(options: SourceOptions) -> str:
+    """What a source reads, in words."""
+    selection = options.selection
+    return f"topics that match {selection.regex}" if isinstance(selection, Pattern) else ", ".join(selection.topics)
+
+
+def topics_of(options: SourceOptions) -> list[str]:
+    """The topics that a source reads by name; none where it reads by a pattern."""
+    return [] if isinstance(options.selection, Pattern) else list(options.selection.topics)
+
+
+def begins(parsed: SourceOptions, options: Mapping[str, str]) -> str:
+    """Where a new query begins, in words."""
+    name = parsed.starting_option
+    return f"{option(options, name)}" if name == "startingOffsets" else f"{name} {option(options, name)}"
