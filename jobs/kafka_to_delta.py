@@ -23,7 +23,7 @@ from .runner import script
 if __name__ == "__main__":
     script.leave_on_signals()
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
@@ -65,7 +65,7 @@ class TableTarget(Section, extra="allow"):
     """The table. Most names are those of Delta's writer. Further keys are properties ``delta.…`` of a table that the
     job creates."""
 
-    __pydantic_extra__: dict[str, AnyText] = Field(init=False)
+    __pydantic_extra__: dict[str, AnyText]
 
     path: Text
     """The table. It is created where there is none; then `delta.…` keys are its properties."""

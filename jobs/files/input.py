@@ -58,7 +58,7 @@ _UNCHANGED_FOR = "10 seconds"
 class Files(Section, extra="allow"):
     """Which files to take, and what is in them. Further keys are options of Spark's parser."""
 
-    __pydantic_extra__: dict[str, AnyText] = Field(init=False)
+    __pydantic_extra__: dict[str, AnyText]
 
     path: Text
     """The folder, on any [file system](moving.md) that checkpoints may be on: a path, `s3a://…`, `hdfs://…`."""

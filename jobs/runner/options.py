@@ -32,12 +32,17 @@ _NOT_SECRET = frozenset({"false", "earliest", "latest", "group"})
 
 def options_of(kafka: Mapping[str, str], section: Mapping[str, str]) -> dict[str, str]:
     """All options of one end. ``kafka``: the client properties of both; those of the section go before them."""
-    return {f"kafka.{name}": value for name, value in kafka.items()} | dict(section)
+    return _one_of_each({f"kafka.{name}": value for name, value in kafka.items()}, section)
 
 
 def source_options_of(kafka: Mapping[str, str], section: Mapping[str, str]) -> dict[str, str]:
     """All options of a source. A job's new query begins at ``earliest``, if nothing else is set."""
-    return _STARTS | options_of(kafka, section)
+    return _one_of_each(_STARTS, options_of(kafka, section))
+
+
+def _one_of_each(*options: Mapping[str, str]) -> dict[str, str]:
+    """The options together. Of those that differ in capital letters only, the last one counts."""
+    return dict({name.lower(): (name, value) for each in options for name, value in each.items()}.values())
 
 
 def option(options: Mapping[str, str], name: str) -> str | None:

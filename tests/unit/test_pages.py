@@ -189,3 +189,10 @@ def test_every_option_of_sparks_own_format_is_compared() -> None:
     sink = {option.name for option in SINK if option.parity} | {other.name for other in ELSEWHERE if other.sink}
     assert source >= set(SPARKS.split())
     assert sink >= {"topic", "includeHeaders", "checkpointLocation"}
+
+
+def test_every_key_of_a_job_says_what_it_means() -> None:
+    """The page lists the keys of all models; a field without a text below it would have an empty cell."""
+    rows = [line for line in MADE["PAGES"]["keys.md"]().splitlines() if line.startswith("| `")]
+    assert len(rows) > 40
+    assert [row for row in rows if row.endswith("|  |")] == []

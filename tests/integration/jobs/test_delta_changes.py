@@ -91,7 +91,7 @@ def test_changes_need_the_columns_that_order_them(back: ToKafka):
     """A transformation that leaves them out is refused before the query starts."""
     back.sql("CREATE TABLE {t} (k STRING, v STRING) USING delta TBLPROPERTIES (delta.enableChangeDataFeed = true)")
     refused = back.run("SELECT k AS key, v AS value FROM input", source=", readChangeFeed: true")
-    assert refused.condition == "EOS_CONFIG_TRANSFORM_COLUMNS"
+    assert refused.condition == "EOS_CONFIG_INVALID_VALUE"
     assert "has no column '_commit_version', '_change_type'" in refused.text
 
 

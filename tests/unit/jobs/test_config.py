@@ -83,6 +83,10 @@ def test_options_of_a_section_go_before_those_of_both_ends(read):
     assert config.sink_options("eos-kafka")["kafka.sasl.password"] == "other"
     assert config.source_options("eos-kafka")["kafka.sasl.password"] == "42"
     assert config.source_options("eos-kafka")["startingOffsets"] == "earliest"
+    config = read(changed("  failOnDataLoss: false\n", "  STARTINGOFFSETS: latest\n  KAFKA.SASL.password: x\n"))
+    options = {name.lower(): value for name, value in config.source_options("eos-kafka").items()}
+    assert len(options) == len(config.source_options("eos-kafka"))
+    assert (options["startingoffsets"], options["kafka.sasl.password"]) == ("latest", "x")
 
 
 def test_ways_past_spark(read):
