@@ -76,14 +76,19 @@ class TableTarget(Section, extra="allow"):
     partition_by: tuple[Text, ...] = ()
     """List of the partition columns of a table that the job creates."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _known(cls, data: object) -> object:
+        keys = [str(field.alias) for field in cls.model_fields.values()]
+        for name in data if isinstance(data, dict) else ():
+            if name not in keys and not name.startswith(_PROPERTY):
+                raise unknown(name, [*keys, f"{_PROPERTY}…"], [name])
+        return data
+
     @model_validator(mode="after")
     def _possible(self) -> Self:
         if "`" in self.path:
             raise Rejected("INVALID_VALUE", "has a backtick, which Delta does not take.", "Use another path.", ["path"])
-        for name in self.properties:
-            if not name.startswith(_PROPERTY):
-                keys = [str(field.alias) for field in type(self).model_fields.values()]
-                raise unknown(name, [*keys, f"{_PROPERTY}…"], [name])
         return self
 
     @property

@@ -32,8 +32,8 @@ _VARIABLE = re.compile(r"(?P<literal>\$\$\{)|\$\{(?:(?P<name>[A-Za-z_]\w*)(?::-(
 #: What is not text where it is without quotes.
 _NULL, _WHOLE_NUMBER = re.compile("|~|null|Null|NULL"), re.compile(r"0|-?[1-9][0-9]{0,17}")
 _BOOLEAN = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
-#: What PyYAML quotes from the file, but for single characters and its own names of tokens.
-_QUOTED = re.compile(r"""(['"])(?!<[a-z ]+>\1|.\1).*\1""")
+#: What PyYAML quotes: a single character, one of its own names of tokens, or a text of the file.
+_QUOTED = re.compile(r"""(['"])(?:(?P<plain>.|<[a-z ]+>)|.*?)\1""")
 _SECTION = ("is not a section of keys", "Use {{key: value, …}}.")
 #: What is wrong with a value, and what is allowed, by pydantic's names.
 _WRONG = {
@@ -122,7 +122,8 @@ def _parsed(text: str) -> object:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"Line {mark.line + 1} is" if mark else "It is"
-        raise _unreadable(f"{where} not valid YAML: {_QUOTED.sub('…', error.problem or '')}.") from None
+        why = _QUOTED.sub(lambda found: found[0] if found["plain"] else "…", error.problem or "")
+        raise _unreadable(f"{where} not valid YAML: {why}.") from None
     except yaml.YAMLError:
         raise _unreadable("It is not valid YAML: it has a character that is not allowed.") from None
     except RecursionError:
@@ -189,7 +190,7 @@ def _invalid(error: ValidationError, model: type[BaseModel]) -> ConfigError:
         return _rejected(Rejected("MISSING_KEY", "is missing.", "Set a value."), path)
     if kind == "extra_forbidden":
         return _rejected(unknown(path[-1], _keys(model, path[:-1])), path)
-    what, allowed = _WRONG.get(kind, ("is not valid", "See the page of the job."))
+    what, allowed = _WRONG.get(kind, ("is not valid", "docs/keys.md says what it can be."))
     return _rejected(Rejected("INVALID_VALUE", f"{what}.", allowed.format(**context)), path)
 
 

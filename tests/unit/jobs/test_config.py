@@ -182,6 +182,7 @@ SQL = "  sql: |\n    SELECT value FROM input\n    WHERE '$${literal}' <> '${WORD
         ("trigger:", "spark: {spark.master: lcoal}\ntrigger:", "INVALID_VALUE", ["'spark.spark.master'", "local[4]"]),
         ("trigger:", "spark: {master: yarn}\ntrigger:", "UNKNOWN_KEY", ["'spark.master'", "'spark.master' in full"]),
         ("subscribe: flights", "subscribe: [[flights", "UNREADABLE", ["Line", "not valid YAML", "in quotes"]),
+        ("availableNow", "{a: ${X}}", "UNREADABLE", ["Line 16 is not valid YAML: expected ',' or '}', but got '{'."]),
         ("trigger:", "? [a]\n: b\ntrigger:", "UNREADABLE", ["Line 16", "a key is not text"]),
         ("/tmp/checkpoint", "!secret x", "UNREADABLE", ["Line 15", "tags are not supported"]),
         ("/tmp/checkpoint", "${NOWHERE}", "INVALID_VALUE", ["'checkpoint' needs", "NOWHERE", "${NOWHERE:-default}"]),
