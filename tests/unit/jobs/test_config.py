@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib
+import re
 from pathlib import Path
 
 import pytest
@@ -237,3 +239,23 @@ def test_the_example_of_each_job_is_a_config_file_of_it(job: str) -> None:
     config = importlib.import_module(f"jobs.{job}").main.__self__.config
     places = {"TABLE": "/table", "CHECKPOINT": "/checkpoint", "FILES": "/files"}
     load(ROOT / "conf" / f"{job}.yaml", config, places)
+
+
+@pytest.mark.parametrize(
+    ("page", "jobs"),
+    [
+        ("job", ["consume_transform_produce"]),
+        ("ingest", ["ingest_files"]),
+        ("mirror", ["mirror"]),
+        ("delta", ["kafka_to_delta", "delta_to_kafka"]),
+    ],
+)
+def test_the_files_that_pages_show_are_right(page: str, jobs: list[str], tmp_path: Path) -> None:
+    """Each can be planned as it stands there."""
+    blocks = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / f"{page}.md").read_text(), re.DOTALL)
+    files = [text for text in blocks if "\ntransform:" in text or "\ntopics:" in text]
+    for job, text in zip(jobs, files, strict=True):
+        module, file = importlib.import_module(f"jobs.{job}"), tmp_path / "job.yaml"
+        file.write_text(text)
+        config = load(file, module.main.__self__.config, {})
+        assert module.plan(config, argparse.Namespace(source="eos-kafka", sink="eos-kafka")).clusters
