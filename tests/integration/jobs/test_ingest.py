@@ -16,7 +16,6 @@ from pyspark.sql import SparkSession
 
 from jobs.ingest_files import NOTES_TOPIC
 from spark_eos.errors import EosError
-from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.arming import armed
 from tests.support.ingests import FAILED, Setting
@@ -36,7 +35,8 @@ def test_csv_is_taken_once_and_noted(setting: Setting):
     how = {
         "format": "csv",
         "schema": "n INT, name STRING",
-        "options": KafkaProperties({"header": "true", "delimiter": ";"}),
+        "header": "true",
+        "delimiter": ";",
         "sql": "SELECT string(n) AS key, to_json(struct(n, name, _line)) AS value FROM input",
     }
     setting.run(**how)
@@ -231,7 +231,7 @@ def test_rows_that_are_left_out_are_counted(setting: Setting, capsys: pytest.Cap
 def test_fields_that_are_empty_make_a_row(setting: Setting):
     """Also where the delimiter is white space; only lines without any delimiter can be blank."""
     setting.put("a", "1\tone", "\t", "", "  ", "2\t")
-    how = {"format": "csv", "schema": "n INT, t STRING", "options": KafkaProperties({"delimiter": "\t"})}
+    how = {"format": "csv", "schema": "n INT, t STRING", "delimiter": "\t"}
     setting.run(**how, sql="SELECT string(_line) AS value FROM input")
     assert setting.there() == ["1", "2", "5"]
 
