@@ -28,7 +28,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 import spark_eos
 from spark_eos.direct.checks import check_source
-from spark_eos.errors import ConfigError
+from spark_eos.errors import stop
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.options.parse import SourceOptions
 
@@ -147,12 +147,7 @@ class ConsumeTransformProduce(QueryJob):
 def plan(config: ConsumeTransformProduce, args: argparse.Namespace) -> Plan:
     """One streaming query from the topics to the topics."""
     if config.transform.is_direct and {args.source, args.sink} != {FORMATS[0]}:
-        raise ConfigError(
-            "EOS_CONFIG_INVALID_VALUE",
-            "'transform' lets no row pass through Spark, so Spark's own connector cannot read or write them.",
-            hint="Leave out --source and --sink, or set 'transform.sql' or 'transform.function'.",
-            key="transform",
-        )
+        raise stop("EOS_CONFIG_INVALID_VALUE.connector", key="transform")
 
     def start(spark: SparkSession) -> StreamingQuery:
         if config.transform.is_direct:

@@ -27,7 +27,7 @@ from pydantic import Field, model_validator
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from spark_eos.errors import ConfigError
+from spark_eos.errors import stop
 from spark_eos.mirror.map_topic import DEFAULT_MAP
 from spark_eos.mirror.plan import Targets
 from spark_eos.mirror.settings import not_numbers
@@ -121,8 +121,7 @@ def plan(config: Mirror, args: argparse.Namespace) -> Plan:
     sink = sink_of(config.sink, config.sink_options()).kafka
     named, targets = topics_of(reads), config.topics
     if targets.prefix and len(targets.prefix) + max(map(len, named), default=0) > _LONGEST_NAME:
-        message = "'topics.prefix' makes names that no topic can have."
-        raise ConfigError("EOS_CONFIG_INVALID_VALUE", message, hint=_NAMES, key="topics.prefix")
+        raise stop("EOS_CONFIG_INVALID_VALUE.topic_name", key="topics.prefix", names=_NAMES)
 
     def start(spark: SparkSession) -> StreamingQuery:
         return mirror(

@@ -10,8 +10,7 @@ from typing import Any
 
 import pyarrow.fs
 
-from spark_eos.errors import CheckpointError
-from spark_eos.protocol.checks import FROM_GROUP
+from spark_eos.errors import EosError, stop
 from spark_eos.protocol.head import Offsets
 from spark_eos.storage.settings import HadoopSettings, here
 from spark_eos.storage.stores import NoStore, open_store, without_secrets
@@ -100,19 +99,10 @@ class Checkpoint:
             of_kafka = of_kafka or offsets is not None
             for topic, partitions in (offsets or {}).items():
                 if topic in merged:
-                    raise CheckpointError(
-                        "EOS_CHECKPOINT_TOPIC_TWICE",
-                        f"Topic {topic} is read by two sources of the query, so its offsets are ambiguous.",
-                        hint="Read it once, or remove 'offsets.group.id'.",
-                    )
+                    raise stop("EOS_CHECKPOINT_WITHOUT_OFFSETS.topic_twice", topic=topic)
                 merged[topic] = partitions
         if not of_kafka:
-            raise CheckpointError(
-                "EOS_CHECKPOINT_WITHOUT_KAFKA",
-                f"'offsets.group.id' is set, but none of the sources of the query in {self.location} is a Kafka "
-                "source.",
-                hint="Remove 'offsets.group.id'.",
-            )
+            raise stop("EOS_CHECKPOINT_WITHOUT_OFFSETS.no_kafka_source", location=self.location)
         return merged
 
     def topic_ids(self, batch: int) -> dict[str, str]:
@@ -157,42 +147,24 @@ class Checkpoint:
         except OSError as error:
             raise self._failed(name, error) from None
 
-    def _failed(self, name: str, error: OSError) -> CheckpointError:
+    def _failed(self, name: str, error: OSError) -> EosError:
         if self._local:
             return self.damaged(name, str(error))
-        said = without_secrets(str(error), self._settings)
-        if isinstance(error, PermissionError) or _LASTING.search(said):
-            return self._closed(said)
-        return CheckpointError(
-            "EOS_CHECKPOINT_UNREACHABLE",
-            f"{self.location}/{name} could not be read: {said}.",
-            hint="Check that the driver's machine reaches the store. 'offsets.group.id' needs it: the query runs "
-            "without that option.",
-        )
+        reason = without_secrets(str(error), self._settings)
+        if isinstance(error, PermissionError) or _LASTING.search(reason):
+            return self._closed(reason)
+        return stop("EOS_CHECKPOINT_UNREACHABLE", location=self.location, name=name, why=reason)
 
-    def elsewhere(self) -> CheckpointError:
+    def elsewhere(self) -> EosError:
         """The error for a location that is empty although the query has started: Spark's files are somewhere else."""
-        return self._closed("there is no file 'metadata', which Spark has written before. It looks elsewhere")
+        return self._closed("there is no file 'metadata', which Spark has written: Python reads another place")
 
-    def _closed(self, why: str) -> CheckpointError:
-        return CheckpointError(
-            "EOS_CHECKPOINT_STORE",
-            f"The checkpoint {self.location} cannot be read from Python: {why}.",
-            hint="Python processes do not get Spark's configuration. Call spark_eos.register(spark), which takes the "
-            "session's settings of file systems (spark.hadoop.fs.…), or set them as options of the query (fs.…) or in "
-            "the driver's environment. Only 'offsets.group.id' needs this: the query runs without that option.",
-        )
+    def _closed(self, why: str) -> EosError:
+        return stop("EOS_CHECKPOINT_STORE.unreadable", location=self.location, why=why)
 
-    def damaged(self, name: str, why: str) -> CheckpointError:
+    def damaged(self, name: str, why: str) -> EosError:
         """The error for a file that cannot be used."""
-        return CheckpointError(
-            "EOS_CHECKPOINT_DAMAGED",
-            f"{self.location}/{name} cannot be used: {why}.",
-            hint="Restore a backup of the checkpoint, however old: decided rows are never written twice, and "
-            "EOS_CHECKPOINT_BEHIND says where a new checkpoint has to begin. Without a backup, use a new "
-            f"checkpoint only if the last micro-batch was committed (it is in 'commits'): {FROM_GROUP}. "
-            "Otherwise decided rows that are not yet committed or repaired would be lost.",
-        )
+        return stop("EOS_CHECKPOINT_DAMAGED.file", location=self.location, name=name, why=why)
 
 
 def _kafka_source(line: str) -> Offsets | None:

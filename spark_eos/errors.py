@@ -9,6 +9,7 @@
     ├── RowError               a row cannot be written to Kafka
     ├── KafkaError             the cluster does not provide what the connector needs
     │   ├── ConnectionFailed   no broker responds
+    │   ├── Unauthorized       the user lacks a right
     │   ├── TopicError         a topic does not exist or is unsuitable
     │   └── DataLossError      offsets that the query needs are gone
     ├── CheckpointError        the checkpoint is damaged or does not belong to this sink
@@ -26,11 +27,16 @@
     ├── ConfigError            the config file of a job is invalid
     └── DevClusterError        the development cluster cannot run
 
-Every error has a condition name (``EOS_…``) for machines, parameters, and a hint with the next step for the user.
+Every error has a condition name (``EOS_…``) for machines, a message with its parameters, and a hint with the next step
+for the user. conditions.toml has them all: code raises ``stop("EOS_TOPIC_MISSING.name", topic=…, servers=…)``.
 """
 
 from __future__ import annotations
 
+import json
+import tomllib
+from functools import cache
+from importlib.resources import files
 from typing import Any
 
 from spark_eos.printable import printable, printable_lines
@@ -38,59 +44,73 @@ from spark_eos.printable import printable, printable_lines
 #: Separates message and hint in the text of an error.
 HINT = " Hint: "
 
-#: Conditions after which the same query continues when it is started again with nothing changed, for some of them as
-#: soon as the cluster is healthy.
-#:
-#: Conditions that require a change are not included: of an option, a permission, a topic, rows or a checkpoint, or one
-#: start of two.
-RESTART_HELPS: frozenset[str] = frozenset(
-    {
-        # The cluster did not respond or failed. Clients have retried for seconds by then: wait, and start again.
-        "EOS_BROKER_UNREACHABLE",
-        "EOS_CHECKPOINT_UNREACHABLE",
-        "EOS_COORDINATOR_UNREACHABLE",
-        "EOS_DELIVERY_FAILED",
-        "EOS_DELTA_CONFLICT",
-        "EOS_KAFKA_UNREACHABLE",
-        "EOS_LEDGER_BUSY",
-        "EOS_LEDGER_HELD",
-        "EOS_LEDGER_NOT_READABLE",
-        "EOS_LEDGER_NOT_WRITABLE",
-        "EOS_MIRROR_MAP_HELD",
-        "EOS_SOURCE_DAMAGED",
-        "EOS_SOURCE_STALLED",
-        "EOS_WORKER_DIED",
-        "EOS_WORKER_LATE",
-        # Nothing was decided, and all rows written are aborted: the next start replays the micro-batch.
-        "EOS_ATTEMPT_LATE",
-        "EOS_FENCED",
-        "EOS_FILE_CHANGED_WHILE_READ",
-        "EOS_PRODUCER_WITHOUT_IDENTITY",
-        "EOS_REFUSAL_UNCLEAR",
-        "EOS_RUN_CLOSED",
-        "EOS_SOURCE_RECREATED",
-        "EOS_TASK_SILENT",
-        "EOS_TRANSACTION_BROKEN",
-        "EOS_TRANSACTION_EXPIRED",
-        "EOS_TRANSACTION_NOT_FOUND",
-        "EOS_TRANSACTION_NOT_HELD",
-        "EOS_TRANSACTION_TOO_OLD",
-        # The micro-batch is, or may be, decided: the next start finds out, and repairs what was lost.
-        "EOS_DECISION_UNCLEAR",
-        "EOS_OUTCOME_UNCLEAR",
-        "EOS_REPAIR_BY_OTHER_TASKS",
-        "EOS_TRANSACTION_LOST",
-    }
-)
+#: Values of parameters that are kept as they are; of others, their text.
+_PLAIN = (str, int, float, list, tuple, dict, type(None))
+
+
+@cache
+def _table() -> dict[str, dict[str, Any]]:
+    """conditions.toml, read at the first error, so that the import stays cheap, with the phrases put in."""
+    table = tomllib.loads(files("spark_eos").joinpath("conditions.toml").read_text("utf-8"))
+    text = json.dumps(table)
+    for name, phrase in reversed(table["phrases"].items()):  # each may contain those before it
+        text = text.replace(f"{{{name}}}", json.dumps(phrase)[1:-1])
+    filled: dict[str, dict[str, Any]] = json.loads(text)
+    return filled
+
+
+def conditions() -> dict[str, dict[str, Any]]:
+    """Each condition with its ``class``, where it is ``raised``, whether a ``restart`` helps, and its texts: either one
+    ``message`` and ``hint``, or a table of these two for each of its wordings."""
+    return {name: row for name, row in _table().items() if name != "phrases"}
+
+
+def phrase(name: str) -> str:
+    """What several hints say, from the same table."""
+    text: str = _table()["phrases"][name]
+    return text
+
+
+def restart_helps(condition: str) -> bool:
+    """Whether the same query continues when it is started again with nothing changed, for some conditions as soon as
+    the cluster is healthy. False for what is not in the table."""
+    return bool(_table().get(condition, {}).get("restart"))
+
+
+def stop(entry: str, /, **parameters: object) -> EosError:
+    """The error of an entry of conditions.toml, to be raised.
+
+    ``entry``: the name of the condition, followed by a dot and the name of the wording where it has several. Message
+    and hint are filled in by ``parameters``, which are kept for programs: as texts, if they are not plain values.
+    Raises KeyError where the table has no such entry, or the texts need another parameter.
+    """
+    condition = entry.partition(".")[0]
+    message, hint = (text.format_map(parameters) for text in texts_of(entry))
+    plain = {name: value if isinstance(value, _PLAIN) else str(value) for name, value in parameters.items()}
+    return _rebuild(_class_of(condition), condition, entry, message, hint, plain)
+
+
+def texts_of(entry: str) -> tuple[str, str]:
+    """Message and hint of an entry of conditions.toml, as templates."""
+    condition, _, wording = entry.partition(".")
+    row = _table()[condition]
+    texts = row[wording] if wording else row
+    return texts["message"], texts["hint"]
+
+
+def again(condition: str, message: str, hint: str) -> EosError:
+    """An error of which only the texts have come through, as from Spark's JVM."""
+    return _rebuild(_class_of(condition), condition, condition, message, hint, {})
 
 
 class EosError(Exception):
-    """Base of all errors.
+    """Base of all errors; `stop` makes them.
 
-    ``condition``: the stable name. ``message``: what is wrong and where. ``hint``: what to do. ``parameters``: the
-    values in the message, for programs. None of them may contain a secret. ``restart_helps``: whether the same query
-    continues when it is started again with nothing changed. Message and hint are each on one line, whatever a broker or
-    a file has put into them; where ``with_log``, the message ends with lines of a program's log.
+    ``condition``: the stable name. ``entry``: the same, with the name of the wording where there are several.
+    ``message``: what is wrong and where. ``hint``: what to do. ``parameters``: the values in the message, for programs.
+    None of them may contain a secret. ``restart_helps``: whether the same query continues when it is started again with
+    nothing changed. Message and hint are each on one line, whatever a broker or a file has put into them; where
+    ``with_log``, the message ends with lines of a program's log.
     """
 
     with_log = False
@@ -98,21 +118,34 @@ class EosError(Exception):
     def __init__(self, condition: str, message: str, *, hint: str, **parameters: object) -> None:
         message, hint = (printable_lines if self.with_log else printable)(message), printable(hint)
         super().__init__(f"[{condition}] {message}{HINT}{hint}")
-        self.condition = condition
+        self.condition = self.entry = condition
         self.message = message
         self.hint = hint
         self.parameters: dict[str, Any] = parameters
 
     @property
     def restart_helps(self) -> bool:
-        return self.condition in RESTART_HELPS
+        return restart_helps(self.condition)
+
+    def reworded(self, message: str, hint: str, **parameters: object) -> EosError:
+        """The same condition with other texts and parameters, by code that knows more of where it happened."""
+        return _rebuild(type(self), self.condition, self.entry, message, hint, parameters)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.condition, self.message, self.hint, self.parameters)
+        return _rebuild, (type(self), self.condition, self.entry, self.message, self.hint, self.parameters)
 
 
-def _rebuild(cls: type[EosError], condition: str, message: str, hint: str, parameters: dict[str, Any]) -> EosError:
-    return cls(condition, message, hint=hint, **parameters)
+def _rebuild(
+    cls: type[EosError], condition: str, entry: str, message: str, hint: str, parameters: dict[str, Any]
+) -> EosError:
+    error = cls(condition, message, hint=hint)
+    error.entry, error.parameters = entry, parameters
+    return error
+
+
+def _class_of(condition: str) -> type[EosError]:
+    found: type[EosError] = globals()[_table()[condition]["class"]]
+    return found
 
 
 class OptionError(EosError):
@@ -137,6 +170,10 @@ class KafkaError(EosError):
 
 class ConnectionFailed(KafkaError):
     """No broker responds."""
+
+
+class Unauthorized(KafkaError):
+    """The user lacks a right."""
 
 
 class TopicError(KafkaError):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING
 
-from spark_eos.errors import OptionError, UnsupportedError
+from spark_eos.errors import stop
 from spark_eos.protocol.names import INGESTS
 from spark_eos.spark.reasons import as_error
 from spark_eos.spark.tracebacks import quiet_callbacks
@@ -33,26 +33,11 @@ def batch_writer(df: DataFrame, batch_id: int, *, sink: str | None = None, query
     options = {"foreachBatch.batch": str(batch_id)}
     known, run, batch = _here(df)
     if query is None and known is None:
-        raise UnsupportedError(
-            "EOS_WRITE_WITHOUT_QUERY",
-            "Spark does not say which query calls spark_eos.batch_writer: it was called in a thread of its own, "
-            "outside of the function of foreachBatch, or in Spark Connect.",
-            hint='Name the query: spark_eos.batch_writer(df, batch_id, query="…"), the same for as long as the '
-            "checkpoint is the same, and another one with a new checkpoint.",
-        )
+        raise stop("EOS_USE_UNSUPPORTED.without_query")
     if query is None and batch != str(batch_id):
-        raise UnsupportedError(
-            "EOS_WRITE_OTHER_BATCH",
-            f"spark_eos.batch_writer was given micro-batch {batch_id}, but Spark is at {batch}.",
-            hint="Pass on the batch_id that the function of foreachBatch was given.",
-        )
+        raise stop("EOS_USE_UNSUPPORTED.other_batch", batch_id=batch_id, batch=batch)
     if query is not None and query.startswith(INGESTS):
-        raise OptionError(
-            "EOS_OPTION_RESERVED",
-            f"The name '{query}' is reserved: names that begin with '{INGESTS}' are those of ingests of files.",
-            hint="Name the query otherwise.",
-            option="query",
-        )
+        raise stop("EOS_OPTION_RESERVED.name", option="query", query=query)
     options |= {"foreachBatch.query": query or str(known), "foreachBatch.run": run or _own_run()}
     if sink is not None:
         options["foreachBatch.sink"] = sink
@@ -60,7 +45,7 @@ def batch_writer(df: DataFrame, batch_id: int, *, sink: str | None = None, query
 
 
 def _noting(writer: DataFrameWriter) -> DataFrameWriter:
-    """The same writer, whose ``save()`` notes in the ledger that it has failed.
+    """A writer whose ``save()`` notes in the ledger that it has failed.
 
     Sessions of Spark Connect have another class of writers, so that the writer's own is extended, whichever it is.
     """
@@ -98,7 +83,7 @@ def _noting(writer: DataFrameWriter) -> DataFrameWriter:
 
 
 def _texts(options: Mapping[str, object]) -> dict[str, str]:
-    """As Spark takes values of options; those of None are left out."""
+    """The options as texts, in the form that Spark takes; options that are None are left out."""
     return {
         name.lower(): str(value).lower() if isinstance(value, bool) else str(value)
         for name, value in options.items()

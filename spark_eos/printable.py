@@ -15,7 +15,7 @@ def printable(text: str) -> str:
 
 
 def printable_lines(text: str) -> str:
-    """As `printable`, for each line."""
+    """The text with each line made `printable`."""
     return text if text.isprintable() else "\n".join(map(printable, text.split("\n")))
 
 

@@ -10,7 +10,7 @@ from spark_eos.log import logger
 FIRST_WAIT_S = 0.002
 LONGEST_WAIT_S = 0.5
 #: After this time, a line of the log says what is waited for.
-TOLD_AFTER_S = 10.0
+ANNOUNCED_AFTER_S = 10.0
 #: Places that such a line names.
 _NAMED = 3
 
@@ -32,7 +32,7 @@ class Waiting:
 
     def __init__(self, what: str) -> None:
         #: The places that the log was told of, since when they are waited for.
-        self.told: dict[str, float] = {}
+        self.announced: dict[str, float] = {}
         self._what = what
         self._since: dict[str, float] = {}
 
@@ -42,18 +42,20 @@ class Waiting:
         now = system.monotonic()
         for place in places:
             self._since.setdefault(place, now if since is None else since)
-        late = {p: why for p, why in places.items() if p not in self.told and now - self._since[p] >= TOLD_AFTER_S}
+        late = {
+            p: why for p, why in places.items() if p not in self.announced and now - self._since[p] >= ANNOUNCED_AFTER_S
+        }
         if not late:
             return
-        self.told |= {place: self._since[place] for place in late}
+        self.announced |= {place: self._since[place] for place in late}
         reasons = ", ".join(sorted(set(late.values())))
-        logger.warning("%s has waited for %.0f s: %s (%s)", self._what, TOLD_AFTER_S, _listed(late), reasons)
+        logger.warning("%s has waited for %.0f s: %s (%s)", self._what, ANNOUNCED_AFTER_S, _listed(late), reasons)
 
     def over(self, *places: str) -> None:
         """These are waited for no longer. The log is told when that is so for all that it was told of."""
         for place in places:
             since = self._since.pop(place, None)
-            if self.told.pop(place, None) is not None and since is not None and not self.told:
+            if self.announced.pop(place, None) is not None and since is not None and not self.announced:
                 logger.warning("%s goes on after %.0f s: %s", self._what, system.monotonic() - since, place)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType, TimestampType
 
-from spark_eos.errors import OptionError
+from spark_eos.errors import stop
 from spark_eos.kafka.config.properties import is_secret
 from spark_eos.options.parse import source_options
 from spark_eos.options.writes import write_options
@@ -42,14 +42,7 @@ def columns(given: Mapping[str, str]) -> StructType:
     options = {key.removeprefix(_OPTION): value for key, value in given.items() if key.startswith(_OPTION)}
     secret = next((key for key, value in options.items() if _is_secret(key, value)), None)
     if secret is not None:
-        raise OptionError(
-            "EOS_TABLE_SECRET",
-            f"The option '{secret}' of a table holds a secret, and Spark copies a table's options with its columns.",
-            hint=f"Leave it out, and give it with each use: SELECT … FROM table WITH ('{secret}' = …), "
-            f'spark.read.option("{secret}", …).table(…). Or let the driver and tasks find it elsewhere, such as in a '
-            "file of the client's key.",
-            option=secret,
-        )
+        raise stop("EOS_TABLE_SECRET", option=secret)
     if "topic" in options and not any(key in options for key in _SELECTIONS):
         write_options(options)
         fields = _WRITTEN
@@ -85,13 +78,5 @@ def options_of(columns: StructType, given: Mapping[str, str]) -> Mapping[str, st
         lower = {key.lower() for key in given}
         return {key: value for key, value in own.items() if key.lower() not in lower} | dict(given)
     if {key.lower() for key in given} <= {"checkpointlocation", "queryname", "path"}:
-        raise OptionError(
-            "EOS_TABLE_WITHOUT_OPTIONS",
-            "There are no options of eos-kafka here, not even 'kafka.bootstrap.servers'. If this is a table: Spark "
-            "does not pass its options to formats written in Python, for CREATE TABLE … AS SELECT, saveAsTable, "
-            "writeTo and toTable, nor for a table that was created with a list of columns.",
-            hint="Create the table without columns and without AS SELECT, and write by INSERT INTO table (key, value) "
-            'SELECT …. Or give the options with the use: .option("kafka.bootstrap.servers", …). Streams are written '
-            'by .writeStream.format("eos-kafka") with its options.',
-        )
+        raise stop("EOS_OPTION_MISSING.table")
     return given

@@ -14,7 +14,7 @@ OWN_NAMES = "__spark_eos_"
 
 
 def name_of_place(place: TopicPartition) -> str:
-    """As Kafka's tools write it: ``topic-0``."""
+    """A partition in the form of Kafka's tools: ``topic-0``."""
     return f"{place[0]}-{place[1]}"
 
 

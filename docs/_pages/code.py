@@ -1,35 +1,13 @@
-"""The project's modules as syntax trees, with what the pages ask of them: imports, constants, functions, callers."""
+"""The project's modules as syntax trees, with what the pages ask of them: imports, constants, functions."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-
-
-@dataclass(frozen=True, eq=False)
-class Function:
-    """A function or method and where it is. ``parameters`` leaves out ``self`` and ``cls``."""
-
-    module: Module
-    node: ast.FunctionDef
-
-    @property
-    def name(self) -> str:
-        return self.node.name
-
-    @cached_property
-    def parameters(self) -> list[str]:
-        named = [argument.arg for argument in (*self.node.args.posonlyargs, *self.node.args.args)]
-        return named[1:] if named[:1] in (["self"], ["cls"]) else named
-
-    @cached_property
-    def keywords(self) -> list[str]:
-        return [argument.arg for argument in self.node.args.kwonlyargs]
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,26 +40,9 @@ class Module:
         }
 
     @cached_property
-    def functions(self) -> list[Function]:
-        return [Function(self, node) for node in ast.walk(self.tree) if isinstance(node, ast.FunctionDef)]
-
-    @cached_property
     def helpers(self) -> dict[str, ast.FunctionDef]:
         """The functions at the top of the file."""
         return {node.name: node for node in self.tree.body if isinstance(node, ast.FunctionDef)}
-
-    @cached_property
-    def calls(self) -> list[tuple[ast.Call, Function | None]]:
-        """Every call, with the innermost function around it; None at the top of the file."""
-        return list(_calls(self, self.tree, None))
-
-
-def _calls(module: Module, node: ast.AST, around: Function | None) -> Iterator[tuple[ast.Call, Function | None]]:
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.Call):
-            yield child, around
-        inside = Function(module, child) if isinstance(child, ast.FunctionDef) else around
-        yield from _calls(module, child, inside)
 
 
 @cache

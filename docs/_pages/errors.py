@@ -1,14 +1,11 @@
-"""errors.md: each condition with every wording of its message, its hints, and when it is raised."""
+"""errors.md: a print of spark_eos/conditions.toml."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
 
-from _pages.places import places
-from _pages.raised import Raised, all_raised
-from spark_eos.errors import RESTART_HELPS
+from spark_eos import errors
 
 INTRODUCTION = """# Errors
 
@@ -31,8 +28,9 @@ except PySparkException as error:  # from pyspark.errors
 An error of spark-eos is a single line without a stack trace. The lines around it come from Spark, which logs the stack
 trace of its JVM and adds the query's plan to the exception.
 
-This page is generated from the code by `make docs`. It lists every wording of every message; `{names}` in braces are
-filled in at run time. [stopped.md](stopped.md) explains step by step what to do about each error that ends a query.
+A condition stands for what is to be done about it, and has a wording for each thing that leads to it. This page is a
+print of `spark_eos/conditions.toml`, made by `make docs`; `{names}` in braces are filled in at run time.
+[stopped.md](stopped.md) explains step by step what to do about each error that ends a query.
 
 - **raised**: *start* is the driver before any task, at the start of a query or when a micro-batch is planned, so also
   in a query that has been running for long. *task* is a task that reads or writes. *commit* is the driver after the
@@ -41,31 +39,27 @@ filled in at run time. [stopped.md](stopped.md) explains step by step what to do
   the cluster is healthy. Otherwise something has to be changed first. In code: `reason(error).restart_helps`."""
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True)
 class Condition:
-    """One condition. ``messages``: each wording, with the hints that go with it."""
+    """One condition. ``texts``: message and hint of each wording; ``raised``: where in a query's run."""
 
-    kind: str
     name: str
-    messages: tuple[tuple[str, tuple[str, ...]], ...]
+    kind: str
     raised: tuple[str, ...]
+    restart: bool
+    texts: tuple[tuple[str, str], ...]
 
 
-@cache
 def conditions() -> tuple[Condition, ...]:
-    """Every error that the library and the jobs can raise, by class and name."""
-    by_name: dict[str, list[Raised]] = {}
-    for raised in all_raised():
-        by_name.setdefault(raised.name, []).append(raised)
-    return tuple(sorted(_condition(name, found) for name, found in by_name.items()))
+    """The whole table, by class and name."""
+    found = [_condition(name, row) for name, row in errors.conditions().items()]
+    return tuple(sorted(found, key=lambda condition: (condition.kind, condition.name)))
 
 
-def _condition(name: str, found: list[Raised]) -> Condition:
-    messages: dict[str, dict[str, None]] = {}
-    for raised in found:
-        messages.setdefault(raised.message, {}).update(dict.fromkeys(raised.hints))
-    told = tuple((message, tuple(hints)) for message, hints in messages.items())
-    return Condition(found[0].kind, name, told, tuple(places(name, [raised.path for raised in found])))
+def _condition(name: str, row: Mapping[str, object]) -> Condition:
+    wordings = [wording for wording in (row, *row.values()) if isinstance(wording, dict) and "message" in wording]
+    texts = tuple((wording["message"], wording["hint"]) for wording in wordings)
+    return Condition(name, str(row["class"]), tuple(row["raised"]), bool(row.get("restart")), texts)  # type: ignore[arg-type]
 
 
 def page() -> str:
@@ -76,9 +70,8 @@ def page() -> str:
 def _index() -> Iterator[str]:
     yield from ("", "## All conditions", "", "| condition | raised | restart |", "| --- | --- | --- |")
     for condition in sorted(conditions(), key=lambda condition: condition.name):
-        restart = "yes" if condition.name in RESTART_HELPS else ""
         link = f"[`{condition.name}`](#{condition.name.lower()})"
-        yield f"| {link} | {', '.join(condition.raised)} | {restart} |"
+        yield f"| {link} | {', '.join(condition.raised)} | {'yes' if condition.restart else ''} |"
 
 
 def _sections() -> Iterator[str]:
@@ -92,17 +85,16 @@ def _sections() -> Iterator[str]:
 
 def _messages(condition: Condition) -> Iterator[str]:
     """A bullet for each message, with its hint below; a hint that all of them share comes once, after them."""
-    shared = {hints for _, hints in condition.messages}
-    for message, hints in condition.messages:
+    hints = {hint for _, hint in condition.texts}
+    for message, hint in condition.texts:
         yield f"- {_line(message)}"
-        if len(shared) > 1:
-            yield from (f"  *Hint*: {_line(hint)}" for hint in hints)
-    if len(shared) == 1:
-        for hint in next(iter(shared)):
-            yield from ("", f"*Hint*: {_line(hint)}")
+        if len(hints) > 1:
+            yield f"  *Hint*: {_line(hint)}"
+    if len(hints) == 1:
+        yield from ("", f"*Hint*: {_line(hints.pop())}")
 
 
 def _line(text: str) -> str:
     """As Markdown shows it as it is: one line, no tags, no emphasis."""
-    plain = " ".join(text.split())
+    plain = " ".join(text.replace("{{", "{").replace("}}", "}").split())
     return plain.replace("<", "&lt;").replace("*", "\\*").replace("_", "\\_").replace("[", "\\[")

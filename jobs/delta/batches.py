@@ -21,7 +21,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from spark_eos.checkpoint import Checkpoint
-from spark_eos.errors import TableError, UnsupportedError
+from spark_eos.errors import stop
 from spark_eos.storage.settings import HadoopSettings, of_session
 
 from .errors import of_write, two_queries
@@ -149,12 +149,7 @@ class Batches:
             write()
         after = table.state()
         if after is None or after.id != before.id:
-            raise TableError(
-                "EOS_DELTA_OTHER_TABLE",
-                f"The table {self.path} was deleted and recreated while micro-batch {batch} was written to it.",
-                hint="Rows of earlier micro-batches are gone with it. Fill a new table with a new checkpoint, which "
-                "reads from 'source.startingOffsets' on.",
-            )
+            raise stop("EOS_DELTA_OTHER_TABLE.recreated", path=self.path, batch=batch)
         commit = table.commit_of(application, batch, newest=after.version, oldest=before.version + 1)
         check(*self._same_rows(commit, note, batch), False)
 
@@ -164,14 +159,12 @@ class Batches:
             raise two_queries(f"the table {self.path} has micro-batch {last}, and this job is at {note.batch}: {note}")
         there = Note.read(commit.user_metadata) if commit is not None else None
         if commit is None or there is None:
-            raise TableError(
+            raise stop(
                 "EOS_DELTA_BATCH_UNKNOWN",
-                f"The table {self.path} has micro-batch {note.batch} of the query, but not which rows it had: its "
-                f"commit {'is no longer in the log' if commit is None else 'has no note of this job'}. Here, it has "
-                f"{note}.",
-                hint="Look whether the rows of these offsets are in the table. Then begin with a new checkpoint and "
-                "'source.startingOffsets': at the ends of these ranges if they are there, and else at their first "
-                "offsets.",
+                path=self.path,
+                batch=note.batch,
+                what="is no longer in the log" if commit is None else "has no note of this job",
+                note=note,
             )
         if there.digest != note.digest:
             raise two_queries(f"micro-batch {note.batch} in the table {self.path} has {there}, and here it has {note}")
@@ -199,11 +192,7 @@ def _query_of(spark: SparkSession) -> str:
     """The id of the query whose micro-batch this thread works on."""
     query = spark.sparkContext.getLocalProperty(_QUERY)
     if query is None:
-        raise UnsupportedError(
-            "EOS_DELTA_WITHOUT_QUERY",
-            "Spark does not say which query a micro-batch belongs to.",
-            hint="Set spark.pyspark.driver.pin.thread (PYSPARK_PIN_THREAD) back to true.",
-        )
+        raise stop("EOS_DELTA_WITHOUT_QUERY")
     return query
 
 

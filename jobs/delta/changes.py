@@ -13,8 +13,10 @@ from pyspark.sql.types import LongType, StringType
 
 import spark_eos
 from spark_eos.checkpoint import Checkpoint
-from spark_eos.errors import SchemaError, TableError
+from spark_eos.errors import stop
 from spark_eos.storage.settings import HadoopSettings, of_session
+
+from ..runner.raised import raised
 
 VERSION, KIND = "_commit_version", "_change_type"
 #: Columns that the result of a transformation has beside those of a record: they order it, and become headers.
@@ -69,14 +71,7 @@ class Changes:
         actions = [json.loads(line[0]) for line in lines]
         files = {kind for action in actions for kind, what in action.items() if kind == "cdc" or _changes_data(what)}
         if {"add", "remove"} <= files and "cdc" not in files:
-            raise TableError(
-                "EOS_DELTA_COMMIT_CUT",
-                f"Micro-batch {batch} ends within version {version} of the table {self.path}, which both deletes and "
-                "inserts rows: a key's old row might be deleted after its new one was inserted.",
-                hint="Begin with a new checkpoint, without 'maxFilesPerTrigger' and 'maxBytesPerTrigger' in "
-                f"'source', and with 'source.startingVersion: {version}'. Rows of that version may be written "
-                "twice then.",
-            )
+            raise stop("EOS_DELTA_COMMIT_CUT", batch=batch, version=version, path=self.path)
 
 
 def _changes_data(action: object) -> bool:
@@ -90,11 +85,12 @@ def check_columns(rows: DataFrame) -> None:
     """
     for name, kind in ((VERSION, LongType()), (KIND, StringType())):
         if rows.schema[name].dataType != kind:
-            raise SchemaError(
-                "EOS_DELTA_CHANGE_COLUMNS",
-                f"The result of 'transform' has changes, but its column '{name}' is of type "
-                f"{rows.schema[name].dataType.simpleString()}, by which they cannot be put into order.",
-                hint=f"Select {VERSION} and {KIND} as they are in 'input'.",
+            raise stop(
+                "EOS_DELTA_COLUMNS.changes",
+                name=name,
+                type=rows.schema[name].dataType.simpleString(),
+                version=VERSION,
+                kind=KIND,
             )
 
 
@@ -103,12 +99,13 @@ def _version() -> Column:
 
 
 def _not_ordered() -> Column:
-    words = (
-        F.lit("[EOS_DELTA_NULL_ORDER] A change to be written does not say its version and its kind: version "),
-        *(F.coalesce(F.col(VERSION).cast("string"), F.lit("NULL")), F.lit(", kind "), F.coalesce(KIND, F.lit("NULL"))),
-        F.lit(f". Hint: Select {VERSION} and {KIND} in 'transform' as they are in 'input'."),
+    return raised(
+        "EOS_DELTA_NULL_ORDER.change",
+        version=F.col(VERSION),
+        kind=F.col(KIND),
+        version_column=VERSION,
+        kind_column=KIND,
     )
-    return F.raise_error(F.concat(*words))
 
 
 def _rank() -> Column:

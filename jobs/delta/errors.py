@@ -11,7 +11,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext
 from pyspark.errors import AnalysisException, PySparkException
 
-from spark_eos.errors import DataLossError, EosError, TableError
+from spark_eos.errors import EosError, again, stop
 from spark_eos.spark.reasons import error_itself, reason
 
 #: Spark's own names for rows that a table does not take.
@@ -58,7 +58,7 @@ def of_write(error: BaseException, table: str) -> EosError | None:
     for _, said in _causes(error):  # of a row, by what the job's plan raises for it
         ours = reason(RuntimeError(said))
         if ours is not None:
-            return TableError(ours.condition, ours.message, hint=ours.hint)
+            return again(ours.condition, ours.message, ours.hint)
     where = f", table {table}"
     if isinstance(error, AnalysisException):  # Spark has made no plan of it
         return columns(_shortened(str(getattr(error, "_desc", error))) + where)
@@ -122,141 +122,63 @@ def _shortened(text: str) -> str:
 
 
 def rows_changed(said: str) -> EosError:
-    return TableError(
-        "EOS_DELTA_ROWS_CHANGED",
-        f"Rows of the table were deleted, updated or overwritten, but a stream of appends cannot tell that: {said}.",
-        hint="Read the table's changes, by 'source.changes: true' with a new checkpoint and 'source.startingVersion'. "
-        "Or, if they do not matter, continue after that version once all rows before it are read: with a new "
-        "checkpoint, with the next version as 'source.startingVersion'.",
-    )
+    return stop("EOS_DELTA_ROWS_CHANGED", cause=said)
 
 
 def files_gone(said: str) -> EosError:
-    return DataLossError(
-        "EOS_DELTA_FILES_GONE",
-        f"A file of the table that this query has not read yet no longer exists: {said}.",
-        hint="VACUUM has removed it, as the query was behind for longer than 'delta.deletedFileRetentionDuration'. "
-        "Restore the file. Otherwise its rows are lost for this query: write them by other means, and go on with a new "
-        "checkpoint and 'source.startingVersion'.",
-    )
+    return stop("EOS_DELTA_DATA_LOSS.files", cause=said)
 
 
 def log_gone(said: str) -> EosError:
-    return DataLossError(
-        "EOS_DELTA_LOG_GONE",
-        f"The table's log no longer has the versions that this query has not read yet: {said}.",
-        hint="The query was behind for longer than 'delta.logRetentionDuration' says, or files of _delta_log were "
-        "removed. Restore them, or begin with a new checkpoint, which reads the table as it is now.",
-    )
+    return stop("EOS_DELTA_DATA_LOSS.log", cause=said)
 
 
 def schema_changed(said: str) -> EosError:
-    return TableError(
-        "EOS_DELTA_SCHEMA_CHANGED",
-        f"The columns of the table have changed while the query was running: {said}.",
-        hint="See whether 'transform' still does what it should, then start the job again: after added columns it goes "
-        "on. After columns were dropped, renamed or given another type, begin with a new checkpoint, and with the "
-        "version of that change (DESCRIBE HISTORY) as 'source.startingVersion': it leaves out rows of earlier versions "
-        "that were not read yet.",
-    )
+    return stop("EOS_DELTA_SCHEMA_CHANGED", cause=said)
 
 
 def other_table(said: str) -> EosError:
-    return TableError(
-        "EOS_DELTA_OTHER_TABLE",
-        f"The table is not the one that the checkpoint belongs to: {said}.",
-        hint="It was deleted and recreated, or 'source.path' has changed. Correct the path, or begin with a new "
-        "checkpoint, which reads the table from its beginning.",
-    )
+    return stop("EOS_DELTA_OTHER_TABLE.checkpoint", cause=said)
 
 
 def no_version(said: str) -> EosError:
-    return TableError(
-        "EOS_DELTA_NO_VERSION",
-        f"The table does not have the version that is to be read first: {said}.",
-        hint="Correct 'source.startingVersion': DESCRIBE HISTORY shows the versions. Or leave it out, to begin with "
-        "the table as it is.",
-    )
+    return stop("EOS_DELTA_NO_TABLE.version", cause=said)
 
 
 def no_change_feed(said: str) -> EosError:
-    return TableError(
-        "EOS_DELTA_NO_CHANGE_FEED",
-        f"The table has not recorded its changes for all versions that are to be read: {said}.",
-        hint="Set the table's property 'delta.enableChangeDataFeed = true', and 'source.startingVersion' to the "
-        "version of that change or a later one.",
-    )
+    return stop("EOS_DELTA_TABLE_SETTINGS.changes", cause=said)
 
 
 def two_queries(said: str) -> EosError:
-    return TableError(
-        "EOS_DELTA_TWO_QUERIES",
-        f"Another process has committed a micro-batch of this query to the table: {said}.",
-        hint="Two jobs run with the same checkpoint, or copies of it. Stop one of them for good.",
-    )
+    return stop("EOS_DELTA_TWO_QUERIES", cause=said)
 
 
 def conflict(said: str) -> EosError:
-    return TableError(
-        "EOS_DELTA_CONFLICT",
-        f"Another writer has changed the rows of the table that this micro-batch was merged into: {said}.",
-        hint="Nothing of the micro-batch is in the table: start the job again. If it recurs, let OPTIMIZE, DELETE and "
-        "other writers run while the job is stopped.",
-    )
+    return stop("EOS_DELTA_CONFLICT", cause=said)
 
 
 def columns(said: str) -> EosError:
-    return TableError(
-        "EOS_DELTA_COLUMNS",
-        f"The columns of the rows do not fit the table: {said}.",
-        hint="Change 'transform' or the table. If the table was changed while the query was running, start the job "
-        "again: it says what differs.",
-    )
+    return stop("EOS_DELTA_COLUMNS.rows", cause=said)
 
 
 def constraint(said: str) -> EosError:
-    return TableError(
-        "EOS_DELTA_CONSTRAINT",
-        f"A micro-batch breaks a rule of the table: {said}.",
-        hint="Nothing of the micro-batch is in the table. Leave such rows out in 'transform' or change them there; or "
-        "change the table (ALTER TABLE … DROP CONSTRAINT, … ALTER COLUMN, … SET TBLPROPERTIES). Then start the job "
-        "again.",
-    )
+    return stop("EOS_DELTA_CONSTRAINT", cause=said)
 
 
 def too_new(said: str) -> EosError:
-    return TableError(
-        "EOS_DELTA_TOO_NEW",
-        f"The table needs what this version of Delta does not have: {said}.",
-        hint="Use a newer version of Delta's jar for this Spark, or DROP the table's FEATURE (ALTER TABLE … DROP "
-        "FEATURE).",
-    )
+    return stop("EOS_DELTA_TOO_NEW", cause=said)
 
 
 def no_such_table(said: str) -> EosError:
-    return TableError(
-        "EOS_DELTA_NO_TABLE",
-        f"There is no Delta table: {said}.",
-        hint="Correct the path, or create the table. If it was there before, restore it: a job that finds another one "
-        "in its place stops.",
-    )
+    return stop("EOS_DELTA_NO_TABLE.spark", cause=said)
 
 
 def log_damaged(said: str) -> EosError:
-    return TableError(
-        "EOS_DELTA_LOG_DAMAGED",
-        f"The log of the table cannot be read: {said}.",
-        hint="Files of _delta_log are missing or damaged. Restore them from a backup, and start the job again.",
-    )
+    return stop("EOS_DELTA_LOG_DAMAGED", cause=said)
 
 
 def failed(said: str) -> EosError:
-    return TableError(
-        "EOS_DELTA_FAILED",
-        f"The table could not be read or written: {said}.",
-        hint="Remove the cause, and start the job again: it sees by the table's log whether the micro-batch is in the "
-        "table. --verbose shows all that Delta says.",
-    )
+    return stop("EOS_DELTA_FAILED", cause=said)
 
 
 #: The first that fits a condition names it.

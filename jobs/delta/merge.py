@@ -15,11 +15,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, IntegerType, LongType, StringType, StructType
 
 from spark_eos.checkpoint import Checkpoint
-from spark_eos.errors import SchemaError, TableError, TopicError
+from spark_eos.errors import EosError, stop
 from spark_eos.storage.settings import HadoopSettings, of_session
 
 from ..runner.checks import Rejected
 from ..runner.models import Text
+from ..runner.raised import raised
 from .batches import Batches, Note, logged
 from .table import Commit, quoted
 
@@ -57,26 +58,17 @@ def table_columns(rows: DataFrame, keys: Sequence[str]) -> StructType:
     for name, kind in CONTROL_COLUMNS.items():
         if name not in fields or fields[name].dataType != kind:
             is_ = f"is of type {fields[name].dataType.simpleString()}" if name in fields else "is missing"
-            raise SchemaError(
-                "EOS_DELTA_MERGE_COLUMNS",
-                f"The result of 'transform' is to be merged, but its column '{name}' {is_}.",
-                hint="Select topic, partition and offset as they are in 'input', and 'value IS NULL AS deleted' or "
-                "whatever says that a row deletes its key. They are not written to the table.",
-            )
+            raise stop("EOS_DELTA_COLUMNS.merge_place", name=name, problem=is_)
     missing = [key for key in keys if key not in fields]
     if missing:
-        raise SchemaError(
-            "EOS_DELTA_MERGE_COLUMNS",
-            f"The result of 'transform' has no column '{missing[0]}', which 'target.merge' names.",
-            hint=f"It has: {', '.join(fields)}.",
-        )
+        raise stop("EOS_DELTA_COLUMNS.merge_missing", missing=missing[0], fields=", ".join(fields))
     return StructType([field for name, field in fields.items() if name not in CONTROL_COLUMNS])
 
 
 def check_keys(keys: Sequence[str], rows: StructType, table: StructType) -> None:
     """The table finds a key where its rows have it: what it stores is equal to what was written, and to nothing else.
 
-    Raises SchemaError (EOS_DELTA_MERGE_COLUMNS).
+    Raises SchemaError (EOS_DELTA_COLUMNS).
     """
     there = {field.name.lower(): field for field in table}
     for key in keys:
@@ -84,13 +76,7 @@ def check_keys(keys: Sequence[str], rows: StructType, table: StructType) -> None
         stored = str(column.metadata.get(_STORED_AS, "")) or column.dataType.simpleString()
         here = rows[key].dataType.simpleString()
         if stored.startswith("char(") or column.dataType.simpleString() != here:
-            raise SchemaError(
-                "EOS_DELTA_MERGE_COLUMNS",
-                f"Column '{key}' of 'target.merge' is {stored} in the table and {here} here: a key that "
-                "is written would not be found again, or another one would be.",
-                hint="Merge into a table whose column has the type that it has in the result of 'transform'. CHAR adds "
-                "blanks, and a collation takes different texts as equal.",
-            )
+            raise stop("EOS_DELTA_COLUMNS.merge_type", key=key, stored=stored, given=here)
 
 
 def last_rows(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
@@ -123,47 +109,33 @@ def last_rows(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
 def _checked(rows: DataFrame, keys: Sequence[str], name: str) -> Column:
     """A column of which no value that tells keys or their order apart is null."""
     kind, column = rows.schema[name].dataType, F.col(quoted(name))
+    topic, partition, offset = (F.col(each) for each in _PLACE)
     if name in keys:
-        said = f"[EOS_DELTA_NULL_KEY] A row to be merged by {', '.join(keys)} has no key: topic "
-        hint = ". Hint: Leave such rows out in 'transform', or give them a key there."
         null = reduce(or_, (F.col(quoted(key)).isNull() for key in keys))
+        error = raised("EOS_DELTA_NULL_KEY", keys=", ".join(keys), topic=topic, partition=partition, offset=offset)
     elif name == "offset":
-        said = "[EOS_DELTA_NULL_ORDER] A row to be merged does not say where it is from: topic "
-        hint = ". Hint: Select topic, partition and offset in 'transform' as they are in 'input'."
         null = reduce(or_, (F.col(each).isNull() for each in _PLACE))
+        error = raised("EOS_DELTA_NULL_ORDER.place", topic=topic, partition=partition, offset=offset)
     else:
         return column
-    here = (F.coalesce(F.col(each).cast("string"), F.lit("NULL")) for each in _PLACE)
-    topic, partition, offset = here
-    words = (F.lit(said), topic, F.lit(", partition "), partition, F.lit(", offset "), offset, F.lit(hint))
-    return F.when(null, F.raise_error(F.concat(*words)).cast(kind)).otherwise(column).alias(name)
+    return F.when(null, error.cast(kind)).otherwise(column).alias(name)
 
 
 def _in_two_partitions() -> Column:
     one, other = F.col(_ONE), F.col(_OTHER)
-    words = (
-        F.lit("[EOS_DELTA_KEY_IN_TWO_PLACES] Two rows of one key are in topic "),
-        *(one["topic"], F.lit(", partition "), one["partition"]),
-        F.lit(", and topic "),
-        *(other["topic"], F.lit(", partition "), other["partition"]),
-        F.lit(
-            ", so it is not known which is the last. Hint: Merge by what the producers use as key: it decides on the "
-            "partition."
-        ),
+    error = raised(
+        "EOS_DELTA_KEY_IN_TWO_PLACES",
+        topic=one["topic"],
+        partition=one["partition"],
+        other_topic=other["topic"],
+        other_partition=other["partition"],
     )
-    return F.raise_error(F.concat(*words)).cast(BooleanType())
+    return error.cast(BooleanType())
 
 
 def _at_one_offset(row: Column) -> Column:
-    words = (
-        F.lit(
-            "[EOS_DELTA_KEY_TWICE] 'transform' has made two rows of one key from one record, so it is not known which "
-            "is the last: topic "
-        ),
-        *(row["topic"], F.lit(", partition "), row["partition"], F.lit(", offset "), row["offset"]),
-        F.lit(". Hint: Select one of them there, or merge by further columns, which tell them apart."),
-    )
-    return F.raise_error(F.concat(*words)).cast(BooleanType())
+    place = {name: row[name] for name in ("topic", "partition", "offset")}
+    return raised("EOS_DELTA_KEY_TWICE", **place).cast(BooleanType())
 
 
 @dataclass(frozen=True)
@@ -212,15 +184,8 @@ class Merger:
                     raise _grew(topic, len(before[topic]), len(now[topic]))
 
 
-def _grew(topic: str, before: int, now: int) -> TopicError:
-    return TopicError(
-        "EOS_DELTA_TOPIC_GREW",
-        f"Topic {topic} has {now} partitions, no longer {before}: the rows of a key may be in two of them, and it is "
-        "not known which is the last.",
-        hint="Create a topic with as many partitions as needed, let the producers send every key's rows there anew, "
-        "and merge them into a new table with a new checkpoint and 'source.startingOffsets' = earliest. In this table, "
-        "everything before this micro-batch is merged.",
-    )
+def _grew(topic: str, before: int, now: int) -> EosError:
+    return stop("EOS_DELTA_TOPIC_GREW", topic=topic, partitions=now, before=before)
 
 
 def counted(source: DataFrame) -> dict[str, int]:
@@ -268,14 +233,16 @@ class Proof:
                 f"{missing:,} of its keys are not in the table, {more:,} are there in more than one row, and {left:,} "
                 "that it deletes are there"
             )
-        raise TableError(
+        raise stop(
             "EOS_DELTA_MERGE_COUNTS",
-            f"The merge of micro-batch {note.batch} into {self.path}, version {commit.version}, does not add up. It "
-            f"has {note.counts['rows']:,} rows, which are {keys:,} keys to be merged, {deletes:,} of them deletes: "
-            f"{said}. It has {note}.",
-            hint="If the table has more than one row of a key, remove all but one, and start the job again. If rows "
-            "are missing, RESTORE the table to the version before, and begin with a new checkpoint, with the first "
-            "offsets of this micro-batch as 'source.startingOffsets'.",
+            batch=note.batch,
+            path=self.path,
+            version=commit.version,
+            rows=note.counts["rows"],
+            keys=keys,
+            deletes=deletes,
+            cause=said,
+            note=note,
         )
 
     def _looked_for(self, version: int) -> tuple[int, int, int]:

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructField, StructType
 
 from spark_eos.checkpoint import Checkpoint
-from spark_eos.errors import TableError, UnsupportedError
+from spark_eos.errors import EosError, stop
 from spark_eos.storage.settings import HadoopSettings, of_session
 
 from ..runner.checks import Rejected
@@ -68,20 +68,11 @@ def check_session(spark: SparkSession) -> None:
     """
     loaded = _jvm(spark).java.lang.Thread.currentThread().getContextClassLoader()
     if loaded.getResource("org/apache/spark/sql/delta/DeltaLog.class") is None:
-        raise UnsupportedError(
-            "EOS_DELTA_NOT_INSTALLED",
-            "Spark has no Delta Lake.",
-            hint=f"Set 'spark.jars.packages: {PACKAGE}' in the section 'spark', or its jars by 'spark.jars'.",
-        )
+        raise stop("EOS_NOT_INSTALLED.delta")
     for name, harmless in _UNSAFE.items():
         value = spark.conf.get(name, harmless)
         if value is not None and value.lower() != harmless:
-            raise UnsupportedError(
-                "EOS_DELTA_UNSAFE_SETTING",
-                f"The Spark session has {name}={value}, which makes rows disappear without an error.",
-                hint="Remove it from spark-defaults.conf, or from the command line of spark-submit.",
-                setting=name,
-            )
+            raise stop("EOS_DELTA_TABLE_SETTINGS.session", setting=name, value=value)
 
 
 @dataclass(frozen=True)
@@ -172,23 +163,13 @@ class Table:
     def check_change_feed(self) -> None:
         """Raises TableError."""
         if self.properties().get(_CHANGE_FEED, "").lower() != "true":
-            raise TableError(
-                "EOS_DELTA_NO_CHANGE_FEED",
-                f"The table {self.path} does not record its changes.",
-                hint=f"ALTER TABLE {self.name} SET TBLPROPERTIES ({_CHANGE_FEED} = true). Changes are recorded from "
-                "then on.",
-            )
+            raise stop("EOS_DELTA_TABLE_SETTINGS.change_feed", path=self.path, name=self.name)
 
     def check_remembers(self) -> None:
         """The table does not forget which batches it has. Raises TableError."""
         duration = self.properties().get(_RETENTION)
         if duration is not None:
-            raise TableError(
-                "EOS_DELTA_FORGETS",
-                f"The table {self.path} forgets after {duration} which micro-batches it has, so a query that starts "
-                "again later would write one twice.",
-                hint=f"ALTER TABLE {self.name} UNSET TBLPROPERTIES ('{_RETENTION}').",
-            )
+            raise stop("EOS_DELTA_TABLE_SETTINGS.forgets", path=self.path, duration=duration, name=self.name)
 
 
 def check_batches(table: Table, location: str, application: str) -> None:
@@ -206,31 +187,17 @@ def check_batches(table: Table, location: str, application: str) -> None:
     if finished is not None and (there is None or there < finished):
         raise table_behind(table.path, finished, there)
     if there is not None and there > (-1 if planned is None else planned):
-        raise TableError(
-            "EOS_DELTA_CHECKPOINT_BEHIND",
-            f"The table {table.path} has micro-batch {there} of the query, which its checkpoint does not know: it ends "
-            f"with {planned}. Delta would skip what comes next, and rows would be lost.",
-            hint="The checkpoint is an old copy: use the newest one. Without it, fill a new table with a new "
-            "checkpoint, which reads from 'source.startingOffsets' on.",
-        )
+        raise stop("EOS_DELTA_CHECKPOINT_BEHIND", path=table.path, there=there, planned=planned)
 
 
-def table_behind(path: str, finished: int, there: int | None) -> TableError:
-    return TableError(
-        "EOS_DELTA_TABLE_BEHIND",
-        f"By its checkpoint, the query has finished micro-batch {finished}, but the table {path} has "
-        f"{'none' if there is None else f'only {there}'} of it. It is another table, was recreated, or was restored.",
-        hint="Correct 'target', or restore the checkpoint that belongs to this state of the table. To fill "
-        "an empty table anew, begin with a new checkpoint, which reads from 'source.startingOffsets' on.",
+def table_behind(path: str, finished: int, there: int | None) -> EosError:
+    return stop(
+        "EOS_DELTA_OTHER_TABLE.behind", finished=finished, path=path, there="none" if there is None else f"only {there}"
     )
 
 
-def no_table(path: str, more: str = "") -> TableError:
-    return TableError(
-        "EOS_DELTA_NO_TABLE",
-        f"There is no Delta table at {path}. {more}".rstrip(),
-        hint="Correct the path, or create the table.",
-    )
+def no_table(path: str, more: str = "") -> EosError:
+    return stop("EOS_DELTA_NO_TABLE.path", path=path, more=f" {more}" if more else "")
 
 
 def create(table: Table, schema: StructType, partitions: Sequence[str], properties: Mapping[str, str]) -> None:
@@ -248,11 +215,7 @@ def check_names(rows: StructType) -> None:
     names = [field.name.lower() for field in rows]
     twice = [field.name for field in rows if names.count(field.name.lower()) > 1]
     if twice:
-        raise TableError(
-            "EOS_DELTA_COLUMNS",
-            f"The result of 'transform' has more than one column of a name: {', '.join(twice)}.",
-            hint="Name them differently there: a table does not tell capital letters apart in names.",
-        )
+        raise stop("EOS_DELTA_COLUMNS.twice", names=", ".join(twice))
 
 
 def fit(table: Table, schema: StructType, *, evolve: bool) -> None:
@@ -273,13 +236,9 @@ def fit(table: Table, schema: StructType, *, evolve: bool) -> None:
     if not evolve:
         found += [f"{field.name} is not there" for field in new] + [f"{name} is not here" for name in gone]
     if found:
-        raise TableError(
-            "EOS_DELTA_COLUMNS",
-            f"The result of 'transform' does not have the columns of the table {table.path}: {'; '.join(found)}.",
-            hint="Change 'transform'"
-            + ("." if changed else ", or set 'target.mergeSchema: true': new columns are then added to the table.")
-            + " A column's type is not changed by this job.",
-        )
+        if changed:
+            raise stop("EOS_DELTA_COLUMNS.evolving", path=table.path, differences="; ".join(found))
+        raise stop("EOS_DELTA_COLUMNS.fixed", path=table.path, differences="; ".join(found))
     if new:
         added = table.spark.createDataFrame([], nullable(StructType(new)))
         added.write.format("delta").mode("append").option("mergeSchema", "true").save(table.path)

@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructType
 
-from spark_eos.errors import ConfigError, FileError
+from spark_eos.errors import EosError, stop
 from spark_eos.ingest.folder import File
 from spark_eos.ingest.source import FILE, FILES_FORMAT, LINE, Form, options_of, parquet_schema, spark_schema
 from spark_eos.ingest.taken import Splits
@@ -19,6 +19,7 @@ from spark_eos.storage.settings import HadoopSettings
 from ..runner.checks import Rejected, seconds_of
 from ..runner.models import AnyText, AtLeastOne, Interval, Section, Text, check_schema, unknown
 from ..runner.parsing import PARSED, RESERVED, with_fields
+from ..runner.raised import raised
 
 _OF_BOTH = ("dateFormat", "timestampFormat", "timestampNTZFormat", "locale")
 #: What may be said to Spark's parsers. The others would leave rows out, or read them in another way from day to day.
@@ -167,13 +168,8 @@ class Files(Section, extra="allow"):
         )
 
 
-def _bad_schema(why: str) -> ConfigError:
-    return ConfigError(
-        "EOS_CONFIG_INVALID_VALUE",
-        f"'files.schema' cannot be used: {why}",
-        hint="Use DDL: id BIGINT, name STRING.",
-        key="files.schema",
-    )
+def _bad_schema(why: str) -> EosError:
+    return stop("EOS_CONFIG_INVALID_VALUE.files_schema", key="files.schema", why=why)
 
 
 def rows_of(spark: SparkSession, config: Files, splits: Splits, settings: HadoopSettings) -> DataFrame:
@@ -189,13 +185,8 @@ def rows_of(spark: SparkSession, config: Files, splits: Splits, settings: Hadoop
     return reader.load()
 
 
-def _reserved(file: File) -> FileError:
-    return FileError(
-        "EOS_FILE_MALFORMED",
-        f"{file.uri} has a column {FILE} or {LINE}, which are those of the file's place.",
-        hint="Rename it in the program that writes the files.",
-        uri=file.uri,
-    )
+def _reserved(file: File) -> EosError:
+    return stop("EOS_FILE_MALFORMED.reserved", uri=file.uri, file_column=FILE, line_column=LINE)
 
 
 def parsed(rows: DataFrame, config: Files) -> DataFrame:
@@ -218,21 +209,12 @@ def accepted(rows: DataFrame, config: Files) -> DataFrame:
     if config.format in ("text", "parquet"):
         return rows
     fields = [F.col(PARSED)[name].alias(name) for name in config.struct().names]
-    hint = "Mend the schema, or leave such rows out by 'onMalformed: drop'."
+    place = {"line": F.col(LINE), "file": F.col(FILE)}
+    error = raised("EOS_JOB_MALFORMED_ROW.line", **place)
     if config.on_malformed == "drop":
-        hint = (
-            "It has several lines, which are not left out as one row, as a quote may have joined them. Mend the "
-            "file, or set 'files.multiLine: false' where no field has line breaks."
-        )
-    message = F.concat(
-        F.lit("[EOS_JOB_MALFORMED_ROW] Line "),
-        F.col(LINE),
-        F.lit(" of "),
-        F.col(FILE),
-        F.lit(f" does not fit 'files.schema'. Hint: {hint}"),
-    )
+        error = raised("EOS_JOB_MALFORMED_ROW.lines", **place)
     # rand() keeps the optimizer from moving another filter before this one, as in jobs/runner/transform.py.
-    failure = F.raise_error(message).isNull() & (F.rand() < 0.5)
+    failure = error.isNull() & (F.rand() < 0.5)
     decided = F.when(~malformed(config), F.lit(True))
     if config.on_malformed == "drop":
         decided = decided.when(~F.col("value").rlike(r"[\r\n]"), F.lit(False))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
-from spark_eos.errors import FileError
+from spark_eos.errors import EosError, stop
 from spark_eos.ingest.folder import Complete, File, Folder, as_it_is, with_digest
 from spark_eos.ingest.owner import Owner
 from spark_eos.ingest.source import parquet_schema, source_for
@@ -220,31 +220,13 @@ def _dealt(files: Sequence[File], tasks: int) -> list[list[File]]:
     return splits
 
 
-def _needed(batch: int, why: Reason) -> FileError:
-    return FileError(
-        "EOS_FILE_NEEDED",
-        f"Micro-batch {batch} is decided, and the brokers have lost rows of it. They are written again from the same "
-        f"files, but: {why.message}",
-        hint="Bring the file back with its old content, and start the job again. Until then, readers see a part of the "
-        "micro-batch.",
-        batch=batch,
-    )
+def _needed(batch: int, why: Reason) -> EosError:
+    return stop("EOS_FILE_NEEDED", batch=batch, why=why.message)
 
 
-def _changed(file: File) -> FileError:
-    return FileError(
-        "EOS_FILE_CHANGED",
-        f"{file.uri} was taken before, with another content.",
-        hint="The rows of its earlier content are in the topic. To take the new content, too, give the file another "
-        "name, or set 'files.onChanged: take'. Otherwise restore the old content, or move the file away.",
-        uri=file.uri,
-    )
+def _changed(file: File) -> EosError:
+    return stop("EOS_FILE_CHANGED", uri=file.uri)
 
 
-def _copied(file: File, original: str) -> FileError:
-    return FileError(
-        "EOS_FILE_COPIED",
-        f"{file.uri} has the same content as {original}, which was taken, or is about to be.",
-        hint="Take one of them away, or set 'files.onCopy: take' where files may be alike.",
-        uri=file.uri,
-    )
+def _copied(file: File, original: str) -> EosError:
+    return stop("EOS_FILE_COPIED", uri=file.uri, original=original)

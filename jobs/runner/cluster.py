@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from spark_eos.errors import ConnectionFailed, EosError, TopicError
+from spark_eos.errors import ConnectionFailed, EosError, TopicError, stop
 from spark_eos.kafka.admin.topics import TIMEOUT_S, describe_topics
 from spark_eos.kafka.config.properties import KafkaProperties
 
@@ -75,7 +75,7 @@ class JobCluster:
                 if not why or _TIMED_OUT not in error.parameters["reason"]:
                     why = error.parameters["reason"]
                 if waited >= TIMEOUT_S:
-                    raise _unanswered(error, self.kafka.bootstrap_servers, waited, why) from None
+                    raise _unanswered(self.kafka.bootstrap_servers, waited, why) from None
             except TopicError:
                 break  # what this user may not see: the query says whether it needs it
         silence.broken()
@@ -111,11 +111,6 @@ class JobCluster:
             silence.broken() if answered else silence.goes_on()
 
 
-def _unanswered(error: ConnectionFailed, servers: str, waited: float, why: str) -> ConnectionFailed:
+def _unanswered(servers: str, waited: float, why: str) -> EosError:
     """The error of the last question, with the time and the reason of all."""
-    return ConnectionFailed(
-        error.condition,
-        f"No answer from {servers} within {waited:.0f} s ({why}).",
-        hint=error.hint,
-        **error.parameters | {"waited_s": round(waited, 1), "reason": why},
-    )
+    return stop("EOS_KAFKA_UNREACHABLE.bootstrap", bootstrap_servers=servers, waited_s=round(waited, 1), reason=why)

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from spark_eos.errors import ConfigError, OptionError
+from spark_eos.errors import ConfigError, EosError, OptionError, stop
 
 from .checks import Rejected
 from .models import Job, unknown
@@ -60,12 +60,11 @@ def load(path: str | os.PathLike[str], model: type[J], environ: Mapping[str, str
         raise in_file(error, path) from None
 
 
-def in_file(error: ConfigError | OptionError, path: str | os.PathLike[str]) -> ConfigError | OptionError:
+def in_file(error: EosError, path: str | os.PathLike[str]) -> EosError:
     """The same error with the file before it; unchanged if it already names its file, or is about no key."""
     if "file" in error.parameters or "key" not in error.parameters:
         return error
-    parameters = error.parameters | {"file": str(path)}
-    return type(error)(error.condition, f"{path}: {error.message}", hint=error.hint, **parameters)
+    return error.reworded(f"{path}: {error.message}", error.hint, **error.parameters | {"file": str(path)})
 
 
 def _text_of(file: Path) -> str:
@@ -73,12 +72,7 @@ def _text_of(file: Path) -> str:
         return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise ConfigError(
-            "EOS_CONFIG_UNREADABLE",
-            f"Config file '{file}' cannot be read: {why}.",
-            hint=f"Set --conf to a text file in UTF-8; relative paths start at {Path.cwd()}.",
-            file=str(file),
-        ) from None
+        raise stop("EOS_CONFIG_UNREADABLE.file", file=str(file), why=why, cwd=Path.cwd()) from None
 
 
 class _Loader(yaml.SafeLoader):
@@ -133,9 +127,8 @@ def _parsed(text: str) -> object:
     return data
 
 
-def _unreadable(message: str) -> ConfigError:
-    hint = "Correct it; conf/ has an example of each job. In brackets and braces, write '${…}' in quotes."
-    return ConfigError("EOS_CONFIG_UNREADABLE", message, hint=hint, key="")
+def _unreadable(message: str) -> EosError:
+    return stop("EOS_CONFIG_UNREADABLE.content", problem=message, key="")
 
 
 def _fill_in(data: object, environ: Mapping[str, str]) -> None:
@@ -167,18 +160,14 @@ def _variable(match: re.Match[str], *, path: Sequence[str], environ: Mapping[str
         return "${"
     name, key = match["name"], ".".join(path)
     if name is None:
-        message = f"'{key}' has a '${{' that does not begin a variable."
-        hint = "Use ${NAME} or ${NAME:-default}, or $${ for the text ${."
-        raise ConfigError("EOS_CONFIG_INVALID_VALUE", message, hint=hint, key=key)
+        raise stop("EOS_CONFIG_INVALID_VALUE.dollar", key=key)
     text = environ.get(name, match["default"])
     if text is None:
-        message = f"'{key}' needs the environment variable {name}, which is not set."
-        hint = f"Set it, or write ${{{name}:-default}}."
-        raise ConfigError("EOS_CONFIG_INVALID_VALUE", message, hint=hint, key=key)
+        raise stop("EOS_CONFIG_INVALID_VALUE.variable", key=key, name=name)
     return text
 
 
-def _invalid(error: ValidationError, model: type[BaseModel]) -> ConfigError:
+def _invalid(error: ValidationError, model: type[BaseModel]) -> EosError:
     """The first unknown key, which often is why another one is missing; else the first of all errors."""
     found = error.errors(include_url=False, include_input=False)
     first = min(found, key=lambda each: each["type"] != "extra_forbidden")
@@ -194,10 +183,17 @@ def _invalid(error: ValidationError, model: type[BaseModel]) -> ConfigError:
     return _rejected(Rejected("INVALID_VALUE", f"{what}.", allowed.format(**context)), path)
 
 
-def _rejected(wrong: Rejected, path: Sequence[str]) -> ConfigError:
+def _rejected(wrong: Rejected, path: Sequence[str]) -> EosError:
     key = ".".join((*path, *wrong.key))
     what = f"'{key}'" if key else "The file"
-    return ConfigError(f"EOS_CONFIG_{wrong.condition}", f"{what} {wrong.message}", hint=wrong.hint, key=key)
+    texts = {"what": what, "problem": wrong.message, "remedy": wrong.hint, "key": key}
+    if wrong.condition == "MISSING_KEY":
+        return stop("EOS_CONFIG_MISSING_KEY", **texts)
+    if wrong.condition == "UNKNOWN_KEY":
+        return stop("EOS_CONFIG_UNKNOWN_KEY", **texts)
+    if wrong.condition == "FUNCTION":
+        return stop("EOS_CONFIG_FUNCTION.key", **texts)
+    return stop("EOS_CONFIG_INVALID_VALUE.key", **texts)
 
 
 def _keys(model: type[BaseModel], path: Sequence[str]) -> list[str]:

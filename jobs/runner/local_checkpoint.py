@@ -15,7 +15,7 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from spark_eos.errors import CheckpointError
+from spark_eos.errors import EosError, stop
 
 #: The file in the checkpoint that is locked; what is in it says who holds the lock.
 LOCK = ".spark-eos.lock"
@@ -111,12 +111,7 @@ def _identity(lock: Path) -> str:
         with lock.open("ab"):
             found = lock.stat()
     except OSError as error:
-        raise CheckpointError(
-            "EOS_CHECKPOINT_LOCK",
-            f"The file {lock}, which is locked while a job runs, cannot be opened: {error.strerror}.",
-            hint="Start the job as the user to whom the checkpoint belongs, and see whether its disk is writable.",
-            location=str(lock.parent),
-        ) from None
+        raise stop("EOS_CHECKPOINT_STORE.lock", location=str(lock.parent), lock=lock, why=error.strerror) from None
     return f"{found.st_dev}:{found.st_ino}"
 
 
@@ -140,16 +135,10 @@ def _local_folder(spark: SparkSession, location: str) -> Path | None:
     return Path(files.makeQualified(path).toUri().getPath())
 
 
-def _in_use(folder: Path) -> CheckpointError:
+def _in_use(folder: Path) -> EosError:
     try:
         owner = json.loads((folder / LOCK).read_text())
         who = f"process {owner['pid']} on {owner['host']}"
     except (OSError, ValueError, KeyError, TypeError):
         who = "another process"
-    return CheckpointError(
-        "EOS_CHECKPOINT_IN_USE",
-        f"The checkpoint {folder} is in use by {who}.",
-        hint="Stop that process if this one is to replace it. A process that was killed holds the checkpoint for as "
-        "long as its JVM lives.",
-        location=str(folder),
-    )
+    return stop("EOS_CHECKPOINT_IN_USE.locked", location=str(folder), folder=folder, holder=who)

@@ -95,7 +95,7 @@ def _located(parse: Callable[[], T], section: str, own: Mapping[str, str], optio
         key = [*here, *shared, section][0]
         hint = _CALL.sub(r"'\1: \2'", error.hint)
         message = f"'{key}': {_without_values(error.message, options)}"
-        raise OptionError(error.condition, message, hint=_without_values(hint, options), key=key) from None
+        raise error.reworded(message, _without_values(hint, options), key=key) from None
 
 
 def _without_values(text: str, options: Mapping[str, str]) -> str:

@@ -19,7 +19,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 import spark_eos
-from spark_eos.errors import ConfigError
+from spark_eos.errors import stop
 from spark_eos.log import LEVEL_VARIABLE
 
 from . import fork_server
@@ -77,11 +77,7 @@ def _submit_arguments() -> Iterator[str]:
     """
     given = os.environ.get(_SUBMIT_ARGUMENTS)
     if given is not None and "--properties-file" in given:
-        raise ConfigError(
-            "EOS_CONFIG_INVALID_VALUE",
-            f"The variable {_SUBMIT_ARGUMENTS} has --properties-file, but a job gives spark-submit its own.",
-            hint="Put these settings into the section 'spark' of the job's file, or start the job by spark-submit.",
-        )
+        raise stop("EOS_CONFIG_INVALID_VALUE.submit_arguments")
     try:
         yield given or "pyspark-shell"
     finally:

@@ -13,11 +13,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructType
 
-from spark_eos.errors import ConfigError
+from spark_eos.errors import stop
 
 from .lines import malformed_counted
 from .models import ParsedTransform, Transform
 from .parsing import PARSED, RESERVED, with_fields
+from .raised import raised
 
 #: The name of the stream in a SQL text.
 VIEW = "input"
@@ -36,12 +37,7 @@ def imported(name: str, key: str) -> Any:  # noqa: ANN401  # what the user's mod
         if not callable(found):
             raise TypeError(f"it is of type {type(found).__name__}")
     except Exception as error:  # whatever the user's module does
-        raise ConfigError(
-            "EOS_CONFIG_FUNCTION",
-            f"'{key}' names {name}, which cannot be used: {type(error).__name__}: {error}",
-            hint="Correct the function, or its name.",
-            key=key,
-        ) from error
+        raise stop("EOS_CONFIG_FUNCTION.import", key=key, name=name, cause=type(error).__name__, error=error) from error
     return found
 
 
@@ -67,11 +63,12 @@ def transformed(
         wrong = f"has columns that the sink does not know: {', '.join(unknown)}"
         if not unknown:
             wrong = f"has no column {', '.join(map(repr, missing))}"
-        raise ConfigError(
-            "EOS_CONFIG_INVALID_VALUE",
-            f"The result of 'transform' {wrong}.",
-            hint=f"Select {', '.join(map(repr, required))} and, as needed, any of: {', '.join(SINK_COLUMNS)}.",
+        raise stop(
+            "EOS_CONFIG_INVALID_VALUE.columns",
             key="transform",
+            problem=wrong,
+            required=", ".join(map(repr, required)),
+            columns=", ".join(SINK_COLUMNS),
         )
     return rows if letters is None else _with_letters(rows, source, config, letters, topic)
 
@@ -82,12 +79,7 @@ def _with_letters(
     """The rows, each with its topic, and besides them those that do not parse, with headers that say why."""
     assert isinstance(config, ParsedTransform)
     if topic is None and "topic" not in rows.columns:
-        raise ConfigError(
-            "EOS_CONFIG_INVALID_VALUE",
-            "The result of 'transform' has no column 'topic', and 'sink.topic' is not set.",
-            hint="Set one of them.",
-            key="transform",
-        )
+        raise stop("EOS_CONFIG_INVALID_VALUE.no_topic", key="transform")
     if topic is not None:
         rows = rows.withColumn("topic", F.lit(topic))
     for name in ("key", "value"):
@@ -98,12 +90,7 @@ def _with_letters(
     try:
         return rows.unionByName(letters, allowMissingColumns=True)
     except AnalysisException as error:
-        raise ConfigError(
-            "EOS_CONFIG_INVALID_VALUE",
-            f"The result of 'transform' has a column that Kafka records have in another type: {_first_line(error)}",
-            hint="'key' and 'value' are strings or binary, 'headers' array<struct<key: string, value: binary>>.",
-            key="transform",
-        ) from None
+        raise stop("EOS_CONFIG_INVALID_VALUE.letters_columns", key="transform", why=_first_line(error)) from None
 
 
 def _why(source: DataFrame, config: ParsedTransform) -> Column:
@@ -134,11 +121,11 @@ def _by_sql(stream: DataFrame, sql: str) -> DataFrame:
     try:
         return stream.sparkSession.sql(sql)
     except (ParseException, AnalysisException) as error:
-        raise ConfigError(
-            "EOS_CONFIG_INVALID_VALUE",
-            f"Spark rejects 'transform.sql': {_first_line(error)}",
-            hint=f"The view '{VIEW}' has the columns: {', '.join(stream.columns)}.",
+        raise stop(
+            "EOS_CONFIG_INVALID_VALUE.sql",
             key="transform.sql",
+            why=_first_line(error),
+            columns=", ".join(stream.columns),
         ) from None
 
 
@@ -152,11 +139,8 @@ def _by_function(stream: DataFrame, name: str) -> DataFrame:
         if not isinstance(rows, DataFrame):
             raise TypeError(f"it returned {type(rows).__name__}, not a DataFrame")
     except Exception as error:  # whatever the user's module and function do
-        raise ConfigError(
-            "EOS_CONFIG_FUNCTION",
-            f"'transform.function' failed: {_said(error)}.",
-            hint=f"It has to take and return a DataFrame. The given one has the columns: {', '.join(stream.columns)}.",
-            key="transform.function",
+        raise stop(
+            "EOS_CONFIG_FUNCTION.call", key="transform.function", cause=_said(error), columns=", ".join(stream.columns)
         ) from error
     return rows
 
@@ -196,19 +180,11 @@ def _accepts(on_malformed: str) -> Column:
     well_formed = _is_well_formed()
     if on_malformed != "fail":
         return well_formed
-    message = F.concat(
-        F.lit(f"{_MALFORMED} The value of topic "),
-        F.col("topic"),
-        F.lit(", partition "),
-        F.col("partition"),
-        F.lit(", offset "),
-        F.col("offset"),
-        F.lit(" does not fit 'transform.schema'. Hint: Mend the schema, or set 'onMalformed' to drop or deadLetters."),
-    )
+    place = {name: F.col(name) for name in ("topic", "partition", "offset")}
     # rand() makes the filter one that the optimizer neither moves nor merges, so that no filter of the user's comes
     # first and drops a malformed row unseen. (Only an unsure one does: the optimizer knows that rand() < 0 is false and
     # then removes the error with it.) It is reached by malformed rows alone, after the error.
-    failure = F.raise_error(message).isNull() & (F.rand() < 0.5)
+    failure = raised("EOS_JOB_MALFORMED_ROW.record", **place).isNull() & (F.rand() < 0.5)
     return F.when(well_formed, F.lit(True)).otherwise(failure)
 
 
@@ -216,27 +192,12 @@ def _schema(config: ParsedTransform, reserved: list[str]) -> StructType:
     try:
         schema = StructType.fromDDL(str(config.ddl))
     except ParseException as error:
-        raise ConfigError(
-            "EOS_CONFIG_INVALID_VALUE",
-            f"Spark rejects 'transform.schema': {_first_line(error)}",
-            hint=_DDL,
-            key="transform.schema",
-        ) from None
+        raise stop("EOS_CONFIG_INVALID_VALUE.schema", key="transform.schema", why=_first_line(error)) from None
     if not isinstance(schema, StructType):
-        raise ConfigError(
-            "EOS_CONFIG_INVALID_VALUE",
-            f"'transform.schema' is one type, {schema.simpleString()}, but names no fields.",
-            hint=_DDL,
-            key="transform.schema",
-        )
+        raise stop("EOS_CONFIG_INVALID_VALUE.one_type", key="transform.schema", type=schema.simpleString())
     clash = sorted({name.lower() for name in schema.names} & {name.lower() for name in reserved})
     if clash:
-        raise ConfigError(
-            "EOS_CONFIG_INVALID_VALUE",
-            f"'transform.schema' has fields with names that are taken: {', '.join(clash)}.",
-            hint="Set 'format: string', and parse the value in the SQL text under other names.",
-            key="transform.schema",
-        )
+        raise stop("EOS_CONFIG_INVALID_VALUE.names_taken", key="transform.schema", names=", ".join(clash))
     return schema
 
 

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from spark_eos.cli.options import Format, fail
-from spark_eos.errors import EosError, UnsupportedError
+from spark_eos.errors import EosError, stop
 
 _JOBS: dict[str, str] = importlib.import_module("spark_eos.jobs").JOBS
 #: What follows the job's name is the job's, ``--help`` too.
@@ -66,8 +66,4 @@ def _imported(job: str) -> ModuleType:
         extra = _EXTRAS.get((error.name or "").partition(".")[0])
         if extra is None:
             raise
-        raise UnsupportedError(
-            "EOS_JOB_NOT_INSTALLED",
-            f"Job {job} needs the Python module '{error.name}', which is not installed.",
-            hint=f"Install the extra '{extra}' of spark-eos.",
-        ) from None
+        raise stop("EOS_NOT_INSTALLED.job", job=job, module=error.name, extra=extra) from None

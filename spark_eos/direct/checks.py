@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from spark_eos.direct.plan import DirectPlan
-from spark_eos.errors import OptionError, TopicError
+from spark_eos.errors import stop
 from spark_eos.kafka.admin.topics import cluster_id
 from spark_eos.options.parse import SinkOptions, SourceOptions, sink_options, stream_options
 from spark_eos.sink.outputs import output_partitions
@@ -60,12 +60,11 @@ def check_trigger(trigger: Mapping[str, object]) -> None:
     """Refuse triggers without a limit for micro-batches, and those without micro-batches. Raises OptionError."""
     unknown = [name for name in trigger if name not in _TRIGGERS]
     if unknown or len(trigger) > 1:
-        raise OptionError(
-            "EOS_OPTION_CONFLICT",
-            f"The trigger is {', '.join(trigger)}, and spark_eos.direct takes one of {' and '.join(_TRIGGERS)}.",
-            hint='Use trigger={"availableNow": True}, which reads what is there in micro-batches of limited size, or '
-            'trigger={"processingTime": "1 second"}.',
+        raise stop(
+            "EOS_OPTION_CONFLICT.trigger",
             option="trigger",
+            trigger=", ".join(trigger),
+            triggers=" and ".join(_TRIGGERS),
         )
 
 
@@ -76,73 +75,33 @@ def check_source(options: SourceOptions, *, ordered: bool, keeps_order: str) -> 
     up, as it depends on what the user has called.
     """
     if options.isolation != "read_committed":
-        raise OptionError(
-            "EOS_OPTION_CONFLICT",
-            "Option 'kafka.isolation.level' of the source is read_uncommitted, but rows that are aborted later would "
-            "be copied permanently.",
-            hint="Remove it.",
-            option="kafka.isolation.level",
-        )
+        raise stop("EOS_OPTION_CONFLICT.isolation", option="kafka.isolation.level")
     splits = {"minPartitions": options.min_partitions, "maxRecordsPerPartition": options.max_records_per_partition}
     given = [name for name, value in splits.items() if value is not None]
     if ordered and given:
-        raise OptionError(
-            "EOS_OPTION_CONFLICT",
-            f"Option '{given[0]}' of the source lets several tasks write the rows of one partition, which then lose "
-            "their order.",
-            hint=keeps_order,
-            option=given[0],
-        )
+        raise stop("EOS_OPTION_CONFLICT.order", option=given[0], keeps_order=keeps_order)
 
 
 def check_sink(source: SourceOptions, sink: SinkOptions, *, copies: bool) -> None:
     """What records cannot be copied with is refused, and a group for both ends. ``copies``: as whole batches. Raises
     OptionError, ConnectionFailed."""
     if copies and sink.dead_letters is not None:
-        raise OptionError(
-            "EOS_OPTION_CONFLICT",
-            "Option 'deadLetters.topic' is set, but records are copied as whole batches, of which none is left out.",
-            hint="Remove it, or give spark_eos.direct a transform.",
-            option="deadLetters.topic",
-        )
+        raise stop("EOS_OPTION_CONFLICT.copy_dead_letters", option="deadLetters.topic")
     from spark_eos.kafka.producer.arrow import supports  # not for the process that only plans
 
     if copies and not supports(sink.kafka):
-        raise OptionError(
-            "EOS_OPTION_CONFLICT",
-            "A property of the sink, or the brokers' version, requires librdkafka's producer, which cannot write "
-            "record batches as they are.",
-            hint="Remove properties such as 'kafka.message.max.bytes', or give spark_eos.direct a transform.",
-        )
+        raise stop("EOS_OPTION_CONFLICT.copy_librdkafka")
     if sink.group_id and source.report_group:
-        raise OptionError(
-            "EOS_GROUP_OF_BOTH",
-            "'offsets.group.id' is set for both the source and the sink.",
-            hint="If both are on one cluster, set it for the sink only, whose decision then includes the offsets; if "
-            "they are on two, for the source only.",
-            group=sink.group_id,
-        )
+        raise stop("EOS_OPTION_CONFLICT.group_of_copy", group=sink.group_id)
 
 
 def check_clusters(source: SourceOptions, sink: SinkOptions, cluster: str) -> bool:
     """Whether source and target are one cluster. Raises OptionError for what needs one, or two."""
     same = cluster == cluster_id(sink.kafka)
     if not same and sink.group_id:
-        raise OptionError(
-            "EOS_OPTION_CONFLICT",
-            f"Option 'offsets.group.id' of the sink is {sink.group_id}, but source and sink are two clusters: offsets "
-            "of one cluster mean nothing on the other.",
-            hint="Set it for the source, which reports to its own cluster how far the query is.",
-            option="offsets.group.id",
-        )
+        raise stop("EOS_OPTION_CONFLICT.group_two_clusters", option="offsets.group.id", group_id=sink.group_id)
     if not same and source.starting == "group" and source.group_id == source.report_group:
-        raise OptionError(
-            "EOS_OPTION_CONFLICT",
-            f"Option 'startingOffsets' is group, and {source.group_id} is the group to which the query itself reports, "
-            "in another cluster than it writes to: after a crash, the group may be behind what is visible.",
-            hint="Begin at offsets, as EOS_CHECKPOINT_BEHIND names them, or report to another group.",
-            option="startingOffsets",
-        )
+        raise stop("EOS_OPTION_CONFLICT.group_start", option="startingOffsets", group_id=source.group_id)
     return same
 
 
@@ -151,14 +110,7 @@ def check_copy(sink: SinkOptions, topics: Iterable[str], *, same_cluster: bool) 
     targets = {sink.topic} if sink.topic else set(topics)
     circle = sorted(targets & set(topics)) if same_cluster else []
     if circle:
-        raise OptionError(
-            "EOS_OPTION_CONFLICT",
-            f"Topic {circle[0]} would be copied to itself.",
-            hint="Set 'topic' of the sink to another one."
-            if sink.topic
-            else "Set 'topic' of the sink: without it, each topic goes to one of the same name on another cluster.",
-            option="topic",
-        )
+        raise stop("EOS_OPTION_CONFLICT.copy_to_itself", option="topic", topic=circle[0])
 
 
 def check_targets(plan: DirectPlan, ranges: Iterable[OffsetRange]) -> None:
@@ -174,11 +126,10 @@ def check_targets(plan: DirectPlan, ranges: Iterable[OffsetRange]) -> None:
     there = output_partitions(plan.sink, sorted(highest)) if highest else {}
     for target, r in highest.items():
         if r.partition >= there[target]:
-            raise TopicError(
+            raise stop(
                 "EOS_TARGET_PARTITIONS",
-                f"Partition {r.partition} of {r.topic} is to be copied to the same partition of {target}, which has "
-                f"{there[target]} partitions.",
-                hint=f"Add partitions to {target}: nothing was read, and a restart goes on.",
                 topic=target,
                 partitions=there[target],
+                partition=r.partition,
+                source_topic=r.topic,
             )

@@ -122,7 +122,7 @@ class _Copy:
                 left = self._encode_some(data, left, codec)
 
     def _encode_some(self, data: bytearray, batches: Sequence[RecordBatch], codec: int) -> list[RecordBatch]:
-        """Those of the batches that come behind one that is too large when it is decompressed. Such a batch passes as
+        """The batches that come behind one that is too large when it is decompressed. Such a batch passes as
         it is, if it may; small ones come here only to be put together."""
         reached = -1
 

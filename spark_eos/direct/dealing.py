@@ -11,7 +11,7 @@ from functools import partial
 import pyarrow as pa
 
 from spark_eos.direct.plan import SAME, Transform
-from spark_eos.errors import OptionError
+from spark_eos.errors import stop
 from spark_eos.options.parse import SinkOptions
 from spark_eos.sink.schema import Columns
 
@@ -23,28 +23,11 @@ _NAME = "partition=key"
 def check_rule(rule: str, sink: SinkOptions, *, copies: bool) -> None:
     """Raises OptionError."""
     if rule not in _RULES:
-        raise OptionError(
-            "EOS_OPTION_PARTITION",
-            f"The argument 'partition' is '{rule}'.",
-            hint="Use same, the default: each record goes to the partition of the same number. Or use key: its "
-            "key chooses the partition, by 'kafka.partitioner'.",
-            option="partition",
-        )
+        raise stop("EOS_OPTION_INVALID.partition", option="partition", value=rule)
     if rule == KEY and not copies:
-        raise OptionError(
-            "EOS_OPTION_CONFLICT",
-            "The argument 'partition' is key, and there is a transform.",
-            hint="Leave out the argument: keys choose the partitions of what a transform returns, unless it has the "
-            "column 'partition'.",
-            option="partition",
-        )
+        raise stop("EOS_OPTION_CONFLICT.key_with_transform", option="partition")
     if rule == KEY and sink.partitioner == "random":
-        raise OptionError(
-            "EOS_OPTION_CONFLICT",
-            "The argument 'partition' is key, and 'kafka.partitioner' is random, which does not look at keys.",
-            hint="Use another partitioner, such as murmur2_random, which is the default.",
-            option="kafka.partitioner",
-        )
+        raise stop("EOS_OPTION_CONFLICT.key_with_random", option="kafka.partitioner")
 
 
 def by_key(topic: str | None) -> Transform:

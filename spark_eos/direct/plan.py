@@ -43,7 +43,7 @@ class DirectPlan:
 
     @property
     def transform_name(self) -> str | None:
-        """As the decision records it; None for copies."""
+        """The name that the decision records; None for copies."""
         return None if self.transform is None else self.transform.name
 
     @property

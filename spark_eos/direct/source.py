@@ -63,13 +63,13 @@ _ARROW_SCHEMA = pa.schema(
 
 
 class EosDirectDataSource(EosKafkaDataSource):
-    """Of one query; `data_source_of` makes it."""
+    """The data source of one query, made by `data_source_of`."""
 
     _plan: DirectPlan
 
     @hidden_traceback()
     def schema(self) -> StructType:
-        """Of Spark's rows, each of which is a range of offsets."""
+        """The schema of Spark's rows, each of which is a range of offsets."""
         return RANGE_SCHEMA
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
@@ -83,7 +83,8 @@ class EosDirectDataSource(EosKafkaDataSource):
 
     @hidden_traceback()
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        """As of `EosKafkaDataSource`: it checks the cluster when made for tasks, not when sent to commit or abort."""
+        """The writer; like that of `EosKafkaDataSource`, it checks the cluster when made for tasks, not when sent to
+        commit or abort."""
         writer = self._writer()
         if not self._was_sent:
             writer.plan()
@@ -158,7 +159,7 @@ class DirectStreamReader(EosKafkaStreamReader):
         return [RangesOfTask(tuple((_range(r), ids.get(r.topic, "")) for r in t.ranges), len(tasks)) for t in tasks]
 
     def _prepare(self, ranges: Sequence[planning.OffsetRange], end: Position) -> None:
-        """Of the targets, what has to be so before a task writes. ``end``: of the micro-batch. Raises EosError."""
+        """Prepare the targets before a task writes. ``end``: of the micro-batch. Raises EosError."""
         check_targets(self._plan, ranges)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

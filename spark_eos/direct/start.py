@@ -126,7 +126,7 @@ def _plan(
 
 
 def _texts(options: Mapping[str, object]) -> dict[str, str]:
-    """As Spark's ``options`` takes values."""
+    """The options as texts, in the form that Spark's ``options`` takes."""
     return {
         key: str(value).lower() if isinstance(value, bool) else str(value)
         for key, value in options.items()

@@ -47,22 +47,32 @@ def requested_by(plan: DirectPlan, batches: Iterable[pa.RecordBatch]) -> TaskReq
 
 
 def run_task(
-    plan: DirectPlan, job: SinkJob, me: Identity, batches: Iterator[pa.RecordBatch], parts_of: PartsOf | None = None
+    plan: DirectPlan,
+    job: SinkJob,
+    identity: Identity,
+    batches: Iterator[pa.RecordBatch],
+    parts_of: PartsOf | None = None,
 ) -> TaskReport:
     """Write what the task's ranges hold, or nothing if it is decided and not lost; the report for the driver."""
     requested = requested_by(plan, batches)
-    session = session_for(job.options, job.facts.ledger_partitions, me.query)
-    head = opened(job, session, me)
+    session = session_for(job.options, job.facts.ledger_partitions, identity.query)
+    head = opened(job, session, identity)
     assignment, ranges = assign_ranges(
-        head, me.batch, me.partition, requested.tasks, me.attempt, requested.direct, partitioner=job.options.partitioner
+        head,
+        identity.batch,
+        identity.partition,
+        requested.tasks,
+        identity.attempt,
+        requested.direct,
+        partitioner=job.options.partitioner,
     )
-    producer = producer_for(job, session, me, head, assignment) if ranges else None
+    producer = producer_for(job, session, identity, head, assignment) if ranges else None
     if producer is None:
-        empty = TaskReport(assignment.work, me.partition, 0, 0, digest_by=assignment.digest_by)
+        empty = TaskReport(assignment.work, identity.partition, 0, 0, digest_by=assignment.digest_by)
         return replace(empty, direct=requested.direct)
-    decision = head.decision if head.decision is not None and head.decision.batch == me.batch else None
+    decision = head.decision if head.decision is not None and head.decision.batch == identity.batch else None
     of_topics = requested.direct.topics if decision is None or decision.direct is None else decision.direct.topics
-    attempt = Attempt(job, session, me, assignment, producer, ranges, plan.aside)
+    attempt = Attempt(job, session, identity, assignment, producer, ranges, plan.aside)
     parts = (parts_of or Parts)(plan, job, producer, assignment.digest_by, dict(of_topics)).of(ranges)
     report = replace(write_with(producer, attempt, parts), direct=requested.direct)
     if plan.transform is not None:
@@ -103,7 +113,7 @@ class Parts:
             raise recreated(min(changed))
 
     def _gone_for_good(self, ranges: Iterable[Range]) -> set[str]:
-        """The same where they are left out: what is only hidden for a moment would be lost."""
+        """The ranges that are gone, where they are left out: what is only hidden for a moment would be lost."""
         gone = self._gone(ranges)
         for _ in retrying(0 if self._losses.fail else HIDDEN_S):
             if not gone:

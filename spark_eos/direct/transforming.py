@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_eos.direct.plan import Function, Transform
-from spark_eos.errors import RowError, SchemaError
+from spark_eos.errors import stop
 from spark_eos.sink.schema import Columns
 from spark_eos.source.planning import OffsetRange
 from spark_eos.source.schema import ARROW_HEADERS
@@ -121,12 +121,7 @@ def transformed(transform: Transform, chunk: Chunk) -> pa.RecordBatch:
         raise
     rows = conformed(result)
     if columns_of(rows.schema.names, transform.columns.topic) != transform.columns:
-        raise RowError(
-            "EOS_TRANSFORM_RESULT",
-            f"The transform has returned columns {', '.join(rows.schema.names)}, but different ones for an empty "
-            "batch.",
-            hint="Return the same columns for every batch.",
-        )
+        raise stop("EOS_TRANSFORM_RESULT.empty_batch", columns=", ".join(rows.schema.names))
     return rows
 
 
@@ -146,12 +141,7 @@ def checked(function: Function, name: str, empty: pa.RecordBatch, topic: str | N
     rows = conformed(function(empty))
     columns = columns_of(rows.schema.names, topic is None)
     if topic is None and not columns.topic:
-        raise SchemaError(
-            "EOS_COLUMN_MISSING",
-            "The transform returns no column 'topic', and the sink has no option 'topic'.",
-            hint="Set one of them.",
-            column="topic",
-        )
+        raise stop("EOS_SCHEMA_INVALID.transform_topic", column="topic")
     return Transform(function, name, columns)
 
 
@@ -161,18 +151,11 @@ def conformed(result: object) -> pa.RecordBatch:
     names = batch.schema.names
     unknown = [name for name in names if name not in TYPES]
     if unknown:
-        raise SchemaError(
-            "EOS_COLUMN_UNKNOWN",
-            f"The transform returns a column '{unknown[0]}', for which a Kafka record has no field.",
-            hint=f"Return only {', '.join(TYPES)}.",
-            column=unknown[0],
-        )
+        raise stop("EOS_SCHEMA_INVALID.transform_unknown", column=unknown[0], types=", ".join(TYPES))
     if len(set(names)) < len(names):
-        raise SchemaError("EOS_COLUMN_TWICE", "The transform returns a column twice.", hint="Return it once.")
+        raise stop("EOS_SCHEMA_INVALID.transform_twice")
     if "value" not in names:
-        raise SchemaError(
-            "EOS_COLUMN_MISSING", "The transform returns no column 'value'.", hint="Return one.", column="value"
-        )
+        raise stop("EOS_SCHEMA_INVALID.transform_value", column="value")
     return pa.RecordBatch.from_arrays([_cast(name, batch.column(name)) for name in names], names=names)
 
 
@@ -184,19 +167,9 @@ def _as_batch(result: Any) -> pa.RecordBatch:  # noqa: ANN401  # whatever the us
     if isinstance(result, pa.Table):
         batches = result.combine_chunks().to_batches()
         if len(batches) > 1:
-            raise RowError(
-                "EOS_TRANSFORM_RESULT",
-                f"The transform has returned {result.num_rows:,} rows for one batch, with more than 2 GiB in a column, "
-                "which Arrow cannot hold in one piece.",
-                hint="Nothing is written. Return smaller or fewer rows for the batch: it has at most "
-                f"{CHUNK_OFFSETS:,} records, and {CHUNK_BYTES >> 20} MiB of keys and values.",
-            )
+            raise stop("EOS_TRANSFORM_RESULT.too_large", rows=result.num_rows, chunk_bytes=CHUNK_BYTES >> 20)
         return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=result.schema)
-    raise RowError(
-        "EOS_TRANSFORM_RESULT",
-        f"The transform has returned {type(result).__name__}, not Arrow.",
-        hint="Return a pyarrow.RecordBatch, a pyarrow.Table, or what can be exported as Arrow, as polars' frames can.",
-    )
+    raise stop("EOS_TRANSFORM_RESULT.no_arrow", type=type(result).__name__)
 
 
 def _cast(name: str, column: pa.Array) -> pa.Array:
@@ -206,9 +179,6 @@ def _cast(name: str, column: pa.Array) -> pa.Array:
     try:
         return column.cast(wanted)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
-        raise SchemaError(
-            "EOS_COLUMN_TYPE",
-            f"The transform returns column '{name}' as {column.type}, which is not {wanted}: {error}",
-            hint="Cast it in the transform.",
-            column=name,
+        raise stop(
+            "EOS_SCHEMA_INVALID.transform_type", column=name, type=column.type, wanted=wanted, error=error
         ) from None

@@ -25,17 +25,17 @@ class DirectStreamWriter(EosKafkaStreamWriter):
         super().__init__(plan.sink, StructType(), events)
 
     def _check(self, schema: StructType) -> Columns:
-        """Those of the transform, or of records: Spark's rows are ranges."""
+        """The columns of the transform, or of records: Spark's rows are ranges."""
         return self._plan.columns
 
-    def _run(self, job: SinkJob, me: Identity, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
+    def _run(self, job: SinkJob, identity: Identity, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
         from spark_eos.direct.task import run_task
 
-        return run_task(self._plan, job, me, iterator)
+        return run_task(self._plan, job, identity, iterator)
 
     def _report(
-        self, query: str, batch: MicroBatch, said: Sequence[Message], report: CommitReport, took_s: float
+        self, query: str, batch: MicroBatch, received: Sequence[Message], report: CommitReport, took_s: float
     ) -> None:
         """To the log, and for the source's part of the query's progress."""
-        super()._report(query, batch, said, report, took_s)
+        super()._report(query, batch, received, report, took_s)
         self._plan.written.note(batch.id, report.rows, batch.bytes)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow.fs
 
-from spark_eos.errors import FileError
+from spark_eos.errors import EosError, stop
 from spark_eos.storage.settings import HadoopSettings
 from spark_eos.storage.stores import NoStore, Store, open_store, without_secrets
 
@@ -81,12 +81,7 @@ class Folder:
             for path in (os.path.join(folder, name) for name in names):  # noqa: PTH118  # of bytes
                 if _is_utf8(path) or not self._fits(os.fsdecode(path)[len(self._root) :]):
                     continue
-                raise FileError(
-                    "EOS_FILE_UNREADABLE",
-                    f"{path!r} cannot be read: its name is not UTF-8.",
-                    hint="Rename it, or leave it out by 'files.pattern'.",
-                    uri=repr(path),
-                )
+                raise stop("EOS_FILE_UNREADABLE.name", uri=repr(path), path=path)
 
     def _fits(self, path: str) -> bool:
         *_, name = parts = path.strip("/").split("/")
@@ -106,12 +101,7 @@ def store_of(location: str, settings: HadoopSettings) -> Store:
     try:
         return open_store(location, settings)
     except NoStore as error:
-        raise FileError(
-            "EOS_FILE_UNREADABLE",
-            f"{location} cannot be read: {error}.",
-            hint="Check 'files.path', and the settings of its file system (spark.hadoop.fs.…).",
-            uri=location,
-        ) from None
+        raise stop("EOS_FILE_UNREADABLE.store", uri=location, error=error) from None
 
 
 @contextmanager
@@ -120,12 +110,7 @@ def _told(uri: str, settings: HadoopSettings) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise FileError(
-            "EOS_FILE_UNREADABLE",
-            f"{uri} cannot be read: {without_secrets(str(error), settings)}.",
-            hint="Check that it exists, and that the user of the job may read it.",
-            uri=uri,
-        ) from None
+        raise stop("EOS_FILE_UNREADABLE.read", uri=uri, why=without_secrets(str(error), settings)) from None
 
 
 def now(file: File, settings: HadoopSettings) -> File | None:
@@ -198,15 +183,9 @@ def _difference(was: File, found: File) -> str:
     return "it was written to"
 
 
-def changed_meanwhile(file: File, how: str) -> FileError:
+def changed_meanwhile(file: File, how: str) -> EosError:
     """``how``: what differs from the listing."""
-    return FileError(
-        "EOS_FILE_CHANGED_WHILE_READ",
-        f"{file.uri} has changed while it was being taken: {how}.",
-        hint="Nothing of this micro-batch was written. Files must be complete when they are taken: write them under "
-        "another name and rename them, or see 'files.unchangedFor'.",
-        uri=file.uri,
-    )
+    return stop("EOS_FILE_CHANGED_WHILE_READ", uri=file.uri, how=how)
 
 
 class Complete:
@@ -227,7 +206,7 @@ class Complete:
         self.soon = False
 
     def of(self, files: Sequence[File], names: Callable[[], frozenset[str]] = frozenset) -> list[File]:
-        """Those of the files that are complete now. ``names``: all URIs of the folder."""
+        """The files that are complete now. ``names``: all URIs of the folder."""
         if self._marker is not None:
             marked = names()
             own = [file for file in files if not file.uri.endswith(self._marker)]

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from spark_eos.errors import LedgerError, OptionError, ProtocolStop
+from spark_eos.errors import EosError, ProtocolStop, stop
 from spark_eos.ingest.taken import Splits, Taken, notes_of
 from spark_eos.kafka.admin.configs import broker_config
 from spark_eos.kafka.partitioners import DEFAULT_PARTITIONER
@@ -123,14 +123,8 @@ def _notes(reader: LedgerReader, partition: int) -> Iterator[Note]:
     return ((key, value) for _, key, value in reader.rows(partition) if key is not None and value is not None)
 
 
-def _moved(was: str, now: str) -> LedgerError:
-    return LedgerError(
-        "EOS_INGEST_NOTES_MOVED",
-        f"The ingest notes what it has taken in topic {was}, and is now to look in {now}.",
-        hint="Put 'notes' back: what was taken would not be found in another topic.",
-        was=was,
-        now=now,
-    )
+def _moved(was: str, now: str) -> EosError:
+    return stop("EOS_INGEST_NOTES_LOST.moved", old_topic=was, new_topic=now)
 
 
 def _check_notes(ingest: Ingest, options: SinkOptions) -> None:
@@ -138,9 +132,4 @@ def _check_notes(ingest: Ingest, options: SinkOptions) -> None:
     others = {"topic": options.topic, "ledger.topic": options.ledger_topic, "deadLetters.topic": options.dead_letters}
     for name, other in others.items():
         if other == ingest.notes:
-            raise OptionError(
-                "EOS_OPTION_CONFLICT",
-                f"What was taken is to be noted in {ingest.notes}, which is the option '{name}', too.",
-                hint="Give the notes a topic of their own ('notes').",
-                option=name,
-            )
+            raise stop("EOS_OPTION_CONFLICT.ingest_notes", option=name, notes=ingest.notes)

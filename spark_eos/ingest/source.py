@@ -20,7 +20,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 from pyspark.sql.types import StructType
 
-from spark_eos.errors import FileError, UnsupportedError
+from spark_eos.errors import EosError, stop
 from spark_eos.ingest.folder import File, Hashed, check_digest, check_unchanged, store_of
 from spark_eos.ingest.records import BadText, TextForm, records
 from spark_eos.ingest.taken import Splits
@@ -91,19 +91,14 @@ class EosFilesDataSource(DataSource):
 
     @hidden_traceback()
     def schema(self) -> str:
-        """Of lines of text, where the user of the format gives no other."""
+        """The schema of lines of text, where the user of the format gives no other."""
         return TEXT_SCHEMA
 
     @hidden_traceback()
     def reader(self, schema: StructType) -> DataSourceReader:
         """For the splits that an ingest has planned. Raises UnsupportedError without them."""
         if "splits" not in self.options:
-            raise UnsupportedError(
-                "EOS_FILES_ALONE",
-                f"Format '{FILES_FORMAT}' was used outside of an ingest.",
-                hint="Read files by Spark's own formats; for each file exactly once into a topic, run the job "
-                "ingest_files.",
-            )
+            raise stop("EOS_USE_UNSUPPORTED.files_alone")
         form = json.loads(self.options["form"])
         splits = [[File(**fields) for fields in files] for files in json.loads(self.options["splits"])]
         return _Reader(Form(**form | {"header": tuple(form["header"])}), splits, schema, self._settings)
@@ -224,14 +219,8 @@ def spark_schema(file: File, schema: pa.Schema) -> StructType:
     return struct
 
 
-def _unknown_type(file: File, field: pa.Field) -> FileError:
-    return FileError(
-        "EOS_FILE_MALFORMED",
-        f"{file.uri} has a column {field.name} of type {field.type}, which Spark does not have.",
-        hint="Write the column in another type, or without it, in the program that writes the files; or take the file "
-        "away.",
-        uri=file.uri,
-    )
+def _unknown_type(file: File, field: pa.Field) -> EosError:
+    return stop("EOS_FILE_MALFORMED.column_type", uri=file.uri, field_name=field.name, type=field.type)
 
 
 def _with_place(batch: pa.RecordBatch, file: File, lines: pa.Array) -> pa.RecordBatch:
@@ -249,24 +238,11 @@ def _fitted(batch: pa.RecordBatch, schema: pa.Schema, file: File) -> pa.RecordBa
         raise _malformed(file, f"its columns do not fit the schema: {error}") from None
 
 
-def _malformed(file: File, why: str) -> FileError:
-    return FileError(
-        "EOS_FILE_MALFORMED",
-        f"{file.uri} is not what 'files' says: {' '.join(why.split())}.",
-        hint="Nothing of this micro-batch was written. Correct 'files.format', 'files.schema' or options in 'files', "
-        "or take the file away.",
-        uri=file.uri,
-    )
+def _malformed(file: File, why: str) -> EosError:
+    return stop("EOS_FILE_MALFORMED.split", uri=file.uri, split=" ".join(why.split()))
 
 
-def _bad_text(file: File, bad: BadText, form: TextForm) -> FileError:
+def _bad_text(file: File, bad: BadText, form: TextForm) -> EosError:
     if not form.quote:
         return _malformed(file, f"line {bad.line}: {bad}")
-    return FileError(
-        "EOS_FILE_MALFORMED",
-        f"{file.uri} is not what 'files' says: line {bad.line}: {bad}.",
-        hint="Nothing of this micro-batch was written. Correct the file, or take it away. Where no field has line "
-        "breaks, set 'files.multiLine: false': each line is then a record, and 'files.onMalformed' says what "
-        "to do with one whose quotes are wrong.",
-        uri=file.uri,
-    )
+    return stop("EOS_FILE_MALFORMED.text", uri=file.uri, line=bad.line, bad=bad)

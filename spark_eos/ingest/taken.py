@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from spark_eos.errors import LedgerError
+from spark_eos.errors import EosError, stop
 from spark_eos.ingest.folder import File
 from spark_eos.protocol.head import Note, Noted, digest_of
 
@@ -65,7 +65,7 @@ class Taken:
         self.add(file)
 
     def add(self, file: File) -> None:
-        """Of files with the same content, `digests` names the first; empty files are not compared."""
+        """Note a file. `digests` names the first file of each content; empty files are not compared."""
         self.files[file.uri] = file
         if file.size:
             self.digests.setdefault(file.digest, file.uri)
@@ -84,12 +84,11 @@ def _place(key: bytes) -> tuple[int, int]:
     return fields["batch"], fields["place"]
 
 
-def _lost(noted: Noted | None, found: Noted) -> LedgerError:
+def _lost(noted: Noted | None, found: Noted) -> EosError:
     known = 0 if noted is None else noted.count
-    return LedgerError(
-        "EOS_INGEST_NOTES_LOST",
-        f"The ledger knows of {known:,} file(s) that the ingest has taken, and their topic has notes of "
-        f"{found.count:,}{', different ones' if known == found.count else ''}.",
-        hint="The topic was recreated, has lost records, or something else has written to it, so it is not known which "
-        "files were taken. Restore it, or use another name for the ingest, for files that were not taken yet.",
+    return stop(
+        "EOS_INGEST_NOTES_LOST.lost",
+        known=known,
+        notes=found.count,
+        difference=", different ones" if known == found.count else "",
     )

@@ -9,9 +9,9 @@ from dataclasses import astuple
 from functools import partial
 
 from spark_eos import failpoints
-from spark_eos.errors import ConnectionFailed, KafkaError
+from spark_eos.errors import EosError, stop
 from spark_eos.kafka.codes import COORDINATOR_MOVED, COORDINATOR_RETRIES, OK, UNAUTHORIZED, Code, meaning_of, name_of
-from spark_eos.kafka.errors import ACLS, Cause, init_error
+from spark_eos.kafka.errors import Cause, init_error
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.records.batches import Damage, UnsupportedFormat, walk_batches
 from spark_eos.kafka.requests.describe_producers import (
@@ -103,12 +103,12 @@ class TransactionCoordinator:
 
     def generations(self, decided: Collection[str] = (), *, since: int = 0, thorough: bool = False) -> Generations:
         newest = partial(newest_generation, self._prefix, self._query)
-        said = newest(decided)
-        pattern = tasks_since(self._prefix, self._query, max(since, said + 1))
+        last_decided = newest(decided)
+        pattern = tasks_since(self._prefix, self._query, max(since, last_decided + 1))
         states = (*_LASTING, State.EMPTY) if thorough else _LASTING
         listed = self._listed(pattern, states, only_matching=not thorough)
         committed = [name for name, state in listed if state in _COMMITTED]
-        return Generations(newest(name for name, _ in listed), newest(committed), said)
+        return Generations(newest(name for name, _ in listed), newest(committed), last_decided)
 
     @property
     def _pattern(self) -> str:
@@ -183,8 +183,8 @@ class TransactionCoordinator:
         return None
 
     def begins(self, pair: Pair, places: Iterable[tuple[str, int]]) -> list[Probe] | None:
-        """The same for each of these partitions, (topic, number), sorted; those in which it is not open are left out.
-        None while a leader does not answer. One request to each leader."""
+        """Where the transaction begins in each of these partitions, (topic, number), sorted; those in which it is not
+        open are left out. None while a leader does not answer. One request to each leader."""
         wanted = set(places)
         found = describe_each(self._client, wanted)
         if not all(found.get(place) for place in wanted):
@@ -224,19 +224,9 @@ def _description(state: TransactionState) -> Description:
     )
 
 
-def _silent(call: str, names: Iterable[str]) -> ConnectionFailed:
-    return ConnectionFailed(
-        "EOS_COORDINATOR_UNREACHABLE",
-        f"No answer from transaction coordinators in {RETRY_S:.0f} s ({call}: {', '.join(sorted(names))}).",
-        hint="Start the query again once the cluster is healthy.",
-    )
+def _silent(call: str, names: Iterable[str]) -> EosError:
+    return stop("EOS_KAFKA_UNREACHABLE.coordinators", retry_s=RETRY_S, request=call, names=", ".join(sorted(names)))
 
 
-def _refused(call: str, name: str, code: int) -> KafkaError:
-    return KafkaError(
-        "EOS_TRANSACTION_REFUSED",
-        f"The coordinator refused to {call} transaction {name} ({name_of(code)}).",
-        hint="Check the ACLs: the query needs WRITE and DESCRIBE on the transactional ids with its prefix "
-        f"('transactionalIdPrefix'); {ACLS}.",
-        code=code,
-    )
+def _refused(call: str, name: str, code: int) -> EosError:
+    return stop("EOS_UNAUTHORIZED.transaction", code=code, request=call, name=name, answer=name_of(code))

@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-from spark_eos.errors import LedgerError
-from spark_eos.kafka.errors import ACLS
+from spark_eos.errors import EosError, stop
 
 
-def ledger_unauthorized(what: str) -> LedgerError:
-    return LedgerError(
-        "EOS_LEDGER_UNAUTHORIZED",
-        f"This user may not {what}.",
-        hint="Grant READ, WRITE and DESCRIBE on the ledger topic; with 'offsets.group.id', also READ on that group and "
-        f"on the topics that the query reads; {ACLS}.",
-    )
+def ledger_unauthorized(what: str) -> EosError:
+    return stop("EOS_UNAUTHORIZED.ledger", what=what)

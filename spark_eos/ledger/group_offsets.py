@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import astuple
 
 from spark_eos import system
-from spark_eos.errors import LedgerError
+from spark_eos.errors import stop
 from spark_eos.kafka.admin.topics import describe_topics
 from spark_eos.kafka.codes import COORDINATOR_RETRIES, FENCED, OK, TRANSACTION_GONE, UNAUTHORIZED, Code, name_of
 from spark_eos.kafka.config.properties import KafkaProperties
@@ -83,9 +83,4 @@ class GroupOffsets:
             return NotPublished(cause)
         if error in UNAUTHORIZED:
             return ledger_unauthorized(f"commit the consumer offsets of group {self._group}: {cause}")
-        return LedgerError(
-            "EOS_LEDGER_NOT_WRITABLE",
-            f"The consumer offsets of the decision could not be written for group {self._group}: {cause}.",
-            hint="Nothing was decided. Check that the group of 'offsets.group.id' and its coordinator are healthy.",
-            reason=cause,
-        )
+        return stop("EOS_LEDGER_NOT_WRITABLE.group", reason=cause, group=self._group)

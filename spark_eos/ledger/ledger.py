@@ -13,10 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from spark_eos import failpoints, system
-from spark_eos.errors import EosError, LedgerError
+from spark_eos.errors import EosError, stop
 from spark_eos.kafka.codes import OK, TRANSACTION_GONE, name_of
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.errors import LOWERED
 from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.kafka.producer.sender import Sender
 from spark_eos.kafka.records.encode import Encoder, Rows, Sealed
@@ -138,16 +137,9 @@ class KafkaTerm:
         gone = {name_of(code) for code in TRANSACTION_GONE}
         if failure.condition == "EOS_FENCED" or failure.parameters.get("reason") in gone:
             raise NotPublished(failure.message)
-        if failure.condition == "EOS_DELIVERY_UNAUTHORIZED":
+        if failure.entry == "EOS_UNAUTHORIZED.delivery":
             raise ledger_unauthorized(f"write the ledger topic {place[0]}: {failure.parameters['reason']}")
-        raise LedgerError(
-            "EOS_LEDGER_NOT_WRITABLE",
-            f"The decision could not be written to {place[0]}. {failure.message}",
-            hint="Nothing was decided. See the topic's min.insync.replicas and max.message.bytes. Where it is "
-            "INVALID_TIMESTAMP, the clock of this machine is ahead of the broker's by more than the topic allows (an "
-            f"hour, by default): set it. {LOWERED}",
-            **failure.parameters,
-        )
+        raise stop("EOS_LEDGER_NOT_WRITABLE.head", ledger=place[0], why=failure.message)
 
     def _sealed(self, keys: Sequence[bytes], values: Sequence[bytes | None]) -> Iterator[Sealed]:
         """All that goes to one partition, as record batches."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from spark_eos.errors import TopicError
+from spark_eos.errors import EosError, stop
 from spark_eos.kafka.admin.configs import cleanup_policies
 from spark_eos.kafka.admin.topics import Topic, begin_offsets, end_offsets
 from spark_eos.kafka.codes import OK
@@ -57,14 +57,9 @@ def check_for_rows(kafka: KafkaProperties, topics: Mapping[str, Topic], *, ledge
         raise reserved(name, what)
 
 
-def reserved(topic: str, what: str) -> TopicError:
+def reserved(topic: str, what: str) -> EosError:
     """``what``: see `not_for_rows`."""
-    return TopicError(
-        "EOS_TOPIC_RESERVED",
-        f"Topic {topic} is {what}: no query reads or writes its rows there.",
-        hint="Use another topic. 'spark-eos status' prints what a ledger holds.",
-        topic=topic,
-    )
+    return stop("EOS_TOPIC_RESERVED", topic=topic, what=what)
 
 
 def own_topics(kafka: KafkaProperties, partitions: Mapping[str, int]) -> dict[str, OwnTopic]:

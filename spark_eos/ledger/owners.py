@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from spark_eos.errors import CommandError, EosError, KafkaError, LedgerError, TopicError
+from spark_eos.errors import EosError, KafkaError, LedgerError, TopicError, Unauthorized, stop
 from spark_eos.kafka.admin.topics import topic_partitions
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.errors import no_coordinator
@@ -44,7 +44,7 @@ class Cluster:
 
     @cached_property
     def partitions(self) -> int:
-        """Of the ledger. Raises TopicError without a ledger that can be read."""
+        """The number of partitions of the ledger topic. Raises TopicError without a ledger that can be read."""
         return topic_partitions(self.kafka, [self.ledger])[self.ledger]
 
     @cached_property
@@ -54,7 +54,7 @@ class Cluster:
 
     @cached_property
     def _prefixes(self) -> dict[str, str]:
-        """Those that are known; a query keeps its own."""
+        """The prefixes that are known; a query keeps its own."""
         return {}
 
     def head(self, query: str) -> Head | None:
@@ -105,12 +105,7 @@ class Cluster:
     def _check_prefix(self, query: str, known: Collection[str]) -> None:
         if self.prefix is not None and self.prefix not in known:
             names = " or ".join(f"'{prefix}'" for prefix in sorted(known))
-            raise CommandError(
-                "EOS_PREFIX_MISMATCH",
-                f"The transactional ids of query {query} begin with {names}, and --prefix is '{self.prefix}'.",
-                hint="Nothing was done. Leave --prefix out: the ledger knows it.",
-                query=query,
-            )
+            raise stop("EOS_PREFIX_MISMATCH.query", query=query, prefix_of_query=names, prefix=self.prefix)
 
 
 @dataclass(frozen=True)
@@ -174,11 +169,8 @@ def check_listed(cluster: Cluster, queries: Collection[str]) -> None:
             return
     known = _prefixes_in_use(cluster)
     if known and cluster.prefix is not None and cluster.prefix not in known:
-        raise CommandError(
-            "EOS_PREFIX_MISMATCH",
-            f"No query in the ledger {cluster.ledger} has the prefix '{cluster.prefix}' (--prefix); there are: "
-            f"{', '.join(sorted(known))}.",
-            hint="Leave it out to look at all queries, or name one of these.",
+        raise stop(
+            "EOS_PREFIX_MISMATCH.prefix", ledger=cluster.ledger, prefix=cluster.prefix, known=", ".join(sorted(known))
         )
     asked = known if cluster.prefix is None else {cluster.prefix}
     coordinator.describe([ledger_name(prefix, str(uuid.UUID(int=0))) for prefix in asked or {DEFAULT_PREFIX}])
@@ -188,7 +180,7 @@ def _prefixes_in_use(cluster: Cluster) -> set[str]:
     """By the heads of all queries that can be read; none without a ledger."""
     try:
         newest = cluster.heads.newest_of_all().values()
-    except TopicError:
+    except (TopicError, Unauthorized):
         return set()
     found = set()
     for dated in newest:

@@ -19,11 +19,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from spark_eos.errors import KafkaError, LedgerError
+from spark_eos.errors import EosError, stop
 from spark_eos.kafka.codes import FETCH_RETRIES, OK, UNAUTHORIZED, Code, name_of
 from spark_eos.kafka.records.rows import Row
 from spark_eos.ledger.errors import ledger_unauthorized
-from spark_eos.protocol.checks import IF_COMPLETE, OR_COMPARE
 from spark_eos.protocol.head import Head
 from spark_eos.protocol.head_codec import decode, encode
 
@@ -69,9 +68,9 @@ class Log(Protocol):
         ...
 
     def topic_id(self, told_by: str | int | None = None) -> str:
-        """Of the topic: one that is created anew has another; empty where brokers have none. As some broker knows it,
-        or the coordinator of this transactional id, or the leader of this partition. Raises EosError without an
-        answer."""
+        """The id of the topic: a topic that is created anew has another one; empty where brokers have none. As some
+        broker knows it, or the coordinator of this transactional id, or the leader of this partition. Raises EosError
+        without an answer."""
         ...
 
     def begin(self, partition: int) -> int:
@@ -130,7 +129,7 @@ class LedgerReader:
     def read(self) -> Head | None:
         """The newest committed head. A leader that is away is waited for, for a minute.
 
-        Raises ConnectionFailed, TopicError, KafkaError (EOS_LEDGER_HELD) and LedgerError (EOS_LEDGER_UNAUTHORIZED,
+        Raises ConnectionFailed, TopicError, KafkaError (EOS_LEDGER_HELD) and LedgerError (EOS_UNAUTHORIZED,
         EOS_LEDGER_NOT_READABLE, EOS_LEDGER_TRUNCATED, EOS_LEDGER_AMBIGUOUS).
         """
         self._update(self.partition)
@@ -152,19 +151,14 @@ class LedgerReader:
         self._is_another(self._log.topic_id())
 
     def check_taken(self, taken_by: str) -> None:
-        """The same right after this transactional id has taken the ledger, where another topic than before is an error:
-        whoever takes it has read it before, and must not go on as if there had been nothing.
+        """Check the topic's id right after this transactional id has taken the ledger, where another topic than before
+        is an error: whoever takes it has read it before, and must not go on as if there had been nothing.
 
         Another broker may not have heard of a new topic yet. Two are asked that have had to do with the last decision
         in it: the coordinator that ended its transaction, and the leader that has its records. Raises as `read` does.
         """
         if any(self._is_another(self._log.topic_id(told_by)) for told_by in (taken_by, self.partition)):
-            raise LedgerError(
-                "EOS_LEDGER_TRUNCATED",
-                f"The ledger {self.topic} was deleted and recreated since this process has read it: decisions are "
-                "lost.",
-                hint=f"Bring back the topic that has them. {OR_COMPARE}",
-            )
+            raise stop("EOS_LEDGER_TRUNCATED.recreated", topic=self.topic)
 
     def _is_another(self, found: str) -> bool:
         """Whether it is known to be another topic than before; what was read is forgotten then, and where that is not
@@ -282,7 +276,7 @@ class LedgerReader:
             yield from fetched.rows
 
     def _dated(self, span: _Span) -> Iterator[tuple[bytes, Dated]]:
-        """Those of them that hold heads, of whatever query: its key, and the head."""
+        """The records that hold heads, of whatever query: the key, and the head."""
         for fetched in self._fetches(span):
             times: Sequence[int | None] = fetched.times or [None] * len(fetched.rows)
             for time, (offset, key, value) in zip(times, fetched.rows, strict=True):
@@ -322,40 +316,26 @@ class LedgerReader:
             raise self._unreadable(partition, name_of(error))
         return position
 
-    def _held(self, partition: int) -> KafkaError:
-        return KafkaError(
-            "EOS_LEDGER_HELD",
-            f"Partition {partition} of the ledger {self.topic} is held by an open transaction for more than "
-            f"{self._log.seconds:.0f} s, so that its newest head cannot be told.",
-            hint="'spark-eos status' names its query, and 'spark-eos recover --query ID' ends it. If it is "
-            "no transaction of spark-eos, end it as a whole (kafka-transactions.sh forceTerminateTransaction). Then "
-            "start the query again.",
-        )
+    def _held(self, partition: int) -> EosError:
+        return stop("EOS_LEDGER_HELD", partition=partition, topic=self.topic, seconds=self._log.seconds)
 
-    def _unreadable(self, partition: int, reason: str) -> LedgerError:
-        return LedgerError(
-            "EOS_LEDGER_NOT_READABLE",
-            f"Partition {partition} of the ledger {self.topic} cannot be read: {reason}.",
-            hint="Check that the cluster is healthy, and the ACLs of the ledger topic (READ and DESCRIBE): "
-            "'spark-eos doctor' looks at both.",
-        )
+    def _unreadable(self, partition: int, reason: str) -> EosError:
+        return stop("EOS_LEDGER_NOT_READABLE", partition=partition, topic=self.topic, reason=reason)
 
-    def _truncated(self, partition: int, end: int, least: int) -> LedgerError:
-        return LedgerError(
-            "EOS_LEDGER_TRUNCATED",
-            f"Partition {partition} of the ledger {self.topic} ends at offset {end}, but this process has seen it end "
-            f"at {least}: decisions are lost, as after an unclean leader election or when the topic was recreated.",
-            hint=f"Bring back the replica that has them. {OR_COMPARE}",
+    def _truncated(self, partition: int, end: int, least: int) -> EosError:
+        return stop(
+            "EOS_LEDGER_TRUNCATED.shorter",
             end=end,
             least=least,
+            partition=partition,
+            topic=self.topic,
         )
 
-    def _ambiguous(self) -> LedgerError:
+    def _ambiguous(self) -> EosError:
         where = " and ".join(str(p) for p in sorted(self._heads))
-        return LedgerError(
+        return stop(
             "EOS_LEDGER_AMBIGUOUS",
-            f"Partitions {where} of the ledger {self.topic} all hold heads of query {self.query}: which is the newest "
-            "cannot be told.",
-            hint="The topic was given partitions while the query was stopped, and 'ledger.begin' was used since. "
-            f"Compare the output with the input (spark-eos verify). {IF_COMPLETE}",
+            partitions=where,
+            topic=self.topic,
+            query=self.query,
         )

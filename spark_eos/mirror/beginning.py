@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from spark_eos.checkpoint import Checkpoint
-from spark_eos.errors import KafkaError
+from spark_eos.errors import EosError, stop
 from spark_eos.kafka.admin.topics import begin_offsets, describe_topics
-from spark_eos.mirror.claims import read_claims, told
+from spark_eos.mirror.claims import owner_of, read_claims
 from spark_eos.mirror.offset_map import OffsetMap
 from spark_eos.mirror.origins import origins
 from spark_eos.mirror.plan import MirrorPlan
@@ -38,7 +38,7 @@ def check_positions(plan: MirrorPlan, ids: Mapping[str, str], at: PartitionOffse
     rows would be there twice. In topics that are ``new`` to the query, offsets behind it are refused, too, if the
     source has rows in between.
 
-    Raises KafkaError (EOS_MIRROR_ROWS_THERE, EOS_MIRROR_ROWS_SKIPPED).
+    Raises KafkaError (EOS_MIRROR_BEGINS_ELSEWHERE).
     """
     before = _mirrored(plan, ids)
     if not before:
@@ -67,34 +67,32 @@ def _check_nothing_skipped(plan: MirrorPlan, at: PartitionOffsets, ends: Mapping
     begins = begin_offsets(plan.source.kafka, by_topic(ends)) if ends else {}
     for (topic, p), end in ends.items():
         if begins[topic][p] < at[topic][p]:
-            raise KafkaError(
-                "EOS_MIRROR_ROWS_SKIPPED",
-                f"The mirror begins at offset {at[topic][p]} of {topic}-{p}, but {plan.target(topic)}-{p} has its rows "
-                f"up to offset {end} only: those in between would be left out.",
-                hint="'spark-eos mirror position' says where the new checkpoint begins ('startingOffsets'). To leave "
-                "these rows out, start it once with 'failOnDataLoss' = false.",
+            raise stop(
+                "EOS_MIRROR_BEGINS_ELSEWHERE.skips",
                 topic=topic,
                 partition=p,
+                begin=at[topic][p],
+                target=plan.target(topic),
+                end=end,
             )
 
 
 def _mirrored(plan: MirrorPlan, ids: Mapping[str, str]) -> set[str]:
-    """Those of these topics of which the target may have something."""
+    """The topics among these of which the target may have rows."""
     known = [origin for origin in origins(plan.sink.kafka, plan.targets.map) if origin.is_from(plan.cluster)]
     return {o.source for o in known if ids.get(o.source) == o.source_id and o.target == plan.target(o.source)}
 
 
-def _rows_there(plan: MirrorPlan, id_: str, place: TopicPartition, at: int, end: int) -> KafkaError:
+def _rows_there(plan: MirrorPlan, id_: str, place: TopicPartition, at: int, end: int) -> EosError:
     (topic, partition), target = place, plan.target(place[0])
     claims = [c for c in read_claims(plan.sink.kafka, plan.targets.map) if c.what == (id_, target) and not c.released]
-    whose = f", by {told(claims[-1])}" if claims else ""
-    return KafkaError(
-        "EOS_MIRROR_ROWS_THERE",
-        f"The mirror would go on at offset {at} of {topic}-{partition}, but {target}-{partition} has its rows up to "
-        f"offset {end} already{whose}: they would be there twice.",
-        hint="Start the mirror with the checkpoint that has written them. If that is lost, 'spark-eos mirror "
-        "position' says where a new one begins ('startingOffsets'). To mirror all of it once more, take "
-        "another prefix and another topic for the offset map, in all mirrors of a chain.",
+    whose = f", by {owner_of(claims[-1])}" if claims else ""
+    return stop(
+        "EOS_MIRROR_BEGINS_ELSEWHERE.repeats",
         topic=topic,
         partition=partition,
+        begin=at,
+        target=target,
+        end=end,
+        whose=whose,
     )

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from spark_eos.errors import KafkaError
+from spark_eos.errors import EosError, stop
 from spark_eos.kafka.admin.topics import end_offsets
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.mirror.map_topic import ORIGINS, MapPartition, write_notes
@@ -90,7 +90,7 @@ def read_claims(kafka: KafkaProperties, map_topic: str) -> list[Claim]:
 
 
 def write_claims(kafka: KafkaProperties, map_topic: str, claims: Iterable[Claim]) -> None:
-    """Returns when the brokers have them. Raises KafkaError (EOS_MIRROR_ORIGIN_NOT_WRITTEN)."""
+    """Returns when the brokers have them. Raises KafkaError (EOS_MIRROR_MAP_NOT_WRITABLE)."""
     write_notes(kafka, map_topic, map(to_record, claims), "Which query mirrors the topics")
 
 
@@ -104,19 +104,12 @@ def release_claims(kafka: KafkaProperties, map_topic: str, claims: Iterable[Clai
     write_claims(kafka, map_topic, [replace(claim, released=True) for claim in claims])
 
 
-def told(claim: Claim) -> str:
+def owner_of(claim: Claim) -> str:
     """Whose it is, for people."""
     since = datetime.fromtimestamp(claim.since_ms / 1000, UTC).isoformat(" ", "seconds")
     return f"query {claim.query} (since {since}, on {claim.host}, checkpoint {claim.checkpoint})"
 
 
-def held(map_topic: str, partition: int, wait_s: float) -> KafkaError:
+def held(map_topic: str, partition: int, wait_s: float) -> EosError:
     """For what lies behind an open transaction in the topic of the map."""
-    return KafkaError(
-        "EOS_MIRROR_MAP_HELD",
-        f"An open transaction in {map_topic}-{partition} hides what is behind it, for {wait_s:.0f} s by now.",
-        hint="Nothing was mirrored. It is another mirror's that is about to commit, or of one that was killed: "
-        "'spark-eos status' names its query. Start the mirror again when it has ended.",
-        topic=map_topic,
-        partition=partition,
-    )
+    return stop("EOS_MIRROR_MAP_HELD", topic=map_topic, partition=partition, wait_s=wait_s)

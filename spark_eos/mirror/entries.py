@@ -61,7 +61,7 @@ class MapEntry:
 
 
 def runs_of(source: Stretches, target: Stretches) -> tuple[OffsetRun, ...]:
-    """The same rows, in the same order, by their offsets on both sides. Raises ValueError unless they are as many."""
+    """Runs of rows, by their offsets on both sides, in order. Raises ValueError unless both sides have as many."""
     runs: list[OffsetRun] = []
     ours, theirs = list(source)[::-1], list(target)[::-1]
     while ours and theirs:
@@ -105,7 +105,7 @@ def place_of(source: SourcePartition) -> bytes:
 
 
 def key_of(place: bytes, first: int) -> bytes:
-    """Of the entry whose range begins at ``first``; ``place`` as `place_of` says it."""
+    """The key of the entry whose range begins at ``first``; ``place`` is in the form of `place_of`."""
     return b"%b%b%d}" % (place, _FIRST, first)
 
 
@@ -117,7 +117,7 @@ def split_key(key: bytes | None) -> tuple[bytes, int] | None:
 
 @dataclass(frozen=True)
 class Extent:
-    """Of an entry, what is needed to find it: the ``end`` of its range; the offset behind its last row, in the source
+    """What is needed to find an entry: the ``end`` of its range; the offset behind its last row, in the source
     (``rows``) and in the target (``target_end``), and the target's of its first row, all -1 if it has none; and the
     target's id."""
 
@@ -129,7 +129,7 @@ class Extent:
 
 
 def extent(first: int, value: bytes) -> Extent:
-    """Of the entry whose range begins at ``first``. As of `from_record`, for less."""
+    """The extent of the entry whose range begins at ``first``, without decoding the rest of it."""
     fields = json.loads(value)
     runs = fields["runs"]
     if not runs:

@@ -14,7 +14,7 @@ _FIELDS = 7
 
 
 class Extents:
-    """Of one partition of the source, the entries of the map in the order of the map's log: 56 bytes for each."""
+    """The map's entries of one partition of the source, in the order of the map's log: 56 bytes for each."""
 
     def __init__(self) -> None:
         self._found = array("q")
@@ -75,13 +75,13 @@ class Ranges:
         return int(self._at[self._filled[self._next(offset)]])
 
     def _next(self, offset: int) -> int:
-        """Of the ranges with rows, the number of the first with rows from there on, or of the last one; 0 for none."""
+        """The number of the first range that has rows from the offset on, or of the last range; 0 without ranges."""
         number = int(np.searchsorted(self._last_rows, offset, "right"))
         return max(0, min(number, len(self._filled) - 1))
 
 
 def newest_of_each(firsts: np.ndarray) -> np.ndarray:
-    """Of records by their keys, in the order of the log, the numbers of those that count, ascending by key."""
+    """The numbers of the newest record of each key, ascending by key; records are in the order of the log."""
     order = np.argsort(firsts, kind="stable")
     last = np.append(np.diff(firsts[order]) != 0, np.ones(min(1, len(order)), bool))
     newest: np.ndarray = order[last]

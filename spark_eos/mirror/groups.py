@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from spark_eos.errors import KafkaError, TopicError
+from spark_eos.errors import EosError, stop
 from spark_eos.kafka.admin.groups import active_members, commit_offsets, committed_offsets, delete_offsets
 from spark_eos.kafka.admin.topics import begin_offsets, cluster_id, describe_topics
 from spark_eos.kafka.config.properties import KafkaProperties
@@ -48,8 +48,8 @@ class Mover:
         5. With ``delete``, what was moved is deleted at the source, so that nobody goes on there by mistake, unless it
            has moved there since. The group's offsets for other topics stay.
 
-        Raises KafkaError: EOS_GROUP_ACTIVE, EOS_GROUP_WITHOUT_OFFSETS, EOS_MIRROR_NOT_COVERED,
-        EOS_MIRROR_GROUP_HAS_OFFSETS, EOS_MIRROR_GROUP_MOVES, EOS_MIRROR_GROUP_BEHIND, EOS_MIRROR_TARGET_RECREATED.
+        Raises KafkaError: EOS_GROUP_ACTIVE, EOS_GROUP_UNSUITABLE, EOS_MIRROR_GROUP_REFUSED,
+        EOS_MIRROR_GROUP_REFUSED, EOS_MIRROR_TARGET_RECREATED.
         """
         self._check_empty(self.source, "source")
         committed = committed_offsets(self.source, self.group, None)
@@ -81,16 +81,16 @@ class Mover:
     def _check_empty(self, kafka: KafkaProperties, side: str) -> None:
         members = active_members(kafka, self.group, to_commit=side == "target")
         if members:
-            raise KafkaError(
-                "EOS_GROUP_ACTIVE",
-                f"Consumer group {self.group} has {len(members)} active member(s) at the {side}: "
-                f"{', '.join(sorted(set(members)))}.",
-                hint="Stop these consumers first: what they commit later would be lost, or read twice.",
+            raise stop(
+                "EOS_GROUP_ACTIVE.mirror",
                 group=self.group,
+                count=len(members),
+                side=side,
+                members=", ".join(sorted(set(members))),
             )
 
     def _steps(self, committed: PartitionOffsets, wait_s: float) -> tuple[tuple[Step, ...], tuple[str, ...]]:
-        """Of all that is mirrored, when the map covers it; and the topics that are not."""
+        """The steps for all that is mirrored, once the map covers it; and the topics that are not mirrored."""
         cluster = cluster_id(self.source)
         origins = origins_from(self.target, self.map, cluster)
         mirrored = {origin.source for origin in origins}
@@ -102,12 +102,7 @@ class Mover:
             if topic in mirrored
         }
         if not wanted:
-            raise KafkaError(
-                "EOS_GROUP_WITHOUT_OFFSETS",
-                f"Consumer group {self.group} has no committed offsets for topics that are mirrored to this cluster.",
-                hint="Check the group's name, the clusters, and the topic of the offset map.",
-                group=self.group,
-            )
+            raise stop("EOS_GROUP_UNSUITABLE.mirror", group=self.group)
         topics = describe_topics(self.source, {topic for topic, _ in wanted}, missing_ok=True)
         positions = Positions(self.source, self.target, self.map, cluster, topics, origins)
         for _ in retrying(wait_s):
@@ -115,14 +110,14 @@ class Mover:
                 break
         steps = tuple(Step(t, p, offset, positions.place(t, p, offset)) for (t, p), offset in wanted.items())
         for (topic, p), (begin, end) in positions.holes(wanted).items():
-            raise KafkaError(
-                "EOS_MIRROR_NOT_COVERED",
-                f"Offsets {begin} to {end} of {topic}-{p} were never mirrored: consumer group {self.group}, which is "
-                f"at offset {wanted[topic, p]}, would miss them at the target.",
-                hint="Let the group read on at the source, up to the end of these at least; then move it.",
+            raise stop(
+                "EOS_MIRROR_GROUP_REFUSED.not_mirrored",
                 topic=topic,
                 partition=p,
                 offset=wanted[topic, p],
+                begin=begin,
+                end=end,
+                group=self.group,
             )
         return steps, left
 
@@ -132,12 +127,7 @@ class Mover:
         for step in steps:
             place = step.place
             if place.topic not in there or there[place.topic].id != place.topic_id:
-                raise TopicError(
-                    "EOS_MIRROR_TARGET_RECREATED",
-                    f"The target topic {place.topic} was deleted or recreated since {step.topic} was mirrored to it.",
-                    hint="What the group has not read yet is not there. Mirror the topic again first.",
-                    topic=place.topic,
-                )
+                raise stop("EOS_MIRROR_TARGET_RECREATED.group", topic=place.topic, source_topic=step.topic)
         self._check_whole(steps)
         numbers = {name: range(topic.partitions) for name, topic in there.items()}
         has = committed_offsets(self.target, self.group, numbers)
@@ -147,13 +137,7 @@ class Mover:
             if has.get(step.place.topic, {}).get(step.partition, step.place.offset) != step.place.offset
         ]
         if unlike and not overwrite:
-            raise KafkaError(
-                "EOS_MIRROR_GROUP_HAS_OFFSETS",
-                f"Consumer group {self.group} has other offsets at the target for {', '.join(unlike)}.",
-                hint="It has read there already. With --overwrite, it goes on from where it is at the source, and may "
-                "read rows once more, or never.",
-                group=self.group,
-            )
+            raise stop("EOS_MIRROR_GROUP_REFUSED.has_offsets", group=self.group, unlike=", ".join(unlike))
         return has
 
     def _check_whole(self, steps: Collection[Step]) -> None:
@@ -163,31 +147,23 @@ class Mover:
         for step in steps:
             place = step.place
             if place.topic != into[step.topic]:
-                raise KafkaError(
-                    "EOS_MIRROR_NOT_COVERED",
-                    f"Partitions of {step.topic} were mirrored to different topics, {place.topic} and "
-                    f"{into[step.topic]}: no topic has all that consumer group {self.group} has not read.",
-                    hint="Let the group read on at the source.",
+                raise stop(
+                    "EOS_MIRROR_GROUP_REFUSED.split_topics",
                     topic=step.topic,
+                    place_topic=place.topic,
+                    into=into[step.topic],
+                    group=self.group,
                 )
             begin = begins[place.topic][step.partition]
             if place.offset < begin:
-                raise KafkaError(
-                    "EOS_MIRROR_GROUP_BEHIND",
-                    f"Consumer group {self.group} would go on at offset {place.offset} of {place.topic}-"
-                    f"{step.partition}, which begins at offset {begin} by now: what it has not read has expired there.",
-                    hint="Nothing was changed. Let the group read on at the source if that has the rows; or give up "
-                    "what has expired, by moving its offset there forward with kafka-consumer-groups "
-                    "--reset-offsets, and try again.",
+                raise stop(
+                    "EOS_MIRROR_GROUP_REFUSED.behind",
                     group=self.group,
                     topic=place.topic,
                     partition=step.partition,
+                    offset=place.offset,
+                    begin=begin,
                 )
 
-    def _moves(self, side: str, done: str = "Nothing was changed.") -> KafkaError:
-        return KafkaError(
-            "EOS_MIRROR_GROUP_MOVES",
-            f"The offsets of consumer group {self.group} at the {side} have changed while it was looked at.",
-            hint=f"{done} Stop the consumer that commits them; if another command has moved the group, it is done.",
-            group=self.group,
-        )
+    def _moves(self, side: str, done: str = "Nothing was changed.") -> EosError:
+        return stop("EOS_MIRROR_GROUP_REFUSED.moves", group=self.group, side=side, done=done)

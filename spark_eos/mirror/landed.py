@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spark_eos.errors import Unclear
+from spark_eos.errors import stop
 from spark_eos.kafka.codes import OK
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client
@@ -37,11 +37,8 @@ def landed(kafka: KafkaProperties, pair: Pair, topic: str, partition: int, rows:
         if at is not None and sum(count for _, count in runs) >= rows:
             break
     if sum(count for _, count in runs) != rows:
-        raise Unclear(
-            "EOS_TRANSACTION_NOT_FOUND",
-            f"The log of {topic}-{partition} does not show the {rows} rows of the open transaction {pair.id}.",
-            hint="Nothing of it becomes visible: Spark tries the task again.",
-            transactional_id=pair.id,
+        raise stop(
+            "EOS_TRANSACTION_NOT_FOUND.mirror", transactional_id=pair.id, topic=topic, partition=partition, rows=rows
         )
     return runs
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from confluent_kafka import Producer
 
-from spark_eos.errors import ConnectionFailed, KafkaError, TopicError
+from spark_eos.errors import EosError, stop
 from spark_eos.kafka.admin.configs import create_topic, topic_config
 from spark_eos.kafka.admin.topics import begin_offsets, describe_topics, end_offsets, topic_partitions
 from spark_eos.kafka.codes import FETCH_RETRIES, OK, name_of
@@ -38,22 +38,17 @@ _CONFIG = {
 def make_map(kafka: KafkaProperties, topic: str, replication: int) -> None:
     """Create the topic if it is missing, and check that it is compacted. Raises TopicError, KafkaError."""
     if not describe_topics(kafka, [topic], missing_ok=True, unknown_s=0):
-        code, said = create_topic(kafka, topic, _PARTITIONS, replication, _CONFIG)
+        code, message = create_topic(kafka, topic, _PARTITIONS, replication, _CONFIG)
         if code != OK:
-            raise not_made(topic, said or name_of(code))
+            raise not_made(topic, message or name_of(code))
     policy = topic_config(kafka, topic)["cleanup.policy"]
     if policy != "compact":
-        raise TopicError(
-            "EOS_MIRROR_MAP_NOT_COMPACTED",
-            f"The topic of the offset map {topic} has cleanup.policy={policy}, which would delete entries.",
-            hint="Set cleanup.policy=compact, or name another topic.",
-            topic=topic,
-        )
+        raise stop("EOS_MIRROR_TARGET_SETTINGS.map", topic=topic, policy=policy)
 
 
 def write_notes(kafka: KafkaProperties, topic: str, records: Iterable[tuple[bytes, bytes | None]], what: str) -> None:
     """Write records, of key and value, to the partition `ORIGINS`. Returns when the brokers have them, once or more
-    often. ``what`` they say, for the error. Raises KafkaError (EOS_MIRROR_ORIGIN_NOT_WRITTEN)."""
+    often. ``what`` they say, for the error. Raises KafkaError (EOS_MIRROR_MAP_NOT_WRITABLE)."""
     refused: list[str] = []
     producer = Producer(librdkafka_config(kafka, "producer", {"acks": "all", "linger.ms": 0}))
     for key, value in records:
@@ -65,22 +60,14 @@ def write_notes(kafka: KafkaProperties, topic: str, records: Iterable[tuple[byte
             on_delivery=lambda error, _: refused.append(str(error)) if error is not None else None,
         )
     if producer.flush(_WRITE_S) or refused:
-        raise KafkaError(
-            "EOS_MIRROR_ORIGIN_NOT_WRITTEN",
-            f"{what} could not be noted in {topic}: {'; '.join(refused) or 'no answer'}.",
-            hint="Nothing was mirrored. Check that the target's cluster is healthy, and grant WRITE on that topic.",
-            topic=topic,
+        raise stop(
+            "EOS_MIRROR_MAP_NOT_WRITABLE.notes", topic=topic, what=what, refused="; ".join(refused) or "no answer"
         )
 
 
-def not_made(topic: str, why: str) -> TopicError:
+def not_made(topic: str, why: str) -> EosError:
     """``why``: what the broker says, or its error code's name."""
-    return TopicError(
-        "EOS_MIRROR_TOPIC_NOT_MADE",
-        f"Topic {topic} could not be created, or given more partitions: {why}.",
-        hint="Create it, or grant CREATE on the target's cluster, and ALTER on the topic.",
-        topic=topic,
-    )
+    return stop("EOS_MIRROR_TOPIC_REFUSED.not_created", topic=topic, why=why)
 
 
 def held_partition(kafka: KafkaProperties, topic: str, wait_s: float) -> int | None:
@@ -111,7 +98,7 @@ class MapPartition:
         return self.since(self._begin)
 
     def since(self, offset: int) -> Iterator[Row]:
-        """As above, without the records before this offset."""
+        """The records from this offset on."""
         at = max(offset, self._begin)
         while at < self.end:
             found = self._fetch(at)
@@ -131,18 +118,10 @@ class MapPartition:
                 raise unreadable(log.topic, self.number, at, found.damage or name_of(found.error))
             if found is not None and found.error == OK and found.after > at:
                 return found
-        raise ConnectionFailed(
-            "EOS_KAFKA_UNREACHABLE",
-            f"No answer from the leader of {log.topic}-{self.number} within {log.seconds:.0f} s.",
-            hint="Try again once the cluster is healthy.",
-            reason="Timed out",
+        raise stop(
+            "EOS_KAFKA_UNREACHABLE.leader", reason="Timed out", topic=log.topic, number=self.number, seconds=log.seconds
         )
 
 
-def unreadable(topic: str, partition: int, offset: int, why: str) -> KafkaError:
-    return KafkaError(
-        "EOS_MIRROR_MAP_UNREADABLE",
-        f"The offset map cannot be read from offset {offset} of {topic}-{partition} on: {why}.",
-        hint="Check the topic: it must be readable for this user, and hold nothing but what mirrors have written.",
-        topic=topic,
-    )
+def unreadable(topic: str, partition: int, offset: int, why: str) -> EosError:
+    return stop("EOS_MIRROR_MAP_UNREADABLE", topic=topic, offset=offset, partition=partition, why=why)

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from spark_eos.errors import KafkaError
+from spark_eos.errors import EosError, stop
 from spark_eos.kafka.admin.topics import topic_partitions
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.mirror.entries import (
@@ -97,7 +97,7 @@ class OffsetMap:
         return cls(cluster, found, every, ends)
 
     def of(self, topic_id: str, partition: int) -> Translation | None:
-        """Of a partition that was asked for; None if the map has nothing of it."""
+        """The translation for a partition that was asked for; None if the map has nothing of it."""
         return self.translations.get(SourcePartition(self.cluster, topic_id, partition))
 
     def mirrored(self) -> set[str]:
@@ -109,8 +109,8 @@ class OffsetMap:
         """Where a reader of the target goes on that has read all that is before ``offset`` in the source.
 
         ``topic_id``: the source topic's, needed only if there was more than one of this name. Raises KafkaError
-        (EOS_MIRROR_NOT_COVERED) for what is before the map's beginning, or has not been mirrored yet; ValueError for a
-        position that was not asked for.
+        (EOS_MIRROR_GROUP_REFUSED) for what is before the map's beginning, or has not been mirrored yet; ValueError for
+        a position that was not asked for.
         """
         ids = [topic_id] if topic_id is not None else sorted(set(self._ids.get(topic, ())))
         there = [found for found in (self.of(id_, partition) for id_ in ids) if found is not None]
@@ -122,35 +122,35 @@ class OffsetMap:
         return position
 
 
-def not_covered(topic: str, partition: int, offset: int, there: Sequence[Translation]) -> KafkaError:
+def not_covered(topic: str, partition: int, offset: int, there: Sequence[Translation]) -> EosError:
     """For an offset that no translation holds. ``there``: those of its partition."""
     spans = " and ".join(f"{found.begin} to {found.end}" for found in there) or "nothing"
-    return KafkaError(
-        "EOS_MIRROR_NOT_COVERED",
-        f"Offset {offset} of {topic}-{partition} cannot be translated: the offset map has {spans}.",
-        hint=_why_not(there),
+    return stop(
+        "EOS_MIRROR_GROUP_REFUSED.not_covered",
+        why_not=_why_not(there),
         topic=topic,
         partition=partition,
         offset=offset,
+        spans=spans,
     )
 
 
 def _why_not(there: Sequence[Translation]) -> str:
     if any(found.doubled for found in there):
         return (
-            "Its rows were mirrored more than once, as by a mirror that has begun anew: they are at two places in the "
-            "target, and it is not known which ones the group wants."
+            "Its rows were mirrored more than once, as by a mirror that began again: they are at two places in the "
+            "target, and it is not known at which one the group is to continue."
         )
     if any(len(found.targets) > 1 for found in there):
         return (
-            "Its rows were mirrored to several topics, as by mirrors with different prefixes: from there on, none of "
-            "them has all. Let the group read on at the source."
+            "Its rows were mirrored to several topics, as by mirrors with different prefixes: none of them has all "
+            "that follow. Let the group read on at the source."
         )
     if any(found.rowless for found in there):
-        return "No row of it was mirrored so far: wait for the first one."
+        return "Wait for the first row: none was mirrored so far."
     return (
-        "Beyond the end, wait for the mirror. Before the beginning, the rows were never mirrored, or their entries are "
-        "gone, as the source has deleted them: then read on at the source. Where a topic was recreated, give its id."
+        "Beyond the end, wait for the mirror. Before the beginning, read on at the source: the rows were never "
+        "mirrored, or their entries are gone, as the source has deleted them. If a topic was recreated, give its id."
     )
 
 
@@ -165,7 +165,7 @@ class _Cleaned(Exception):
 def _read(
     kafka: KafkaProperties, topic: str, number: int, wanted: Mapping[SourcePartition, Collection[int]]
 ) -> tuple[dict[SourcePartition, Translation], int]:
-    """Of one partition of the map's topic: what it has of these sources, and to where it was read."""
+    """What one partition of the map's topic has of these sources, and to where it was read."""
     for _ in range(_TRIES):
         part = MapPartition(kafka, topic, number)
         extents = _extents(part, [place_of(source) for source in wanted])

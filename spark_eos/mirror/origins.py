@@ -84,8 +84,8 @@ def origins(kafka: KafkaProperties, map_topic: str) -> list[Origin]:
 
 
 def origins_from(kafka: KafkaProperties, map_topic: str, cluster: str) -> list[Origin]:
-    """Those of the topics of one cluster that are mirrored straight from it. Raises TopicError (EOS_TOPIC_MISSING)
-    where there is no map, and errors as for `MapPartition`."""
+    """The origins of the topics of one cluster that are mirrored straight from it. Raises TopicError
+    (EOS_TOPIC_MISSING) where there is no map, and errors as for `MapPartition`."""
     topic_partitions(kafka, [map_topic])
     return [origin for origin in origins(kafka, map_topic) if origin.is_from(cluster)]
 
@@ -99,7 +99,7 @@ def chains_of(known: Iterable[Origin]) -> dict[str, tuple[str, ...]]:
 
 
 def write_origin(kafka: KafkaProperties, map_topic: str, origin: Origin) -> None:
-    """Returns when the brokers have it, once or more often. Raises KafkaError (EOS_MIRROR_ORIGIN_NOT_WRITTEN)."""
+    """Returns when the brokers have it, once or more often. Raises KafkaError (EOS_MIRROR_MAP_NOT_WRITABLE)."""
     key = json.dumps({"origin": origin.target_id, "source": origin.source_id}).encode()
     fields = {"target": origin.target, "source": origin.source, "chain": origin.chain}
     write_notes(kafka, map_topic, [(key, json.dumps(fields).encode())], f"Where {origin.target} comes from")

@@ -18,13 +18,13 @@ from dataclasses import dataclass, field
 
 from spark_eos import failpoints
 from spark_eos.checkpoint import Checkpoint
-from spark_eos.errors import CheckpointError, KafkaError
+from spark_eos.errors import EosError, stop
 from spark_eos.kafka.admin.configs import broker_config
 from spark_eos.kafka.admin.topics import describe_topics
 from spark_eos.ledger.owners import Cluster
 from spark_eos.log import logger
 from spark_eos.mirror.beginning import check_positions
-from spark_eos.mirror.claims import Claim, held, read_claims, release_claims, remove_claims, told, write_claims
+from spark_eos.mirror.claims import Claim, held, owner_of, read_claims, release_claims, remove_claims, write_claims
 from spark_eos.mirror.map_topic import held_partition, make_map
 from spark_eos.mirror.plan import MirrorPlan
 from spark_eos.protocol.checks import check_halts, ledger_busy
@@ -54,7 +54,7 @@ class Followed:
 
 
 class Ownership:
-    """Of one mirror, in the process that plans it: remembers what it holds."""
+    """What one mirror owns, in the process that plans it."""
 
     def __init__(self, plan: MirrorPlan) -> None:
         self._plan, self._kafka, self._map = plan, plan.sink.kafka, plan.targets.map
@@ -64,7 +64,7 @@ class Ownership:
     def hold(self, followed: Followed) -> None:
         """Claim what is not held yet, and retire who had it. Does nothing where all is held.
 
-        Raises KafkaError (EOS_MIRROR_OWNED, EOS_MIRROR_ROWS_THERE, EOS_MIRROR_ROWS_SKIPPED, EOS_MIRROR_MAP_HELD),
+        Raises KafkaError (EOS_MIRROR_OWNED, EOS_MIRROR_BEGINS_ELSEWHERE, EOS_MIRROR_MAP_HELD),
         Superseded where this query is retired itself, CheckpointError, and what looking at a ledger and the map raises.
         """
         asked = {name: id_ for name, id_ in followed.ids.items() if (name, id_) not in self._held}
@@ -100,12 +100,7 @@ class Ownership:
             sink = self._plan.sink
             query = Checkpoint(sink.checkpoint_location or "", sink.storage).query_id()
             if query is None:
-                raise CheckpointError(
-                    "EOS_MIRROR_NO_QUERY",
-                    f"The checkpoint {_location(self._plan)}, as Python reads it, does not say of which query it is.",
-                    hint="Two mirrors could not be told apart. Name the checkpoint with its scheme and the whole path, "
-                    "in a store that Python can read.",
-                )
+                raise stop("EOS_MIRROR_NO_QUERY", location=_location(self._plan))
             ledger_partitions(sink.kafka, sink.ledger_topic, broker_config(sink.kafka))
             self._check_own_head(query)
             self._query = query
@@ -215,7 +210,7 @@ class _Taking:
             first = self._rivals[query][0]
             for claim in self._rivals[query]:
                 if claim.source not in self._followed.new:
-                    raise _owned(claim, "and this query has read the topic before, from where that one does not go on")
+                    raise _owned(claim, "and this query has read the topic before, and is at other offsets")
             left = [
                 claim.source
                 for claim in self._claims
@@ -233,7 +228,7 @@ class _Taking:
         others = {c.source: c for q, some in self._rivals.items() if seen[q].successor != self._query for c in some}
         for name, claim in others.items():
             if name not in self._followed.at:
-                raise _owned(claim, "or was, and this query is about to repeat a micro-batch of the topic")
+                raise _owned(claim, "or was, and this query is about to repeat a micro-batch of it")
         checked = [
             name
             for name in self._asked
@@ -259,17 +254,10 @@ class _Taking:
         self._check(names)
 
     def _who(self, queries: Iterable[str]) -> str:
-        return "; ".join(f"{told(self._rivals[query][0])} was retired" for query in queries)
+        return "; ".join(f"{owner_of(self._rivals[query][0])} was retired" for query in queries)
 
 
-def _owned(claim: Claim, why: str) -> KafkaError:
-    return KafkaError(
-        "EOS_MIRROR_OWNED",
-        f"Topic {claim.source} is mirrored to {claim.target} by {told(claim)}, {why}.",
-        hint="Two mirrors would write every row twice. Take the topic off one of them, or give all of its topics to "
-        f"this one. If that query is gone for good: 'spark-eos mirror position --query {claim.query} --yes' closes it, "
-        "and says where a new one begins ('startingOffsets').",
-        topic=claim.source,
-        target=claim.target,
-        query=claim.query,
+def _owned(claim: Claim, why: str) -> EosError:
+    return stop(
+        "EOS_MIRROR_OWNED", topic=claim.source, target=claim.target, query=claim.query, owner=owner_of(claim), why=why
     )

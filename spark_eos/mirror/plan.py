@@ -37,5 +37,5 @@ class MirrorPlan(DirectPlan):
         return frozenset([self.targets.map])
 
     def target(self, topic: str) -> str:
-        """As `Targets.name`; the option ``topic`` does not count."""
+        """The target's name, by `Targets.name`; the option ``topic`` does not count."""
         return self.targets.name(topic)

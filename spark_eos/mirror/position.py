@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from spark_eos.errors import CommandError, KafkaError, TopicError
+from spark_eos.errors import EosError, stop
 from spark_eos.kafka.admin.topics import Topic, cluster_id, describe_topics, end_offsets
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.ledger.owners import Cluster
@@ -24,10 +24,6 @@ from spark_eos.protocol.head import NOBODY, Decision, Head, Successor, Verdict
 from spark_eos.protocol.ports import Ports
 from spark_eos.protocol.take import newest_head
 from spark_eos.topic_partition import PartitionOffsets, TopicPartition
-
-_BY_HAND = (
-    "'spark-eos verify' compares both topics. Or mirror it again, with another prefix and another topic for the map."
-)
 
 
 @dataclass(frozen=True)
@@ -60,7 +56,7 @@ class Finder:
         3. Each partition ends where its entries do, which must be without gaps and of one target.
         4. With ``settle``, it is retired: whoever starts it again would mirror what a new checkpoint does.
 
-        Raises EosError: LedgerError (EOS_LEDGER_NO_QUERY), CommandError (EOS_MIRROR_NOT_SETTLED), TopicError, and
+        Raises EosError: LedgerError (EOS_QUERY_UNKNOWN), CommandError (EOS_MIRROR_NOT_SETTLED), TopicError, and
         KafkaError (EOS_MIRROR_POSITION_UNKNOWN) where the map does not tell.
         """
         cluster = cluster_id(self.source)
@@ -97,7 +93,7 @@ class Finder:
         """Nobody goes on with its checkpoint any more, whatever restarts it; unless it has decided something since."""
         ports = self.target.ports(self.query)
         if not hand_over(ports, Successor("", ""), Standing(decision), self.target.prefix_of(self.query)):
-            raise self._not_settled("a run has begun, and decided something")
+            raise self._not_settled("a run has begun, and has decided a micro-batch")
 
     def _settled(self, *, settle: bool) -> Decision | None:
         """The last decision with its verdicts."""
@@ -110,7 +106,7 @@ class Finder:
         if _is_settled(ports, head):
             return head.decision
         if not settle:
-            raise self._not_settled("a run of it may be alive, or what it has written is not committed yet")
+            raise self._not_settled("a run of it may be alive, or its rows are not committed yet")
         ended = recover(ports, self.query, closes(head))
         if ended.left or ended.head.run != NOBODY:
             raise self._not_settled("a run has begun, or a transaction could not be ended")
@@ -119,7 +115,7 @@ class Finder:
     def _map(self, cluster: str, places: Collection[TopicPartition], wait_s: float) -> OffsetMap:
         """To its end: what others have open there would hide what is behind."""
         if held_partition(self.target.kafka, self.map, wait_s) is not None:
-            raise self._not_settled(f"another mirror's transaction is open in {self.map} for {wait_s:.0f} s")
+            raise self._not_settled(f"another mirror's transaction has been open in {self.map} for {wait_s:.0f} s")
         return OffsetMap.read(self.target.kafka, cluster, dict.fromkeys(places, ()), self.map)
 
     def _check_unread(self, look: MirrorLook, unread: Sequence[TopicPartition]) -> None:
@@ -132,29 +128,17 @@ class Finder:
         ends = end_offsets(self.target.kafka, asked, "read_uncommitted") if asked else {}
         for topic, p in unread:
             if ends.get(look.target(topic), {}).get(p, 0):
-                raise unknown(topic, p, f"it has nothing of it, but {look.target(topic)}-{p} has had records")
+                raise unknown(topic, p, f"the map has nothing of it, but {look.target(topic)}-{p} has had records")
 
-    def _not_settled(self, why: str) -> CommandError:
-        return CommandError(
-            "EOS_MIRROR_NOT_SETTLED",
-            f"Up to where query {self.query} is in the target can still change: {why}.",
-            hint="Stop the query. With --yes, the command closes it, aborts what is open and not decided, and commits "
-            "what is decided; so does 'spark-eos recover --query ID' with --yes.",
-            query=self.query,
-        )
+    def _not_settled(self, why: str) -> EosError:
+        return stop("EOS_MIRROR_NOT_SETTLED", query=self.query, why=why)
 
-    def _not_of(self, cluster: str, decision: Decision | None) -> KafkaError:
+    def _not_of(self, cluster: str, decision: Decision | None) -> EosError:
         if decision is not None and decision.direct is not None:
-            why = f"it reads from cluster {decision.direct.cluster}, and --source is {cluster}"
+            why = f"it reads from cluster {decision.direct.cluster}, but --source is {cluster}"
         else:
-            why = "its last decision, if any, has no rows of another topic"
-        return KafkaError(
-            "EOS_MIRROR_POSITION_UNKNOWN",
-            f"Query {self.query} is no mirror of this source, or has mirrored nothing: {why}.",
-            hint="Check the query's id and the clusters; 'spark-eos status' lists the queries. If the mirror has "
-            "mirrored nothing so far, a new checkpoint begins at the same 'startingOffsets' as the old one.",
-            query=self.query,
-        )
+            why = "its last decision, if any, has no copied rows"
+        return stop("EOS_MIRROR_POSITION_UNKNOWN.query", query=self.query, why=why)
 
 
 @dataclass(frozen=True)
@@ -179,7 +163,9 @@ class MirrorLook:
                 found = self.map_.of(ids[r.topic], r.partition)
                 end = r.start if found is None else found.end
                 if end != (r.end if w.verdict is Verdict.COMMITTED else r.start):
-                    why = f"it ends at offset {end}, and micro-batch {self.decision.batch} has {r.start} to {r.end}"
+                    why = (
+                        f"the map ends at offset {end}, but micro-batch {self.decision.batch} has {r.start} to {r.end}"
+                    )
                     raise unknown(r.topic, r.partition, why)
 
     def target(self, topic: str) -> str:
@@ -193,14 +179,7 @@ class MirrorLook:
             raise unknown(topic, None, why)
         if not left:
             gone = min(name for name, _ in found)
-            raise TopicError(
-                "EOS_MIRROR_TARGET_RECREATED",
-                f"The target topic {gone} was deleted or recreated since {topic} was mirrored to it.",
-                hint="What was mirrored is not there. To mirror all of it again, begin with a new checkpoint, "
-                "'startingOffsets' = earliest, another prefix, and another topic for the offset map, in all mirrors of "
-                "a chain.",
-                topic=gone,
-            )
+            raise stop("EOS_MIRROR_TARGET_RECREATED.position", topic=gone, source_topic=topic)
         return left[0]
 
     def unread(self) -> list[TopicPartition]:
@@ -230,7 +209,7 @@ class MirrorLook:
         if found.doubled:
             raise unknown(topic, partition, "its rows were mirrored more than once")
         if found.holes:
-            raise unknown(topic, partition, "it has nothing of the offsets {} to {}".format(*found.holes[0]))
+            raise unknown(topic, partition, "the map has nothing of the offsets {} to {}".format(*found.holes[0]))
         if set(found.targets) - {target_id}:
             raise unknown(topic, partition, "it was mirrored to several topics")
         return found.end
@@ -249,13 +228,7 @@ def _is_settled(ports: Ports, head: Head) -> bool:
     return head.run == NOBODY and not waits and not undecided(ports, head)
 
 
-def unknown(topic: str, partition: int | None, why: str) -> KafkaError:
+def unknown(topic: str, partition: int | None, why: str) -> EosError:
     """For what the offset map does not tell. ``partition``: None for the topic as a whole."""
     place = topic if partition is None else f"{topic}-{partition}"
-    return KafkaError(
-        "EOS_MIRROR_POSITION_UNKNOWN",
-        f"The offset map does not tell up to where {place} is in the target: {why}.",
-        hint="Check the topic of the offset map (--map). A topic that is new to the mirror begins at -2: ask for the "
-        f"others by --topic, and add it. Else find out by hand what is there: {_BY_HAND}",
-        topic=topic,
-    )
+    return stop("EOS_MIRROR_POSITION_UNKNOWN.place", topic=topic, place=place, why=why)

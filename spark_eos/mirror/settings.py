@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from spark_eos.errors import TopicError
+from spark_eos.errors import EosError, stop
 
 #: Taken from the source topic when a target is made. All others are the target brokers' defaults.
 KEPT = (
@@ -43,7 +43,7 @@ def check(topic: str, source: Mapping[str, str], target: Mapping[str, str]) -> N
     if target.get("message.timestamp.type") == "LogAppendTime":
         raise _unfit(topic, "message.timestamp.type", "LogAppendTime", "CreateTime", "timestamps would be lost")
     if "compact" in target.get("cleanup.policy", "") and "compact" not in source.get("cleanup.policy", ""):
-        why = "rows without a key would be refused, and of others only the newest kept"
+        why = "rows without a key would be refused, and of the others only the newest kept for each key"
         raise _unfit(topic, "cleanup.policy", target["cleanup.policy"], source.get("cleanup.policy", "delete"), why)
     check_numbers(topic, {name: value for name, value in target.items() if name == "max.message.bytes"})
     ours, theirs = (int(of.get("max.message.bytes", 0)) for of in (target, source))
@@ -62,14 +62,8 @@ def check_numbers(topic: str, overrides: Mapping[str, str]) -> None:
         raise _unfit(topic, name, overrides[name], "a whole number", "brokers would refuse it")
 
 
-def _unfit(topic: str, setting: str, has: str, needed: str, why: str) -> TopicError:
-    return TopicError(
-        "EOS_MIRROR_TARGET_SETTINGS",
-        f"The target topic {topic} has {setting}={has}: {why}.",
-        hint=f"Set it to {needed}.",
-        topic=topic,
-        setting=setting,
-    )
+def _unfit(topic: str, setting: str, has: str, needed: str, why: str) -> EosError:
+    return stop("EOS_MIRROR_TARGET_SETTINGS.setting", topic=topic, setting=setting, value=has, why=why, needed=needed)
 
 
 def retention_ms(target: Mapping[str, str]) -> int | None:

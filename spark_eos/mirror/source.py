@@ -99,7 +99,7 @@ class MirrorStreamReader(DirectStreamReader):
             self._trimming.stop()
 
     def _dropped_on_purpose(self, topics: Collection[str]) -> Collection[str]:
-        """Those that were taken off the list because they are circles: what is in them is not lost."""
+        """The topics that were taken off the list because they are circles: what is in them is not lost."""
         circles = self._targets.circles(topics)
         for topic in sorted(circles):
             logger.warning("Topic %s, whose rows come from the target's cluster, is no longer mirrored.", topic)
@@ -116,7 +116,7 @@ class MirrorStreamReader(DirectStreamReader):
 
 
 def _followed(there: Collection[str], before: SparkOffset | None, initial: Position, end: Position) -> Followed:
-    """Of topics that are there, those that the offset log is about to have. ``before``: its last position, None where
+    """The topics that the offset log is about to have, of those that exist. ``before``: its last position, None where
     it has none and the query begins at ``initial``. Up to ``end``, nothing is read of a topic that has just appeared,
     or has come back; one that was recreated begins at 0."""
     known = Position({}) if before is None else formats.from_spark(before)
@@ -139,8 +139,8 @@ def _followed(there: Collection[str], before: SparkOffset | None, initial: Posit
 class MirrorStreamWriter(DirectStreamWriter):
     """See DirectStreamWriter."""
 
-    def _run(self, job: SinkJob, me: Identity, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
+    def _run(self, job: SinkJob, identity: Identity, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
         from spark_eos.direct.task import run_task
         from spark_eos.mirror.task import MirrorParts
 
-        return run_task(self._plan, job, me, iterator, MirrorParts)
+        return run_task(self._plan, job, identity, iterator, MirrorParts)

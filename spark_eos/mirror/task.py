@@ -12,7 +12,7 @@ from spark_eos import failpoints
 from spark_eos.direct.copying import Copied
 from spark_eos.direct.plan import DirectPlan
 from spark_eos.direct.task import Parts, arrow_producer
-from spark_eos.errors import KafkaError, TopicError
+from spark_eos.errors import EosError, stop
 from spark_eos.kafka.admin.configs import topic_config
 from spark_eos.kafka.admin.topics import describe_topics, topic_partitions
 from spark_eos.kafka.config.properties import KafkaProperties
@@ -118,14 +118,7 @@ def _check_age(kafka: KafkaProperties, topic: str, oldest_ms: int | None) -> Non
     kept_ms = _retention_ms(kafka, topic, int(time.monotonic() / _SETTINGS_S))
     now = int(time.time() * 1000)
     if kept_ms is not None and oldest_ms is not None and oldest_ms < now - kept_ms:
-        raise TopicError(
-            "EOS_MIRROR_ROWS_EXPIRED",
-            f"Rows for {topic} are {(now - oldest_ms) // 1000:,} s old, and the topic's retention.ms is {kept_ms}: "
-            "they would be deleted at once, perhaps before anybody could read them.",
-            hint=f"Nothing of the micro-batch is visible. Raise retention.ms of {topic} until the mirror has caught "
-            "up, or begin later in the source.",
-            topic=topic,
-        )
+        raise stop("EOS_MIRROR_ROWS_EXPIRED", topic=topic, age_s=(now - oldest_ms) // 1000, retention_ms=kept_ms)
 
 
 @lru_cache(maxsize=256)
@@ -133,10 +126,5 @@ def _retention_ms(kafka: KafkaProperties, topic: str, window: int) -> int | None
     return retention_ms(topic_config(kafka, topic))
 
 
-def _changed(topics: list[str]) -> KafkaError:
-    return KafkaError(
-        "EOS_MIRROR_TARGET_CHANGED",
-        f"While rows were written to {topics[0]}, it was deleted or recreated.",
-        hint="Nothing of what the task has written becomes visible. The next start finds what is lost.",
-        topic=topics[0],
-    )
+def _changed(topics: list[str]) -> EosError:
+    return stop("EOS_MIRROR_TARGET_RECREATED.meanwhile", topic=topics[0])

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from spark_eos.errors import OptionError, TopicError
+from spark_eos.errors import stop
 from spark_eos.kafka.admin.configs import add_partitions, create_topic, topic_config
 from spark_eos.kafka.admin.topics import Topic, describe_topics
 from spark_eos.kafka.codes import OK, Code, name_of
@@ -29,12 +29,7 @@ _ORIGINS_S = 10.0
 def check_not_to_itself(plan: MirrorPlan) -> None:
     """Raises OptionError for a mirror of each topic to itself."""
     if plan.cluster == plan.target_cluster and not plan.targets.prefix:
-        raise OptionError(
-            "EOS_OPTION_CONFLICT",
-            "Source and target of the mirror are the same cluster, and the topics have the same names.",
-            hint="Correct the servers of one of them, or set a prefix for the target's topics.",
-            option="prefix",
-        )
+        raise stop("EOS_OPTION_CONFLICT.mirror_to_itself", option="prefix")
 
 
 @dataclass(frozen=True)
@@ -72,7 +67,7 @@ class TargetTopics:
         self._check_circles(found)
 
     def check_planned(self, names: Iterable[str], read: Collection[str]) -> None:
-        """As `check`, for topics of a micro-batch that is planned and not logged yet. ``read``: those that it reads."""
+        """Check the topics of a micro-batch that is planned and not logged yet. ``read``: those that it reads."""
         self._learn(self._origins.lately(_ORIGINS_S))
         new = {(name, name in read) for name in names if (name, True) not in self._checked} - self._checked
         if new:
@@ -80,7 +75,7 @@ class TargetTopics:
             self._checked |= new
 
     def circles(self, names: Iterable[str]) -> set[str]:
-        """Those of these topics of the source whose rows come from the target's cluster."""
+        """The topics among these of the source whose rows come from the target's cluster."""
         found = describe_topics(self._source, names, missing_ok=True)
         self._learn(self._origins.read())
         return {name for name, topic in found.items() if self._plan.target_cluster in self._chain(topic)}
@@ -90,7 +85,7 @@ class TargetTopics:
 
         One that it reads and that is not followed was logged before it was taken off the list. It is no circle that
         goes on: what was logged is mirrored, as it may be decided already. Raises what `check` does, and TopicError
-        (EOS_MIRROR_TARGET_SETTINGS, EOS_MIRROR_TARGET_RECREATED, EOS_MIRROR_TOPIC_NOT_MADE, EOS_MIRROR_MAP_…).
+        (EOS_MIRROR_TARGET_SETTINGS, EOS_MIRROR_TARGET_RECREATED, EOS_MIRROR_TOPIC_REFUSED, EOS_MIRROR_MAP_…).
         """
         followed = set(followed)
         found = describe_topics(self._source, followed | set(read), missing_ok=True)
@@ -126,7 +121,7 @@ class TargetTopics:
         return self._chains.get(topic.id, ())
 
     def _not_ready(self, found: Mapping[str, Topic], read: Collection[str]) -> dict[str, Topic]:
-        """Those of these topics that were not prepared as they are now, or whose targets are no longer there."""
+        """The topics among these that were not prepared as they are now, or whose targets are no longer there."""
         ids: dict[str, str] = {}
         for name, topic in found.items():
             for ready in (self._ready.get((name, True)), self._ready.get((name, name in read))):
@@ -140,8 +135,8 @@ class TargetTopics:
         }
 
     def _there(self, targets: set[str], known: Collection[Origin]) -> dict[str, Topic]:
-        """Those that are there. One that is made now may be missing at the first look, as the controller knows better;
-        not so one that was there before, which is hidden at the most."""
+        """The targets that exist. One that is made now may be missing at the first look, as the controller knows
+        better; not so one that was there before, which is hidden at the most."""
         found = describe_topics(self._target, targets, missing_ok=True, unknown_s=0)
         before = {origin.target for origin in known} & targets - found.keys()
         return found | describe_topics(self._target, before, missing_ok=True, unknown_s=HIDDEN_S)
@@ -152,33 +147,17 @@ class TargetTopics:
         kept = not_for_rows(self._source, found)
         for name in sorted(names):
             if name in kept or name in own or name.startswith(OWN_NAMES):
-                raise TopicError(
-                    "EOS_MIRROR_TOPIC_REFUSED",
-                    f"Topic {name} is {kept.get(name, 'a ledger or an offset map')}, which means nothing on another "
-                    "cluster.",
-                    hint="Leave it out.",
-                    topic=name,
+                raise stop(
+                    "EOS_MIRROR_TOPIC_REFUSED.internal", topic=name, kind=kept.get(name, "a ledger or an offset map")
                 )
             target = self._plan.target(name)
             if target.startswith(OWN_NAMES) or target in own:
-                raise TopicError(
-                    "EOS_MIRROR_TOPIC_REFUSED",
-                    f"Topic {name} would be mirrored to {target}, the name of a ledger or an offset map.",
-                    hint="Leave it out, or take another prefix.",
-                    topic=name,
-                )
+                raise stop("EOS_MIRROR_TOPIC_REFUSED.ledger", topic=name, target=target)
 
     def _check_circles(self, found: Mapping[str, Topic]) -> None:
         for name, topic in found.items():
             if self._plan.target_cluster in self._chain(topic):
-                raise TopicError(
-                    "EOS_MIRROR_CIRCLE",
-                    f"Topic {name} is itself mirrored from cluster {self._plan.target_cluster}, to which it would be "
-                    "mirrored: its rows would go round in circles forever.",
-                    hint="Leave it out of the mirror, which then goes on from the same checkpoint: a pattern such as "
-                    "^(?!prefix\\.) leaves out what has a prefix.",
-                    topic=name,
-                )
+                raise stop("EOS_MIRROR_CIRCLE", topic=name, target_cluster=self._plan.target_cluster)
 
     def _check_same(self, name: str, topic: Topic, there: Topic | None, known: Collection[Origin]) -> None:
         """A target that is not the one to which this source was mirrored before lacks what went there."""
@@ -189,13 +168,11 @@ class TargetTopics:
             if (o.target, o.source_id) == (target, topic.id) and o.is_from(self._plan.cluster)
         ]
         if before and (there is None or there.id not in before):
-            raise TopicError(
-                "EOS_MIRROR_TARGET_RECREATED",
-                f"The target topic {target} was deleted{'' if there is None else ' and recreated'} since rows of "
-                f"{name} were mirrored to it: they are no longer there.",
-                hint="To mirror all of it again, begin with a new checkpoint, 'startingOffsets' = earliest, another "
-                "prefix, and another topic for the offset map, in all mirrors of a chain.",
+            raise stop(
+                "EOS_MIRROR_TARGET_RECREATED.start",
                 topic=target,
+                and_recreated="" if there is None else " and recreated",
+                name=name,
             )
 
     def _make(self, name: str, partitions: int, there: Topic | None) -> Topic:
@@ -205,13 +182,13 @@ class TargetTopics:
         if there is None:
             wanted = settings.wanted(source, own.settings)
             settings.check(target, source, {**source, **wanted})
-            code, said = create_topic(self._target, target, partitions, own.replication, wanted)
+            code, message = create_topic(self._target, target, partitions, own.replication, wanted)
             if code != OK:
-                raise not_made(target, said or name_of(code))
+                raise not_made(target, message or name_of(code))
         elif there.partitions < partitions:
-            code, said = add_partitions(self._target, target, partitions)
+            code, message = add_partitions(self._target, target, partitions)
             if code not in (OK, Code.INVALID_PARTITIONS):
-                raise not_made(target, said or name_of(code))
+                raise not_made(target, message or name_of(code))
         for _ in retrying(_VISIBLE_S):
             found = describe_topics(self._target, [target], missing_ok=True).get(target)
             if found is not None and found.partitions >= partitions:

@@ -40,7 +40,7 @@ def translated(
     topic_id: str | None = None,
 ) -> tuple[Step, ...]:
     """Where offsets of a partition of the source are in the target, in their order. ``topic_id``: of another topic than
-    the one that has this name now. Raises KafkaError (EOS_MIRROR_NOT_COVERED), and what `OffsetMap.read` does."""
+    the one that has this name now. Raises KafkaError (EOS_MIRROR_GROUP_REFUSED), and what `OffsetMap.read` does."""
     now = {} if topic_id else describe_topics(source, [topic], missing_ok=True)
     id_ = now[topic].id if topic in now else topic_id
     ids = None if id_ is None else {topic: id_}
@@ -68,8 +68,8 @@ class _Target:
 
 @dataclass
 class Positions:
-    """Of what is mirrored from ``cluster``. ``topics``: those of the source that are there now; ``origins``: of all
-    that is mirrored from there."""
+    """Positions in what is mirrored from ``cluster``. ``topics``: those of the source that are there now; ``origins``:
+    of all that is mirrored from there."""
 
     source: KafkaProperties
     target: KafkaProperties
@@ -90,8 +90,8 @@ class Positions:
         return self._read(wanted) if new else lacking
 
     def holes(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int]]:
-        """Of what was looked for, where the source has offsets behind the position that were never mirrored, and others
-        behind them were: the first such gap of each partition."""
+        """Where, of what was looked for, the source has offsets behind the position that were never mirrored, and
+        others behind them were: the first such gap of each partition."""
         gaps = {place: found.holes for place, found in self._found.items() if found is not None and place in wanted}
         ahead = [place for place, holes in gaps.items() if holes and holes[-1][1] > wanted[place]]
         begins = begin_offsets(self.source, by_topic(ahead)) if ahead else {}
@@ -100,7 +100,7 @@ class Positions:
         return {place: holes[0] for place, holes in there.items() if holes}
 
     def place(self, topic: str, partition: int, offset: int) -> TargetPosition:
-        """Of what was looked for. Raises KafkaError (EOS_MIRROR_NOT_COVERED)."""
+        """The place in the target of an offset that was looked for. Raises KafkaError (EOS_MIRROR_GROUP_REFUSED)."""
         place = self._known.get((topic, partition))
         if place is None:
             found = self._found[topic, partition]
@@ -155,7 +155,8 @@ class Positions:
         return starts
 
     def _empty(self, idle: Mapping[TopicPartition, int]) -> list[TopicPartition]:
-        """Those whose logs, in the source, begin and end at this offset, and those up to which the map has no row."""
+        """The partitions whose logs, in the source, begin and end at this offset, and those up to which the map has no
+        row."""
         rowless = [place for place in idle if (found := self._found[place]) is not None and found.reaches(idle[place])]
         there = [(t, p) for t, p in idle if p < self.topics[t].partitions and (t, p) not in rowless]
         begins = begin_offsets(self.source, by_topic(there))
@@ -163,7 +164,7 @@ class Positions:
         return rowless + [(t, p) for t, p in there if begins[t][p] == ends[t][p] == idle[t, p]]
 
     def _targets(self, topics: Collection[str]) -> dict[str, _Target]:
-        """Of each topic the target, if there is just one that is what the mirror has made."""
+        """The target of each topic, if there is just one that is what the mirror has made."""
         known = {topic: [o for o in self.origins if o.source_id == self.topics[topic].id] for topic in topics}
         there = describe_topics(self.target, {o.target for some in known.values() for o in some}, missing_ok=True)
         found = {}

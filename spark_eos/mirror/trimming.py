@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from confluent_kafka import Producer
 
-from spark_eos.errors import EosError, KafkaError
+from spark_eos.errors import EosError, stop
 from spark_eos.kafka.admin.topics import begin_offsets, cluster_id, describe_topics, topic_partitions
 from spark_eos.kafka.config.librdkafka import librdkafka_config
 from spark_eos.kafka.config.properties import KafkaProperties
@@ -126,7 +126,7 @@ def _passed(part: MapPartition, begins: Mapping[bytes, int], stopped: Callable[[
 
 
 class _Tombstones:
-    """Deletes by keys. Raises KafkaError (EOS_MIRROR_MAP_NOT_TRIMMED)."""
+    """Deletes by keys. Raises KafkaError (EOS_MIRROR_MAP_NOT_WRITABLE)."""
 
     def __init__(self, target: KafkaProperties, map_topic: str) -> None:
         own = {"enable.idempotence": True, "queue.buffering.max.messages": 0}
@@ -145,13 +145,10 @@ class _Tombstones:
     def flush(self) -> None:
         """Returns when the brokers have all."""
         if self._producer.flush(_WRITE_S) or self._refused:
-            raise KafkaError(
-                "EOS_MIRROR_MAP_NOT_TRIMMED",
-                f"Old entries could not be taken out of {self._topic}: "
-                f"{'; '.join(sorted(self._refused)) or 'no answer'}.",
-                hint="The mirror goes on, and tries again later. Check that the target's cluster is healthy, and grant "
-                "WRITE on that topic.",
+            raise stop(
+                "EOS_MIRROR_MAP_NOT_WRITABLE.trim",
                 topic=self._topic,
+                refused="; ".join(sorted(self._refused)) or "no answer",
             )
 
     def _told(self, error: object, _: object) -> None:
@@ -160,7 +157,7 @@ class _Tombstones:
 
 
 class Trimming:
-    """Of one mirror, on the driver: `trim`, now and then, in the background, for as long as the query runs.
+    """Trims the map of one mirror, on the driver, now and then, in the background, for as long as the query runs.
 
     A failure is a warning, and it may be stopped anywhere: the map is right with the old entries as without them, and
     each of them goes by a record of its own.

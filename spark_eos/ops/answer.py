@@ -11,7 +11,8 @@ from spark_eos.printable import printable
 
 @dataclass(frozen=True)
 class Answer:
-    """As plain data for JSON, and as text; ``code`` is the exit code. Kafka properties are in neither."""
+    """The answer of a command as plain data for JSON, and as text; ``code`` is the exit code. Kafka properties are in
+    neither."""
 
     data: Any
     text: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from spark_eos.errors import OptionError
+from spark_eos.errors import EosError, stop
 
 if TYPE_CHECKING:
     from spark_eos.kafka.config.properties import KafkaProperties
@@ -36,8 +36,8 @@ def _properties_in(file: str) -> Iterator[tuple[str, str]]:
             yield key, value.strip()
 
 
-def _bad_file(what: str) -> OptionError:
-    return OptionError("EOS_KAFKA_FILE", f"{what}.", hint="See --kafka-file: a client property on each line.")
+def _bad_file(what: str) -> EosError:
+    return stop("EOS_OPTION_INVALID.kafka_file", what=what)
 
 
 def client_property(text: str) -> tuple[str, str]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from spark_eos import system
-from spark_eos.errors import LedgerError, ReplayError
+from spark_eos.errors import LedgerError, stop
 from spark_eos.ledger.owners import Cluster
 from spark_eos.ledger.reader import Dated
 from spark_eos.protocol.head import NOBODY, WHOLE, EachSink, Head, Marks, Unfinished
@@ -93,7 +93,8 @@ def heads_of(cluster: Cluster, query: str) -> list[OwnHead]:
 
 
 def with_the_whole(heads: list[OwnHead], query: str) -> list[OwnHead]:
-    """Those within foreachBatch with one for the query itself before them, which stands for sinks without a head."""
+    """The heads within foreachBatch, with one for the query itself before them, which stands for sinks without a
+    head."""
     if not heads or heads[0].sink in (None, WHOLE):
         return heads
     each = EachSink(query, WHOLE)
@@ -110,13 +111,7 @@ def check_named(mark: Unfinished, query: str, checkpoint: str, to: str | None = 
 
 
 def check_agree(named: Mapping[str, object], asked: Mapping[str, object]) -> None:
-    """The same for anything that a mark says, each by what it is."""
+    """Raise ReplayError where a mark says something else than the command; ``named`` and ``asked`` by field."""
     for what, value in asked.items():
         if named[what] != value:
-            raise ReplayError(
-                "EOS_LEDGER_MARK_DIFFERS",
-                f"By the ledger, the {what} of what has begun is {named[what]}; by the command and the checkpoint, it "
-                f"is {value}.",
-                hint="Nothing was changed. If the checkpoint was moved, name it as before. Otherwise somebody else may "
-                "have written to the ledger topic: find out who may, and what its records were before.",
-            )
+            raise stop("EOS_REPLAY_REFUSED.mark", field=what, by_ledger=named[what], by_command=value)

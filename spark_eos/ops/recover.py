@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Any
 
 from spark_eos.checkpoint import Checkpoint
-from spark_eos.errors import CommandError
+from spark_eos.errors import stop
 from spark_eos.ledger.owners import Cluster, Transaction, find
 from spark_eos.ops.answer import Answer, ago
 from spark_eos.ops.state import QueryState, state_at, states_of
@@ -123,11 +123,7 @@ def _states(
     if checkpoint is None:
         states: Sequence[QueryState] = states_of(cluster, queries, watch_s=wanted.watch_s, quiet_s=wanted.quiet_s)
     elif checkpoint.query_id() is None:
-        raise CommandError(
-            "EOS_RECOVER_NO_QUERY",
-            f"{checkpoint.location} holds no query.",
-            hint="Check the path: it is the checkpointLocation, with the file 'metadata' in it.",
-        )
+        raise stop("EOS_QUERY_UNKNOWN.checkpoint", location=checkpoint.location)
     else:
         states = [state_at(checkpoint, cluster, watch_s=wanted.watch_s, quiet_s=wanted.quiet_s)]
     for state in states:
@@ -181,13 +177,7 @@ def _check_running(recovery: Recovery, wanted: Wanted) -> None:
     if wanted.part is Part.SETTLE or wanted.even_if_running or not recovery.needed or not state.life.running:
         return
     signs = ", ".join(state.life.signs) or f"its last sign of life was {ago(state.life.last_s)}"
-    raise CommandError(
-        "EOS_RECOVER_RUNNING",
-        f"Query {state.query} seems to be running: {signs}.",
-        hint="Nothing was done. A running query recovers by itself. If none is running, try again in a minute, or add "
-        "--even-if-running: a run that is alive then stops (EOS_CLOSED_BY_OPERATOR), and its next start continues.",
-        query=state.query or "",
-    )
+    raise stop("EOS_RECOVER_RUNNING", query=state.query or "", query_id=state.query, signs=signs)
 
 
 def _recovered(cluster: Cluster, recovery: Recovery, wanted: Wanted) -> Recovery:

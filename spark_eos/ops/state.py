@@ -352,7 +352,7 @@ def with_parts(cluster: Cluster, state: QueryState) -> QueryState:
 
 
 def _parts(cluster: Cluster, transaction: Transaction) -> Sequence[TransactionPart]:
-    """Of an output that this user may not read, only the names."""
+    """The partitions of a transaction; only the names of an output that this user may not read."""
     try:
         return parts(cluster, transaction)
     except EosError:

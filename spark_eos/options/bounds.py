@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from spark_eos.errors import OptionError
-from spark_eos.options.offsets import bad, parse_offsets
+from spark_eos.errors import stop
+from spark_eos.options.offsets import EARLIEST, LATEST, parse_offsets
 from spark_eos.topic_partition import PartitionOffsets
 
 
@@ -37,14 +38,15 @@ def parse_start(option: str, text: str) -> Limit:
 def parse_end(option: str, text: str) -> Limit:
     """``latest`` or JSON. Errors as for `parse_offsets`; EARLIEST is one, too."""
     limit = _limit(option, text, ("latest",))
-    _refuse(option, limit, -2, "ends at the beginning of {place}.", "-1 is latest; an end cannot be earliest.")
+    for topic, p in _with_number(limit, EARLIEST):
+        raise stop("EOS_OPTION_INVALID.end_earliest", option=option, topic=topic, partition=p)
     return limit
 
 
 def parse_time(option: str, text: str) -> int:
     """Milliseconds since 1970."""
     if not re.fullmatch(r"\d+", text.strip(), re.ASCII):
-        raise bad(option, f"is '{text}'.", hint="Use milliseconds since 1970, such as 1700000000000.")
+        raise stop("EOS_OPTION_INVALID.timestamp", option=option, value=text)
     return int(text)
 
 
@@ -52,7 +54,7 @@ def parse_strategy(option: str, text: str) -> bool:
     """Whether to begin at the end (``latest``) if no record has the timestamp or a later one, instead of failing."""
     word = text.strip().lower()
     if word not in ("error", "latest"):
-        raise bad(option, f"is '{text}'.", hint="Use error or latest.")
+        raise stop("EOS_OPTION_INVALID.strategy", option=option, value=text)
     return word == "latest"
 
 
@@ -61,26 +63,20 @@ def parse_duration(option: str, text: str) -> float:
     found = re.fullmatch(r"(\d+)\s*([a-z]*)", text.strip().lower(), re.ASCII)
     unit = found[2] or "ms" if found else ""
     if not found or unit not in _SECONDS:
-        raise OptionError(
-            "EOS_OPTION_NOT_A_DURATION",
-            f"Option '{option}' is '{text}'.",
-            hint=f"Use a duration such as 90s, 15m or 2h; the units are {', '.join(_SECONDS)}.",
-            option=option,
-        )
+        raise stop("EOS_OPTION_INVALID.duration", option=option, value=text, units=", ".join(_SECONDS))
     return int(found[1]) * _SECONDS[unit]
 
 
 def refuse_latest_start(option: str, limit: Limit) -> None:
-    """A batch that begins where it ends reads nothing. Raises OptionError (EOS_OPTION_OFFSETS)."""
+    """A batch that begins where it ends reads nothing. Raises OptionError (EOS_OPTION_INVALID)."""
     if limit == "latest":
-        raise bad(
-            option, "is latest, so that a batch would read nothing.", hint="Use earliest, offsets or a timestamp."
-        )
-    _refuse(option, limit, -1, "begins at the end of {place}.", "-2 is earliest; a batch cannot begin at latest.")
+        raise stop("EOS_OPTION_INVALID.start_latest", option=option)
+    for topic, p in _with_number(limit, LATEST):
+        raise stop("EOS_OPTION_INVALID.start_at_end", option=option, topic=topic, partition=p)
 
 
 def check_order(start_option: str, start: Limit, end_option: str, end: Limit | None) -> None:
-    """Raise OptionError (EOS_OPTION_OFFSETS) if the user's end is before the start."""
+    """Raise OptionError (EOS_OPTION_INVALID) if the user's end is before the start."""
     first: int | Limit | None = start
     last: int | Limit | None = end
     if isinstance(start, ByTime) and isinstance(end, ByTime):
@@ -91,13 +87,16 @@ def check_order(start_option: str, start: Limit, end_option: str, end: Limit | N
         return
     for topic, partitions in first.items():
         for p, at in partitions.items():
-            stop = last.get(topic, {}).get(p, at)
-            if stop >= 0 <= at and stop < at:
+            until = last.get(topic, {}).get(p, at)
+            if until >= 0 <= at and until < at:
                 place = f" for {topic}-{p}" if topic else ""
-                raise bad(
-                    end_option,
-                    f"is {stop}{place}, before '{start_option}', which is {at}.",
-                    hint="Set the end to the start or later.",
+                raise stop(
+                    "EOS_OPTION_INVALID.order",
+                    option=end_option,
+                    end=until,
+                    place=place,
+                    start_option=start_option,
+                    start=at,
                 )
 
 
@@ -107,13 +106,12 @@ def _limit(option: str, text: str, words: tuple[_Word, ...]) -> Limit:
         if word == known:
             return known
     if not text.lstrip().startswith("{"):
-        hint = f'It takes {", ".join(words)} or JSON such as {{"topic1":{{"0":23,"1":-2}},"topic2":{{"0":-1}}}}.'
-        raise bad(option, f"is '{text}'.", hint=hint)
+        f'It takes {", ".join(words)} or JSON such as {{"topic1":{{"0":23,"1":-2}},"topic2":{{"0":-1}}}}.'
+        raise stop("EOS_OPTION_INVALID.limit", option=option, value=text, words=", ".join(words))
     return parse_offsets(option, text)
 
 
-def _refuse(option: str, limit: Limit, number: int, what: str, hint: str) -> None:
+def _with_number(limit: Limit, number: int) -> Iterator[tuple[str, int]]:
+    """The partitions for which the user has given EARLIEST or LATEST."""
     for topic, partitions in limit.items() if isinstance(limit, dict) else ():
-        for p, at in partitions.items():
-            if at == number:
-                raise bad(option, what.format(place=f"{topic}-{p}"), hint=hint, topic=topic, partition=p)
+        yield from ((topic, p) for p, at in partitions.items() if at == number)

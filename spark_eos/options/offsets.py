@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from spark_eos.errors import OptionError
+from spark_eos.errors import stop
 from spark_eos.topic_partition import PartitionOffsets
 
 LATEST = -1
@@ -27,13 +27,12 @@ def parse_offsets(option: str, text: str) -> PartitionOffsets:
     """JSON with an offset for each partition, which may be EARLIEST or LATEST; also a line of this source's offset log,
     of which only the offsets count.
 
-    Raises OptionError: EOS_OPTION_OFFSETS_JSON with line and column, EOS_OPTION_OFFSETS with the topic and partition.
+    Raises OptionError: EOS_OPTION_INVALID with line and column, EOS_OPTION_INVALID with the topic and partition.
     """
 
     def check(topic: str, p: str, at: object) -> int:
         if type(at) is not int or at < EARLIEST:
-            hint = "Offsets are whole numbers from 0; -2 is earliest, -1 latest."
-            raise bad(option, f"says {json.dumps(at)} for {topic}-{p}.", hint=hint, topic=topic, partition=p)
+            raise stop("EOS_OPTION_INVALID.offset", option=option, topic=topic, partition=p, offset=json.dumps(at))
         return at
 
     return _numbers(option, text, check, _OFFSETS_EXAMPLE)
@@ -44,8 +43,7 @@ def parse_times(option: str, text: str) -> PartitionOffsets:
 
     def check(topic: str, p: str, at: object) -> int:
         if type(at) is not int or at < 0:
-            hint = "Times are milliseconds since 1970."
-            raise bad(option, f"says {json.dumps(at)} for {topic}-{p}.", hint=hint, topic=topic, partition=p)
+            raise stop("EOS_OPTION_INVALID.time", option=option, topic=topic, partition=p, time=json.dumps(at))
         return at
 
     return _numbers(option, text, check, _TIMES_EXAMPLE)
@@ -56,17 +54,13 @@ def parse_partitions(option: str, text: str) -> dict[str, tuple[int, ...]]:
     result = {}
     for topic, partitions in _object(option, text, _PARTITIONS_EXAMPLE).items():
         if not isinstance(partitions, list) or not partitions:
-            raise bad(option, f"has no partitions for topic '{topic}'.", hint=f"Write it like {_PARTITIONS_EXAMPLE}.")
+            raise stop("EOS_OPTION_INVALID.assign_empty", option=option, topic=topic)
         for p in partitions:
             if type(p) is not int or p < 0:
-                raise bad(
-                    option,
-                    f"has the partition {json.dumps(p)} for topic '{topic}'.",
-                    hint="Partitions are numbered 0, 1, 2, …",
-                )
+                raise stop("EOS_OPTION_INVALID.assign_partition", option=option, partition=json.dumps(p), topic=topic)
         result[topic] = tuple(sorted(set(partitions)))
     if not result:
-        raise bad(option, "contains no topic.", hint=f"Write it like {_PARTITIONS_EXAMPLE}.")
+        raise stop("EOS_OPTION_INVALID.no_topics", option=option)
     return result
 
 
@@ -82,54 +76,45 @@ def fill_in(option: str, wanted: PartitionOffsets, begin: PartitionOffsets, end:
 
 
 def check_same_partitions(option: str, wanted: PartitionOffsets, there: PartitionOffsets) -> None:
-    """Raise OptionError (EOS_OPTION_OFFSETS) unless ``wanted`` has exactly the partitions that are read."""
+    """Raise OptionError (EOS_OPTION_INVALID) unless ``wanted`` has exactly the partitions that are read."""
     for topic in wanted:
         if topic not in there:
-            raise bad(
-                option,
-                f"contains topic '{topic}', which is not read.",
-                hint=f"Add it to the topics to read, or remove it here. Topics to read: {', '.join(sorted(there))}.",
-                topic=topic,
-            )
+            raise stop("EOS_OPTION_INVALID.topic_not_read", option=option, topic=topic, topics=", ".join(sorted(there)))
     for topic, partitions in there.items():
         missing = sorted(partitions.keys() - wanted.get(topic, {}).keys())
         if missing:
-            raise bad(
-                option,
-                f"does not include {', '.join(f'{topic}-{p}' for p in missing)}.",
-                hint="Include every partition; -2 is earliest and -1 latest for offsets.",
+            raise stop(
+                "EOS_OPTION_INVALID.partitions_missing",
+                option=option,
                 topic=topic,
+                missing=", ".join(f"{topic}-{p}" for p in missing),
             )
         unknown = sorted(wanted[topic].keys() - partitions.keys())
         if unknown:
-            raise bad(
-                option,
-                f"names {topic}-{unknown[0]}, but the partitions read of this topic are "
-                f"{', '.join(map(str, sorted(partitions)))}.",
-                hint="Use partitions that exist.",
+            raise stop(
+                "EOS_OPTION_INVALID.partition_not_there",
+                option=option,
                 topic=topic,
                 partition=unknown[0],
+                partitions=", ".join(map(str, sorted(partitions))),
             )
 
 
 def check_known(option: str, offsets: PartitionOffsets, begin: PartitionOffsets, end: PartitionOffsets) -> None:
-    """Raise OptionError (EOS_OPTION_OFFSETS) for an offset outside of its partition's log."""
+    """Raise OptionError (EOS_OPTION_INVALID) for an offset outside of its partition's log."""
     for topic, partitions in offsets.items():
         for p, at in partitions.items():
             low, high = begin[topic][p], end[topic][p]
             if not low <= at <= high:
-                raise bad(
-                    option,
-                    f"is {at} for {topic}-{p}, which has the offsets {low} to {high}.",
-                    hint="Use an offset in that range, -2 for earliest or -1 for latest.",
+                raise stop(
+                    "EOS_OPTION_INVALID.offset_outside",
+                    option=option,
                     topic=topic,
                     partition=p,
+                    offset=at,
+                    low=low,
+                    high=high,
                 )
-
-
-def bad(option: str, what: str, hint: str, **parameters: object) -> OptionError:
-    """The error for an option with offsets or partitions; ``what`` continues the sentence after the option's name."""
-    return OptionError("EOS_OPTION_OFFSETS", f"Option '{option}' {what}", hint=hint, option=option, **parameters)
 
 
 def _numbers(option: str, text: str, check: Callable[[str, str, object], int], example: str) -> PartitionOffsets:
@@ -139,19 +124,14 @@ def _numbers(option: str, text: str, check: Callable[[str, str, object], int], e
         if topic.startswith("#"):  # as no topic does
             continue
         if not isinstance(partitions, dict) or not partitions:
-            raise bad(option, f"has no partitions for topic '{topic}'.", hint=f"Write it like {example}.", topic=topic)
+            raise stop("EOS_OPTION_INVALID.partitions_empty", option=option, topic=topic, example=example)
         result[topic] = {_partition(option, topic, key): check(topic, key, at) for key, at in partitions.items()}
     return result
 
 
 def _partition(option: str, topic: str, key: str) -> int:
     if not key.isascii() or not key.isdigit():
-        raise bad(
-            option,
-            f"has the partition '{key}' for topic '{topic}'.",
-            hint="Partitions are numbered 0, 1, 2, …",
-            topic=topic,
-        )
+        raise stop("EOS_OPTION_INVALID.partition_number", option=option, topic=topic, partition=key)
     return int(key)
 
 
@@ -159,16 +139,16 @@ def _object(option: str, text: str, example: str) -> dict[str, Any]:
     try:
         parsed = json.loads(text, object_pairs_hook=lambda pairs: _unique(option, pairs))
     except json.JSONDecodeError as error:
-        raise OptionError(
-            "EOS_OPTION_OFFSETS_JSON",
-            f"Option '{option}' is not JSON: {error.msg} at line {error.lineno}, column {error.colno}.",
-            hint=f"Write it like {example}.",
+        raise stop(
+            "EOS_OPTION_INVALID.offsets_json",
             option=option,
             line=error.lineno,
             column=error.colno,
+            problem=error.msg,
+            example=example,
         ) from None
     if not isinstance(parsed, dict):
-        raise bad(option, f"is '{text}'.", hint=f"Write it like {example}.")
+        raise stop("EOS_OPTION_INVALID.offsets_object", option=option, value=text, example=example)
     return parsed
 
 
@@ -177,5 +157,5 @@ def _unique(option: str, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(result) < len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for key in keys if keys.count(key) > 1)
-        raise bad(option, f"contains '{twice}' twice.", hint="Include each topic and partition once.")
+        raise stop("EOS_OPTION_INVALID.twice", option=option, twice=twice)
     return result

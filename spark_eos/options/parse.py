@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from spark_eos.errors import OptionError
+from spark_eos.errors import EosError, stop
 from spark_eos.kafka.config.properties import Isolation, KafkaProperties
 from spark_eos.log import logger
 from spark_eos.options.bounds import (
@@ -136,13 +136,7 @@ def stream_options(raw: Mapping[str, str]) -> SourceOptions:
     """Parse and check what a user gave to ``readStream``. Raises OptionError."""
     options, _ = _source_options(raw, default_start="latest")
     if options.ending is not None:
-        raise OptionError(
-            "EOS_OPTION_BATCH_ONLY",
-            f"Option '{options.ending_option}' is set, but a stream has no end.",
-            hint="Remove it, or read a batch (spark.read). Trigger.AvailableNow ends with what is available when the "
-            "query starts.",
-            option=options.ending_option,
-        )
+        raise stop("EOS_OPTION_UNSUPPORTED.batch_only", option=options.ending_option)
     return options
 
 
@@ -175,19 +169,10 @@ def _source_options(raw: Mapping[str, str], default_start: Limit) -> tuple[Sourc
     if group is not None and prefix is not None:
         logger.warning("groupIdPrefix is ignored: kafka.group.id is set")
     if starting == "group" and not group:
-        raise OptionError(
-            "EOS_OPTION_MISSING",
-            "Option 'startingOffsets' is group, but 'kafka.group.id' is missing.",
-            hint='Add .option("kafka.group.id", …): the group at whose committed offsets the query is to begin.',
-            option="kafka.group.id",
-        )
+        raise stop("EOS_OPTION_MISSING.group_id", option="kafka.group.id")
     least, most = values.get("min_offsets_per_trigger"), values.get("max_offsets_per_trigger")
     if least is not None and most is not None and least > most:
-        raise OptionError(
-            "EOS_OPTION_CONFLICT",
-            f"'minOffsetsPerTrigger' is {least}, more than 'maxOffsetsPerTrigger', which is {most}.",
-            hint="Set the minimum to the maximum or less.",
-        )
+        raise stop("EOS_OPTION_CONFLICT.offsets_per_trigger", min_offsets=least, max_offsets=most)
     options = SourceOptions(
         kafka=KafkaProperties({k: v for k, v in properties.items() if k != "isolation.level"}),
         selection=selection,
@@ -207,17 +192,11 @@ def _selection(values: dict[str, Any], path: str) -> Selection:
         name: values.pop(attribute) for attribute, name in _SELECTIONS.items() if attribute in values
     }
     if not given:
-        raise OptionError(
-            "EOS_OPTION_MISSING",
-            "None of the options 'subscribe', 'subscribePattern' and 'assign' is set.",
-            hint='Add .option("subscribe", "topic1,topic2").' + (f" A path ({path}) names no topic." if path else ""),
-        )
+        if path:
+            raise stop("EOS_OPTION_MISSING.selection_path", path=path)
+        raise stop("EOS_OPTION_MISSING.selection")
     if len(given) > 1:
-        raise OptionError(
-            "EOS_OPTION_CONFLICT",
-            f"The options {' and '.join(repr(name) for name in given)} are both set.",
-            hint="Keep one of them.",
-        )
+        raise stop("EOS_OPTION_CONFLICT.selection", options=" and ".join(repr(name) for name in given))
     (selection,) = given.values()
     return selection
 
@@ -244,12 +223,7 @@ def sink_options(raw: Mapping[str, str], session: Mapping[str, str] = _NO_SETTIN
     values, kafka = parse_table(given, SINK, SINK_OWNED, ignored=("path", "queryname"))
     options = SinkOptions(kafka=kafka, storage=HadoopSettings({**session, **storage}), **values)
     if options.group_id and not options.checkpoint_location:
-        raise OptionError(
-            "EOS_OPTION_NEEDS_CHECKPOINT",
-            "Option 'offsets.group.id' is set, but 'checkpointLocation' is not an option of the query.",
-            hint='The offsets are read from the checkpoint\'s offset log: add .option("checkpointLocation", …) to the '
-            "writer (a location set for the session is not passed to the sink).",
-        )
+        raise stop("EOS_OPTION_MISSING.checkpoint_location")
     check_ledger_is_apart(options)
     return options
 
@@ -257,12 +231,7 @@ def sink_options(raw: Mapping[str, str], session: Mapping[str, str] = _NO_SETTIN
 def check_ledger_is_apart(options: SinkOptions) -> None:
     """Raise OptionError where rows would go to the ledger: nobody could read it while a task writes."""
     if options.topic == options.ledger_topic:
-        raise OptionError(
-            "EOS_OPTION_CONFLICT",
-            f"Options 'topic' and 'ledger.topic' are the same topic: {options.topic}.",
-            hint="Give the ledger a topic of its own.",
-            option="ledger.topic",
-        )
+        raise stop("EOS_OPTION_CONFLICT.ledger_topic", option="ledger.topic", topic=options.topic)
 
 
 def _path(raw: Mapping[str, str]) -> str:
@@ -274,13 +243,7 @@ def refuse_path(raw: Mapping[str, str]) -> None:
     """A user who passes a path or a table expects the rows to be written there."""
     path = _path(raw)
     if path:
-        raise OptionError(
-            "EOS_OPTION_PATH",
-            f"The sink writes to topics, not to a path or table ({path}).",
-            hint='Set the topic by .option("topic", …), and end with .start() or .save(), without a path or '
-            '.toTable("…").',
-            path=path,
-        )
+        raise stop("EOS_OPTION_INVALID.path", path=path)
 
 
 def parse_table(
@@ -319,40 +282,23 @@ def _warn_of_key(key: str) -> None:
 def _check_kafka(kafka: Mapping[str, str], owned: Mapping[str, str]) -> None:
     for key in kafka:
         if key in owned:
-            raise OptionError(
-                "EOS_OPTION_RESERVED",
-                f"Option 'kafka.{key}' is reserved: {owned[key]}.",
-                hint="Remove it.",
-                option=f"kafka.{key}",
-            )
+            raise stop("EOS_OPTION_RESERVED.kafka", option=f"kafka.{key}", key=key, owned=owned[key])
     if not kafka.get("bootstrap.servers", "").strip():
-        raise OptionError(
-            "EOS_OPTION_MISSING",
-            "Option 'kafka.bootstrap.servers' is missing.",
-            hint='Add .option("kafka.bootstrap.servers", "host1:9092,host2:9092").',
-            option="kafka.bootstrap.servers",
-        )
+        raise stop("EOS_OPTION_MISSING.servers", option="kafka.bootstrap.servers")
     for server in filter(None, map(str.strip, kafka["bootstrap.servers"].split(","))):
         scheme, _, address = server.rpartition("://")
         found = _SERVER.fullmatch(address)
         if scheme.lower() not in _SCHEMES or found is None or not 0 < int(found["port"] or 9092) < 65_536:
-            raise OptionError(
-                "EOS_OPTION_SERVERS",
-                f"Option 'kafka.bootstrap.servers' has '{server}'.",
-                hint="Use host:port, separated by commas.",
-                option="kafka.bootstrap.servers",
-            )
+            raise stop("EOS_OPTION_INVALID.servers", option="kafka.bootstrap.servers", server=server)
 
 
-def _unknown(key: str, table: tuple[Option, ...]) -> OptionError:
+def _unknown(key: str, table: tuple[Option, ...]) -> EosError:
     names = [option.name for option in table] + ["kafka.bootstrap.servers"]
     lowered = {name.lower(): name for name in names}
     near = difflib.get_close_matches(key.lower(), lowered, n=1)
     side, call = ("sink", "writeStream") if table is SOURCE else ("source", "readStream")
     if key.lower() in {option.name.lower() for option in (*SOURCE, *SINK)}:
-        guess = f"It is an option of the {side}: set it on {call}."
-    elif near:
-        guess = f"Did you mean '{lowered[near[0]]}'?"
-    else:
-        guess = f"Known options: {', '.join(names)}, kafka.*."
-    return OptionError("EOS_OPTION_UNKNOWN", f"There is no option '{key}'.", hint=guess, option=key)
+        return stop("EOS_OPTION_UNKNOWN.other_side", option=key, side=side, call=call)
+    if near:
+        return stop("EOS_OPTION_UNKNOWN.option_near", option=key, nearest=lowered[near[0]])
+    return stop("EOS_OPTION_UNKNOWN.option", option=key, names=", ".join(names))

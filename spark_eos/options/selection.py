@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from spark_eos.errors import OptionError
+from spark_eos.errors import stop
 from spark_eos.options.offsets import parse_partitions
 from spark_eos.topic_partition import OWN_NAMES
 
@@ -78,27 +78,19 @@ Selection = Subscribe | Pattern | Assign
 def parse_subscribe(option: str, value: str) -> Subscribe:
     topics = tuple(t.strip() for t in value.split(","))
     if not all(topics):
-        raise OptionError(
-            "EOS_OPTION_EMPTY",
-            f"Option '{option}' has an empty topic name: '{value}'.",
-            hint="Use the form topic1,topic2.",
-        )
+        raise stop("EOS_OPTION_INVALID.empty_topic", option=option, value=value)
     return Subscribe(tuple(dict.fromkeys(topics)))
 
 
 def parse_pattern(option: str, value: str) -> Pattern:
     text = value.strip()
     if not text:
-        raise OptionError("EOS_OPTION_EMPTY", f"Option '{option}' is empty.", hint="Set it to a regular expression.")
+        raise stop("EOS_OPTION_INVALID.empty_pattern", option=option)
     try:
         re.compile(text)
     except re.error as error:
-        raise OptionError(
-            "EOS_OPTION_PATTERN",
-            f"Option '{option}' is not a regular expression: {error.msg} at position {error.pos} of '{text}'.",
-            hint="Use Python's syntax. It differs from Java's in rare constructs such as possessive classes.",
-            option=option,
-            position=error.pos,
+        raise stop(
+            "EOS_OPTION_INVALID.pattern", option=option, position=error.pos, problem=error.msg, text=text
         ) from None
     return Pattern(text)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from spark_eos.errors import OptionError
+from spark_eos.errors import stop
 from spark_eos.kafka.config.properties import Isolation
 
 _SIZE = re.compile(r"(\d+)\s*(?:([kmgt])b?|b)?")
@@ -12,7 +12,7 @@ _SIZE = re.compile(r"(\d+)\s*(?:([kmgt])b?|b)?")
 
 def parse_text(name: str, value: str) -> str:
     if not value.strip():
-        raise OptionError("EOS_OPTION_EMPTY", f"Option '{name}' is empty.", hint="Set a value, or remove it.")
+        raise stop("EOS_OPTION_INVALID.empty", name=name)
     return value.strip()
 
 
@@ -28,13 +28,7 @@ def parse_positive(name: str, value: str) -> int:
     except ValueError:
         number = 0
     if number < 1:
-        raise OptionError(
-            "EOS_OPTION_NOT_A_NUMBER",
-            f"Option '{name}' is '{value}'.",
-            hint="Use a whole number of at least 1.",
-            option=name,
-            value=value,
-        )
+        raise stop("EOS_OPTION_INVALID.number", option=name, value=value)
     return number
 
 
@@ -43,36 +37,21 @@ def parse_size(name: str, value: str) -> int:
     found = _SIZE.fullmatch(value.strip().lower())
     size = int(found[1]) << 10 * "bkmgt".index(found[2] or "b") if found else 0
     if size < 1:
-        raise OptionError(
-            "EOS_OPTION_NOT_A_NUMBER",
-            f"Option '{name}' is '{value}'.",
-            hint="Use a whole number of bytes of at least 1, or one with a unit, such as 64m or 1g.",
-            option=name,
-            value=value,
-        )
+        raise stop("EOS_OPTION_INVALID.size", option=name, value=value)
     return size
 
 
 def parse_batch(name: str, value: str) -> int:
     """The number of a micro-batch."""
     if not value.strip().isdecimal():
-        raise OptionError(
-            "EOS_OPTION_NOT_A_NUMBER",
-            f"Option '{name}' is '{value}'.",
-            hint="Use the number of the micro-batch with which the ledger is to begin: the one after the highest in "
-            "the checkpoint's folder 'commits', as EOS_LEDGER_HEAD_MISSING names it.",
-            option=name,
-            value=value,
-        )
+        raise stop("EOS_OPTION_INVALID.batch", option=name, value=value)
     return int(value)
 
 
 def parse_boolean(name: str, value: str) -> bool:
     lowered = value.strip().lower()
     if lowered not in ("true", "false"):
-        raise OptionError(
-            "EOS_OPTION_NOT_A_BOOLEAN", f"Option '{name}' is '{value}'.", hint="Use true or false.", option=name
-        )
+        raise stop("EOS_OPTION_INVALID.boolean", option=name, value=value)
     return lowered == "true"
 
 
@@ -82,8 +61,4 @@ def parse_isolation(value: str) -> Isolation:
         return "read_committed"
     if lowered == "read_uncommitted":
         return "read_uncommitted"
-    raise OptionError(
-        "EOS_OPTION_ISOLATION",
-        f"Option 'kafka.isolation.level' is '{value}'.",
-        hint="Use read_committed, which is the default, or read_uncommitted.",
-    )
+    raise stop("EOS_OPTION_INVALID.isolation", value=value)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from spark_eos.errors import OptionError
+from spark_eos.errors import stop
 from spark_eos.options.parse import SinkOptions, check_ledger_is_apart, parse_table, refuse_path
 from spark_eos.options.table import SINK, SINK_OWNED, Option
 from spark_eos.options.values import parse_batch, parse_exact, parse_text
@@ -63,42 +63,21 @@ def write_options(raw: Mapping[str, str]) -> WriteOptions:
     streaming = {option.name.lower(): option.name for option in SINK if option not in WRITE}
     for key in raw:
         if key.lower() in streaming:
-            raise OptionError(
-                "EOS_OPTION_STREAM_ONLY",
-                f"Option '{streaming[key.lower()]}' is set, but a batch write has no checkpoint.",
-                hint="Remove it. 'job.id' makes a batch write repeatable; offsets are committed to a group by "
-                "df.writeStream only.",
-                option=streaming[key.lower()],
-            )
+            raise stop("EOS_OPTION_UNSUPPORTED.stream_only", option=streaming[key.lower()])
     values, kafka = parse_table(raw, (*WRITE, *EACH), SINK_OWNED, ignored=("path",))
     job_id = values.pop("job_id", None)
     each = {option.attribute: values.pop(option.attribute) for option in EACH if option.attribute in values}
     options = SinkOptions(kafka=kafka, **values)
     check_ledger_is_apart(options)
     if each and job_id is not None:
-        raise OptionError(
-            "EOS_OPTION_CONFLICT",
-            "Option 'job.id' is set for a write of spark_eos.batch_writer.",
-            hint="Remove it: the query, the micro-batch and the sink's name say which write it is.",
-        )
+        raise stop("EOS_OPTION_CONFLICT.job_id")
     if options.two_phase and job_id is None and not each:
-        raise OptionError(
-            "EOS_OPTION_MISSING",
-            "Option 'transaction.two.phase.commit' is true, but 'job.id' is missing.",
-            hint='Add .option("job.id", …): if this write dies, only a second run under that id ends what it left '
-            "open, as it never expires.",
-            option="job.id",
-        )
+        raise stop("EOS_OPTION_MISSING.job_id", option="job.id")
     return WriteOptions(options, job_id, _each(each, options) if each else None)
 
 
 def _each(values: dict[str, Any], options: SinkOptions) -> Each:
     name = values.pop("sink", None) or options.topic
     if name is None:
-        raise OptionError(
-            "EOS_OPTION_MISSING",
-            "A write of spark_eos.batch_writer without option 'topic' needs a name.",
-            hint='Name it: spark_eos.batch_writer(df, batch_id, sink="…"), the same in every micro-batch.',
-            option="sink",
-        )
+        raise stop("EOS_OPTION_MISSING.sink_name", option="sink")
     return Each(sink=name, **values)

@@ -164,8 +164,8 @@ def note_unwritten(ports: Ports, batch: int, first: Head) -> None:
     the micro-batch, and later writes of the sink then stop. The run stays as it is, so that the write can be repeated.
 
     Nothing is changed where the micro-batch is decided, or an earlier one is noted already. ``first``: what is
-    published where the sink has no head yet. Raises LedgerError (EOS_LEDGER_HEAD_LOST) where it has had one, Unclear,
-    and what the ledger raises.
+    published where the sink has no head yet. Raises LedgerError (EOS_LEDGER_HEAD_LOST) where it has had one,
+    Unclear, and what the ledger raises.
     """
     ports.ledger.check_topic()
     if ports.ledger.read() is None and was_published(ports):

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
-from spark_eos.errors import CommandError, EosError, LedgerError, ReplayError
+from spark_eos.errors import EosError, stop
 from spark_eos.kafka.partitioners import DEFAULT_PARTITIONER
 from spark_eos.protocol.abort import clear_earlier, close, undecided
 from spark_eos.protocol.checks import finishing, goes_on, ledger_busy
@@ -46,13 +46,7 @@ from spark_eos.protocol.take import newest_head, take, taking
 def known_head(head: Head | None, query: str) -> Head:
     """The head. Raises LedgerError where there is none: nobody may end what may be decided elsewhere."""
     if head is None:
-        raise LedgerError(
-            "EOS_LEDGER_NO_QUERY",
-            f"The ledger knows nothing of query {query}, so that nobody can tell what of it is decided.",
-            hint="Nothing was ended. Name the ledger topic of the query (--ledger-topic); 'spark-eos status' "
-            "lists the queries in a ledger.",
-            query=query,
-        )
+        raise stop("EOS_QUERY_UNKNOWN.ledger", query=query)
     return head
 
 
@@ -95,7 +89,7 @@ def check_still(ports: Ports, query: str, mine: Head) -> None:
 def check_not_overtaken(head: Head, judged: Head) -> None:
     """Raise CommandError (EOS_COMMAND_OVERTAKEN) unless this is the run and the generation that was judged."""
     if (head.run, head.generation) != (judged.run, judged.generation):
-        raise overtaken(f"its head in the ledger is of generation {head.generation}, and was of {judged.generation}")
+        raise overtaken(f"the query's newest record is of generation {head.generation}, and was of {judged.generation}")
 
 
 def closes(judged: Head, *, decided: bool = False) -> Callable[[Head], None]:
@@ -107,19 +101,14 @@ def closes(judged: Head, *, decided: bool = False) -> Callable[[Head], None]:
             return  # it is closed already, maybe by a try of which nobody knew whether it had worked
         check_not_overtaken(head, judged)
         if decided and head.decision != judged.decision:
-            raise overtaken(f"run {head.run} has decided since then")
+            raise overtaken(f"run {head.run} has decided a micro-batch since then")
 
     return check
 
 
-def overtaken(why: str) -> CommandError:
+def overtaken(why: str) -> EosError:
     """The error for a command that finds that something else has gone on while it was at work."""
-    return CommandError(
-        "EOS_COMMAND_OVERTAKEN",
-        f"While this command was at work, another one has taken over, or the query was started: {why}.",
-        hint="From here on, nothing was changed. 'spark-eos status' says how the query is now; if something "
-        "is still to be done, run the command again.",
-    )
+    return stop("EOS_COMMAND_OVERTAKEN", why=why)
 
 
 # Recover: close a query, abort what is not decided, commit what is
@@ -140,7 +129,7 @@ def abort_undecided(ports: Ports, query: str, check: Callable[[Head], None] | No
     (EOS_CLOSED_BY_OPERATOR); its next start goes on. ``check`` raises where the query's head is not the one that is to
     be closed.
 
-    Raises LedgerError (EOS_LEDGER_NO_QUERY) where the ledger knows nothing of the query, and Unclear
+    Raises LedgerError (EOS_QUERY_UNKNOWN) where the ledger knows nothing of the query, and Unclear
     (EOS_LEDGER_BUSY).
     """
     for _ in ports.retrying():
@@ -196,7 +185,7 @@ def settle_decided(ports: Ports, query: str, *, and_abort_broken: bool = False) 
     That all of it is committed is noted in the ledger. From then on, what is open under one of its transactional ids
     is no part of it, and may be aborted.
 
-    Raises LedgerError (EOS_LEDGER_NO_QUERY), Unclear, and ProtocolStop where rows of a transaction are gone.
+    Raises LedgerError (EOS_QUERY_UNKNOWN), Unclear, and ProtocolStop where rows of a transaction are gone.
     """
     for _ in ports.retrying():
         head = known_head(newest_head(ports), query)
@@ -281,14 +270,7 @@ def check_undecided(head: Head, batch: int) -> None:
     """Raise ReplayError where the micro-batch is decided: its rows are, or will be, visible."""
     last = head.decision
     if last is not None and last.batch >= batch:
-        raise ReplayError(
-            "EOS_DROP_DECIDED",
-            f"Micro-batch {batch} is decided (the last decision is micro-batch {last.batch}): its rows are visible, or "
-            "will be.",
-            hint="Nothing was changed. Start the query: it commits what is decided, and does not write it again, "
-            "however large it is.",
-            batch=batch,
-        )
+        raise stop("EOS_DROP_REFUSED.decided", batch=batch, last_batch=last.batch)
 
 
 # Replay: a query that begins where another one was before, or goes back itself
@@ -299,7 +281,7 @@ def intend(ports: Ports, unfinished: Unfinished, old: Head, each: EachSink | Non
     and told from those of others is as in the ``old`` query's head. Where an earlier command has published it, the same
     head is published once more, of the next generation, so that only this command goes on from there.
 
-    Raises ReplayError (EOS_REPLAY_TARGET_USED) where the ledger knows a query there, and Unclear.
+    Raises ReplayError (EOS_REPLAY_REFUSED) where the ledger knows a query there, and Unclear.
     """
     new: Head | None = None
     for term, head in taking(ports):
@@ -339,7 +321,7 @@ def retire(
     ``passed``: the last micro-batch that Spark has noted as committed, where that proves that it was. ``absent`` stands
     for a head that is not there.
 
-    Raises LedgerError (EOS_LEDGER_NO_QUERY), Unclear, and ReplayError where rows of the last decision are lost, or
+    Raises LedgerError (EOS_QUERY_UNKNOWN), Unclear, and ReplayError where rows of the last decision are lost, or
     another query is the successor.
     """
     for term, found in taking(ports):
@@ -414,53 +396,38 @@ def _settled(ports: Ports, head: Head, passed: int | None) -> Head:
     return replace(head, decision=settled)
 
 
-def rows_lost(last: Decision) -> ReplayError:
+def rows_lost(last: Decision) -> EosError:
     """The error for a query whose last decision is not repaired."""
-    return ReplayError(
-        "EOS_REPLAY_ROWS_LOST",
-        f"Micro-batch {last.batch} of the query lost {len(last.lost)} of its {len(last.written)} transactions, and "
-        "only its own replay writes their rows again.",
-        hint="Start the query once more with its checkpoint, trigger(availableNow=True), so that it repairs them; "
-        "then replay.",
-        batch=last.batch,
-    )
+    return stop("EOS_REPLAY_ROWS_LOST", batch=last.batch, lost=len(last.lost), transactions=len(last.written))
 
 
 def check_not_halted(head: Head) -> None:
     """Raise ReplayError where the query was retired, or another replay of it is not finished."""
     found, successor, unfinished = halted(head), head.marks.successor, head.marks.unfinished
     if found is Status.RETIRED and successor is not None:
-        raise ReplayError(
-            "EOS_REPLAY_OF_RETIRED",
-            f"The query was retired: {goes_on(successor)}.",
-            hint="Nothing was changed. Replay that one.",
-            by=successor.query,
-        )
+        raise stop("EOS_REPLAY_REFUSED.retired", by=successor.query, goes_on=goes_on(successor))
     if unfinished is None:
         return
     if found is Status.DROP_UNFINISHED:
-        raise ReplayError(
-            "EOS_REPLAY_NOT_FINISHED",
-            f"'spark-eos recover --drop-planned' of micro-batch {unfinished.dropped} of query {unfinished.of} has "
-            "begun and is not finished.",
-            hint=f"Nothing was changed. Finish that first: {finishing(unfinished)}",
+        raise stop(
+            "EOS_REPLAY_NOT_FINISHED.drop",
+            dropped=unfinished.dropped,
+            query=unfinished.of,
+            finishing=finishing(unfinished),
         )
-    raise ReplayError(
-        "EOS_REPLAY_NOT_FINISHED",
-        f"Another replay of query {unfinished.of} to {unfinished.to} has begun and is not finished.",
-        hint=f"Nothing was changed. Finish that one first: {finishing(unfinished)}",
+    raise stop(
+        "EOS_REPLAY_NOT_FINISHED.replay",
+        replayed_query=unfinished.of,
+        location=unfinished.to,
+        finishing=finishing(unfinished),
     )
 
 
-def _used(unfinished: Unfinished, head: Head) -> ReplayError:
+def _used(unfinished: Unfinished, head: Head) -> EosError:
     before = head.marks.unfinished
     if before is not None:
         check_not_halted(head)
-    return ReplayError(
-        "EOS_REPLAY_TARGET_USED",
-        f"The ledger knows a query that began at {unfinished.to} by an earlier replay.",
-        hint="Nothing was changed. Choose another place for the new checkpoint.",
-    )
+    return stop("EOS_REPLAY_REFUSED.target_known", to=unfinished.to)
 
 
 # Hand over: a mirror takes topics from another one

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 
-from spark_eos.errors import ProtocolStop, Unclear
+from spark_eos.errors import EosError, Unclear, stop
 from spark_eos.protocol.abort import abort_all
 from spark_eos.protocol.checks import (
     check_missing,
@@ -290,13 +290,7 @@ def _repaired(ports: Ports, batch: MicroBatch, head: Head, term: Term) -> Decisi
     if rewrite is None:
         raise needs_same_tasks(batch, last)
     term.publish(replace(head, decision=replace(last, rewrite=rewrite)))
-    raise ProtocolStop(
-        "EOS_REPAIR_BY_OTHER_TASKS",
-        f"The lost rows of micro-batch {batch.id} are those of other tasks in this replay: {listed(rewrite)}.",
-        hint="Nothing is lost: start the query again, from this checkpoint, with nothing changed, and those tasks "
-        "write them.",
-        batch=batch.id,
-    )
+    raise stop("EOS_REPAIR_BY_OTHER_TASKS", batch=batch.id, partitions=listed(rewrite))
 
 
 def _prepare(
@@ -315,7 +309,7 @@ def _prepare(
     asked_ms, now_ms = ports.elapsed_ms(), ports.now_ms()
     open_ones = {d.pair: d for d in taken.ongoing()}
     starts = _verify(ports, batch, open_ones)
-    if isinstance(starts, ProtocolStop):
+    if isinstance(starts, EosError):
         if taken.is_ahead:
             return None
         if not isinstance(starts, Unclear):
@@ -326,7 +320,7 @@ def _prepare(
     return _Prepared(decision, frozenset(open_ones) - decision.pairs, whole_until_ms, unseen, clock.lap())
 
 
-def _verify(ports: Ports, batch: MicroBatch, open_ones: Mapping[Pair, Description]) -> Starts | ProtocolStop:
+def _verify(ports: Ports, batch: MicroBatch, open_ones: Mapping[Pair, Description]) -> Starts | EosError:
     """When each transaction of the tasks began; or the error, where one is not held by the brokers, or not for long
     enough any more.
 
@@ -364,27 +358,20 @@ def _is_committed(found: Description | None, pair: Pair) -> bool:
 
 def _problem(
     ports: Ports, batch: MicroBatch, report: TaskReport, pair: Pair, found: Description | None
-) -> ProtocolStop | None:
+) -> EosError | None:
     if found is None or found.state is not State.ONGOING or found.pair != pair:
         state = "forgotten" if found is None else f"{found.state.value} (epoch {found.pair.epoch}, not {pair.epoch})"
-        return ProtocolStop(
+        return stop(
             "EOS_TRANSACTION_EXPIRED",
-            f"Transaction {pair.id} of partition {report.partition} is {state} on the broker before it was decided.",
-            hint=_SHORTER.format(timeout=report.timeout_ms),
+            timeout_ms=report.timeout_ms,
             transactional_id=pair.id,
+            partition=report.partition,
+            state=state,
         )
     if not found.expires:
         return None
     passed_ms = None if batch.planned_ms is None else ports.elapsed_ms() - batch.planned_ms
     return too_old(ports.now_ms(), passed_ms, report, pair, found)
-
-
-_SHORTER = (
-    "Nothing was decided; the batch is replayed at the next start. Should it happen again, make micro-batches smaller "
-    "('maxOffsetsPerTrigger') or 'transaction.timeout.ms' ({timeout}) larger, up to the broker's "
-    "transaction.max.timeout.ms. A micro-batch that is planned keeps its size: 'spark-eos recover --drop-planned' "
-    "drops it."
-)
 
 
 def _publish(batch: MicroBatch, taken: _Taken, decision: Decision) -> None:

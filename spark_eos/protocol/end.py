@@ -23,8 +23,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
-from spark_eos.errors import EosError, ProtocolStop, Unclear
-from spark_eos.protocol.checks import FROM_GROUP, IF_COMPLETE, ROWS_MISSING, rows_missing, stop_of
+from spark_eos.errors import EosError, ProtocolStop, stop
+from spark_eos.protocol.checks import ROWS_MISSING, rows_missing, stop_of
 from spark_eos.protocol.head import NOBODY, Decision, Head, Missing, Pair, Probe, Verdict, Written
 from spark_eos.protocol.names import query_in
 from spark_eos.protocol.ports import (
@@ -51,9 +51,6 @@ AGED_MS = 3_600_000
 
 #: What counts as whole for less than this is looked at: its end would be answered when it does not any more.
 _SLACK_MS = 10_000
-
-#: What to do where nobody can tell any more what became of a decided transaction.
-COMPARE = f"Compare the output with the source for the last micro-batch (spark-eos verify). {IF_COMPLETE}"
 
 #: Where an end fences, by the state that a coordinator describes one epoch on: nothing but an end leads there.
 _AT_THE_NEXT_EPOCH: Mapping[State, Verdict] = {
@@ -134,14 +131,10 @@ def _end_each(ports: Ports, written: Mapping[Pair, Written]) -> dict[Pair, Verdi
         left = {pair: w for pair, w in left.items() if pair not in verdicts}
         if not left:
             return verdicts
-    raise Unclear(
-        "EOS_OUTCOME_UNCLEAR",
-        f"The brokers have not said what became of {len(left)} decided transaction(s): "
-        f"{', '.join(sorted(pair.id for pair in left))}.",
-        hint="Nothing is lost: start the query again, from this checkpoint, once the cluster is healthy; it settles "
-        "them before it goes on; so does 'spark-eos recover', without Spark. A new checkpoint would leave their rows "
-        "out. If it stays so, something else may hold the output's partitions open: kafka-transactions.sh find-hanging "
-        "names it.",
+    raise stop(
+        "EOS_OUTCOME_UNCLEAR.transactions",
+        count=len(left),
+        transactional_ids=", ".join(sorted(pair.id for pair in left)),
     )
 
 
@@ -154,12 +147,12 @@ def _verdict(ports: Ports, w: Written, answer: EndTxnAnswer, described: Descript
         return ended
     found = fate_by_log(ports, w)
     if found is Found.GONE:
-        raise Unclear(
-            "EOS_OUTCOME_GONE",
-            f"What became of the decided transaction {w.pair.id} cannot be told any more: the coordinator does "
-            f"not tell, and offset {w.probe.offset} of {w.probe.topic}-{w.probe.partition} is no longer in the "
-            "log: retention or compaction has removed it, or the topic was truncated, deleted or created anew.",
-            hint=COMPARE,
+        raise stop(
+            "EOS_OUTCOME_GONE.log",
+            transactional_id=w.pair.id,
+            offset=w.probe.offset,
+            topic=w.probe.topic,
+            partition=w.probe.partition,
         )
     return None if found is None else _BY_THE_LOG.get(found)
 
@@ -349,61 +342,34 @@ def _state_of(ports: Ports, topic: str, partition: int, w: Written) -> Partition
     raise _silent(topic, partition)
 
 
-def _silent(topic: str, partition: int) -> Unclear:
-    return Unclear(
-        "EOS_OUTCOME_UNCLEAR",
-        f"Nobody has said whether {topic}-{partition} still holds the transactions to be committed: its leader is "
-        "away, or something else that is open there keeps readers from them.",
-        hint="Nothing is lost: start the query again, from this checkpoint, once the cluster is healthy. If it stays "
-        "so, kafka-transactions.sh find-hanging names what holds the partition open.",
-    )
+def _silent(topic: str, partition: int) -> EosError:
+    return stop("EOS_OUTCOME_UNCLEAR.partition", topic=topic, partition=partition)
 
 
-def undecided_broken(broken: Broken) -> ProtocolStop:
-    return ProtocolStop(
-        "EOS_TRANSACTION_BROKEN",
-        f"{broken}.",
-        hint="Nothing was decided; the batch is replayed at the next start. If retention took the rows, raise the "
-        "topic's retention.ms: rows are as old as their timestamps, and must outlast the micro-batch.",
-        transactional_id=broken.pair.id,
-    )
+def undecided_broken(broken: Broken) -> EosError:
+    return stop("EOS_TRANSACTION_BROKEN", transactional_id=broken.pair.id, broken=broken)
 
 
-def decided_broken(broken: Broken) -> ProtocolStop:
+def decided_broken(broken: Broken) -> EosError:
     if broken.untold:
-        return Unclear(
-            "EOS_OUTCOME_GONE",
-            f"What became of the decided transaction {broken.pair.id} cannot be told any more: either it was "
-            "committed, and a late request opened it once more; or it was aborted in "
-            f"{broken.topic}-{broken.partition} only. The log would tell, but retention has removed its records.",
-            hint=COMPARE,
+        return stop(
+            "EOS_OUTCOME_GONE.broken", transactional_id=broken.pair.id, topic=broken.topic, partition=broken.partition
         )
     abort_rest = (
         "spark-eos --bootstrap-servers … recover --query "
         f"{query_in(broken.pair.id) or 'ID'} --settle-only --abort-broken --yes"
     )
     if broken.behind is not None:
-        return ProtocolStop(
-            "EOS_DECISION_BROKEN",
-            f"{broken}. It is decided, and was not committed, as the earlier one may have been aborted.",
-            hint="Compare the output with the source (spark-eos verify): if the earlier one's rows are not there, they "
-            "are in that partition alone, and have to be written by other means. Then end both there, by "
-            f"kafka-transactions.sh abort --topic {broken.topic} --partition {broken.partition} --start-offset "
-            f"{broken.behind}, and abort the rest of this one: {abort_rest}. Start the query again, from this "
-            "checkpoint: it writes this transaction's rows again.",
+        return stop(
+            "EOS_DECISION_BROKEN.behind",
             transactional_id=broken.pair.id,
+            broken=broken,
             topic=broken.topic,
             partition=broken.partition,
             offset=broken.behind,
+            abort_rest=abort_rest,
         )
-    return ProtocolStop(
-        "EOS_DECISION_BROKEN",
-        f"{broken}. It is decided, and was not committed, as those rows would be missing.",
-        hint=f"Abort the rest of it: {abort_rest}. Then start the query again, from "
-        "this checkpoint: it writes that transaction's rows again. If retention took the rows, raise the topic's "
-        "retention.ms first.",
-        transactional_id=broken.pair.id,
-    )
+    return stop("EOS_DECISION_BROKEN.missing", transactional_id=broken.pair.id, broken=broken, abort_rest=abort_rest)
 
 
 def check_visible(
@@ -447,18 +413,9 @@ def _silent_ones(ports: Ports, places: Sequence[Place], held: Collection[Pair]) 
     return silent
 
 
-def _untold(pair: Pair, probe: Probe, cannot: str) -> Unclear:
+def _untold(pair: Pair, probe: Probe, cannot: str) -> EosError:
     place = f"{probe.topic}-{probe.partition}"
-    return Unclear(
-        "EOS_OUTCOME_GONE",
-        f"Transaction {pair.id} was committed, but its rows may have been aborted or deleted in {place} before: no "
-        f"leader's log {cannot} offset {probe.offset}, where they begin.",
-        hint="If the partition is held open by something else, kafka-transactions.sh find-hanging names it. Compare "
-        "the output with the source for the last micro-batch (spark-eos verify) before anything starts again on this "
-        f"checkpoint. If all its rows are there, begin with a new one: {FROM_GROUP}. If some are missing, write them "
-        "first: the group's offsets are past them.",
-        transactional_id=pair.id,
-    )
+    return stop("EOS_OUTCOME_GONE.partition", transactional_id=pair.id, place=place, cannot=cannot, offset=probe.offset)
 
 
 # How old a transaction is, and for how long it counts as whole
@@ -478,7 +435,7 @@ def began_ms(now: int, began: int, started: int) -> int:
     return now - max((age for age in (now - began, now - started) if age >= -SAME_CLOCK_MS), default=WHOLE_MS)
 
 
-def not_whole(ports: Ports, batch: MicroBatch, starts: Starts) -> ProtocolStop | None:
+def not_whole(ports: Ports, batch: MicroBatch, starts: Starts) -> EosError | None:
     """The error where leaders know that an old transaction has lost rows, of which its coordinator knows nothing."""
     now = ports.now_ms()
     doubtful = [r.written for r in batch.reports if r.written is not None and _is_doubtful(r, starts, now)]
@@ -517,7 +474,7 @@ MARGIN_MS = 30_000
 _START_MS = 60_000
 
 
-def too_old(now: int, passed_ms: int | None, report: TaskReport, pair: Pair, found: Description) -> ProtocolStop | None:
+def too_old(now: int, passed_ms: int | None, report: TaskReport, pair: Pair, found: Description) -> EosError | None:
     """The error for a transaction that may expire before it is ended. ``now`` is the driver's time of day;
     ``passed_ms``: what has passed for it since the micro-batch was planned, if it is known."""
     by_task, by_coordinator = now - report.began_ms, now - found.started_ms
@@ -527,30 +484,27 @@ def too_old(now: int, passed_ms: int | None, report: TaskReport, pair: Pair, fou
     since = (
         "" if passed_ms is None else f" The micro-batch was planned {passed_ms} ms ago, by the driver's clocks alone."
     )
-    shorter = (
-        "Should it happen again, make micro-batches smaller ('maxOffsetsPerTrigger') or 'transaction.timeout.ms' "
-        f"({found.timeout_ms}) larger, up to the broker's transaction.max.timeout.ms. A micro-batch that is planned "
-        "keeps its size: 'spark-eos recover --drop-planned' drops it."
-    )
     cut = passed_ms is not None and max(by_task, by_coordinator) > passed_ms + SAME_CLOCK_MS
     if cut or abs(by_task - by_coordinator) > _START_MS:
-        hint = (
-            "Set the clocks: those of driver, executors and brokers differ by more than seconds, so that nobody can "
-            "tell how old it is ('spark-eos doctor' compares the brokers' with that of its machine). Nothing was "
-            f"decided; the batch is replayed at the next start. {shorter}"
+        return stop(
+            "EOS_TRANSACTION_TOO_OLD.clocks",
+            transactional_id=pair.id,
+            timeout_ms=found.timeout_ms,
+            partition=report.partition,
+            left=left,
+            by_task=by_task,
+            by_coordinator=by_coordinator,
+            since=since,
         )
-    else:
-        hint = (
-            f"Nothing was decided; the batch is replayed at the next start. {shorter} Where these times are longer "
-            "than the tasks took, set the clocks."
-        )
-    return ProtocolStop(
-        "EOS_TRANSACTION_TOO_OLD",
-        f"Transaction {pair.id} of partition {report.partition} has {left} ms of its {found.timeout_ms} ms left, "
-        f"too little to decide on: it began {by_task} ms ago by the clocks of task and driver, {by_coordinator} ms ago "
-        f"by those of coordinator and driver.{since}",
-        hint=hint,
+    return stop(
+        "EOS_TRANSACTION_TOO_OLD.expires",
         transactional_id=pair.id,
+        timeout_ms=found.timeout_ms,
+        partition=report.partition,
+        left=left,
+        by_task=by_task,
+        by_coordinator=by_coordinator,
+        since=since,
     )
 
 
@@ -664,16 +618,16 @@ def _check_none_missing(places: Places, found: Mapping[Place, Found | None]) -> 
         raise rows_missing(lost, batch=places[missing[0]], more=len(missing) - 1)
 
 
-def _unanswered(places: Places) -> Unclear:
+def _unanswered(places: Places) -> EosError:
     (pair, probe), batch = next(iter(places.items()))
-    return Unclear(
-        "EOS_OUTCOME_UNCLEAR",
-        f"Micro-batch {batch} is committed, but nobody has said whether its rows from offset {probe.offset} of "
-        f"{probe.topic}-{probe.partition} on are visible{_and_more(len(places) - 1)}: a leader is away, or something "
-        "else that is open there keeps readers from them.",
-        hint="Start the query again, from this checkpoint, once the cluster is healthy: it looks at them again. If it "
-        "stays so, kafka-transactions.sh find-hanging names what holds the partition open.",
+    return stop(
+        "EOS_OUTCOME_UNCLEAR.rows",
         transactional_id=pair.id,
+        batch=batch,
+        offset=probe.offset,
+        topic=probe.topic,
+        partition=probe.partition,
+        and_more=_and_more(len(places) - 1),
     )
 
 

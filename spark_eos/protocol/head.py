@@ -274,7 +274,7 @@ class Decision:
         return frozenset(w.pair for w in self.written)
 
     def judged(self, verdicts: Mapping[Pair, Verdict]) -> Decision:
-        """The same decision with the verdicts written in."""
+        """A copy of the decision with the verdicts written in."""
         return replace(self, written=tuple(replace(w, verdict=verdicts.get(w.pair, w.verdict)) for w in self.written))
 
 

@@ -14,7 +14,7 @@ from enum import Enum
 from typing import Any, TypeVar
 
 from spark_eos._version import __version__
-from spark_eos.errors import LedgerError
+from spark_eos.errors import EosError, stop
 from spark_eos.kafka.partitioners import PARTITIONERS
 from spark_eos.kafka.transactions import FENCING_END, PLAIN_END
 from spark_eos.protocol.head import (
@@ -114,11 +114,7 @@ def decode(data: bytes) -> Head:
             marks=marks_of(raw["marks"]),
         )
     except (AttributeError, KeyError, TypeError, ValueError, IndexError) as error:
-        raise LedgerError(
-            "EOS_LEDGER_DAMAGED",
-            f"The ledger holds a head that cannot be read ({type(error).__name__}: {error}).",
-            hint="Something else has written to the ledger topic; give spark-eos a topic of its own by 'ledger.topic'.",
-        ) from None
+        raise stop("EOS_LEDGER_DAMAGED", name=type(error).__name__, error=error) from None
 
 
 def _decision_to_json(decision: Decision) -> dict[str, Any]:
@@ -147,7 +143,7 @@ def _decision_to_json(decision: Decision) -> dict[str, Any]:
 def _decision_from_json(raw: Mapping[str, Any], decision: Mapping[str, Any]) -> Decision:
     added = decision.keys() - _DECISION_FIELDS
     if added:
-        raise _unknown(raw, f"a decision with {', '.join(sorted(added))}", "does not know what that asks of a replay")
+        raise _unknown(raw, f"a decision with {', '.join(sorted(added))}", "does not know how to replay that")
     direct = None if decision["direct"] is None else _direct_from_json(decision["direct"])
     topics = () if direct is None else direct.topics
     return Decision(
@@ -263,15 +259,10 @@ def _partitioner(raw: Mapping[str, Any], name: str) -> str:
     return name
 
 
-def _unknown(raw: Mapping[str, Any], what: str, why: str) -> LedgerError:
+def _unknown(raw: Mapping[str, Any], what: str, why: str) -> EosError:
     version = raw.get("written_by")
     wrote = f"spark-eos {version}, which wrote it" if version else "the version of spark-eos that wrote it"
-    return LedgerError(
-        "EOS_LEDGER_FORMAT",
-        f"The ledger holds {what}; this version of spark-eos ({__version__}) {why}.",
-        hint=f"Nothing is lost: install {wrote}, or a newer one, and start the query again.",
-        written_by=version,
-    )
+    return stop("EOS_LEDGER_FORMAT", written_by=version, what=what, why=why, wrote=wrote)
 
 
 def marks_of(raw: Mapping[str, Any]) -> Marks:
@@ -309,7 +300,7 @@ class OwnTopic(Enum):
 
     LEDGER = "a ledger of spark-eos"
     OFFSET_MAP = "an offset map of spark-eos"
-    NOTES = "what ingests of spark-eos have noted"
+    NOTES = "the notes of ingests of spark-eos"
 
 
 _QUERY = re.compile(rb"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")

@@ -6,7 +6,7 @@ import math
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from spark_eos.errors import LedgerError, ProtocolStop, Unclear
+from spark_eos.errors import EosError, ProtocolStop, Unclear
 from spark_eos.kafka.partitioners import DEFAULT_PARTITIONER
 from spark_eos.protocol.abort import clear_earlier, clear_found, close, undecided
 from spark_eos.protocol.checks import (
@@ -139,7 +139,7 @@ def _succeeding(ports: Ports, term: Term, head: Head | None, start: _Start) -> H
         raise
 
 
-def _lost(start: _Start) -> LedgerError:
+def _lost(start: _Start) -> EosError:
     return lost_head() if start.job is not None or start.in_foreach_batch else lost_first(start.batch)
 
 

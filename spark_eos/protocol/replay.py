@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from spark_eos.errors import Diverged, ProtocolStop
+from spark_eos.errors import EosError, stop
 from spark_eos.protocol.checks import as_json, instead_of_replay, is_untold, is_visible
 from spark_eos.protocol.head import DIGEST_BITS, Decision, Digest, Direct, Head, Range, Verdict, Written, merged
 from spark_eos.protocol.names import SLOTS, TaskId
@@ -26,21 +26,7 @@ _MOST_LISTED = 20
 def check_versions(batch: MicroBatch, digests: Collection[Digest]) -> None:
     """Sums of digests of different kinds say nothing."""
     if batch.reports and len(digests) > 1:
-        raise ProtocolStop(
-            "EOS_MIXED_VERSIONS",
-            f"The rows of micro-batch {batch.id} were digested in different ways "
-            f"({', '.join(sorted(digest.value for digest in digests))}): its tasks ran with different versions of "
-            "spark-eos.",
-            hint="Nothing was decided: install the same version for the driver and all executors, and start the query "
-            "again.",
-        )
-
-
-_WHY_DIVERGED = (
-    "The query's plan is not deterministic (random values, the time of day, changed code), option 'topic' was changed, "
-    "its source cannot be replayed, or the checkpoint was copied and the other one went on. Put the old code, or the "
-    "old 'topic', back for this batch, or use the checkpoint that went on."
-)
+        raise stop("EOS_MIXED_VERSIONS", batch=batch.id, digests=", ".join(sorted(digest.value for digest in digests)))
 
 
 def compare(batch: MicroBatch, last: Decision) -> None:
@@ -59,13 +45,14 @@ def compare(batch: MicroBatch, last: Decision) -> None:
         raise _rows_diverged(batch, last, "; ".join(unlike))
 
 
-def _rows_diverged(batch: MicroBatch, last: Decision, differences: str) -> Diverged:
+def _rows_diverged(batch: MicroBatch, last: Decision, differences: str) -> EosError:
     seen = " and made visible" if is_visible(last) and not is_untold(last) else ""
-    return Diverged(
-        "EOS_REPLAY_DIVERGED",
-        f"The replay of micro-batch {batch.id} is not what was decided{seen}: {differences}.",
-        hint=f"{_WHY_DIVERGED} {instead_of_replay(last)}",
+    return stop(
+        "EOS_REPLAY_DIVERGED.rows",
         batch=batch.id,
+        repeated=seen,
+        differences=differences,
+        instead_of_replay=instead_of_replay(last),
     )
 
 
@@ -74,16 +61,14 @@ def listed(tasks: Sequence[int]) -> str:
     return ", ".join(map(str, tasks[:_MOST_LISTED])) + (f" and {more} more" if more > 0 else "")
 
 
-def needs_same_tasks(batch: MicroBatch, last: Decision) -> Diverged:
-    return Diverged(
+def needs_same_tasks(batch: MicroBatch, last: Decision) -> EosError:
+    return stop(
         "EOS_REPAIR_NEEDS_SAME_TASKS",
-        f"Micro-batch {batch.id} lost {len(last.lost)} of {len(last.written)} transactions, and in this replay their "
-        f"rows are in tasks together with rows that are visible: {differences_of_tasks(last, batch.reports)}.",
-        hint=f"Restore whatever distributes rows to tasks, so that there are {last.tasks} with the same rows as before "
-        "(source partitions, minPartitions, maxRecordsPerPartition, repartition, spark.sql.shuffle.partitions, "
-        "adaptive execution), and start the query again, from this checkpoint: the offsets of 'offsets.group.id' are "
-        "past the lost rows.",
         tasks=last.tasks,
+        batch=batch.id,
+        lost=len(last.lost),
+        transactions=len(last.written),
+        differences=differences_of_tasks(last, batch.reports),
     )
 
 
@@ -245,33 +230,30 @@ def _named_topics(direct: Direct) -> str:
 def _listed_ranges(ranges: Sequence[Range], others: Sequence[Range]) -> str:
     """Ranges that are not among the others, as text."""
     own = [r for r in ranges if r not in others]
-    told = ", ".join(f"{r.topic}-{r.partition} {r.start} to {r.end}" for r in own[:_MOST_RANGES]) or "fewer"
-    return told + (f" and {len(own) - _MOST_RANGES} more" if len(own) > _MOST_RANGES else "")
+    listed = ", ".join(f"{r.topic}-{r.partition} {r.start} to {r.end}" for r in own[:_MOST_RANGES]) or "fewer"
+    return listed + (f" and {len(own) - _MOST_RANGES} more" if len(own) > _MOST_RANGES else "")
 
 
-def ranges_diverged(decision: Decision, unlike: Sequence[str]) -> Diverged:
+def ranges_diverged(decision: Decision, unlike: Sequence[str]) -> EosError:
     """A replay reads something else than was decided, or does something else with it."""
-    return Diverged(
-        "EOS_REPLAY_DIVERGED",
-        f"The replay of micro-batch {decision.batch} is not what was decided: {'; '.join(unlike)}.",
-        hint="Put the query back as it was, until this micro-batch is done: spark_eos.direct or rows through Spark, "
-        "the name of the transform, the topics and their cluster. If its file in 'offsets' was lost, so that Spark has "
-        f"planned it anew with other ranges, this checkpoint is of no more use. {instead_of_replay(decision)}",
+    return stop(
+        "EOS_REPLAY_DIVERGED.ranges",
         batch=decision.batch,
+        differences="; ".join(unlike),
+        instead_of_replay=instead_of_replay(decision),
     )
 
 
-def source_changed(decision: Decision, rows: int) -> Diverged:
+def source_changed(decision: Decision, rows: int) -> EosError:
     """What was lost cannot be written again: the source does not have it any more as it was."""
     lost = decision.lost
     ranges = merged(r for w in lost for r in w.ranges)
-    return Diverged(
+    return stop(
         "EOS_REPAIR_SOURCE_CHANGED",
-        f"Micro-batch {decision.batch} lost {len(lost)} of its {len(decision.written)} transactions, with "
-        f"{sum(w.rows for w in lost)} rows, but {_listed_ranges(ranges, ())} now give {rows} rows, or different ones: "
-        "the source was compacted, truncated or lost data, or the transform or the option 'topic' has changed.",
-        hint="If the transform or 'topic' was changed, restore the old one for this micro-batch. If the source was "
-        "compacted, the lost rows cannot be written again as they were; those of the same transaction are not visible, "
-        "all others are. Nothing of the repair is visible.",
         batch=decision.batch,
+        lost=len(lost),
+        transactions=len(decision.written),
+        lost_rows=sum(w.rows for w in lost),
+        ranges=_listed_ranges(ranges, ()),
+        rows=rows,
     )

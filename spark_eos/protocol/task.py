@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from spark_eos.errors import Diverged, ProtocolStop, Unclear
+from spark_eos.errors import stop
 from spark_eos.kafka.partitioners import DEFAULT_PARTITIONER
 from spark_eos.protocol.checks import check_written, checkpoint_behind, expires, missing_head, superseded
 from spark_eos.protocol.head import (
@@ -122,12 +122,7 @@ def check_owner(head: Head | None, run: str, batch: int, work: Work) -> None:
     if head.run != run:
         raise superseded(run, head)
     if work is Work.WRITE and head.decision is not None and head.decision.batch >= batch:
-        raise ProtocolStop(
-            "EOS_ATTEMPT_LATE",
-            f"Micro-batch {batch} is decided without this attempt of a task.",
-            hint="Nothing is lost: another attempt of the task was faster, and this one aborts what it wrote.",
-            batch=batch,
-        )
+        raise stop("EOS_ATTEMPT_LATE", batch=batch)
 
 
 def free_name(prefix: str, query: str, task: TaskId, head: Head, coordinator: Coordinator) -> str:
@@ -156,12 +151,7 @@ def check_held(pair: Pair, described: Description | None, *, two_phase: bool = F
             raise expires(pair.id, described.timeout_ms)
         return
     found = "nothing" if described is None else f"{described.state.value}, {_of(described.pair)}"
-    raise Unclear(
-        "EOS_TRANSACTION_NOT_HELD",
-        f"The task wrote into transaction {pair.id} as {_of(pair)}; the coordinator has: {found}.",
-        hint="Nothing of it becomes visible: Spark tries the task again.",
-        transactional_id=pair.id,
-    )
+    raise stop("EOS_TRANSACTION_NOT_HELD.coordinator", transactional_id=pair.id, expected=_of(pair), found=found)
 
 
 #: The offset of the first record, for each partition, (topic, number), that a transaction was written to.
@@ -179,13 +169,14 @@ def check_begins(pair: Pair, firsts: Firsts, begins: Firsts) -> None:
     if unlike:
         (topic, partition), more = unlike[0], len(unlike) - 1
         begin = begins.get(unlike[0])
-        raise Unclear(
-            "EOS_TRANSACTION_NOT_HELD",
-            f"The task's first record in {topic}-{partition} is at offset {firsts[unlike[0]]}, and there transaction "
-            f"{pair.id} {'is not open' if begin is None else f'begins at offset {begin}'}: somebody has aborted it"
-            f"{f'; also in {more} more' if more else ''}.",
-            hint="Nothing of it becomes visible: Spark tries the task again.",
+        raise stop(
+            "EOS_TRANSACTION_NOT_HELD.begin",
             transactional_id=pair.id,
+            topic=topic,
+            partition=partition,
+            first=firsts[unlike[0]],
+            state="is not open" if begin is None else f"begins at offset {begin}",
+            and_more=f"; also in {more} more partitions" if more else "",
         )
 
 
@@ -198,13 +189,13 @@ def check_ends(pair: Pair, lasts: Firsts, found: Iterable[Probe]) -> None:
     for probe in found:
         last = lasts.get((probe.topic, probe.partition))
         if None not in (last, probe.last) and last != probe.last:
-            raise Unclear(
-                "EOS_TRANSACTION_NOT_HELD",
-                f"The task's last record in {probe.topic}-{probe.partition} has the sequence number {last}, and there "
-                f"transaction {pair.id} ends with {probe.last}: the partition has lost its newest records, as by an "
-                "unclean leader election.",
-                hint="Nothing of it becomes visible: Spark tries the task again.",
+            raise stop(
+                "EOS_TRANSACTION_NOT_HELD.end",
                 transactional_id=pair.id,
+                topic=probe.topic,
+                partition=probe.partition,
+                last=last,
+                log_last=probe.last,
             )
 
 
@@ -213,13 +204,7 @@ def check_count(pair: Pair, records: int, found: Collection[Probe]) -> None:
     partitions: librdkafka tells no more than that number."""
     held = [probe.last + 1 for probe in found if probe.last is not None]
     if len(held) == len(found) and sum(held) != records:
-        raise Unclear(
-            "EOS_TRANSACTION_NOT_HELD",
-            f"The task has written {records} records into transaction {pair.id}, and its partitions' leaders have "
-            f"{sum(held)}: a partition has lost its newest ones, as by an unclean leader election.",
-            hint="Nothing of it becomes visible: Spark tries the task again.",
-            transactional_id=pair.id,
-        )
+        raise stop("EOS_TRANSACTION_NOT_HELD.count", transactional_id=pair.id, records=records, held=sum(held))
 
 
 def _of(pair: Pair) -> str:
@@ -233,12 +218,12 @@ def check_target(head: Head, job: Job) -> None:
     """Raise Diverged where the job's rows are decided, and went elsewhere."""
     if head.decision is None or head.job is None or head.job.topic == job.topic:
         return
-    raise Diverged(
-        "EOS_JOB_DIFFERS",
-        f"The batch write with job.id '{job.id}' has written {head.decision.rows:,} rows to {_named(head.job.topic)}, "
-        f"and is now to write to {_named(job.topic)}.",
-        hint="Nothing was written. One job.id stands for one set of rows: use another one for another topic.",
+    raise stop(
+        "EOS_JOB_DIFFERS.topic",
         job=job.id,
+        rows=head.decision.rows,
+        old_topic=_named(head.job.topic),
+        new_topic=_named(job.topic),
     )
 
 
@@ -247,15 +232,7 @@ def check_time(job: Job, timeout_ms: int, now_ms: int) -> None:
     any more. ``now_ms`` is by the clock of a task, which may be another machine's than that which opened the run."""
     age_ms = now_ms - job.opened_ms
     if age_ms > timeout_ms:
-        raise ProtocolStop(
-            "EOS_JOB_TOO_LONG",
-            f"The batch write has gone on for {age_ms // 1000:,} s, by the clocks of two tasks, and its transactions "
-            f"expire after {timeout_ms // 1000:,} s: those of its first tasks are gone.",
-            hint="Nothing was decided. If it did not take that long, the clocks of the executors' machines differ: set "
-            "them. Else all tasks have to end within 'transaction.timeout.ms', at most the brokers' "
-            "transaction.max.timeout.ms: raise both, write fewer rows at a time, give Spark more cores, or use "
-            "'transaction.two.phase.commit', with which transactions do not expire.",
-        )
+        raise stop("EOS_JOB_TOO_LONG", age_ms=age_ms // 1000, timeout_ms=timeout_ms // 1000)
 
 
 def _named(topic: str | None) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from spark_eos import failpoints
-from spark_eos.errors import Unclear
+from spark_eos.errors import EosError, stop
 from spark_eos.kafka.admin.topics import topic_partitions
 from spark_eos.kafka.transactions import FENCING_END
 from spark_eos.protocol.end import WHOLE_MS
@@ -106,13 +106,13 @@ class Attempt:
         self,
         job: SinkJob,
         session: Session,
-        me: Identity,
+        identity: Identity,
         assignment: Assignment,
         producer: TaskProducer,
         ranges: tuple[Range, ...] = (),
         aside: frozenset[str] = frozenset(),
     ) -> None:
-        self._job, self._session, self._me = job, session, me
+        self._job, self._session, self._identity = job, session, identity
         self._assignment, self._producer = assignment, producer
         self._ranges, self._aside = ranges, aside
         self._topics: tuple[str, ...] = ()
@@ -130,7 +130,7 @@ class Attempt:
             if part.oldest_ms is not None:
                 oldest_ms = part.oldest_ms if oldest_ms is None else min(oldest_ms, part.oldest_ms)
             failpoints.reach("prepare.wrote")
-        partition, by = self._me.partition, self._assignment.digest_by
+        partition, by = self._identity.partition, self._assignment.digest_by
         if not rows and not beside:
             return TaskReport(self._assignment.work, partition, 0, 0, digest_by=by, bytes=size)
         self._producer.flush()
@@ -155,7 +155,7 @@ class Attempt:
         )
 
     def _check_owner(self) -> None:
-        check_owner(self._session.ports.ledger.read(), self._me.run, self._me.batch, self._assignment.work)
+        check_owner(self._session.ports.ledger.read(), self._identity.run, self._identity.batch, self._assignment.work)
 
     def _hand_over(self, rows: int, digest: int, began_ms: int, records: int) -> Written:
         """What the broker holds must be what this producer wrote.
@@ -181,7 +181,7 @@ class Attempt:
         if begins and not lasts:
             check_count(pair, records, begins)
         return Written(
-            self._me.partition,
+            self._identity.partition,
             pair,
             rows,
             digest,
@@ -223,7 +223,7 @@ class Attempt:
         return next(probe for probe in begins if (probe.topic, probe.partition) in telling)
 
     def _telling(self, places: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """Those where the first record stays, if there is a choice: compaction takes one that is replaced."""
+        """The places where the first record stays, if there is a choice: compaction takes one that is replaced."""
         every = list(places)
         return [place for place in every if place[0] not in self._aside] or every
 
@@ -250,9 +250,5 @@ class Attempt:
         raise _not_found(pair, telling)
 
 
-def _not_found(pair: Pair, places: Iterable[TopicPartition]) -> Unclear:
-    return Unclear(
-        "EOS_TRANSACTION_NOT_FOUND",
-        f"No leader of {places} knows the open transaction {pair.id}.",
-        hint="Nothing was decided; Spark tries the task again.",
-    )
+def _not_found(pair: Pair, places: Iterable[TopicPartition]) -> EosError:
+    return stop("EOS_TRANSACTION_NOT_FOUND.sink", places=places, transactional_id=pair.id)

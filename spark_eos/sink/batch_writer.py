@@ -17,7 +17,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from spark_eos.errors import EosError, Superseded, UnsupportedError
+from spark_eos.errors import EosError, Superseded, stop
 from spark_eos.events import NOWHERE, Events
 from spark_eos.log import logger
 from spark_eos.options.parse import SinkOptions
@@ -28,7 +28,7 @@ from spark_eos.protocol.commit import BATCH, commit, complete
 from spark_eos.protocol.head import EachSink, Notes
 from spark_eos.protocol.names import query_of_job, query_of_sink
 from spark_eos.protocol.task import MicroBatch
-from spark_eos.sink.messages import Message, all_said, dead_letters_of
+from spark_eos.sink.messages import Message, all_received, dead_letters_of
 from spark_eos.sink.planned import planned_ms, planned_now
 from spark_eos.sink.preflight import preflight
 from spark_eos.sink.schema import check_columns
@@ -86,10 +86,10 @@ class EosKafkaBatchWriter(DataSourceArrowWriter):
         began = time.perf_counter()
         context = TaskContext.get()
         assert context is not None
-        me = Identity(self._query, self._run, self._batch, context.partitionId(), context.attemptNumber())
+        identity = Identity(self._query, self._run, self._batch, context.partitionId(), context.attemptNumber())
         sized = Sized(iterator, count=bool(self._events))
         with self._told():
-            report = run_task(self._job, me, sized.batches)
+            report = run_task(self._job, identity, sized.batches)
         spare_collections()
         took_s = time.perf_counter() - began
         done = time.time()
@@ -103,24 +103,24 @@ class EosKafkaBatchWriter(DataSourceArrowWriter):
 
         began = time.perf_counter()
         with self._told():
-            said = all_said(messages, self._batch)
+            received = all_received(messages, self._batch)
             session = session_for(self._options, self._facts.ledger_partitions, self._query)
-            if not said:  # that nothing was to be written has to be known, too
-                me = Identity(self._query, self._run, self._batch, 0, 0)
-                opened(self._job, session, me)
+            if not received:  # that nothing was to be written has to be known, too
+                identity = Identity(self._query, self._run, self._batch, 0, 0)
+                opened(self._job, session, identity)
             if self._each is not None:
                 _check_query(self._options, self._facts.ledger_partitions, self._each.query, self._query, self._run)
             batch = MicroBatch(
                 self._run,
                 self._batch,
-                tuple(message.report for message in said),
+                tuple(message.report for message in received),
                 partitioner=self._options.partitioner,
                 two_phase=self._options.two_phase,
                 in_foreach_batch=self._each is not None,
                 notes=Notes.from_text(self._each.notes) if self._each and self._each.notes else None,
-                planned_ms=planned_ms(session.ports, said),
+                planned_ms=planned_ms(session.ports, received),
             )
-            self._telling.prepared(batch, said)
+            self._telling.prepared(batch, received)
             try:
                 report = commit(session.ports, batch, seen=session.seen())
                 session.look_now(self._run, report, wait_for_others=self._each is None)
@@ -129,10 +129,10 @@ class EosKafkaBatchWriter(DataSourceArrowWriter):
             except BaseException as error:
                 self._telling.failed(batch, error)
                 raise
-        self._telling.committed(batch, said, report, time.perf_counter() - began)
+        self._telling.committed(batch, received, report, time.perf_counter() - began)
         letters = dead_letters_of(batch.dead_letters)
         done = "was there already, nothing was written" if report.replayed else f"transactions={report.transactions}"
-        logger.info("%s: rows=%d%s tasks=%d %s", self, batch.rows, letters, len(said), done)
+        logger.info("%s: rows=%d%s tasks=%d %s", self, batch.rows, letters, len(received), done)
 
     @property
     def _telling(self) -> Telling:
@@ -178,20 +178,16 @@ class EosKafkaBatchWriter(DataSourceArrowWriter):
     def _of_this_write(self, error: EosError) -> EosError:
         name = f"{str(self)[0].upper()}{str(self)[1:]}"
         message = f"{name}: {error.message}"
-        condition, hint = error.condition, error.hint
+        hint = error.hint
         if self._each is None:
             again = f"Run it again with option 'job.id' = {self._job_id}"
             if isinstance(error, Superseded):
-                hint = (
-                    f"Another run under the same job.id has begun: wait until that one has ended. {again} if it fails."
-                )
-            elif condition == "EOS_REPLAY_DIVERGED":
-                condition = "EOS_JOB_DIFFERS"
-                message = f"{name} has written other rows before: {_differences(error)}."
-                hint = "Nothing was written. One job.id stands for one set of rows: use another one for other rows."
+                hint = f"Wait until the other run with the same job.id has ended. {again} if it fails."
+            elif error.condition == "EOS_REPLAY_DIVERGED":
+                return stop("EOS_JOB_DIFFERS.rows", name=name, differences=_differences(error), write=str(self))
             elif error.restart_helps:
-                hint = f"{again}: it finds out what was written, and writes what is missing, and nothing twice."
-        return type(error)(condition, message, hint=hint, **error.parameters | {"write": str(self)})
+                hint = f"{again}: it finds out what was written, and writes what is missing, nothing twice."
+        return error.reworded(message, hint, **error.parameters | {"write": str(self)})
 
 
 @lru_cache(maxsize=64)
@@ -206,9 +202,5 @@ def _differences(error: EosError) -> str:
     return error.message.partition(": ")[2].rstrip(".") or error.message
 
 
-def _in_foreach_batch() -> UnsupportedError:
-    return UnsupportedError(
-        "EOS_WRITE_IN_FOREACH_BATCH",
-        "df.write within foreachBatch does not know which micro-batch it writes, and would write it again at a replay.",
-        hint='Use spark_eos.batch_writer(df, batch_id, sink="…") in place of df.write.format("eos-kafka").',
-    )
+def _in_foreach_batch() -> EosError:
+    return stop("EOS_USE_UNSUPPORTED.in_foreach_batch")

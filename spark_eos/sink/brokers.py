@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spark_eos.errors import KafkaError
+from spark_eos.errors import stop
 from spark_eos.kafka.admin.configs import each_broker_setting
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client
@@ -17,7 +17,7 @@ _VERIFICATION = "transaction.partition.verification.enable"
 
 def check_brokers(options: SinkOptions) -> None:
     """Raise KafkaError where the brokers, by their version or settings, could let a late batch stay open for ever, or
-    cannot do what an option asks for (EOS_BROKER_VERSION, EOS_TRANSACTION_VERIFICATION_OFF, EOS_TRANSACTION_VERSION).
+    cannot do what an option asks for (EOS_BROKER_UNSUITABLE, EOS_TWO_PHASE_UNAVAILABLE).
 
     With transaction.version 2, the end of a transaction fences its producer, so that nothing comes late.
     """
@@ -26,22 +26,14 @@ def check_brokers(options: SinkOptions) -> None:
     if level >= _FENCING:
         return
     if options.two_phase:
-        raise KafkaError(
-            "EOS_TRANSACTION_VERSION",
-            "'transaction.two.phase.commit' is true, but the cluster's finalized transaction.version is "
-            f"{level}: transactions that never expire need {_FENCING}.",
-            hint=f"Run kafka-features.sh upgrade --feature transaction.version={_FENCING}, or remove the option.",
-            found=level,
-        )
+        raise stop("EOS_TWO_PHASE_UNAVAILABLE.transaction_version", found=level)
     old = client.lacking(VERIFY_ADDITION)
     if old:
-        raise KafkaError(
-            "EOS_BROKER_VERSION",
-            f"These brokers of {options.kafka.bootstrap_servers} are older than Apache Kafka 3.6, or another "
-            f"implementation: {', '.join(map(str, old))}. They do not verify that a batch belongs to a transaction, so "
-            "a late batch would hold back readers forever (KIP-890).",
-            hint="Use brokers of Apache Kafka 3.6 or newer.",
+        raise stop(
+            "EOS_BROKER_UNSUITABLE.version",
             brokers=old,
+            bootstrap_servers=options.kafka.bootstrap_servers,
+            old=", ".join(map(str, old)),
         )
     _check_verification(options)
 
@@ -49,12 +41,11 @@ def check_brokers(options: SinkOptions) -> None:
 def _check_verification(options: SinkOptions) -> None:
     off = without(options.kafka, _VERIFICATION)
     if off:
-        raise KafkaError(
-            "EOS_TRANSACTION_VERIFICATION_OFF",
-            f"These brokers of {options.kafka.bootstrap_servers} do not have {_VERIFICATION}=true: "
-            f"{', '.join(map(str, off))}. A late batch would hold back readers forever (KIP-890).",
-            hint=f"Set {_VERIFICATION}=true on every broker, which is the default; it needs no restart.",
+        raise stop(
+            "EOS_BROKER_UNSUITABLE.verification_off",
             brokers=off,
+            bootstrap_servers=options.kafka.bootstrap_servers,
+            off=", ".join(map(str, off)),
         )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
-from spark_eos.errors import OptionError, TopicError
+from spark_eos.errors import stop
 from spark_eos.kafka.admin.configs import topic_config
 from spark_eos.kafka.admin.topics import describe_topic
 from spark_eos.kafka.config.properties import KafkaProperties
@@ -24,8 +24,8 @@ _OPTION = "deadLetters.topic"
 
 @dataclass(frozen=True)
 class _Settings:
-    """Of a topic: the largest batch in bytes; how many replicas there are of each partition, and how many of these have
-    to be in sync; whether it is compacted."""
+    """Settings of a topic: the largest batch in bytes; how many replicas there are of each partition, and how many of
+    these have to be in sync; whether it is compacted."""
 
     max_bytes: int
     replicas: int
@@ -37,34 +37,18 @@ def check_dead_letters(options: SinkOptions) -> int:
     """The dead-letter topic's number of partitions; 0 without one.
 
     Raises OptionError (EOS_OPTION_CONFLICT), TopicError (EOS_DEAD_LETTER_TOPIC, EOS_TOPIC_MISSING,
-    EOS_TOPIC_UNAUTHORIZED).
+    EOS_UNAUTHORIZED).
     """
     letters = options.dead_letters
     if letters is None:
         return 0
     for name, other in (("topic", options.topic), ("ledger.topic", options.ledger_topic)):
         if letters == other:
-            raise OptionError(
-                "EOS_OPTION_CONFLICT",
-                f"Options '{_OPTION}' and '{name}' are the same topic: {letters}.",
-                hint="Give dead letters a topic of their own.",
-                option=_OPTION,
-            )
+            raise stop("EOS_OPTION_CONFLICT.dead_letters_topic", option=_OPTION, name=name, topic=letters)
     if not supports(options.kafka):
-        raise OptionError(
-            "EOS_OPTION_CONFLICT",
-            f"Option '{_OPTION}' is set, but a property, or the brokers' version, requires librdkafka's producer, "
-            "whose transaction cannot go on after a row was refused.",
-            hint=f"Remove properties such as 'kafka.message.max.bytes', or remove '{_OPTION}'.",
-            option=_OPTION,
-        )
+        raise stop("EOS_OPTION_CONFLICT.dead_letters_librdkafka", option=_OPTION)
     if _settings(options.kafka, letters).compacted:
-        raise TopicError(
-            "EOS_DEAD_LETTER_TOPIC",
-            f"The dead-letter topic {letters} is compacted: only the last dead letter of each key would be kept.",
-            hint="Set its cleanup.policy to delete, or use another topic.",
-            topic=letters,
-        )
+        raise stop("EOS_DEAD_LETTER_TOPIC.compacted", topic=letters)
     if options.topic is not None:
         limits(options, [options.topic])
     return len(describe_topic(options.kafka, letters).partitions)
@@ -87,16 +71,23 @@ def limits(options: SinkOptions, topics: Iterable[str]) -> dict[str, int]:
 
 def _compare(letters: str, own: _Settings, topic: str, other: _Settings) -> None:
     if own.max_bytes <= other.max_bytes:
-        wrong = f"has max.message.bytes={own.max_bytes}, and topic {topic} has {other.max_bytes}: it would refuse "
-        wrong += "whatever that refuses, as a dead letter is larger than its row"
-        hint = "Set a max.message.bytes that fits the largest row that can come, and its headers."
-    elif own.replicas < other.replicas or own.in_sync < other.in_sync:
-        wrong = f"has {own.replicas} replica(s) and min.insync.replicas={own.in_sync}, and topic {topic} has "
-        wrong += f"{other.replicas} and {other.in_sync}: what it holds is lost more easily than other rows"
-        hint = "Give it as many."
-    else:
-        return
-    raise TopicError("EOS_DEAD_LETTER_TOPIC", f"The dead-letter topic {letters} {wrong}.", hint=hint, topic=letters)
+        raise stop(
+            "EOS_DEAD_LETTER_TOPIC.too_small",
+            topic=letters,
+            own_max_bytes=own.max_bytes,
+            other_topic=topic,
+            max_bytes=other.max_bytes,
+        )
+    if own.replicas < other.replicas or own.in_sync < other.in_sync:
+        raise stop(
+            "EOS_DEAD_LETTER_TOPIC.less_durable",
+            topic=letters,
+            own_replicas=own.replicas,
+            own_in_sync=own.in_sync,
+            other_topic=topic,
+            replicas=other.replicas,
+            in_sync=other.in_sync,
+        )
 
 
 def _settings(kafka: KafkaProperties, topic: str) -> _Settings:

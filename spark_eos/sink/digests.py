@@ -149,7 +149,7 @@ def _of_fields(column: pa.Array | None, crc: Callable[[Any], int]) -> np.ndarray
 
 
 def _of_numbers(column: pa.Array | None) -> np.ndarray:
-    """Of int32, or of times in microseconds."""
+    """The digest of a column of int32, or of times in microseconds."""
     if column is None or column.null_count == len(column):
         return _nulls()
     numbers = column if pa.types.is_integer(column.type) else column.cast(pa.int64())

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pyspark import TaskContext
 
-from spark_eos.errors import ProtocolStop
+from spark_eos.errors import stop
 from spark_eos.options.parse import SinkOptions
 from spark_eos.protocol.head import EachSink
 from spark_eos.sink.preflight import Facts
@@ -27,15 +27,11 @@ class Identity:
 
     @classmethod
     def here(cls) -> Identity:
-        """Of the task that runs in this process. Raises ProtocolStop outside of a streaming query."""
+        """The identity of the task that runs in this process. Raises UnsupportedError outside of a streaming query."""
         context = TaskContext.get()
         query, run, batch = (context.getLocalProperty(name) if context else None for name in _SPARK_PROPERTIES)
         if context is None or query is None or run is None or batch is None:
-            raise ProtocolStop(
-                "EOS_NOT_A_STREAMING_TASK",
-                "The sink runs outside of a task of a streaming query.",
-                hint='Use it by df.writeStream.format("eos-kafka").',
-            )
+            raise stop("EOS_USE_UNSUPPORTED.not_a_streaming_task")
         return cls(
             query=query,
             run=run,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from spark_eos.errors import LedgerError
+from spark_eos.errors import stop
 from spark_eos.kafka.admin.configs import BrokerConfig, create_topic, topic_config
 from spark_eos.kafka.admin.topics import allowed_operations, describe_topic, describe_topics
 from spark_eos.kafka.codes import OK, name_of
@@ -55,13 +55,10 @@ def _create(kafka: KafkaProperties, topic: str, broker: BrokerConfig) -> None:
     else:
         replication, in_sync = of_the_state(broker)
     config = _CONFIG | {"min.insync.replicas": str(in_sync)}
-    code, said = create_topic(kafka, topic, LEDGER_PARTITIONS, replication, config)
+    code, text = create_topic(kafka, topic, LEDGER_PARTITIONS, replication, config)
     if code != OK:
-        raise LedgerError(
-            "EOS_LEDGER_NOT_CREATED",
-            f"The ledger topic {topic} does not exist and could not be created: {said or name_of(code)}.",
-            hint=f"Create it with {replication} replica(s), cleanup.policy=compact, min.insync.replicas={in_sync} and "
-            "unclean.leader.election.enable=false.",
+        raise stop(
+            "EOS_LEDGER_NOT_CREATED", topic=topic, why=text or name_of(code), replication=replication, in_sync=in_sync
         )
 
 
@@ -73,36 +70,20 @@ def check_ledger(
     config = topic_config(kafka, topic)
     policy = config["cleanup.policy"]
     if policy != "compact":
-        raise LedgerError(
-            "EOS_LEDGER_NOT_COMPACTED",
-            f"The ledger topic {topic} has cleanup.policy={policy}, which would delete decisions.",
-            hint="Set cleanup.policy=compact, or use another topic by 'ledger.topic'.",
-            policy=policy,
-        )
+        raise stop("EOS_LEDGER_UNSUITABLE.not_compacted", policy=policy, topic=topic)
     if config["unclean.leader.election.enable"] == "true":
-        raise LedgerError(
-            "EOS_LEDGER_UNCLEAN_ELECTION",
-            f"The ledger topic {topic} has unclean.leader.election.enable=true: a new leader may lack decisions, and "
-            "the rows of those would be written again.",
-            hint="Set it to false for this topic: kafka-configs.sh --bootstrap-server … --alter --entity-type topics "
-            f"--entity-name {topic} --add-config unclean.leader.election.enable=false",
-        )
+        raise stop("EOS_LEDGER_UNSUITABLE.unclean_election", topic=topic)
     in_sync = int(config["min.insync.replicas"])
     description = _check_in_sync(kafka, topic, in_sync)
-    for said in less_durable(topic, min(len(p.replica_nodes) for p in description.partitions), in_sync, broker):
-        _warn(said)
+    for text in less_durable(topic, min(len(p.replica_nodes) for p in description.partitions), in_sync, broker):
+        _warn(text)
     allowed = allowed_operations(description)
     lacking = sorted({"READ", "WRITE"} - allowed) if allowed is not None else []
     if lacking:
         raise ledger_unauthorized(f"{' and '.join(lacking)} the ledger topic {topic}")
     other = INTERNAL if description.is_internal else _other(kafka, topic, len(description.partitions), kind)
     if other is not None:
-        raise LedgerError(
-            "EOS_LEDGER_OTHER_RECORDS",
-            f"Topic {topic} cannot be {kind.value}: it is {other}.",
-            hint="Nothing was written. Name a topic that is only for this, or one that does not exist yet, which is "
-            "then created.",
-        )
+        raise stop("EOS_LEDGER_UNSUITABLE.other_records", topic=topic, purpose=kind.value, what=other)
     return description
 
 
@@ -125,19 +106,20 @@ def _check_in_sync(kafka: KafkaProperties, topic: str, needed: int) -> Described
         short = [p for p in description.partitions if len(p.isr_nodes) < min(needed, len(p.replica_nodes))]
         if not short:
             return description
-    raise LedgerError(
-        "EOS_LEDGER_NOT_WRITABLE",
-        f"Partition {short[0].partition_index} of the ledger topic {topic} has {len(short[0].isr_nodes)} "
-        f"replica(s) in sync of {len(short[0].replica_nodes)}, but min.insync.replicas={needed}: nothing can be "
-        "written.",
-        hint="Bring the missing brokers back, or lower min.insync.replicas.",
+    raise stop(
+        "EOS_LEDGER_NOT_WRITABLE.replicas",
+        partition=short[0].partition_index,
+        topic=topic,
+        in_sync=len(short[0].isr_nodes),
+        replicas=len(short[0].replica_nodes),
+        needed=needed,
     )
 
 
 @lru_cache(maxsize=16)
-def _warn(said: str) -> None:
+def _warn(text: str) -> None:
     """Once in a process: a query looks at its ledger again and again."""
-    logger.warning("%s", said)
+    logger.warning("%s", text)
 
 
 def of_the_state(broker: dict[str, str]) -> tuple[int, int]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pyspark.sql.datasource import WriterCommitMessage
 
 from spark_eos.elapsed import Moment
-from spark_eos.errors import ProtocolStop
+from spark_eos.errors import stop
 from spark_eos.protocol.task import MicroBatch, TaskReport
 from spark_eos.sink.preflight import Facts
 
@@ -32,19 +32,13 @@ class Message(WriterCommitMessage):
     planned: Moment | None = None
 
 
-def all_said(messages: Sequence[WriterCommitMessage | None], batch: int) -> list[Message]:
+def all_received(messages: Sequence[WriterCommitMessage | None], batch: int) -> list[Message]:
     """Every task's message. Raises ProtocolStop when one is missing: its rows would be left out of the decision."""
-    said = [message for message in messages if isinstance(message, Message)]
-    if len(said) < len(messages):
+    received = [message for message in messages if isinstance(message, Message)]
+    if len(received) < len(messages):
         silent = [str(n) for n, message in enumerate(messages) if not isinstance(message, Message)]
-        raise ProtocolStop(
-            "EOS_TASK_SILENT",
-            f"Spark asks to commit micro-batch {batch}, but {len(silent)} of its {len(messages)} tasks have not "
-            f"reported: {', '.join(silent)}.",
-            hint="Nothing was decided: start the query again, and it replays the micro-batch. Please report this.",
-            batch=batch,
-        )
-    return said
+        raise stop("EOS_TASK_SILENT", batch=batch, count=len(silent), tasks=len(messages), silent=", ".join(silent))
+    return received
 
 
 def dead_letters_of(count: int) -> str:

@@ -20,8 +20,8 @@ def planned_now() -> Moment:
     return Moment.now(system.steady, system.time_of_day)
 
 
-def planned_ms(ports: Ports, said: Sequence[Message]) -> int | None:
-    """The same moment by ``ports.elapsed_ms``; None where a task does not tell."""
-    moments = [message.planned for message in said]
+def planned_ms(ports: Ports, received: Sequence[Message]) -> int | None:
+    """When the micro-batch was planned, by ``ports.elapsed_ms``; None where a task does not know."""
+    moments = [message.planned for message in received]
     ago = [0 if at is None else at.ago_ms(system.steady, system.time_of_day) for at in moments]
     return None if None in moments else ports.elapsed_ms() - max(ago, default=0)

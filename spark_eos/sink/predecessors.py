@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spark_eos.errors import ProtocolStop
+from spark_eos.errors import stop
 from spark_eos.ledger.owners import Cluster, Transaction, decided_elsewhere
 from spark_eos.options.parse import SinkOptions
 from spark_eos.retry import retrying
@@ -25,11 +25,6 @@ def check_predecessors(options: SinkOptions, query: str | None) -> None:
         if not left:
             return
     queries = sorted({t.query for t in left})
-    raise ProtocolStop(
-        "EOS_TWO_PHASE_UNSETTLED",
-        f"{len(left)} transaction(s) that another query has decided to commit are still open in {options.topic}, and "
-        f"never expire: no reader gets past them. The query is {', '.join(queries)}.",
-        hint="Start that query again, with its checkpoint; if that is impossible, commit them by 'spark-eos "
-        "recover --query ID --settle-only'. Then start this query again.",
-        queries=queries,
+    raise stop(
+        "EOS_TWO_PHASE_UNSETTLED", queries=queries, count=len(left), topic=options.topic, query_ids=", ".join(queries)
     )

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from spark_eos.checkpoint import Checkpoint
-from spark_eos.errors import CheckpointError, KafkaError, OptionError, TopicError
+from spark_eos.errors import CheckpointError, EosError, stop
 from spark_eos.kafka.admin.configs import BrokerConfig, broker_config
 from spark_eos.kafka.admin.groups import active_members
 from spark_eos.kafka.admin.topics import allowed_operations, cluster_id, describe_topic, describe_topics, topic_of
 from spark_eos.kafka.codes import UNAUTHORIZED
 from spark_eos.kafka.config.librdkafka import check
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.errors import ACLS, Cause, init_error
+from spark_eos.kafka.errors import Cause, init_error
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.ledger.ledger import KafkaLedger
 from spark_eos.ledger.own_topics import check_for_rows
@@ -114,11 +114,12 @@ def check_output(kafka: KafkaProperties, topic: str) -> None:
     allowed = allowed_operations(described)
     for operation, why in _NEEDED.items():
         if allowed is not None and operation not in allowed:
-            raise TopicError(
-                "EOS_TOPIC_UNAUTHORIZED",
-                f"This user may not {operation} the output topic {topic} on {kafka.bootstrap_servers}.",
-                hint=f"Grant READ, WRITE and DESCRIBE on it; {why}; {ACLS}.",
+            raise stop(
+                "EOS_UNAUTHORIZED.topic_output",
                 topic=topic,
+                operation=operation,
+                bootstrap_servers=kafka.bootstrap_servers,
+                why=why,
             )
     check_for_rows(kafka, {topic: topic_of(described)})
 
@@ -132,13 +133,7 @@ def transaction_timeout(options: SinkOptions, broker: BrokerConfig) -> int:
     most = None if broker is None else int(broker["transaction.max.timeout.ms"])
     asked = options.transaction_timeout_ms
     if most is not None and asked is not None and asked > most and not options.two_phase:
-        raise OptionError(
-            "EOS_TRANSACTION_TIMEOUT_TOO_LONG",
-            f"Option 'transaction.timeout.ms' is {asked}, but the brokers allow {most} (transaction.max.timeout.ms).",
-            hint="Lower the option, or raise the broker's setting.",
-            asked=asked,
-            most=most,
-        )
+        raise stop("EOS_TRANSACTION_TIMEOUT_TOO_LONG.preflight", timeout_ms=asked, max_timeout_ms=most)
     return asked or most or KAFKA_DEFAULT_MAX_TIMEOUT_MS
 
 
@@ -146,13 +141,7 @@ def check_group(kafka: KafkaProperties, group: str) -> None:
     """Raise KafkaError where the group has members, or this user may not commit its offsets."""
     members = active_members(kafka, group, to_commit=True)
     if members:
-        raise KafkaError(
-            "EOS_GROUP_ACTIVE",
-            f"Consumer group {group} has {len(members)} active member(s): {', '.join(sorted(set(members)))}.",
-            hint="The sink would overwrite their offsets. Stop these consumers, or use a separate group for "
-            "'offsets.group.id'.",
-            group=group,
-        )
+        raise stop("EOS_GROUP_ACTIVE.sink", group=group, count=len(members), members=", ".join(sorted(set(members))))
 
 
 def _check_same_cluster(options: SinkOptions, checkpoint: Checkpoint, batch: int, *, is_new: bool) -> None:
@@ -170,13 +159,11 @@ def _check_same_cluster(options: SinkOptions, checkpoint: Checkpoint, batch: int
         there = describe_topics(options.kafka, unsure, missing_ok=True) if unsure else {}
         foreign |= {topic for topic, found in there.items() if ids[topic] != found.id}
     if foreign:
-        raise KafkaError(
-            "EOS_GROUP_OF_OTHER_TOPICS",
-            f"The query reads {', '.join(sorted(foreign))} on another cluster than {options.kafka.bootstrap_servers}, "
-            f"to which it writes: offsets for group {options.group_id} would count for topics of the same name here.",
-            hint="Nothing was written. Remove 'offsets.group.id' from the sink; set it for the source, which reports "
-            "to a group on its own cluster.",
+        raise stop(
+            "EOS_OPTION_CONFLICT.group_of_other_cluster",
             group=options.group_id,
+            foreign=", ".join(sorted(foreign)),
+            bootstrap_servers=options.kafka.bootstrap_servers,
         )
 
 
@@ -188,14 +175,8 @@ def _check_ids(kafka: KafkaProperties, name: str) -> None:
         raise init_error(name, 0, Cause.of(code))
 
 
-def _group_of_both(group: str) -> OptionError:
-    return OptionError(
-        "EOS_GROUP_OF_BOTH",
-        f"'offsets.group.id' is {group} for both the source and the sink of the query.",
-        hint="Remove it from the source: the sink's is exact, as it is part of the decision, and enough for lag tools. "
-        "If it is no longer set there, remove it from the sink until one micro-batch is done.",
-        group=group,
-    )
+def _group_of_both(group: str) -> EosError:
+    return stop("EOS_OPTION_CONFLICT.group_of_both", group=group)
 
 
 def _warn_of_begin(query: str, begin: int) -> None:
@@ -253,6 +234,6 @@ def _check_logs(checkpoint: Checkpoint, planned: int | None, done: int, head: He
     if checkpoint.kafka_offsets(done) != decision.offsets:
         raise checkpoint.damaged(
             f"offsets/{done}",
-            "it does not end where the micro-batch was decided to: the file was lost and planned anew, or is another "
-            f"checkpoint's. By the ledger, {where_it_ended(decision)}",
+            "it does not end where the micro-batch was decided to end: the file was lost and planned again, or belongs "
+            f"to another checkpoint. By the ledger, {where_it_ended(decision)}",
         )

@@ -6,7 +6,7 @@ import time
 from collections.abc import Collection, Mapping
 from typing import Protocol
 
-from spark_eos.errors import OptionError, RowError
+from spark_eos.errors import RowError, stop
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.producer.arrow import ArrowProducer, supports
 from spark_eos.kafka.producer.librdkafka import LibrdkafkaProducer
@@ -70,12 +70,7 @@ class TaskProducer(Protocol):
 def check_two_phase_producer(kafka: KafkaProperties) -> None:
     """Raise OptionError where rows go through librdkafka, which begins no transactions that never expire."""
     if not supports(kafka):
-        raise OptionError(
-            "EOS_OPTION_CONFLICT",
-            "Option 'transaction.two.phase.commit' is true, but a property, or the brokers' version, requires "
-            "librdkafka's producer, which does not support it.",
-            hint="Remove properties such as 'kafka.message.max.bytes', or remove 'transaction.two.phase.commit'.",
-        )
+        raise stop("EOS_OPTION_CONFLICT.two_phase_librdkafka")
 
 
 def begin(

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import KafkaException
 
-from spark_eos.errors import RowError
+from spark_eos.errors import EosError, stop
 from spark_eos.kafka.records.headers import encode_headers
 from spark_eos.printable import excerpt
 from spark_eos.protocol.head import Digest
@@ -51,12 +51,12 @@ class RowBatch:
 
     @cached_property
     def headers(self) -> list[Any] | None:
-        """As `pa.Array.to_pylist` makes them."""
+        """The headers in the form of `pa.Array.to_pylist`."""
         return None if self.headers_column is None else self.headers_column.to_pylist()
 
     @cached_property
     def encoded_headers(self) -> pa.BinaryArray | None:
-        """As they stand in records; no headers for null. Raises RowError."""
+        """The headers as bytes of a record; no headers for null. Raises RowError."""
         if self.headers_column is None:
             return None
         return encode_headers(self.headers_column)
@@ -163,23 +163,13 @@ def check_partitions(rows: RowBatch, topic: str | None, counts: Mapping[str, int
         bounds = pc.min_max(asked).as_py()
         for partition in (bounds["min"], bounds["max"]):
             if partition is not None and not 0 <= partition < counts[name]:
-                raise RowError(
-                    "EOS_ROW_PARTITION_OUT_OF_RANGE",
-                    f"A row has partition {partition} of topic {name}, which has {counts[name]} partitions.",
-                    hint="Partitions are numbered from 0; with null, the partitioner chooses.",
-                    topic=name,
-                    partition=partition,
-                )
+                raise stop("EOS_ROW_INVALID.partition", topic=name, partition=partition, partitions=counts[name])
 
 
 def _topics(batch: pa.RecordBatch, rows: int) -> list[str]:
     column = batch.column("topic")
     if column.null_count:
-        raise RowError(
-            "EOS_ROW_TOPIC_NULL",
-            f"{column.null_count} of {rows} rows have no topic.",
-            hint="Set the column 'topic', filter these rows, or set the option 'topic'.",
-        )
+        raise stop("EOS_ROW_INVALID.topic_null", nulls=column.null_count, rows=rows)
     names = column.dictionary_encode()
     topics = [_decoded(name) for name in names.dictionary.cast(pa.binary()).to_pylist()]
     return [topics[place] for place in names.indices.to_pylist()]
@@ -200,13 +190,8 @@ def check_topic_names(topics: Iterable[str]) -> None:
             raise _no_topic(name.encode())
 
 
-def _no_topic(name: bytes) -> RowError:
-    return RowError(
-        "EOS_ROW_TOPIC_INVALID",
-        f"A row has the topic '{excerpt(name, _SHOWN)}', and Kafka has no topics of such names.",
-        hint="A name has 1 to 249 letters of ASCII, digits, dots, underscores and hyphens, and is neither '.' nor "
-        "'..': correct the column 'topic', or filter these rows.",
-    )
+def _no_topic(name: bytes) -> EosError:
+    return stop("EOS_ROW_INVALID.topic_name", topic=excerpt(name, _SHOWN))
 
 
 def _checked_headers(column: pa.Array) -> pa.Array:
@@ -214,20 +199,12 @@ def _checked_headers(column: pa.Array) -> pa.Array:
     each = column.flatten()
     keys = each.field("key")
     if each.null_count or keys.null_count:
-        raise RowError(
-            "EOS_ROW_HEADER_NULL",
-            "A row has a null header, or a header with a null key.",
-            hint="Kafka requires a key for each header: filter such entries out of the column 'headers'.",
-        )
+        raise stop("EOS_ROW_INVALID.header_null")
     try:
         keys.validate(full=True)
     except pa.ArrowInvalid:
         wrong = next(key for key in keys.cast(pa.binary()).to_pylist() if key.decode(errors="replace").encode() != key)
-        raise RowError(
-            "EOS_ROW_HEADER_KEY",
-            f"A row has a header with the key '{excerpt(wrong, _SHOWN)}', which is not UTF-8.",
-            hint="Make a text of it before it becomes a header's key: hex(…), base64(…), or decode(…, 'ISO-8859-1').",
-        ) from None
+        raise stop("EOS_ROW_INVALID.header_key", key=excerpt(wrong, _SHOWN)) from None
     return column
 
 
@@ -249,19 +226,8 @@ def _headers(headers: list[dict[str, Any]] | None) -> list[tuple[str, bytes | No
     return [(header["key"], header["value"]) for header in headers]
 
 
-def _refused(error: ClientError, topic: str | None, value: bytes | None) -> RowError:
+def _refused(error: ClientError, topic: str | None, value: bytes | None) -> EosError:
     size = 0 if value is None else len(value)
     if error.code() == ClientError.MSG_SIZE_TOO_LARGE:
-        return RowError(
-            "EOS_ROW_TOO_LARGE",
-            f"A row for topic {topic} has a value of {size} bytes, more than the producer's limit.",
-            hint="Raise 'kafka.message.max.bytes' and the topic's max.message.bytes, or shrink the row.",
-            topic=topic,
-            bytes=size,
-        )
-    return RowError(
-        "EOS_ROW_REFUSED",
-        f"A row for topic {topic} was refused: {error.str()}.",
-        hint="Check the topic and the row's columns.",
-        topic=topic,
-    )
+        return stop("EOS_ROW_TOO_LARGE.value", topic=topic, bytes=size)
+    return stop("EOS_ROW_REFUSED.producer", topic=topic, error=error.str())

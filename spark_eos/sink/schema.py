@@ -18,7 +18,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from spark_eos.errors import SchemaError
+from spark_eos.errors import EosError, stop
 
 _TEXT_OR_BYTES = "string or binary"
 _HEADERS = "array<struct<key:string,value:binary>>"
@@ -44,25 +44,20 @@ def check_columns(schema: StructType, topic_option: str | None) -> Columns:
         if field.name not in known:
             raise _unknown(field.name, known)
         if not _fits(field.name, field.dataType):
-            raise SchemaError(
-                "EOS_COLUMN_TYPE",
-                f"Column '{field.name}' is {field.dataType.simpleString()}.",
-                hint=f"It has to be {known[field.name]}: {_remedy(field)}.",
+            raise stop(
+                "EOS_SCHEMA_INVALID.type",
                 column=field.name,
+                simplestring=field.dataType.simpleString(),
+                types=known[field.name],
+                remedy=_remedy(field),
             )
     if len(names) < len(schema.fields):
         twice = next(field.name for field in schema.fields if schema.names.count(field.name) > 1)
-        raise SchemaError("EOS_COLUMN_TWICE", f"Column '{twice}' exists twice.", hint="Drop or rename one of them.")
+        raise stop("EOS_SCHEMA_INVALID.twice", twice=twice)
     if "value" not in names:
-        raise SchemaError("EOS_COLUMN_MISSING", "There is no column 'value'.", hint="Select it: … AS value.")
+        raise stop("EOS_SCHEMA_INVALID.value")
     if "topic" not in names and topic_option is None:
-        raise SchemaError(
-            "EOS_COLUMN_MISSING",
-            "There is neither a column 'topic' nor an option 'topic'.",
-            hint='Add .option("topic", "…") for all rows, or select a column for each row: … AS topic. A path or a '
-            'table, as in .start("…") or .toTable("…"), is not a topic; the latter leaves an empty table, to be '
-            "dropped.",
-        )
+        raise stop("EOS_SCHEMA_INVALID.topic")
     return Columns(
         key="key" in names,
         topic="topic" in names and topic_option is None,
@@ -72,16 +67,11 @@ def check_columns(schema: StructType, topic_option: str | None) -> Columns:
     )
 
 
-def _unknown(name: str, known: Collection[str]) -> SchemaError:
+def _unknown(name: str, known: Collection[str]) -> EosError:
     near = difflib.get_close_matches(name.lower(), known, n=1)
-    return SchemaError(
-        "EOS_COLUMN_UNKNOWN",
-        f"A Kafka record has no field for column '{name}'.",
-        hint=f"Did you mean '{near[0]}'? Rename it: {name} AS {near[0]}."
-        if near
-        else f"Select only {', '.join(known)}; to_json(struct(…)) AS value puts several columns into one.",
-        column=name,
-    )
+    if near:
+        return stop("EOS_SCHEMA_INVALID.unknown_near", column=name, nearest=near[0])
+    return stop("EOS_SCHEMA_INVALID.unknown", column=name, columns=", ".join(known))
 
 
 def _remedy(field: StructField) -> str:

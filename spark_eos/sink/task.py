@@ -29,16 +29,16 @@ from spark_eos.sink.session import Session, session_for
 OPEN_S = 3.0
 
 
-def run_task(job: SinkJob, me: Identity, batches: Iterator[pa.RecordBatch]) -> TaskReport:
+def run_task(job: SinkJob, identity: Identity, batches: Iterator[pa.RecordBatch]) -> TaskReport:
     """Write, or count, the rows of one task; the report for the driver.
 
     The head, the opening of the run and the producer's birth overlap the wait for the first rows. Whatever fails aborts
     this attempt's own transaction and raises.
     """
-    session = session_for(job.options, job.facts.ledger_partitions, me.query)
+    session = session_for(job.options, job.facts.ledger_partitions, identity.query)
     waited = threading.Event()
     with ThreadPoolExecutor(1, "eos start") as pool:
-        start = pool.submit(_start, job, session, me, waited)
+        start = pool.submit(_start, job, session, identity, waited)
         try:
             first = next((batch for batch in batches if batch.num_rows), None)
         finally:
@@ -46,11 +46,11 @@ def run_task(job: SinkJob, me: Identity, batches: Iterator[pa.RecordBatch]) -> T
         assignment, producer, writer = start.result()
     rows = iter(()) if first is None else _chain(first, batches)
     if producer is None or writer is None:
-        return _count(job, assignment, me, rows)
+        return _count(job, assignment, identity, rows)
     if first is None:
         producer.close()
-        return TaskReport(assignment.work, me.partition, 0, 0, digest_by=assignment.digest_by)
-    attempt = Attempt(job, session, me, assignment, producer)
+        return TaskReport(assignment.work, identity.partition, 0, 0, digest_by=assignment.digest_by)
+    attempt = Attempt(job, session, identity, assignment, producer)
     return write_with(producer, attempt, _parts(job, assignment, writer, rows))
 
 
@@ -79,14 +79,14 @@ def _chain(first: pa.RecordBatch, rest: Iterable[pa.RecordBatch]) -> Iterator[pa
 
 
 def _start(
-    job: SinkJob, session: Session, me: Identity, waited: threading.Event
+    job: SinkJob, session: Session, identity: Identity, waited: threading.Event
 ) -> tuple[Assignment, TaskProducer | None, RowWriter | None]:
     """``waited``: the first row is there, or there is none. Until then, there is time to ask for the topic; after that
     whoever has rows does so."""
-    head = opened(job, session, me)
+    head = opened(job, session, identity)
     _check_batch_write(job, head)
-    assignment = assign(head, me.batch, me.partition, me.attempt, partitioner=job.options.partitioner)
-    producer = producer_for(job, session, me, head, assignment)
+    assignment = assign(head, identity.batch, identity.partition, identity.attempt, partitioner=job.options.partitioner)
+    producer = producer_for(job, session, identity, head, assignment)
     if producer is None:
         return assignment, None, None
     writer = RowWriter(job, producer)
@@ -100,14 +100,14 @@ def _start(
 
 
 def producer_for(
-    job: SinkJob, session: Session, me: Identity, head: Head, assignment: Assignment
+    job: SinkJob, session: Session, identity: Identity, head: Head, assignment: Assignment
 ) -> TaskProducer | None:
     """A producer with the assignment's name; None where nothing is to be written."""
     if assignment.name is None:
         return None
     producer = begin(
         job.options.kafka,
-        free_name(job.options.prefix, me.query, assignment.name, head, session.coordinator),
+        free_name(job.options.prefix, identity.query, assignment.name, head, session.coordinator),
         job.facts.transaction_timeout_ms,
         topic=job.options.topic,
         partitioner=assignment.partitioner,
@@ -115,7 +115,7 @@ def producer_for(
         dead_letters=_dead_letters(job),
     )
     if job.batch_write is not None or job.in_foreach_batch:
-        _check_not_aborted(session, me, assignment, producer)
+        _check_not_aborted(session, identity, assignment, producer)
     return producer
 
 
@@ -124,18 +124,18 @@ def _dead_letters(job: SinkJob) -> DeadLetters | None:
     return None if topic is None else DeadLetters(topic, job.facts.dead_letter_partitions)
 
 
-def _check_not_aborted(session: Session, me: Identity, assignment: Assignment, producer: TaskProducer) -> None:
+def _check_not_aborted(session: Session, identity: Identity, assignment: Assignment, producer: TaskProducer) -> None:
     """A batch write's abort comes while Spark still kills tasks, and perhaps nobody runs it again: what a task began
     then would hold readers until its timeout. Either the run is closed already, which is seen here, or the abort, which
     looks after that, finds the id that the producer has taken."""
     try:
-        check_owner(session.ports.ledger.read(), me.run, me.batch, assignment.work)
+        check_owner(session.ports.ledger.read(), identity.run, identity.batch, assignment.work)
     except BaseException:
         producer.close()
         raise
 
 
-def opened(job: SinkJob, session: Session, me: Identity) -> Head:
+def opened(job: SinkJob, session: Session, identity: Identity) -> Head:
     """The head of this run. The lowest partition opens it, the others wait for that, though not for ever.
 
     Who waits may belong to a run that has failed meanwhile, as tasks that Spark kills live on for some seconds. If
@@ -143,22 +143,22 @@ def opened(job: SinkJob, session: Session, me: Identity) -> Head:
     Superseded then, and what `open_run` raises.
     """
     head = before = None
-    for look, _ in enumerate(retrying(OPEN_S * me.partition)):
+    for look, _ in enumerate(retrying(OPEN_S * identity.partition)):
         head = session.ports.ledger.read()
-        if head is not None and head.run == me.run:
+        if head is not None and head.run == identity.run:
             return head
         if look == 0:
             before = head
-        if me.partition == 0:
+        if identity.partition == 0:
             break
     if head is not None:
         if head.run not in (NOBODY, None if before is None else before.run):
-            raise superseded(me.run, head)
-        _warn(job.options, me, head)
+            raise superseded(identity.run, head)
+        _warn(job.options, identity, head)
     return open_run(
         session.ports,
-        me.run,
-        me.batch,
+        identity.run,
+        identity.batch,
         endtxn_version=session.coordinator.endtxn_version(),
         begin_at=job.options.ledger_begin,
         driver=job.facts.driver,
@@ -188,23 +188,23 @@ def _check_batch_write(job: SinkJob, head: Head) -> None:
         check_time(head.job, job.facts.transaction_timeout_ms, now.opened_ms)
 
 
-def _warn(options: SinkOptions, me: Identity, head: Head) -> None:
-    """Of an option that does harm to a query which has a head."""
+def _warn(options: SinkOptions, identity: Identity, head: Head) -> None:
+    """Warn of an option that does harm to a query which has a head."""
     if options.partitioner not in (None, head.partitioner):
         logger.warning(
             "query=%s began with the partitioner '%s', and 'kafka.partitioner' is '%s' now: rows of a key go to "
             "another partition.",
-            me.query,
+            identity.query,
             head.partitioner,
             options.partitioner,
         )
 
 
-def _count(job: SinkJob, assignment: Assignment, me: Identity, batches: Iterator[pa.RecordBatch]) -> TaskReport:
+def _count(job: SinkJob, assignment: Assignment, identity: Identity, batches: Iterator[pa.RecordBatch]) -> TaskReport:
     rows = digest = 0
     for batch in batches:
         columns = RowBatch(batch, job.columns, job.options.topic)
         rows += columns.rows
         digest += columns.digest(assignment.digest_by)
     digest %= 1 << DIGEST_BITS
-    return TaskReport(assignment.work, me.partition, rows, digest, digest_by=assignment.digest_by)
+    return TaskReport(assignment.work, identity.partition, rows, digest, digest_by=assignment.digest_by)

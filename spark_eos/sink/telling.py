@@ -47,20 +47,20 @@ class Telling:
     prefix: str
     sink: str | None = None
 
-    def prepared(self, batch: MicroBatch, said: Sequence[Message]) -> None:
+    def prepared(self, batch: MicroBatch, received: Sequence[Message]) -> None:
         """Every task has reported, and the commit begins."""
         if self.events:
-            self.events.tell("prepared", **self._what(batch), **_tasks(said))
+            self.events.tell("prepared", **self._what(batch), **_tasks(received))
 
-    def committed(self, batch: MicroBatch, said: Sequence[Message], report: CommitReport, took_s: float) -> None:
+    def committed(self, batch: MicroBatch, received: Sequence[Message], report: CommitReport, took_s: float) -> None:
         """The commit has returned."""
         if not self.events:
             return
         self.events.tell(
             "committed",
             **self._what(batch, report.rows),
-            **_tasks(said),
-            bytes=sum(message.bytes for message in said),
+            **_tasks(received),
+            bytes=sum(message.bytes for message in received),
             dead_letters=batch.dead_letters,
             transactions=report.transactions,
             replayed=report.replayed,
@@ -76,7 +76,7 @@ class Telling:
         """The commit has raised; ``decided``: whether the micro-batch is, or may be, decided all the same."""
         if self.events:
             known = error.condition if isinstance(error, EosError) else type(error).__name__
-            lost = error.parameters.get("lost", 0) if isinstance(error, EosError) else 0
+            lost = error.parameters["lost"] if isinstance(error, TransactionLost) else 0
             decided = isinstance(error, TransactionLost | Unclear)
             self.events.tell("failed", **self._what(batch), condition=known, decided=decided, lost=lost)
 
@@ -94,19 +94,19 @@ class Telling:
         }
 
 
-def aborted(events: Events, query: str, run: str, batch: int, said: Sequence[object], left: int) -> None:
+def aborted(events: Events, query: str, run: str, batch: int, received: Sequence[object], left: int) -> None:
     """A micro-batch was given up. ``left``: transactions that stay open for now."""
     if events:
-        reports = [message.report for message in said if isinstance(message, Message)]
+        reports = [message.report for message in received if isinstance(message, Message)]
         held = sum(report.written is not None for report in reports)
         events.tell("aborted", query=query, sink=None, run=run, batch=batch, transactions=held, open=left)
 
 
-def _tasks(said: Sequence[Message]) -> dict[str, object]:
+def _tasks(received: Sequence[Message]) -> dict[str, object]:
     """``prepare_s`` is that of the slowest task; begin and end are by the clocks of the tasks' machines."""
     return {
-        "tasks": len(said),
-        "prepare_s": max((message.took_s for message in said), default=0.0),
-        "prepare_began": min((message.done - message.took_s for message in said), default=time.time()),
-        "prepare_ended": max((message.done for message in said), default=time.time()),
+        "tasks": len(received),
+        "prepare_s": max((message.took_s for message in received), default=0.0),
+        "prepare_began": min((message.done - message.took_s for message in received), default=time.time()),
+        "prepare_ended": max((message.done for message in received), default=time.time()),
     }

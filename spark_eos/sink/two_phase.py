@@ -29,7 +29,7 @@ _TRIAL_MS = 60_000
 def check_two_phase(options: SinkOptions) -> None:
     """Raise an error where a task's transactions would not be held for ever.
 
-    OptionError (EOS_OPTION_CONFLICT), KafkaError (EOS_TWO_PHASE_UNAVAILABLE, EOS_TWO_PHASE_REFUSED), ProtocolStop
+    OptionError (EOS_OPTION_CONFLICT), KafkaError (EOS_TWO_PHASE_UNAVAILABLE), ProtocolStop
     (EOS_TWO_PHASE_EXPIRES), or that no broker answers. Each transaction is looked at once more before it is decided.
     """
     check_two_phase_producer(options.kafka)
@@ -45,7 +45,7 @@ def _check_brokers(kafka: KafkaProperties, window: int, process_id: int) -> None
         raise two_phase_unavailable(kafka, lacking, UNSPOKEN)
     disabled = without(kafka, SETTING, "; a broker that has not refuses the tasks")
     if disabled:
-        raise two_phase_unavailable(kafka, disabled, f"have not {SETTING}=true")
+        raise two_phase_unavailable(kafka, disabled, f"do not have {SETTING}=true")
 
 
 @lru_cache(maxsize=16)

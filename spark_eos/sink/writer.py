@@ -23,7 +23,7 @@ from spark_eos.options.parse import SinkOptions
 from spark_eos.protocol.abort import abort
 from spark_eos.protocol.commit import CommitReport, commit
 from spark_eos.protocol.task import MicroBatch, TaskReport
-from spark_eos.sink.messages import Message, all_said, dead_letters_of, written_by
+from spark_eos.sink.messages import Message, all_received, dead_letters_of, written_by
 from spark_eos.sink.planned import planned_ms, planned_now
 from spark_eos.sink.preflight import Facts, preflight, this_driver
 from spark_eos.sink.schema import Columns, check_columns
@@ -66,20 +66,20 @@ class EosKafkaStreamWriter(DataSourceStreamArrowWriter):
         from spark_eos.sink.job import Identity, SinkJob
 
         began = time.perf_counter()
-        me = Identity.here()
+        identity = Identity.here()
         assert self._facts is not None, "the writer was not made by Spark's planning"
         sized = Sized(iterator, count=bool(self._events))
-        report = self._run(SinkJob(self._options, self._facts, self._columns), me, sized.batches)
+        report = self._run(SinkJob(self._options, self._facts, self._columns), identity, sized.batches)
         spare_collections()
         took_s = time.perf_counter() - began
         size = report.bytes or sized.bytes
-        return Message(me.query, me.run, self._facts, report, took_s, time.time(), size, self._planned)
+        return Message(identity.query, identity.run, self._facts, report, took_s, time.time(), size, self._planned)
 
-    def _run(self, job: SinkJob, me: Identity, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
+    def _run(self, job: SinkJob, identity: Identity, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
         """What one task does."""
         from spark_eos.sink.task import run_task
 
-        return run_task(job, me, iterator)
+        return run_task(job, identity, iterator)
 
     @hidden_traceback()
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
@@ -88,16 +88,16 @@ class EosKafkaStreamWriter(DataSourceStreamArrowWriter):
         Raises EosError; a replay of the micro-batch then finds out what was decided.
         """
         began = time.perf_counter()
-        said = all_said(messages, batchId)
-        if not said:
+        received = all_received(messages, batchId)
+        if not received:
             return  # there was no task: nothing was read, nothing is to be written
-        first = said[0]
+        first = received[0]
         offsets = group = None
         if self._options.group_id and self._options.checkpoint_location:
             group = self._options.group_id
             offsets = Checkpoint(self._options.checkpoint_location, self._options.storage).kafka_offsets(batchId)
         session = session_for(self._options, first.facts.ledger_partitions, first.query)
-        reports = tuple(message.report for message in said)
+        reports = tuple(message.report for message in received)
         batch = MicroBatch(
             first.run,
             batchId,
@@ -106,10 +106,10 @@ class EosKafkaStreamWriter(DataSourceStreamArrowWriter):
             self._options.partitioner,
             group,
             self._options.two_phase,
-            planned_ms=planned_ms(session.ports, said),
+            planned_ms=planned_ms(session.ports, received),
         )
         telling = Telling(self._events, first.query, first.query, self._options.prefix)
-        telling.prepared(batch, said)
+        telling.prepared(batch, received)
         try:
             ahead = session.resume(first.run)
             report = commit(session.ports, batch, ahead, session.seen())
@@ -119,14 +119,14 @@ class EosKafkaStreamWriter(DataSourceStreamArrowWriter):
         session.rest(first.run, batchId, report)
         spare_collections()
         took_s = time.perf_counter() - began
-        telling.committed(batch, said, report, took_s)
-        self._report(first.query, batch, said, report, took_s)
+        telling.committed(batch, received, report, took_s)
+        self._report(first.query, batch, received, report, took_s)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Never raises: what stays open is cleared by the next start."""
         try:
-            said = next((message for message in messages if isinstance(message, Message)), None)
-            found = (said.query, said.run, said.facts.ledger_partitions) if said else self._own_run()
+            received = next((message for message in messages if isinstance(message, Message)), None)
+            found = (received.query, received.run, received.facts.ledger_partitions) if received else self._own_run()
             if found is None:
                 return
             query, run, partitions = found
@@ -158,7 +158,7 @@ class EosKafkaStreamWriter(DataSourceStreamArrowWriter):
         return (query, head.run, partitions) if head is not None and driver and head.driver == driver else None
 
     def _report(
-        self, query: str, batch: MicroBatch, said: Sequence[Message], report: CommitReport, took_s: float
+        self, query: str, batch: MicroBatch, received: Sequence[Message], report: CommitReport, took_s: float
     ) -> None:
         """To the log."""
         logger.info(
@@ -172,12 +172,12 @@ class EosKafkaStreamWriter(DataSourceStreamArrowWriter):
             written_by(batch),
             len(batch.reports),
             report.transactions,
-            max(message.took_s for message in said) * 1000,
+            max(message.took_s for message in received) * 1000,
             report.verify_ms,
             report.decide_ms,
             report.end_ms,
             took_s * 1000,
-            (time.time() - max(message.done for message in said)) * 1000,
+            (time.time() - max(message.done for message in received)) * 1000,
         )
         if report.still_open:
             logger.warning("query=%s %d leftover transactions stay open until their timeout", query, report.still_open)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from spark_eos.options.offsets import bad
+from spark_eos.errors import stop
 from spark_eos.options.parse import SourceOptions
 from spark_eos.source import planning
 from spark_eos.source.limits import resolve_end, resolve_start
@@ -51,12 +51,13 @@ class EosKafkaBatchReader(DataSourceReader):
         if self._options.ending == "latest":
             return
         for topic, partitions in end.items():
-            for p, stop in partitions.items():
-                if stop < start[topic][p]:
-                    raise bad(
-                        self._options.ending_option,
-                        f"means offset {stop} of {topic}-{p}, before the start, which is {start[topic][p]}.",
-                        hint="Let the end be at or after the start.",
+            for p, until in partitions.items():
+                if until < start[topic][p]:
+                    raise stop(
+                        "EOS_OPTION_INVALID.end_before_start",
+                        option=self._options.ending_option,
                         topic=topic,
                         partition=p,
+                        end=until,
+                        start=start[topic][p],
                     )

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from confluent_kafka import Consumer, Message, TopicPartition
 from confluent_kafka import KafkaError as ClientError
 
-from spark_eos.errors import KafkaError
+from spark_eos.errors import EosError, stop
 from spark_eos.kafka.config.java_names import canonical
 from spark_eos.kafka.config.librdkafka import librdkafka_config
 from spark_eos.kafka.messages import headers_of, offset_of
@@ -145,15 +145,16 @@ class _Progress:
     def _is_of_range(self, message: Message) -> bool:
         return (message.topic(), message.partition()) == (self.range.topic, self.range.partition)
 
-    def _misplaced(self, message: Message) -> KafkaError:
+    def _misplaced(self, message: Message) -> EosError:
         """librdkafka drops messages of an earlier assignment; if it ever did not, rows could be skipped."""
-        return KafkaError(
-            "EOS_SOURCE_FETCH",
-            f"Received offset {message.offset()} of {message.topic()}-{message.partition()} instead of offset "
-            f"{self.position} of {self.range.topic}-{self.range.partition}.",
-            hint="This is a bug in spark-eos or librdkafka. Nothing was skipped; a restart reads the range again.",
+        return stop(
+            "EOS_SOURCE_FETCH.misplaced",
             topic=self.range.topic,
             partition=self.range.partition,
+            offset=message.offset(),
+            record_topic=message.topic(),
+            record_partition=message.partition(),
+            position=self.position,
         )
 
 

@@ -14,7 +14,7 @@ from typing import TypeVar
 import numpy as np
 import pyarrow as pa
 
-from spark_eos.errors import KafkaError
+from spark_eos.errors import EosError, stop
 from spark_eos.kafka.records.batches import Damage, RecordBatch, TooLargeBatch, find_batches
 from spark_eos.kafka.records.columns import RecordGroup, Records, groups, read_records
 from spark_eos.kafka.records.fields import RecordFields, read_headers
@@ -25,12 +25,6 @@ T = TypeVar("T")
 
 #: That Spark can hold, as it counts microseconds in 64 bits; the first one is as far from 1970.
 _LAST_MILLISECOND = (2**63 - 1) // 1000
-#: What no restart reads may stand behind rows that are not written yet, as its micro-batch was never decided.
-_LEFT_OUT = (
-    "leave them out by a new checkpoint, whose 'startingOffsets' are those at which the output ends, which are those "
-    "of the last micro-batch in 'commits', but behind them in this partition. Read what lies between there by a "
-    "batch, with 'startingOffsets' and 'endingOffsets'."
-)
 
 
 @dataclass(frozen=True)
@@ -143,51 +137,29 @@ def _headers(data: bytes | bytearray, fields: RecordFields) -> pa.Array:
     return pa.array(headers, ARROW_HEADERS.type)
 
 
-def beyond_spark(topic: str, partition: int, offsets: np.ndarray, millis: np.ndarray) -> KafkaError:
+def beyond_spark(topic: str, partition: int, offsets: np.ndarray, millis: np.ndarray) -> EosError:
     """The error for the first of these timestamps that Spark cannot hold; there is one."""
     first = int(((millis > _LAST_MILLISECOND) | (millis < -_LAST_MILLISECOND)).argmax())
     offset, at = int(offsets[first]), int(millis[first])
-    return KafkaError(
-        "EOS_SOURCE_TIMESTAMP",
-        f"The record at offset {offset} of {topic}-{partition} has the timestamp {at}, in milliseconds, and Spark "
-        "holds those of the years -290308 to 294247.",
-        hint="Its producer writes another unit than milliseconds, perhaps nanoseconds: correct it. For the records "
-        "that are there, either copy them by the direct way without a transform, which keeps timestamps as they are, "
-        f"or {_LEFT_OUT}",
-        topic=topic,
-        partition=partition,
-        offset=offset,
-        timestamp=at,
-    )
+    return stop("EOS_SOURCE_TIMESTAMP", topic=topic, partition=partition, offset=offset, timestamp=at)
 
 
-def damaged(range_: OffsetRange, offset: int, damage: Damage | str) -> KafkaError:
+def damaged(range_: OffsetRange, offset: int, damage: Damage | str) -> EosError:
     """The error for bytes that are not sound, from an offset on, or for a batch that has too many."""
     if isinstance(damage, TooLargeBatch):
         return too_large(range_, damage.base, damage.last, damage.most)
-    return KafkaError(
-        "EOS_SOURCE_DAMAGED",
-        f"The records of {range_.topic}-{range_.partition} from offset {offset} on are damaged: {damage}.",
-        hint="A restart fetches them again. If the error recurs, the log of the partition's leader is damaged: make "
-        "another replica the leader.",
-        topic=range_.topic,
-        partition=range_.partition,
-        offset=offset,
+    return stop(
+        "EOS_SOURCE_DAMAGED.source", topic=range_.topic, partition=range_.partition, offset=offset, damage=damage
     )
 
 
-def too_large(range_: OffsetRange, base: int, last: int, most_bytes: int) -> KafkaError:
+def too_large(range_: OffsetRange, base: int, last: int, most_bytes: int) -> EosError:
     """The error for a record batch that has more than so many bytes when it is decompressed."""
-    return KafkaError(
-        "EOS_SOURCE_BATCH_TOO_LARGE",
-        f"The record batch of offsets {base} to {last} of {range_.topic}-{range_.partition} has more than "
-        f"{most_bytes:,} bytes when it is decompressed.",
-        hint="If it is to be read, set 'maxDecompressedBytes' of the source to more, which takes memory of more than "
-        "twice as much in each task. Otherwise let its producer write smaller batches. For the one that is there, "
-        "either copy it by the direct way without a transform, which passes whole batches on as they are, or "
-        f"{_LEFT_OUT}",
+    return stop(
+        "EOS_SOURCE_BATCH_TOO_LARGE.source",
         topic=range_.topic,
         partition=range_.partition,
         offset=base,
         last=last,
+        max_bytes=most_bytes,
     )

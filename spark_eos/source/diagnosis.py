@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spark_eos.errors import KafkaError
+from spark_eos.errors import EosError, stop
 from spark_eos.kafka.admin.topics import (
     TIMEOUT_S,
     begin_offsets,
@@ -27,7 +27,7 @@ def check_id(kafka: KafkaProperties, range_: OffsetRange) -> None:
 
 
 def check_id_by_leader(kafka: KafkaProperties, range_: OffsetRange) -> None:
-    """As `check_id`, by the partition's leader. Asks nobody where the range has no id."""
+    """Check the topic's id by the partition's leader. Nothing is sent where the range has no id."""
     if id_bytes(range_.topic_id):
         broker_client(kafka).forget_leader(range_.topic, range_.partition)
         if topic_of_leader(kafka, range_.topic, range_.partition).id != range_.topic_id:
@@ -43,17 +43,12 @@ def check_epoch(kafka: KafkaProperties, range_: OffsetRange, offset: int, epoch:
         raise log_diverged(*place, offset, found[place], epoch)
 
 
-def recreated(topic: str) -> KafkaError:
+def recreated(topic: str) -> EosError:
     """For a topic that is read by its id."""
-    return KafkaError(
-        "EOS_SOURCE_RECREATED",
-        f"While {topic} was read, it was deleted or recreated, or the servers became those of another cluster.",
-        hint="Nothing of what the task has read becomes visible. The next start finds what is lost.",
-        topic=topic,
-    )
+    return stop("EOS_SOURCE_RECREATED", topic=topic)
 
 
-def why_not(kafka: KafkaProperties, range_: OffsetRange, position: int, refusal: str | None = None) -> KafkaError:
+def why_not(kafka: KafkaProperties, range_: OffsetRange, position: int, refusal: str | None = None) -> EosError:
     """Why reading a range does not go on at a position: what the log holds now, else what the broker said.
 
     DataLossError (EOS_SOURCE_DATA_LOSS), or KafkaError: EOS_SOURCE_FETCH where there is a ``refusal``, else
@@ -68,19 +63,12 @@ def why_not(kafka: KafkaProperties, range_: OffsetRange, position: int, refusal:
         return data_loss(r.topic, r.partition, position, end, f"its log ends at {end}, before {r.end}")
     where = f"{r.topic}-{r.partition} at offset {position}, of {r.start} to {r.end}"
     if refusal is not None:
-        return KafkaError(
-            "EOS_SOURCE_FETCH",
-            f"Reading {where} failed: {refusal}.",
-            hint="If it is about authorization, grant READ on the topic; otherwise see the broker's log.",
+        return stop(
+            "EOS_SOURCE_FETCH.failed",
             topic=r.topic,
             partition=r.partition,
             position=position,
+            where=where,
+            refusal=refusal,
         )
-    return KafkaError(
-        "EOS_SOURCE_STALLED",
-        f"No record was received from {where} for a long time, though the log has them.",
-        hint="Check the partition's leader and its log. A restart continues here.",
-        topic=r.topic,
-        partition=r.partition,
-        position=position,
-    )
+    return stop("EOS_SOURCE_STALLED", topic=r.topic, partition=r.partition, position=position, where=where)

@@ -119,13 +119,13 @@ class LeaderEpochs:
         """The topic is another one now."""
         self._heard = {place: heard for place, heard in self._heard.items() if place[0] != topic}
 
-    def _same(self, place: TopicPartition, at: Noted, said: EpochEnd) -> bool:
-        if said == NOTHING:
+    def _same(self, place: TopicPartition, at: Noted, answer: EpochEnd) -> bool:
+        if answer == NOTHING:
             return False
-        if said.epoch == at.epoch and said.end >= at.offset:
+        if answer.epoch == at.epoch and answer.end >= at.offset:
             return True
-        there = self._ask.first_batch(place, min(said.end, at.offset - 1))
-        return there is not None and (there[0] >= at.offset or (said.end >= at.offset and there[1] == at.epoch))
+        there = self._ask.first_batch(place, min(answer.end, at.offset - 1))
+        return there is not None and (there[0] >= at.offset or (answer.end >= at.offset and there[1] == at.epoch))
 
     def _answered(
         self, questions: dict[TopicPartition, _Question[T]], leaders: Mapping[TopicPartition, int]
@@ -134,9 +134,9 @@ class LeaderEpochs:
         found: dict[TopicPartition, T] = {}
         asked: dict[TopicPartition, int] = {}
 
-        def go_on(place: TopicPartition, said: EpochEnd | None) -> None:
+        def go_on(place: TopicPartition, answer: EpochEnd | None) -> None:
             try:
-                epoch = next(questions[place]) if said is None else questions[place].send(said)
+                epoch = next(questions[place]) if answer is None else questions[place].send(answer)
                 while (known := self._of(place, leaders[place]).get(epoch)) is not None:
                     epoch = questions[place].send(known)
                 asked[place] = epoch
@@ -147,10 +147,10 @@ class LeaderEpochs:
             go_on(place, None)
         while asked:
             epochs, asked = asked, {}
-            for place, said in self._ask.ends(epochs).items():
-                if said != NOTHING:
-                    self._of(place, leaders[place])[epochs[place]] = said
-                go_on(place, said)
+            for place, answer in self._ask.ends(epochs).items():
+                if answer != NOTHING:
+                    self._of(place, leaders[place])[epochs[place]] = answer
+                go_on(place, answer)
         return found
 
     def _of(self, place: TopicPartition, leader: int) -> dict[int, EpochEnd]:
@@ -180,9 +180,9 @@ def _search(offset: int, leader: int, least: int) -> _Question[tuple[int, bool]]
         return UNKNOWN, True
     middle = low
     while low < high:
-        said = yield middle
-        if said.end >= offset:
-            high = max(low, min(middle, said.epoch))
+        answer = yield middle
+        if answer.end >= offset:
+            high = max(low, min(middle, answer.epoch))
         else:
             low, sure = middle + 1, True
         middle = (low + high) // 2

@@ -73,7 +73,7 @@ def read_range(fetching: Fetching, range_: OffsetRange) -> Iterator[pa.RecordBat
 
 
 def through_consumer(fetching: Fetching, range_: OffsetRange) -> Iterator[pa.RecordBatch]:
-    """As `read_by_consumer`, whose librdkafka is loaded only where a range needs it.
+    """Read a range by `read_by_consumer`, whose librdkafka is loaded only where a range needs it.
 
     librdkafka reads from the topic that has the name. So where only one with this id will do, the leader is asked
     before and after: a broker hears of a topic before it has a log of it. So it is where leader epochs are noted.

@@ -44,7 +44,7 @@ def left_behind(position: Position, there: Mapping[str, Collection[int]], ids: T
 
 
 def come_back(left: Mapping[str, LeftAt], there: Mapping[str, Collection[int]], ids: TopicIds) -> PartitionOffsets:
-    """Of the partitions that were left those that are there again, with the offsets at which they were left."""
+    """The partitions that were left and are there again, with the offsets at which they were left."""
     found = {
         topic: {p: at for p, at in was.offsets.items() if p in there.get(topic, ())}
         for topic, was in left.items()

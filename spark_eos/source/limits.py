@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-from spark_eos.errors import KafkaError
+from spark_eos.errors import stop
 from spark_eos.kafka.admin.groups import active_members, committed_offsets
 from spark_eos.kafka.admin.topics import NO_OFFSET
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.log import logger
 from spark_eos.options.bounds import ByTime, Limit
-from spark_eos.options.offsets import bad, check_known, check_same_partitions, fill_in
+from spark_eos.options.offsets import check_known, check_same_partitions, fill_in
 from spark_eos.options.parse import SourceOptions
 from spark_eos.source.losses import Losses, data_loss
 from spark_eos.source.watch import TopicWatch
@@ -21,8 +21,8 @@ from spark_eos.topic_partition import PartitionOffsets
 def resolve_start(options: SourceOptions, watch: TopicWatch, losses: Losses) -> PartitionOffsets:
     """The offset of every partition at which a new query begins.
 
-    Raises OptionError (EOS_OPTION_OFFSETS), TopicError, KafkaError (EOS_GROUP_ACTIVE, EOS_GROUP_WITHOUT_OFFSETS,
-    EOS_SOURCE_NO_RECORD_AT_TIME), and DataLossError for offsets that are gone.
+    Raises OptionError (EOS_OPTION_INVALID), TopicError, KafkaError (EOS_GROUP_ACTIVE, EOS_GROUP_UNSUITABLE,
+    EOS_OPTION_INVALID), and DataLossError for offsets that are gone.
     """
     option, limit = options.starting_option, options.starting
     watch.expect_all()
@@ -57,13 +57,13 @@ def resolve_end(option: str, limit: Limit, watch: TopicWatch) -> PartitionOffset
     for topic, partitions in wanted.items():
         for p, at in partitions.items():
             if at > stable[topic][p]:
-                raise bad(
-                    option,
-                    f"says {at} for {topic}-{p}, whose last stable offset is {stable[topic][p]}.",
-                    hint="Give an offset up to that one. What lies beyond it does not exist yet, or belongs to a "
-                    "transaction that is still open.",
+                raise stop(
+                    "EOS_OPTION_INVALID.end_unstable",
+                    option=option,
                     topic=topic,
                     partition=p,
+                    offset=at,
+                    stable=stable[topic][p],
                 )
     return wanted
 
@@ -81,13 +81,12 @@ def _at_times(option: str, limit: ByTime, watch: TopicWatch) -> PartitionOffsets
     for topic, offsets in found.items():
         for p, at in offsets.items():
             if at == NO_OFFSET and not limit.else_latest:
-                raise KafkaError(
-                    "EOS_SOURCE_NO_RECORD_AT_TIME",
-                    f"Option '{option}' is {times[topic][p]} for {topic}-{p}, which has no stable record with "
-                    "that timestamp or a later one.",
-                    hint="Use an earlier timestamp, or set 'startingOffsetsByTimestampStrategy' to latest.",
+                raise stop(
+                    "EOS_OPTION_INVALID.no_record_at_time",
                     topic=topic,
                     partition=p,
+                    option=option,
+                    timestamp=times[topic][p],
                 )
             offsets[p] = ends[topic][p] if at == NO_OFFSET else at
     return found
@@ -97,13 +96,7 @@ def _of_group(kafka: KafkaProperties, group: str, begin: PartitionOffsets, high:
     """The committed offsets of the group. An empty partition needs none: it begins at its end."""
     members = active_members(kafka, group)
     if members:
-        raise KafkaError(
-            "EOS_GROUP_ACTIVE",
-            f"Consumer group {group} has {len(members)} active member(s): {', '.join(sorted(set(members)))}.",
-            hint="Both would read the same rows. Stop these consumers first, then start the query: it continues from "
-            "the offsets that they have committed.",
-            group=group,
-        )
+        raise stop("EOS_GROUP_ACTIVE.source", group=group, count=len(members), members=", ".join(sorted(set(members))))
     committed = committed_offsets(kafka, group, {topic: list(offsets) for topic, offsets in begin.items()})
     result: PartitionOffsets = {}
     lacking = []
@@ -114,13 +107,7 @@ def _of_group(kafka: KafkaProperties, group: str, begin: PartitionOffsets, high:
                 lacking.append(f"{topic}-{p}")
             result.setdefault(topic, {})[p] = high[topic][p] if at is None else at
     if lacking:
-        raise KafkaError(
-            "EOS_GROUP_WITHOUT_OFFSETS",
-            f"Consumer group {group} has no committed offsets for {', '.join(lacking)}.",
-            hint="Correct 'kafka.group.id', set the group's offsets for these partitions with Kafka's tools, or set "
-            "'startingOffsets' to JSON.",
-            group=group,
-        )
+        raise stop("EOS_GROUP_UNSUITABLE.source", group=group, lacking=", ".join(lacking))
     logger.info("starting at the offsets of consumer group %s: %s", group, result)
     return result
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
-from spark_eos.errors import DataLossError
+from spark_eos.errors import EosError
 from spark_eos.options.bounds import ByTime
 from spark_eos.options.offsets import LATEST
 from spark_eos.options.parse import SourceOptions
@@ -105,7 +105,7 @@ class Next:
     run: Run
     caught_up: bool = False
     look_again: bool = False
-    losses: tuple[DataLossError, ...] = ()
+    losses: tuple[EosError, ...] = ()
     taken_up: tuple[str, ...] = ()
 
 
@@ -114,7 +114,7 @@ class Readable:
     """What is left of the ranges of a micro-batch, and the losses to be warned of."""
 
     ranges: tuple[OffsetRange, ...]
-    losses: tuple[DataLossError, ...] = ()
+    losses: tuple[EosError, ...] = ()
 
 
 class _Losses:
@@ -122,9 +122,9 @@ class _Losses:
 
     def __init__(self, fail: bool) -> None:
         self._fail = fail
-        self.found: list[DataLossError] = []
+        self.found: list[EosError] = []
 
-    def report(self, loss: DataLossError) -> None:
+    def report(self, loss: EosError) -> None:
         if self._fail:
             raise loss
         self.found.append(loss)
@@ -434,7 +434,7 @@ def ranges_between(before: Position, after: Position) -> list[OffsetRange]:
     return planning.ranges(_recreated_from_zero(before, after.ids), after.offsets, first, after.epochs, after.ids)
 
 
-def missing_at_the_begin(begin: Position, logged: Position, options: SourceOptions) -> tuple[DataLossError, ...]:
+def missing_at_the_begin(begin: Position, logged: Position, options: SourceOptions) -> tuple[EosError, ...]:
     """What the replay of micro-batch 0 lacks: partitions that the offset log has at its end, and that are not there
     when the query resolves once more where it begins. There may be rows of them before that end only if the begin is
     fixed."""

@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 
 from pyspark.sql.datasource import InputPartition
 
-from spark_eos.errors import DataLossError
+from spark_eos.errors import EosError
 from spark_eos.source.losses import data_loss
 from spark_eos.topic_partition import PartitionOffsets, TopicPartition
 
 #: Takes a loss: raises it, or keeps it.
-Report = Callable[[DataLossError], None]
+Report = Callable[[EosError], None]
 
 #: A task costs as much as reading some ten thousand rows; partitions share a task up to this many offsets.
 FEW = 512

@@ -14,7 +14,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from spark_eos.errors import SchemaError
+from spark_eos.errors import stop
 
 _HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 
@@ -60,12 +60,7 @@ def check_given(given: StructType, include_headers: bool) -> None:
     """
     own = schema(include_headers)
     if _columns(given) != _columns(own):
-        raise SchemaError(
-            "EOS_SOURCE_SCHEMA",
-            f"The source's columns are {_columns(own)}, but .schema(…) has {_columns(given)}.",
-            hint="Remove .schema(…), and parse the value in the query: from_json(cast(value AS string), '…'). The "
-            "option 'includeHeaders' adds the column headers.",
-        )
+        raise stop("EOS_SCHEMA_INVALID.source", columns=_columns(own), given=_columns(given))
 
 
 def _columns(schema: StructType) -> str:

@@ -54,7 +54,7 @@ Look = Callable[[TopicPartition, int], list[Piece]]
 
 
 class Sizes:
-    """Of one query. ``look`` asks the brokers."""
+    """The sizes of the partitions of one query. ``look`` asks the brokers."""
 
     def __init__(self, look: Look) -> None:
         self._look = look

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 
-from spark_eos.errors import TopicError
+from spark_eos.errors import TopicError, Unauthorized, stop
 from spark_eos.kafka.admin.topics import (
     TIMEOUT_S,
     Topic,
@@ -95,11 +95,12 @@ class TopicWatch:
         lacking = self._selection.lacking(self.topics(now=True).partitions)
         if lacking:
             servers = self._kafka.bootstrap_servers
-            raise TopicError(
-                "EOS_TOPIC_MISSING",
-                f"{servers} has no topic or partition {', '.join(lacking)}, which {self._selection} requires.",
-                hint="Create it, or correct the name. spark-eos does not create topics that it reads or writes.",
+            raise stop(
+                "EOS_TOPIC_MISSING.selection",
                 topic=lacking[0],
+                servers=servers,
+                lacking=", ".join(lacking),
+                selection=self._selection,
             )
 
     def look(self) -> tuple[Topics, PartitionOffsets]:
@@ -113,7 +114,7 @@ class TopicWatch:
         if not self._pinned and time.monotonic() >= self._ends_until:
             try:
                 self._ends, epochs = self._list_ends_and_epochs(there.partitions)
-            except TopicError:  # deleted within these five seconds
+            except (TopicError, Unauthorized):  # deleted within these five seconds
                 there = self.topics(now=True)
                 self._ends, epochs = self._list_ends_and_epochs(there.partitions)
             self._hear(epochs)
@@ -210,8 +211,9 @@ class TopicWatch:
         return self._topics_of(partitions, there)
 
     def _for_rows(self, found: Mapping[str, Topic]) -> dict[str, Topic]:
-        """Those that hold rows; a pattern leaves out the others, as Kafka's own consumers leave out internal topics.
-        Each topic is looked into once. Raises TopicError (EOS_TOPIC_RESERVED) where one of the others is named."""
+        """The topics that hold rows; a pattern leaves out the others, as Kafka's own consumers leave out internal
+        topics. Each topic is looked into once. Raises TopicError (EOS_TOPIC_RESERVED) where one of the others is
+        named."""
         by_pattern = isinstance(self._selection, Pattern)
         if self._looks_only and not by_pattern:
             return dict(found)

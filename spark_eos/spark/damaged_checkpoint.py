@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import re
 
-from spark_eos.errors import CheckpointError
-from spark_eos.protocol.checks import FROM_GROUP
+from spark_eos.errors import EosError, stop
 
 #: Before its own words, Spark may say which kind of check this is.
 _NAMED = "(?:(?:requirement|assertion) failed: )?"
@@ -37,7 +36,7 @@ _NEWEST_OFFSETS = "The newest file in 'offsets' of the checkpoint, or the one be
 _METADATA_FRAME = re.compile(_PARSER + r"\bat \S+\bStreamMetadata\$\.read\(", re.DOTALL)
 
 
-def damage(around: str, text: str, stack: str) -> CheckpointError | None:
+def damage(around: str, text: str, stack: str) -> EosError | None:
     """The error for what Spark says of a damaged checkpoint; else None.
 
     ``around``: what Spark has put before the error. ``text``: the error, whose beginning says what it is; the rest may
@@ -58,7 +57,7 @@ def damage(around: str, text: str, stack: str) -> CheckpointError | None:
     return None if text.startswith("[") or "Python" in around or "PYTHON" in around else _by_stack(stack)
 
 
-def _by_stack(stack: str) -> CheckpointError | None:
+def _by_stack(stack: str) -> EosError | None:
     if _METADATA_FRAME.search(stack):
         return _of_metadata()
     if _NO_OFFSETS_FRAME.search(stack):
@@ -70,60 +69,25 @@ def _by_stack(stack: str) -> CheckpointError | None:
     return None
 
 
-def _of_offsets(file: str) -> CheckpointError:
-    return CheckpointError(
-        "EOS_CHECKPOINT_DAMAGED",
-        f"{file} is empty or cut off, and Spark cannot start from it.",
-        hint="If the number N of the damaged file is not in 'commits', as after a crash of the machine, move the file "
-        "and its checksum .N.crc out of 'offsets' and start the query again: Spark plans that micro-batch anew. If it "
-        "was decided already, and comes out differently now, the query stops with EOS_REPLAY_DIVERGED: nothing is "
-        "written twice. If the number is in 'commits', restore a backup, however old. Without one, and if the highest "
-        f"number in 'offsets' is in 'commits' too, begin with a new checkpoint: {FROM_GROUP}.",
-    )
+def _of_offsets(file: str) -> EosError:
+    return stop("EOS_CHECKPOINT_DAMAGED.offsets_cut", file=file)
 
 
-def _no_offsets() -> CheckpointError:
-    return CheckpointError(
-        "EOS_CHECKPOINT_DAMAGED",
-        "'offsets' of the checkpoint has no entry, but 'commits' has, and Spark cannot start from that.",
-        hint="Put the files of 'offsets' back, or restore a backup of the checkpoint, however old: nothing is written "
-        "twice. Without one, move the files out of 'commits', too, and start the query again: Spark begins with "
-        "micro-batch 0, which was decided already, and EOS_CHECKPOINT_BEHIND says where a new checkpoint has to begin.",
-    )
+def _no_offsets() -> EosError:
+    return stop("EOS_CHECKPOINT_DAMAGED.offsets_gone")
 
 
-def _missing(batch: str) -> CheckpointError:
-    return CheckpointError(
-        "EOS_CHECKPOINT_DAMAGED",
-        f"offsets/{batch} of the checkpoint is missing, and Spark cannot start without it.",
-        hint="Put the file back, or restore a backup of the checkpoint, however old: nothing is written twice, and "
-        "EOS_CHECKPOINT_BEHIND says where a new checkpoint has to begin.",
-    )
+def _missing(batch: str) -> EosError:
+    return stop("EOS_CHECKPOINT_DAMAGED.offset_missing", batch=batch)
 
 
-def _of_commits(file: str) -> CheckpointError:
-    return CheckpointError(
-        "EOS_CHECKPOINT_DAMAGED",
-        f"{file} is empty or cut off, and Spark cannot start from it.",
-        hint="Move the file N and its checksum .N.crc out of 'commits' and start the query again: it replays that "
-        "micro-batch, finds that it was decided, and writes nothing twice.",
-    )
+def _of_commits(file: str) -> EosError:
+    return stop("EOS_CHECKPOINT_DAMAGED.commits_cut", file=file)
 
 
-def _of_metadata() -> CheckpointError:
-    return CheckpointError(
-        "EOS_CHECKPOINT_DAMAGED",
-        "The file 'metadata' of the checkpoint is missing, empty or cut off, and Spark cannot start from it.",
-        hint='Write {"id":"QUERY ID"} into it, remove .metadata.crc, and start the query again. The query id is in the '
-        "query's log (query=…) and in its ledger ('spark-eos status'). It must be that of this query, not of "
-        "another one.",
-    )
+def _of_metadata() -> EosError:
+    return stop("EOS_CHECKPOINT_DAMAGED.metadata")
 
 
-def _concurrent() -> CheckpointError:
-    return CheckpointError(
-        "EOS_CHECKPOINT_CONCURRENT",
-        "A file that Spark was about to write to the checkpoint exists already.",
-        hint="If the same checkpoint was started a second time, stop one of the two. If files were removed from the "
-        "checkpoint, a checksum was left behind: remove .N.crc where there is no N. Nothing is written twice.",
-    )
+def _concurrent() -> EosError:
+    return stop("EOS_CHECKPOINT_IN_USE.file_exists")

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from spark_eos import errors
-from spark_eos.errors import HINT, RESTART_HELPS, EosError, UnsupportedError, WorkerError
+from spark_eos.errors import HINT, EosError, restart_helps, stop
 from spark_eos.spark.damaged_checkpoint import damage
 
 #: What Spark puts before the text of an error that it passes on, by the templates of its versions. A text consists of
@@ -83,7 +83,7 @@ def reason(error: BaseException) -> Reason | None:
     around, text = _parts(str(error))
     found, raised = _OURS.match(text), _RAISED_BY_PLAN.match(text)
     if found is not None and found["type"] in _TYPES:
-        return _reason(found, found["condition"] in RESTART_HELPS)
+        return _reason(found, restart_helps(found["condition"]))
     if raised is not None:
         return _reason(raised, restart_helps=False)
     ours: EosError | None = damage(around, text, _stack(error)) or _without_package(text)
@@ -134,83 +134,40 @@ def _stack(error: BaseException | None) -> str:
     return f"{error}\n{own}\n{_stack(getattr(error, '_cause', None))}"
 
 
-def batch_mode() -> UnsupportedError:
-    return UnsupportedError(
-        "EOS_WRITE_MODE",
-        "eos-kafka appends rows to topics; Spark's default for df.write is to fail where there is something already.",
-        hint='Add .mode("append"); within foreachBatch, use spark_eos.batch_writer(df, batch_id, sink="…") instead.',
-    )
+def batch_mode() -> EosError:
+    return stop("EOS_USE_UNSUPPORTED.write_mode")
 
 
-def batch_overwrite() -> UnsupportedError:
-    return UnsupportedError(
-        "EOS_WRITE_OVERWRITE",
-        "eos-kafka appends rows to topics, and cannot overwrite what is there.",
-        hint='Use .mode("append"). To begin with an empty topic, create a new one, or delete its records first '
-        "(kafka-delete-records.sh).",
-    )
+def batch_overwrite() -> EosError:
+    return stop("EOS_USE_UNSUPPORTED.overwrite")
 
 
-def update_mode() -> UnsupportedError:
-    return UnsupportedError(
-        "EOS_UPDATE_MODE",
-        "eos-kafka does not support output mode update: Spark does not offer it to sinks written in Python.",
-        hint='Use .outputMode("append"), for an aggregation with .withWatermark(…) before it, which writes each '
-        'result once, when it is final; or .outputMode("complete"), which writes all results in every '
-        "micro-batch.",
-    )
+def update_mode() -> EosError:
+    return stop("EOS_USE_UNSUPPORTED.update_mode")
 
 
-def continuous_trigger() -> UnsupportedError:
-    return UnsupportedError(
-        "EOS_CONTINUOUS_TRIGGER",
-        "eos-kafka works in micro-batches: Spark does not offer continuous processing to sources and sinks "
-        "written in Python.",
-        hint='Use .trigger(processingTime="100 milliseconds"), or no trigger: each micro-batch then starts when the '
-        "last one has ended.",
-    )
+def continuous_trigger() -> EosError:
+    return stop("EOS_USE_UNSUPPORTED.continuous_trigger")
 
 
-def worker_died() -> WorkerError:
-    return WorkerError(
-        "EOS_WORKER_DIED",
-        "A Spark Python worker exited unexpectedly: it was killed or it crashed.",
-        hint="Nothing is lost: start the query again. If it recurs, look for the kernel's out-of-memory killer and "
-        "the executor's memory limits, or set spark.python.worker.faulthandler.enabled=true to see where it crashes.",
-    )
+def worker_died() -> EosError:
+    return stop("EOS_WORKER_DIED.killed")
 
 
-def worker_late() -> WorkerError:
-    return WorkerError(
-        "EOS_WORKER_LATE",
-        "A Spark Python worker did not start within the seconds that Spark waits for it.",
-        hint="Nothing is lost: start the query again. If it recurs, the machine has too much to do, or the Python of "
-        "PYSPARK_PYTHON, or else the first python3 in PATH, does not start or cannot reach the JVM.",
-    )
+def worker_late() -> EosError:
+    return stop("EOS_WORKER_DIED.late")
 
 
-def _without_package(text: str) -> WorkerError | None:
-    """Of the stack of a worker that cannot import what a task needs."""
+def _without_package(text: str) -> EosError | None:
+    """The error for the stack of a worker that cannot import what a task needs."""
     found = _MISSING.match(text)
     if found is None:
         return None
-    return WorkerError(
-        "EOS_EXECUTOR_WITHOUT_PACKAGE",
-        f"The Python of an executor has no module '{found['module']}', which spark-eos needs there.",
-        hint="Install spark-eos and what it requires for the Python of every executor, which is that of "
-        "PYSPARK_PYTHON, or else the first python3 in its PATH; or send both along with the "
-        "application, in an archive of their environment: docs/clusters.md shows how.",
-    )
+    return stop("EOS_NOT_ON_WORKERS.executor", module=found["module"])
 
 
-def format_not_found() -> WorkerError:
-    return WorkerError(
-        "EOS_FORMAT_NOT_FOUND",
-        "Spark has not found the format 'eos-kafka': it looks for it in the Python of PYSPARK_PYTHON, or else in the "
-        "first python3 in PATH.",
-        hint="Activate the environment in which spark-eos is installed, or set the variable PYSPARK_PYTHON to "
-        f"{sys.executable}, before Spark starts. With an editable install, call spark_eos.register(spark) as well.",
-    )
+def format_not_found() -> EosError:
+    return stop("EOS_NOT_ON_WORKERS.driver", executable=sys.executable)
 
 
 def _begins(text: str, condition: str = "") -> re.Pattern[str]:

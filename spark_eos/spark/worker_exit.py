@@ -28,7 +28,7 @@ def quiet(daemon: ModuleType) -> None:
 
 
 def quiet_here() -> None:
-    """The same in this process, if it is a worker that Spark's own daemon has started.
+    """Make the exit quiet in this process, if it is a worker that Spark's own daemon has started.
 
     That is how Spark starts those that plan a stream, whatever ``spark.python.daemon.module`` says.
     """

@@ -95,7 +95,7 @@ def _text(file: Path) -> str | None:
 
 
 def _of_xml(text: str) -> dict[str, str]:
-    """Of a Hadoop configuration file, without what comes from the defaults of Hadoop's jars."""
+    """The settings in a Hadoop configuration file, without what comes from the defaults of Hadoop's jars."""
     found = {}
     try:
         properties = xml.fromstring(text).iter("property")
@@ -110,6 +110,6 @@ def _of_xml(text: str) -> dict[str, str]:
 
 
 def _of_properties(text: str) -> dict[str, str]:
-    """Of a file with a name and a value in each line, with blanks, = or : between them."""
+    """The settings in a file with a name and a value in each line, with blanks, = or : between them."""
     lines = (_LINE.match(line) for line in text.splitlines())
     return {line[1]: line[2].strip() for line in lines if line is not None}

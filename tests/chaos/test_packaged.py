@@ -123,6 +123,6 @@ def test_executors_without_the_package_are_one_clear_error(view, spec, tmp_path)
         done = run(replace(spec, master=cluster.master, conf={"spark.executorEnv.PYTHONPATH": ""}), tmp_path)
     assert done.returncode != 0
     found = spark_eos.reason(Exception(done.stderr))
-    assert found is not None and found.condition == "EOS_EXECUTOR_WITHOUT_PACKAGE", done.stderr[-6000:]
+    assert found is not None and found.condition == "EOS_NOT_ON_WORKERS", done.stderr[-6000:]
     assert "has no module" in found.message and "docs/clusters.md" in found.hint
     assert view.values(spec.output) == []

@@ -89,5 +89,5 @@ def test_a_decided_micro_batch_that_is_planned_otherwise(view, topic, way, spark
         scene.spec = replace(scene.spec, rows_per_batch=scene.spec.rows_per_batch + 8)
         found = stopped(scene, spark)
         assert found.condition == "EOS_REPLAY_DIVERGED"
-        assert "that was decided is visible" in found.hint
+        assert "decided rows are visible" in found.hint
         scene.check(scene.go_on_from_the_group(spark))

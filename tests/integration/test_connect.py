@@ -139,7 +139,7 @@ def test_errors_cross_from_the_server_to_the_client(session, spec, view, tmp_pat
 
     unnamed = each(spec.bootstrap_servers, [spec.output], tmp_path / "failed", None)
     found = error(lambda: start_each(session, spec, unnamed).awaitTermination())
-    assert found.condition == "EOS_WRITE_WITHOUT_QUERY" and 'query="…"' in found.hint
+    assert found.condition == "EOS_USE_UNSUPPORTED" and 'query="…"' in found.hint
     assert error(lambda: write_rows(topic="missing")).condition == "EOS_TOPIC_MISSING"
     bad = query.Spec(**{**vars(spec), "sink": {"offset.group.id": "g"}, "checkpoint": f"{spec.checkpoint}-2"})
     assert error(lambda: query.start(session, bad).awaitTermination()).condition == "EOS_OPTION_UNKNOWN"

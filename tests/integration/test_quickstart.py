@@ -122,5 +122,5 @@ def test_an_environment_that_is_not_activated_is_told(newcomer: Newcomer):
     environ = {**newcomer.environ, "PATH": f"{others}{os.pathsep}{path}"}
     done = replace(newcomer, environ=environ).run(f"{bin_folder}/python", "elsewhere.py")
     assert done.returncode == 1
-    said = rf"\[EOS_FORMAT_NOT_FOUND\] .* Hint: .* PYSPARK_PYTHON to {re.escape(bin_folder)}/python,.*"
+    said = rf"\[EOS_NOT_ON_WORKERS\] .* Hint: .* PYSPARK_PYTHON to {re.escape(bin_folder)}/python,.*"
     assert re.fullmatch(said, done.stderr.splitlines()[-1])

@@ -57,7 +57,7 @@ def test_a_topic_is_a_table(cluster, spark, topic, view, names, tmp_path):
     [
         (
             "CREATE TABLE {0} USING `eos-kafka` OPTIONS ({options}, topic 't') AS SELECT X'00' AS value",
-            "EOS_TABLE_WITHOUT_OPTIONS",
+            "EOS_OPTION_MISSING",
         ),
         ("CREATE TABLE {0} USING `eos-kafka` OPTIONS ({options}, subscribee 't')", "EOS_OPTION_UNKNOWN"),
         (
@@ -83,4 +83,4 @@ def test_a_table_is_not_overwritten(cluster, spark, topic, names):
     )
     with pytest.raises(PySparkException) as caught:
         spark.sql(f"INSERT OVERWRITE {written} (value) VALUES (X'33')")
-    assert spark_eos.reason(caught.value).condition == "EOS_WRITE_OVERWRITE"
+    assert spark_eos.reason(caught.value).condition == "EOS_USE_UNSUPPORTED"

@@ -60,7 +60,7 @@ class Producer:
             reply = self._ask("init", lambda: self._cluster.init(self.name, self._timeout_ms, who), INIT_RETRIES_MS)
         except Refused as refused:
             raise ConnectionFailed(
-                "EOS_COORDINATOR_UNREACHABLE", f"{self.name}: {refused}.", hint="Start the query again."
+                "EOS_KAFKA_UNREACHABLE", f"{self.name}: {refused}.", hint="Start the query again."
             ) from None
         self._pair = Pair(self.name, *reply.value)
 

@@ -251,7 +251,7 @@ class Watch:
         if error.condition == "EOS_REPLAY_DIVERGED" and self._is_as_decided(error.parameters["batch"], topic):
             raise Violation(TRUE_STOPS, f"the plan is deterministic: {error.message}")
         conditions = ("EOS_CHECKPOINT_BEHIND", "EOS_REPLAY_DIVERGED")
-        if error.condition in conditions and "that was decided is visible" in error.hint:
+        if error.condition in conditions and "decided rows are visible" in error.hint:
             self._check_visible(error)
 
     def _are_missing(self, error: EosError) -> bool:

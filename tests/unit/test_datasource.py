@@ -29,8 +29,8 @@ def source(**options: str) -> EosKafkaDataSource:
 @pytest.mark.parametrize(
     ("options", "schema", "condition"),
     [
-        ({"endingOffsets": "latest"}, None, "EOS_OPTION_BATCH_ONLY"),
-        ({}, VALUE, "EOS_SOURCE_SCHEMA"),
+        ({"endingOffsets": "latest"}, None, "EOS_OPTION_UNSUPPORTED"),
+        ({}, VALUE, "EOS_SCHEMA_INVALID"),
         ({"nonsense": "1"}, VALUE, "EOS_OPTION_UNKNOWN"),
     ],
 )
@@ -63,21 +63,21 @@ def test_any_other_schema_is_refused_with_both(change):
     given = StructType(change(list(made.schema())))
     with pytest.raises(SchemaError, match=r"offset bigint.*Remove .schema") as caught:
         made.reader(given)
-    assert caught.value.condition == "EOS_SOURCE_SCHEMA"
+    assert caught.value.condition == "EOS_SCHEMA_INVALID"
     with pytest.raises(SchemaError, match=r"\.schema\(…\) has value int"):
         made.reader(StructType([StructField("value", IntegerType())]))
 
 
 def test_batches_do_not_overwrite():
     """With what to use instead."""
-    with pytest.raises(UnsupportedError, match=r"EOS_WRITE_OVERWRITE.*append"):
+    with pytest.raises(UnsupportedError, match=r"EOS_USE_UNSUPPORTED.*append"):
         source(topic="t").writer(VALUE, True)
 
 
 def test_the_cluster_is_looked_at_for_the_tasks_and_not_for_commits():
     """The first thing that the look finds is a bad property, without a broker."""
     made = source(topic="t", kafka__compression__type="foo")
-    with pytest.raises(OptionError, match="EOS_OPTION_KAFKA_INVALID"):
+    with pytest.raises(OptionError, match="EOS_OPTION_INVALID"):
         made.streamWriter(VALUE, False)
     sent = pickle.loads(pickle.dumps(made))
     assert isinstance(sent.streamWriter(schema=VALUE, overwrite=False), EosKafkaStreamWriter)

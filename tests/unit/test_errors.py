@@ -6,24 +6,23 @@ import ast
 import pickle
 import re
 import runpy
+import string
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-import spark_eos
 from spark_eos import errors
-from spark_eos.errors import EosError
-from spark_eos.protocol.checks import FROM_GROUP
+from spark_eos.errors import EosError, phrase, stop
 
-PACKAGE = Path(spark_eos.__file__).parent
 ROOT = Path(__file__).parents[2]
 #: What follows "a new checkpoint" in a hint: from where it goes on, or that it would be of no use.
 _FROM_WHERE = re.compile(
-    rf"{re.escape(FROM_GROUP)}|'(?:source\.)?startingOffsets'|at the offsets|source\.startingVersion|has to begin"
-    r"|reads the table (?:as|from)|would leave|does not help"
+    rf"{re.escape(phrase('from_group'))}|'(?:source\.)?startingOffsets'|at the offsets|source\.startingVersion"
+    r"|has to begin|reads the table (?:as|from)|would leave|does not help"
 )
 #: Hints in which a new checkpoint is no advice to begin one: a name that changes with it, and what a command makes.
-_NO_ADVICE = {"EOS_WRITE_WITHOUT_QUERY", "EOS_REPLAY_OPTIONS", "EOS_REPLAY_TARGET_USED"}
+_NO_ADVICE = {"EOS_USE_UNSUPPORTED", "EOS_REPLAY_REFUSED"}
 
 
 def every_class() -> list[type[EosError]]:
@@ -33,26 +32,91 @@ def every_class() -> list[type[EosError]]:
     return found
 
 
-def raised() -> list[tuple[str, ast.Call]]:
-    """Every call in the package that makes an error of the tree: its file and line, and the call."""
-    names = {cls.__name__ for cls in every_class()}
+def stops() -> list[tuple[str, ast.Call]]:
+    """Every call of `stop` in the library and the jobs, and of `raised` in these: its file and line, and the call."""
     calls = []
-    for path in sorted(PACKAGE.rglob("*.py")):
+    for path in (path for folder in ("spark_eos", "jobs") for path in sorted((ROOT / folder).rglob("*.py"))):
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in names:
-                calls.append((f"{path.relative_to(PACKAGE)}:{node.lineno}", node))
+            name = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
+            if isinstance(node, ast.Call) and name in ("stop", "raised") and node.args:
+                calls.append((f"{path.relative_to(ROOT)}:{node.lineno}", node))
     return calls
 
 
-def test_every_error_has_a_condition_and_a_hint():
-    """Wherever one is made in the package: a name for machines, a next step for people."""
-    calls = raised()
-    assert len(calls) > 50
-    for where, call in calls:
-        first = call.args[0] if call.args else None
-        if isinstance(first, ast.Constant):
-            assert re.fullmatch(r"EOS(_[A-Z]+)+", first.value), f"{where}: {first.value}"
-        assert "hint" in {keyword.arg for keyword in call.keywords}, where
+def entry_of(call: ast.Call) -> str:
+    """The entry of the table that a call of `stop` names; names that are put together could not be looked for."""
+    first = call.args[0]
+    assert isinstance(first, ast.Constant) and isinstance(first.value, str), ast.unparse(call)
+    return first.value
+
+
+def texts() -> dict[str, Mapping[str, str]]:
+    """Message and hint of every entry of conditions.toml."""
+    found = {}
+    for name, row in errors.conditions().items():
+        wordings = {f"{name}.{key}": row[key] for key in row if isinstance(row[key], dict)}
+        assert bool(wordings) != ("message" in row), f"{name} has one message and hint, or wordings"
+        found |= wordings or {name: row}
+    return found
+
+
+def placeholders(text: str) -> set[str]:
+    """The names that a template fills in."""
+    return {name for _, name, _, _ in string.Formatter().parse(text) if name is not None}
+
+
+class AnyValue:
+    """Takes every format and every conversion."""
+
+    def __format__(self, spec: str) -> str:
+        return "*"
+
+    __repr__ = __str__ = lambda self: "*"
+
+
+@pytest.mark.parametrize("entry", sorted(texts()))
+def test_every_template_is_filled_in(entry):
+    """By what its placeholders name, into a text in which no brace is left by mistake."""
+    wording = texts()[entry]
+    names = placeholders(wording["message"]) | placeholders(wording["hint"])
+    assert all(name.isidentifier() for name in names)
+    error = stop(entry, **dict.fromkeys(names, AnyValue()))
+    assert error.entry == entry and error.condition == entry.partition(".")[0]
+    assert str(error).startswith(f"[{error.condition}] ") and error.message and error.hint
+    assert not re.search(r"\{\w*\}", str(error).replace('{"id":"QUERY ID"}', "").replace("${NAME}", ""))
+
+
+def test_every_entry_is_raised_with_what_it_fills_in():
+    """The code names no entry that is not in the table, gives each what its texts need, and uses each."""
+    known, used = texts(), set()
+    for where, call in stops():
+        entry, given = entry_of(call), {keyword.arg for keyword in call.keywords}
+        assert entry in known, f"{where}: there is no {entry}"
+        needed = placeholders(known[entry]["message"]) | placeholders(known[entry]["hint"])
+        assert None in given or needed <= given, f"{where}: {entry} needs {sorted(needed - given)}"
+        used.add(entry)
+    assert known.keys() - used == set()
+
+
+def test_every_row_of_the_table_says_what_it_has_to():
+    """A class of the tree, and where in a query's run it is raised."""
+    classes = {cls.__name__ for cls in every_class()}
+    for name, row in errors.conditions().items():
+        assert re.fullmatch(r"EOS(_[A-Z]+)+", name)
+        assert row["class"] in classes, name
+        assert row["raised"] and set(row["raised"]) <= {"start", "task", "commit", "tool"}, name
+        assert row.get("restart") in (None, True), name
+
+
+def test_errors_are_made_by_the_table_only():
+    """Else a message would be neither on the page nor in the tests above; what says an error again may copy it."""
+    names = {cls.__name__ for cls in every_class()}
+    made = []
+    for path in (path for folder in ("spark_eos", "jobs") for path in sorted((ROOT / folder).rglob("*.py"))):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in names:
+                made.append(f"{path.relative_to(ROOT)}:{node.lineno}")
+    assert made == []
 
 
 def test_the_docstring_draws_the_tree_as_it_is():
@@ -77,21 +141,11 @@ def test_an_error_survives_the_way_from_a_worker(cls):
     assert str(copy) == str(error) == "[EOS_X] What is wrong. Hint: What to do."
 
 
-def test_every_condition_has_one_class():
-    """Whoever catches a class gets the condition wherever it is raised."""
-    classes: dict[str, set[str]] = {}
-    for path in [*(ROOT / "spark_eos").rglob("*.py"), *(ROOT / "jobs").rglob("*.py")]:
-        for name, condition in re.findall(r'(\w+)\(\s*"(EOS_[A-Z0-9_]+)"', path.read_text()):
-            classes.setdefault(condition, set()).add(name)
-    assert len(classes) > 80
-    assert {condition: names for condition, names in classes.items() if len(names) > 1} == {}
-
-
 def new_checkpoints() -> list[tuple[str, str]]:
     """For every wording of every hint: its condition, and what follows "new checkpoint" in the same sentence."""
     found = []
     for condition in runpy.run_path(str(ROOT / "docs" / "pages.py"))["conditions"]():
-        for hint in {hint for _, hints in condition.messages for hint in hints}:
+        for hint in {hint for _, hint in condition.texts}:
             for sentence in re.split(r"(?<=\.) ", hint):
                 found += [
                     (condition.name, rest)

@@ -1,9 +1,8 @@
-"""How the generated pages find what they show: wordings of messages, and tests that strike at a failpoint."""
+"""How the generated pages find what they show: tests that strike at a failpoint, and options."""
 
 from __future__ import annotations
 
 import ast
-import re
 import runpy
 import sys
 from pathlib import Path
@@ -16,7 +15,7 @@ from spark_eos.options.table import SINK, SOURCE
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "docs"))
 
-from _pages import code, failpoints, places, raised  # noqa: E402
+from _pages import code, failpoints  # noqa: E402
 from _pages.elsewhere import ELSEWHERE  # noqa: E402
 
 MADE = runpy.run_path(str(ROOT / "docs" / "pages.py"))
@@ -28,88 +27,6 @@ endingOffsetsByTimestamp endingTimestamp startingOffsetsByTimestampStrategy fail
 maxRecordsPerPartition maxOffsetsPerTrigger minOffsetsPerTrigger maxTriggerDelay fetchOffset.numRetries
 fetchOffset.retryIntervalMs kafkaConsumer.pollTimeoutMs groupIdPrefix includeHeaders
 """
-
-
-def wordings(monkeypatch: pytest.MonkeyPatch, **files: str) -> list[tuple[str, str, tuple[str, ...]]]:
-    """What the errors page finds in these modules: path, message and hints."""
-    modules = {name: code.Module(name, f"{name}.py", ast.parse(text)) for name, text in files.items()}
-    monkeypatch.setattr(raised, "modules", lambda *_: modules)
-    return [(found.path, found.message, found.hints) for found in raised.all_raised()]
-
-
-def test_a_message_names_what_is_filled_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Placeholders are named after the expression, and constants are filled in."""
-    text = """
-SECONDS = 60.0
-def f(self, group, members):
-    raise KafkaError("EOS_A", f"{group} has {len(members)}: {', '.join(sorted(members))} for {SECONDS:.0f} s", hint="h")
-"""
-    assert wordings(monkeypatch, m=text) == [("m.py", "{group} has {number of members}: {members} for 60 s", ("h",))]
-
-
-def test_a_message_of_a_helper_is_worded_for_each_caller(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also for a caller in another file, and for one whose argument cannot be followed."""
-    helper = """
-def bad(option, what, hint):
-    return OptionError("EOS_A", f"Option '{option}' {what}", hint=hint)
-def caller(option):
-    raise bad(option, "is empty.", hint="Fill it.")
-"""
-    other = """
-from helper import bad
-def caller(text):
-    raise bad("topic", f"is '{text}'.", "It takes a name.")
-def unknown(what):
-    raise bad("topic", compute(), hint="Look.")
-"""
-    assert wordings(monkeypatch, helper=helper, other=other) == [
-        ("helper.py", "Option '{option}' is empty.", ("Fill it.",)),
-        ("helper.py", "Option 'topic' is '{text}'.", ("It takes a name.",)),
-        ("helper.py", "Option 'topic' {what}", ("Look.",)),
-    ]
-
-
-def test_a_function_of_the_same_name_in_another_file_is_no_caller(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only who imports the helper from its file calls it."""
-    helper = 'def bad(what):\n    return OptionError("EOS_A", f"It {what}.", hint="h")'
-    other = 'def bad(what):\n    pass\ndef f():\n    bad("is not meant")'
-    assert wordings(monkeypatch, helper=helper, other=other) == [("helper.py", "It {what}.", ("h",))]
-
-
-def test_branches_keep_message_and_hint_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Locals that are assigned in two branches give two messages, each with its own hint."""
-    text = """
-def f(known):
-    if known:
-        message, hint = "It is known.", "Use it."
-    else:
-        message, hint = "It is unknown.", "Remove it."
-    return OptionError("EOS_A", message, hint=hint)
-"""
-    found = [("m.py", "It is known.", ("Use it.",)), ("m.py", "It is unknown.", ("Remove it.",))]
-    assert wordings(monkeypatch, m=text) == found
-
-
-def test_two_values_of_one_name_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`batch` and `last.batch` in one message."""
-    text = 'def f(batch, last):\n    raise ProtocolStop("EOS_A", f"at {batch}, not {last.batch}", hint="h")'
-    assert [message for _, message, _ in wordings(monkeypatch, m=text)] == ["at {batch}, not {last batch}"]
-
-
-def test_every_place_that_makes_an_error_is_found() -> None:
-    """For each condition, every file that names it as the first argument of an error."""
-    found = {(each.name, each.path) for each in raised.all_raised()}
-    for module in code.modules("spark_eos", "jobs").values():
-        for call, _ in module.calls:
-            first = call.args[0] if call.args else None
-            if isinstance(first, ast.Constant) and re.fullmatch(r"EOS_[A-Z_]+", str(first.value)):
-                assert (first.value, module.path) in found
-
-
-def test_the_table_of_places_names_files_and_conditions_that_exist() -> None:
-    """What is renamed or removed in the code is renamed or removed there."""
-    assert [path for path in places.BY_PATH if not (ROOT / path).exists()] == []
-    assert places.BY_NAME.keys() - {condition.name for condition in MADE["conditions"]()} == set()
 
 
 @pytest.mark.parametrize("point", POINTS)

@@ -84,5 +84,5 @@ def test_a_use_without_any_options_says_what_spark_does_not_pass_on():
     for options in ({}, {"checkpointlocation": "c"}, {"path": "p"}):
         with pytest.raises(OptionError, match="INSERT INTO") as caught:
             options_of(schema(False), options)
-        assert caught.value.condition == "EOS_TABLE_WITHOUT_OPTIONS"
+        assert caught.value.condition == "EOS_OPTION_MISSING"
     assert options_of(schema(False), READ) == READ

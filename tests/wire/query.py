@@ -290,7 +290,7 @@ def _hand_over(driver: _Driver, producer: ArrowProducer, report: TaskReport, beg
             begins = tuple(Probe(*place, at, lasts[place]) for place, at in sorted(producer.firsts().items()))
             version, task = producer.endtxn_version, report.partition
             return Written(task, own, report.rows, report.digest, probe, endtxn_version=version, begins=begins)
-    raise Unclear("EOS_TRANSACTION_NOT_FOUND", f"No leader knows {own.id}.", hint="Spark tries the task again.")
+    raise Unclear("EOS_TRANSACTION_NOT_FOUND", f"No leader knows {own.id}.", hint="Spark retries the task.")
 
 
 def _checked_begin(

@@ -30,9 +30,9 @@ def played(schedule: Schedule) -> Stage:
         (TwoPhase(mute=BOTH), 2, "EOS_TWO_PHASE_UNAVAILABLE"),
         (TwoPhase(mute=frozenset({2})), 2, "EOS_TWO_PHASE_UNAVAILABLE"),
         (TwoPhase(unset=frozenset({1})), 2, "EOS_TWO_PHASE_UNAVAILABLE"),
-        (TwoPhase(unset=BOTH, secret=True), 2, "EOS_TWO_PHASE_REFUSED"),
-        (TwoPhase(forbidden=True), 2, "EOS_TWO_PHASE_REFUSED"),
-        (TwoPhase(), 1, "EOS_TRANSACTION_VERSION"),
+        (TwoPhase(unset=BOTH, secret=True), 2, "EOS_TWO_PHASE_UNAVAILABLE"),
+        (TwoPhase(forbidden=True), 2, "EOS_TWO_PHASE_UNAVAILABLE"),
+        (TwoPhase(), 1, "EOS_TWO_PHASE_UNAVAILABLE"),
     ],
 )
 def test_a_start_says_why_it_cannot_have_it(plan: TwoPhase, level: int, condition: str) -> None:
@@ -51,8 +51,8 @@ def test_a_start_says_why_it_cannot_have_it(plan: TwoPhase, level: int, conditio
     ("plan", "condition"),
     [
         (TwoPhase(mute=BOTH, granted=3), "EOS_TWO_PHASE_UNAVAILABLE"),
-        (TwoPhase(unset=BOTH, granted=3), "EOS_TWO_PHASE_REFUSED"),
-        (TwoPhase(forbidden=True, granted=3), "EOS_TWO_PHASE_REFUSED"),
+        (TwoPhase(unset=BOTH, granted=3), "EOS_TWO_PHASE_UNAVAILABLE"),
+        (TwoPhase(forbidden=True, granted=3), "EOS_TWO_PHASE_UNAVAILABLE"),
     ],
 )
 def test_a_query_from_which_it_is_withdrawn(plan: TwoPhase, condition: str) -> None:

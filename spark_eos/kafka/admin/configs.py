@@ -83,7 +83,7 @@ def each_broker_config(kafka: KafkaProperties) -> dict[int, dict[str, str]] | No
 def topic_config(kafka: KafkaProperties, topic: str) -> dict[str, str]:
     """The settings of a topic, which may have been created a moment ago.
 
-    Raises TopicError (EOS_TOPIC_UNAUTHORIZED); other errors as for `broker_config`.
+    Raises Unauthorized; other errors as for `broker_config`.
     """
     client = broker_client(kafka)
     began = system.monotonic()
@@ -110,8 +110,8 @@ def cleanup_policies(kafka: KafkaProperties, topics: Iterable[str]) -> dict[str,
         return {}
     asked = [_resource(ConfigResource.TOPIC, name, [_CLEANUP]) for name in names]
     answer = broker_client(kafka).ask_any(DESCRIBE_CONFIGS, _asking(asked), TIMEOUT_S)
-    told = {of.resource_name: of.configs for of in answer.results if of.error_code == OK}
-    return {name: c.value or "" for name, configs in told.items() for c in configs if c.name == _CLEANUP}
+    configs_of = {of.resource_name: of.configs for of in answer.results if of.error_code == OK}
+    return {name: c.value or "" for name, configs in configs_of.items() for c in configs if c.name == _CLEANUP}
 
 
 def create_topic(
@@ -136,10 +136,10 @@ def create_topic(
         "timeout_ms": int(1000 * _TRY_S),
         "validate_only": False,
     }
-    code, said = _asked(lambda: client.ask_any(CREATE_TOPICS, values, TIMEOUT_S).topics[0])
+    code, message = _asked(lambda: client.ask_any(CREATE_TOPICS, values, TIMEOUT_S).topics[0])
     if code in (OK, Code.TOPIC_ALREADY_EXISTS) or describe_topics(kafka, [topic], missing_ok=True):
         return OK, ""
-    return code, said
+    return code, message
 
 
 def add_partitions(kafka: KafkaProperties, topic: str, partitions: int) -> tuple[int, str]:
@@ -158,13 +158,13 @@ def add_partitions(kafka: KafkaProperties, topic: str, partitions: int) -> tuple
 
 def _asked(ask: Callable[[], CreateTopicsResult | CreatePartitionsResult]) -> tuple[int, str]:
     """The error code and the message of an answer, asked for again while that may help."""
-    code, said = int(Code.REQUEST_TIMED_OUT), ""
+    code, message = int(Code.REQUEST_TIMED_OUT), ""
     for _ in retrying(TIMEOUT_S):
         answer = ask()
-        code, said = answer.error_code, excerpt(answer.error_message or "")
+        code, message = answer.error_code, excerpt(answer.error_message or "")
         if code not in ADMIN_RETRIES:
             break
-    return code, said
+    return code, message
 
 
 def _describe(kind: ConfigResource, name: str, keys: list[str] | None = None) -> dict[str, object]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from spark_eos import system
-from spark_eos.errors import KafkaError
+from spark_eos.errors import stop
 from spark_eos.kafka.admin.topics import TIMEOUT_S
 from spark_eos.kafka.codes import ADMIN_RETRIES, COORDINATOR_MOVED, OK, Code
 from spark_eos.kafka.config.properties import Isolation, KafkaProperties
@@ -51,7 +51,7 @@ def active_members(
     not there. Of a group by the protocol of Kafka Streams (KIP-1071), the state is told. ``to_commit``: this user is to
     have the right to commit offsets for the group.
 
-    Raises KafkaError (EOS_KAFKA_REFUSED, EOS_GROUP_UNAUTHORIZED, EOS_GROUP_TYPE) and ConnectionFailed.
+    Raises KafkaError (EOS_KAFKA_REFUSED, EOS_UNAUTHORIZED, EOS_GROUP_UNSUITABLE) and ConnectionFailed.
     """
     flags = {"include_authorized_operations": to_commit}
     found: DescribedGroup | DescribedConsumerGroup | None
@@ -68,7 +68,7 @@ def active_members(
 
 
 def _members_by_state(kafka: KafkaProperties, group: str, timeout_s: float) -> list[str]:
-    """As `active_members`, of a group that is of neither protocol of consumers, or was of none a moment ago."""
+    """The active members of a group that is of neither protocol of consumers, or was of none a moment ago."""
     values: dict[str, list[str]] = {"states_filter": [], "types_filter": []}
     listed = _ask(kafka, group, LIST_GROUPS, values, timeout_s, lambda answer: answer)
     found = next((one for one in (listed.groups if listed is not None else ()) if one.group_id == group), None)
@@ -76,12 +76,11 @@ def _members_by_state(kafka: KafkaProperties, group: str, timeout_s: float) -> l
         return []
     kind = found.group_type.lower()
     if kind not in _HAVE_OFFSETS:
-        raise KafkaError(
-            "EOS_GROUP_TYPE",
-            f"Group {group} is of the type '{found.group_type}', which does not have the offsets of a consumer group.",
-            hint=f"Name another group. Groups of the types {', '.join(sorted(_HAVE_OFFSETS))} can be used.",
+        raise stop(
+            "EOS_GROUP_UNSUITABLE.type",
             group=group,
             type=found.group_type,
+            have_offsets=", ".join(sorted(_HAVE_OFFSETS)),
         )
     empty = found.group_state in _WITHOUT_MEMBERS
     return [] if empty else [f"members of a {kind} group, which is {found.group_state}"]

@@ -65,7 +65,7 @@ def describe_topics(
     """The topics by one request; with ``missing_ok`` those that are not there are left out, if brokers say so for
     ``unknown_s`` seconds. 0 is for who creates them then: the controller knows what a broker has not heard of yet.
 
-    Raises ConnectionFailed (EOS_KAFKA_UNREACHABLE) and TopicError (EOS_TOPIC_MISSING, EOS_TOPIC_UNAUTHORIZED).
+    Raises ConnectionFailed (EOS_KAFKA_UNREACHABLE) and TopicError (EOS_TOPIC_MISSING), Unauthorized.
     """
     found = _metadata(kafka, topics, timeout_s, unknown_s=unknown_s if missing_ok else None)
     return {name: _of(topic) for name, topic in found.items()}
@@ -145,12 +145,12 @@ def describe_topic(kafka: KafkaProperties, topic: str, timeout_s: float = TIMEOU
 
 
 def topic_of(described: DescribedTopic) -> Topic:
-    """The same, of what `describe_topic` has returned."""
+    """The name and id of a topic, by what `describe_topic` has returned."""
     return _of(described)
 
 
 def allowed_operations(topic: DescribedTopic) -> frozenset[str] | None:
-    """Those of READ and WRITE that this user may do with a topic; None where the cluster does not tell."""
+    """Which of READ and WRITE this user may do with a topic; None where the answer does not include it."""
     allowed = topic.topic_authorized_operations
     return None if allowed == _NOT_TOLD else frozenset(name for name, bit in _OPERATIONS.items() if allowed & bit)
 
@@ -206,7 +206,7 @@ def ends_and_epochs(
     isolation: Isolation = "read_committed",
     timeout_s: float = TIMEOUT_S,
 ) -> tuple[PartitionOffsets, PartitionOffsets]:
-    """As `end_offsets`, and for each partition the epoch of the leader that said so."""
+    """The end offset of each partition, as by `end_offsets`, and the epoch of the leader that answered."""
     found = _ask_offsets(kafka, _each(partitions, LATEST), isolation, timeout_s)
     ends, epochs = dict[str, dict[int, int]](), dict[str, dict[int, int]]()
     for (topic, p), end in found.items():

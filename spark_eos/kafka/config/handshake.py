@@ -8,12 +8,11 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from spark_eos.errors import OptionError
+from spark_eos.errors import stop
 from spark_eos.kafka.config.java_names import canonical
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.config.tls import Tls
 from spark_eos.kafka.config.tokens import token_settings
-from spark_eos.kafka.config.unsupported import unreadable_certificates, unsupported
 from spark_eos.kafka.config.values import enumerated, integer
 
 _SILENCE_S = 30.0
@@ -82,11 +81,7 @@ def handshake(kafka: KafkaProperties) -> Handshake:
 def _address(server: str) -> Address:
     found = _SERVER.fullmatch(server)
     if found is None:
-        raise OptionError(
-            "EOS_OPTION_KAFKA_INVALID",
-            f"Option 'kafka.bootstrap.servers' names '{server}', which is not an address.",
-            hint="Give host:port, several with commas between them.",
-        )
+        raise stop("EOS_OPTION_INVALID.address", server=server)
     return found["v6"] or found["host"], int(found["port"] or _DEFAULT_PORT)
 
 
@@ -98,22 +93,13 @@ def _sasl(user: Mapping[str, str]) -> Sasl:
         return Sasl(mechanism, user.get("sasl.username", ""), user.get("sasl.password", ""))
     if mechanism in ("OAUTHBEARER", "AWS_MSK_IAM"):
         return Sasl("OAUTHBEARER", oauthbearer=token_settings(user))
-    raise unsupported(
-        "sasl.mechanism",
-        f"is {mechanism}, which spark-eos does not support.",
-        hint="Use PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, AWS_MSK_IAM or GSSAPI.",
-    )
+    raise stop("EOS_OPTION_UNSUPPORTED.mechanism", option="kafka.sasl.mechanism", mechanism=mechanism)
 
 
 def _kerberos(user: Mapping[str, str]) -> Kerberos:
     """Looked for at once, so that what is missing is told before any connection."""
     if importlib.util.find_spec("gssapi") is None:
-        raise unsupported(
-            "sasl.mechanism",
-            "is GSSAPI, which needs the package gssapi.",
-            hint="Install the extra 'kerberos' of spark-eos where driver and tasks run; it needs the Kerberos "
-            "libraries.",
-        )
+        raise stop("EOS_OPTION_UNSUPPORTED.kerberos_package", option="kafka.sasl.mechanism")
     named = {"service": "service.name", "principal": "principal", "keytab": "keytab"}
     given = {field: user.get(f"sasl.kerberos.{name}", "") for field, name in named.items()}
     return Kerberos(**{field: value for field, value in given.items() if value})
@@ -125,5 +111,5 @@ def _tls(user: Mapping[str, str]) -> Tls:
     try:
         tls.context()
     except OSError as error:
-        raise unreadable_certificates(error) from None
+        raise stop("EOS_OPTION_INVALID.certificates", error=error) from None
     return tls

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from spark_eos.kafka.config.unsupported import unsupported
+from spark_eos.errors import stop
 from spark_eos.kafka.config.values import boolean
 
 _OPTION = re.compile(r"([\w.]+)\s*=\s*(?:\"((?:\\.|[^\"\\])*)\"|'((?:\\.|[^'\\])*)'|([^\s;]+))")
@@ -66,7 +66,7 @@ def parse_jaas(text: str) -> Login:
 
 
 def login_properties(login: Login) -> dict[str, str]:
-    """Raises OptionError (EOS_OPTION_KAFKA_UNSUPPORTED), without the value of any option."""
+    """Raises OptionError (EOS_OPTION_UNSUPPORTED), without the value of any option."""
     if login.module in ("PlainLoginModule", "ScramLoginModule"):
         return _password(login)
     if login.module == "OAuthBearerLoginModule":
@@ -75,18 +75,14 @@ def login_properties(login: Login) -> dict[str, str]:
         return {"sasl.mechanism": "AWS_MSK_IAM"} | _renamed(login, _AWS, _IGNORED_OF_AWS)
     if login.module == "Krb5LoginModule":
         return _kerberos(login)
-    raise _refused(
-        f"names the login module '{login.module}'",
-        "Use PlainLoginModule or ScramLoginModule with username and password, OAuthBearerLoginModule, or "
-        "IAMLoginModule; or kafka.sasl.mechanism with kafka.sasl.username and kafka.sasl.password.",
-    )
+    raise stop("EOS_OPTION_UNSUPPORTED.jaas_module", option="kafka.sasl.jaas.config", module=login.module)
 
 
 def _password(login: Login) -> dict[str, str]:
     if boolean(login.options, "tokenauth", False):
-        raise _refused("asks for a delegation token", "Use the user's own password, or certificates.")
+        raise stop("EOS_OPTION_UNSUPPORTED.jaas_token", option="kafka.sasl.jaas.config")
     if not {"username", "password"} <= login.options.keys():
-        raise _refused(f"has no username and password for {login.module}", "Add both.")
+        raise stop("EOS_OPTION_UNSUPPORTED.jaas_password", option="kafka.sasl.jaas.config", module=login.module)
     return {"sasl.username": login.options["username"], "sasl.password": login.options["password"]}
 
 
@@ -94,7 +90,7 @@ def _kerberos(login: Login) -> dict[str, str]:
     """Java wants to be told where the credentials are to come from, and where not; here, a keytab that is named counts,
     else what Kerberos finds (KRB5CCNAME, KRB5_CLIENT_KTNAME)."""
     if "ticketCache" in login.options:
-        raise _refused("names a ticket cache", "Name it by KRB5CCNAME in the environment of driver and executors.")
+        raise stop("EOS_OPTION_UNSUPPORTED.jaas_ticket_cache", option="kafka.sasl.jaas.config")
     return _renamed(login, _TICKETS, _IGNORED_OF_KERBEROS)
 
 
@@ -133,12 +129,11 @@ def _unsecured(options: dict[str, str]) -> dict[str, str]:
 def _renamed(login: Login, names: dict[str, str], ignored: set[str]) -> dict[str, str]:
     unknown = login.options.keys() - names.keys() - ignored
     if unknown:
-        raise _refused(
-            f"has options of {login.module} that are not known here: {', '.join(sorted(unknown))}",
-            f"Known are {', '.join(sorted(names))}.",
+        raise stop(
+            "EOS_OPTION_UNSUPPORTED.jaas_options",
+            option="kafka.sasl.jaas.config",
+            module=login.module,
+            unknown=", ".join(sorted(unknown)),
+            names=", ".join(sorted(names)),
         )
     return {name: login.options[key] for key, name in names.items() if key in login.options}
-
-
-def _refused(what: str, hint: str) -> Exception:
-    return unsupported("sasl.jaas.config", f"{what}.", hint=hint)

@@ -9,10 +9,9 @@ from __future__ import annotations
 import functools
 import re
 
-from spark_eos.errors import OptionError
+from spark_eos.errors import EosError, stop
 from spark_eos.kafka.config.jaas import login_properties, parse_jaas
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.config.unsupported import unsupported
 from spark_eos.kafka.config.values import normalized, parse_integer
 
 #: Alternative names of a property, of the Java client or aliases of librdkafka, with the name used internally.
@@ -121,10 +120,6 @@ HANDLERS = {
         "FileJwtRetriever",
     },
 }
-_ALTERNATIVES = (
-    "Use kafka.sasl.oauthbearer.token.endpoint.url with kafka.sasl.oauthbearer.client.credentials.client.id and "
-    "….client.secret, or kafka.sasl.mechanism=AWS_MSK_IAM, or kafka.sasl.username and kafka.sasl.password."
-)
 
 
 #: Properties that say the same thing in different ways. librdkafka follows one of them and passes over the others.
@@ -149,7 +144,7 @@ def canonical(kafka: KafkaProperties) -> dict[str, str]:
 def _canonical(kafka: KafkaProperties) -> dict[str, str]:
     for key, why in _REFUSED.items():
         if key in kafka:
-            raise unsupported(key, f"cannot be used: {why}.", hint="Remove it.")
+            raise stop("EOS_OPTION_UNSUPPORTED.java_only", option=f"kafka.{key}", key=key, why=why)
     result = _renamed(kafka)
     _translate_handlers(result)
     _translate_jaas(result)
@@ -191,12 +186,8 @@ def _is_unset(name: str, value: str) -> bool:
     return not value and name.startswith(("ssl.", "https.ca.")) and not name.endswith("password")
 
 
-def _conflict(one: str, other: str) -> OptionError:
-    return OptionError(
-        "EOS_OPTION_CONFLICT",
-        f"The options 'kafka.{one}' and 'kafka.{other}' say the same thing in different ways.",
-        hint="Keep one of them.",
-    )
+def _conflict(one: str, other: str) -> EosError:
+    return stop("EOS_OPTION_CONFLICT.java_name", one=one, other=other)
 
 
 def _translate_handlers(properties: dict[str, str]) -> None:
@@ -205,7 +196,7 @@ def _translate_handlers(properties: dict[str, str]) -> None:
         given = properties.pop(key, None)
         name = (given or "").rpartition(".")[2]
         if given and name not in known:
-            raise unsupported(key, f"is {given}, and there is no JVM client to run it.", hint=_ALTERNATIVES)
+            raise stop("EOS_OPTION_UNSUPPORTED.handler", option=f"kafka.{key}", key=key, given=given)
         if name.startswith("IAM"):
             _set_iam(properties, key)
 
@@ -232,10 +223,8 @@ def _translate_protocols(properties: dict[str, str]) -> None:
         given = {name.strip() for name in properties.pop(key, "TLSv1.2").split(",")}
         enough = {"TLSv1.2", "TLSv1.3", "TLS"} if key == "ssl.protocol" else {"TLSv1.2"}
         if not given & enough:
-            raise unsupported(
-                key,
-                f"is {','.join(sorted(given))}, but OpenSSL offers TLSv1.2 and TLSv1.3.",
-                hint="Remove it, or add TLSv1.2. The brokers decide which one is used.",
+            raise stop(
+                "EOS_OPTION_UNSUPPORTED.tls_protocol", option=f"kafka.{key}", key=key, given=",".join(sorted(given))
             )
 
 
@@ -251,12 +240,7 @@ def _translate_stores(properties: dict[str, str]) -> None:
     ):
         type_ = properties.pop(f"ssl.{store}.type", "JKS").upper()
         if type_ not in ("PEM", "JKS", "PKCS12"):
-            raise unsupported(
-                f"ssl.{store}.type",
-                f"is {type_}; PEM and PKCS12 are read here.",
-                hint="Convert it: keytool -importkeystore -srckeystore STORE -srcstoretype "
-                f"{type_} -destkeystore STORE.p12 -deststoretype PKCS12",
-            )
+            raise stop("EOS_OPTION_UNSUPPORTED.store_type", option=f"kafka.ssl.{store}.type", store=store, type=type_)
         if type_ == "PEM":
             location = properties.pop(f"ssl.{store}.location", None)
             properties.pop(f"ssl.{store}.password", None)

@@ -23,13 +23,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from spark_eos.errors import OptionError
+from spark_eos.errors import EosError, stop
 from spark_eos.kafka.config.java_names import HANDLERS, OWN, RENAMED, WITHOUT_TWIN, canonical
 from spark_eos.kafka.config.own_client import WITHOUT_EFFECT
 from spark_eos.kafka.config.properties import Codec, KafkaProperties, is_secret
 from spark_eos.kafka.config.stores import without_stores
 from spark_eos.kafka.config.tokens import token, token_settings
-from spark_eos.kafka.config.unsupported import unreadable_certificates
 from spark_eos.kafka.config.values import enumerated
 
 ClientKind = Literal["consumer", "producer", "admin"]
@@ -121,7 +120,7 @@ def _for_librdkafka(user: Mapping[str, str]) -> dict[str, Any]:
     try:
         config: dict[str, Any] = without_stores(user)
     except OSError as error:
-        raise unreadable_certificates(error) from None
+        raise stop("EOS_OPTION_INVALID.certificates", error=error) from None
     if config.get("sasl.mechanism") in ("OAUTHBEARER", "AWS_MSK_IAM"):
         settings = token_settings(user)
         config = {key: value for key, value in config.items() if not key.startswith(("sasl.oauthbearer.", "https.ca."))}
@@ -131,7 +130,8 @@ def _for_librdkafka(user: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _token(settings: Mapping[str, str], _: str) -> tuple[str, float, str, dict[str, str]]:
-    """As confluent-kafka wants it: the token, when it expires, whose it is, and SASL extensions."""
+    """The token in the form that confluent-kafka takes: the token, when it expires, whose it is, and SASL
+    extensions."""
     found = token(settings)
     extensions = settings.get("sasl.oauthbearer.extensions", "").split(",")
     pairs = dict(part.strip().partition("=")[::2] for part in extensions if part.strip())
@@ -199,7 +199,7 @@ def _on_loopback(servers: str) -> bool:
     return all(map(loopback, hosts))
 
 
-def _refusal(kafka: KafkaProperties, text: str) -> OptionError:
+def _refusal(kafka: KafkaProperties, text: str) -> EosError:
     """librdkafka's error about a configuration, as an OptionError."""
     unknown = re.search(r'No such configuration property: "([^"]+)"', text)
     if unknown:
@@ -212,12 +212,14 @@ def _refusal(kafka: KafkaProperties, text: str) -> OptionError:
     given = _as_given(kafka, name)
     known = _librdkafka_properties().get(name)
     if given and known and known.allowed:
-        message = f"Option 'kafka.{given}' is '{'***' if is_secret(given) else kafka[given]}'."
-        hint = f"Allowed values: {known.allowed}."
-    else:
-        message = f"librdkafka rejects the kafka.* options: {text.strip().rstrip('.')}."
-        hint = f"Correct 'kafka.{given}'." if given else "Correct the kafka.* options."
-    return OptionError("EOS_OPTION_KAFKA_INVALID", message, hint=hint, reason=text.strip())
+        shown = "***" if is_secret(given) else kafka[given]
+        return stop(
+            "EOS_OPTION_INVALID.kafka_value", option=f"kafka.{given}", key=given, shown=shown, allowed=known.allowed
+        )
+    reason = text.strip().rstrip(".")
+    return stop(
+        "EOS_OPTION_INVALID.librdkafka", reason=reason, which=f"'kafka.{given}'" if given else "the kafka.* options"
+    )
 
 
 def _as_given(kafka: KafkaProperties, name: str) -> str | None:
@@ -226,16 +228,12 @@ def _as_given(kafka: KafkaProperties, name: str) -> str | None:
     return next((key for key in kafka if key in aliases or RENAMED.get(key) in aliases), None)
 
 
-def _unknown(key: str) -> OptionError:
+def _unknown(key: str) -> EosError:
     known = property_names()
     near = difflib.get_close_matches(key, known, n=1)
-    return OptionError(
-        "EOS_OPTION_KAFKA_UNKNOWN",
-        f"There is no Kafka client property '{key}' (option 'kafka.{key}').",
-        hint=f"Did you mean 'kafka.{near[0]}'?" if near else "Use the properties of librdkafka or of the Java client.",
-        option=f"kafka.{key}",
-        nearest=near[0] if near else None,
-    )
+    if near:
+        return stop("EOS_OPTION_UNKNOWN.kafka_near", option=f"kafka.{key}", nearest=near[0], key=key)
+    return stop("EOS_OPTION_UNKNOWN.kafka", option=f"kafka.{key}", key=key)
 
 
 def property_names() -> tuple[str, ...]:

@@ -7,8 +7,7 @@ import os
 import re
 from collections.abc import Mapping
 
-from spark_eos.errors import OptionError
-from spark_eos.kafka.config.unsupported import package_missing
+from spark_eos.errors import stop
 
 _SERVER = re.compile(r"\.kafka(?:-serverless)?\.([a-z0-9-]+)\.amazonaws\.com")
 _SESSION = "spark-eos"
@@ -18,18 +17,12 @@ def region(settings: Mapping[str, str], servers: str) -> str:
     """By which tokens differ: the option's, that of the brokers' names, or the environment's. Raises OptionError, also
     where AWS's library is not installed."""
     if importlib.util.find_spec("aws_msk_iam_sasl_signer") is None:
-        raise package_missing("sasl.mechanism", "is AWS_MSK_IAM", "aws-msk-iam-sasl-signer-python", "aws")
+        raise stop("EOS_OPTION_UNSUPPORTED.msk_package", option="kafka.sasl.mechanism")
     named = _SERVER.search(servers)
     found = settings.get("aws.region") or (named[1] if named else None)
     found = found or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
     if not found:
-        raise OptionError(
-            "EOS_OPTION_MISSING",
-            f"The AWS region of {servers} is not known.",
-            hint="Set option 'kafka.aws.region', or the environment variable AWS_REGION on the driver and on the "
-            "executors.",
-            option="kafka.aws.region",
-        )
+        raise stop("EOS_OPTION_MISSING.aws_region", option="kafka.aws.region", servers=servers)
     return found
 
 

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from spark_eos.errors import OptionError
-from spark_eos.kafka.config.unsupported import package_missing, unsupported
+from spark_eos.errors import stop
 
 _JKS = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
 _PEM = b"-----BEGIN"
@@ -39,7 +38,7 @@ def without_stores(user: Mapping[str, str]) -> dict[str, str]:
         if found is None:
             result |= {"ssl.certificate.location": own[0], "ssl.key.location": own[0]}
         elif found.key is None:
-            raise _unreadable("keystore", own[0], "it holds no key", "Give the store that has the client's key.")
+            raise stop("EOS_OPTION_INVALID.store_no_key", option="kafka.ssl.keystore.location", own=own[0])
         else:
             result |= {"ssl.certificate.pem": found.chain, "ssl.key.pem": found.key}
             result.pop("ssl.key.password", None)  # Java's name for that of the key in the store
@@ -52,12 +51,7 @@ def _read(what: str, location: str, password: str | None) -> _Store | None:
     if _PEM in data:
         return None
     if data.startswith(_JKS):
-        raise unsupported(
-            f"ssl.{what}.location",
-            f"is a {what} in Java's own format (JKS), {location}; PEM and PKCS12 are read here.",
-            hint=f"Convert it: keytool -importkeystore -srckeystore {location} -destkeystore {location}.p12 "
-            f"-deststoretype PKCS12, and set kafka.ssl.{what}.location={location}.p12",
-        )
+        raise stop("EOS_OPTION_UNSUPPORTED.jks", option=f"kafka.ssl.{what}.location", what=what, location=location)
     return _read_pkcs12(what, location, data, password)
 
 
@@ -65,15 +59,12 @@ def _read_pkcs12(what: str, location: str, data: bytes, password: str | None) ->
     try:
         from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, pkcs12
     except ImportError:
-        raise package_missing(f"ssl.{what}.location", "is a store of type PKCS12", "cryptography", "pkcs12") from None
+        raise stop("EOS_OPTION_UNSUPPORTED.pkcs12_package", option=f"kafka.ssl.{what}.location", what=what) from None
     try:
         found = pkcs12.load_pkcs12(data, password.encode() if password is not None else None)
     except ValueError:
-        raise _unreadable(
-            what,
-            location,
-            "the password is wrong, or the file is not a store",
-            f"See kafka.ssl.{what}.password, and the file by: keytool -list -keystore {location}",
+        raise stop(
+            "EOS_OPTION_INVALID.store_unreadable", option=f"kafka.ssl.{what}.location", what=what, location=location
         ) from None
     certificates = [found.cert, *found.additional_certs] if found.cert is not None else found.additional_certs
     chain = "".join(known.certificate.public_bytes(Encoding.PEM).decode() for known in certificates)
@@ -81,14 +72,5 @@ def _read_pkcs12(what: str, location: str, data: bytes, password: str | None) ->
     if found.key is not None:
         key = found.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
     if not chain:
-        raise _unreadable(what, location, "it holds no certificate", "Give the store that has them.")
+        raise stop("EOS_OPTION_INVALID.store_empty", option=f"kafka.ssl.{what}.location", what=what, location=location)
     return _Store(chain, key)
-
-
-def _unreadable(what: str, location: str, why: str, hint: str) -> OptionError:
-    return OptionError(
-        "EOS_OPTION_KAFKA_INVALID",
-        f"Option 'kafka.ssl.{what}.location' is {location}, which cannot be read: {why}.",
-        hint=hint,
-        option=f"kafka.ssl.{what}.location",
-    )

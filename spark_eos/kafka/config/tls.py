@@ -10,9 +10,8 @@ import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from spark_eos.errors import OptionError
+from spark_eos.errors import OptionError, stop
 from spark_eos.kafka.config.stores import without_stores
-from spark_eos.kafka.config.unsupported import unsupported
 from spark_eos.kafka.config.values import boolean, enumerated
 
 _FILES = (
@@ -91,11 +90,7 @@ def _set_ciphers(context: ssl.SSLContext, suites: str) -> None:
     try:
         context.set_ciphers(suites.replace(",", ":"))
     except ssl.SSLError:
-        raise unsupported(
-            "ssl.cipher.suites",
-            f"is {suites}, and OpenSSL knows none of them for TLS 1.2.",
-            hint="Use OpenSSL's names, such as ECDHE-RSA-AES256-GCM-SHA384, or remove it.",
-        ) from None
+        raise stop("EOS_OPTION_UNSUPPORTED.ciphers", option="kafka.ssl.cipher.suites", suites=suites) from None
 
 
 def _load_own(context: ssl.SSLContext, user: Mapping[str, str]) -> None:

@@ -22,9 +22,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from spark_eos.errors import OptionError
+from spark_eos.errors import stop
 from spark_eos.kafka.config import msk
-from spark_eos.kafka.config.unsupported import unsupported
 from spark_eos.kafka.config.values import boolean, enumerated
 from spark_eos.printable import excerpt
 
@@ -118,19 +117,10 @@ def _unsecured_claims(settings: Mapping[str, str]) -> dict[str, str]:
 
 def _check_unsecured(settings: Mapping[str, str]) -> None:
     if _endpoint(settings):
-        raise OptionError(
-            "EOS_OPTION_CONFLICT",
-            f"Options 'kafka.enable.sasl.oauthbearer.unsecure.jwt' and 'kafka.{_ENDPOINT}' are both set.",
-            hint="Keep the one that says where tokens come from.",
-        )
+        raise stop("EOS_OPTION_CONFLICT.unsecured_token")
     given = _unsecured_claims(settings)
     if not given.get("principal") or not _LIFE.fullmatch(given.get("lifeSeconds", "3600")):
-        raise OptionError(
-            "EOS_OPTION_KAFKA_INVALID",
-            "The claims of an unsecured token have no principal, or a lifetime that is not a number of seconds.",
-            hint="Set kafka.sasl.oauthbearer.config to principal=NAME, with lifeSeconds=3600 and scope=A,B as needed; "
-            "or unsecuredLoginStringClaim_sub and unsecuredLoginLifetimeSeconds in kafka.sasl.jaas.config.",
-        )
+        raise stop("EOS_OPTION_INVALID.unsecured_token")
 
 
 def _check_endpoint(settings: Mapping[str, str]) -> None:
@@ -139,28 +129,18 @@ def _check_endpoint(settings: Mapping[str, str]) -> None:
         ("sasl.oauthbearer.metadata.authentication.type", "none"),
     ):
         if enumerated(settings, key, only) != only:
-            raise unsupported(
-                key,
-                f"is {settings[key]}; tokens are issued for client credentials only.",
-                hint="Remove it and set kafka.sasl.oauthbearer.client.credentials.client.id and ….client.secret, or "
-                f"let something else write the token to a file and set kafka.{_ENDPOINT}=file:///…",
-            )
+            raise stop("EOS_OPTION_UNSUPPORTED.token_grant", option=f"kafka.{key}", key=key, value=settings[key])
     scheme = urllib.parse.urlsplit(_endpoint(settings)).scheme
     if scheme not in ("http", "https", "file"):
-        raise OptionError(
-            "EOS_OPTION_MISSING" if not _endpoint(settings) else "EOS_OPTION_KAFKA_INVALID",
-            f"OAUTHBEARER needs option 'kafka.{_ENDPOINT}': the https:// address of a token server, or file:///…",
-            hint="Set it. For Amazon MSK, set kafka.sasl.mechanism=AWS_MSK_IAM instead.",
-            option=f"kafka.{_ENDPOINT}",
-        )
+        if not _endpoint(settings):
+            raise stop("EOS_OPTION_MISSING.token_endpoint", option=f"kafka.{_ENDPOINT}")
+        raise stop("EOS_OPTION_INVALID.token_endpoint", option=f"kafka.{_ENDPOINT}")
     for what in ("id", "secret"):
         if scheme != "file" and not settings.get(f"sasl.oauthbearer.client.{what}"):
-            raise OptionError(
-                "EOS_OPTION_MISSING",
-                f"Option 'kafka.sasl.oauthbearer.client.credentials.client.{what}' is missing.",
-                hint="The token server asks for client id and client secret. The options clientId and clientSecret of "
-                "OAuthBearerLoginModule in kafka.sasl.jaas.config mean the same.",
+            raise stop(
+                "EOS_OPTION_MISSING.oauth_client",
                 option=f"kafka.sasl.oauthbearer.client.credentials.client.{what}",
+                what=what,
             )
 
 
@@ -229,15 +209,15 @@ def _read(answer: http.client.HTTPResponse) -> bytes:
 
 
 def _token_of(data: bytes, server: str) -> Token:
-    """Of a token server's answer (RFC 6749, 5.1). Raises OSError where it is none."""
+    """The token in a token server's answer (RFC 6749, 5.1). Raises OSError where there is none."""
     try:
-        said = json.loads(data)
+        answer = json.loads(data)
     except (ValueError, RecursionError):
-        said = None
-    text = said.get("access_token") if isinstance(said, dict) else None
+        answer = None
+    text = answer.get("access_token") if isinstance(answer, dict) else None
     if not isinstance(text, str) or not _BEARER.fullmatch(text):
         raise OSError(f"no token from {server}: its answer has no access_token")
-    kind, life_s = said.get("token_type", "bearer"), said.get("expires_in")
+    kind, life_s = answer.get("token_type", "bearer"), answer.get("expires_in")
     if not isinstance(kind, str) or kind.lower() != "bearer":
         raise OSError(f"no token from {server}: its token is none of type bearer: {excerpt(str(kind), 40)}")
     claims = _claims(text)
@@ -280,7 +260,7 @@ def _opener(settings: Mapping[str, str]) -> urllib.request.OpenerDirector:
 
 
 def _claims(text: str) -> dict[str, Any]:
-    """Those of a JSON web token; none of a token of another kind."""
+    """The claims of a JSON web token; empty for a token of another kind."""
     try:
         part = text.split(".")[1]
         claims = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))

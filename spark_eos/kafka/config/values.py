@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from spark_eos.errors import OptionError
+from spark_eos.errors import EosError, stop
 from spark_eos.kafka.config.properties import is_secret
 
 BOOLEANS = frozenset(
@@ -49,7 +49,7 @@ _INTEGER = re.compile(rf"[{_SPACE}]*([+-]?)(?:0[xX]([0-9a-fA-F]+)|(0[0-7]*)|([1-
 def normalized(key: str, name: str, value: str) -> str:
     """The value of a property in its one spelling; as it is where the property is not one of those above.
 
-    ``key``: the user's name for it, for the error. Raises OptionError (EOS_OPTION_KAFKA_INVALID).
+    ``key``: the user's name for it, for the error. Raises OptionError (EOS_OPTION_INVALID).
     """
     if name in BOOLEANS:
         return "true" if _boolean(key, value) else "false"
@@ -74,7 +74,7 @@ def integer(properties: Mapping[str, str], name: str, default: int) -> int:
 
 
 def parse_integer(value: str) -> int | None:
-    """As ``strtol`` with base 0; None for what is not an integer from beginning to end."""
+    """An integer as ``strtol`` with base 0 reads it; None for what is not an integer from beginning to end."""
     found = _INTEGER.fullmatch(value)
     if found is None:
         return None
@@ -107,11 +107,6 @@ def _integer(key: str, name: str, value: str) -> int:
     return number
 
 
-def _invalid(key: str, value: str, allowed: str) -> OptionError:
+def _invalid(key: str, value: str, allowed: str) -> EosError:
     shown = "***" if is_secret(key) else value
-    return OptionError(
-        "EOS_OPTION_KAFKA_INVALID",
-        f"Option 'kafka.{key}' is '{shown}'.",
-        hint=f"Allowed values: {allowed}.",
-        option=f"kafka.{key}",
-    )
+    return stop("EOS_OPTION_INVALID.kafka_value", option=f"kafka.{key}", key=key, shown=shown, allowed=allowed)

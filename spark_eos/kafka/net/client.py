@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from spark_eos import system
-from spark_eos.errors import ConnectionFailed, KafkaError
+from spark_eos.errors import ConnectionFailed, EosError, KafkaError, stop
 from spark_eos.kafka.codes import OK, Code
 from spark_eos.kafka.config.handshake import Address, handshake, silence_seconds
 from spark_eos.kafka.config.properties import KafkaProperties
@@ -259,14 +259,12 @@ class BrokerClient:
                 raise self._advertised_wrongly(f"{host}:{port}")
         self._unreached_since = system.monotonic()  # nobody answers: not to be found out each time
 
-    def _advertised_wrongly(self, answering: str) -> ConnectionFailed:
-        return ConnectionFailed(
+    def _advertised_wrongly(self, answering: str) -> EosError:
+        return stop(
             "EOS_BROKER_UNREACHABLE",
-            f"{answering} answers, and names addresses of brokers that cannot be reached from this machine: "
-            f"{self.unreached()}.",
-            hint="Set the brokers' advertised.listeners to addresses that driver and executors can resolve and reach, "
-            "of a listener for this kafka.security.protocol; or let DNS and firewalls make these such addresses.",
             bootstrap_servers=self.properties.bootstrap_servers,
+            answering=answering,
+            unreached=self.unreached(),
         )
 
     def unreached(self) -> str:
@@ -365,7 +363,7 @@ class BrokerClient:
 
     def version(self, node: int, api: Api) -> int:
         """The newest version of a request that this broker has, too. Raises OSError, and KafkaError
-        (EOS_BROKER_VERSION) where there is none."""
+        (EOS_BROKER_UNSUITABLE) where there is none."""
         if node not in self._abilities:
             connection, _ = self._control(node, _CONNECT_S)
             self._pool.give_back(self.properties, connection)
@@ -418,16 +416,11 @@ class BrokerClient:
         self.metadata([])
         return self._abilities[self._last if self._last is not None else -1]
 
-    def _unreachable(self, error: OSError, waited_s: float) -> ConnectionFailed:
+    def _unreachable(self, error: OSError, waited_s: float) -> EosError:
         servers = self.properties.bootstrap_servers
         reason = str(error) or type(error).__name__
-        return ConnectionFailed(
-            "EOS_KAFKA_UNREACHABLE",
-            f"No answer from {servers} within {waited_s:.1f} s ({reason}).",
-            hint="Check kafka.bootstrap.servers, the network, kafka.security.* and kafka.sasl.*.",
-            bootstrap_servers=servers,
-            waited_s=round(waited_s, 1),
-            reason=reason,
+        return stop(
+            "EOS_KAFKA_UNREACHABLE.bootstrap", bootstrap_servers=servers, waited_s=round(waited_s, 1), reason=reason
         )
 
 
@@ -452,12 +445,14 @@ def _version(node: int, request: Api, spoken: Abilities) -> int:
     first, last = spoken.versions.get(request.api, (0, -1))
     version = request.version(first, last)
     if version is None:
-        raise KafkaError(
-            "EOS_BROKER_VERSION",
-            f"Broker {node} speaks {request.name} in versions {first} to {last}; spark-eos needs one of "
-            f"{request.first} to {request.last}.",
-            hint="Use brokers of Apache Kafka 3.6 or newer.",
+        raise stop(
+            "EOS_BROKER_UNSUITABLE.request",
             request=request.name,
+            node=node,
+            first=first,
+            last=last,
+            oldest=request.first,
+            newest=request.last,
         )
     return version
 

@@ -131,14 +131,14 @@ def abilities(broker: socket.socket, client_id: str, timeout_s: float) -> Abilit
     """Ask what the broker speaks. Raises OSError."""
     values = {"client_software_name": "spark-eos", "client_software_version": "0"}
     try:
-        said = _Talk(broker, _NOBODY, client_id).ask_for(_API_VERSIONS, values, timeout_s)
+        versions = _Talk(broker, _NOBODY, client_id).ask_for(_API_VERSIONS, values, timeout_s)
     except ConnectionError:
         raise ConnectionError("the broker closed the connection at once: is kafka.security.protocol right?") from None
-    if said.error_code != OK:
-        raise OSError(f"the broker is older than Kafka 2.4 ({name_of(said.error_code)})")
+    if versions.error_code != OK:
+        raise OSError(f"the broker is older than Kafka 2.4 ({name_of(versions.error_code)})")
     return Abilities(
-        {api.api_key: (api.min_version, api.max_version) for api in said.api_keys},
-        {feature.name: feature.max_version_level for feature in said.finalized_features or ()},
+        {api.api_key: (api.min_version, api.max_version) for api in versions.api_keys},
+        {feature.name: feature.max_version_level for feature in versions.finalized_features or ()},
     )
 
 
@@ -183,9 +183,9 @@ def _authenticate(broker: socket.socket, how: Handshake, host: str, until: float
     if code != OK:
         raise Refused(f"the brokers do not offer the SASL mechanism {how.sasl.mechanism} ({name_of(code)})")
     talk = conversation(how.sasl, host)
-    said, began, lifetime_ms = next(talk, None), system.monotonic(), 0
-    while said is not None:
-        answer = connection.ask_for(_SASL_AUTHENTICATE, {"auth_bytes": said}, _left(until))
+    auth_bytes, began, lifetime_ms = next(talk, None), system.monotonic(), 0
+    while auth_bytes is not None:
+        answer = connection.ask_for(_SASL_AUTHENTICATE, {"auth_bytes": auth_bytes}, _left(until))
         if answer.error_code != OK:
             why = excerpt(answer.error_message or "") or name_of(answer.error_code)
             refusal = Refused(f"SASL authentication failed: {why}")
@@ -193,9 +193,9 @@ def _authenticate(broker: socket.socket, how: Handshake, host: str, until: float
             raise refusal
         lifetime_ms = answer.session_lifetime_ms
         try:
-            said = talk.send(answer.auth_bytes)
+            auth_bytes = talk.send(answer.auth_bytes)
         except StopIteration:
-            said = None
+            auth_bytes = None
     sessions.begin(broker, began, lifetime_ms)
 
 

@@ -141,7 +141,8 @@ def _kerberos(gssapi: ModuleType, kerberos: Kerberos, host: str) -> Conversation
 
 
 def _credentials(gssapi: ModuleType, kerberos: Kerberos) -> object:
-    """Those of the keytab, whose tickets are asked for and renewed when they are needed; else those of the process."""
+    """The credentials of the keytab, whose tickets are asked for and renewed when they are needed; else those of the
+    process."""
     if not kerberos.keytab:
         return None
     cache = hashlib.sha256(f"{kerberos.principal} {kerberos.keytab}".encode()).hexdigest()[:16]

@@ -76,7 +76,7 @@ class FieldReader:
         raise IndexError("a number without an end")
 
     def count(self) -> int:
-        """Of an array or of bytes; 0 also for null."""
+        """The length of an array or of bytes; 0 also for null."""
         return self.possible(max(0, self.varint() - 1))
 
     def possible(self, count: int) -> int:
@@ -182,7 +182,7 @@ def array(of: FieldType[T]) -> FieldType[tuple[T, ...]]:
 
 
 def some(of: FieldType[T]) -> FieldType[tuple[T, ...]]:
-    """As `array`, where an answer has at least one: that about what was asked for."""
+    """An `array` of an answer that has at least one item: the one that was asked for."""
     listed = array(of)
 
     def read(fields: FieldReader) -> tuple[T, ...]:
@@ -241,7 +241,7 @@ FIXED_STRING = FieldType(_write_fixed_text, _read_fixed_text)
 
 
 def fixed_array(of: FieldType[T]) -> FieldType[tuple[T, ...]]:
-    """As `array`, in versions that are not flexible."""
+    """An array in versions that are not flexible."""
 
     def write(values: Sequence[Any]) -> bytes:
         return struct.pack(">i", len(values)) + b"".join(map(of.write, values))
@@ -253,7 +253,7 @@ def fixed_array(of: FieldType[T]) -> FieldType[tuple[T, ...]]:
 
 
 def fixed_record(**kinds: FieldType[Any]) -> FieldType[dict[str, Any]]:
-    """As `record`, in versions that are not flexible: without tagged fields."""
+    """A record in versions that are not flexible: without tagged fields."""
 
     def write(values: Mapping[str, Any]) -> bytes:
         return b"".join(kind.write(values[name]) for name, kind in kinds.items())

@@ -232,7 +232,7 @@ class ArrowProducer:
         """Wait until every row is acknowledged, or its dead letter.
 
         Raises RowError (EOS_ROW_TOO_LARGE), ProtocolStop (EOS_FENCED), KafkaError (EOS_DELIVERY_FAILED,
-        EOS_REFUSAL_UNCLEAR) or TopicError (EOS_DEAD_LETTER_REFUSED).
+        EOS_DELIVERY_FAILED) or TopicError (EOS_DEAD_LETTER_TOPIC).
         """
         while True:
             self._encode_all()

@@ -55,7 +55,7 @@ def murmur2(keys: pa.BinaryArray) -> Hashes:
 
 
 def _murmur2_of(keys: npt.NDArray[np.uint8]) -> Hashes:
-    """Of n keys of one length, as bytes of shape (n, length), without looking for each of them."""
+    """The hashes of n keys of one length, as bytes of shape (n, length), without looking for each of them."""
     count, length = keys.shape
     hashes = np.full(count, _SEED ^ np.uint32(length))
     words = np.ndarray((count, length // 4), "<u4", keys.data, strides=(length, 4))

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import KafkaException, Message, Producer
 
-from spark_eos.errors import ConnectionFailed, ProtocolStop
+from spark_eos.errors import ConnectionFailed, stop
 from spark_eos.kafka.codes import Code
 from spark_eos.kafka.config.librdkafka import librdkafka_config
 from spark_eos.kafka.config.properties import KafkaProperties
@@ -79,7 +79,7 @@ class LibrdkafkaProducer:
         try:
             broker_client(self._kafka).reach(INIT_S)
         except ConnectionFailed as error:
-            if error.condition == "EOS_BROKER_UNREACHABLE":
+            if error.entry == "EOS_BROKER_UNREACHABLE":
                 raise
             raise no_coordinator(self.name, INIT_S) from None
         for _ in retrying(INIT_S):
@@ -108,11 +108,7 @@ class LibrdkafkaProducer:
         """This producer's producer id and epoch, from its statistics, as there is no call for them."""
         identity = self._reports.identity(IDENTITY_S)
         if identity is None:
-            raise ProtocolStop(
-                "EOS_PRODUCER_WITHOUT_IDENTITY",
-                f"The producer of {self.name} did not report its producer id within {IDENTITY_S:.0f} s.",
-                hint="Nothing was decided; Spark retries.",
-            )
+            raise stop("EOS_PRODUCER_WITHOUT_IDENTITY", name=self.name, identity_s=IDENTITY_S)
         return identity
 
     def flush(self) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from spark_eos.errors import KafkaError, TopicError
+from spark_eos.errors import EosError, stop
 from spark_eos.kafka.codes import REFUSED_FOR_GOOD, TOO_LARGE, Code, name_of
 from spark_eos.kafka.errors import too_large
 from spark_eos.kafka.records.batches import Damage, TooLargeBatch
@@ -54,7 +54,7 @@ class Letter:
 
 
 class Splitting:
-    """Of one transaction: batches that brokers refuse for their size are split; a single row is an error.
+    """How one transaction splits batches that brokers refuse for their size; a single row is an error.
 
     ``codes``: of refusals that end in smaller batches; ``rows``: how many rows were refused; ``limits``: the largest
     batch that a topic takes, in bytes, where that is known.
@@ -101,7 +101,7 @@ class Refusals(Splitting):
     def take(self, place: TopicPartition, sealed: Sealed, code: int) -> list[Sealed]:
         """The batches to send in place of one that is refused; none for a single row, which becomes a dead letter.
 
-        Raises TopicError (EOS_DEAD_LETTER_REFUSED) where that is refused itself.
+        Raises TopicError (EOS_DEAD_LETTER_TOPIC) where that is refused itself.
         """
         if sealed.count > 1:
             return list(halves(sealed, self._encoder))
@@ -132,67 +132,49 @@ def _decoded(headers: bytes) -> list[tuple[str, bytes | None]]:
 def _why(place: TopicPartition, sealed: Sealed, code: int) -> list[tuple[str, bytes]]:
     topic, partition = place
     if code == Code.INVALID_RECORD:
-        message = f"Partition {partition} of topic {topic} does not take the row ({name_of(code)})."
+        message = f"Partition {partition} of topic {topic} refused the row ({name_of(code)})."
     else:
-        message = f"Partition {partition} of topic {topic} takes no batch of 1 row and {len(sealed.data)} bytes."
-    said = {
+        message = f"Partition {partition} of topic {topic} refused a batch of 1 row and {len(sealed.data)} bytes."
+    headers = {
         EXCEPTION: f"org.apache.kafka.common.errors.{_EXCEPTIONS[Code(code)]}",
         MESSAGE: message,
         TARGET_TOPIC: topic,
         TARGET_PARTITION: str(partition),
     }
-    return [(name, text.encode()) for name, text in said.items()]
+    return [(name, text.encode()) for name, text in headers.items()]
 
 
-def _refused(place: TopicPartition, sealed: Sealed, code: int) -> TopicError:
+def _refused(place: TopicPartition, sealed: Sealed, code: int) -> EosError:
     topic, partition = place
-    return TopicError(
-        "EOS_DEAD_LETTER_REFUSED",
-        f"Partition {partition} of the dead-letter topic {topic} does not take a row of {len(sealed.data)} bytes "
-        f"({name_of(code)}).",
-        hint="Nothing of the micro-batch is visible. Raise the topic's max.message.bytes, or let it take rows without "
-        "keys, and start the query again.",
-        topic=topic,
-        bytes=len(sealed.data),
-        reason=name_of(code),
+    return stop(
+        "EOS_DEAD_LETTER_TOPIC.row", topic=topic, bytes=len(sealed.data), reason=name_of(code), partition=partition
     )
 
 
-def unclear(place: TopicPartition, code: int) -> KafkaError:
+def unclear(place: TopicPartition, code: int) -> EosError:
     """The error for a refusal that is not the first answer: what was sent before may be in the log all the same."""
     topic, partition = place
-    return KafkaError(
-        "EOS_REFUSAL_UNCLEAR",
-        f"Partition {partition} of topic {topic} refuses rows ({name_of(code)}), but an earlier request for them, or "
-        "for rows after them, was not answered.",
-        hint="Nothing of this attempt becomes visible; the next attempt finds out which rows are refused.",
-        topic=topic,
-        reason=name_of(code),
-    )
+    return stop("EOS_DELIVERY_FAILED.refusal_unclear", topic=topic, reason=name_of(code), partition=partition)
 
 
-def damaged(place: TopicPartition, sealed: Sealed, code: int, damage: Damage) -> KafkaError:
+def damaged(place: TopicPartition, sealed: Sealed, code: int, damage: Damage) -> EosError:
     """The error for a refused batch of which nobody can make smaller ones: it was copied as it is, and is not sound, or
     too large for that."""
     topic, partition = place
     if isinstance(damage, TooLargeBatch):
-        return KafkaError(
-            "EOS_SOURCE_BATCH_TOO_LARGE",
-            f"Partition {partition} of topic {topic} refuses a record batch of {sealed.count} rows ({name_of(code)}), "
-            f"which has more than {damage.most:,} bytes when it is decompressed, and so cannot be sent in parts.",
-            hint="It was copied as it is: let the topic take what the source takes (max.message.bytes, and what it "
-            "asks of rows), and start the query again.",
+        return stop(
+            "EOS_SOURCE_BATCH_TOO_LARGE.copy",
             topic=topic,
             partition=partition,
             reason=name_of(code),
+            rows=sealed.count,
+            max_bytes=damage.most,
         )
-    return KafkaError(
-        "EOS_SOURCE_DAMAGED",
-        f"Partition {partition} of topic {topic} refuses {sealed.count} rows ({name_of(code)}), which cannot be sent "
-        f"one by one, as their record batch is damaged: {damage}.",
-        hint="It was copied from the source as it is, so the log of that partition's leader is damaged: make another "
-        "replica the leader, and start the query again.",
+    return stop(
+        "EOS_SOURCE_DAMAGED.copy",
         topic=topic,
         partition=partition,
         reason=name_of(code),
+        rows=sealed.count,
+        damage=damage,
     )

@@ -42,7 +42,7 @@ from spark_eos.kafka.records.resealing import later
 from spark_eos.kafka.requests.end_txn import end_own_txn
 from spark_eos.kafka.requests.produce import ProduceConnection, ProduceResponse, connection_pool, version
 from spark_eos.kafka.transactions import FENCING_END, ProducerIdentity
-from spark_eos.retry import TOLD_AFTER_S, Waiting
+from spark_eos.retry import ANNOUNCED_AFTER_S, Waiting
 from spark_eos.topic_partition import TopicPartition, name_of_place
 
 #: Connections that a partition can try, one after the other, before its timeout.
@@ -65,7 +65,7 @@ class Sender:
     ``timeout_s``: maximum seconds without progress in a partition. ``silence_s``: seconds for which a connection may be
     silent; by default a third of that. ``refusals``: what becomes of batches that are refused for good; without it,
     they are an error. Every call may raise RowError (EOS_ROW_TOO_LARGE), ProtocolStop (EOS_FENCED) or KafkaError
-    (EOS_DELIVERY_FAILED, EOS_REFUSAL_UNCLEAR); then only `abort` and `close` may be called.
+    (EOS_DELIVERY_FAILED); then only `abort` and `close` may be called.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class Sender:
         return {place: queue.last for place, queue in self._queues.items() if queue.begun}
 
     def bytes_written(self, besides: Collection[str]) -> int:
-        """Of the record batches that were written, to all topics besides these."""
+        """The bytes of all record batches that were written, except those to these topics."""
         return sum(queue.bytes for (topic, _), queue in self._queues.items() if topic not in besides)
 
     def advance(self) -> None:
@@ -288,7 +288,7 @@ class Sender:
             if sealed in queue.sent and UNKNOWN_OFFSET < offset < queue.end:
                 raise self._failure(_truncated(queue, offset))
             self.size -= queue.written(sealed, now, offset)
-            if self._waiting.told:
+            if self._waiting.announced:
                 self._waiting.over(name_of_place(queue.place))
         elif self.refusals is not None and error in self.refusals.codes:
             if not queue.turning:  # else it is sent again, and refused again
@@ -338,13 +338,13 @@ class Sender:
         moments += [c.moved_at + self._silence_s for c in self._connections.values() if not c.idle]
         moments += [queue.not_before for queue in self._busy.values() if queue.may_send(queue.not_before)]
         moments += [queue.moved_at + self._timeout_s for queue in self._busy.values()]
-        moments += [at for queue in self._busy.values() if (at := queue.moved_at + TOLD_AFTER_S) > now]
+        moments += [at for queue in self._busy.values() if (at := queue.moved_at + ANNOUNCED_AFTER_S) > now]
         return min(moments)
 
     def _tell_delays(self) -> None:
-        late = system.monotonic() - TOLD_AFTER_S
+        late = system.monotonic() - ANNOUNCED_AFTER_S
         for queue in self._busy.values():
-            if queue.moved_at <= late and name_of_place(queue.place) not in self._waiting.told:
+            if queue.moved_at <= late and name_of_place(queue.place) not in self._waiting.announced:
                 self._note_delays(late)
                 return
 

@@ -120,7 +120,7 @@ class Encoder:
                 yield owner, Sealed(self._seal(records, times, sequence), sequence, len(times))
 
     def with_codec(self, number: int) -> Encoder:
-        """The same, but with the codec of this number in the attributes of batches, at its default level."""
+        """A copy with the codec of this number in the attributes of batches, at its default level."""
         codec = next(name for name, own in NUMBERS.items() if own == number)
         return self if codec == self.codec else replace(self, codec=codec, level=None)
 

@@ -17,7 +17,7 @@ _CHECKSUM_AT, _CHECKED_FROM, _SEQUENCE_AT = 17, 21, 53
 
 
 def later(sealed: Sealed, rows: int) -> Sealed:
-    """The same batch, with sequence numbers that are higher by so many rows, or lower."""
+    """A copy of the batch whose sequence numbers are higher by so many rows, or lower."""
     sequence = (sealed.sequence + rows) % SEQUENCES
     data = bytearray(sealed.data)
     struct.pack_into(">i", data, _SEQUENCE_AT, sequence)
@@ -40,7 +40,7 @@ def rows_of(sealed: Sealed) -> Rows:
 
 
 def _group(sealed: Sealed) -> RecordGroup:
-    """Of this batch alone."""
+    """A group of this batch alone."""
     data = bytes(sealed.data)
     (group,) = groups(data, walk_batches(data, len(data), ()))
     return group

@@ -65,7 +65,7 @@ DESCRIBE_PRODUCERS = Request(
 
 
 def describe_producers(client: BrokerClient, topic: str, partition: int) -> Sequence[ActiveProducer]:
-    """The producers of a partition, by its leader; none without an answer. Raises TopicError (EOS_TOPIC_UNAUTHORIZED)
+    """The producers of a partition, by its leader; none without an answer. Raises Unauthorized
     without the right to read the topic."""
     return describe_each(client, [(topic, partition)]).get((topic, partition), ())
 

@@ -50,7 +50,7 @@ def describe_transactions(client: BrokerClient, ids: Iterable[str]) -> list[Tran
 
 
 def describe_at(client: BrokerClient, coordinators: Mapping[int, list[str]]) -> list[TransactionState]:
-    """As `describe_transactions`, where the coordinators of the ids are known: ``{broker: ids}``."""
+    """Describe transactions where the coordinators of the ids are known: ``{broker: ids}``."""
     asked = {node: {"transactional_ids": names} for node, names in coordinators.items()}
     states: list[TransactionState] = []
     for node, answer in client.ask_each(asked, DESCRIBE_TRANSACTIONS).items():

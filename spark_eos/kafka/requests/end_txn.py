@@ -157,7 +157,7 @@ def _asked(
 
 
 def _connections(client: BrokerClient, node: int, ends: int, timeout_s: float) -> Iterator[EndConnection]:
-    """As many as so many ends are worth, or as can be had."""
+    """As many connections as so many ends are worth, or as can be had."""
     for _ in range(min(_CONNECTIONS, -(-ends // _FEWEST))):
         try:
             yield connection_pool.connect(client, node, timeout_s)

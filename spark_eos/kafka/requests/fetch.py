@@ -211,8 +211,8 @@ def _read_partition(fields: FieldReader) -> tuple[int, FetchResponse]:
     (preferred,) = fields.of(_REPLICA)
     size = fields.count()
     at = fields.pass_over(size)
-    told = fields.tags().get(_DIVERGING)
-    diverging = _EPOCH_AND_END.unpack_from(told) if told is not None else None
+    tag = fields.tags().get(_DIVERGING)
+    diverging = _EPOCH_AND_END.unpack_from(tag) if tag is not None else None
     return partition, FetchResponse(
         error,
         size,

@@ -60,7 +60,7 @@ INIT_PRODUCER_ID_TWO_PHASE = Request(
     asks=record(**_ASKS, enable2_pc=BOOL, keep_prepared_txn=BOOL),
     answers=InitProducerIdTwoPhaseResponse,
 )
-UNSPOKEN = "do not speak version 6 of InitProducerId"
+UNSPOKEN = "do not support version 6 of InitProducerId"
 _LOOK_UP_S = 10.0
 
 
@@ -68,9 +68,9 @@ def init_producer_id(client: BrokerClient, name: str, timeout_ms: int, *, two_ph
     """Take a transactional id for transactions of at most ``timeout_ms``, or, with ``two_phase``, for some that never
     expire: fences whoever had it, and aborts what they had open.
 
-    Raises ProtocolStop (EOS_FENCED), KafkaError (EOS_TRANSACTION_TIMEOUT_TOO_LONG, EOS_TRANSACTIONS_REFUSED,
-    EOS_TWO_PHASE_REFUSED, EOS_TWO_PHASE_UNAVAILABLE, EOS_BROKER_VERSION) or ConnectionFailed
-    (EOS_COORDINATOR_UNREACHABLE).
+    Raises ProtocolStop (EOS_FENCED), KafkaError (EOS_TRANSACTION_TIMEOUT_TOO_LONG, EOS_UNAUTHORIZED,
+    EOS_TWO_PHASE_UNAVAILABLE, EOS_BROKER_UNSUITABLE) or ConnectionFailed
+    (EOS_KAFKA_UNREACHABLE).
     """
     last: int | None = None
     delay = Waiting("taking a transactional id")
@@ -111,7 +111,7 @@ def ask_init(
     try:
         answer = client.ask(node, INIT_PRODUCER_ID_TWO_PHASE if two_phase else INIT_PRODUCER_ID, values)
     except KafkaError as error:  # since the driver has looked, the broker was started again without that version
-        if two_phase and error.condition == "EOS_BROKER_VERSION":
+        if two_phase and error.entry == "EOS_BROKER_UNSUITABLE.request":
             raise two_phase_unavailable(client.properties, [node], UNSPOKEN) from None
         raise
     if answer is None:

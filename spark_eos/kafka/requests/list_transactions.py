@@ -64,7 +64,8 @@ def open_transactional_ids(
 def ids_by_state(
     client: BrokerClient, pattern: str, states: Sequence[str], *, only_matching: bool
 ) -> list[tuple[str, str]] | None:
-    """The same, each with its state. With ``only_matching``, brokers that do not know patterns are not asked."""
+    """The transactional ids that match, each with its state. With ``only_matching``, brokers that do not know patterns
+    are not asked."""
     values: dict[str, Any] = {"state_filters": list(states), "producer_id_filters": []}
     by_pattern = values | {"duration_filter": -1, "transactional_id_pattern": pattern}
     # While a cluster is upgraded, only some of its brokers know patterns.
@@ -94,7 +95,7 @@ def transactional_ids(client: BrokerClient, producer_id: int) -> list[str]:
 
 
 def _brokers(client: BrokerClient) -> list[int]:
-    """Those that are in the cluster now; none where no broker tells."""
+    """The brokers that are in the cluster now; empty where no broker answers."""
     try:
         return client.brokers()
     except ConnectionFailed:

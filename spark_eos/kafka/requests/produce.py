@@ -96,7 +96,7 @@ connection_pool = ConnectionPool(ProduceConnection)
 
 def version(client: BrokerClient, node: int, endtxn_version: int) -> int:
     """The version for a transaction that is ended by this version of EndTxn. Raises OSError, KafkaError
-    (EOS_BROKER_VERSION)."""
+    (EOS_BROKER_UNSUITABLE)."""
     return _FENCING.last if endtxn_version >= FENCING_END else client.version(node, _PLAIN)
 
 

@@ -26,7 +26,7 @@ from pathlib import Path, PurePosixPath
 
 from spark_eos import failpoints
 from spark_eos.checkpoint import Checkpoint
-from spark_eos.errors import ReplayError
+from spark_eos.errors import EosError, stop
 from spark_eos.protocol.commands import overtaken
 from spark_eos.storage.settings import HadoopSettings, here
 from spark_eos.storage.stores import Store, open_store
@@ -158,7 +158,7 @@ class Aside:
             with self._store.files.open_input_stream(f"{self._store.root}/{name}") as stream:
                 return bytes(stream.read())
         except FileNotFoundError:
-            raise overtaken(f"{name} is not there any more") from None
+            raise overtaken(f"{name} is gone") from None
         except OSError as error:
             raise not_written(self._store, name, error) from None
 
@@ -195,11 +195,6 @@ def put(store: Store, name: str, data: bytes) -> None:
         raise not_written(store, name, error) from None
 
 
-def not_written(store: Store, name: str, error: OSError) -> ReplayError:
+def not_written(store: Store, name: str, error: OSError) -> EosError:
     """The error for a file that could not be written or moved."""
-    return ReplayError(
-        "EOS_REPLAY_NOT_WRITTEN",
-        f"{store.root}/{name} could not be written or moved: {type(error).__name__}.",
-        hint="Check the rights and the space there, then run the same command again, that of a replay with --finish: "
-        "it goes on where this one has ended.",
-    )
+    return stop("EOS_REPLAY_NOT_WRITTEN", root=store.root, name=name, cause=type(error).__name__)

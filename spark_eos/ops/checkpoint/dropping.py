@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from spark_eos.checkpoint import Checkpoint
-from spark_eos.errors import ReplayError
+from spark_eos.errors import EosError, stop
 from spark_eos.ledger.owners import Cluster
 from spark_eos.ops.answer import Answer
 from spark_eos.ops.checkpoint.aside import Aside
@@ -116,7 +116,7 @@ def plan(checkpoint: Checkpoint, cluster: Cluster, location: str) -> Drop:
     check_not_halted(own.head)
     batch = logs.planned[-1]
     if logs.done and logs.done[-1] >= batch:
-        raise _nothing(location, f"micro-batch {batch}, the last one that is planned, is committed")
+        raise _nothing(location, f"micro-batch {batch}, the last planned one, is committed")
     check_known(logs)
     check_undecided(own.head, batch)
     _check_ours(logs, own)
@@ -154,7 +154,7 @@ def _check_last(logs: Logs, batch: int) -> None:
     """Raise CommandError where Spark has planned a later micro-batch, or noted this one as committed."""
     later = [n for n in logs.planned if n > batch] + [n for n in logs.done if n >= batch]
     if later:
-        raise overtaken(f"the query in {logs.checkpoint.location} is at micro-batch {max(later)} by now")
+        raise overtaken(f"the query in {logs.checkpoint.location} is now at micro-batch {max(later)}")
 
 
 def _head(heads: Sequence[OwnHead], query: str) -> OwnHead:
@@ -162,45 +162,30 @@ def _head(heads: Sequence[OwnHead], query: str) -> OwnHead:
     if not heads:
         known_head(None, query)
     if any(own.sink is not None for own in heads):
-        raise _other_sink("it writes within foreachBatch, where the function may have written a part of it elsewhere")
+        raise _other_sink("the query writes within foreachBatch, and the function may have written a part elsewhere")
     return heads[0]
 
 
 def _check_ours(logs: Logs, own: OwnHead) -> None:
     """Raise ReplayError unless all that is to be taken back is offsets, and the ledger knows of the micro-batch."""
     if logs.stateful:
-        raise ReplayError(
-            "EOS_DROP_STATEFUL",
-            f"The query in {logs.checkpoint.location} keeps state, which may have rows of the micro-batch by now.",
-            hint="Nothing was changed. Let the micro-batch finish: raise 'transaction.timeout.ms', up to the brokers' "
-            "transaction.max.timeout.ms, or give the query more cores.",
-        )
+        raise stop("EOS_DROP_REFUSED.stateful", location=logs.checkpoint.location)
     last = own.head.decision
     if logs.done and (last is None or last.batch < logs.done[-1]):
         known = "nothing" if last is None else f"micro-batch {last.batch} as the last decision"
-        raise _other_sink(f"Spark has committed micro-batch {logs.done[-1]}, and the ledger has {known}")
+        raise _other_sink(f"Spark has committed micro-batch {logs.done[-1]}, but the ledger has {known}")
 
 
-def _other_sink(why: str) -> ReplayError:
-    return ReplayError(
-        "EOS_DROP_OTHER_SINK",
-        f"Whether the micro-batch was written cannot be told: {why}.",
-        hint="Nothing was changed. Let the micro-batch finish: raise 'transaction.timeout.ms', up to the brokers' "
-        "transaction.max.timeout.ms, or give the query more cores.",
-    )
+def _other_sink(why: str) -> EosError:
+    return stop("EOS_DROP_REFUSED.other_sink", why=why)
 
 
-def _nothing(location: str, why: str) -> ReplayError:
-    return ReplayError(
-        "EOS_DROP_NOTHING",
-        f"There is no micro-batch to be dropped in {location}: {why}.",
-        hint="Nothing was changed. If the command was interrupted before, it is finished: start the query. If not, "
-        "check the path.",
-    )
+def _nothing(location: str, why: str) -> EosError:
+    return stop("EOS_DROP_REFUSED.nothing", location=location, why=why)
 
 
 def _ranges(logs: Logs, batch: int) -> list[Planned]:
-    """Of the partitions that the micro-batch before has, too; others have no row in it."""
+    """The ranges of the partitions that the micro-batch before has, too; others have no row in it."""
     if batch not in logs.planned or batch - 1 not in logs.planned:
         return []
     before, planned = (merged(logs.sources(n)) for n in (batch - 1, batch))

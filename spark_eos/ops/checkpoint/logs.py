@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from spark_eos.checkpoint import Checkpoint
-from spark_eos.errors import ReplayError
+from spark_eos.errors import stop
 from spark_eos.protocol.head import Offsets
 
 _KNOWN = "v1"
@@ -127,25 +127,21 @@ def topic_twice(sources: Sequence[QuerySource]) -> str | None:
 
 def check_known(logs: Logs) -> None:
     """Raise ReplayError unless the logs are what Spark writes for a query in plain micro-batches: versions that are
-    known, and no gaps, which asynchronous progress tracking leaves (EOS_CHECKPOINT_VERSION, EOS_CHECKPOINT_GAPS)."""
+    known, and no gaps, which asynchronous progress tracking leaves (EOS_REPLAY_REFUSED)."""
     where = logs.checkpoint.location
     for log, batches in (("offsets", logs.planned), ("commits", logs.done)):
         missing = sorted(set(range(batches[0], batches[-1] + 1)) - set(batches)) if batches else []
         if missing:
-            raise ReplayError(
-                "EOS_CHECKPOINT_GAPS",
-                f"{where}/{log} lacks micro-batch {missing[0]}, between {batches[0]} and {batches[-1]}.",
-                hint="Nothing was changed. With asynchronous progress tracking (asyncProgressTrackingEnabled) Spark "
-                "does not write down every micro-batch; that cannot be replayed or taken over. Otherwise restore a "
-                "backup of the checkpoint.",
+            raise stop(
+                "EOS_REPLAY_REFUSED.gaps",
+                folder=where,
+                kind=log,
+                missing=missing[0],
+                before=batches[0],
+                after=batches[-1],
             )
     for log, batches in (("offsets", logs.planned), ("commits", logs.done)):
         for batch in batches[-1:]:
             version = (logs.entry(batch).version if log == "offsets" else logs.commit_entry(batch)[0]).strip()
             if version != _KNOWN:
-                raise ReplayError(
-                    "EOS_CHECKPOINT_VERSION",
-                    f"{where}/{log}/{batch} has version {version}; {_KNOWN} is known.",
-                    hint="Nothing was changed. The query was written by another Spark, or with another setting of its "
-                    "logs; that cannot be replayed or taken over by this version of spark-eos.",
-                )
+                raise stop("EOS_REPLAY_REFUSED.version", folder=where, kind=log, batch=batch, version=version)

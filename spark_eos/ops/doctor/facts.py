@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from spark_eos.errors import TopicError
+from spark_eos.errors import Unauthorized
 from spark_eos.kafka.admin.configs import each_broker_config, topic_config
 from spark_eos.kafka.admin.topics import describe_topic, describe_topics
 from spark_eos.kafka.config.properties import KafkaProperties
@@ -70,7 +70,5 @@ def topic_facts(kafka: KafkaProperties, topic: str) -> TopicFacts | None:
 def _config(kafka: KafkaProperties, topic: str) -> Mapping[str, str] | None:
     try:
         return topic_config(kafka, topic)
-    except TopicError as error:
-        if error.condition != "EOS_TOPIC_UNAUTHORIZED":
-            raise
+    except Unauthorized:
         return None

@@ -81,7 +81,7 @@ class Tools:
         return self._command("kafka-reassign-partitions.sh", "--reassignment-json-file", file, "--execute")
 
     def upgrade(self, feature: str, level: int) -> str:
-        """Of a feature of the cluster, such as ``transaction.version``."""
+        """The command that upgrades a feature of the cluster, such as ``transaction.version``."""
         return self._command("kafka-features.sh", "upgrade", "--feature", f"{feature}={level}")
 
 
@@ -91,7 +91,7 @@ def in_properties(setting: str) -> str:
 
 
 def duration(duration_s: float) -> str:
-    """As people say it."""
+    """A duration as people write it."""
     for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
         if duration_s >= size:
             return f"{duration_s / size:.4g} {unit}"

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
-from spark_eos.errors import ConnectionFailed, EosError, TopicError
+from spark_eos.errors import ConnectionFailed, EosError, Unauthorized, stop
 from spark_eos.kafka.admin.topics import allowed_operations, describe_topic, topic_of
 from spark_eos.kafka.config.librdkafka import check as check_client
 from spark_eos.kafka.config.properties import KafkaProperties
@@ -21,9 +21,6 @@ from spark_eos.sink.dead_letters import check_dead_letters
 from spark_eos.sink.ledger_topic import check_ledger
 from spark_eos.sink.preflight import check_group, check_output, transaction_timeout
 from spark_eos.sink.two_phase import check_two_phase
-
-#: A user who may not ask is no reason to say that it is wrong.
-_NOT_KNOWN = ("EOS_COORDINATOR_UNREACHABLE", "EOS_KAFKA_UNREACHABLE")
 
 
 @dataclass(frozen=True)
@@ -42,7 +39,7 @@ def judged(rule: Rule, asked: PlannedQuery, brokers: int) -> Finding:
         with _without_warnings():
             rule.call()
     except ConnectionFailed as error:
-        if error.condition not in _NOT_KNOWN:
+        if error.entry == "EOS_BROKER_UNREACHABLE":
             raise
         return Finding(rule.check, rule.subject, Severity.UNKNOWN, error.message, error.hint, (), error.condition)
     except EosError as error:
@@ -65,7 +62,7 @@ def _without_warnings() -> Iterator[None]:
 def _fix(rule: Rule, error: EosError, asked: PlannedQuery, brokers: int) -> tuple[str, ...]:
     if error.condition == "EOS_TOPIC_MISSING":
         return (Tools(asked.servers).create(rule.subject.rpartition(" ")[2], brokers),)
-    if "UNAUTHORIZED" in error.condition or error.condition in ("EOS_TRANSACTIONS_REFUSED", "EOS_TWO_PHASE_REFUSED"):
+    if isinstance(error, Unauthorized) or error.entry == "EOS_TWO_PHASE_UNAVAILABLE.refused":
         return (acls_command(asked),)
     return ()
 
@@ -93,12 +90,7 @@ def check_input(kafka: KafkaProperties, topic: str) -> None:
     check_for_rows(kafka, {topic: topic_of(described)})
     allowed = allowed_operations(described)
     if allowed is not None and "READ" not in allowed:
-        raise TopicError(
-            "EOS_TOPIC_UNAUTHORIZED",
-            f"This user may not READ the input topic {topic} on {kafka.bootstrap_servers}.",
-            hint="Grant READ and DESCRIBE on it.",
-            topic=topic,
-        )
+        raise stop("EOS_UNAUTHORIZED.topic_input", topic=topic, bootstrap_servers=kafka.bootstrap_servers)
 
 
 def rules(asked: PlannedQuery, broker: dict[str, str] | None, *, ledger: bool) -> list[Rule]:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 
 from spark_eos import system
-from spark_eos.errors import CommandError
+from spark_eos.errors import stop
 from spark_eos.kafka.codes import UNAUTHORIZED
 from spark_eos.kafka.errors import Cause, init_error, no_coordinator
 from spark_eos.kafka.net.client import BrokerClient
@@ -64,7 +64,7 @@ def try_out(client: BrokerClient, prefix: str, ledger: str | None) -> Trial:
 
 
 def _coordinators(client: BrokerClient, names: Sequence[str]) -> dict[int, list[str]]:
-    """Of all names; brokers that nobody has asked before make their topic for it first."""
+    """The coordinators of all names; brokers that have had no transaction yet create their topic for it first."""
     coordinators: dict[int, list[str]] = {}
     for _ in retrying(INIT_S):
         coordinators, errors = client.coordinators(names, _ANSWER_S)
@@ -90,13 +90,7 @@ def _try(client: BrokerClient, node: int, name: str, ledger: str | None) -> Cloc
         cause = additions.add([(ledger, 0)])
         after_ms = 1000 * system.time_of_day()
         if cause is not None:
-            raise CommandError(
-                "EOS_DOCTOR_TRIAL",
-                f"The ledger topic {ledger} could not be made part of a transaction under {name}: {cause}.",
-                hint="Nothing was written. Grant WRITE on the ledger topic, or look at the brokers' logs; "
-                "'spark-eos doctor --acls' prints the rights that a query needs.",
-                reason=cause.name,
-            )
+            raise stop("EOS_DOCTOR_TRIAL", reason=cause.name, ledger=ledger, name=name, cause=cause)
         for state in describe_transactions(client, [name]):
             if state.error_code == 0 and state.producer_id == own.producer_id and state.transaction_start_time_ms > 0:
                 began_ms = state.transaction_start_time_ms

@@ -51,7 +51,7 @@ class Queries:
 
     @property
     def running(self) -> set[str]:
-        """Those of ours that run."""
+        """The queries with our source or sink that run."""
         return self._running.keys() & self._ours
 
     def label(self, query: str | None) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import spark_eos
 from spark_eos import events
 from spark_eos._version import __version__
-from spark_eos.errors import UnsupportedError
+from spark_eos.errors import stop
 from spark_eos.log import logger
 from spark_eos.ops.metrics.hub import Consumer, Hub, Inbox
 from spark_eos.ops.metrics.listener import QueryListener
@@ -92,11 +92,7 @@ def start(spark: SparkSession, port: int | None, host: str | None, file: str | N
 def check(port: int | None) -> None:
     """Raise UnsupportedError unless what an endpoint needs is installed; ``port`` is None where there is none."""
     if port is not None and find_spec("prometheus_client") is None:
-        raise UnsupportedError(
-            "EOS_METRICS_NOT_INSTALLED",
-            "The metrics' endpoint needs the Python module 'prometheus_client', which is not installed.",
-            hint="Install the extra 'metrics' of spark-eos.",
-        )
+        raise stop("EOS_NOT_INSTALLED.metrics")
 
 
 def _registry(consumers: list[Consumer]) -> CollectorRegistry:

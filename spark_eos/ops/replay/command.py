@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from spark_eos.checkpoint import Checkpoint
-from spark_eos.errors import ReplayError
+from spark_eos.errors import stop
 from spark_eos.ledger.owners import Cluster
 from spark_eos.ops.answer import Answer
 from spark_eos.ops.replay.doing import Replay
@@ -40,11 +40,7 @@ def replay(asked: ReplayOptions, cluster: Cluster, settings: HadoopSettings) -> 
     checkpoint = Checkpoint(absolute(asked.checkpoint), settings)
     to = None if asked.new is None else absolute(asked.new)
     if (to is None) != asked.in_place:
-        raise ReplayError(
-            "EOS_REPLAY_OPTIONS",
-            "It is not clear where the query is to continue.",
-            hint="Use either --new with the place of a new checkpoint, or --in-place.",
-        )
+        raise stop("EOS_REPLAY_REFUSED.where_to_continue")
     if asked.finish:
         planned = begun(checkpoint, cluster, to)
     else:
@@ -68,11 +64,7 @@ def milliseconds(text: str) -> int:
     except ValueError:
         at = None
     if at is None or at.tzinfo is None:
-        raise ReplayError(
-            "EOS_REPLAY_OPTIONS",
-            f"--to-timestamp is '{text}'.",
-            hint="Use milliseconds since 1970, or a time with its zone, such as 2026-11-23T08:00:00Z.",
-        )
+        raise stop("EOS_REPLAY_REFUSED.timestamp", text=text)
     return int(at.timestamp() * 1000)
 
 

@@ -102,5 +102,5 @@ class Replay:
         return self.cluster.ports(own.key, group, own.head.prefix)
 
     def _new_ports(self, own: OwnHead, group: str | None = None) -> Ports:
-        """Those of the new query, which keeps the old one's prefix."""
+        """The ports of the new query, which keeps the old one's prefix."""
         return self.cluster.ports(self._new_key(own), group, own.head.prefix)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from spark_eos.checkpoint import Checkpoint
-from spark_eos.errors import CheckpointError, ReplayError
+from spark_eos.errors import stop
 from spark_eos.ledger.owners import Cluster
 from spark_eos.ops.checkpoint.logs import Logs, check_known, source_of, topic_twice
 from spark_eos.ops.heads import OwnHead, check_agree, check_named, heads_of, with_the_whole
@@ -21,7 +21,7 @@ from spark_eos.ops.replay.ranges import (
     ranges,
 )
 from spark_eos.protocol.commands import check_not_halted, known_head, rows_lost
-from spark_eos.protocol.head import MOST_TOPICS, Unfinished
+from spark_eos.protocol.head import Unfinished
 from spark_eos.protocol.names import query_of_replay
 
 
@@ -96,12 +96,7 @@ def begun(checkpoint: Checkpoint, cluster: Cluster, to: str | None) -> ReplayPla
     new = heads if to is None else heads_of(cluster, query)
     unfinished = next((own.head.marks.unfinished for own in new if own.head.marks.unfinished is not None), None)
     if unfinished is None:
-        raise ReplayError(
-            "EOS_REPLAY_NOT_BEGUN",
-            f"The ledger knows of no unfinished replay of {checkpoint.location} to {to or 'itself'}.",
-            hint="It is finished, or was never begun. Give both locations exactly as before; 'spark-eos status' "
-            "prints them.",
-        )
+        raise stop("EOS_REPLAY_REFUSED.not_begun", location=checkpoint.location, to=to or "itself")
     if unfinished.drops:
         check_not_halted(next(own.head for own in new if own.head.marks.unfinished is unfinished))
     _check_begun(unfinished, logs, old, heads, to)
@@ -160,37 +155,19 @@ def _check_lines(unfinished: Unfinished, now: Sequence[str]) -> None:
 
 def _check_wish(wish: Wish) -> None:
     if sum(value is not None for value in (wish.batch, wish.timestamp_ms, wish.offsets)) != 1:
-        raise ReplayError(
-            "EOS_REPLAY_OPTIONS",
-            "It is not clear where to go back to.",
-            hint="Use one of --to-batch, --to-timestamp and --to-offsets.",
-        )
+        raise stop("EOS_REPLAY_REFUSED.where_to_begin")
     if wish.to is not None and wish.again == (wish.topic is not None):
-        raise ReplayError(
-            "EOS_REPLAY_OPTIONS",
-            "It is not clear where the rows are to be written.",
-            hint="Use either --again, to write them once more to the same topics, and to retire the old query, or "
-            "--topic, to write them to another topic, while the old query stays as it is.",
-        )
+        raise stop("EOS_REPLAY_REFUSED.where_to_write")
 
 
 def opened(checkpoint: Checkpoint, cluster: Cluster) -> tuple[Logs, str, list[OwnHead]]:
     """The logs, the query's id and its heads. Raises ReplayError where it cannot be replayed, and LedgerError."""
     logs, query = Logs(checkpoint), checkpoint.query_id()
     if query is None or not logs.done or not logs.planned:
-        raise ReplayError(
-            "EOS_REPLAY_NOTHING",
-            f"{checkpoint.location} has no committed micro-batch: there is nothing to be replayed.",
-            hint="Check the path; it is the folder with 'metadata', 'offsets' and 'commits'.",
-        )
+        raise stop("EOS_REPLAY_REFUSED.no_batch", location=checkpoint.location)
     check_known(logs)
     if logs.stateful:
-        raise ReplayError(
-            "EOS_REPLAY_STATEFUL",
-            f"The query in {checkpoint.location} keeps state, which cannot be taken back with its offsets.",
-            hint="Nothing was changed. To read its input again, begin with an empty checkpoint and 'startingOffsets', "
-            "to another topic; the state is built up anew.",
-        )
+        raise stop("EOS_REPLAY_REFUSED.stateful", location=checkpoint.location)
     heads = with_the_whole(heads_of(cluster, query), query)
     if not heads:
         known_head(None, query)
@@ -211,30 +188,17 @@ def _group(heads: Sequence[OwnHead]) -> str | None:
 def _check_twice(lines: Sequence[str], group: str | None) -> None:
     twice = topic_twice([source_of(line) for line in lines])
     if twice is not None and group is not None:
-        raise CheckpointError(
-            "EOS_CHECKPOINT_TOPIC_TWICE",
-            f"Topic {twice} is read by two sources of the query, so its offsets are ambiguous.",
-            hint="Nothing was changed.",
-        )
+        raise stop("EOS_CHECKPOINT_WITHOUT_OFFSETS.topic_twice_replay", twice=twice)
 
 
 def _check_in_place(logs: Logs, heads: Sequence[OwnHead], wish: Wish) -> None:
     """Going back in place is for queries that write nowhere else: other sinks skip micro-batches by their numbers."""
     if wish.batch is None:
-        raise ReplayError(
-            "EOS_REPLAY_OPTIONS",
-            "--in-place goes back to a micro-batch of the checkpoint.",
-            hint="Use --to-batch, or --new for a new checkpoint.",
-        )
+        raise stop("EOS_REPLAY_REFUSED.in_place_batch")
     last = heads[0].head.decision
     other = any(own.sink is not None for own in heads) or last is None or last.batch < logs.done[-1]
     if other:
-        raise ReplayError(
-            "EOS_REPLAY_OTHER_SINK",
-            f"The query in {logs.checkpoint.location} writes within foreachBatch, or its last micro-batches went to "
-            "another sink, which would skip micro-batches with numbers that it has seen.",
-            hint="Nothing was changed. Use --new, which begins with a new query id.",
-        )
+        raise stop("EOS_REPLAY_REFUSED.other_sink", location=logs.checkpoint.location)
 
 
 def check_heads(heads: Sequence[OwnHead], wish: Wish) -> None:
@@ -246,18 +210,8 @@ def check_heads(heads: Sequence[OwnHead], wish: Wish) -> None:
         if last is not None and last.lost:
             raise rows_lost(last)
         if wish.topic is not None and own.sink is not None:
-            raise ReplayError(
-                "EOS_REPLAY_OPTIONS",
-                "--topic is set, but the query writes within foreachBatch, where the code says to which topics.",
-                hint="Use --again.",
-            )
+            raise stop("EOS_REPLAY_REFUSED.foreach_batch_topic")
         if wish.topic is not None and own.head.may_write_to(wish.topic):
-            raise ReplayError(
-                "EOS_REPLAY_SAME_TOPIC",
-                f"The query writes to {wish.topic}, or did, so that rows would be there twice."
-                if not own.head.more_topics
-                else f"The query has written to more than {MOST_TOPICS} topics, and {wish.topic} may be one of them.",
-                hint="Nothing was changed. Use another topic, or --again, which retires the query."
-                if not own.head.more_topics
-                else "Nothing was changed. Use --again, which retires the query.",
-            )
+            if own.head.more_topics:
+                raise stop("EOS_REPLAY_REFUSED.maybe_same_topic", topic=wish.topic)
+            raise stop("EOS_REPLAY_REFUSED.same_topic", topic=wish.topic)

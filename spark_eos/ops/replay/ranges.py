@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from spark_eos.errors import ReplayError
+from spark_eos.errors import EosError, stop
 from spark_eos.kafka.admin.topics import (
     NO_OFFSET,
     Topic,
@@ -49,11 +49,7 @@ def check_sources(logs: Logs, batch: int) -> list[QuerySource]:
     the checkpoint say what it has read."""
     sources = logs.sources(batch)
     if any(source.kind == OTHER for source in sources):
-        raise ReplayError(
-            "EOS_REPLAY_OTHER_SOURCE",
-            f"A source of the query in {logs.checkpoint.location} is not Kafka's (offsets/{batch}).",
-            hint="Nothing was changed. Only queries all of whose sources are topics can be replayed.",
-        )
+        raise stop("EOS_REPLAY_REFUSED.other_source", location=logs.checkpoint.location, batch=batch)
     return sources
 
 
@@ -63,11 +59,11 @@ def check_cluster(kafka: KafkaProperties, sources: Iterable[QuerySource], locati
     noted = {source.cluster for source in sources if source.cluster is not None}
     here = cluster_id(kafka) if noted else ""
     if here and noted - {here}:
-        raise ReplayError(
-            "EOS_REPLAY_OTHER_CLUSTER",
-            f"The query in {location} reads from cluster {', '.join(sorted(noted))}, and its ledger is on {here}.",
-            hint="Nothing was changed. Begin with an empty checkpoint and 'startingOffsets' instead, and never start "
-            "the old one again, or both write.",
+        raise stop(
+            "EOS_REPLAY_REFUSED.other_cluster",
+            location=location,
+            source_cluster=", ".join(sorted(noted)),
+            ledger_cluster=here,
         )
 
 
@@ -77,12 +73,12 @@ def lines_of(logs: Logs, batch: int, position: int) -> tuple[str, ...]:
     Raises ReplayError.
     """
     if batch not in logs.planned or batch > position:
-        raise ReplayError(
-            "EOS_REPLAY_NOT_KEPT",
-            f"Micro-batch {batch} is not among those of {logs.checkpoint.location} that can be gone back to: "
-            f"{logs.planned[0]} to {position}.",
-            hint="Nothing was changed. Spark keeps the newest ones only (spark.sql.streaming.minBatchesToRetain, 100). "
-            "Use --to-timestamp or --to-offsets.",
+        raise stop(
+            "EOS_REPLAY_REFUSED.not_kept",
+            batch=batch,
+            location=logs.checkpoint.location,
+            planned=logs.planned[0],
+            position=position,
         )
     return logs.entry(batch).lines
 
@@ -125,12 +121,7 @@ def by_offsets(kafka: KafkaProperties, sources: Sequence[QuerySource], text: str
         for p, at in parts.items():
             if (topic, p) not in known or at == -1 or at > known[topic, p]:
                 where = f"the query is at {known[topic, p]}" if (topic, p) in known else "the query does not read it"
-                raise ReplayError(
-                    "EOS_REPLAY_SKIPS",
-                    f"--to-offsets is {at} for {topic}-{p}, but {where}.",
-                    hint="Nothing was changed. A replay goes back, and never forward, which would leave rows out. -2 "
-                    "is the first offset that is there.",
-                )
+                raise stop("EOS_REPLAY_REFUSED.skips", offset=at, topic=topic, partition=p, limit=where)
     return lambda topic, p: (
         begin[topic][p] if wanted.get(topic, {}).get(p) == EARLIEST else wanted.get(topic, {}).get(p)
     )
@@ -154,9 +145,9 @@ def ranges(kafka: KafkaProperties, lines: Sequence[str], position: Sequence[Quer
     begin, end = begin_offsets(kafka, places), end_offsets(kafka, places, "read_uncommitted")
     found = []
     for topic, p, at in wanted:
-        stop = ends.get((topic, str(p)), at)
-        _check_there(topic, p, at, stop, begin[topic][p], end[topic][p])
-        found.append(_with_times(kafka, ReplayRange(topic, p, at, stop)))
+        until = ends.get((topic, str(p)), at)
+        _check_there(topic, p, at, until, begin[topic][p], end[topic][p])
+        found.append(_with_times(kafka, ReplayRange(topic, p, at, until)))
     return sorted(found, key=lambda r: (r.topic, r.partition))
 
 
@@ -166,28 +157,15 @@ def _check_ids(source: QuerySource, topics: Mapping[str, Topic]) -> None:
             raise _recreated(topic, f"its id was {known}, and is now {topics[topic].id}")
 
 
-def _check_there(topic: str, partition: int, start: int, stop: int, begin: int, end: int) -> None:
-    if stop > end:
-        raise _recreated(topic, f"{topic}-{partition} ends at offset {end}, and the query has read up to {stop}")
+def _check_there(topic: str, partition: int, start: int, until: int, begin: int, end: int) -> None:
+    if until > end:
+        raise _recreated(topic, f"{topic}-{partition} ends at offset {end}, and the query has read up to {until}")
     if start < begin:
-        raise ReplayError(
-            "EOS_REPLAY_OFFSETS_GONE",
-            f"The replay would begin at offset {start} of {topic}-{partition}, but its log now starts at {begin}.",
-            hint="Nothing was changed. Those rows were deleted, by retention or on purpose. Go back less far, or use "
-            "--to-offsets with -2, the first offset that is there.",
-            topic=topic,
-            partition=partition,
-        )
+        raise stop("EOS_REPLAY_REFUSED.offsets_gone", topic=topic, partition=partition, start=start, begin=begin)
 
 
-def _recreated(topic: str, why: str) -> ReplayError:
-    return ReplayError(
-        "EOS_REPLAY_TOPIC_RECREATED",
-        f"Topic {topic} is not the one that the checkpoint knows: {why}.",
-        hint="Nothing was changed. The offsets of the checkpoint mean nothing in a topic that was recreated, or that "
-        "is on another cluster.",
-        topic=topic,
-    )
+def _recreated(topic: str, why: str) -> EosError:
+    return stop("EOS_REPLAY_REFUSED.topic_recreated", topic=topic, why=why)
 
 
 def _with_times(kafka: KafkaProperties, r: ReplayRange) -> ReplayRange:

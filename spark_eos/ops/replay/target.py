@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from spark_eos import failpoints
 from spark_eos.checkpoint import Checkpoint
-from spark_eos.errors import CheckpointError, ReplayError
+from spark_eos.errors import EosError, ReplayError, stop
 from spark_eos.ops.checkpoint.aside import put
 from spark_eos.protocol.head import Unfinished
 from spark_eos.storage.settings import HadoopSettings, here
@@ -42,7 +42,7 @@ class Target:
         """Raise ReplayError if there is anything."""
         found = [name for folder in ("", *_LOGS) for name in self._checkpoint.names(folder)]
         if found:
-            raise self._used(f"there is {found[0]}")
+            raise self._used(f"{found[0]} exists there")
 
     def write(self, files: dict[str, str], still: Callable[[], None] = lambda: None) -> None:
         """Write them, or what an earlier try has left out. ``still`` is called before each, and raises where another
@@ -54,7 +54,7 @@ class Target:
             still()
             there = self._checkpoint.read(path)
             if there is not None and there != text:
-                raise self._used(f"{path} is another one")
+                raise self._used(f"{path} exists with other content")
             if there is None:
                 try:
                     put(self._store, path, text.encode())
@@ -63,19 +63,12 @@ class Target:
                     raise
             failpoints.reach("replay.filed")
 
-    def _used(self, why: str) -> ReplayError:
-        return ReplayError(
-            "EOS_REPLAY_TARGET_USED",
-            f"{self.location} is not free for a new checkpoint: {why}.",
-            hint="Choose another place. If a start of the unfinished replay has been there, it has written nothing to "
-            "any topic: move the folder away, and run the command again.",
-        )
+    def _used(self, why: str) -> EosError:
+        return stop("EOS_REPLAY_REFUSED.target_used", location=self.location, why=why)
 
 
 def _opened(location: str, settings: HadoopSettings) -> Store:
     try:
         return open_store(location, settings)
     except NoStore as why:
-        raise CheckpointError(
-            "EOS_CHECKPOINT_STORE", f"{location} cannot be written: {why}.", hint="See --storage for its settings."
-        ) from None
+        raise stop("EOS_CHECKPOINT_STORE.unwritable", location=location, why=why) from None

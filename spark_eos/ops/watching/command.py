@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spark_eos.errors import OptionError
+from spark_eos.errors import CommandError, stop
 from spark_eos.ops.answer import Answer
 from spark_eos.ops.watching.reading import EventReader, chosen
 from spark_eos.ops.watching.story import Story, cut, story_of
@@ -26,11 +26,7 @@ _LATEST = 5_000
 def plot(source: str, file: str, query: str | None = None, last_s: float | None = None) -> Answer:
     """Draw a query into a file: all of it, or its last seconds. Raises OptionError, UnsupportedError."""
     if is_checkpoint(source):
-        raise OptionError(
-            "EOS_PLOT_WITHOUT_SERVERS",
-            f"{source} is a checkpoint: of its query, the ledger has a part.",
-            hint="Name the brokers: spark-eos --bootstrap-servers HOST:PORT plot …",
-        )
+        raise stop("EOS_PLOT_IMPOSSIBLE.no_servers", source=source)
     events = EventReader(source).read()
     story = story_of(events, chosen(events, query, source))
     return _drawn(story, max(float(event["at"]) for event in events), source, file, last_s)
@@ -42,7 +38,7 @@ def is_checkpoint(source: str) -> bool:
 
 
 def plot_checkpoint(checkpoint: Checkpoint, cluster: Cluster, file: str, last_s: float | None = None) -> Answer:
-    """The same of a query that nobody has recorded. Raises EosError."""
+    """Draw a query by its checkpoint and ledger, without recorded events. Raises EosError."""
     from spark_eos.ops.watching.history import story_from
     from spark_eos.ops.watching.traces import traces_of
 
@@ -58,17 +54,11 @@ def _drawn(story: Story, end: float, source: str, file: str, last_s: float | Non
     if last_s is not None:
         story = cut(story, end - last_s)
     if not story.batches and not story.lags:
-        raise OptionError(
-            "EOS_PLOT_EMPTY",
-            f"{source}: {story.query} has done nothing in that time.",
-            hint="Draw more of it: a larger --last, or none.",
-        )
+        raise stop("EOS_PLOT_IMPOSSIBLE.empty", source=source, query=story.query)
     try:
         draw(story, Path(file))
     except (OSError, ValueError) as error:  # ValueError: a kind of picture that there is not
-        raise OptionError(
-            "EOS_PLOT_UNWRITABLE", f"{file} cannot be written: {error}.", hint="Name a file such as query.png."
-        ) from None
+        raise stop("EOS_PLOT_IMPOSSIBLE.unwritable", file=file, error=error) from None
     return Answer(_counts(story) | {"file": file}, f"{file}: {len(story.batches)} micro-batches of {story.query}")
 
 
@@ -100,7 +90,7 @@ def top(source: str, query: str | None, cluster: Cluster | None) -> Answer:
 
 
 def watch(source: str, query: str | None, cluster: Cluster | None, every_s: float) -> int:
-    """The same in the terminal, again and again, until Ctrl-C. Raises OptionError if there is nothing at the
+    """Show a query in the terminal, again and again, until Ctrl-C. Raises OptionError if there is nothing at the
     beginning."""
     from rich.live import Live
     from rich.text import Text
@@ -114,7 +104,7 @@ def watch(source: str, query: str | None, cluster: Cluster | None, every_s: floa
             time.sleep(every_s)
             try:
                 live.update(as_lines(_now(reader, query, cluster)), refresh=True)
-            except OptionError as error:  # the query may be started again
+            except CommandError as error:  # the query may be started again
                 live.update(Text(str(error), style="red"), refresh=True)
     return 0
 

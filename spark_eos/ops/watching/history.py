@@ -148,19 +148,19 @@ def _end_of(run: QueryRun, batches: Sequence[BatchTry]) -> float:
 
 def _unknown(traces: Traces, runs: Sequence[QueryRun]) -> list[str]:
     """What the picture cannot tell, in sentences."""
-    said = ["Times are by three clocks: the driver's (plan, decision), brokers' (EndTxn), the file system's (end)."]
+    notes = ["Times are by three clocks: the driver's (plan, decision), brokers' (EndTxn), the file system's (end)."]
     if len(runs) > 1:
-        said.append("Not recorded: when tasks ran, the lag, why runs ended, who planned a run's first micro-batch.")
+        notes.append("Not recorded: when tasks ran, the lag, why runs ended, who planned a run's first micro-batch.")
     else:
-        said.append("Not recorded: when tasks ran, the lag.")
+        notes.append("Not recorded: when tasks ran, the lag.")
     missing = [number for number in forgotten(traces) if number in traces.done]
     if missing:
-        said.append(f"The ledger, which is compacted, no longer has a record of the decisions of {_some(missing)}.")
+        notes.append(f"The ledger, which is compacted, no longer has a record of the decisions of {_some(missing)}.")
     decided = {(sink, decision.batch, decision.rev) for _, sink, decision in traces.decisions() if decision.written}
     lost = sorted({number for _, number, _ in decided - traces.markers.keys()})
     if lost:
-        said.append(f"No markers were found for the transactions of {_some(lost)}, or it took too much reading.")
-    return said
+        notes.append(f"No markers were found for the transactions of {_some(lost)}, or it took too much reading.")
+    return notes
 
 
 def _some(numbers: Sequence[int]) -> str:

@@ -17,7 +17,7 @@ _MOST_ASKED = 5
 
 
 def blocking_transactions(cluster: Cluster, events: Sequence[Event]) -> list[BlockingTransaction]:
-    """Of the partitions that are held back by the newest events; never raises EosError."""
+    """The transactions that hold back partitions, by the newest events; never raises EosError."""
     held = list(_held(events))[:_MOST_ASKED]
     if not held:
         return []

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spark_eos.errors import UnsupportedError
+from spark_eos.errors import stop
 from spark_eos.ops.watching.story import BatchTry, Span, Story, TopicLag
 
 if TYPE_CHECKING:
@@ -43,11 +43,7 @@ def draw(story: Story, file: Path) -> None:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "matplotlib":
             raise
-        raise UnsupportedError(
-            "EOS_PLOT_NOT_INSTALLED",
-            "A picture needs the Python module 'matplotlib', which is not installed.",
-            hint="Install the extra 'plot' of spark-eos.",
-        ) from None
+        raise stop("EOS_NOT_INSTALLED.plot") from None
     figure = Figure(figsize=(12, 7.5), dpi=130, layout="constrained")
     if story.unknown:
         figure.set_size_inches(12, 6)

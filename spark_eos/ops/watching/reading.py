@@ -7,7 +7,7 @@ import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 
-from spark_eos.errors import OptionError
+from spark_eos.errors import EosError, stop
 from spark_eos.ops.metrics.hub import Event, parsed
 from spark_eos.ops.metrics.recording import EventFile
 from spark_eos.ops.watching.story import queries_in
@@ -35,24 +35,16 @@ class EventReader:
             return list(parsed(answer.read()))
 
 
-def _unreadable(source: str, error: Exception) -> OptionError:
+def _unreadable(source: str, error: Exception) -> EosError:
     why = error.reason if isinstance(error, urllib.error.URLError) else getattr(error, "strerror", None) or error
-    return OptionError(
-        "EOS_EVENTS_UNREADABLE",
-        f"{source} cannot be read: {why}.",
-        hint="Name a file of events (spark_eos.metrics(…, events=FILE)), or the address of a query's metrics, such as "
-        "http://localhost:9400.",
-    )
+    return stop("EOS_PLOT_IMPOSSIBLE.unreadable", source=source, why=why)
 
 
 def chosen(events: Sequence[Event], query: str | None, source: str) -> str:
     """The label of the query to show: the one that is asked for, or that with most events. Raises OptionError."""
     there = queries_in(events)
-    if not there or (query is not None and query not in there):
-        what = "no query has reported anything yet" if not there else f"there is no query '{query}'"
-        raise OptionError(
-            "EOS_EVENTS_WITHOUT_QUERY",
-            f"{source}: {what}.",
-            hint=f"There are: {', '.join(there)}." if there else "Wait for the first micro-batch.",
-        )
+    if not there:
+        raise stop("EOS_PLOT_IMPOSSIBLE.no_events", source=source)
+    if query is not None and query not in there:
+        raise stop("EOS_PLOT_IMPOSSIBLE.no_query", source=source, query=query, queries=", ".join(there))
     return query or there[-1]

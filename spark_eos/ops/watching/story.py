@@ -61,8 +61,8 @@ class QueryRun:
 
 @dataclass(frozen=True)
 class TopicLag:
-    """Of one topic: offsets to the last stable offsets and to the high watermarks; ``stalled``: for how many seconds
-    an open transaction has held back the former."""
+    """The lag of one topic: offsets to the last stable offsets and to the high watermarks; ``stalled``: for how many
+    seconds an open transaction has held back the former."""
 
     at: float
     topic: str

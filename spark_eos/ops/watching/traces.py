@@ -47,7 +47,7 @@ class Traces:
     markers: dict[tuple[str, int, int], float] = field(default_factory=dict)
 
     def decisions(self) -> Iterator[tuple[float, str, Decision]]:
-        """Of each head that has one: when it was written, the sink, and the decision."""
+        """Each decision: when its head was written, the sink, and the decision."""
         for sink, heads in self.heads.items():
             for published in heads:
                 if published.head.decision is not None:

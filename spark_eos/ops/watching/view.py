@@ -163,7 +163,7 @@ def _cells(share: float) -> int:
 
 
 def _seconds(batch: BatchTry) -> Mapping[str, float]:
-    """Of each step; ``rest`` is what Spark does before and after."""
+    """The seconds of each step; ``rest`` is what Spark does before and after."""
     spans = {"prepare": batch.prepare, "verify": batch.verify, "decide": batch.decide, "EndTxn": batch.end}
     seconds = {name: span[1] - span[0] if span is not None else 0.0 for name, span in spans.items()}
     return seconds | {"rest": max(0.0, batch.seconds - sum(seconds.values()))}

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from spark_eos.errors import DevClusterError
+from spark_eos.errors import EosError, stop
 from spark_eos.tools.devcluster import probe
 
 _STOPS_S, _LOOK_S = 5.0, 0.002
@@ -70,10 +70,10 @@ class Broker:
                 # In a session of its own, so that Ctrl-C in the terminal or a notebook does not reach the broker.
                 start_new_session=True,
             )
-        said = self.lifeline.readline()
-        if not said:
+        line = self.lifeline.readline()
+        if not line:
             raise self.trouble("could not be started")
-        self.pid = int(said)
+        self.pid = int(line)
         self.paused = False
 
     def send(self, signal_number: signal.Signals) -> None:
@@ -133,14 +133,14 @@ class Broker:
         except FileNotFoundError:
             return "(no log)"
 
-    def trouble(self, what: str) -> DevClusterError:
-        """The error EOS_DEVCLUSTER_BROKER, with the end of the log."""
-        return DevClusterError(
-            "EOS_DEVCLUSTER_BROKER",
-            f"Broker {self.id} {what}. Its log, {self.log_file}, ends with:\n{self.log_tail()}\n",
-            hint="Look for the first ERROR or exception above; the usual cause is one of the given settings.",
+    def trouble(self, what: str) -> EosError:
+        """The error EOS_DEVCLUSTER_FAILED, with the end of the log."""
+        return stop(
+            "EOS_DEVCLUSTER_FAILED.broker",
             broker=self.id,
             log_file=str(self.log_file),
+            what=what,
+            log_tail=self.log_tail(),
         )
 
 

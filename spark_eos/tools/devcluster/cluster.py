@@ -25,7 +25,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
-from spark_eos.errors import DevClusterError
+from spark_eos.errors import DevClusterError, stop
 from spark_eos.tools.devcluster import tools
 from spark_eos.tools.devcluster.broker import Broker
 from spark_eos.tools.devcluster.jars import KAFKA_VERSION, tools_version
@@ -54,9 +54,9 @@ class DevCluster:
 
     In the values of `config`, ``{broker}`` is a broker's number.
 
-    Coming up raises DevClusterError: EOS_JAVA_MISSING, EOS_JAVA_VERSION; EOS_DEVCLUSTER_JARS (no download),
-    EOS_DEVCLUSTER_CONFIG and EOS_DEVCLUSTER_TOOL (refused settings or features), EOS_DEVCLUSTER_PORT (taken),
-    EOS_DEVCLUSTER_IN_USE and EOS_DEVCLUSTER_DATA (the folder), EOS_DEVCLUSTER_BROKER (with the end of the broker's
+    Coming up raises DevClusterError: EOS_JAVA_NOT_FOUND; EOS_DEVCLUSTER_DOWNLOAD (no download),
+    EOS_DEVCLUSTER_CONFIG and EOS_DEVCLUSTER_FAILED (refused settings or features), EOS_DEVCLUSTER_CONFIG (taken),
+    EOS_DEVCLUSTER_CONFIG and EOS_DEVCLUSTER_CONFIG (the folder), EOS_DEVCLUSTER_FAILED (with the end of the broker's
     log).
     """
 
@@ -181,7 +181,7 @@ class DevCluster:
     def wait_ready(self, timeout_s: float = START_S) -> None:
         """Returns when each running broker answers and knows all the running ones; paused ones do not count.
 
-        Raises DevClusterError EOS_DEVCLUSTER_BROKER, with the end of the log, when one exits or after `timeout_s` s.
+        Raises DevClusterError EOS_DEVCLUSTER_FAILED, with the end of the log, when one exits or after `timeout_s` s.
         """
         watched = self._awake()
         expected = {broker.id for broker in watched}
@@ -222,7 +222,7 @@ class DevCluster:
         self.wait_for_leaders(name, partitions)
 
     def wait_for_leaders(self, topic: str, partitions: int, timeout_s: float = 30.0) -> None:
-        """Returns when each running broker knows all leaders; EOS_DEVCLUSTER_BROKER after `timeout_s` seconds."""
+        """Returns when each running broker knows all leaders; EOS_DEVCLUSTER_FAILED after `timeout_s` seconds."""
 
         def led(broker: Broker) -> bool:
             answer = broker.ask(topic)
@@ -235,7 +235,7 @@ class DevCluster:
     def java_tool(self, main_class: str, *arguments: str, input: str | None = None, timeout_s: float = 60.0) -> str:
         """Runs a Java program from the broker's jars, such as org.apache.kafka.tools.TopicCommand; returns its stdout.
 
-        `input` is its stdin; it may take `timeout_s` seconds. Raises DevClusterError EOS_DEVCLUSTER_TOOL when it fails.
+        `input` is its stdin; it may take `timeout_s` seconds. Raises DevClusterError when it fails.
         """
         runtime = kafka_runtime(tools_version(self.version))
         command = runtime.command(main_class, *arguments, flags=[*JVM_FLAGS, f"-D{LOG_LEVEL}=WARN"])
@@ -344,11 +344,13 @@ class DevCluster:
         state: dict[str, Any] = json.loads(file.read_text())
         for what, wanted in asked.items():
             if state[what] != wanted:
-                raise DevClusterError(
-                    "EOS_DEVCLUSTER_DATA",
-                    f"The cluster in {self._folder} was created with {what}={state[what]}, not {wanted}.",
-                    hint="Use the same value, or another folder.",
+                raise stop(
+                    "EOS_DEVCLUSTER_CONFIG.data",
                     data_dir=str(self._folder),
+                    folder=self._folder,
+                    setting=what,
+                    value=state[what],
+                    wanted=wanted,
                 )
         return state
 

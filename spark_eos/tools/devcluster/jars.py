@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Self
 from xml.sax.saxutils import quoteattr
 
-from spark_eos.errors import DevClusterError
+from spark_eos.errors import EosError, stop
 from spark_eos.tools.devcluster.java import find_java
 from spark_eos.tools.devcluster.store import digest, stored
 
@@ -79,7 +79,7 @@ DELTA = JarSet("delta-4.4.0", plain=("io.delta:delta-spark_4.2_2.13:4.4.0", "io.
 def resolve(jar_set: JarSet) -> list[Path]:
     """The jars of the set, sorted by name; downloaded when the cache does not hold all of them unharmed.
 
-    Raises DevClusterError EOS_DEVCLUSTER_JARS when they cannot be had.
+    Raises DevClusterError EOS_DEVCLUSTER_DOWNLOAD when they cannot be had.
     """
     # Another choice of coordinates must never find this set's jars.
     name = f"{jar_set.name}-{digest(jar_set.transitive, jar_set.plain)}"
@@ -151,11 +151,7 @@ def _ivy_jar() -> Path:
     spec = importlib.util.find_spec("pyspark")
     found = sorted(Path(spec.origin).parent.glob("jars/ivy-*.jar")) if spec and spec.origin else []
     if not found:
-        raise DevClusterError(
-            "EOS_DEVCLUSTER_IVY",
-            "There is no Ivy in the installed pyspark (jars/ivy-*.jar).",
-            hint="Install the full pyspark package: `pip install pyspark`, not pyspark-client.",
-        )
+        raise stop("EOS_DEVCLUSTER_DOWNLOAD.ivy")
     return found[-1]
 
 
@@ -190,11 +186,5 @@ class _Progress:
         print(f"\r{text}" if self._live else text, end="" if self._live else "\n", file=sys.stderr, flush=True)
 
 
-def _failed(jar_set: JarSet, reason: str) -> DevClusterError:
-    return DevClusterError(
-        "EOS_DEVCLUSTER_JARS",
-        f"The jars of {jar_set.name} could not be downloaded: {reason}.",
-        hint="Check that this machine can reach Maven Central (Java takes proxy settings from JAVA_TOOL_OPTIONS, for "
-        "example -Dhttps.proxyHost=… -Dhttps.proxyPort=…), then try again.",
-        jar_set=jar_set.name,
-    )
+def _failed(jar_set: JarSet, reason: str) -> EosError:
+    return stop("EOS_DEVCLUSTER_DOWNLOAD.jars", jar_set=jar_set.name, reason=reason)

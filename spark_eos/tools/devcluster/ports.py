@@ -6,7 +6,7 @@ import itertools
 import random
 import socket
 
-from spark_eos.errors import DevClusterError
+from spark_eos.errors import stop
 
 #: Below the ranges that Linux (from 32768) and macOS (from 49152) take for the client side of connections: a client
 #: that keeps calling a broker that is down would otherwise sooner or later get the broker's port for itself, and
@@ -33,11 +33,6 @@ def free_ports(count: int) -> list[int]:
 
 
 def check_free(port: int) -> None:
-    """Raise DevClusterError (EOS_DEVCLUSTER_PORT) where something listens there."""
+    """Raise DevClusterError (EOS_DEVCLUSTER_CONFIG) where something listens there."""
     if not is_free(port):
-        raise DevClusterError(
-            "EOS_DEVCLUSTER_PORT",
-            f"Port {port} is in use.",
-            hint="Choose another port, or none to use free ports.",
-            port=port,
-        )
+        raise stop("EOS_DEVCLUSTER_CONFIG.port", port=port)

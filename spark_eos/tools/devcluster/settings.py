@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from spark_eos.errors import DevClusterError
+from spark_eos.errors import stop
 
 #: What makes the brokers one cluster on loopback ports; the rest is open to whoever starts the cluster.
 _OWN = frozenset(
@@ -29,12 +29,7 @@ def check(config: Mapping[str, str]) -> None:
     """Raises DevClusterError EOS_DEVCLUSTER_CONFIG for settings that are the cluster's own."""
     for key in config:
         if key in _OWN:
-            raise DevClusterError(
-                "EOS_DEVCLUSTER_CONFIG",
-                f"{key} is set by the cluster itself.",
-                hint="Remove it; ports and the data folder are arguments of DevCluster.",
-                key=key,
-            )
+            raise stop("EOS_DEVCLUSTER_CONFIG.setting", key=key)
 
 
 @dataclass(frozen=True)

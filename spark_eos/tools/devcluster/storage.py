@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
 
-from spark_eos.errors import DevClusterError
+from spark_eos.errors import stop
 from spark_eos.tools.devcluster import tools
 from spark_eos.tools.devcluster.runtime import Runtime
 from spark_eos.tools.devcluster.settings import broker_settings, properties
@@ -36,7 +36,7 @@ def formatted_files(runtime: Runtime, config: Mapping[str, str], features: Mappi
     """The files of a formatted storage, without ids, by where they belong in it. Settings of listeners and users, and
     their files, are not among them.
 
-    Raises DevClusterError EOS_DEVCLUSTER_TOOL when Kafka refuses the settings or features.
+    Raises DevClusterError EOS_DEVCLUSTER_FAILED when Kafka refuses the settings or features.
     """
     config = {key: value for key, value in config.items() if not key.startswith(_OF_LISTENERS)}
 
@@ -68,13 +68,8 @@ def format_storage(data: Path, files: Mapping[Path, Path], *, cluster_id: str, n
 
 
 def lock_folder(lock: IO[str], folder: Path) -> None:
-    """Raise DevClusterError (EOS_DEVCLUSTER_IN_USE) where another cluster has the folder."""
+    """Raise DevClusterError (EOS_DEVCLUSTER_CONFIG) where another cluster has the folder."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        raise DevClusterError(
-            "EOS_DEVCLUSTER_IN_USE",
-            f"Another cluster uses {folder}.",
-            hint="Stop it, or choose another folder.",
-            data_dir=str(folder),
-        ) from error
+        raise stop("EOS_DEVCLUSTER_CONFIG.folder_in_use", data_dir=str(folder), folder=folder) from error

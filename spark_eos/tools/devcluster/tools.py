@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from typing import NamedTuple
 
-from spark_eos.errors import DevClusterError
+from spark_eos.errors import EosError, stop
 
 #: Control characters that are made for it keep fields and records apart even when a value has lines of its own.
 _FIELD, _RECORD, _NULL = "\x1f", "\x1e", "\x1a"
@@ -33,7 +33,7 @@ class ConsoleRecord(NamedTuple):
 
 
 def run(command: list[str], main_class: str, *, input: str | None = None, timeout_s: float) -> str:
-    """The stdout of a tool; raises EOS_DEVCLUSTER_TOOL when it fails or takes longer than `timeout_s` seconds."""
+    """The stdout of a tool; raises EOS_DEVCLUSTER_FAILED when it fails or takes longer than `timeout_s` seconds."""
     try:
         done = subprocess.run(
             command,
@@ -45,8 +45,8 @@ def run(command: list[str], main_class: str, *, input: str | None = None, timeou
             timeout=timeout_s,
         )
     except subprocess.TimeoutExpired as error:
-        said = (error.stderr or b"").decode(errors="replace")
-        raise _failed(main_class, f"did not end within {timeout_s:.0f} s", said) from error
+        output = (error.stderr or b"").decode(errors="replace")
+        raise _failed(main_class, f"did not end within {timeout_s:.0f} s", output) from error
     if done.returncode != 0:
         raise _failed(main_class, f"failed with exit code {done.returncode}", done.stdout + done.stderr)
     return done.stdout
@@ -85,7 +85,7 @@ def parse_records(output: str) -> list[ConsoleRecord]:
 
 
 def _record(text: str) -> ConsoleRecord:
-    """As in `CreateTime:1700000000000␟Partition:0␟Offset:5␟NO_HEADERS␟key␟value`."""
+    """The record in a line such as `CreateTime:1700000000000␟Partition:0␟Offset:5␟NO_HEADERS␟key␟value`."""
     timestamp, partition, offset, headers, key, value = text.split(_FIELD, 5)
     return ConsoleRecord(
         partition=int(partition.removeprefix("Partition:")),
@@ -97,10 +97,5 @@ def _record(text: str) -> ConsoleRecord:
     )
 
 
-def _failed(main_class: str, what: str, said: str) -> DevClusterError:
-    return DevClusterError(
-        "EOS_DEVCLUSTER_TOOL",
-        f"{main_class} {what}; it says:\n{said[-3000:]}\n",
-        hint="The usual cause is a wrong argument: without arguments the tool prints its usage.",
-        main_class=main_class,
-    )
+def _failed(main_class: str, what: str, output: str) -> EosError:
+    return stop("EOS_DEVCLUSTER_FAILED.tool", main_class=main_class, what=what, output=output[-3000:])

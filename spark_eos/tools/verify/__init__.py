@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from spark_eos.errors import EosError
+from spark_eos.errors import stop
 from spark_eos.kafka.config.librdkafka import check
 from spark_eos.tools.verify.bounds import take_bounds
 from spark_eos.tools.verify.intake import Intake
@@ -26,7 +26,7 @@ __all__ = ["Example", "Question", "Report", "Where", "as_json", "as_text", "veri
 def verify(question: Question, progress: Callable[[str], None] = lambda text: None) -> Report:
     """Read everything and judge it. ``progress`` is called from time to time with a line for the user. Raises EosError.
 
-    Needs about 100 bytes of disk for each row; raises EosError (EOS_VERIFY_ROOM) if there is not enough space.
+    Needs about 100 bytes of disk for each row; raises EosError (EOS_VERIFY_IMPOSSIBLE) if there is not enough space.
     """
     check(question.kafka, "consumer")
     bounds = take_bounds(question)
@@ -38,9 +38,5 @@ def verify(question: Question, progress: Callable[[str], None] = lambda text: No
             progress("judging")
             judge_history(history, findings, Path(folder), question.order)
     except OSError as error:
-        raise EosError(
-            "EOS_VERIFY_ROOM",
-            f"Rows cannot be stored in {tempfile.gettempdir()}: {error}.",
-            hint="Set TMPDIR to a folder with enough space: about 100 bytes for each row of input and output.",
-        ) from None
+        raise stop("EOS_VERIFY_IMPOSSIBLE.room", gettempdir=tempfile.gettempdir(), error=error) from None
     return make_report(question, bounds, findings, intake.counts, intake.warnings)

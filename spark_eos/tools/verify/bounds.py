@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from spark_eos.errors import ConnectionFailed, OptionError
+from spark_eos.errors import ConnectionFailed, stop
 from spark_eos.tools.verify.cluster import OffsetLookup
 from spark_eos.tools.verify.question import Question
 from spark_eos.topic_partition import PartitionOffsets
@@ -103,12 +103,7 @@ class _Sides:
         nothing."""
         committed = self._ask_group(group)
         if not committed:
-            raise OptionError(
-                "EOS_VERIFY_GROUP_EMPTY",
-                f"The group '{group}' has committed no offset of {', '.join(self._input)}.",
-                hint="Check its name, or omit --group if the job does not commit offsets.",
-                group=group,
-            )
+            raise stop("EOS_VERIFY_IMPOSSIBLE.group_empty", group=group, input=", ".join(self._input))
         return {
             topic: {p: committed.get(topic, {}).get(p, 0) for p in numbers} for topic, numbers in self._input.items()
         }

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 from confluent_kafka import Message
 
-from spark_eos.errors import OptionError
+from spark_eos.errors import EosError, stop
 from spark_eos.kafka.config.properties import Isolation
 from spark_eos.kafka.messages import offset_of
 from spark_eos.tools.verify.bounds import Bounds, PartitionBounds
@@ -45,7 +45,7 @@ class Intake:
         self._read, self._next_word, self._began = 0, 0.0, time.monotonic()
 
     def history(self) -> History:
-        """Raises OptionError (EOS_VERIFY_NO_ID) if no row of a side has an id."""
+        """Raises OptionError (EOS_VERIFY_IMPOSSIBLE) if no row of a side has an id."""
         question, bounds = self._question, self._bounds
         value = question.same_value
         input_, gaps_in = self._committed("input", bounds.inputs, question.id, row_schema(value=value))
@@ -136,16 +136,19 @@ class Intake:
         return RowReader(self._question.kafka, isolation, on_rows)
 
 
-def _no_id(side: str, rows: Mapping[str, int], where: Where, sample: Sample) -> OptionError:
+def _no_id(side: str, rows: Mapping[str, int], where: Where, sample: Sample) -> EosError:
     """``rows``: by topic."""
     option = "--id" if side == "input" else "--output-id"
-    return OptionError(
-        "EOS_VERIFY_NO_ID",
-        f"No row of the {side} ({', '.join(rows)}) has an id at {where} ({sum(rows.values()):,} read). {sample}.",
-        hint=f"Say by {option} where they have it: key, value, header:NAME or json:FIELD.",
+    return stop(
+        "EOS_VERIFY_IMPOSSIBLE.no_id",
         side=side,
         topics=list(rows),
         where=str(where),
+        rows=", ".join(rows),
+        place=where,
+        read=sum(rows.values()),
+        sample=sample,
+        option=option,
     )
 
 

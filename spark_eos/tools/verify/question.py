@@ -8,7 +8,7 @@ from typing import Literal
 
 from confluent_kafka import Message
 
-from spark_eos.errors import OptionError
+from spark_eos.errors import stop
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.messages import headers_of
 
@@ -27,16 +27,11 @@ class Where:
 
     @classmethod
     def parse(cls, text: str) -> Where:
-        """``key``, ``value``, ``header:NAME`` or ``json:FIELD``. Raises OptionError (EOS_VERIFY_ID)."""
+        """``key``, ``value``, ``header:NAME`` or ``json:FIELD``. Raises OptionError (EOS_VERIFY_IMPOSSIBLE)."""
         kind, _, name = text.partition(":")
         if (kind in ("key", "value") and text == kind) or (kind in ("header", "json") and name):
             return cls(kind, name)
-        raise OptionError(
-            "EOS_VERIFY_ID",
-            f"'{text}' does not name the place of an id.",
-            hint="Use key, value, header:NAME or json:FIELD (a field of a JSON value, or a path such as a.b).",
-            value=text,
-        )
+        raise stop("EOS_VERIFY_IMPOSSIBLE.id_place", value=text)
 
     def ids(self, messages: list[Message]) -> list[bytes | None]:
         """The id of each message; None if it cannot be read."""

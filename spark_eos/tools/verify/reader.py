@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from confluent_kafka import Consumer, Message, TopicPartition
 from confluent_kafka import KafkaError as ClientError
 
-from spark_eos.errors import KafkaError
+from spark_eos.errors import EosError, stop
 from spark_eos.kafka.config.librdkafka import librdkafka_config
 from spark_eos.kafka.config.properties import Isolation, KafkaProperties
 from spark_eos.kafka.messages import offset_of
@@ -57,7 +57,7 @@ class RowReader:
         self._consumer.close()
 
     def read(self, place: PartitionBounds, end: int) -> Iterator[list[Message]]:
-        """The partition's rows from its begin up to ``end``, in order. Raises KafkaError (EOS_VERIFY_READ)."""
+        """The partition's rows from its begin up to ``end``, in order. Raises KafkaError (EOS_VERIFY_IMPOSSIBLE)."""
         self._consumer.assign([TopicPartition(place.topic, place.partition, place.begin)])
         position, deadline, error = place.begin, time.monotonic() + STALL_S, None
         while position < end:
@@ -105,14 +105,14 @@ def _rows_and_events(messages: list[Message]) -> tuple[list[Message], int, list[
     return rows, ended, errors
 
 
-def _stopped(place: PartitionBounds, position: int, end: int, error: ClientError | None) -> KafkaError:
-    return KafkaError(
-        "EOS_VERIFY_READ",
-        f"Reading {place} got to offset {position}, of {place.begin} to {end}, and no further "
-        f"({error.str() if error else f'the broker returned nothing for {STALL_S:.0f} s'}).",
-        hint="Check that the user may read the topic and that the leaders of its partitions are available. If "
-        "retention has just removed rows, run the command again.",
+def _stopped(place: PartitionBounds, position: int, end: int, error: ClientError | None) -> EosError:
+    return stop(
+        "EOS_VERIFY_IMPOSSIBLE.read",
         topic=place.topic,
         partition=place.partition,
         position=position,
+        place=place,
+        place_begin=place.begin,
+        end=end,
+        error=error.str() if error else f"the broker returned nothing for {STALL_S:.0f} s",
     )

@@ -80,10 +80,10 @@ def test_changes_that_were_not_recorded_are_an_error(back: ToKafka):
     back.sql("CREATE TABLE {t} (k STRING, v STRING) USING delta")
     back.sql("INSERT INTO {t} VALUES ('a', '1')")
     without = back.run(CHANGES, source=", readChangeFeed: true")
-    assert without.condition == "EOS_DELTA_NO_CHANGE_FEED" and "SET TBLPROPERTIES" in without.text
+    assert without.condition == "EOS_DELTA_TABLE_SETTINGS" and "SET TBLPROPERTIES" in without.text
     back.sql("ALTER TABLE {t} SET TBLPROPERTIES (delta.enableChangeDataFeed = true)")
     too_early = back.run(CHANGES, source=", readChangeFeed: true, startingVersion: 0")
-    assert too_early.condition == "EOS_DELTA_NO_CHANGE_FEED" and "version [" in too_early.text
+    assert too_early.condition == "EOS_DELTA_TABLE_SETTINGS" and "version [" in too_early.text
 
 
 @pytest.mark.chaos
@@ -101,7 +101,7 @@ def test_changes_need_the_columns_that_order_them(back: ToKafka):
     [
         (
             CHANGES.replace("_commit_version", "string(_commit_version) AS _commit_version"),
-            "EOS_DELTA_CHANGE_COLUMNS",
+            "EOS_DELTA_COLUMNS",
             "type string",
         ),
         (

@@ -79,7 +79,7 @@ def test_a_copy_that_goes_on_over_other_rows_is_refused(delta, tmp_path: Path, m
     assert copies.turn("copy", 4, 8, "e") is None
     copies.plan("copy", 5, 9)
     skipped = copies.turn("copy", 6, 10, "f")
-    assert skipped is not None and skipped.condition == "EOS_DELTA_TABLE_BEHIND"
+    assert skipped is not None and skipped.condition == "EOS_DELTA_OTHER_TABLE"
     assert copies.keys() == ["a", "b", "c", "d", "e"]
 
 

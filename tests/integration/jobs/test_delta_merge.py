@@ -102,7 +102,7 @@ def test_a_topic_that_is_given_partitions_ends_the_merge(job: ToDelta, cluster, 
 def test_a_merge_without_its_columns_is_refused_at_the_start(job: ToDelta, sql: str, says: str):
     """Before there is a table."""
     refused = job.run(sql, target=MERGE)
-    assert refused.condition == "EOS_DELTA_MERGE_COLUMNS" and says in refused.text
+    assert refused.condition == "EOS_DELTA_COLUMNS" and says in refused.text
     assert not job.table.exists()
 
 

@@ -56,7 +56,7 @@ def test_files_and_versions_that_are_gone_end_the_query(back: ToKafka, view, tmp
     table.optimize.compact()
     assert table.vacuum(0, enforce_retention_duration=False, dry_run=False)
     gone = back.run(VALUES)
-    assert gone.condition == "EOS_DELTA_FILES_GONE" and ".parquet" in gone.text
+    assert gone.condition == "EOS_DELTA_DATA_LOSS" and ".parquet" in gone.text
     assert out(view, back) == list(range(5))
 
     for file in (tmp_path / "copy").glob("*.parquet"):
@@ -71,7 +71,7 @@ def test_files_and_versions_that_are_gone_end_the_query(back: ToKafka, view, tmp
     for file in (back.table / "_delta_log").glob("*.json"):
         if int(file.stem) < version:
             file.unlink()
-    assert back.run(VALUES).condition == "EOS_DELTA_LOG_GONE"
+    assert back.run(VALUES).condition == "EOS_DELTA_DATA_LOSS"
     assert out(view, back) == list(range(9))
 
 
@@ -85,7 +85,7 @@ def test_another_table_ends_the_query(back: ToKafka, view):
     numbers(back, 0, 5)
     assert back.run(VALUES).condition == "EOS_DELTA_OTHER_TABLE"
     shutil.rmtree(back.checkpoint)
-    assert back.run(VALUES, source=", startingVersion: 2").condition == "EOS_DELTA_NO_VERSION"
+    assert back.run(VALUES, source=", startingVersion: 2").condition == "EOS_DELTA_NO_TABLE"
     assert out(view, back) == list(range(5))
 
 

@@ -240,7 +240,7 @@ def test_notes_in_another_topic(setting: Setting, topic: Callable[..., str]):
     """Nobody would find there what was taken."""
     setting.put("a", "a")
     setting.run()
-    with pytest.raises(EosError, match="EOS_INGEST_NOTES_MOVED"):
+    with pytest.raises(EosError, match="EOS_INGEST_NOTES_LOST"):
         setting.taking(notes="other-notes")
     setting.view.admin.delete_topics(["other-notes"])
 
@@ -248,7 +248,7 @@ def test_notes_in_another_topic(setting: Setting, topic: Callable[..., str]):
 def test_what_no_ingest_has_planned_is_not_read(spark: SparkSession, setting: Setting):
     """The data source below an ingest is no way around it."""
     setting.taking()
-    with pytest.raises(PySparkException, match="EOS_FILES_ALONE"):
+    with pytest.raises(PySparkException, match="EOS_USE_UNSUPPORTED"):
         spark.read.format("eos-files").load().collect()
 
 

@@ -271,7 +271,7 @@ def test_a_malformed_row_ends_the_job_with_one_paragraph_and_nothing_visible(set
         ("checkpoint:", "chekpoint:", ["[EOS_CONFIG_UNKNOWN_KEY]", "Did you mean 'checkpoint'?"]),
         ("subscribe: ", "subscribe: not-", ["[EOS_TOPIC_MISSING]", "no topic or partition not-"]),
         ("subscribe:", "failOnDataLos: 1, subscribe:", ["[EOS_OPTION_UNKNOWN]", "Did you mean 'failOnDataLoss'?"]),
-        ("{bootstrap", "{ack: 1, bootstrap", ["[EOS_OPTION_KAFKA_UNKNOWN]", "kafka.acks"]),
+        ("{bootstrap", "{ack: 1, bootstrap", ["[EOS_OPTION_UNKNOWN]", "kafka.acks"]),
     ],
     ids=["key", "topic", "option", "property of the client"],
 )

@@ -99,7 +99,7 @@ def test_a_table_or_a_checkpoint_that_was_put_back_is_an_error(job: ToDelta, wri
     shutil.move(tmp_path / "checkpoint of today", job.checkpoint)
     shutil.move(job.table, tmp_path / "table of today")
     nothing_there = job.run(sql)
-    assert nothing_there.condition == "EOS_DELTA_TABLE_BEHIND" and "has none of it" in nothing_there.text
+    assert nothing_there.condition == "EOS_DELTA_OTHER_TABLE" and "has none of it" in nothing_there.text
     shutil.rmtree(job.table)
     shutil.move(tmp_path / "table of today", job.table)
     delta.sql(f"RESTORE TABLE delta.`{job.table}` TO VERSION AS OF 1")
@@ -107,7 +107,7 @@ def test_a_table_or_a_checkpoint_that_was_put_back_is_an_error(job: ToDelta, wri
 
     delta.sql(f"ALTER TABLE delta.`{job.table}` SET TBLPROPERTIES ('delta.setTransactionRetentionDuration' = '1 day')")
     forgets = job.run(sql)
-    assert forgets.condition == "EOS_DELTA_FORGETS" and "UNSET TBLPROPERTIES" in forgets.text
+    assert forgets.condition == "EOS_DELTA_TABLE_SETTINGS" and "UNSET TBLPROPERTIES" in forgets.text
 
 
 @pytest.mark.chaos
@@ -147,13 +147,11 @@ def test_mistakes_in_the_file_are_found_without_spark(tmp_path, parts: dict[str,
 @pytest.mark.chaos
 def test_a_session_without_delta_or_with_unsafe_settings_is_refused(job: ToDelta, spark, delta):
     """Whatever spark-submit has set: what is missing, and a setting by which missing files are passed over."""
-    with pytest.raises(
-        UnsupportedError, match=r"EOS_DELTA_NOT_INSTALLED.*spark.jars.packages: io.delta:delta-spark_4.2"
-    ):
+    with pytest.raises(UnsupportedError, match=r"EOS_NOT_INSTALLED.*spark.jars.packages: io.delta:delta-spark_4.2"):
         check_session(spark)
     delta.sql("SET spark.sql.files.ignoreMissingFiles = true")
     try:
         unsafe = job.run()
     finally:
         delta.sql("RESET spark.sql.files.ignoreMissingFiles")
-    assert unsafe.condition == "EOS_DELTA_UNSAFE_SETTING" and not job.table.exists()
+    assert unsafe.condition == "EOS_DELTA_TABLE_SETTINGS" and not job.table.exists()

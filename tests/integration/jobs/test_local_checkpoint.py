@@ -214,7 +214,7 @@ def test_a_folder_that_was_made_again_is_another_one(fresh, tmp_path):
 def test_a_lock_that_cannot_be_opened_is_told(fresh, tmp_path):
     """By name: here there is a folder in its place."""
     (tmp_path / LOCK).mkdir()
-    with LocalCheckpoint() as taken, pytest.raises(CheckpointError, match=r"EOS_CHECKPOINT_LOCK.*Is a directory"):
+    with LocalCheckpoint() as taken, pytest.raises(CheckpointError, match=r"EOS_CHECKPOINT_STORE.*Is a directory"):
         taken.take(fresh, str(tmp_path))
 
 

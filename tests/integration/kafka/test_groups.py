@@ -134,7 +134,7 @@ def test_a_share_group(kafka, client, topic, group):
     for epoch in (JOINS, LEAVES):
         heartbeat(client, share(group, member, epoch, name))
         for refuses in (active_members, check_group):
-            with pytest.raises(KafkaError, match=r"EOS_GROUP_TYPE.*share"):
+            with pytest.raises(KafkaError, match=r"EOS_GROUP_UNSUITABLE.*share"):
                 refuses(kafka, group)
 
 

@@ -95,7 +95,7 @@ def test_entries_that_the_source_has_passed_are_deleted(mirror, topic, write, vi
     delete_before(view.admin, name, 15)
     source = KafkaProperties({"bootstrap.servers": view.bootstrap_servers})
     set_of_topic(there, copies.targets.map, "message.timestamp.before.max.ms", "0")
-    with pytest.raises(EosError, match="EOS_MIRROR_MAP_NOT_TRIMMED"):
+    with pytest.raises(EosError, match="EOS_MIRROR_MAP_NOT_WRITABLE"):
         trim(source, copies.kafka, copies.targets.map)
     set_of_topic(there, copies.targets.map, "message.timestamp.before.max.ms", str(10**12))
     assert first_offsets(copies) == [0, 10]
@@ -103,7 +103,7 @@ def test_entries_that_the_source_has_passed_are_deleted(mirror, topic, write, vi
     copies.run()
     assert first_offsets(copies) == [10, 20]
     assert copies.map(name, {0: [17]}).translate(name, 0, 17).offset == seen(there, name)[17].offset
-    with pytest.raises(EosError, match="EOS_MIRROR_NOT_COVERED"):
+    with pytest.raises(EosError, match="EOS_MIRROR_GROUP_REFUSED"):
         copies.map(name, {0: [9]}).translate(name, 0, 9)
     delete_before(view.admin, name, 30)
     assert [trim(source, copies.kafka, copies.targets.map) for _ in range(2)] == [1, 0]

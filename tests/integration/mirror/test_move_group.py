@@ -158,12 +158,12 @@ def test_a_group_that_is_ahead_of_the_mirror(fed, feed, there, view):
     values += feed(name)
     group = Group(name)
     group.consume(view, name, len(values))
-    refused(copies, group, "EOS_MIRROR_NOT_COVERED")
+    refused(copies, group, "EOS_MIRROR_GROUP_REFUSED")
     assert there.group(group.name, f"moved.{name}") == {}
     copies.run()
     assert mover(copies, group).move(apply=True).done
     assert there.group(group.name, f"moved.{name}").keys() == {(f"moved.{name}", 0), (f"moved.{name}", 1)}
-    refused(copies, Group(name), "EOS_GROUP_WITHOUT_OFFSETS")
+    refused(copies, Group(name), "EOS_GROUP_UNSUITABLE")
 
 
 def test_a_group_that_has_read_at_the_target(fed, there, view):
@@ -173,7 +173,7 @@ def test_a_group_that_has_read_at_the_target(fed, there, view):
     group.consume(view, name, 93)  # more than one partition has: so it is somewhere in both of them
     group.consume(there, f"moved.{name}", 5)
     before = there.group(group.name, f"moved.{name}")
-    refused(copies, group, "EOS_MIRROR_GROUP_HAS_OFFSETS")
+    refused(copies, group, "EOS_MIRROR_GROUP_REFUSED")
     assert there.group(group.name, f"moved.{name}") == before
     assert mover(copies, group).move(apply=True, overwrite=True).done
 
@@ -201,7 +201,7 @@ def test_offsets_before_the_map(mirror, topic, write, view):
     copies.run()
     group = Group(name)
     group.commit(view, name, {0: 5})
-    refused(copies, group, "EOS_MIRROR_NOT_COVERED")
+    refused(copies, group, "EOS_MIRROR_GROUP_REFUSED")
 
 
 @pytest.fixture
@@ -272,7 +272,7 @@ def test_a_row_whose_entry_is_not_visible_yet(idle, there):
         number = pa.array([partition_of(source, 9)], pa.int32())
         producer.write(copies.targets.map, 9, key=pa.array([key]), value=pa.array([value]), partition=number)
         producer.flush()
-        refused(copies, group, "EOS_MIRROR_NOT_COVERED")
+        refused(copies, group, "EOS_MIRROR_GROUP_REFUSED")
         assert there.group(group.name, f"moved.{name}") == {}
         there.end_transaction(producer.identity().id, commit=True)
     moved = mover(copies, group).move(apply=True, wait_s=30)
@@ -303,4 +303,4 @@ def test_rows_before_the_mirror_began(mirror, topic, write, view):
     copies.run()
     group = Group(name)
     group.commit(view, name, {0: 0, 1: 0})
-    refused(copies, group, "EOS_MIRROR_NOT_COVERED")
+    refused(copies, group, "EOS_MIRROR_GROUP_REFUSED")

@@ -109,12 +109,12 @@ def test_two_replicas(mirror, topic, replica):
     assert second_id in first.stopped_by("EOS_QUERY_RETIRED")
     second.run()
     third = replica(first, name)
-    error = refused(third, "EOS_MIRROR_ROWS_THERE")
+    error = refused(third, "EOS_MIRROR_BEGINS_ELSEWHERE")
     assert second_id in error.message
     assert query not in error.message
     feed(first, name)
     third.reads["startingOffsets"] = ends(first, name)
-    refused(third, "EOS_MIRROR_ROWS_SKIPPED")
+    refused(third, "EOS_MIRROR_BEGINS_ELSEWHERE")
     second.run()
     third_id = third.run()
     feed(first, name)
@@ -162,7 +162,7 @@ def test_a_pattern_that_grows_into_the_topic_of_another_mirror(mirror, topic, re
     growing = replica(other, a)
     growing.run()
     growing.reads = {"subscribePattern": f"^({a}|{b})$"}
-    growing.stopped_by("EOS_MIRROR_ROWS_THERE")
+    growing.stopped_by("EOS_MIRROR_BEGINS_ELSEWHERE")
     growing.reads = {"subscribe": a}
     feed(other, a, b)
     growing.run()

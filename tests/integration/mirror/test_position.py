@@ -174,7 +174,7 @@ def test_what_the_map_does_not_tell(site, mirror, topic, there):
     other.run()
     lost.refused("EOS_MIRROR_POSITION_UNKNOWN", "--map", other.targets.map)
     query, lost.query = lost.query, "00000000-0000-4000-8000-000000000000"
-    lost.refused("EOS_LEDGER_NO_QUERY")
+    lost.refused("EOS_QUERY_UNKNOWN")
     lost.query = query
     lost.feed()
     lost.run()
@@ -182,7 +182,7 @@ def test_what_the_map_does_not_tell(site, mirror, topic, there):
     lost.lose()
     with pytest.raises(KafkaError) as caught:
         lost.run()  # from the beginning
-    assert caught.value.condition == "EOS_MIRROR_ROWS_THERE"
+    assert caught.value.condition == "EOS_MIRROR_BEGINS_ELSEWHERE"
     assert seen(there, f"p.{lost.name}") == before
     there.admin.delete_topics([f"p.{lost.name}"])[f"p.{lost.name}"].result()
     wait_for(lambda: f"p.{lost.name}" not in there.admin.list_topics(timeout=30).topics, "the end of the topic")

@@ -49,7 +49,7 @@ def test_what_cannot_be_translated(asked, view, capsys):
     """One offset of several is enough; also where the topic is gone, or another one has its name by now."""
     copies, translate = asked
     assert translate(3, 22, "--format", "json") == 2
-    assert json.loads(capsys.readouterr().out)["error"]["condition"] == "EOS_MIRROR_NOT_COVERED"
+    assert json.loads(capsys.readouterr().out)["error"]["condition"] == "EOS_MIRROR_GROUP_REFUSED"
     assert translate(3, "--topic-id", "another") == 2
     view.admin.delete_topics([copies.topics])[copies.topics].result()
     assert translate(3) == 0

@@ -115,7 +115,7 @@ def test_a_ledger_that_loses_decisions(patient, topic):
     """By the sink's own check."""
     code, answer = patient.ask("--ledger-topic", topic(1))
     assert code == 1
-    assert {f["condition"] for f in answer["findings"] if f["severity"] == "error"} == {"EOS_LEDGER_NOT_COMPACTED"}
+    assert {f["condition"] for f in answer["findings"] if f["severity"] == "error"} == {"EOS_LEDGER_UNSUITABLE"}
 
 
 def test_a_ledger_that_is_not_there_is_not_made(patient):
@@ -153,7 +153,7 @@ def test_rights_that_are_lacking(guarded: Guarded, capsys):
         code, answer = patient.ask("--principal", "User:ann")
     assert (code, worst(answer)) == (1, {ids: ["rights"]})
     (finding,) = (f for f in answer["findings"] if f["subject"] == ids)
-    assert finding["condition"] == "EOS_TRANSACTIONS_REFUSED"
+    assert finding["condition"] == "EOS_UNAUTHORIZED"
     assert finding["fix"][0].count("doctor --acls --principal User:ann") == 1
     with guarded.forbidden(ResourceType.TOPIC, patient.out, AclOperation.WRITE):
         code, answer = patient.ask()
@@ -165,7 +165,7 @@ def test_rights_that_are_lacking(guarded: Guarded, capsys):
         code, answer = patient.ask()
     assert (code, worst(answer)) == (1, {f"ledger {patient.ledger}": ["ledger"], ids: ["rights"]})
     conditions = {f["condition"] for f in answer["findings"] if f["severity"] == "error"}
-    assert conditions == {"EOS_LEDGER_UNAUTHORIZED", "EOS_DOCTOR_TRIAL"}
+    assert conditions == {"EOS_UNAUTHORIZED", "EOS_DOCTOR_TRIAL"}
     with guarded.forbidden(ResourceType.GROUP, "refused", AclOperation.READ):
         code, answer = patient.ask("--group", "refused-group")
     assert (code, worst(answer)) == (1, {"group refused-group": ["group"]})

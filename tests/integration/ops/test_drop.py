@@ -66,11 +66,11 @@ def test_a_micro_batch_that_is_too_large(life, tmp_path):
 def test_a_decided_micro_batch_is_refused(life, tmp_path):
     """The next start completes it; and then there is nothing to be dropped."""
     planned(life, tmp_path, "commit.decided=fail")
-    assert "Start the query" in life.refused("EOS_DROP_DECIDED", *drop(life, "--yes"))
+    assert "Start the query" in life.refused("EOS_DROP_REFUSED", *drop(life, "--yes"))
     assert str(LARGE) in numbers(life.checkpoint / "offsets")
     life.run()
     assert life.counts() == life.expected(1, 1, 1, 1, 1)
-    life.refused("EOS_DROP_NOTHING", *drop(life, "--yes"))
+    life.refused("EOS_DROP_REFUSED", *drop(life, "--yes"))
 
 
 def test_a_driver_that_lives_decides_no_more(life, tmp_path):
@@ -101,7 +101,7 @@ def test_killed_between_two_steps(fault, life, tmp_path):
     planned(life, tmp_path)
     killed(life, fault, tmp_path, *drop(life, "--yes"))
     if fault == "drop.resumed=die":
-        life.refused("EOS_DROP_NOTHING", *drop(life, "--yes"))
+        life.refused("EOS_DROP_REFUSED", *drop(life, "--yes"))
     else:
         assert f"{' '.join(drop(life, '--yes'))}" in life.stopped_by("EOS_DROP_UNFINISHED")
         shown = life.status()
@@ -178,12 +178,12 @@ def _never_started(copy: Path) -> None:
 @pytest.mark.parametrize(
     ("happens", "condition"),
     [
-        (_stateful, "EOS_DROP_STATEFUL"),
-        (_elsewhere, "EOS_DROP_OTHER_SINK"),
-        (_with_a_gap, "EOS_CHECKPOINT_GAPS"),
-        (_of_a_later_spark, "EOS_CHECKPOINT_VERSION"),
-        (_unknown, "EOS_LEDGER_NO_QUERY"),
-        (_never_started, "EOS_DROP_NOTHING"),
+        (_stateful, "EOS_DROP_REFUSED"),
+        (_elsewhere, "EOS_DROP_REFUSED"),
+        (_with_a_gap, "EOS_REPLAY_REFUSED"),
+        (_of_a_later_spark, "EOS_REPLAY_REFUSED"),
+        (_unknown, "EOS_QUERY_UNKNOWN"),
+        (_never_started, "EOS_DROP_REFUSED"),
     ],
 )
 def test_what_is_refused(happens, condition, quiet, copy):
@@ -216,7 +216,7 @@ def test_writes_within_foreach_batch_are_refused(spark, cluster, view, sink, top
     assert started.trigger(availableNow=True).start().awaitTermination(SECONDS)
     newest = max(int(name) for name in numbers(query.checkpoint / "offsets") if name.isdigit())
     shutil.copy(query.checkpoint / "offsets" / str(newest), query.checkpoint / "offsets" / str(newest + 1))
-    life.refused("EOS_DROP_OTHER_SINK", *drop(life, "--yes"))
+    life.refused("EOS_DROP_REFUSED", *drop(life, "--yes"))
 
 
 def test_a_checkpoint_in_an_object_store(quiet, tmp_path):
@@ -233,4 +233,4 @@ def test_a_checkpoint_in_an_object_store(quiet, tmp_path):
         assert at["planned"] == at["committed"] == [0, 1, 2, 3]
         with store.files.open_input_stream(f"{store.bucket}/c/dropped/offsets/4") as stream:
             assert stream.read()
-        quiet.refused("EOS_DROP_NOTHING", *words, "--yes")
+        quiet.refused("EOS_DROP_REFUSED", *words, "--yes")

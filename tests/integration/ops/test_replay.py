@@ -90,8 +90,8 @@ def test_a_replay_to_the_same_topic(life):
     shown = life.status()
     assert "EOS_QUERY_RETIRED" in shown["next"]
     assert shown["sinks"][0]["marks"]["successor"]["checkpoint"] == str(life.new)
-    life.refused("EOS_REPLAY_OF_RETIRED", *words[:3], f"{life.new}2", *words[4:])
-    life.refused("EOS_REPLAY_NOT_BEGUN", *words[:4], "--finish", "--yes")
+    life.refused("EOS_REPLAY_REFUSED", *words[:3], f"{life.new}2", *words[4:])
+    life.refused("EOS_REPLAY_REFUSED", *words[:4], "--finish", "--yes")
 
 
 def test_a_replay_to_another_topic(life, topic):
@@ -99,7 +99,7 @@ def test_a_replay_to_another_topic(life, topic):
     other = topic()
     where = ["--to-timestamp", str(life.began[1]), "--topic"]
     assert life.replay(*where, life.out) == 2
-    assert "EOS_REPLAY_SAME_TOPIC" in life.capsys.readouterr().err
+    assert "EOS_REPLAY_REFUSED" in life.capsys.readouterr().err
     assert life.replay(*where, other, "--yes") == 0
     life.stopped_by("EOS_REPLAY_OTHER_TOPIC", life.new)
     life.feed()
@@ -140,12 +140,12 @@ def test_a_replay_that_is_killed(fault, life, tmp_path):
     else:
         life.run()
     if fault == "replay.begun=die":
-        life.refused("EOS_REPLAY_NOT_BEGUN", *words, "--finish", "--yes")
+        life.refused("EOS_REPLAY_REFUSED", *words, "--finish", "--yes")
     else:
         if life.new.exists():
             assert f"{' '.join(words)} --finish --yes" in life.stopped_by("EOS_REPLAY_UNFINISHED", life.new)
         if fault == "replay.filed=die":  # that start has planned a micro-batch 0 of its own
-            life.refused("EOS_REPLAY_TARGET_USED", *words, "--finish", "--yes")
+            life.refused("EOS_REPLAY_REFUSED", *words, "--finish", "--yes")
             shutil.rmtree(life.new)
         assert life.command(*words, "--finish") == 0
         assert life.command(*words, "--finish", "--yes") == 0
@@ -160,20 +160,20 @@ def test_where_a_replay_cannot_go(quiet, tmp_path):
     """Each with a name, before anything is changed."""
     life = quiet
     at = ["replay", str(life.checkpoint), "--new", str(life.new)]
-    life.refused("EOS_REPLAY_OPTIONS", *at, "--again")
-    life.refused("EOS_REPLAY_OPTIONS", *at, "--again", "--to-batch", "1", "--to-timestamp", "1")
-    life.refused("EOS_REPLAY_OPTIONS", *at, "--to-batch", "1")
-    life.refused("EOS_REPLAY_OPTIONS", *at, "--to-batch", "1", "--again", "--topic", "x")
-    life.refused("EOS_REPLAY_OPTIONS", *at, "--to-batch", "1", "--again", "--in-place")
-    life.refused("EOS_REPLAY_OPTIONS", *at, "--to-timestamp", "yesterday", "--again")
+    life.refused("EOS_REPLAY_REFUSED", *at, "--again")
+    life.refused("EOS_REPLAY_REFUSED", *at, "--again", "--to-batch", "1", "--to-timestamp", "1")
+    life.refused("EOS_REPLAY_REFUSED", *at, "--to-batch", "1")
+    life.refused("EOS_REPLAY_REFUSED", *at, "--to-batch", "1", "--again", "--topic", "x")
+    life.refused("EOS_REPLAY_REFUSED", *at, "--to-batch", "1", "--again", "--in-place")
+    life.refused("EOS_REPLAY_REFUSED", *at, "--to-timestamp", "yesterday", "--again")
     life.refused("EOS_PREFIX_MISMATCH", *at, "--to-batch", "1", "--again", "--prefix", "another")
-    life.refused("EOS_REPLAY_NOT_KEPT", *at, "--to-batch", "4", "--again")
-    life.refused("EOS_REPLAY_SKIPS", *at, "--to-offsets", json.dumps({life.source: {"0": 10_000}}), "--again")
-    life.refused("EOS_REPLAY_SKIPS", *at, "--to-offsets", json.dumps({"unknown": {"0": 0}}), "--again")
-    life.refused("EOS_REPLAY_NOTHING", "replay", str(tmp_path / "nowhere"), *at[2:], "--to-batch", "1", "--again")
-    life.refused("EOS_REPLAY_NOT_BEGUN", *at, "--finish")
+    life.refused("EOS_REPLAY_REFUSED", *at, "--to-batch", "4", "--again")
+    life.refused("EOS_REPLAY_REFUSED", *at, "--to-offsets", json.dumps({life.source: {"0": 10_000}}), "--again")
+    life.refused("EOS_REPLAY_REFUSED", *at, "--to-offsets", json.dumps({"unknown": {"0": 0}}), "--again")
+    life.refused("EOS_REPLAY_REFUSED", "replay", str(tmp_path / "nowhere"), *at[2:], "--to-batch", "1", "--again")
+    life.refused("EOS_REPLAY_REFUSED", *at, "--finish")
     (tmp_path / "metadata").write_text("{}")
-    life.refused("EOS_REPLAY_TARGET_USED", *at[:3], str(tmp_path), "--to-batch", "1", "--again")
+    life.refused("EOS_REPLAY_REFUSED", *at[:3], str(tmp_path), "--to-batch", "1", "--again")
     life.run()
     assert life.counts() == life.expected(1, 1, 1)
 
@@ -181,14 +181,14 @@ def test_where_a_replay_cannot_go(quiet, tmp_path):
 @pytest.mark.parametrize(
     ("condition", "change"),
     [
-        ("EOS_REPLAY_STATEFUL", lambda folder: (folder / "state" / "0").mkdir(parents=True)),
-        ("EOS_CHECKPOINT_GAPS", lambda folder: (folder / "commits" / "1").unlink()),
-        ("EOS_CHECKPOINT_GAPS", lambda folder: (folder / "offsets" / "2").unlink()),
-        ("EOS_CHECKPOINT_VERSION", lambda folder: edit(folder / "offsets" / "3", "v1", "v2")),
-        ("EOS_CHECKPOINT_VERSION", lambda folder: edit(folder / "commits" / "3", "v1", "v2")),
-        ("EOS_REPLAY_OTHER_SOURCE", lambda folder: edit(folder / "offsets" / "3", '{"#', '{"a":3}\n{"#')),
-        ("EOS_REPLAY_OTHER_CLUSTER", lambda folder: edit(folder / "offsets" / "3", '{"id": "', '{"id": "X')),
-        ("EOS_REPLAY_TOPIC_RECREATED", lambda folder: edit_topic_id(folder / "offsets" / "3")),
+        ("EOS_REPLAY_REFUSED", lambda folder: (folder / "state" / "0").mkdir(parents=True)),
+        ("EOS_REPLAY_REFUSED", lambda folder: (folder / "commits" / "1").unlink()),
+        ("EOS_REPLAY_REFUSED", lambda folder: (folder / "offsets" / "2").unlink()),
+        ("EOS_REPLAY_REFUSED", lambda folder: edit(folder / "offsets" / "3", "v1", "v2")),
+        ("EOS_REPLAY_REFUSED", lambda folder: edit(folder / "commits" / "3", "v1", "v2")),
+        ("EOS_REPLAY_REFUSED", lambda folder: edit(folder / "offsets" / "3", '{"#', '{"a":3}\n{"#')),
+        ("EOS_REPLAY_REFUSED", lambda folder: edit(folder / "offsets" / "3", '{"id": "', '{"id": "X')),
+        ("EOS_REPLAY_REFUSED", lambda folder: edit_topic_id(folder / "offsets" / "3")),
     ],
 )  # fmt: skip
 def test_checkpoints_that_are_not_replayed(condition, change, quiet, tmp_path):
@@ -231,6 +231,6 @@ def test_offsets_that_retention_has_taken(life, admin):
     """Told before anything is changed; the first offset that is there can be asked for."""
     admin.delete_records([TopicPartition(life.source, 0, 5)])[TopicPartition(life.source, 0)].result()
     at = ["replay", str(life.checkpoint), "--new", str(life.new), "--again"]
-    life.refused("EOS_REPLAY_OFFSETS_GONE", *at, "--to-batch", "1")
+    life.refused("EOS_REPLAY_REFUSED", *at, "--to-batch", "1")
     told = life.told(*at, "--to-offsets", json.dumps({life.source: {"0": -2}}))
     assert told["partitions"][0]["start"] == 5

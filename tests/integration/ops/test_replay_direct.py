@@ -101,9 +101,9 @@ def test_what_is_refused(copies, admin, tmp_path, capsys):
         file.write_text(text)
     at = ["--new", str(tmp_path / "new"), "--to-batch", "1", "--again", "--yes"]
     assert copies.command(*at, checkpoint=elsewhere) == 2
-    assert "EOS_REPLAY_OTHER_CLUSTER" in capsys.readouterr().err
+    assert "EOS_REPLAY_REFUSED" in capsys.readouterr().err
     delete_before(admin, copies.query.source, 2)
     assert copies.command(*at) == 2
-    assert "EOS_REPLAY_OFFSETS_GONE" in capsys.readouterr().err
+    assert "EOS_REPLAY_REFUSED" in capsys.readouterr().err
     copies.run()
     assert copies.times(3) == [1, 1, 1]

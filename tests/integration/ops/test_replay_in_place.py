@@ -49,7 +49,7 @@ def test_killed_while_it_goes_back(fault, life, tmp_path):
     killed(life, fault, tmp_path, *back(life), "--yes")
     life.feed()
     if fault == "replay.begun=die":
-        life.refused("EOS_REPLAY_NOT_BEGUN", *back(life, "--finish", "--yes"))
+        life.refused("EOS_REPLAY_REFUSED", *back(life, "--finish", "--yes"))
     else:
         text = life.stopped_by("EOS_", life.checkpoint)
         assert "EOS_REPLAY_UNFINISHED" in text
@@ -78,12 +78,12 @@ def test_a_command_that_stalls_while_the_query_goes_on(point, life, tmp_path):
 def test_queries_that_do_not_go_back(quiet, tmp_path):
     """Another sink has had the last micro-batch: it would skip what has a number that it knows."""
     life = quiet
-    life.refused("EOS_REPLAY_OPTIONS", *back(life, "--to-timestamp", "1"))
+    life.refused("EOS_REPLAY_REFUSED", *back(life, "--to-timestamp", "1"))
     copy = tmp_path / "copy"
     shutil.copytree(life.checkpoint, copy)
     for log in ("offsets", "commits"):
         shutil.copy(copy / log / "3", copy / log / "4")
-    life.refused("EOS_REPLAY_OTHER_SINK", "replay", str(copy), "--in-place", "--to-batch", "1")
+    life.refused("EOS_REPLAY_REFUSED", "replay", str(copy), "--in-place", "--to-batch", "1")
 
 
 @pytest.mark.chaos

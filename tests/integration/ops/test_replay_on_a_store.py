@@ -33,7 +33,7 @@ def test_a_checkpoint_in_an_object_store(quiet, topic, tmp_path):
         assert files(store, "new") == {f"{store.bucket}/new/{name}" for name in ("metadata", "offsets/0", "commits/0")}
         with store.files.open_input_stream(f"{store.bucket}/new/metadata") as stream:
             assert json.loads(stream.read())["id"] == told["new_query"]
-        quiet.refused("EOS_REPLAY_TARGET_USED", *words)
+        quiet.refused("EOS_REPLAY_REFUSED", *words)
         settings = HadoopSettings(store.settings)
         Aside(old, settings, "replayed", 7, lambda: None, "replay.moved").move(["commits"], 2)
         assert f"{store.bucket}/c/commits/3" not in files(store, "c")

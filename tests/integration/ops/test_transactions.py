@@ -140,7 +140,7 @@ def test_without_a_ledger_nothing_is_ended(part, left, capsys, monkeypatch):
     other.__dict__ |= left.__dict__ | {"ledger": f"empty-{left.ledger}"}
     assert create_topic(left.kafka, other.ledger, 1, 1, {"cleanup.policy": "compact"})[0] == 0
     assert other.recover(*part, "--yes") == 2
-    assert "EOS_LEDGER_NO_QUERY" in capsys.readouterr().err
+    assert "EOS_QUERY_UNKNOWN" in capsys.readouterr().err
     assert left.state(prepared) is State.ONGOING
 
 
@@ -203,7 +203,7 @@ def test_client_properties_from_a_file(left, tmp_path, capsys):
     file.write_text("client.id=mine\nhunter2\n")
     assert left.status("--kafka-file", str(file)) == 2
     said = capsys.readouterr().err
-    assert "EOS_KAFKA_FILE" in said
+    assert "EOS_OPTION_INVALID" in said
     assert "line 2" in said
     assert "hunter2" not in said
     assert left.status("--kafka-file", str(tmp_path / "none")) == 2

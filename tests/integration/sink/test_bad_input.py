@@ -100,16 +100,16 @@ def test_an_unknown_kafka_key(files, sink, topic, refused):
     """With the nearest one."""
     out = topic()
     query = sink(topic=out, kafka__lingr__ms="5")
-    refused(query, files().add(["a"]).stream(), "EOS_OPTION_KAFKA_UNKNOWN", out, says="kafka.linger.ms")
+    refused(query, files().add(["a"]).stream(), "EOS_OPTION_UNKNOWN", out, says="kafka.linger.ms")
 
 
 @pytest.mark.parametrize(
     ("select", "condition", "says"),
     [
-        ("length(value) AS value", "EOS_COLUMN_TYPE", "'value' is int"),
-        ("value, cast(1 AS bigint) AS partition", "EOS_COLUMN_TYPE", "It has to be int"),
-        ("value AS key", "EOS_COLUMN_MISSING", "'value'"),
-        ("value, 1 AS carrier", "EOS_COLUMN_UNKNOWN", "'carrier'"),
+        ("length(value) AS value", "EOS_SCHEMA_INVALID", "'value' is int"),
+        ("value, cast(1 AS bigint) AS partition", "EOS_SCHEMA_INVALID", "Make it int"),
+        ("value AS key", "EOS_SCHEMA_INVALID", "'value'"),
+        ("value, 1 AS carrier", "EOS_SCHEMA_INVALID", "'carrier'"),
     ],
 )
 def test_wrong_columns(select, condition, says, files, sink, topic, refused):
@@ -126,7 +126,7 @@ def test_a_group_without_a_checkpoint_option(spark, cluster, files, topic, tmp_p
     writer = writer.option("kafka.bootstrap.servers", cluster.bootstrap_servers).option("offsets.group.id", "g")
     spark.conf.set("spark.sql.streaming.checkpointLocation", str(tmp_path / "checkpoints"))
     try:
-        with pytest.raises(PySparkException, match=r"EOS_OPTION_NEEDS_CHECKPOINT.*checkpointLocation"):
+        with pytest.raises(PySparkException, match=r"EOS_OPTION_MISSING.*checkpointLocation"):
             writer.trigger(availableNow=True).start().awaitTermination(SECONDS)
     finally:
         spark.conf.unset("spark.sql.streaming.checkpointLocation")
@@ -139,9 +139,9 @@ def test_a_group_without_a_checkpoint_option(spark, cluster, files, topic, tmp_p
 @pytest.mark.parametrize(
     ("row", "condition", "says"),
     [
-        (("b", None, None), "EOS_ROW_TOPIC_NULL", "option 'topic'"),
-        (("b", "OUT", 7), "EOS_ROW_PARTITION_OUT_OF_RANGE", "which has 2"),
-        (("b", "OUT", -1), "EOS_ROW_PARTITION_OUT_OF_RANGE", "partition -1"),
+        (("b", None, None), "EOS_ROW_INVALID", "option 'topic'"),
+        (("b", "OUT", 7), "EOS_ROW_INVALID", "which has 2"),
+        (("b", "OUT", -1), "EOS_ROW_INVALID", "partition -1"),
         (("b" * 1_200_000, "OUT", None), "EOS_ROW_TOO_LARGE", "1 row(s) and 12000"),
     ],
 )
@@ -188,7 +188,7 @@ def test_secrets_are_in_no_message_no_log_and_no_ledger(cluster, files, sink, to
         sink("2", topic=out, **protected).stopped_by(source.stream(), "EOS_KAFKA_UNREACHABLE"),
         sink("3", topic=out, kafka__sasl__password=secret, kafka__acks="1").stopped_by(source.stream(), "RESERVED"),
         sink("4", topic=out, kafka__ssl__key__password=secret, kafka__linger__ms="x").stopped_by(
-            source.stream(), "EOS_OPTION_KAFKA_INVALID"
+            source.stream(), "EOS_OPTION_INVALID"
         ),
     ]
     assert not [text for text in texts if secret in text]

@@ -84,14 +84,14 @@ def test_a_ledger_that_is_not_compacted(files, sink, topic, refused):
     """Its decisions would be deleted by age."""
     out, ledger = topic(), topic(1, cleanup_policy="delete")
     query = sink(topic=out, ledger__topic=ledger)
-    refused(query, files().add(["a"]).stream(), "EOS_LEDGER_NOT_COMPACTED", out, ledger, says=ledger)
+    refused(query, files().add(["a"]).stream(), "EOS_LEDGER_UNSUITABLE", out, ledger, says=ledger)
 
 
 def test_a_ledger_whose_new_leader_may_lack_decisions(files, sink, topic, refused):
     """Rows of a decision that is lost would be written again; the hint has the command."""
     out, ledger = topic(), topic(1, cleanup_policy="compact", unclean_leader_election_enable="true")
     query = sink(topic=out, ledger__topic=ledger)
-    refused(query, files().add(["a"]).stream(), "EOS_LEDGER_UNCLEAN_ELECTION", out, ledger, says="kafka-configs.sh")
+    refused(query, files().add(["a"]).stream(), "EOS_LEDGER_UNSUITABLE", out, ledger, says="kafka-configs.sh")
 
 
 def test_a_ledger_with_fewer_replicas_than_it_wants_is_used(files, sink, topic, view):
@@ -160,7 +160,7 @@ def test_offsets_of_another_clusters_topic(spark, elsewhere, both, topic, sink, 
     """The sink's cluster has a topic of that name, too: its group would get offsets that mean nothing there."""
     out, group = topic(), f"group-{uuid.uuid4()}"
     query = sink(topic=out, offsets__group__id=group)
-    text = query.stopped_by(kafka_frame(spark, elsewhere, both), "EOS_GROUP_OF_OTHER_TOPICS")
+    text = query.stopped_by(kafka_frame(spark, elsewhere, both), "EOS_OPTION_CONFLICT")
     assert both in text
     assert view.group(group, both) == {}
 
@@ -181,7 +181,7 @@ def test_a_group_that_is_set_in_mid_life_of_a_query_from_another_cluster(
         write(elsewhere.bootstrap_servers, both, [(0, "d")])
     if not noted:
         without_clusters(query)
-    sink(topic=out, offsets__group__id=group).stopped_by(frame, "EOS_GROUP_OF_OTHER_TOPICS")
+    sink(topic=out, offsets__group__id=group).stopped_by(frame, "EOS_OPTION_CONFLICT")
     assert view.group(group, both) == {}
     query.run(frame)
     assert view.values(out) == ["a", "b", "c"] + ([] if replayed else ["d"])
@@ -193,9 +193,9 @@ def test_a_topic_that_the_sinks_cluster_gets_later(spark, elsewhere, topic, sink
     elsewhere.create_topic(name)
     write(elsewhere.bootstrap_servers, name, [(0, "a")])
     query = sink(topic=out, offsets__group__id=group)
-    query.stopped_by(kafka_frame(spark, elsewhere, name), "EOS_GROUP_OF_OTHER_TOPICS")
+    query.stopped_by(kafka_frame(spark, elsewhere, name), "EOS_OPTION_CONFLICT")
     cluster.create_topic(name)
-    query.stopped_by(kafka_frame(spark, elsewhere, name), "EOS_GROUP_OF_OTHER_TOPICS")
+    query.stopped_by(kafka_frame(spark, elsewhere, name), "EOS_OPTION_CONFLICT")
     assert view.group(group, name) == {}
 
 
@@ -232,7 +232,7 @@ def test_a_group_that_source_and_sink_both_have(spark, cluster, topic, sink, vie
     source, out, group = topic(), topic(), f"group-{uuid.uuid4()}"
     rows = spark.readStream.format("eos-kafka").option("kafka.bootstrap.servers", cluster.bootstrap_servers)
     rows = rows.option("subscribe", source).option("startingOffsets", "earliest").option("offsets.group.id", group)
-    sink(topic=out, offsets__group__id=group).stopped_by(rows.load().select("value"), "EOS_GROUP_OF_BOTH")
+    sink(topic=out, offsets__group__id=group).stopped_by(rows.load().select("value"), "EOS_OPTION_CONFLICT")
     assert view.ends(out) == {(out, 0): 0}
     write(cluster.bootstrap_servers, source, [(0, "a")])
     sink("other", topic=out, offsets__group__id=f"{group}-2").run(rows.load().select("value"))

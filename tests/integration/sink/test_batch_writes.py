@@ -198,17 +198,17 @@ def test_refusals(jobs: Jobs):
     needed = {"kafka.bootstrap.servers": jobs.servers, "topic": jobs.topic}
     rows = jobs.rows()
     for write, condition, says in [
-        (rows.write.format("eos-kafka").options(**needed).save, "EOS_WRITE_MODE", '.mode("append")'),
+        (rows.write.format("eos-kafka").options(**needed).save, "EOS_USE_UNSUPPORTED", '.mode("append")'),
         (
             rows.write.format("eos-kafka").options(**needed).mode("overwrite").save,
-            "EOS_WRITE_OVERWRITE",
+            "EOS_USE_UNSUPPORTED",
             '.mode("append")',
         ),
         (jobs.writer(jobs.rows(), topic="no-such").save, "EOS_TOPIC_MISSING", "no-such"),
-        (jobs.writer(jobs.rows(), offsets__group__id="g").save, "EOS_OPTION_STREAM_ONLY", "offsets.group.id"),
+        (jobs.writer(jobs.rows(), offsets__group__id="g").save, "EOS_OPTION_UNSUPPORTED", "offsets.group.id"),
         (jobs.writer(jobs.rows(), job_id="x").save, "EOS_OPTION_UNKNOWN", "'job.id'"),
         (jobs.writer(jobs.rows(), transaction__two__phase__commit="true").save, "EOS_OPTION_MISSING", "job.id"),
-        (jobs.writer(jobs.rows().selectExpr("key AS Key")).save, "EOS_COLUMN_UNKNOWN", "key"),
+        (jobs.writer(jobs.rows().selectExpr("key AS Key")).save, "EOS_SCHEMA_INVALID", "key"),
     ]:
         found = jobs.refused(write)
         assert found.condition == condition

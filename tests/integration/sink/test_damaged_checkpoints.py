@@ -200,7 +200,7 @@ def test_a_checksum_that_was_left_behind(life, query):
     """Spark takes it for another query's file. Without it, the query goes on."""
     query.forget(LAST)
     (query.checkpoint / "offsets" / str(LAST)).unlink()
-    assert stopped(query, life).condition == "EOS_CHECKPOINT_CONCURRENT"
+    assert stopped(query, life).condition == "EOS_CHECKPOINT_IN_USE"
     (query.checkpoint / "offsets" / f".{LAST}.crc").unlink()
     query.run(life.frame())
 
@@ -243,7 +243,7 @@ def test_an_offset_log_that_is_gone(life, query):
     shutil.rmtree(query.checkpoint / "offsets")
     found = stopped(query, life)
     assert found.condition == "EOS_CHECKPOINT_DAMAGED"
-    assert "'offsets' of the checkpoint has no entry" in found.message and "'commits'" in found.hint
+    assert "The checkpoint's 'offsets' has no files" in found.message and "'commits'" in found.hint
     shutil.rmtree(query.checkpoint / "commits")
     assert stopped(query, life).condition == "EOS_CHECKPOINT_BEHIND"
 

@@ -211,7 +211,7 @@ def test_a_letter_that_is_too_large(files, sink, topic, refused):
     out, letters = topic(3, max_message_bytes=LIMIT), topic(max_message_bytes=LIMIT + 1)
     query = sink(topic=out, deadLetters__topic=letters)
     source = files(ROWS).add(some_rows()).stream()
-    refused(query, source, "EOS_DEAD_LETTER_REFUSED", out, letters, tasks=True, says=letters)
+    refused(query, source, "EOS_DEAD_LETTER_TOPIC", out, letters, tasks=True, says=letters)
 
 
 def test_a_dead_letter_topic_that_will_not_do(files, sink, topic, refused):

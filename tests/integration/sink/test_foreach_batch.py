@@ -269,13 +269,13 @@ def test_writes_that_nobody_can_name_are_refused(query, topics, spark):
     plain = {"kafka.bootstrap.servers": topics.servers, "topic": topics.names[0]}
     q = query(lambda rows, batch: rows.write.format("eos-kafka").mode("append").options(**plain).save())
     q.feed("a")
-    found = q.fails("EOS_WRITE_IN_FOREACH_BATCH")
+    found = q.fails("EOS_USE_UNSUPPORTED")
     assert "spark_eos.batch_writer" in found.hint
-    with pytest.raises(spark_eos.errors.UnsupportedError, match="EOS_WRITE_WITHOUT_QUERY"):
+    with pytest.raises(spark_eos.errors.UnsupportedError, match="EOS_USE_UNSUPPORTED"):
         spark_eos.batch_writer(spark.range(1), 0)
     q = query(lambda rows, batch: topics.write(rows, batch + 1, 0))
     q.feed("a")
-    q.fails("EOS_WRITE_OTHER_BATCH")
+    q.fails("EOS_USE_UNSUPPORTED")
     assert topics.there(0) == []
 
 

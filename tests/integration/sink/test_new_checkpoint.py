@@ -17,13 +17,13 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 
 import spark_eos
-from spark_eos.protocol.checks import FROM_GROUP
+from spark_eos.errors import phrase
 from tests.support.arming import armed
 from tests.support.kafka_view import KafkaView, write
 from tests.support.sink_queries import SECONDS, Sink, ended_by
 
 PARTITIONS = 2
-NEVER = "do not begin with a new one"
+NEVER = "Do not begin with a new one"
 
 
 class Copy:
@@ -117,7 +117,7 @@ def test_a_checkpoint_that_is_older_says_where_to_go_on(copy, view, interrupted)
     why = spark_eos.reason(caught.value)
     assert why is not None
     assert why.condition == "EOS_CHECKPOINT_BEHIND"
-    assert FROM_GROUP in why.hint
+    assert phrase("from_group") in why.hint
     offsets = re.search(r"offsets (\{.*\})\.", why.message)[1]
     assert json.loads(offsets) == {copy.source: {str(p): end for (_, p), end in view.ends(copy.source).items()}}
     assert sorted(view.values(copy.out)) == sorted(copy.expected)
@@ -131,7 +131,7 @@ def test_no_new_checkpoint_while_rows_wait_for_their_repair(copy, view, interrup
     lost = interrupted(lose=1)
     message = copy.rescue("rescue", lost.id).stopped_by(copy.frame("latest"), "EOS_CHECKPOINT_BEHIND")
     assert NEVER in message
-    assert FROM_GROUP not in message
+    assert phrase("from_group") not in message
     assert "1 of the 2 transactions of micro-batch 1 were lost" in message
     assert view.group(copy.group, copy.source) == view.ends(copy.source)
     assert len(view.values(copy.out)) == len(copy.expected) / 2
@@ -152,7 +152,7 @@ def test_a_copy_of_a_checkpoint_that_went_on_elsewhere(copy, view):
     copy.feed("third")
     message = other.stopped_by(copy.frame(), "EOS_REPLAY_DIVERGED")
     assert "the checkpoint was copied and the other one went on" in message
-    assert FROM_GROUP in message
+    assert phrase("from_group") in message
     ends = {str(p): end for (_, p), end in view.ends(copy.source).items()}
     assert f"now {json.dumps({copy.source: ends})}" in message
     copy.query("new").run(copy.from_group())

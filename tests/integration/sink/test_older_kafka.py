@@ -195,7 +195,7 @@ def test_two_phase_commit_needs_version_2(kafka):
     """With the command that raises it."""
     with pytest.raises(KafkaError, match=r"transaction\.version is 0") as caught:
         check_brokers(options(kafka, **{"transaction.two.phase.commit": "true"}))
-    assert caught.value.condition == "EOS_TRANSACTION_VERSION"
+    assert caught.value.condition == "EOS_TWO_PHASE_UNAVAILABLE"
     assert "kafka-features.sh upgrade --feature transaction.version=2" in caught.value.hint
 
 
@@ -207,7 +207,7 @@ def test_brokers_that_verify_nothing(kafka, old_view):
         wait_for(lambda: refused(kafka), "the setting")
         with pytest.raises(KafkaError, match=f"{VERIFICATION}=true: 0") as caught:
             check_brokers(options(kafka))
-        assert caught.value.condition == "EOS_TRANSACTION_VERIFICATION_OFF"
+        assert caught.value.condition == "EOS_BROKER_UNSUITABLE"
     finally:
         alter(old_view, AlterConfigOpType.DELETE)
     wait_for(lambda: not refused(kafka), "the setting")

@@ -66,7 +66,7 @@ def test_no_rows_go_to_a_topic_that_is_not_for_rows(cluster, topic, ledger, note
     preflight(options_of(cluster, topic=topic(1)))  # which makes the ledger
     for name, says in (
         (ledger, "is a ledger of spark-eos"),
-        (notes, "is what ingests of spark-eos have noted"),
+        (notes, "is the notes of ingests of spark-eos"),
         (DEFAULT_LEDGER_TOPIC, "begins with __spark_eos_"),
     ):
         refuses(
@@ -89,11 +89,11 @@ def test_no_ledger_is_in_a_topic_of_other_records(cluster, topic, notes, table):
     """Its readers would find decisions among the rows, and rows that are not committed yet would hide decisions."""
     for name, says in (
         (table, "is a topic with rows of somebody else"),
-        (notes, "is what ingests of spark-eos have noted"),
+        (notes, "is the notes of ingests of spark-eos"),
         ("__transaction_state", "is an internal topic of Kafka"),
     ):
         options = options_of(cluster, topic=topic(1), ledger__topic=name)
-        refuses(lambda options=options: preflight(options), LedgerError, "EOS_LEDGER_OTHER_RECORDS", says)
+        refuses(lambda options=options: preflight(options), LedgerError, "EOS_LEDGER_UNSUITABLE", says)
 
 
 def test_rows_whose_column_names_a_ledger(spark, cluster, topic, ledger, files, sink, refused):

@@ -7,7 +7,7 @@ import uuid
 import pytest
 from confluent_kafka.admin import AclOperation, ResourceType
 
-from spark_eos.errors import KafkaError, LedgerError, TopicError
+from spark_eos.errors import KafkaError, LedgerError, Unauthorized
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.requests.init_producer_id import init_producer_id
 from spark_eos.kafka.transactions import FENCING_END
@@ -28,13 +28,13 @@ SAID = "AUTHORIZATION_FAILED"
 @pytest.mark.parametrize(
     ("kind", "prefix", "operation", "condition", "tasks", "says"),
     [
-        (ResourceType.TOPIC, "ledger", AclOperation.WRITE, "EOS_LEDGER_UNAUTHORIZED", False, ""),
-        (ResourceType.TOPIC, "ledger", AclOperation.DESCRIBE, "EOS_TOPIC_UNAUTHORIZED", False, ""),
-        (ResourceType.TOPIC, "out", AclOperation.DESCRIBE, "EOS_TOPIC_UNAUTHORIZED", False, ""),
-        (ResourceType.TOPIC, "out", AclOperation.WRITE, "EOS_TOPIC_UNAUTHORIZED", False, "may not WRITE"),
-        (ResourceType.TRANSACTIONAL_ID, "mine", AclOperation.WRITE, "EOS_TRANSACTIONS_REFUSED", True, SAID),
-        (ResourceType.TRANSACTIONAL_ID, "mine", AclOperation.DESCRIBE, "EOS_TRANSACTIONS_REFUSED", False, SAID),
-        (ResourceType.GROUP, "group", AclOperation.READ, "EOS_GROUP_UNAUTHORIZED", False, "may not READ"),
+        (ResourceType.TOPIC, "ledger", AclOperation.WRITE, "EOS_UNAUTHORIZED", False, ""),
+        (ResourceType.TOPIC, "ledger", AclOperation.DESCRIBE, "EOS_UNAUTHORIZED", False, ""),
+        (ResourceType.TOPIC, "out", AclOperation.DESCRIBE, "EOS_UNAUTHORIZED", False, ""),
+        (ResourceType.TOPIC, "out", AclOperation.WRITE, "EOS_UNAUTHORIZED", False, "may not WRITE"),
+        (ResourceType.TRANSACTIONAL_ID, "mine", AclOperation.WRITE, "EOS_UNAUTHORIZED", True, SAID),
+        (ResourceType.TRANSACTIONAL_ID, "mine", AclOperation.DESCRIBE, "EOS_UNAUTHORIZED", False, SAID),
+        (ResourceType.GROUP, "group", AclOperation.READ, "EOS_UNAUTHORIZED", False, "may not READ"),
     ],
 )
 def test_what_the_user_may_not_do(kind, prefix, operation, condition, tasks, says, guarded, spark, tmp_path):
@@ -85,9 +85,9 @@ def test_a_ledger_that_may_not_be_read(guarded):
     head = Head("r1", 1, (), 5)
     ledger().take().publish(head)
     with guarded.forbidden(ResourceType.TOPIC, "ledger", AclOperation.READ):
-        with pytest.raises(LedgerError, match=options.ledger_topic) as caught:
+        with pytest.raises(Unauthorized, match=options.ledger_topic) as caught:
             ledger().read()
-        assert caught.value.condition == "EOS_LEDGER_UNAUTHORIZED"
+        assert caught.value.condition == "EOS_UNAUTHORIZED"
         assert "READ" in caught.value.hint
     assert ledger().read() == head
 
@@ -96,11 +96,11 @@ def test_an_output_topic_that_may_not_be_read(guarded):
     """The right to read it is needed where a coordinator says nothing any more: its lack is named before any task."""
     options = options_of(guarded)
     with guarded.forbidden(ResourceType.TOPIC, "out", AclOperation.READ):
-        with pytest.raises(TopicError, match=f"may not READ the output topic {options.topic}") as caught:
+        with pytest.raises(Unauthorized, match=f"may not READ the output topic {options.topic}") as caught:
             preflight(options)
-        assert caught.value.condition == "EOS_TOPIC_UNAUTHORIZED"
+        assert caught.value.condition == "EOS_UNAUTHORIZED"
         pair = init_producer_id(broker_client(options.kafka), f"mine-{uuid.uuid4()}", 60_000)
-        with pytest.raises(TopicError, match="may not READ"):
+        with pytest.raises(Unauthorized, match="may not READ"):
             RecordLookup(options.kafka).look(pair, Probe(options.topic, 0, 0))
     assert preflight(options).ledger_partitions > 0
 
@@ -113,7 +113,7 @@ def test_a_transaction_that_may_not_be_ended(guarded):
     with guarded.forbidden(ResourceType.TRANSACTIONAL_ID, "mine", AclOperation.WRITE):
         with pytest.raises(KafkaError, match=f"end transaction {pair.id}") as caught:
             own.coordinator.end({pair: FENCING_END}, commit=True)
-        assert caught.value.condition == "EOS_TRANSACTION_REFUSED"
+        assert caught.value.condition == "EOS_UNAUTHORIZED"
         assert "WRITE and DESCRIBE" in caught.value.hint
 
 

@@ -110,7 +110,7 @@ def test_a_user_who_may_not(guarded, out, spark, tmp_path):
     prepared = prepare(options, name)
     decide(own, head, prepared)
     with guarded.only(ResourceType.TRANSACTIONAL_ID, "mine", AclOperation.WRITE, AclOperation.DESCRIBE):
-        with pytest.raises(EosError, match="EOS_TWO_PHASE_REFUSED") as caught:
+        with pytest.raises(EosError, match="EOS_TWO_PHASE_UNAVAILABLE") as caught:
             two_phase.check_two_phase(options)
         assert "TWO_PHASE_COMMIT" in str(caught.value)
         servers = ["--bootstrap-servers", guarded.cluster.bootstrap_servers, "--prefix", "mine"]

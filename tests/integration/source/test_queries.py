@@ -158,10 +158,10 @@ def test_a_query_says_what_is_wrong_before_any_task(spark, query, topic):
     before = len(spark.sparkContext.statusTracker().getJobIdsForGroup(None))
     with pytest.raises(StreamingQueryException, match="EOS_TOPIC_MISSING"):
         query("no-such-topic").start().awaitTermination(120)
-    with pytest.raises(PySparkException, match="EOS_OPTION_OFFSETS_JSON"):
+    with pytest.raises(PySparkException, match="EOS_OPTION_INVALID"):
         query(topic(), startingOffsets='{"a":')
-    with pytest.raises(StreamingQueryException, match="EOS_OPTION_BATCH_ONLY"):
+    with pytest.raises(StreamingQueryException, match="EOS_OPTION_UNSUPPORTED"):
         query(topic(), endingTimestamp="5").start().awaitTermination(120)
-    with pytest.raises(StreamingQueryException, match="EOS_OPTION_KAFKA_UNKNOWN"):
+    with pytest.raises(StreamingQueryException, match="EOS_OPTION_UNKNOWN"):
         query(topic(), **{"kafka.fetch.min.byte": "1"}).start().awaitTermination(120)
     assert len(spark.sparkContext.statusTracker().getJobIdsForGroup(None)) == before

@@ -118,16 +118,16 @@ def test_times_must_name_the_partitions_that_are_there(reader, topic, partitions
     name = topic(2)
     with pytest.raises(OptionError) as caught:
         reader(name, None, startingOffsetsByTimestamp=json.dumps({name: partitions})).initialOffset()
-    assert caught.value.condition == "EOS_OPTION_OFFSETS"
+    assert caught.value.condition == "EOS_OPTION_INVALID"
 
 
 def test_a_time_after_the_last_record(reader, topic, write):
     """An error, or the end, as the strategy says."""
     name = topic()
     write(name, "old", timestamp=NOON)
-    with pytest.raises(KafkaError, match=f"{name}-0") as caught:
+    with pytest.raises(OptionError, match=f"{name}-0") as caught:
         reader(name, None, startingTimestamp=NOON + 1).initialOffset()
-    assert caught.value.condition == "EOS_SOURCE_NO_RECORD_AT_TIME"
+    assert caught.value.condition == "EOS_OPTION_INVALID"
     source = reader(name, None, startingTimestamp=NOON + 1, startingOffsetsByTimestampStrategy="latest")
     batches, at = run(source)
     assert values(batches) == []
@@ -173,7 +173,7 @@ def test_a_group_that_has_committed_nothing(reader, topic, write, group):
     for given, lacking in ((f"nobody-{uuid.uuid4().hex}", f"{name}-0, {name}-1"), (group(name, {0: 1}), f"{name}-1")):
         with pytest.raises(KafkaError, match=f"has no committed offsets for {lacking}") as caught:
             reader(name, "group", kafka__group__id=given).initialOffset()
-        assert caught.value.condition == "EOS_GROUP_WITHOUT_OFFSETS"
+        assert caught.value.condition == "EOS_GROUP_UNSUITABLE"
 
 
 def test_a_group_that_is_still_at_work(reader, topic, write, cluster):

@@ -60,7 +60,7 @@ def test_starting_offsets_that_do_not_fit_the_topic(reader, topic, write, offset
     write(name, *"abc")
     with pytest.raises(OptionError) as caught:
         reader(name, offsets.replace("T", name)).initialOffset()
-    assert caught.value.condition == "EOS_OPTION_OFFSETS"
+    assert caught.value.condition == "EOS_OPTION_INVALID"
 
 
 def test_a_start_inside_an_open_transaction_waits_for_it(reader, topic, transactions):

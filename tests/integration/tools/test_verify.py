@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from spark_eos import cli
-from spark_eos.errors import ConnectionFailed, OptionError, TopicError
+from spark_eos.errors import CommandError, ConnectionFailed, TopicError
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.tools import verify as ops
 from spark_eos.tools.devcluster import DevCluster
@@ -191,7 +191,7 @@ def test_no_row_of_the_input_has_an_id(copied: Copied, capsys) -> None:
     printed = capsys.readouterr()
     assert printed.out == ""
     assert printed.err == (
-        f"spark-eos: [EOS_VERIFY_NO_ID] No row of the input ({copied.input}) has an id at key (20 read). "
+        f"spark-eos: [EOS_VERIFY_IMPOSSIBLE] No row of the input ({copied.input}) has an id at key (20 read). "
         "Of the 20 looked at, keys are null, values are not JSON, and there are no headers. "
         "Hint: Say by --id where they have it: key, value, header:NAME or json:FIELD.\n"
     )
@@ -204,9 +204,9 @@ def test_no_row_of_the_output_has_an_id(copied: Copied, topic) -> None:
     for _, id_ in ROWS:
         producer.produce(output, json.dumps({"order": {"no": id_}, "id": None}), headers=[("trace", "secret")])
     assert producer.flush(TIMEOUT) == 0
-    with pytest.raises(OptionError) as raised:
+    with pytest.raises(CommandError) as raised:
         copied.ask(outputs=(output,), output_id=Where.parse("json:id"))
-    assert raised.value.condition == "EOS_VERIFY_NO_ID"
+    assert raised.value.condition == "EOS_VERIFY_IMPOSSIBLE"
     assert raised.value.message == (
         f"No row of the output ({output}) has an id at json:id (20 read). Of the 20 looked at, keys are null, "
         "values are JSON objects with the fields order.no and id (null), and headers are trace."
@@ -323,9 +323,9 @@ def test_missing_topic(copied: Copied, capsys) -> None:
 
 def test_group_without_offsets(copied: Copied) -> None:
     """A misspelt group is an error, not a clean answer about no rows."""
-    with pytest.raises(OptionError) as raised:
+    with pytest.raises(CommandError) as raised:
         copied.ask(group="no-such-group")
-    assert raised.value.condition == "EOS_VERIFY_GROUP_EMPTY"
+    assert raised.value.condition == "EOS_VERIFY_IMPOSSIBLE"
 
 
 def test_answers_rightly_while_the_job_is_running(copied: Copied) -> None:
@@ -389,7 +389,7 @@ def test_no_room_on_disk(copied: Copied, monkeypatch, tmp_path, capsys) -> None:
     """It says where the room is missing; and that is no verdict."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "not there"))
     assert copied.command("--id", "value") == 2
-    assert "EOS_VERIFY_ROOM" in capsys.readouterr().err
+    assert "EOS_VERIFY_IMPOSSIBLE" in capsys.readouterr().err
 
 
 def test_empty_topics(copied: Copied, topic) -> None:

@@ -58,7 +58,7 @@ def test_what_takes_the_order_of_a_partition_has_to_be_asked_for():
 
 def test_what_chooses_the_partition_of_a_copy():
     """Its own number, or its key, where a partitioner looks at it."""
-    with pytest.raises(OptionError, match="EOS_OPTION_PARTITION"):
+    with pytest.raises(OptionError, match="EOS_OPTION_INVALID"):
         check_rule("murmur2", sink(), copies=True)
     assert conflict(check_rule, "key", sink(), copies=False) == "partition"
     assert conflict(check_rule, "key", sink(kafka__partitioner="random"), copies=True) == "kafka.partitioner"
@@ -82,7 +82,7 @@ def test_a_group_is_given_offsets_by_one_side_only():
     """Otherwise one would set back what the other has given."""
     with pytest.raises(EosError) as caught:
         checks.check_sink(source(offsets__group__id="g"), sink(offsets__group__id="h"), copies=False)
-    assert caught.value.condition == "EOS_GROUP_OF_BOTH"
+    assert caught.value.condition == "EOS_OPTION_CONFLICT"
 
 
 def test_two_clusters_do_not_share_offsets(monkeypatch):

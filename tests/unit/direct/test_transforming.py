@@ -106,12 +106,12 @@ def test_a_frame_without_rows_that_exports_arrow_is_taken_as_it_is():
     ("result", "condition"),
     [
         ([b"a"], "EOS_TRANSFORM_RESULT"),
-        (pa.table({"value": ["a"], "Key": ["a"]}), "EOS_COLUMN_UNKNOWN"),
-        (pa.table({"key": ["a"]}), "EOS_COLUMN_MISSING"),
-        (pa.table([pa.array(["a"])] * 2, names=["value", "value"]), "EOS_COLUMN_TWICE"),
-        (pa.table({"value": [1.5]}), "EOS_COLUMN_TYPE"),
-        (pa.table({"value": ["a"], "partition": [2**40]}), "EOS_COLUMN_TYPE"),
-        (pa.table({"value": ["a"], "headers": [["a"]]}), "EOS_COLUMN_TYPE"),
+        (pa.table({"value": ["a"], "Key": ["a"]}), "EOS_SCHEMA_INVALID"),
+        (pa.table({"key": ["a"]}), "EOS_SCHEMA_INVALID"),
+        (pa.table([pa.array(["a"])] * 2, names=["value", "value"]), "EOS_SCHEMA_INVALID"),
+        (pa.table({"value": [1.5]}), "EOS_SCHEMA_INVALID"),
+        (pa.table({"value": ["a"], "partition": [2**40]}), "EOS_SCHEMA_INVALID"),
+        (pa.table({"value": ["a"], "headers": [["a"]]}), "EOS_SCHEMA_INVALID"),
     ],
 )
 def test_a_result_that_is_no_row_for_kafka_has_a_name(result, condition):
@@ -127,7 +127,7 @@ def test_a_function_is_asked_for_its_columns_before_anything_runs():
     assert transform.columns == columns_of(["key", "value"], True)
     with pytest.raises(SchemaError) as caught:
         checked(transform.function, "f", EMPTY, None)
-    assert (caught.value.condition, caught.value.parameters) == ("EOS_COLUMN_MISSING", {"column": "topic"})
+    assert (caught.value.condition, caught.value.parameters) == ("EOS_SCHEMA_INVALID", {"column": "topic"})
     assert checked(lambda batch: batch.select(["topic", "value"]), "f", EMPTY, None).columns.topic
     assert not checked(lambda batch: batch.select(["topic", "value"]), "f", EMPTY, "out").columns.topic
 
@@ -154,9 +154,9 @@ def test_a_function_that_is_none_of_each_row_is_found_by_two_cuts():
     check_transform(lambda batch: batch.select(["value"]), batch)
     check_transform(lambda batch: batch.filter(pc.greater(batch["offset"], 3)).select(["value"]), batch)
     for wrong in (lambda batch: batch.select(["value"]).slice(1), lambda batch: batch.select(["value"]).slice(0, 3)):
-        with pytest.raises(SchemaError) as caught:
+        with pytest.raises(RowError) as caught:
             check_transform(wrong, batch)
-        assert caught.value.condition == "EOS_TRANSFORM_NOT_BY_ROW"
+        assert caught.value.condition == "EOS_TRANSFORM_RESULT"
     with pytest.raises(IndexError):
         check_transform(lambda batch: [batch["value"][0].as_py(), batch.select(["value"])][1], batch)
 

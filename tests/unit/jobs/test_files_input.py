@@ -72,7 +72,7 @@ def test_a_mistake_is_named_with_its_place(right: str, wrong: str, says: str, tm
 def test_options_of_streams_are_refused(tmp_path: Path):
     """An ingest has no checkpoint; it says so before it asks any cluster."""
     config = read(RIGHT.replace("topic: t", "topic: t, checkpointLocation: /c"), tmp_path)
-    with pytest.raises(EosError, match=r"EOS_OPTION_STREAM_ONLY\] 'sink\.checkpointLocation'"):
+    with pytest.raises(EosError, match=r"EOS_OPTION_UNSUPPORTED\] 'sink\.checkpointLocation'"):
         plan(config, NOTHING)
 
 

@@ -62,7 +62,7 @@ def test_options_that_the_job_sets_itself(read, option, uses):
         ("  subscribe: orders\n", "", "'source': None of the options.*'subscribe: \"topic1,topic2\"'"),
         ("  kafka.bootstrap.servers: there:9092\n", "", "'sink': Option 'kafka.bootstrap.servers' is missing"),
         ("kafka.fetch.max.bytes", "kafka.fetch.max.byte", "'source.kafka.fetch.max.byte': .*Did you mean"),
-        ("topics: {}", "kafka: {fetch.max.byte: 1}", "EOS_OPTION_KAFKA_UNKNOWN] 'kafka.fetch.max.byte': "),
+        ("topics: {}", "kafka: {fetch.max.byte: 1}", "EOS_OPTION_UNKNOWN] 'kafka.fetch.max.byte': "),
     ],
 )
 def test_options_are_those_of_the_connector(read, old, new, says):

@@ -67,10 +67,8 @@ def test_where_it_may_begin(at, cuts, begin, loses):
             check(patch, at, *entries, begin=begin, failOnDataLoss=str(not loses).lower())
         except KafkaError as error:
             said = error.condition
-    if at < end:
-        assert said == "EOS_MIRROR_ROWS_THERE"
-    elif entries and at > end and begin < at and not loses:
-        assert said == "EOS_MIRROR_ROWS_SKIPPED"
+    if at < end or (entries and at > end and begin < at and not loses):
+        assert said == "EOS_MIRROR_BEGINS_ELSEWHERE"
     else:
         assert said is None
 
@@ -80,13 +78,13 @@ def test_offsets_without_a_row_at_the_end(monkeypatch):
     ends = entry(0, 5, 5), entry(5, 0, 9)
     check(monkeypatch, 5, *ends)
     check(monkeypatch, 9, *ends)
-    with pytest.raises(KafkaError, match="EOS_MIRROR_ROWS_SKIPPED"):
+    with pytest.raises(KafkaError, match="EOS_MIRROR_BEGINS_ELSEWHERE"):
         check(monkeypatch, 10, *ends)
 
 
 def test_whose_rows_they_are(monkeypatch):
     """The error says who has the topic; of a query that goes on, where it goes on is no gap."""
-    with pytest.raises(KafkaError, match=r"EOS_MIRROR_ROWS_THERE.*by query q1 \(since 1970-01-01"):
+    with pytest.raises(KafkaError, match=r"EOS_MIRROR_BEGINS_ELSEWHERE.*by query q1 \(since 1970-01-01"):
         check(monkeypatch, 3, entry(0, 5, 5))
     check(monkeypatch, 7, entry(0, 5, 5), new=False)
 

@@ -30,7 +30,7 @@ def test_a_map_that_cannot_be_made(monkeypatch):
     """What the broker says is in the error."""
     monkeypatch.setattr(map_topic, "describe_topics", lambda *_, **__: {})
     monkeypatch.setattr(map_topic, "create_topic", lambda *_: (Code.INVALID_REPLICATION_FACTOR, "too many"))
-    with pytest.raises(TopicError, match=r"EOS_MIRROR_TOPIC_NOT_MADE.*too many"):
+    with pytest.raises(TopicError, match=r"EOS_MIRROR_TOPIC_REFUSED.*too many"):
         map_topic.make_map(KAFKA, "map", 9)
 
 
@@ -38,7 +38,7 @@ def test_a_map_that_deletes(monkeypatch):
     """Its entries would be gone before somebody asks for them."""
     monkeypatch.setattr(map_topic, "describe_topics", lambda *_, **__: {"map": None})
     monkeypatch.setattr(map_topic, "topic_config", lambda *_: {"cleanup.policy": "delete"})
-    with pytest.raises(TopicError, match="EOS_MIRROR_MAP_NOT_COMPACTED"):
+    with pytest.raises(TopicError, match="EOS_MIRROR_TARGET_SETTINGS"):
         map_topic.make_map(KAFKA, "map", -1)
 
 
@@ -46,7 +46,7 @@ def test_an_origin_that_nobody_has(monkeypatch):
     """Without it, nobody would notice a circle."""
     silent = SimpleNamespace(produce=lambda *_, **__: None, flush=lambda _: 1)
     monkeypatch.setattr(map_topic, "Producer", lambda _: silent)
-    with pytest.raises(KafkaError, match="EOS_MIRROR_ORIGIN_NOT_WRITTEN"):
+    with pytest.raises(KafkaError, match="EOS_MIRROR_MAP_NOT_WRITABLE"):
         origins.write_origin(KAFKA, "map", Origin("out", "o", "in", "i", ("c",)))
 
 
@@ -58,5 +58,5 @@ def test_a_target_that_changes_while_a_task_writes(monkeypatch):
     parts = object.__new__(task.MirrorParts)
     parts._mirror = SimpleNamespace(sink=SimpleNamespace(kafka=KAFKA), target=lambda _: "out")
     parts._producer = SimpleNamespace(flush=lambda: None)
-    with pytest.raises(KafkaError, match="EOS_MIRROR_TARGET_CHANGED"):
+    with pytest.raises(KafkaError, match="EOS_MIRROR_TARGET_RECREATED"):
         list(parts.of([SimpleNamespace(topic="in")]))

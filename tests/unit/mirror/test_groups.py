@@ -82,9 +82,12 @@ def test_a_group_that_was_moved_and_has_gone_on_at_the_target_meanwhile(monkeypa
         return next(found) if kafka is TARGET else {"in": {0: 3}}
 
     monkeypatch.setattr(groups, "committed_offsets", committed)
-    assert clusters.refusal().condition == "EOS_MIRROR_GROUP_HAS_OFFSETS"
+    assert clusters.refusal().condition == "EOS_MIRROR_GROUP_REFUSED"
     found = iter([{"out": {0: 5}}, {"out": {0: 7}}])
-    with reading(clusters.log, clusters.origins), pytest.raises(EosError, match=r"EOS_MIRROR_GROUP_MOVES.*the target"):
+    with (
+        reading(clusters.log, clusters.origins),
+        pytest.raises(EosError, match=r"MIRROR_GROUP_REFUSED.*the target"),
+    ):
         Mover("g", SOURCE, TARGET, MAP).move(apply=True, overwrite=True)
     assert clusters.moved == {}
 
@@ -93,7 +96,10 @@ def test_a_group_that_has_gone_on_at_the_source_is_not_deleted_there(monkeypatch
     """Somebody reads there again, since it was moved."""
     clusters = Clusters(monkeypatch, iter([{0: 3}, {0: 3}, {0: 4}]))
     clusters.log.write(entry(0, 9))
-    with reading(clusters.log, clusters.origins), pytest.raises(EosError, match=r"EOS_MIRROR_GROUP_MOVES.*not deleted"):
+    with (
+        reading(clusters.log, clusters.origins),
+        pytest.raises(EosError, match=r"MIRROR_GROUP_REFUSED.*not deleted"),
+    ):
         Mover("g", SOURCE, TARGET, MAP).move(apply=True, delete=True)
     assert clusters.moved == {"out": {0: 3}}
 
@@ -102,7 +108,7 @@ def test_a_group_that_commits_meanwhile(monkeypatch):
     """What it commits after it was looked at would be read twice: nothing is committed for it at the target."""
     clusters = Clusters(monkeypatch, iter([{0: 3}, {0: 4}]))
     clusters.log.write(entry(0, 9))
-    assert clusters.refusal().condition == "EOS_MIRROR_GROUP_MOVES"
+    assert clusters.refusal().condition == "EOS_MIRROR_GROUP_REFUSED"
 
 
 def test_rows_that_have_expired_at_the_target(monkeypatch):
@@ -110,7 +116,7 @@ def test_rows_that_have_expired_at_the_target(monkeypatch):
     clusters = Clusters(monkeypatch, {0: 3})
     clusters.log.write(entry(0, 9))
     clusters.begins["out"] = 4
-    assert clusters.refusal().condition == "EOS_MIRROR_GROUP_BEHIND"
+    assert clusters.refusal().condition == "EOS_MIRROR_GROUP_REFUSED"
     clusters.begins["out"] = 3
     assert clusters.move() == {"out": {0: 3}}
 
@@ -165,4 +171,4 @@ def test_a_group_before_ranges_without_rows(monkeypatch):
     """What is before the map's beginning was never mirrored."""
     clusters = Clusters(monkeypatch, {0: 2})
     clusters.log.write(entry(3, 5, rows=False))
-    assert clusters.refusal().condition == "EOS_MIRROR_NOT_COVERED"
+    assert clusters.refusal().condition == "EOS_MIRROR_GROUP_REFUSED"

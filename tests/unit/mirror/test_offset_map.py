@@ -130,7 +130,7 @@ def test_what_is_read_translates_as_the_whole_map(log):
         if wanted is not None:
             assert map_.translate("in", 3, offset) == wanted
             continue
-        with pytest.raises(KafkaError, match="EOS_MIRROR_NOT_COVERED") as caught:
+        with pytest.raises(KafkaError, match="EOS_MIRROR_GROUP_REFUSED") as caught:
             map_.translate("in", 3, offset)
         assert ("mirrored more than once" in caught.value.hint) is whole.doubled
         end = max((entry.end for entry in whole.entries), default=0)
@@ -154,7 +154,7 @@ def test_rows_that_were_mirrored_twice_are_not_translated():
     log.write(entry(0, 2), entry(2, 4, 2), entry(1, 3, 5))
     map_ = read(log, range(5))
     for offset in range(5):
-        with pytest.raises(KafkaError, match="EOS_MIRROR_NOT_COVERED") as caught:
+        with pytest.raises(KafkaError, match="EOS_MIRROR_GROUP_REFUSED") as caught:
             map_.translate("in", 3, offset)
         assert "mirrored more than once" in caught.value.hint
 
@@ -203,7 +203,7 @@ def test_other_clusters_and_ids():
     map_ = read(log, [0, 7], ORIGIN, Origin("out", "out-id", "in", "new", (CLUSTER,)))
     assert map_.translate("in", 3, 0, topic_id="new").offset == 50
     for offset, id_ in ((0, None), (7, "id"), (0, "unknown")):
-        with pytest.raises(KafkaError, match="EOS_MIRROR_NOT_COVERED"):
+        with pytest.raises(KafkaError, match="EOS_MIRROR_GROUP_REFUSED"):
             map_.translate("in", 3, offset, topic_id=id_)
     assert read(log, [0], ids={"in": "new"}).translate("in", 3, 0).offset == 50
     with pytest.raises(ValueError, match="not asked for"):

@@ -131,7 +131,7 @@ class Site:
         self.between()
         for topic in ids:
             if at[topic][0] != self.ends[topic]:
-                raise KafkaError("EOS_MIRROR_ROWS_THERE", topic, hint="")
+                raise KafkaError("EOS_MIRROR_BEGINS_ELSEWHERE", topic, hint="")
 
     def _check_halts(self, head: Any, _: object) -> None:
         actor = self.actors[head]
@@ -208,7 +208,7 @@ def test_whoever_starts_in_the_midst_of_others():
             site = play(seed, patch)
         stops |= set(site.stops)
         taken += any(actor.heir is not None for actor in site.actors.values())
-    assert stops == {"EOS_MIRROR_OWNED", "EOS_MIRROR_ROWS_THERE", "EOS_QUERY_RETIRED"}
+    assert stops == {"EOS_MIRROR_OWNED", "EOS_MIRROR_BEGINS_ELSEWHERE", "EOS_QUERY_RETIRED"}
     assert taken > SEEDS // 4
 
 
@@ -274,7 +274,7 @@ def test_a_topic_that_was_taken_off(site):
     with pytest.raises(KafkaError, match="EOS_MIRROR_OWNED"):
         owner.hold(Followed({"a": "a-id", "b": "b-id"}, {"a": {0: 1}, "b": {0: 1}}))
     second.heir = "nobody"
-    with pytest.raises(KafkaError, match="EOS_MIRROR_ROWS_THERE"):
+    with pytest.raises(KafkaError, match="EOS_MIRROR_BEGINS_ELSEWHERE"):
         owner.hold(Followed({"a": "a-id", "b": "b-id"}, {"a": {0: 1}, "b": {0: 1}}))
     assert site.owners("b") == ["q2"]
     owner.hold(Followed({"a": "a-id", "b": "b-id"}, {"a": {0: 1}, "b": {0: 2}}))
@@ -288,7 +288,7 @@ def test_a_replay_goes_on_in_the_place_of_another_query(site):
     site.start(old)
     site.decide(old)
     old.heir = "q2"
-    with pytest.raises(KafkaError, match="EOS_MIRROR_ROWS_THERE"):
+    with pytest.raises(KafkaError, match="EOS_MIRROR_BEGINS_ELSEWHERE"):
         site.start(Actor("q3", ("a",), {"a": 0}, logged=True))
     site.start(Actor("q2", ("a",), {"a": 0}, logged=True))
     assert site.owners("a") == ["q2"]

@@ -82,8 +82,8 @@ def test_what_was_lost_is_mirrored_again():
         (look(entry(0, 5), entry(4, 9)), "more than once"),
         (look(entry(0, 5), entry(6, 9)), "nothing of the offsets 5 to 6"),
         (look(entry(0, 5, target_id="old"), entry(5, 9)), "to several topics"),
-        (look(entry(0, 5), decided=(written(0, 5, 9),)), "ends at offset 5, and micro-batch 7 has 5 to 9"),
-        (look(decided=(written(0, 5, 9),)), "ends at offset 5, and micro-batch 7 has 5 to 9"),
+        (look(entry(0, 5), decided=(written(0, 5, 9),)), "ends at offset 5, but micro-batch 7 has 5 to 9"),
+        (look(decided=(written(0, 5, 9),)), "ends at offset 5, but micro-batch 7 has 5 to 9"),
         (look(entry(0, 9), decided=(written(0, 5, 9, Verdict.LOST),)), "ends at offset 9"),
         (look(entry(0, 5), known=AGAIN, targets=BOTH), "to several topics"),
         (look(entry(0, 5, target_id="gone"), known=AGAIN), "to several topics"),
@@ -139,7 +139,7 @@ def test_rows_in_a_partition_of_which_the_map_has_nothing(finder, monkeypatch):
     monkeypatch.setattr(
         position, "end_offsets", lambda kafka, asked, *_: {t: dict.fromkeys(p, 8) for t, p in asked.items()}
     )
-    with pytest.raises(EosError, match=r"in-1 is in the target: it has nothing of it, but out-1 has had records"):
+    with pytest.raises(EosError, match=r"in-1 in the target: the map has nothing of it, but out-1 has had records"):
         finder.find(settle=False, wait_s=0)
 
 
@@ -154,8 +154,8 @@ def test_a_map_that_is_held_by_another_mirror(finder, monkeypatch):
 @pytest.mark.parametrize(
     ("changed", "why"),
     [
-        ({"direct": None}, "no rows of another topic"),
-        ({"direct": Direct("elsewhere", (), None)}, "reads from cluster elsewhere, and --source is here"),
+        ({"direct": None}, "no copied rows"),
+        ({"direct": Direct("elsewhere", (), None)}, "reads from cluster elsewhere, but --source is here"),
     ],
 )
 def test_a_query_that_is_no_mirror_of_this_source(finder, monkeypatch, changed, why):

@@ -177,5 +177,5 @@ def test_a_checkpoint_takes_the_brokers(tmp_path: Path, capsys, there):
     (tmp_path / "offsets").mkdir()
     assert cli.main(["plot", str(tmp_path) if there else "s3a://bucket/checkpoint", "--format", "json"]) == 2
     error = json.loads(capsys.readouterr().out)["error"]
-    assert error["condition"] == "EOS_PLOT_WITHOUT_SERVERS"
+    assert error["condition"] == "EOS_PLOT_IMPOSSIBLE"
     assert "--bootstrap-servers" in error["hint"]

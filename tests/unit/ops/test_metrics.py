@@ -362,6 +362,6 @@ def test_an_endpoint_needs_its_extra(session, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("spark_eos.ops.metrics.session.find_spec", lambda name: None)
     with pytest.raises(UnsupportedError, match="extra 'metrics'") as caught:
         start(session, 0, None, None)
-    assert caught.value.condition == "EOS_METRICS_NOT_INSTALLED"
+    assert caught.value.condition == "EOS_NOT_INSTALLED"
     assert session.registered == session.listeners == []
     start(session, None, None, None).close()

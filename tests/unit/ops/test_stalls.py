@@ -39,11 +39,8 @@ SETTINGS = HadoopSettings()
 #: What a command that has stalled may end with; anything else is no answer to an operator.
 NAMED = {
     "EOS_COMMAND_OVERTAKEN",
-    "EOS_DROP_DECIDED",
-    "EOS_DROP_NOTHING",
-    "EOS_REPLAY_NOT_BEGUN",
-    "EOS_REPLAY_OF_RETIRED",
-    "EOS_REPLAY_TARGET_USED",
+    "EOS_DROP_REFUSED",
+    "EOS_REPLAY_REFUSED",
 }
 
 

@@ -99,7 +99,7 @@ def test_each_query_has_its_own_story():
     assert [batch.rows for batch in story_of(both, chosen(both, "q2", "f")).batches] == [1]
     with pytest.raises(EosError, match=r"no query 'nope'.*q2, copies") as caught:
         chosen(both, "nope", "f")
-    assert caught.value.condition == "EOS_EVENTS_WITHOUT_QUERY"
+    assert caught.value.condition == "EOS_PLOT_IMPOSSIBLE"
     with pytest.raises(EosError, match="has reported anything yet"):
         chosen([], None, "f")
 
@@ -135,7 +135,7 @@ def test_a_source_that_cannot_be_read(source):
     """It is named, with what to name instead."""
     with pytest.raises(EosError, match="http://localhost:9400") as caught:
         EventReader(source).read()
-    assert caught.value.condition == "EOS_EVENTS_UNREADABLE"
+    assert caught.value.condition == "EOS_PLOT_IMPOSSIBLE"
     assert source in caught.value.message
 
 
@@ -170,7 +170,7 @@ def test_top_says_it_all_once(file, capsys):
 def test_top_of_nothing(tmp_path, capsys):
     """An error by name, and exit code 2."""
     assert cli.main(["top", str(tmp_path / "nothing"), "--once"]) == 2
-    assert "EOS_EVENTS_UNREADABLE" in capsys.readouterr().err
+    assert "EOS_PLOT_IMPOSSIBLE" in capsys.readouterr().err
 
 
 def test_who_holds_the_lso(file, monkeypatch: pytest.MonkeyPatch):
@@ -229,7 +229,7 @@ def test_a_picture_that_cannot_be_written(file, to, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(EosError, match="cannot be written") as caught:
         command.plot(str(file), to)
-    assert caught.value.condition == "EOS_PLOT_UNWRITABLE"
+    assert caught.value.condition == "EOS_PLOT_IMPOSSIBLE"
 
 
 def test_a_picture_of_nothing(file, tmp_path):
@@ -240,7 +240,7 @@ def test_a_picture_of_nothing(file, tmp_path):
     script.tell("exit", 100)
     with pytest.raises(EosError, match="larger --last") as caught:
         command.plot(str(script.write(file)), str(tmp_path / "query.png"), last_s=50)
-    assert caught.value.condition == "EOS_PLOT_EMPTY"
+    assert caught.value.condition == "EOS_PLOT_IMPOSSIBLE"
     assert not (tmp_path / "query.png").exists()
 
 
@@ -250,4 +250,4 @@ def test_a_picture_needs_its_extra(file, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(EosError, match="extra 'plot'") as caught:
         command.plot(str(file), str(tmp_path / "query.png"))
-    assert caught.value.condition == "EOS_PLOT_NOT_INSTALLED"
+    assert caught.value.condition == "EOS_NOT_INSTALLED"

@@ -43,7 +43,7 @@ def test_malformed_json_is_an_error_with_its_position(text, line, column):
     """So that one finds the comma in a long text."""
     with pytest.raises(OptionError) as caught:
         parse(text)
-    assert caught.value.condition == "EOS_OPTION_OFFSETS_JSON"
+    assert caught.value.condition == "EOS_OPTION_INVALID"
     assert (caught.value.parameters["line"], caught.value.parameters["column"]) == (line, column)
 
 
@@ -68,7 +68,7 @@ def test_wrong_offsets_are_named(text, named):
     """Every refusal says which topic and partition it means."""
     with pytest.raises(OptionError) as caught:
         parse(text)
-    assert caught.value.condition == "EOS_OPTION_OFFSETS"
+    assert caught.value.condition == "EOS_OPTION_INVALID"
     assert named in caught.value.message
 
 
@@ -85,7 +85,7 @@ def test_offsets_must_name_the_partitions_that_are_there(text, named):
     """Neither unknown topics or partitions nor gaps."""
     with pytest.raises(OptionError) as caught:
         fill_in("startingOffsets", parse(text), BEGIN, END)
-    assert caught.value.condition == "EOS_OPTION_OFFSETS"
+    assert caught.value.condition == "EOS_OPTION_INVALID"
     assert named in caught.value.message
 
 

@@ -79,12 +79,12 @@ def test_options_as_spark_hands_them_over():
 def test_a_sink_with_a_path_is_refused():
     """From start("x") or toTable("x"): the rows would go elsewhere without a word."""
     error = refused(topic="t", path="file:/warehouse/x")
-    assert (error.condition, error.parameters["path"]) == ("EOS_OPTION_PATH", "file:/warehouse/x")
+    assert (error.condition, error.parameters["path"]) == ("EOS_OPTION_INVALID", "file:/warehouse/x")
 
 
 def test_a_source_with_nothing_but_a_path_is_told_that_it_names_no_topic():
     """As in load("flights")."""
-    with pytest.raises(OptionError, match=r'"subscribe".*\(flights\) names no topic'):
+    with pytest.raises(OptionError, match=r'\(flights\) names no topic.*"subscribe"'):
         stream_options(LEAST | {"path": "flights"})
 
 
@@ -98,7 +98,7 @@ def test_an_option_of_the_other_side_is_told_where_it_belongs():
 @pytest.mark.parametrize("servers", ["kafka://host:9092", "host:9092,http://host:9093"])
 def test_servers_are_hosts_and_ports(servers):
     """Any other scheme than a listener's would be tried in vain for seconds."""
-    with pytest.raises(OptionError, match=r"EOS_OPTION_SERVERS.*://host.*host:port"):
+    with pytest.raises(OptionError, match=r"EOS_OPTION_INVALID.*://host.*host:port"):
         sink_options({"kafka.bootstrap.servers": servers})
     assert sink_options({"kafka.bootstrap.servers": "PLAINTEXT://host:9092, SASL_SSL://other:1"}).kafka
 
@@ -108,7 +108,7 @@ def test_an_address_that_cannot_be_one_is_refused(server):
     """It would be tried in vain until the time is up, and a restart would seem to help. The wrong one is named."""
     with pytest.raises(OptionError, match=re.escape(f"'{server}'. Hint: Use host:port")) as caught:
         sink_options({"kafka.bootstrap.servers": f"host:9092,{server}"})
-    assert caught.value.condition == "EOS_OPTION_SERVERS"
+    assert caught.value.condition == "EOS_OPTION_INVALID"
 
 
 def test_addresses_as_kafkas_clients_take_them():
@@ -170,15 +170,15 @@ def test_an_unknown_option_that_is_near_nothing_lists_all():
 @pytest.mark.parametrize(
     ("option", "value", "condition"),
     [
-        ("transaction.timeout.ms", "soon", "EOS_OPTION_NOT_A_NUMBER"),
-        ("transaction.timeout.ms", "0", "EOS_OPTION_NOT_A_NUMBER"),
-        ("transaction.timeout.ms", "-5", "EOS_OPTION_NOT_A_NUMBER"),
-        ("transaction.timeout.ms", "1.5", "EOS_OPTION_NOT_A_NUMBER"),
-        ("ledger.begin", "true", "EOS_OPTION_NOT_A_NUMBER"),
-        ("ledger.begin", "-1", "EOS_OPTION_NOT_A_NUMBER"),
-        ("topic", "", "EOS_OPTION_EMPTY"),
-        ("transactionalIdPrefix", " ", "EOS_OPTION_EMPTY"),
-        ("ledger.topic", "", "EOS_OPTION_EMPTY"),
+        ("transaction.timeout.ms", "soon", "EOS_OPTION_INVALID"),
+        ("transaction.timeout.ms", "0", "EOS_OPTION_INVALID"),
+        ("transaction.timeout.ms", "-5", "EOS_OPTION_INVALID"),
+        ("transaction.timeout.ms", "1.5", "EOS_OPTION_INVALID"),
+        ("ledger.begin", "true", "EOS_OPTION_INVALID"),
+        ("ledger.begin", "-1", "EOS_OPTION_INVALID"),
+        ("topic", "", "EOS_OPTION_INVALID"),
+        ("transactionalIdPrefix", " ", "EOS_OPTION_INVALID"),
+        ("ledger.topic", "", "EOS_OPTION_INVALID"),
     ],
 )
 def test_bad_values_are_named(option, value, condition):
@@ -192,7 +192,7 @@ def test_bad_values_are_named(option, value, condition):
 def test_a_group_needs_the_checkpoint():
     """The offsets come from there, and the sink is not told of a location set for the session."""
     error = refused(**{"offsets.group.id": "g"})
-    assert error.condition == "EOS_OPTION_NEEDS_CHECKPOINT"
+    assert error.condition == "EOS_OPTION_MISSING"
     assert "checkpointLocation" in error.message
     assert ".option(" in error.hint
 
@@ -253,4 +253,4 @@ def test_what_is_no_size(text):
     """The error says what is."""
     with pytest.raises(OptionError, match="maxBytesPerTrigger") as caught:
         parse_size("maxBytesPerTrigger", text)
-    assert caught.value.condition == "EOS_OPTION_NOT_A_NUMBER"
+    assert caught.value.condition == "EOS_OPTION_INVALID"

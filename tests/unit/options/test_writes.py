@@ -31,7 +31,7 @@ def test_the_write_that_options_describe_is_the_one_that_was_named(names):
     if query.strip() and sink.strip():
         assert each_of(SERVERS | options | {"foreachBatch.batch": "0"}) == EachSink(query, sink)
     else:
-        with pytest.raises(OptionError, match="EOS_OPTION_EMPTY"):
+        with pytest.raises(OptionError, match="EOS_OPTION_INVALID"):
             write_options(SERVERS | options | {"foreachBatch.batch": "0"})
 
 

@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from spark_eos.checkpoint import Checkpoint
-from spark_eos.errors import CheckpointError, Diverged, EosError, LedgerError, Unclear
+from spark_eos.errors import CheckpointError, Diverged, EosError, LedgerError, Unclear, phrase
 from spark_eos.kafka.partitioners import DEFAULT_PARTITIONER
 from spark_eos.protocol.checks import (
-    FROM_GROUP,
     OFFSETS_CHARS,
     as_json,
     checkpoint_ahead,
@@ -75,7 +74,7 @@ def test_behind_what_is_all_visible():
     assert 'micro-batch 7 of this query is decided: its input ended at the offsets {"flights": {"0": 23, "1": 5}}.' in (
         error.message
     )
-    assert FROM_GROUP in error.hint
+    assert phrase("from_group") in error.hint
     assert "startingOffsets" in error.hint
     assert error.parameters["offsets"] == ENDS
 
@@ -109,7 +108,7 @@ def test_behind_what_is_not_all_visible(verdicts, why):
     error = checkpoint_behind(decided(*verdicts), 3)
     assert why in error.hint
     assert NEVER in error.hint
-    assert FROM_GROUP not in error.hint
+    assert phrase("from_group") not in error.hint
 
 
 # A replay that differs
@@ -123,7 +122,7 @@ def test_diverged_from_what_is_all_visible():
     assert 'offsets: decided {"flights": {"0": 23, "1": 5}}, now {"flights": {"0": 24}}' in caught.value.message
     for cause in ("not deterministic", "cannot be replayed", "the checkpoint was copied and the other one went on"):
         assert cause in caught.value.hint
-    assert FROM_GROUP in caught.value.hint
+    assert phrase("from_group") in caught.value.hint
 
 
 @pytest.mark.parametrize("verdict", [LOST, None])
@@ -133,7 +132,7 @@ def test_diverged_while_rows_wait(verdict):
         compare(MicroBatch("r", 7, ()), decided(COMMITTED, verdict))
     assert "made visible" not in caught.value.message
     assert NEVER in caught.value.hint
-    assert FROM_GROUP not in caught.value.hint
+    assert phrase("from_group") not in caught.value.hint
 
 
 # The others
@@ -144,7 +143,7 @@ def test_a_damaged_checkpoint(tmp_path):
     (tmp_path / "metadata").write_text("{")
     with pytest.raises(CheckpointError) as caught:
         Checkpoint(str(tmp_path)).query_id()
-    says(caught.value, "however old", "EOS_CHECKPOINT_BEHIND", "in 'commits'", FROM_GROUP)
+    says(caught.value, "however old", "EOS_CHECKPOINT_BEHIND", "in 'commits'", phrase("from_group"))
 
 
 def test_another_prefix():
@@ -155,7 +154,11 @@ def test_another_prefix():
     )
     with pytest.raises(LedgerError) as caught:
         open_run(ports, "s", 0, endtxn_version=5, prefix="other")
-    says(caught.value, "its last micro-batch committed; then begin with a new checkpoint", FROM_GROUP)
+    says(
+        caught.value,
+        "commit its last micro-batch with the old prefix; then begin with a new checkpoint",
+        phrase("from_group"),
+    )
 
 
 def test_an_outcome_that_nobody_knows():
@@ -178,14 +181,14 @@ def test_an_outcome_that_nobody_knows():
     with pytest.raises(Unclear) as caught:
         open_run(ports, "s", 3, endtxn_version=5)
     assert caught.value.condition == "EOS_OUTCOME_GONE"
-    says(caught.value, "spark-eos verify", "If all its rows are there", FROM_GROUP, "write them first")
+    says(caught.value, "spark-eos verify", "If no row is missing", phrase("from_group"), "write them first")
 
 
 def test_data_that_is_gone():
     """A group's offsets are no way round it: the same checkpoint goes on with what is left."""
     error = data_loss("flights", 0, 6, 8, "its log now starts at 8")
     says(error, "'failOnDataLoss' to false for one start", "from this checkpoint", "A new checkpoint does not help")
-    assert FROM_GROUP not in error.hint
+    assert phrase("from_group") not in error.hint
 
 
 def test_a_checkpoint_that_is_ahead():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_eos.errors import LedgerError, Superseded, Unclear
+from spark_eos.errors import CommandError, Superseded, Unclear
 from spark_eos.protocol import commands
 from spark_eos.protocol.commands import abort_undecided, settle_decided
 from spark_eos.protocol.commit import commit
@@ -93,9 +93,9 @@ def test_a_query_that_the_ledger_does_not_know():
 
     def steps(brokers: Brokers) -> None:
         for act in (abort_undecided, settle_decided):
-            with pytest.raises(LedgerError, match=QUERY) as caught:
+            with pytest.raises(CommandError, match=QUERY) as caught:
                 act(brokers.ports(), QUERY)
-            assert caught.value.condition == "EOS_LEDGER_NO_QUERY"
+            assert caught.value.condition == "EOS_QUERY_UNKNOWN"
 
     on_brokers(steps)
 

@@ -76,7 +76,7 @@ def test_a_decision_that_comes_first_is_kept():
         refused = []
 
         def drops() -> None:
-            refused.append(stopped("EOS_DROP_DECIDED", lambda: halt(brokers.ports(), FIRST)))
+            refused.append(stopped("EOS_DROP_REFUSED", lambda: halt(brokers.ports(), FIRST)))
 
         commit(brokers.ports("commit.decided", drops), batch)
         (error,) = refused
@@ -184,7 +184,7 @@ def test_a_query_that_the_ledger_does_not_know():
 
     def steps(brokers: Brokers) -> None:
         own, judged = brokers.ports(), Head("r1", 1, (), 5)
-        stopped("EOS_LEDGER_NO_QUERY", lambda: commands.halt(own, FIRST, judged))
+        stopped("EOS_QUERY_UNKNOWN", lambda: commands.halt(own, FIRST, judged))
         assert not list(brokers.ports().coordinator.known())
 
     on_brokers(steps)

@@ -234,7 +234,7 @@ def test_an_operator_leaves_the_trace_of_a_lost_ledger():
     def steps(brokers: Brokers) -> None:
         commit(brokers.ports(), brokers.prepared(brokers.open("r1")))
         brokers.cluster.logs[LEDGER] = PartitionLog()
-        stopped("EOS_LEDGER_NO_QUERY", lambda: abort_undecided(brokers.ports(), QUERY))
+        stopped("EOS_QUERY_UNKNOWN", lambda: abort_undecided(brokers.ports(), QUERY))
         assert brokers.state(Pair(ledger_name(PREFIX, QUERY), 0, 0)) is State.COMPLETE_COMMIT
 
     on_brokers(steps)

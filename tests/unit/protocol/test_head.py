@@ -141,7 +141,7 @@ def test_what_a_replay_could_not_repeat_is_a_stop_that_names_the_version(changed
     with pytest.raises(LedgerError, match=named) as caught:
         decode(_later(**changed))
     assert caught.value.condition == "EOS_LEDGER_FORMAT"
-    assert "install spark-eos 9.8.7" in caught.value.hint
+    assert "Install spark-eos 9.8.7" in caught.value.hint
 
 
 def test_each_transaction_has_its_own_version_of_endtxn():

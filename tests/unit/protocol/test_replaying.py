@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from spark_eos.errors import EosError, LedgerError, ReplayError, Superseded
+from spark_eos.errors import CommandError, EosError, ReplayError, Superseded
 from spark_eos.protocol.checks import check_halts, finishing
 from spark_eos.protocol.commands import (
     begin,
@@ -145,8 +145,8 @@ def test_killed_when_it_was_published():
         head = own.ledger.read()
         assert retire(own, QUERY, HEIR) == head
         assert state(own, next(iter(batch.pairs))) is State.COMPLETE_ABORT
-        stopped("EOS_REPLAY_OF_RETIRED", lambda: retire(own, QUERY, Successor("a third", "/third")))
-        stopped("EOS_REPLAY_OF_RETIRED", lambda: back(own, IN_PLACE))
+        stopped("EOS_REPLAY_REFUSED", lambda: retire(own, QUERY, Successor("a third", "/third")))
+        stopped("EOS_REPLAY_REFUSED", lambda: back(own, IN_PLACE))
 
     on_brokers(steps)
 
@@ -169,7 +169,7 @@ def test_a_query_that_the_ledger_does_not_know():
     """It is not retired: nobody could tell what of it is decided."""
 
     def steps(brokers: Brokers) -> None:
-        with pytest.raises(LedgerError):
+        with pytest.raises(CommandError):
             retire(brokers.ports(), QUERY, HEIR)
 
     on_brokers(steps)
@@ -211,7 +211,7 @@ def test_a_new_query_begins_where_the_replay_says():
         first = brokers.open("r1", 1)
         assert (first.run, first.partitioner) == ("r1", "fnv1a")
         commit(own, brokers.prepared(first, 1))
-        stopped("EOS_REPLAY_TARGET_USED", lambda: intend(own, UNFINISHED, old))
+        stopped("EOS_REPLAY_REFUSED", lambda: intend(own, UNFINISHED, old))
 
     on_brokers(steps)
 

@@ -153,7 +153,7 @@ def test_a_run_that_was_replaced_decides_nothing():
         batch = brokers.prepared(brokers.open("r1"))
         newer = brokers.open("r2")
         error = stopped("EOS_SUPERSEDED", lambda: commit(brokers.ports(), batch))
-        assert error.parameters == {"run": "r1", "by": "r2"}
+        assert (error.parameters["run"], error.parameters["by"]) == ("r1", "r2")
         assert commit(brokers.ports(), brokers.prepared(newer)).transactions == 1
 
     on_brokers(steps)
@@ -324,7 +324,7 @@ def test_a_checkpoint_that_passed_a_lost_transaction_stops():
         before = brokers.heads
         error = stopped("EOS_CHECKPOINT_AHEAD", lambda: brokers.open("r2", batch=1))
         assert isinstance(error, ProtocolStop)
-        assert error.parameters == {"batch": 1}
+        assert error.parameters["batch"] == 1
         assert not error.restart_helps
         assert brokers.heads == before
         later = brokers.prepared(brokers.open("r3", batch=0), batch=1)

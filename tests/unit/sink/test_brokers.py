@@ -37,7 +37,7 @@ def test_brokers_before_kafka_3_6_are_named(cluster):
     """They take a batch without asking the coordinator, so that one that comes late would hang for ever."""
     with pytest.raises(KafkaError, match=r"older than Apache Kafka 3\.6.*: 2\.") as caught:
         check(cluster, 0)
-    assert caught.value.condition == "EOS_BROKER_VERSION"
+    assert caught.value.condition == "EOS_BROKER_UNSUITABLE"
 
 
 def test_nothing_is_asked_of_brokers_with_version_2(cluster):

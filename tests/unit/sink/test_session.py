@@ -66,7 +66,7 @@ def test_an_idle_driver_looks_until_two_looks_in_a_row_find_nothing(idle, monkey
 def test_what_never_expires_is_looked_for_until_nothing_is_left(idle, monkeypatch):
     """However often that is, and also after a look that failed."""
     monkeypatch.setattr(module, "SWEEPS_AFTER_S", (0,))
-    failed = ConnectionFailed("EOS_COORDINATOR_UNREACHABLE", "No answer.", hint="Wait.")
+    failed = ConnectionFailed("EOS_KAFKA_UNREACHABLE", "No answer.", hint="Wait.")
     idle.finds = ["a", (), failed, (), "b", (), (), ()]
     idle.session = Session(None, None, two_phase=True)
     idle.session.rest("r", 7, NOTHING)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from spark_eos.errors import ProtocolStop, Unclear
+from spark_eos.errors import Unclear, UnsupportedError
 from spark_eos.kafka.config.librdkafka import check
 from spark_eos.kafka.partitioners import PARTITIONERS
 from spark_eos.options.parse import sink_options
@@ -20,9 +20,9 @@ from spark_eos.sink.job import Identity
 
 def test_the_sink_writes_in_tasks_of_streaming_queries_only():
     """Elsewhere there is no query and no micro-batch to write for."""
-    with pytest.raises(ProtocolStop) as caught:
+    with pytest.raises(UnsupportedError) as caught:
         Identity.here()
-    assert caught.value.condition == "EOS_NOT_A_STREAMING_TASK"
+    assert caught.value.condition == "EOS_USE_UNSUPPORTED"
     assert "writeStream" in caught.value.hint
 
 

@@ -43,16 +43,20 @@ class Captured(Exception):
         (
             Captured("Failed to read log file file:/c/offsets/3. Incomplete log file SQLSTATE: X"),
             "/c/offsets/3",
-            "anew",
+            "plans",
         ),
         (Captured("Failed to read log file s3a://b/c/commits/12. [MALFORMED_LOG_FILE] x"), "c/commits/12", "replays"),
-        (Captured(JSON, READS_OFFSETS), "in 'offsets'", "anew"),
-        (Captured(JSON, "no frames", Captured("", READS_OFFSETS)), "in 'offsets'", "anew"),
-        (Captured("next on empty iterator", EMPTY_STACK + OFFSETS_FRAME), "in 'offsets'", "anew"),
-        (Captured("Checksum error: file:/c/offsets/3 at 0 exp: 1 got: 2"), "/c/offsets/3", "anew"),
-        (Captured("assertion failed: There are [0] sources in the checkpoint offsets and now"), "in 'offsets'", "anew"),
-        (Captured(PLANNING), "in 'offsets'", "anew"),
-        (Captured("assertion failed", NO_OFFSETS), "'offsets' of the checkpoint has no entry", "EOS_CHECKPOINT_BEHIND"),
+        (Captured(JSON, READS_OFFSETS), "in 'offsets'", "plans"),
+        (Captured(JSON, "no frames", Captured("", READS_OFFSETS)), "in 'offsets'", "plans"),
+        (Captured("next on empty iterator", EMPTY_STACK + OFFSETS_FRAME), "in 'offsets'", "plans"),
+        (Captured("Checksum error: file:/c/offsets/3 at 0 exp: 1 got: 2"), "/c/offsets/3", "plans"),
+        (
+            Captured("assertion failed: There are [0] sources in the checkpoint offsets and now"),
+            "in 'offsets'",
+            "plans",
+        ),
+        (Captured(PLANNING), "in 'offsets'", "plans"),
+        (Captured("assertion failed", NO_OFFSETS), "The checkpoint's 'offsets' has no files", "EOS_CHECKPOINT_BEHIND"),
         (Captured(JSON, READS_COMMITS), "in 'commits'", "replays"),
         (Captured("batch 2 doesn't exist SQLSTATE: XXKST"), "offsets/2", "backup"),
         (Captured("requirement failed: Previous batch 12 not found in offset log"), "offsets/12", "backup"),
@@ -72,7 +76,7 @@ def test_a_damaged_file_has_a_name_and_a_next_step(error, file, remedy):
 def test_a_file_that_is_there_already():
     """Two runs, or a checksum that was left behind."""
     found = spark_eos.reason(Captured("Multiple streaming queries are concurrently using file:/c/offsets. SQLSTATE: X"))
-    assert found.condition == "EOS_CHECKPOINT_CONCURRENT"
+    assert found.condition == "EOS_CHECKPOINT_IN_USE"
     assert ".crc" in found.hint
 
 

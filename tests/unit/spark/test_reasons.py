@@ -130,7 +130,7 @@ def test_an_executor_without_the_package(module, ours):
     )
     assert (found is not None) == ours
     if found is not None:
-        assert (found.condition, found.restart_helps) == ("EOS_EXECUTOR_WITHOUT_PACKAGE", False)
+        assert (found.condition, found.restart_helps) == ("EOS_NOT_ON_WORKERS", False)
         assert f"'{module.partition('.')[0]}'" in found.message
 
 
@@ -154,22 +154,26 @@ def test_the_plan_that_spark_prints_is_no_reason():
 @pytest.mark.parametrize(
     ("text", "condition", "says"),
     [
-        ("requirement failed: eos-kafka does not support Update mode. SQLSTATE: X", "EOS_UPDATE_MODE", "withWatermark"),
-        ("Data source eos-kafka does not support continuous processing.", "EOS_CONTINUOUS_TRIGGER", "processingTime"),
+        (
+            "requirement failed: eos-kafka does not support Update mode. SQLSTATE: X",
+            "EOS_USE_UNSUPPORTED",
+            "withWatermark",
+        ),
+        ("Data source eos-kafka does not support continuous processing.", "EOS_USE_UNSUPPORTED", "processingTime"),
         (
             '[UNSUPPORTED_DATA_SOURCE_SAVE_MODE] The data source "eos-kafka" cannot be written in the "Ignore" mode.',
-            "EOS_WRITE_MODE",
+            "EOS_USE_UNSUPPORTED",
             '.mode("append"); within foreachBatch, use spark_eos.batch_writer',
         ),
         (
             "[DATA_SOURCE_NOT_FOUND] Failed to find the data source: eos-kafka. Make sure …",
-            "EOS_FORMAT_NOT_FOUND",
+            "EOS_NOT_ON_WORKERS",
             sys.executable,
         ),
         (
             "An error occurred while calling o32.load.\n: org.apache.spark.SparkClassNotFoundException: "
             "[DATA_SOURCE_NOT_FOUND] Failed to find the data source: eos-kafka. Make sure …",
-            "EOS_FORMAT_NOT_FOUND",
+            "EOS_NOT_ON_WORKERS",
             sys.executable,
         ),
     ],
@@ -193,7 +197,7 @@ def test_a_worker_that_died_is_a_reason_to_start_again():
 def test_a_worker_that_does_not_start_in_time_is_a_reason_to_start_again():
     """As on a machine that has too much to do."""
     found = spark_eos.reason(Exception(f"{STREAM}Python worker failed to connect back. SQLSTATE: X"))
-    assert (found.condition, found.restart_helps) == ("EOS_WORKER_LATE", True)
+    assert (found.condition, found.restart_helps) == ("EOS_WORKER_DIED", True)
 
 
 def test_an_error_without_one_of_ours_has_no_reason():

@@ -80,7 +80,7 @@ def test_a_tool_that_fails_says_why(cluster):
     """The error of a failed tool holds what the tool has printed."""
     with pytest.raises(DevClusterError, match=r"'nothing' is not a recognized option|nothing") as raised:
         cluster.java_tool("org.apache.kafka.tools.TopicCommand", "--nothing")
-    assert raised.value.condition == "EOS_DEVCLUSTER_TOOL"
+    assert raised.value.condition == "EOS_DEVCLUSTER_FAILED"
 
 
 def test_a_killed_broker_and_a_stopped_cluster_keep_their_data(tmp_path):
@@ -98,7 +98,7 @@ def test_a_killed_broker_and_a_stopped_cluster_keep_their_data(tmp_path):
         assert cluster.broker(0).pid != pid
         produce(cluster, "kept", "after the kill")
         with (
-            pytest.raises(DevClusterError, match=r"EOS_DEVCLUSTER_IN_USE.*Another cluster uses"),
+            pytest.raises(DevClusterError, match=r"EOS_DEVCLUSTER_CONFIG.*Another cluster uses"),
             DevCluster(data_dir=tmp_path),
         ):
             pass
@@ -107,7 +107,7 @@ def test_a_killed_broker_and_a_stopped_cluster_keep_their_data(tmp_path):
         assert (cluster.cluster_id, cluster.bootstrap_servers) == (first_id, first_servers)
         assert values(cluster, "kept", 2) == ["before the kill", "after the kill"]
 
-    other = pytest.raises(DevClusterError, match=r"EOS_DEVCLUSTER_DATA.*was created with brokers=1, not 2")
+    other = pytest.raises(DevClusterError, match=r"EOS_DEVCLUSTER_CONFIG.*was created with brokers=1, not 2")
     with other, DevCluster(2, data_dir=tmp_path):
         pass
 
@@ -194,7 +194,7 @@ def test_the_log_is_shown_when_a_broker_does_not_come_up():
         DevCluster(config={"metric.reporters": "no.Such"}),
     ):
         pass
-    assert raised.value.condition == "EOS_DEVCLUSTER_BROKER"
+    assert raised.value.condition == "EOS_DEVCLUSTER_FAILED"
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_what_kafka_refuses_is_named(asked, said):
     """A setting or a feature level that Kafka does not take is told in Kafka's words."""
     with pytest.raises(DevClusterError, match=said) as raised, DevCluster(**asked):
         pass
-    assert raised.value.condition == "EOS_DEVCLUSTER_TOOL"
+    assert raised.value.condition == "EOS_DEVCLUSTER_FAILED"
 
 
 def test_other_ports_are_picked_when_one_is_taken_in_between(monkeypatch):
@@ -231,7 +231,10 @@ def test_a_named_port_that_is_taken_is_named():
     """A port that was asked for is not replaced by another one."""
     with socket.create_server(("127.0.0.1", 0)) as thief:
         port = thief.getsockname()[1]
-        with pytest.raises(DevClusterError, match=f"EOS_DEVCLUSTER_PORT.*Port {port} is in use"), DevCluster(port=port):
+        with (
+            pytest.raises(DevClusterError, match=f"EOS_DEVCLUSTER_CONFIG.*Port {port} is in use"),
+            DevCluster(port=port),
+        ):
             pass
 
 
@@ -316,5 +319,5 @@ def test_what_maven_does_not_have_is_named(tmp_path, monkeypatch):
     missing = JarSet("missing", plain=("org.apache.commons:commons-pool2:0.0.0",))
     with pytest.raises(DevClusterError, match=r"(?s)not be downloaded.*commons-pool2;0\.0\.0: not found") as raised:
         resolve(missing)
-    assert raised.value.condition == "EOS_DEVCLUSTER_JARS"
+    assert raised.value.condition == "EOS_DEVCLUSTER_DOWNLOAD"
     assert not list(Path(tmp_path).glob("missing*"))

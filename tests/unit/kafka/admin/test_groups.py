@@ -44,7 +44,7 @@ def test_other_types_are_refused_by_name(kind, state):
             return
         with pytest.raises(KafkaError) as caught:
             members(patch, kind, state)
-        assert caught.value.condition == "EOS_GROUP_TYPE"
+        assert caught.value.condition == "EOS_GROUP_UNSUITABLE"
         assert kind in caught.value.message
 
 

@@ -59,7 +59,7 @@ def test_other_jaas_modules_are_refused_without_printing_them():
     jaas = 'com.example.OwnLoginModule required password="hunter2";'
     with pytest.raises(OptionError) as caught:
         canonical(dotted(sasl__jaas__config=jaas))
-    assert caught.value.condition == "EOS_OPTION_KAFKA_UNSUPPORTED"
+    assert caught.value.condition == "EOS_OPTION_UNSUPPORTED"
     assert "hunter2" not in str(caught.value)
 
 
@@ -98,14 +98,14 @@ def test_an_unknown_property_is_named_with_the_nearest_one(kind, key, nearest):
     """librdkafka says what it does not know; its own table and the Java names give the guess."""
     with pytest.raises(OptionError, match=key) as caught:
         librdkafka.check(properties(**{key: "1"}), kind)
-    assert caught.value.condition == "EOS_OPTION_KAFKA_UNKNOWN"
-    assert caught.value.parameters["nearest"] == nearest
+    assert caught.value.condition == "EOS_OPTION_UNKNOWN"
+    assert caught.value.parameters.get("nearest") == nearest
 
 
 @pytest.mark.parametrize("key", ["error_cb", "stats_cb"])
 def test_a_callback_is_not_an_option(key):
     """Options are texts; what confluent-kafka takes as a function is unknown here."""
-    with pytest.raises(OptionError, match="EOS_OPTION_KAFKA_UNKNOWN"):
+    with pytest.raises(OptionError, match="EOS_OPTION_UNKNOWN"):
         librdkafka.check(properties(**{key: "print"}), "consumer")
 
 
@@ -126,7 +126,7 @@ def test_a_bad_value_is_named_with_what_the_property_takes(key, value, takes):
     with pytest.raises(OptionError) as caught:
         librdkafka.check(properties(**{key: value}), "producer")
     error = caught.value
-    assert error.condition == "EOS_OPTION_KAFKA_INVALID"
+    assert error.condition == "EOS_OPTION_INVALID"
     assert (error.message, error.hint) == (f"Option 'kafka.{key}' is '{value}'.", f"Allowed values: {takes}.")
 
 
@@ -223,7 +223,7 @@ def test_what_is_no_address_is_refused(servers):
     """By its text, before anything is connected."""
     with pytest.raises(OptionError, match=servers) as caught:
         handshake.handshake(KafkaProperties({"bootstrap.servers": servers}))
-    assert caught.value.condition == "EOS_OPTION_KAFKA_INVALID"
+    assert caught.value.condition == "EOS_OPTION_INVALID"
 
 
 def test_connections_follow_the_host_name_check():
@@ -235,7 +235,7 @@ def test_connections_follow_the_host_name_check():
 
 def test_a_missing_certificate_file_is_named_error():
     """Not a bare FileNotFoundError from the depth of a client."""
-    with pytest.raises(OptionError, match="EOS_OPTION_KAFKA_INVALID"):
+    with pytest.raises(OptionError, match="EOS_OPTION_INVALID"):
         handshake.handshake(dotted(security__protocol="SSL", ssl__ca__location="/nowhere/ca.pem"))
 
 
@@ -244,7 +244,7 @@ def test_a_mechanism_that_is_not_spoken_is_refused():
     kafka = dotted(security__protocol="SASL_SSL", sasl__mechanism="DIGEST-MD5")
     with pytest.raises(OptionError, match="OAUTHBEARER") as caught:
         handshake.handshake(kafka)
-    assert caught.value.condition == "EOS_OPTION_KAFKA_UNSUPPORTED"
+    assert caught.value.condition == "EOS_OPTION_UNSUPPORTED"
 
 
 @pytest.mark.parametrize(

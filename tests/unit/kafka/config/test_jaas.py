@@ -138,7 +138,7 @@ def test_msk_without_the_library_that_signs(monkeypatch):
     """The extra is named, on the driver."""
     monkeypatch.setattr(msk.importlib.util, "find_spec", lambda name: None)
     error = refused(sasl__mechanism="AWS_MSK_IAM")
-    assert error.condition == "EOS_OPTION_KAFKA_UNSUPPORTED"
+    assert error.condition == "EOS_OPTION_UNSUPPORTED"
     assert "Install the extra 'aws'" in error.hint
 
 
@@ -195,7 +195,7 @@ def test_a_login_that_is_not_understood_is_refused(jaas, says):
 def test_a_handler_of_the_users_own_is_refused(key):
     """With what to use: nothing here runs Java."""
     error = refused(sasl__mechanism="OAUTHBEARER", **{key.replace(".", "__"): "com.example.Handler"})
-    assert error.condition == "EOS_OPTION_KAFKA_UNSUPPORTED"
+    assert error.condition == "EOS_OPTION_UNSUPPORTED"
     assert "com.example.Handler" in error.message and "token.endpoint.url" in error.hint
 
 
@@ -203,11 +203,11 @@ def test_a_handler_of_the_users_own_is_refused(key):
     ("given", "condition", "says"),
     [
         ({}, "EOS_OPTION_MISSING", "token.endpoint.url"),
-        ({"token__endpoint__url": "ftp://x"}, "EOS_OPTION_KAFKA_INVALID", "token.endpoint.url"),
+        ({"token__endpoint__url": "ftp://x"}, "EOS_OPTION_INVALID", "token.endpoint.url"),
         ({"token__endpoint__url": "https://x"}, "EOS_OPTION_MISSING", "client.id"),
         ({"token__endpoint__url": "https://x", "client__id": "me"}, "EOS_OPTION_MISSING", "client.secret"),
-        ({"grant__type": "urn:ietf:params:oauth:grant-type:jwt-bearer"}, "EOS_OPTION_KAFKA_UNSUPPORTED", "grant.type"),
-        ({"metadata__authentication__type": "azure_imds"}, "EOS_OPTION_KAFKA_UNSUPPORTED", "azure_imds"),
+        ({"grant__type": "urn:ietf:params:oauth:grant-type:jwt-bearer"}, "EOS_OPTION_UNSUPPORTED", "grant.type"),
+        ({"metadata__authentication__type": "azure_imds"}, "EOS_OPTION_UNSUPPORTED", "azure_imds"),
     ],
 )
 def test_too_little_for_a_token_is_told_before_any_connection(given, condition, says):
@@ -220,7 +220,7 @@ def test_too_little_for_a_token_is_told_before_any_connection(given, condition, 
 def test_an_unsecured_token_needs_a_principal(claims):
     """And a lifetime that is a number."""
     unsecured = {"enable__sasl__oauthbearer__unsecure__jwt": "true", "sasl__oauthbearer__config": claims}
-    assert refused(sasl__mechanism="OAUTHBEARER", **unsecured).condition == "EOS_OPTION_KAFKA_INVALID"
+    assert refused(sasl__mechanism="OAUTHBEARER", **unsecured).condition == "EOS_OPTION_INVALID"
 
 
 def test_a_token_in_a_file_is_read_again_when_it_is_replaced(tmp_path, monkeypatch):

@@ -93,7 +93,7 @@ def test_a_store_in_javas_own_format_is_refused_with_the_command_that_converts_i
     file = tmp_path / "store.jks"
     file.write_bytes(b"\xfe\xed\xfe\xed\x00\x00\x00\x02")
     error = refused(store(what, file))
-    assert error.condition == "EOS_OPTION_KAFKA_UNSUPPORTED"
+    assert error.condition == "EOS_OPTION_UNSUPPORTED"
     assert f"keytool -importkeystore -srckeystore {file} -destkeystore {file}.p12 -deststoretype PKCS12" in error.hint
 
 
@@ -113,7 +113,7 @@ def test_a_store_that_cannot_be_read_is_named(authority, client, tmp_path):
     assert "cannot be loaded" in refused(store("truststore", tmp_path / "nowhere.p12")).message
     ca = tmp_path / "ca.pem"
     ca.write_text(authority.pem)
-    with pytest.raises(OptionError, match="EOS_OPTION_KAFKA_INVALID"):
+    with pytest.raises(OptionError, match="EOS_OPTION_INVALID"):
         context(store("keystore", ca))
 
 
@@ -213,7 +213,7 @@ def test_protocols_that_openssl_offers_are_let_through(name):
 )
 def test_protocols_that_openssl_does_not_keep_to_are_refused(key, value):
     """No less than what was asked for."""
-    assert refused({key: value}).condition == "EOS_OPTION_KAFKA_UNSUPPORTED"
+    assert refused({key: value}).condition == "EOS_OPTION_UNSUPPORTED"
 
 
 def test_cipher_suites_are_followed():

@@ -66,7 +66,7 @@ def ours(name: str, value: str) -> str | None:
     try:
         return normalized(name, name, value)
     except OptionError as error:
-        assert error.condition == "EOS_OPTION_KAFKA_INVALID" and f"kafka.{name}" in str(error)
+        assert error.condition == "EOS_OPTION_INVALID" and f"kafka.{name}" in str(error)
         return None
 
 
@@ -212,7 +212,7 @@ def test_what_is_no_value_is_refused_before_any_connection(key, value):
     for call in (handshake, canonical, lambda kafka: librdkafka.check(kafka, "consumer")):
         with pytest.raises(OptionError, match=rf"'kafka\.{key}' is '{value}'") as caught:
             call(properties({key: value}))
-        assert caught.value.condition == "EOS_OPTION_KAFKA_INVALID"
+        assert caught.value.condition == "EOS_OPTION_INVALID"
 
 
 def test_a_number_is_read_as_librdkafka_reads_it():

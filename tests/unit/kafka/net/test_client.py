@@ -144,7 +144,7 @@ def test_a_request_that_a_broker_does_not_speak_is_named(brokers):
     client.brokers()
     with pytest.raises(KafkaError, match="ListTransactions") as caught:
         client.ask(0, LIST_TRANSACTIONS, {"state_filters": [], "producer_id_filters": []})
-    assert caught.value.condition == "EOS_BROKER_VERSION"
+    assert caught.value.condition == "EOS_BROKER_UNSUITABLE"
     assert not client.speaks(66, 0)
     assert client.speaks(22, 5)
 
@@ -201,7 +201,7 @@ def test_the_version_of_a_request_is_that_of_its_broker(brokers):
     assert not client.has(7, plain)
     with pytest.raises(KafkaError, match="EndTxn") as caught:
         client.version(0, plain)
-    assert caught.value.condition == "EOS_BROKER_VERSION"
+    assert caught.value.condition == "EOS_BROKER_UNSUITABLE"
 
 
 def test_leaders_that_are_not_there_have_a_code(brokers):

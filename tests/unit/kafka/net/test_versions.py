@@ -23,7 +23,7 @@ def test_a_broker_that_does_not_speak_a_request_is_refused(versions):
     """The error names broker, request and versions; nothing is sent in a version that one side does not know."""
     with pytest.raises(KafkaError, match="Broker 7 speaks Metadata in versions") as caught:
         _version(7, METADATA, Abilities(versions, {}))
-    assert caught.value.condition == "EOS_BROKER_VERSION"
+    assert caught.value.condition == "EOS_BROKER_UNSUITABLE"
     assert "Apache Kafka 3.6" in caught.value.hint
 
 

@@ -36,7 +36,7 @@ def test_no_coordinator_is_waited_for_without_bound(producer, monkeypatch):
     monkeypatch.setattr(librdkafka, "INIT_S", 0.3)
     with pytest.raises(ConnectionFailed) as caught:
         producer.init()
-    assert ended_by(caught.value) == ("EOS_COORDINATOR_UNREACHABLE", True)
+    assert ended_by(caught.value) == ("EOS_KAFKA_UNREACHABLE", True)
 
 
 def test_a_producer_that_does_not_know_itself_hands_nothing_over(producer, monkeypatch):

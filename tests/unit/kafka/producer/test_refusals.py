@@ -165,7 +165,7 @@ def test_whatever_befalls_the_requests(fates, batches, frees, every):
     try:
         delivered = deliver(fates, batches, frees, every)
     except EosError as error:
-        assert error.condition == "EOS_REFUSAL_UNCLEAR"
+        assert error.condition == "EOS_DELIVERY_FAILED"
         assert error.restart_helps
         assert fates
     else:
@@ -184,7 +184,7 @@ def test_batches_that_are_split(fates, batches, frees, every):
     try:
         delivered = deliver(fates, batches, frees, every, Splitting(ENCODER))
     except EosError as error:
-        assert error.condition == "EOS_REFUSAL_UNCLEAR"
+        assert error.condition == "EOS_DELIVERY_FAILED"
         assert fates
         return
     delivered.check()
@@ -198,7 +198,9 @@ def test_batches_that_are_split(fates, batches, frees, every):
 
 def test_a_single_row_that_is_too_large():
     """Without dead letters it is an error, with its size."""
-    with pytest.raises(RowError, match=r"EOS_ROW_TOO_LARGE.*Partition 0 of topic t takes no batch of 1 row\(s\) and 2"):
+    with pytest.raises(
+        RowError, match=r"EOS_ROW_TOO_LARGE.*Partition 0 of topic t refused a batch of 1 row\(s\) and 2"
+    ):
         deliver([], [(0, [False, True, False])], [0, 0, 0], refusals=Splitting(ENCODER))
 
 
@@ -235,14 +237,14 @@ def test_halves_have_the_codec_of_the_batch(codec):
 
 def test_a_refusal_of_what_was_sent_before():
     """The first copy may be in the log, as the limit was lowered after it: nobody can tell."""
-    with pytest.raises(EosError, match="EOS_REFUSAL_UNCLEAR"):
+    with pytest.raises(EosError, match="EOS_DELIVERY_FAILED"):
         deliver([("silent", 0)], [(0, [True])], frees=[1, 0, 0])
 
 
 def test_a_batch_behind_a_refused_one_without_an_answer():
     """Its copy could be taken later, under a sequence number that another row has by then."""
     behind = [(0, [False]), (0, [True, False]), (0, [False, False])]
-    with pytest.raises(EosError, match="EOS_REFUSAL_UNCLEAR"):
+    with pytest.raises(EosError, match="EOS_DELIVERY_FAILED"):
         deliver([("works", 0), ("works", 0), ("never", 0)], behind, frees=[0, 0, 0])
 
 
@@ -271,7 +273,7 @@ def test_a_record_that_is_invalid(monkeypatch):
 def test_a_dead_letter_that_is_refused():
     """Is an error, with its size."""
     refusals = Refusals(LETTERS, ENCODER)
-    with pytest.raises(TopicError, match=r"EOS_DEAD_LETTER_REFUSED.*letters.*MESSAGE_TOO_LARGE"):
+    with pytest.raises(TopicError, match=r"EOS_DEAD_LETTER_TOPIC.*letters.*MESSAGE_TOO_LARGE"):
         refusals.take((LETTERS, 0), seal([b"x"], 0), TOO_LARGE)
     assert len(refusals.take((LETTERS, 0), seal([b"x", b"y"], 0), TOO_LARGE)) == 2
 
@@ -308,7 +310,7 @@ def test_a_refused_batch_that_is_damaged():
     queue = PartitionQueue(("t", 3), 0.0)
     queue.sent.append(replace(whole, data=whole.data[:61] + b"\x01" + whole.data[62:]))
     queue.refused = (queue.sent[0], TOO_LARGE)
-    with pytest.raises(KafkaError, match=r"EOS_SOURCE_DAMAGED.*Partition 3 of topic t refuses 2 rows.*checksum"):
+    with pytest.raises(KafkaError, match=r"EOS_SOURCE_DAMAGED.*Partition 3 of topic t refused 2 rows.*checksum"):
         queue.replace_refused(Splitting(ENCODER))
 
 
@@ -318,7 +320,7 @@ def test_a_refused_batch_that_is_too_large_to_be_sent_in_parts(monkeypatch):
     queue = PartitionQueue(("t", 3), 0.0)
     queue.sent.append(seal([bytes(200_000), bytes(200_000)], 0, Encoder(7, 3, "lz4")))
     queue.refused = (queue.sent[0], TOO_LARGE)
-    with pytest.raises(KafkaError, match=r"EOS_SOURCE_BATCH_TOO_LARGE.*refuses a record batch of 2 rows.*max\.message"):
+    with pytest.raises(KafkaError, match=r"EOS_SOURCE_BATCH_TOO_LARGE.*refused a record batch of 2 rows.*max\.message"):
         queue.replace_refused(Splitting(ENCODER))
 
 
@@ -343,7 +345,7 @@ def test_what_a_dead_letter_says():
         ("__streams.errors.exception", b"org.apache.kafka.common.errors.RecordTooLargeException"),
         (
             "__streams.errors.message",
-            b"Partition 3 of topic t takes no batch of 1 row and %d bytes." % len(sealed.data),
+            b"Partition 3 of topic t refused a batch of 1 row and %d bytes." % len(sealed.data),
         ),
         ("__spark_eos.target.topic", b"t"),
         ("__spark_eos.target.partition", b"3"),

@@ -244,7 +244,7 @@ def test_every_batch_is_written_once_and_in_order(fates, adds, bound, every, lif
         (10, "EOS_ROW_TOO_LARGE", None),
         (18, "EOS_DELIVERY_FAILED", "RECORD_LIST_TOO_LARGE"),
         (2, "EOS_DELIVERY_FAILED", "CORRUPT_MESSAGE"),
-        (29, "EOS_DELIVERY_UNAUTHORIZED", "TOPIC_AUTHORIZATION_FAILED"),
+        (29, "EOS_UNAUTHORIZED", "TOPIC_AUTHORIZATION_FAILED"),
         (OUT_OF_ORDER, "EOS_DELIVERY_FAILED", "OUT_OF_ORDER_SEQUENCE_NUMBER"),
         (47, "EOS_FENCED", None),
         (48, "EOS_DELIVERY_FAILED", "INVALID_TXN_STATE"),
@@ -288,8 +288,8 @@ def test_errors_that_should_have_passed(error, limit, monkeypatch):
 )
 def test_rows_that_wait_for_long_are_told_with_the_reason(error, why, monkeypatch, caplog):
     """Each partition once, with its topic and what the brokers say; and once more when they are written."""
-    monkeypatch.setattr(module, "TOLD_AFTER_S", 0.05)
-    monkeypatch.setattr(retry, "TOLD_AFTER_S", 0.05)
+    monkeypatch.setattr(module, "ANNOUNCED_AFTER_S", 0.05)
+    monkeypatch.setattr(retry, "ANNOUNCED_AFTER_S", 0.05)
     append, began = Partition.append, time.monotonic()
 
     def late(self: Partition, sealed: Sealed) -> int:
@@ -308,8 +308,8 @@ def test_rows_that_wait_for_long_are_told_with_the_reason(error, why, monkeypatc
 
 def test_rows_without_any_answer_are_told_as_that(monkeypatch, caplog):
     """A leader that takes them, and whose followers do not."""
-    monkeypatch.setattr(module, "TOLD_AFTER_S", 0.05)
-    monkeypatch.setattr(retry, "TOLD_AFTER_S", 0.05)
+    monkeypatch.setattr(module, "ANNOUNCED_AFTER_S", 0.05)
+    monkeypatch.setattr(retry, "ANNOUNCED_AFTER_S", 0.05)
     answers, began = Connection.answers, time.monotonic()
     monkeypatch.setattr(Connection, "answers", lambda self: answers(self) if time.monotonic() - began > 0.3 else [])
     with caplog.at_level("WARNING", "spark_eos"):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from spark_eos.errors import ConnectionFailed, KafkaError
+from spark_eos.errors import ConnectionFailed, KafkaError, stop
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.schema import Request
 from spark_eos.kafka.requests import init_producer_id as module
@@ -37,7 +37,7 @@ def test_an_id_that_cannot_be_taken_in_time(answer, says, moved, monkeypatch):
     client: Any = Client()
     with pytest.raises(ConnectionFailed, match=says) as caught:
         module.init_producer_id(client, "mine", 1000)
-    assert caught.value.condition == "EOS_COORDINATOR_UNREACHABLE"
+    assert caught.value.condition == "EOS_KAFKA_UNREACHABLE"
     assert bool(client.forgotten) == moved
 
 
@@ -63,11 +63,11 @@ def test_a_refusal_of_two_phase_commit_names_the_setting_beside_the_right(monkey
     """Kafka's answer is the same for both; without two-phase commit it is about the right alone."""
     monkeypatch.setattr(module, "ask_init", lambda client, name, timeout_ms, two_phase: (53, -1, -1))
     client: Any = Client()
-    with pytest.raises(KafkaError, match="EOS_TWO_PHASE_REFUSED") as caught:
+    with pytest.raises(KafkaError, match="EOS_TWO_PHASE_UNAVAILABLE") as caught:
         module.init_producer_id(client, "mine", 1000, two_phase=True)
     assert "transaction.two.phase.commit.enable" in str(caught.value)
     assert "TWO_PHASE_COMMIT" in str(caught.value)
-    with pytest.raises(KafkaError, match="EOS_TRANSACTIONS_REFUSED"):
+    with pytest.raises(KafkaError, match="EOS_UNAUTHORIZED"):
         module.init_producer_id(client, "mine", 1000)
 
 
@@ -82,11 +82,11 @@ def test_a_coordinator_that_does_not_speak_two_phase_commit():
             return {3: keys}, {}
 
         def ask(self, node: int, request: Request, values: Any) -> None:
-            raise KafkaError("EOS_BROKER_VERSION", f"Broker {node} is too old.", hint="Use newer ones.")
+            raise stop("EOS_BROKER_UNSUITABLE.request", node=node, request="I", first=0, last=5, oldest=6, newest=6)
 
     client: Any = Old()
     with pytest.raises(KafkaError, match=r"EOS_TWO_PHASE_UNAVAILABLE.* version 6 of InitProducerId: 3") as caught:
         module.init_producer_id(client, "mine", 1000, two_phase=True)
     assert "unstable.api.versions.enable" in str(caught.value)
-    with pytest.raises(KafkaError, match="EOS_BROKER_VERSION"):
+    with pytest.raises(KafkaError, match="EOS_BROKER_UNSUITABLE"):
         module.init_producer_id(client, "mine", 1000)

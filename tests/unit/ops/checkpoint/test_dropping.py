@@ -51,7 +51,7 @@ def test_the_first_micro_batch_dropped_by_a_command_that_was_killed(tmp_path: Pa
         assert list((tmp_path / "offsets").iterdir()) == []
         stopped("EOS_DROP_UNFINISHED", lambda: brokers.open("r2"))
         drop()
-        stopped("EOS_DROP_NOTHING", drop)
+        stopped("EOS_DROP_REFUSED", drop)
         brokers.open("r3")
 
     on_brokers(steps)

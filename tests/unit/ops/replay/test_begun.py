@@ -88,7 +88,7 @@ FORGED_FILES: dict[str, object] = {
 def test_a_forged_mark_is_refused(where, field, to):
     """Whatever of it names another query, another place, other offsets or another group."""
     mark = to_new(where) if to else in_place(where)
-    with pytest.raises(EosError, match=r"EOS_LEDGER_MARK_DIFFERS.*Nothing was changed"):
+    with pytest.raises(EosError, match=r"EOS_REPLAY_REFUSED.*Nothing was changed"):
         finished(where, replace(mark, **{field: FORGED[field]}), to)
 
 
@@ -96,7 +96,7 @@ def test_a_forged_mark_is_refused(where, field, to):
 def test_forged_files_of_a_new_checkpoint_are_refused(where, field):
     """They are what Spark, as it is, reads; also with lines too many or too few."""
     for value in (FORGED_FILES[field], ("v1",), ()):
-        with pytest.raises(EosError, match="EOS_LEDGER_MARK_DIFFERS"):
+        with pytest.raises(EosError, match="EOS_REPLAY_REFUSED"):
             finished(where, replace(to_new(where), **{field: value}), NEW)
 
 
@@ -109,7 +109,7 @@ def test_a_forged_drop_takes_nothing_that_is_committed(where, batch):
     with pytest.raises(EosError, match="EOS_COMMAND_OVERTAKEN"):
         dropping.plan(Checkpoint(where), cluster({QUERY: head}), where)
     other = replace(head, marks=Marks(unfinished=replace(mark, of="another", batch=2)))
-    with pytest.raises(EosError, match="EOS_LEDGER_MARK_DIFFERS"):
+    with pytest.raises(EosError, match="EOS_REPLAY_REFUSED"):
         dropping.plan(Checkpoint(where), cluster({QUERY: other}), where)
     assert {path: path.read_text() for path in Path(where).rglob("*") if path.is_file()} == before
 

@@ -23,7 +23,7 @@ def check(head: Head, topic: str) -> None:
 def test_no_replay_goes_to_a_topic_of_the_query(topic):
     """Whether its last micro-batch has written there, or none of late; after a start that has decided nothing, too."""
     for head in (HEAD, replace(HEAD.succeeded_by("s", 5), decision=None)):
-        with pytest.raises(ReplayError, match="EOS_REPLAY_SAME_TOPIC") as caught:
+        with pytest.raises(ReplayError, match="EOS_REPLAY_REFUSED") as caught:
             check(head, topic)
         assert f"writes to {topic}, or did" in caught.value.message
         check(head, "another")
@@ -32,7 +32,7 @@ def test_no_replay_goes_to_a_topic_of_the_query(topic):
 def test_no_replay_goes_to_a_topic_that_may_be_one_of_too_many():
     """The heads name only so many."""
     many = HEAD.with_topics(map(str, range(MOST_TOPICS)))
-    with pytest.raises(ReplayError, match="EOS_REPLAY_SAME_TOPIC") as caught:
+    with pytest.raises(ReplayError, match="EOS_REPLAY_REFUSED") as caught:
         check(many, "another")
     assert f"more than {MOST_TOPICS} topics" in caught.value.message
-    assert caught.value.hint == "Nothing was changed. Use --again, which retires the query."
+    assert caught.value.hint == "Use --again, which retires the query. Nothing was changed."

@@ -65,7 +65,7 @@ def test_a_place_that_is_not_free(name, location):
     for step in (target.check_free, lambda: target.write(FILES)):
         with pytest.raises(ReplayError) as caught:
             step()
-        assert caught.value.condition == "EOS_REPLAY_TARGET_USED"
+        assert caught.value.condition == "EOS_REPLAY_REFUSED"
 
 
 def test_places_are_put_down_whole(monkeypatch, tmp_path):

@@ -20,6 +20,6 @@ def test_a_pyspark_without_ivy_is_named(tmp_path, monkeypatch):
     monkeypatch.setenv("SPARK_EOS_CACHE", str(cache))
     with pytest.raises(DevClusterError) as caught:
         resolve(kafka_jars(KAFKA_VERSION))
-    assert caught.value.condition == "EOS_DEVCLUSTER_IVY"
+    assert caught.value.condition == "EOS_DEVCLUSTER_DOWNLOAD"
     assert "pip install pyspark" in caught.value.hint
     assert not list(cache.rglob("*.jar"))

@@ -46,7 +46,7 @@ def test_refuses_an_older_java(fake_java, says, version):
         DevClusterError, match=f"{path} is Java {version}, but Apache Kafka needs 17 or newer"
     ) as raised:
         find_java()
-    assert raised.value.condition == "EOS_JAVA_VERSION"
+    assert raised.value.condition == "EOS_JAVA_NOT_FOUND"
 
 
 def test_refuses_a_program_that_is_no_java(fake_java):
@@ -55,7 +55,7 @@ def test_refuses_a_program_that_is_no_java(fake_java):
     fake_java("Unable to locate a Java Runtime.", code=1)
     with pytest.raises(DevClusterError, match="Unable to locate a Java Runtime") as raised:
         find_java()
-    assert raised.value.condition == "EOS_JAVA_MISSING"
+    assert raised.value.condition == "EOS_JAVA_NOT_FOUND"
 
 
 def test_says_that_java_home_has_no_java(tmp_path, monkeypatch):
@@ -63,7 +63,7 @@ def test_says_that_java_home_has_no_java(tmp_path, monkeypatch):
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(DevClusterError, match=f"JAVA_HOME is {tmp_path}, but there is no program") as raised:
         find_java()
-    assert raised.value.condition == "EOS_JAVA_MISSING"
+    assert raised.value.condition == "EOS_JAVA_NOT_FOUND"
 
 
 def test_a_cluster_says_that_there_is_no_java(tmp_path, monkeypatch):
@@ -72,5 +72,5 @@ def test_a_cluster_says_that_there_is_no_java(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(DevClusterError, match="no `java` on the PATH") as raised, DevCluster():
         pass
-    assert raised.value.condition == "EOS_JAVA_MISSING"
+    assert raised.value.condition == "EOS_JAVA_NOT_FOUND"
     assert "JAVA_HOME" in raised.value.hint

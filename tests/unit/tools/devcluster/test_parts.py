@@ -116,7 +116,7 @@ def test_the_command_says_what_is_wrong_in_a_sentence(tmp_path, monkeypatch, cap
     """A named error is printed without a stack, with exit code 1."""
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     assert cli.main(["devcluster"]) == 1
-    assert capsys.readouterr().err.startswith(f"spark-eos: [EOS_JAVA_MISSING] JAVA_HOME is {tmp_path}, but")
+    assert capsys.readouterr().err.startswith(f"spark-eos: [EOS_JAVA_NOT_FOUND] JAVA_HOME is {tmp_path}, but")
 
 
 def test_each_version_of_kafka_has_its_logging_and_its_tools():

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import Message
 
-from spark_eos.errors import KafkaError
+from spark_eos.errors import CommandError
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.tools.verify import reader
 from spark_eos.tools.verify.bounds import PartitionBounds
@@ -78,12 +78,12 @@ def test_reads_up_to_an_end_without_rows(monkeypatch, polls) -> None:
 
 def test_says_why_a_partition_does_not_go_on(monkeypatch) -> None:
     """With the last error of the broker, and how far it got."""
-    with pytest.raises(KafkaError, match="t-0 got to offset 1, of 0 to 5") as raised:
+    with pytest.raises(CommandError, match="t-0 stopped at offset 1, of 0 to 5") as raised:
         offsets(monkeypatch, [row(0)], [event(ClientError._TRANSPORT)])
-    assert raised.value.condition == "EOS_VERIFY_READ"
+    assert raised.value.condition == "EOS_VERIFY_IMPOSSIBLE"
 
 
 def test_does_not_wait_for_what_will_not_pass(monkeypatch) -> None:
     """Such as a topic that this user may not read."""
-    with pytest.raises(KafkaError, match="authorization failed"):
+    with pytest.raises(CommandError, match="authorization failed"):
         offsets(monkeypatch, [row(0)], [event(ClientError.TOPIC_AUTHORIZATION_FAILED)], [row(3), row(4)])

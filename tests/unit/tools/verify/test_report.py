@@ -8,7 +8,7 @@ import json
 import pytest
 
 from spark_eos import cli
-from spark_eos.errors import OptionError
+from spark_eos.errors import CommandError
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.tools import verify as ops
 from spark_eos.tools.verify.question import Where
@@ -26,9 +26,9 @@ class Message:
 @pytest.mark.parametrize("text", ["", "keys", "key:a", "json", "json:", "header:", "value:x"])
 def test_refuses_what_names_no_place_of_an_id(text: str) -> None:
     """With the forms that it takes."""
-    with pytest.raises(OptionError, match="json:FIELD") as raised:
+    with pytest.raises(CommandError, match="json:FIELD") as raised:
         Where.parse(text)
-    assert raised.value.condition == "EOS_VERIFY_ID"
+    assert raised.value.condition == "EOS_VERIFY_IMPOSSIBLE"
 
 
 @pytest.mark.parametrize(
@@ -145,9 +145,9 @@ def test_bad_usage_is_exit_code_2(capsys) -> None:
     """Whether the parser of arguments finds it or the tool does; a property that is refused is not repeated."""
     usual = ["--bootstrap-servers", "127.0.0.1:1", "verify", "--input", "a", "--output", "b"]
     assert cli.main([*usual, "--id", "nowhere"]) == 2
-    assert "EOS_VERIFY_ID" in capsys.readouterr().err
+    assert "EOS_VERIFY_IMPOSSIBLE" in capsys.readouterr().err
     assert cli.main(["--kafka", "sasl.pasword=hunter2", *usual, "--id", "key"]) == 2
-    assert "EOS_OPTION_KAFKA_UNKNOWN" in capsys.readouterr().err
+    assert "EOS_OPTION_UNKNOWN" in capsys.readouterr().err
     for wrong in (["--kafka", "hunter2"], ["--limit", "-1", "--id", "key"], []):
         assert cli.main([*usual, *wrong]) == 2
     assert "hunter2" not in capsys.readouterr().err
