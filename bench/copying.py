@@ -1,4 +1,4 @@
-"""Copies topics by whole record batches, as a task of the direct way does, without Spark, as a program of its own.
+"""Copies topics by whole record batches, as a task of a copy does, without Spark, as a program of its own.
 
 ``python -m bench.copying '<spec as JSON>'`` copies all partitions and prints when each transaction began and
 ended, its rows, and the seconds of processor time that it took.
@@ -13,7 +13,7 @@ import uuid
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 
-from spark_eos.direct.copying import copy_range
+from spark_eos.copy.copying import copy_range
 from spark_eos.kafka.admin.topics import end_offsets
 from spark_eos.kafka.codes import OK
 from spark_eos.kafka.config.properties import KafkaProperties

@@ -15,7 +15,7 @@ _DEEPEST = 48
 #: Frames below this share of all samples are left out, and have no text below the other.
 _LEAST, _LEAST_TEXT = 0.002, 0.02
 _COLOURS = (
-    (re.compile(r"spark_eos|sink/|source/|kafka/|direct/"), "#e4572e"),
+    (re.compile(r"spark_eos|sink/|source/|kafka/|copy/"), "#e4572e"),
     (re.compile(r"arrow|pyarrow|Arrow", re.I), "#f3a712"),
     (re.compile(r"numpy|crc32|lz4|zlib", re.I), "#a8c686"),
     (re.compile(r"pyspark|serializers|worker\.py|daemon\.py"), "#669bbc"),

@@ -63,8 +63,8 @@ _GO = "loop in Go"
 _BASELINE = "built-in → built-in, tuned"
 CONTENDERS = (
     Contender("ours → ours", EOS_KAFKA, EOS_KAFKA),
-    Contender("ours, direct: Arrow", ARROW, EOS_KAFKA),
-    Contender("ours, direct: copies", COPY, EOS_KAFKA),
+    Contender("ours, copy: Arrow", ARROW, EOS_KAFKA),
+    Contender("ours, copy", COPY, EOS_KAFKA),
     Contender("ours, mirror", MIRROR, EOS_KAFKA),
     Contender("built-in → ours", BUILTIN_KAFKA, EOS_KAFKA),
     Contender("built-in → built-in", BUILTIN_KAFKA, BUILTIN_KAFKA),

@@ -4,7 +4,7 @@
     make profile ARGS="--rows 0.25"           a short one
     make profile ARGS="--case copies"         one case
 
-Our source into our sink, with small and with large values, and the direct way, on a broker and a Spark session of its
+Our source into our sink, with small and with large values, and a copy, on a broker and a Spark session of its
 own, after runs that let the JVM compile what it will. docs/profiles.md shows what came of it. Linux only; see
 `bench.recorders` for what it needs.
 """

@@ -68,7 +68,7 @@ def start_query(spark: SparkSession, bootstrap_servers: str, flow: Flow, checkpo
     if flow.source == MIRROR:
         return _start_mirror(spark, bootstrap_servers, flow, checkpoint)
     if flow.source in (COPY, ARROW):
-        return _start_direct(spark, bootstrap_servers, flow, checkpoint)
+        return _start_copy(spark, bootstrap_servers, flow, checkpoint)
     rows = read_topic(spark, bootstrap_servers, flow)
     return write_stream(rows, bootstrap_servers, flow, checkpoint).trigger(availableNow=True).start()
 
@@ -93,13 +93,13 @@ def _start_mirror(spark: SparkSession, bootstrap_servers: str, flow: Flow, check
     )
 
 
-def _start_direct(spark: SparkSession, bootstrap_servers: str, flow: Flow, checkpoint: str) -> StreamingQuery:
+def _start_copy(spark: SparkSession, bootstrap_servers: str, flow: Flow, checkpoint: str) -> StreamingQuery:
     def changed(batch: pa.RecordBatch) -> pa.RecordBatch:
         """Key and value, of which the first byte is another one."""
         value = pc.binary_replace_slice(batch["value"], 0, 1, b"-")
         return pa.RecordBatch.from_arrays([batch["key"], value], names=["key", "value"])
 
-    return spark_eos.direct(
+    return spark_eos.copy(
         spark,
         source=_source(bootstrap_servers, flow),
         sink={"kafka.bootstrap.servers": bootstrap_servers, "topic": str(flow.output), **flow.sink_options},

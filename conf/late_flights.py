@@ -1,4 +1,4 @@
-"""The function of conf/direct_transform.yaml. Its module has to be on Python's path, here and on every node."""
+"""The function of conf/copy_transform.yaml. Its module has to be on Python's path, here and on every node."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 import spark_eos
-from spark_eos.direct.checks import check_source
+from spark_eos.copy.checks import check_source
 from spark_eos.errors import stop
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.options.parse import SourceOptions
@@ -67,21 +67,21 @@ _LETTERS, _GROUP = "deadLetters.topic", "offsets.group.id"
 class TopicsTransform(ParsedTransform):
     """Also two ways past Spark."""
 
+    #: `module:function`: a function of Arrow batches. Rows [do not pass through Spark](job.md#past-the-jvm).
     arrow: Function | None = None
-    """`module:function`: a function of Arrow batches. Rows [do not pass through Spark](job.md#past-the-jvm)."""
+    #: Records are [copied as they are](job.md#past-the-jvm), to the partition of the same number, or to the one that
+    #: [their key chooses](copy.md#copies).
     copied: Literal["same", "key"] | None = Field(None, alias="copy")
-    """Records are [copied as they are](job.md#past-the-jvm), to the partition of the same number, or to the one that
-    [their key chooses](direct.md#copies)."""
+    #: With `arrow` and `copy`: `false` lets several tasks read a partition, whose rows then lose their order.
     ordered: Boolean = True
-    """With `arrow` and `copy`: `false` lets several tasks read a partition, whose rows then lose their order."""
 
     @model_validator(mode="after")
     def _one(self) -> Self:
         check_one_of({"sql": self.sql, "function": self.function, "arrow": self.arrow, "copy": self.copied})
-        if self.is_direct and self.format is not None:
+        if self.is_copy and self.format is not None:
             hint = "Remove it, or set 'sql' or 'function' in place of 'arrow' or 'copy'."
             raise Rejected("INVALID_VALUE", "is for rows that pass through Spark.", hint, ["format"])
-        if not self.ordered and not self.is_direct:
+        if not self.ordered and not self.is_copy:
             message = (
                 "is for rows that do not pass through Spark: of others, 'minPartitions' splits partitions by itself."
             )
@@ -89,7 +89,7 @@ class TopicsTransform(ParsedTransform):
         return self
 
     @property
-    def is_direct(self) -> bool:
+    def is_copy(self) -> bool:
         """Whether no row passes through Spark."""
         return self.arrow is not None or self.copied is not None
 
@@ -97,11 +97,11 @@ class TopicsTransform(ParsedTransform):
 class ConsumeTransformProduce(QueryJob):
     """The config file of this job."""
 
+    #: [Options of the source](options.md#source). `startingOffsets` is `earliest` by default.
     source: Properties
-    """[Options of the source](options.md#source). `startingOffsets` is `earliest` by default."""
     transform: TopicsTransform
+    #: [Options of the sink](options.md#sink), such as `topic` and `offsets.group.id`.
     sink: Properties = NO_PROPERTIES
-    """[Options of the sink](options.md#sink), such as `topic` and `offsets.group.id`."""
     trigger: Trigger = "1 second"
 
     @model_validator(mode="after")
@@ -146,12 +146,12 @@ class ConsumeTransformProduce(QueryJob):
 
 def plan(config: ConsumeTransformProduce, args: argparse.Namespace) -> Plan:
     """One streaming query from the topics to the topics."""
-    if config.transform.is_direct and {args.source, args.sink} != {FORMATS[0]}:
+    if config.transform.is_copy and {args.source, args.sink} != {FORMATS[0]}:
         raise stop("EOS_CONFIG_INVALID_VALUE.connector", key="transform")
 
     def start(spark: SparkSession) -> StreamingQuery:
-        if config.transform.is_direct:
-            return start_direct(spark, config)
+        if config.transform.is_copy:
+            return start_copy(spark, config)
         rows = transformed(
             read(spark, config, args.source), config.transform, letters=config.letters, topic=config.topic
         )
@@ -196,17 +196,17 @@ def _reads(config: ConsumeTransformProduce) -> SourceOptions:
     """The source's options, checked. Raises OptionError."""
 
     def in_order(options: SourceOptions) -> None:
-        if config.transform.is_direct:
+        if config.transform.is_copy:
             keeps_order = "Remove it, or set 'transform.ordered: false'."
             check_source(options, ordered=config.transform.ordered, keeps_order=keeps_order)
 
     return source_of(config.source, config.source_options(FORMATS[0]), in_order)
 
 
-def start_direct(spark: SparkSession, config: ConsumeTransformProduce) -> StreamingQuery:
+def start_copy(spark: SparkSession, config: ConsumeTransformProduce) -> StreamingQuery:
     """The query whose tasks copy, or call a function of Arrow batches."""
     arrow, sink = config.transform.arrow, config.sink_options(FORMATS[0])
-    return spark_eos.direct(
+    return spark_eos.copy(
         spark,
         source=config.source_options(FORMATS[0]),
         sink={name: value for name, value in sink.items() if name != "checkpointLocation"},

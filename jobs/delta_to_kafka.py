@@ -63,16 +63,16 @@ REFUSED = {
 class TableSource(Section):
     """What to read, by the names that Delta's source has."""
 
+    #: The table.
     path: Text
-    """The table."""
+    #: Read the table's changes instead of its appended rows.
     read_change_feed: Boolean = False
-    """Read the table's changes instead of its appended rows."""
+    #: First version of the table that a new query reads; without it, the table as it is, then what follows.
     starting_version: Annotated[Number, Field(ge=0)] | None = None
-    """First version of the table that a new query reads; without it, the table as it is, then what follows."""
+    #: Maximum number of files in a micro-batch; the default is Delta's, and no limit for changes.
     max_files_per_trigger: AtLeastOne | None = None
-    """Maximum number of files in a micro-batch; the default is Delta's, and no limit for changes."""
+    #: About how many bytes a micro-batch reads, such as `1g`.
     max_bytes_per_trigger: Text | None = None
-    """About how many bytes a micro-batch reads, such as `1g`."""
 
     @model_validator(mode="before")
     @classmethod
@@ -95,10 +95,10 @@ class DeltaToKafka(QueryJob):
 
     source: TableSource
     transform: Transform
+    #: [Options of the sink](options.md#sink), such as `topic`.
     sink: Properties = NO_PROPERTIES
-    """[Options of the sink](options.md#sink), such as `topic`."""
+    #: How many tasks, and so transactions, write the changes of a micro-batch.
     tasks: AtLeastOne = 4
-    """How many tasks, and so transactions, write the changes of a micro-batch."""
 
     @model_validator(mode="after")
     def _sections(self) -> Self:

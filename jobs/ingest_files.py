@@ -44,16 +44,16 @@ NOTES_TOPIC = "__spark_eos_files"
 class IngestFiles(Job):
     """The config file of this job."""
 
+    #: Name of the ingest; with another name, all files are taken again.
     name: Text
-    """Name of the ingest; with another name, all files are taken again."""
     files: Files
     transform: Transform
+    #: Options of [batch writes](batch.md); `topic` is required.
     sink: Properties
-    """Options of [batch writes](batch.md); `topic` is required."""
+    #: Topic in which taken files are noted. It is created like the ledger, and must not be changed later.
     notes: Text = NOTES_TOPIC
-    """Topic in which taken files are noted. It is created like the ledger, and must not be changed later."""
+    #: Among how many tasks the files of a micro-batch are distributed; the default is Spark's parallelism.
     tasks: AtLeastOne | None = None
-    """Among how many tasks the files of a micro-batch are distributed; the default is Spark's parallelism."""
 
     @model_validator(mode="after")
     def _topic(self) -> Self:

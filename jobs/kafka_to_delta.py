@@ -57,8 +57,8 @@ _PROPERTY = "delta."
 class TableTransform(ParsedTransform):
     """Of a job that has no topic for dead letters."""
 
+    #: What to do with a value that does not match the schema: [fail](job.md#parsing), or leave it out.
     on_malformed: Literal["fail", "drop"] = "fail"
-    """What to do with a value that does not match the schema: [fail](job.md#parsing), or leave it out."""
 
 
 class TableTarget(Section, extra="allow"):
@@ -67,14 +67,14 @@ class TableTarget(Section, extra="allow"):
 
     __pydantic_extra__: dict[str, AnyText]
 
+    #: The table. It is created where there is none; then `delta.…` keys are its properties.
     path: Text
-    """The table. It is created where there is none; then `delta.…` keys are its properties."""
+    #: List of the columns by which rows are [merged](delta.md#merges); without it, they are appended.
     merge: Keys | None = None
-    """List of the columns by which rows are [merged](delta.md#merges); without it, they are appended."""
+    #: Whether new columns of the result are added to the table; without it, they are an error.
     merge_schema: Boolean = False
-    """Whether new columns of the result are added to the table; without it, they are an error."""
+    #: List of the partition columns of a table that the job creates.
     partition_by: tuple[Text, ...] = ()
-    """List of the partition columns of a table that the job creates."""
 
     @model_validator(mode="before")
     @classmethod
@@ -100,11 +100,11 @@ class TableTarget(Section, extra="allow"):
 class KafkaToDelta(QueryJob):
     """The config file of this job."""
 
+    #: [Options of the source](options.md#source). `startingOffsets` is `earliest` by default; `offsets.group.id` names
+    #: a group that is told how far the query is.
     source: Properties
-    """[Options of the source](options.md#source). `startingOffsets` is `earliest` by default; `offsets.group.id` names
-    a group that is told how far the query is."""
+    #: Without it, the source's columns are appended as they are, with headers.
     transform: TableTransform | None = None
-    """Without it, the source's columns are appended as they are, with headers."""
     target: TableTarget
 
     @model_validator(mode="after")

@@ -60,14 +60,14 @@ _NAME = re.compile(rf"(?!\.{{1,2}}$)[a-zA-Z0-9._-]{{1,{_LONGEST_NAME}}}")
 class MirrorTopics(Section):
     """Topics of the target."""
 
+    #: Before the names of topics.
     prefix: AnyText = ""
-    """Before the names of topics."""
+    #: [Settings](mirror.md#topics-of-the-target) of topics that the mirror creates, over those of their sources.
     settings: Properties = NO_PROPERTIES
-    """[Settings](mirror.md#topics-of-the-target) of topics that the mirror creates, over those of their sources."""
+    #: Replication factor of topics that the mirror creates; -1 is the brokers' default.
     replication: Annotated[Number, Field(ge=-1)] = -1
-    """Replication factor of topics that the mirror creates; -1 is the brokers' default."""
+    #: Topic of the [offset map](mirror.md#the-offset-map). It must not be changed later, and must be no ledger.
     map: AnyText = DEFAULT_MAP
-    """Topic of the [offset map](mirror.md#the-offset-map). It must not be changed later, and must be no ledger."""
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
@@ -87,11 +87,11 @@ class MirrorTopics(Section):
 class Mirror(QueryJob):
     """The config file of this job."""
 
+    #: [Options of the source](options.md#source). `startingOffsets` is `earliest` by default; `offsets.group.id` names
+    #: a group that is told how far the mirror is.
     source: Properties
-    """[Options of the source](options.md#source). `startingOffsets` is `earliest` by default; `offsets.group.id` names
-    a group that is told how far the mirror is."""
+    #: [Options of the sink](options.md#sink), without `topic`.
     sink: Properties
-    """[Options of the sink](options.md#sink), without `topic`."""
     topics: MirrorTopics = MirrorTopics()
     trigger: Trigger = "1 second"
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spark_eos._version import __version__
-from spark_eos.direct.start import direct
+from spark_eos.copy.start import copy
 from spark_eos.foreach import batch_writer
 from spark_eos.restarts import Restart, run
 from spark_eos.spark.reasons import Reason, reason
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from spark_eos.ops.metrics import Metrics
 
-__all__ = ["Reason", "Restart", "__version__", "batch_writer", "direct", "metrics", "reason", "register", "run"]
+__all__ = ["Reason", "Restart", "__version__", "batch_writer", "copy", "metrics", "reason", "register", "run"]
 
 
 def register(spark: SparkSession) -> None:

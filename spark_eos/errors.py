@@ -13,7 +13,7 @@
     │   ├── TopicError         a topic does not exist or is unsuitable
     │   └── DataLossError      offsets that the query needs are gone
     ├── CheckpointError        the checkpoint is damaged or does not belong to this sink
-    ├── LedgerError            the ledger topic is unsuitable, or its head is missing
+    ├── LedgerError            the ledger topic is unsuitable, or lacks the query's record
     ├── ProtocolStop           the query stops so that no row is lost or doubled
     │   ├── Superseded         another run of the query has taken over
     │   ├── Diverged           a replay differs from what was decided
@@ -189,7 +189,7 @@ class CheckpointError(EosError):
 
 
 class LedgerError(EosError):
-    """The ledger topic is unsuitable, or its head is missing."""
+    """The ledger topic is unsuitable, or lacks the query's record."""
 
 
 class ProtocolStop(EosError):

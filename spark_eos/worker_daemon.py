@@ -47,7 +47,7 @@ _OF_TASKS = (
     "spark_eos.source.fetch",
     "spark_eos.source.consumer",
     "spark_eos.sink.task",
-    "spark_eos.direct.task",
+    "spark_eos.copy.task",
 )
 
 

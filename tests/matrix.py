@@ -19,7 +19,7 @@ CLUSTERS: dict[str, tuple[str, int | None]] = {
 }
 _KILLS = "tests/chaos/test_kills.py::test_a_kill_at_every_point_loses_and_doubles_nothing"
 _POINTS = ("open.published-dead", "prepare.prepared-zombie", "commit.between-zombie")
-_DIRECT, _MIRROR = "tests/integration/direct", "tests/integration/mirror"
+_COPY, _MIRROR = "tests/integration/copy", "tests/integration/mirror"
 SCENARIOS: dict[str, tuple[str, ...]] = {
     "reading": (
         "tests/integration/source/test_raw.py",
@@ -28,11 +28,11 @@ SCENARIOS: dict[str, tuple[str, ...]] = {
     ),
     "ledger": ("tests/integration/kafka/test_ledger.py", "tests/integration/kafka/test_ports.py"),
     "writing": ("tests/integration/sink/test_sink.py",),
-    "direct": (
-        f"{_DIRECT}/test_direct.py::test_a_copy_is_what_the_source_holds",
-        f"{_DIRECT}/test_direct.py::test_a_transform_sees_the_rows_and_says_what_is_written",
-        f"{_DIRECT}/test_replays.py::test_what_was_lost_is_written_again_and_nothing_else",
-        f"{_DIRECT}/test_replays.py::test_a_lost_transaction_of_several_partitions_is_written_again",
+    "copy": (
+        f"{_COPY}/test_direct.py::test_a_copy_is_what_the_source_holds",
+        f"{_COPY}/test_direct.py::test_a_transform_sees_the_rows_and_says_what_is_written",
+        f"{_COPY}/test_replays.py::test_what_was_lost_is_written_again_and_nothing_else",
+        f"{_COPY}/test_replays.py::test_a_lost_transaction_of_several_partitions_is_written_again",
     ),
     "mirror": (
         f"{_MIRROR}/test_mirror.py::test_topics_are_mirrored",

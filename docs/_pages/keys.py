@@ -6,7 +6,7 @@ import ast
 import importlib
 from collections.abc import Iterator
 from functools import cache
-from itertools import pairwise
+from itertools import takewhile
 from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel
@@ -14,7 +14,7 @@ from pydantic.fields import FieldInfo
 from spark_eos.jobs import JOBS
 from spark_eos.jobs.runner.models import QueryJob
 
-from _pages.code import modules
+from _pages.code import ROOT, modules
 
 INTRODUCTION = """# Keys of the jobs' config files
 
@@ -50,14 +50,16 @@ def keys(model: type[BaseModel], before: str = "") -> Iterator[tuple[str, FieldI
 
 @cache
 def _texts() -> dict[tuple[str, str], str]:
-    """By class and field: the text below the field."""
+    """By class and field: the comment above the field."""
     found = {}
     for module in modules("jobs").values():
+        lines = (ROOT / module.path).read_text().splitlines()
         for made in (node for node in module.tree.body if isinstance(node, ast.ClassDef)):
-            for field, text in pairwise(made.body):
-                match field, text:
-                    case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str() as words)):
-                        found[made.name, name] = " ".join(words.split())
+            for field in made.body:
+                if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
+                    above = takewhile(lambda line: line.lstrip().startswith("#:"), reversed(lines[: field.lineno - 1]))
+                    words = [line.lstrip().removeprefix("#:").strip() for line in above]
+                    found[made.name, field.target.id] = " ".join(reversed(words))
     return found
 
 

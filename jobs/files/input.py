@@ -61,29 +61,28 @@ class Files(Section, extra="allow"):
 
     __pydantic_extra__: dict[str, AnyText]
 
+    #: The folder, on any [file system](moving.md) that checkpoints may be on: a path, `s3a://…`, `hdfs://…`.
     path: Text
-    """The folder, on any [file system](moving.md) that checkpoints may be on: a path, `s3a://…`, `hdfs://…`."""
+    #: What is in the files; json: one value on each line. Further keys are [options](ingest.md#options) of the format.
     format: Literal["csv", "json", "parquet", "text"]
-    """What is in the files; json: one value on each line. Further keys are [options](ingest.md#options) of the
-    format."""
+    #: Pattern of file names, with `*`, `?` and `[…]`.
     pattern: Text = "*"
-    """Pattern of file names, with `*`, `?` and `[…]`."""
+    #: Required for csv and json: DDL such as `id BIGINT, name STRING`. Parquet files bring their own.
     ddl: Text | None = Field(None, alias="schema")
-    """Required for csv and json: DDL such as `id BIGINT, name STRING`. Parquet files bring their own."""
+    #: What to do with a record of csv or json that is [malformed](ingest.md#malformed-records).
     on_malformed: Literal["fail", "drop"] = "fail"
-    """What to do with a record of csv or json that is [malformed](ingest.md#malformed-records)."""
+    #: A file is [complete](ingest.md#complete-files) when it has not changed for so long; `10 seconds` by default.
     unchanged_for: Interval | None = None
-    """A file is [complete](ingest.md#complete-files) when it has not changed for so long; `10 seconds` by default."""
+    #: Instead: a file is complete when another one with its name and this ending is beside it.
     marker: Text | None = None
-    """Instead: a file is complete when another one with its name and this ending is beside it."""
+    #: What to do if a file that was taken has another content.
     on_changed: Literal["fail", "take"] = "fail"
-    """What to do if a file that was taken has another content."""
+    #: What to do if a file has the content of another one.
     on_copy: Literal["fail", "take"] = "fail"
-    """What to do if a file has the content of another one."""
+    #: Maximum number of files in a micro-batch.
     max_files_per_trigger: AtLeastOne = 100
-    """Maximum number of files in a micro-batch."""
+    #: Maximum number of bytes in a micro-batch; a larger file gets a micro-batch of its own.
     max_bytes_per_trigger: AtLeastOne | None = None
-    """Maximum number of bytes in a micro-batch; a larger file gets a micro-batch of its own."""
 
     @model_validator(mode="after")
     def _possible(self) -> Self:

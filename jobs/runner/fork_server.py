@@ -65,9 +65,9 @@ MODULES = (
     "spark_eos.sink.batch_writer",
     "spark_eos.sink.task",
     "spark_eos.sink.writer",
-    "spark_eos.direct.source",
-    "spark_eos.direct.task",
-    "spark_eos.direct.writer",
+    "spark_eos.copy.source",
+    "spark_eos.copy.task",
+    "spark_eos.copy.writer",
 )
 #: Variables that Spark sets for each process; those of spark-eos are not among them.
 _OF_SPARK = ("SPARK_", "PYSPARK_", "_PYSPARK_", "PYTHON_")

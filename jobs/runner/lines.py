@@ -77,12 +77,12 @@ class Batch:
     def of(cls, progress: StreamingQueryProgress) -> Batch:
         sources = [(_json(source.latestOffset), _json(source.endOffset)) for source in progress.sources]
         observed, malformed = map(progress.observedMetrics.get, (_OUT, _MALFORMED))
-        direct = any("#direct" in end for _, end in sources)
+        copy = any("#copy" in end for _, end in sources)
         read = sum(_behind(_json(source.endOffset), _json(source.startOffset)) for source in progress.sources)
         return cls(
             number=progress.batchId,
-            rows_in=read if direct else progress.numInputRows,
-            ranges=progress.numInputRows if direct else None,
+            rows_in=read if copy else progress.numInputRows,
+            ranges=progress.numInputRows if copy else None,
             rows_out=observed["rows"] if observed else 0,
             duration_s=progress.batchDuration / 1000,
             lag=sum(_behind(latest, end) for latest, end in sources) if all(latest for latest, _ in sources) else None,

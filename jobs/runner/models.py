@@ -21,7 +21,7 @@ _ONE_TEXT = "Use a text, a number, true or false. Several names are one text wit
 class Section(BaseModel):
     """A section of a file: its keys are the fields, in camel case. It does not change, and prints no secrets.
 
-    The text below each field is what docs/keys.md says about the key.
+    The comment above each field is what docs/keys.md says about the key.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, hide_input_in_errors=True)
@@ -114,11 +114,11 @@ NO_PROPERTIES = KafkaProperties({})
 class Restart(Section):
     """When the query is started again."""
 
+    #: How many times the query is started again where that [helps](errors.md), with no finished micro-batch in between;
+    #: 0: never.
     attempts: Annotated[Number, Field(ge=0)] = 5
-    """How many times the query is started again where that [helps](errors.md), with no finished micro-batch in between;
-    0: never."""
+    #: Pause before the first of these restarts. It doubles each time, up to five minutes.
     pause: Interval = "10 seconds"
-    """Pause before the first of these restarts. It doubles each time, up to five minutes."""
 
     @property
     def pause_s(self) -> float:
@@ -129,12 +129,12 @@ class Restart(Section):
 class Metrics(Section):
     """Where the job serves metrics, see `spark_eos.metrics`."""
 
+    #: Port at which [metrics](metrics.md) are served; 0 is a free one.
     port: Annotated[Number, Field(ge=0, le=65_535)] | None = None
-    """Port at which [metrics](metrics.md) are served; 0 is a free one."""
+    #: Interface of that port, such as `0.0.0.0` for all. Without it, only this machine is served.
     host: Text | None = None
-    """Interface of that port, such as `0.0.0.0` for all. Without it, only this machine is served."""
+    #: File to which each event is appended.
     events: Text | None = None
-    """File to which each event is appended."""
 
     @model_validator(mode="after")
     def _somewhere(self) -> Self:
@@ -147,15 +147,15 @@ class Metrics(Section):
 class Job(Section):
     """What every job's file has."""
 
+    #: Client properties of each end that is Kafka, without the prefix `kafka.`, such as `bootstrap.servers`. The same
+    #: property in `source` or `sink`, with the prefix, takes precedence.
     kafka: Properties = NO_PROPERTIES
-    """Client properties of each end that is Kafka, without the prefix `kafka.`, such as `bootstrap.servers`. The same
-    property in `source` or `sink`, with the prefix, takes precedence."""
+    #: When micro-batches begin: at an interval, or `availableNow`: until everything that is there now is read.
     trigger: Trigger = "10 seconds"
-    """When micro-batches begin: at an interval, or `availableNow`: until everything that is there now is read."""
     restart: Restart = Restart()
     metrics: Metrics | None = None
+    #: Settings of the Spark session, such as `spark.master`.
     spark: Properties = NO_PROPERTIES
-    """Settings of the Spark session, such as `spark.master`."""
 
     @model_validator(mode="after")
     def _master(self) -> Self:
@@ -187,17 +187,17 @@ class Job(Section):
 class QueryJob(Job):
     """The file of a job that is one streaming query."""
 
+    #: The query's [checkpoint](job.md#the-checkpoint).
     checkpoint: Text
-    """The query's [checkpoint](job.md#the-checkpoint)."""
 
 
 class Transform(Section):
     """How rows are transformed: ``sql`` over the view ``input``, or ``function``, from DataFrame to DataFrame."""
 
+    #: SQL text over the view `input`.
     sql: Text | None = None
-    """SQL text over the view `input`."""
+    #: `module:function`: a function that takes and returns a DataFrame.
     function: Function | None = None
-    """`module:function`: a function that takes and returns a DataFrame."""
 
     @model_validator(mode="after")
     def _one(self) -> Self:
@@ -216,14 +216,14 @@ def check_one_of(keys: Mapping[str, object]) -> None:
 class ParsedTransform(Transform):
     """And how values become columns before."""
 
+    #: How to [parse](job.md#parsing) values into columns; without it, `value` stays binary. `string` only converts it
+    #: to a string.
     format: Literal["json", "csv", "string"] | None = None
-    """How to [parse](job.md#parsing) values into columns; without it, `value` stays binary. `string` only converts it
-    to a string."""
+    #: Required for json and csv: DDL such as `id BIGINT, name STRING`. Each field becomes a column.
     ddl: Text | None = Field(None, alias="schema")
-    """Required for json and csv: DDL such as `id BIGINT, name STRING`. Each field becomes a column."""
+    #: What to do with a value that does not match the schema: [fail](job.md#parsing), leave it out, or write it to the
+    #: topic `deadLetters.topic` of `sink`.
     on_malformed: Literal["fail", "drop", "deadLetters"] = "fail"
-    """What to do with a value that does not match the schema: [fail](job.md#parsing), leave it out, or write it to the
-    topic `deadLetters.topic` of `sink`."""
 
     @model_validator(mode="after")
     def _parsing(self) -> Self:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from spark_eos.direct.plan import DirectPlan
+from spark_eos.copy.plan import CopyPlan
 from spark_eos.mirror.map_topic import DEFAULT_MAP
 
 
@@ -25,8 +25,8 @@ class Targets:
 
 
 @dataclass(frozen=True)
-class MirrorPlan(DirectPlan):
-    """See DirectPlan. ``target_cluster``: the id of the target's cluster."""
+class MirrorPlan(CopyPlan):
+    """See CopyPlan. ``target_cluster``: the id of the target's cluster."""
 
     targets: Targets = field(default_factory=Targets)
     target_cluster: str = ""

@@ -63,7 +63,7 @@ class Finder:
         decision = self._settled(settle=settle)
         if decision is None and settle and self._has_claimed():
             self._retire(None)
-        if decision is None or decision.direct is None or decision.direct.cluster != cluster:
+        if decision is None or decision.copied_from is None or decision.copied_from.cluster != cluster:
             raise self._not_of(cluster, decision)
         known = origins_from(self.target.kafka, self.map, cluster)
         names = self.topics or {origin.source for origin in known}
@@ -134,8 +134,8 @@ class Finder:
         return stop("EOS_MIRROR_NOT_SETTLED", query=self.query, why=why)
 
     def _not_of(self, cluster: str, decision: Decision | None) -> EosError:
-        if decision is not None and decision.direct is not None:
-            why = f"it reads from cluster {decision.direct.cluster}, but --source is {cluster}"
+        if decision is not None and decision.copied_from is not None:
+            why = f"it reads from cluster {decision.copied_from.cluster}, but --source is {cluster}"
         else:
             why = "its last decision, if any, has no copied rows"
         return stop("EOS_MIRROR_POSITION_UNKNOWN.query", query=self.query, why=why)
@@ -155,9 +155,9 @@ class MirrorLook:
     def check_decided(self) -> None:
         """Raise KafkaError unless the map has what was decided last, and not what was lost of it: else it is not the
         map of this query."""
-        direct = self.decision.direct
-        assert direct is not None
-        ids = dict(direct.topics)
+        copied_from = self.decision.copied_from
+        assert copied_from is not None
+        ids = dict(copied_from.topics)
         for w in self.decision.written:
             for r in w.ranges:
                 found = self.map_.of(ids[r.topic], r.partition)

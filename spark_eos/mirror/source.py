@@ -1,4 +1,4 @@
-"""The data source of a mirror: as that of the direct way, whose targets are prepared before each micro-batch."""
+"""The data source of a mirror: as that of a copy, whose targets are prepared before each micro-batch."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.types import StructType
 
-from spark_eos.direct.source import DirectStreamReader, EosDirectDataSource
-from spark_eos.direct.writer import DirectStreamWriter
+from spark_eos.copy.source import CopyDataSource, CopyStreamReader
+from spark_eos.copy.writer import CopyStreamWriter
 from spark_eos.events import NOWHERE, Events
 from spark_eos.log import logger
 from spark_eos.mirror.ownership import Followed, Ownership
@@ -32,20 +32,20 @@ if TYPE_CHECKING:
     from spark_eos.sink.job import Identity, SinkJob
 
 
-class MirrorDataSource(EosDirectDataSource):
-    """See EosDirectDataSource."""
+class MirrorDataSource(CopyDataSource):
+    """See CopyDataSource."""
 
     _plan: MirrorPlan
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         return MirrorStreamReader(self._plan, self._events)
 
-    def _writer(self) -> DirectStreamWriter:
+    def _writer(self) -> CopyStreamWriter:
         return MirrorStreamWriter(self._plan, self._events)
 
 
-class MirrorStreamReader(DirectStreamReader):
-    """See DirectStreamReader."""
+class MirrorStreamReader(CopyStreamReader):
+    """See CopyStreamReader."""
 
     def __init__(self, plan: MirrorPlan, events: Events = NOWHERE) -> None:
         super().__init__(plan, events)
@@ -136,11 +136,11 @@ def _followed(there: Collection[str], before: SparkOffset | None, initial: Posit
     return Followed(ids, at, new)
 
 
-class MirrorStreamWriter(DirectStreamWriter):
-    """See DirectStreamWriter."""
+class MirrorStreamWriter(CopyStreamWriter):
+    """See CopyStreamWriter."""
 
     def _run(self, job: SinkJob, identity: Identity, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
-        from spark_eos.direct.task import run_task
+        from spark_eos.copy.task import run_task
         from spark_eos.mirror.task import MirrorParts
 
         return run_task(self._plan, job, identity, iterator, MirrorParts)

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from spark_eos.direct.checks import check_trigger, checked_ends
-from spark_eos.direct.start import started
+from spark_eos.copy.checks import check_trigger, checked_ends
+from spark_eos.copy.start import started
 from spark_eos.kafka.admin.topics import cluster_id
 from spark_eos.mirror.beginning import check_beginning, is_new
 from spark_eos.mirror.plan import MirrorPlan, Targets

@@ -9,9 +9,9 @@ from functools import lru_cache
 import pyarrow as pa
 
 from spark_eos import failpoints
-from spark_eos.direct.copying import Copied
-from spark_eos.direct.plan import DirectPlan
-from spark_eos.direct.task import Parts, arrow_producer
+from spark_eos.copy.copying import Copied
+from spark_eos.copy.plan import CopyPlan
+from spark_eos.copy.task import Parts, arrow_producer
 from spark_eos.errors import EosError, stop
 from spark_eos.kafka.admin.configs import topic_config
 from spark_eos.kafka.admin.topics import describe_topics, topic_partitions
@@ -35,7 +35,7 @@ class MirrorParts(Parts):
     """See Parts. The map's entries come last, when all rows are acknowledged."""
 
     def __init__(
-        self, plan: DirectPlan, job: SinkJob, producer: TaskProducer, digest_by: Digest, ids: dict[str, str]
+        self, plan: CopyPlan, job: SinkJob, producer: TaskProducer, digest_by: Digest, ids: dict[str, str]
     ) -> None:
         super().__init__(plan, job, producer, digest_by, ids)
         assert isinstance(plan, MirrorPlan)

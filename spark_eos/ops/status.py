@@ -14,7 +14,7 @@ from spark_eos.ops.heads import NewestHead
 from spark_eos.ops.state import CheckpointState, QueryState, in_words, name_of, state_at, states_of, with_parts
 from spark_eos.protocol.checks import as_json as offsets_as_json
 from spark_eos.protocol.checks import is_visible
-from spark_eos.protocol.head import NOBODY, Decision, Direct, Head, Verdict
+from spark_eos.protocol.head import NOBODY, CopiedFrom, Decision, Head, Verdict
 
 
 def status(
@@ -117,7 +117,7 @@ def _decision_as_json(last: Decision) -> dict[str, Any]:
         "group": last.group,
         "transactions": _counts(last),
         "complete": is_visible(last),
-        "direct": None if last.direct is None else _ranges_as_json(last, last.direct),
+        "copied_from": None if last.copied_from is None else _ranges_as_json(last, last.copied_from),
     }
 
 
@@ -130,13 +130,13 @@ def _counts(last: Decision) -> dict[str, int]:
     }
 
 
-def _ranges_as_json(last: Decision, direct: Direct) -> dict[str, Any]:
+def _ranges_as_json(last: Decision, copied_from: CopiedFrom) -> dict[str, Any]:
     """What a decision on rows that did not pass Spark has read, and what became of the rows: ``committed``, ``lost``,
     or ``none`` where there were none; null where that is not noted yet."""
     read = [(r, w.verdict.value if w.verdict is not None else None) for w in last.written for r in w.ranges]
-    read += [(r, "none") for r in direct.ranges]
+    read += [(r, "none") for r in copied_from.ranges]
     ranges = [asdict(r) | {"rows": outcome} for r, outcome in sorted(read, key=lambda pair: pair[0])]
-    return {"cluster": direct.cluster, "ranges": ranges}
+    return {"cluster": copied_from.cluster, "ranges": ranges}
 
 
 def transaction_as_json(transaction: Transaction, parts: Sequence[TransactionPart] | None = None) -> dict[str, Any]:

@@ -266,7 +266,7 @@ def _decided(batch: MicroBatch, head: Head) -> Decision:
         group=batch.group,
         two_phase=batch.two_phase,
         noted=before if batch.notes is None else batch.notes.added_to(before),
-        direct=batch.direct_of_rest,
+        copied_from=batch.copied_of_rest,
     )
 
 
@@ -284,7 +284,7 @@ def _repaired(ports: Ports, batch: MicroBatch, head: Head, term: Term) -> Decisi
         repaired = replace(last, rev=last.rev + 1, tasks=len(batch.reports), written=written, rewrite=None)
         return replace(repaired, two_phase=batch.two_phase)
     abort_all(ports, batch.pairs)
-    if last.direct is not None:
+    if last.copied_from is not None:
         raise source_changed(last, batch.rows)
     rewrite = tasks_with_lost_rows(last, batch.reports)
     if rewrite is None:

@@ -6,7 +6,7 @@ rows that are missing. A replay makes a query that begins where another one was 
 query's head bears `Unfinished`, which no start gets past; where rows are written to the same topic again, the old
 query's head bears `Successor` for good, so that the two can never both go on.
 
-A micro-batch of the direct way is made of `Range`s of the source's offsets, in place of rows. Its replay is equal if it
+A micro-batch of a copy is made of `Range`s of the source's offsets, in place of rows. Its replay is equal if it
 has the same cluster, topics, transform and offsets, however these are dealt to tasks. Rows are read again only where
 some were lost.
 
@@ -53,7 +53,7 @@ class Verdict(Enum):
 
 class Digest(Enum):
     """How the rows of a micro-batch are digested (``spark_eos.sink.digests``): ``ROWS`` by a hash of each row, in any
-    order; ``CHUNKS`` and ``BATCHES`` for the direct way, where order and place in the source count: by a hash of each
+    order; ``CHUNKS`` and ``BATCHES`` for a copy, where order and place in the source count: by a hash of each
     chunk that a transform returned, or of each record batch that was copied."""
 
     ROWS = "rows"
@@ -99,7 +99,7 @@ class Range:
 
 
 @dataclass(frozen=True)
-class Direct:
+class CopiedFrom:
     """What rows were made of, and by what.
 
     ``cluster`` is the source's id, ``topics`` are (name, id) of each topic, sorted. ``transform`` is the name of the
@@ -125,11 +125,11 @@ def merged(ranges: Iterable[Range]) -> tuple[Range, ...]:
     return tuple(result)
 
 
-def union(parts: Iterable[Direct]) -> Direct:
+def union(parts: Iterable[CopiedFrom]) -> CopiedFrom:
     """All that these tasks were given. They belong to one micro-batch, so that only their ranges and topics differ."""
     every = list(parts)
     topics = tuple(sorted({pair for part in every for pair in part.topics}))
-    return Direct(every[0].cluster, topics, every[0].transform, merged(r for part in every for r in part.ranges))
+    return CopiedFrom(every[0].cluster, topics, every[0].transform, merged(r for part in every for r in part.ranges))
 
 
 # Notes
@@ -205,7 +205,7 @@ class Written:
     ``dead_letters``: how many of the rows are in the dead-letter topic. A replay may find other rows too large, so that
     this is only noted; ``rows`` and ``digest`` are of all rows, wherever they went. ``empty``: partitions, (topic,
     number), of the transaction without a row in them, as brokers refused all of those: it is never open there.
-    ``ranges``: of the direct way, what the rows were read from. ``begins``: its first record in each of its partitions,
+    ``ranges``: of a copy, what the rows were read from. ``begins``: its first record in each of its partitions,
     and the number of its last one there. Rows are looked for by these before an end, and after one that came late; the
     head leaves them out where they are long.
     """
@@ -233,10 +233,10 @@ class Decision:
 
     ``rev`` counts its repairs. ``rows`` and ``digest`` are sums over all tasks, those without rows included in
     ``tasks``. A replay digests by ``digest_by``, and deals keys to partitions by ``partitioner``. ``group`` is the
-    consumer group that was given ``offsets``; None where there is none. ``rewrite`` names the
-    tasks that are to write the lost rows again, where they are not those that wrote them before. ``two_phase``: its
-    transactions never expire. ``noted``: the notes of the query, those that were published with this decision included.
-    ``direct``: rows were not Spark's, but read from these ranges by the tasks that wrote them; None where they were.
+    consumer group that was given ``offsets``; None where there is none. ``rewrite`` names the tasks that are to write
+    the lost rows again, where they are not those that wrote them before. ``two_phase``: its transactions never expire.
+    ``noted``: the notes of the query, those that were published with this decision included. ``copied_from``: rows were
+    not Spark's, but read from these ranges by the tasks that wrote them; None where they were.
     """
 
     batch: int
@@ -252,7 +252,7 @@ class Decision:
     rewrite: tuple[int, ...] | None = None
     two_phase: bool = False
     noted: Noted | None = None
-    direct: Direct | None = None
+    copied_from: CopiedFrom | None = None
 
     @classmethod
     def without_rows(cls, batch: int, offsets: Offsets | None, partitioner: str, group: str | None = None) -> Decision:

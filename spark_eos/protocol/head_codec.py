@@ -18,9 +18,9 @@ from spark_eos.errors import EosError, stop
 from spark_eos.kafka.partitioners import PARTITIONERS
 from spark_eos.kafka.transactions import FENCING_END, PLAIN_END
 from spark_eos.protocol.head import (
+    CopiedFrom,
     Decision,
     Digest,
-    Direct,
     EachSink,
     Head,
     Job,
@@ -52,7 +52,7 @@ _KNOWN_ENDS = frozenset([PLAIN_END, FENCING_END])
 _DECISION_FIELDS = frozenset(
     [
         *("batch", "rev", "tasks", "rows", "digest", "digest_by", "partitioner", "offsets", "group"),
-        *("rewrite", "two_phase", "noted", "direct", "written"),
+        *("rewrite", "two_phase", "noted", "copied_from", "written"),
     ]
 )
 
@@ -118,8 +118,8 @@ def decode(data: bytes) -> Head:
 
 
 def _decision_to_json(decision: Decision) -> dict[str, Any]:
-    direct = decision.direct
-    topics = {} if direct is None else {name: number for number, (name, _) in enumerate(direct.topics)}
+    copied_from = decision.copied_from
+    topics = {} if copied_from is None else {name: number for number, (name, _) in enumerate(copied_from.topics)}
     open_ones = [w for w in decision.written if w.verdict is None]
     with_begins = sum(len(w.begins) for w in open_ones) <= _MOST_BEGINS
     return {
@@ -135,7 +135,7 @@ def _decision_to_json(decision: Decision) -> dict[str, Any]:
         "rewrite": decision.rewrite,
         "two_phase": decision.two_phase,
         "noted": None if decision.noted is None else asdict(decision.noted),
-        "direct": None if direct is None else _direct_to_json(direct, topics),
+        "copied_from": None if copied_from is None else _copied_to_json(copied_from, topics),
         "written": [_written_to_json(w, topics, with_begins=with_begins) for w in decision.written],
     }
 
@@ -144,8 +144,8 @@ def _decision_from_json(raw: Mapping[str, Any], decision: Mapping[str, Any]) -> 
     added = decision.keys() - _DECISION_FIELDS
     if added:
         raise _unknown(raw, f"a decision with {', '.join(sorted(added))}", "does not know how to replay that")
-    direct = None if decision["direct"] is None else _direct_from_json(decision["direct"])
-    topics = () if direct is None else direct.topics
+    copied_from = None if decision["copied_from"] is None else _copied_from_json(decision["copied_from"])
+    topics = () if copied_from is None else copied_from.topics
     return Decision(
         batch=decision["batch"],
         rev=decision["rev"],
@@ -159,7 +159,7 @@ def _decision_from_json(raw: Mapping[str, Any], decision: Mapping[str, Any]) -> 
         rewrite=None if decision["rewrite"] is None else tuple(decision["rewrite"]),
         two_phase=decision["two_phase"],
         noted=None if decision["noted"] is None else Noted(**decision["noted"]),
-        direct=direct,
+        copied_from=copied_from,
         written=tuple(_written_from_json(raw, topics, *row) for row in decision["written"]),
     )
 
@@ -222,13 +222,13 @@ def _begins_to_json(begins: Sequence[Probe]) -> dict[str, list[list[int | None]]
     return places
 
 
-def _direct_to_json(direct: Direct, topics: Mapping[str, int]) -> dict[str, Any]:
-    return asdict(replace(direct, ranges=())) | {"ranges": _ranges_to_json(direct.ranges, topics)}
+def _copied_to_json(copied_from: CopiedFrom, topics: Mapping[str, int]) -> dict[str, Any]:
+    return asdict(replace(copied_from, ranges=())) | {"ranges": _ranges_to_json(copied_from.ranges, topics)}
 
 
-def _direct_from_json(raw: Mapping[str, Any]) -> Direct:
+def _copied_from_json(raw: Mapping[str, Any]) -> CopiedFrom:
     topics = tuple((name, id_) for name, id_ in raw["topics"])
-    return Direct(raw["cluster"], topics, raw["transform"], _ranges_from_json(raw["ranges"], topics))
+    return CopiedFrom(raw["cluster"], topics, raw["transform"], _ranges_from_json(raw["ranges"], topics))
 
 
 def _ranges_to_json(ranges: Sequence[Range], topics: Mapping[str, int]) -> list[list[int]]:

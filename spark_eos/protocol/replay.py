@@ -4,7 +4,7 @@ A replay may deal rows to tasks in another way, and what is visible must not be 
 out of a task that has others, too. But whole tasks whose rows together are the lost ones, by counts and digests, repair
 the micro-batch, however many there are, and whichever numbers they have.
 
-The direct way: with nothing lost, a replay is equal by its cluster, topics, transform and ranges alone, and nothing is
+Copies: with nothing lost, a replay is equal by its cluster, topics, transform and ranges alone, and nothing is
 fetched. What was lost is read again by the decision's ranges, not by Spark's, and is the same by its number of rows and
 their digest, in which rows count with their places in the source.
 """
@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from spark_eos.errors import EosError, stop
 from spark_eos.protocol.checks import as_json, instead_of_replay, is_untold, is_visible
-from spark_eos.protocol.head import DIGEST_BITS, Decision, Digest, Direct, Head, Range, Verdict, Written, merged
+from spark_eos.protocol.head import DIGEST_BITS, CopiedFrom, Decision, Digest, Head, Range, Verdict, Written, merged
 from spark_eos.protocol.names import SLOTS, TaskId
 from spark_eos.protocol.task import Assignment, MicroBatch, TaskReport, Work, assign
 
@@ -30,13 +30,13 @@ def check_versions(batch: MicroBatch, digests: Collection[Digest]) -> None:
 
 
 def compare(batch: MicroBatch, last: Decision) -> None:
-    """A replay must be what was decided: what is visible already came from it. Of the direct way, it reads nothing that
+    """A replay must be what was decided: what is visible already came from it. Of a copy, it reads nothing that
     is visible already, so that its ranges are compared."""
-    other_ranges = differences_of_ranges(last, batch.direct)
+    other_ranges = differences_of_ranges(last, batch.copied_from)
     if other_ranges:
         raise ranges_diverged(last, other_ranges)
     compared = [("rows", last.rows, batch.rows), ("digest of the rows", last.digest, batch.digest)]
-    if last.direct is not None:
+    if last.copied_from is not None:
         compared = []
     unlike = [f"{what}: decided {was}, now {now}" for what, was, now in compared if was != now]
     if last.offsets is not None and batch.offsets is not None and last.offsets != batch.offsets:
@@ -154,14 +154,21 @@ def _add(one: _Sum, other: _Sum) -> _Sum:
     return one[0] + other[0], (one[1] + other[1]) % (1 << DIGEST_BITS)
 
 
-# The direct way
+# Copies
 
 
 _MOST_RANGES = 3
 
 
 def assign_ranges(
-    head: Head, batch: int, partition: int, tasks: int, attempt: int, given: Direct, *, partitioner: str | None = None
+    head: Head,
+    batch: int,
+    partition: int,
+    tasks: int,
+    attempt: int,
+    given: CopiedFrom,
+    *,
+    partitioner: str | None = None,
 ) -> tuple[Assignment, tuple[Range, ...]]:
     """What one of so many tasks of a micro-batch has to do, and from which ranges. ``given`` is what Spark says.
 
@@ -173,7 +180,7 @@ def assign_ranges(
         digest_by = Digest.BATCHES if given.transform is None else Digest.CHUNKS
         new = assign(head, batch, partition, attempt, digest_by=digest_by, partitioner=partitioner)
         return new, given.ranges
-    unlike = list(_kinds(decision.direct, given))
+    unlike = list(_kinds(decision.copied_from, given))
     if unlike:
         raise ranges_diverged(decision, unlike)
     mine = sorted(r for w in decision.lost[partition::tasks] for r in w.ranges)  # a partition's rows, in order
@@ -182,14 +189,14 @@ def assign_ranges(
     return Assignment(work, name, decision.digest_by, decision.partitioner), tuple(mine)
 
 
-def differences_of_ranges(last: Decision, now: Direct | None) -> list[str]:
+def differences_of_ranges(last: Decision, now: CopiedFrom | None) -> list[str]:
     """How a replay differs from what was decided; nothing where it is equal. None: rows are Spark's."""
-    unlike = list(_kinds(last.direct, now))
-    if unlike or last.direct is None or now is None:
+    unlike = list(_kinds(last.copied_from, now))
+    if unlike or last.copied_from is None or now is None:
         return unlike
-    if last.direct.topics != now.topics:
-        unlike.append(f"topics and their ids: decided {_named_topics(last.direct)}, now {_named_topics(now)}")
-    decided = merged([*last.direct.ranges, *(r for w in last.written for r in w.ranges)])
+    if last.copied_from.topics != now.topics:
+        unlike.append(f"topics and their ids: decided {_named_topics(last.copied_from)}, now {_named_topics(now)}")
+    decided = merged([*last.copied_from.ranges, *(r for w in last.written for r in w.ranges)])
     current = merged(now.ranges)
     unlike += _other_logs(decided, current)
     if decided != current:
@@ -210,7 +217,7 @@ def _other_logs(decided: Iterable[Range], now: Iterable[Range]) -> Iterator[str]
             )
 
 
-def _kinds(decided: Direct | None, now: Direct | None) -> Iterator[str]:
+def _kinds(decided: CopiedFrom | None, now: CopiedFrom | None) -> Iterator[str]:
     """What is not of the same kind, whatever the ranges."""
     if decided is None or now is None:
         if decided is not now:
@@ -223,8 +230,8 @@ def _kinds(decided: Direct | None, now: Direct | None) -> Iterator[str]:
         yield f"the transform: decided {decided.transform or 'none'}, now {now.transform or 'none'}"
 
 
-def _named_topics(direct: Direct) -> str:
-    return ", ".join(f"{name} ({id_})" for name, id_ in direct.topics)
+def _named_topics(copied_from: CopiedFrom) -> str:
+    return ", ".join(f"{name} ({id_})" for name, id_ in copied_from.topics)
 
 
 def _listed_ranges(ranges: Sequence[Range], others: Sequence[Range]) -> str:

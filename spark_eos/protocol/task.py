@@ -13,9 +13,9 @@ from spark_eos.kafka.partitioners import DEFAULT_PARTITIONER
 from spark_eos.protocol.checks import check_written, checkpoint_behind, expires, missing_head, superseded
 from spark_eos.protocol.head import (
     DIGEST_BITS,
+    CopiedFrom,
     Decision,
     Digest,
-    Direct,
     Head,
     Job,
     Notes,
@@ -57,7 +57,7 @@ class TaskReport:
 
     ``work`` is what it was assigned. ``began_ms`` is the time of day, by the task's clock, before its transaction
     began; ``timeout_ms`` how long that transaction may live. ``digest_by`` is how ``digest`` was made.
-    ``oldest_ms`` is the earliest timestamp that a row was given, if any. ``direct``: of the direct way, what Spark gave
+    ``oldest_ms`` is the earliest timestamp that a row was given, if any. ``copied_from``: of a copy, what Spark gave
     to the task; there, ``rows`` are those that it wrote, and ``bytes`` their size: of copies, that of the record
     batches as they were written, and otherwise that of keys and values. ``topics``: those of its transaction.
     """
@@ -71,7 +71,7 @@ class TaskReport:
     timeout_ms: int = 0
     digest_by: Digest = Digest.ROWS
     oldest_ms: int | None = None
-    direct: Direct | None = None
+    copied_from: CopiedFrom | None = None
     bytes: int = 0
     topics: tuple[str, ...] = ()
 
@@ -272,21 +272,26 @@ class MicroBatch:
 
     @property
     def bytes(self) -> int:
-        """Bytes that the tasks have written, on the direct way (`TaskReport`)."""
+        """Bytes that the tasks have written, in a copy (`TaskReport`)."""
         return sum(report.bytes for report in self.reports)
 
     @property
-    def direct(self) -> Direct | None:
-        """All ranges that are read, on the direct way; None where rows come through Spark."""
-        given = [report.direct for report in self.reports if report.direct is not None]
+    def copied_from(self) -> CopiedFrom | None:
+        """All ranges that are read, in a copy; None where rows come through Spark."""
+        given = [report.copied_from for report in self.reports if report.copied_from is not None]
         return union(given) if given else None
 
     @property
-    def direct_of_rest(self) -> Direct | None:
-        """`direct` as a decision has it: only the ranges of tasks that wrote nothing, as the others are with what those
-        wrote."""
-        rest = [r for report in self.reports if report.written is None and report.direct for r in report.direct.ranges]
-        return replace(self.direct, ranges=merged(rest)) if self.direct is not None else None
+    def copied_of_rest(self) -> CopiedFrom | None:
+        """`copied_from` as a decision has it: only the ranges of tasks that wrote nothing, as the others are with what
+        those wrote."""
+        rest = [
+            r
+            for report in self.reports
+            if report.written is None and report.copied_from
+            for r in report.copied_from.ranges
+        ]
+        return replace(self.copied_from, ranges=merged(rest)) if self.copied_from is not None else None
 
     @property
     def digest(self) -> int:

@@ -1,6 +1,6 @@
 """One attempt of one task from its first row on: rows into its transaction, which it hands over, open.
 
-Where the rows come from is the way's: Spark's own (`spark_eos.sink.task`), or ranges of offsets (`spark_eos.direct`).
+Where the rows come from is the way's: Spark's own (`spark_eos.sink.task`), or ranges of offsets (`spark_eos.copy`).
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class RowWriter:
 
 
 class Attempt:
-    """``producer`` has the transaction. ``ranges``: of the direct way, what the rows are read from. ``aside``: topics
+    """``producer`` has the transaction. ``ranges``: of a copy, what the rows are read from. ``aside``: topics
     of records that are no rows, and that may be compacted: what becomes of the transaction is told by others."""
 
     def __init__(

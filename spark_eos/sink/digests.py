@@ -1,5 +1,5 @@
 """Digests of rows: sums of one hash a row, so that they depend neither on the order of rows nor on how they are cut.
-Of the direct way, where both are given by the source's log: of one hash a chunk.
+Of a copy, where both are given by the source's log: of one hash a chunk.
 
 They are there to notice a plan that is not deterministic, not to withstand somebody who forges rows. The ledger says
 with each decision which one was used, as a replay is compared with it: none of them may ever change.
@@ -83,7 +83,7 @@ def _sum_of_rows(rows: ColumnarRows) -> int:
 
 def _chunked(rows: ColumnarRows) -> int:
     """One hash of a whole chunk, with the place of its first row: a tenth of what one hash a row costs. It is for rows
-    that are always cut into the same chunks (`spark_eos.direct.transforming`)."""
+    that are always cut into the same chunks (`spark_eos.copy.transforming`)."""
     names = pa.array([rows.topic or ""] if rows.topics is None else rows.topics, pa.string())
     topics = names.unique()
     columns = (

@@ -18,7 +18,7 @@ class Message(WriterCommitMessage):
     """A task's report, whose it is, and what the driver knew when it planned the batch.
 
     Times are seconds: how long the task took, and when, by its clock, it was done. ``bytes``: of keys and values that
-    it was handed, if somebody counts them; of the direct way, see `TaskReport`. ``planned``: when the driver had
+    it was handed, if somebody counts them; of a copy, see `TaskReport`. ``planned``: when the driver had
     planned the micro-batch, by its clocks; None of executors with a version that does not pass it on.
     """
 
@@ -47,7 +47,7 @@ def dead_letters_of(count: int) -> str:
 
 
 def written_by(batch: MicroBatch) -> str:
-    """What the tasks of the direct way have written, and from how many ranges, for the log."""
-    if batch.direct is None:
+    """What the tasks of a copy have written, and from how many ranges, for the log."""
+    if batch.copied_from is None:
         return ""
-    return f" bytes={batch.bytes} ranges={len(batch.direct.ranges)}"
+    return f" bytes={batch.bytes} ranges={len(batch.copied_from.ranges)}"

@@ -7,7 +7,7 @@ with partitions as strings, plus the ids of the topics under a key that cannot b
 
 ``"#cluster"`` is the id of the cluster, where brokers have one: the same offsets are other rows on another one.
 ``"#group": {"id": "…"}`` is there, too, if the source reports to a consumer group, so that the sink can tell;
-``"#direct": {}`` of queries of the direct way, so that whoever sees their progress knows that Spark's rows are ranges;
+``"#copy": {}`` of copies, so that whoever sees their progress knows that Spark's rows are ranges;
 and of topics that the query no longer reads, in case they come back, ``"#left": {"carriers": {"id": "…", "offsets":
 {"0": 7}}}``. ``"#epochs": {"flights": {"0": 4}}`` has the leader epochs of the records before these offsets, where they
 are known, by which a log that was cut and has grown again is recognised (`spark_eos.source.epochs`).
@@ -30,7 +30,7 @@ MARK = "#"
 _IDS = MARK + "ids"
 _GROUP = MARK + "group"
 _CLUSTER = MARK + "cluster"
-_DIRECT = MARK + "direct"
+_COPY = MARK + "copy"
 _LEFT = MARK + "left"
 _EPOCHS = MARK + "epochs"
 
@@ -48,7 +48,7 @@ class LeftAt:
 @dataclass(frozen=True)
 class Position:
     """The position of a query: one line of the offset log. ``ids`` is empty if the log has none. ``group`` and
-    ``direct`` are only written. ``cluster``: the id of the cluster, where it is noted. ``left``: topics, and partitions
+    ``copy`` are only written. ``cluster``: the id of the cluster, where it is noted. ``left``: topics, and partitions
     of topics, that the selection no longer includes or the cluster no longer has. ``epochs``: of the records before
     the offsets, where they are known."""
 
@@ -56,7 +56,7 @@ class Position:
     ids: TopicIds = field(default_factory=dict)
     group: str | None = None
     cluster: str | None = None
-    direct: bool = False
+    copy: bool = False
     left: dict[str, LeftAt] = field(default_factory=dict)
     epochs: PartitionOffsets = field(default_factory=dict)
 
@@ -72,8 +72,8 @@ def to_spark(position: Position) -> dict[str, dict[str, Any]]:
     }
     noted = {_CLUSTER: position.cluster, _GROUP: position.group}
     marks: dict[str, dict[str, Any]] = {name: {"id": value} for name, value in noted.items() if value}
-    if position.direct:
-        marks[_DIRECT] = {}
+    if position.copy:
+        marks[_COPY] = {}
     if position.left:
         marks[_LEFT] = {topic: _to_json(position.left[topic]) for topic in sorted(position.left)}
     if any(epochs.values()):

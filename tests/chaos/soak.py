@@ -2,7 +2,7 @@
 
 ``python -m tests.chaos.soak --seconds 600 --seed 42``, or ``make soak SECONDS=600 SEED=42``. The seed decides which
 faults strike, in which order and how long they last; what they meet depends on the machine. ``--way copy`` or ``--way
-transform``, or ``WAY=…``: by the direct way; ``mirror``: by a mirror. ``--two-phase``, or ``TWO_PHASE=1``: with
+transform``, or ``WAY=…``: as a copy; ``mirror``: by a mirror. ``--two-phase``, or ``TWO_PHASE=1``: with
 transactions that never expire, so that the query has to end all that its runs leave open. The exit code is 0 only if
 every row is there once, in order, where a mirror's offset map says, and every stop of the query had a name.
 """

@@ -1,4 +1,4 @@
-"""Queries of the direct way from a compacted topic, on a broker whose cleaner runs all the time, also between a kill
+"""Copies from a compacted topic, on a broker whose cleaner runs all the time, also between a kill
 and the replay: rows are those of a read_committed consumer, or the query stops by name."""
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pyspark.errors import StreamingQueryException
 
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.arming import armed
-from tests.support.direct_queries import Direct, copied, shouted
+from tests.support.copies import CopiedFrom, copied, shouted
 from tests.support.kafka_view import KafkaView, Row, open_view
 from tests.support.scene import topics_of
 from tests.support.sink_queries import SECONDS
@@ -105,8 +105,8 @@ def source(cleaning) -> Iterator[Compacted]:
 
 
 @pytest.fixture
-def query(source, spark, tmp_path) -> Iterator[Direct]:
-    yield Direct(spark, source.view, tmp_path / "query", source.name, topics_of(source.cluster)(PARTITIONS))
+def query(source, spark, tmp_path) -> Iterator[CopiedFrom]:
+    yield CopiedFrom(spark, source.view, tmp_path / "query", source.name, topics_of(source.cluster)(PARTITIONS))
     for running in spark.streams.active:
         running.stop()
 
@@ -125,7 +125,7 @@ def made(transform: Callable | None, rows: list[Row]) -> dict[int, list]:
     return {p: [(row.key, row.value.upper()) for row in own if row.partition == p and row.value] for p in range(2)}
 
 
-def seen(transform: Callable | None, query: Direct) -> dict[int, list]:
+def seen(transform: Callable | None, query: CopiedFrom) -> dict[int, list]:
     rows = [row for row in query.rows() if row.key != ROLL]
     if transform is None:
         return copied(rows)
@@ -153,7 +153,7 @@ def test_the_rows_are_those_of_a_consumer(transform, limit, source, query):
     assert horizons(source.cluster, query.target) == 0
 
 
-def died(query: Direct, point: str, folder: Path, transform: Callable | None) -> str:
+def died(query: CopiedFrom, point: str, folder: Path, transform: Callable | None) -> str:
     """Run it until the process that comes to this point for the second time is killed there; the query's id."""
     with armed(query.spark, f"{point}=die@2", folder / "faults") as fault:  # micro-batch 0 is empty
         started = query.start(transform)

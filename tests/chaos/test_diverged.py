@@ -17,7 +17,7 @@ from spark_eos.kafka.net.client import broker_client
 from spark_eos.options.parse import stream_options
 from spark_eos.source.reader import EosKafkaStreamReader
 from spark_eos.tools.devcluster import DevCluster
-from tests.support.direct_queries import Direct
+from tests.support.copies import CopiedFrom
 from tests.support.healing import heal
 from tests.support.kafka_view import KafkaView
 from tests.support.mirrors import Mirror
@@ -168,7 +168,7 @@ def test_the_source_goes_on_after_a_clean_change_of_the_leader(unlucky):
 def test_a_copy_stops(unlucky, view: KafkaView, topic, spark, tmp_path):
     """To another cluster, record by record as they are."""
     target = topic(1)
-    copy = Direct(spark, view, tmp_path, unlucky.topic, target)
+    copy = CopiedFrom(spark, view, tmp_path, unlucky.topic, target)
     copy.reads = {"kafka.bootstrap.servers": unlucky.brokers.bootstrap_servers}
     unlucky.keep()
     unlucky.lose_and_grow(lambda: copy.run() and None)

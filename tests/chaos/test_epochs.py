@@ -104,7 +104,7 @@ def test_a_query_goes_on_when_its_ids_run_out_of_epochs(way, view, cluster, topi
 
     def start() -> StreamingQuery:
         if way == "copy":
-            return spark_eos.direct(spark, source=reading, sink=sink, checkpoint=checkpoint, trigger=trigger)
+            return spark_eos.copy(spark, source=reading, sink=sink, checkpoint=checkpoint, trigger=trigger)
         rows = spark.readStream.format("eos-kafka").options(**reading, minPartitions=1).load()
         writer = rows.select("value").writeStream.format("eos-kafka").options(**sink, checkpointLocation=checkpoint)
         return writer.trigger(**trigger).start()

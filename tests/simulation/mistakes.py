@@ -121,7 +121,9 @@ def repair_by_the_ranges_of_spark(patch: pytest.MonkeyPatch) -> None:
         return work, given.ranges if work.name is not None else ()
 
     patch.setattr(tasks, "assign_ranges", by_spark)
-    patch.setattr(commit_module, "repairs", lambda last, written: last.direct is not None or repairs(last, written))
+    patch.setattr(
+        commit_module, "repairs", lambda last, written: last.copied_from is not None or repairs(last, written)
+    )
 
 
 def id_without_the_attempt(patch: pytest.MonkeyPatch) -> None:

@@ -46,7 +46,7 @@ def _beside(chance: random.Random, first: Plan, id: str) -> Plan:
         clocks=first.clocks,
         two_phase=first.two_phase,
         transaction_version=first.transaction_version,
-        direct=chance.random() < 0.25,
+        copy=chance.random() < 0.25,
         id=id,
         topic=chance.choice((TOPIC, TOPIC, OWN_TOPIC)),
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from spark_eos.kafka.partitioners import CONSISTENT_RANDOM
-from spark_eos.protocol.head import DIGEST_BITS, Digest, Direct, Notes, Range, merged
+from spark_eos.protocol.head import DIGEST_BITS, CopiedFrom, Digest, Notes, Range, merged
 
 from .partition_log import Place
 
@@ -59,7 +59,7 @@ class Plan:
     ``clocks`` are those of all starts.
     ``two_phase``: by the number of the start, whether its transactions never expire. ``transaction_version`` is that of
     the cluster at first. ``notes``: each micro-batch has one.
-    ``direct``: tasks are given ranges of offsets, and read the rows of these.
+    ``copy``: tasks are given ranges of offsets, and read the rows of these.
     ``id`` is the query's, and ``topic`` where its rows go, or, by the number of the start, ``topics``.
     ``sets_begin``: whoever reads that the ledger knows nothing of the query sets ``ledger.begin``, and leaves it set.
     ``runs``: it is a batch write of one micro-batch, without a checkpoint, that ends so many times; 0: it is a stream.
@@ -79,7 +79,7 @@ class Plan:
     transaction_version: int = 2
     runs: int = 0
     notes: bool = False
-    direct: bool = False
+    copy: bool = False
     id: str = QUERY
     topic: str = TOPIC
     topics: tuple[str, ...] = ()
@@ -103,9 +103,9 @@ def notes_of(batch: int, rows: int) -> Notes:
     return Notes(*NOTES, ((b"%d" % batch, b"%d" % rows),))
 
 
-def direct_of(rows: list[int]) -> Direct:
+def copied_of(rows: list[int]) -> CopiedFrom:
     """The same rows as ranges of the source's offsets."""
-    return Direct("cluster", (("in", "id"),), None, merged(Range("in", 0, row, row + 1) for row in rows))
+    return CopiedFrom("cluster", (("in", "id"),), None, merged(Range("in", 0, row, row + 1) for row in rows))
 
 
 def rows_in(ranges: Iterable[Range]) -> list[int]:

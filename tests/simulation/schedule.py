@@ -158,11 +158,11 @@ def _drawn(chance: random.Random, scenes: tuple[Scene, ...] | None) -> Schedule:
     if chance.random() < _JOBS:
         plan = replace(plan, runs=chance.choice((1, 2, 3)), rows=plan.rows[:1], groups=(None,), idle_ms=0)
     plan = replace(plan, notes=not plan.runs and chance.random() < 0.3)
-    return replace(schedule, plan=replace(plan, direct=not plan.runs and chance.random() < _DIRECT))
+    return replace(schedule, plan=replace(plan, copy=not plan.runs and chance.random() < _COPY))
 
 
 #: How many of the streams give ranges to their tasks.
-_DIRECT = 0.25
+_COPY = 0.25
 
 #: How many of the schedules are of batch writes.
 _JOBS = 0.15

@@ -30,7 +30,7 @@ from spark_eos.protocol.task import (
 from .client import Producer, Refused
 from .ledger import PREFIX, SimulatedCoordinator
 from .partition_log import Place
-from .plan import TOPIC, digest, direct_of, place_of, rows_in, rows_of
+from .plan import TOPIC, copied_of, digest, place_of, rows_in, rows_of
 from .world import Violation, World
 
 if TYPE_CHECKING:
@@ -85,11 +85,11 @@ def run_task(task: Task) -> TaskReport:
 
 
 def _assigned(task: Task, head: Head) -> tuple[Assignment, list[int], tuple[Range, ...]]:
-    """What to do, and the rows; of the direct way, also the ranges that these are read from."""
+    """What to do, and the rows; of a copy, also the ranges that these are read from."""
     partition, number, rows = task.attempt.partition, task.attempt.number, task.rows
-    if not task.driver.query.plan.direct:
+    if not task.driver.query.plan.copy:
         return assign(head, task.batch, partition, number, digest_by=task.driver.library.digest_by), rows, ()
-    assignment, ranges = assign_ranges(head, task.batch, partition, task.tasks, number, direct_of(rows))
+    assignment, ranges = assign_ranges(head, task.batch, partition, task.tasks, number, copied_of(rows))
     return assignment, rows_in(ranges), ranges
 
 
@@ -132,9 +132,9 @@ def _check_job(task: Task, own: Ports, head: Head) -> None:
 def _report(task: Task, assignment: Assignment, rows: list[int]) -> TaskReport:
     """Of a task that has written nothing."""
     by = assignment.digest_by
-    given = direct_of(task.rows) if task.driver.query.plan.direct else None
+    given = copied_of(task.rows) if task.driver.query.plan.copy else None
     sums = len(rows), digest(rows, by, task.driver.topic)
-    return TaskReport(assignment.work, task.attempt.partition, *sums, digest_by=by, direct=given)
+    return TaskReport(assignment.work, task.attempt.partition, *sums, digest_by=by, copied_from=given)
 
 
 def _while(world: World, ms: int) -> Iterator[None]:

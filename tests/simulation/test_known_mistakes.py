@@ -265,7 +265,7 @@ MISTAKES = (
         (_SECOND_LOST,),
     ),
     Mistake(
-        "a repair of the direct way by Spark's ranges",
+        "a repair of a copy by Spark's ranges",
         mistakes.repair_by_the_ranges_of_spark,
         (invariants.NOT_LOST, invariants.NOT_DOUBLED),
         (_SECOND_LOST,),

@@ -17,7 +17,7 @@ from spark_eos.mirror.entries import MapEntry, from_record
 from spark_eos.mirror.offset_map import OffsetMap
 from spark_eos.mirror.plan import Targets
 from spark_eos.mirror.start import mirror
-from tests.support.direct_queries import copied
+from tests.support.copies import copied
 from tests.support.kafka_view import KafkaView, Row
 from tests.support.query import Spec
 from tests.support.sink_queries import SECONDS

@@ -27,7 +27,7 @@ FOR_EXECUTORS = ("PYTHONPATH", "SPARK_EOS_FAULTS", "SPARK_EOS_FAULTS_DIR")
 class Spec:
     """A query from one topic to another. ``shuffle``: the number of tasks after a shuffle, or None for none.
 
-    ``direct``: rows do not pass through Spark; a function makes the same of them, or, with ``copies``, none does: they
+    ``copy``: rows do not pass through Spark; a function makes the same of them, or, with ``copies``, none does: they
     are copied as they are. ``mirrors``: copies with an offset map; the output's name ends in that of the input.
     ``source`` is the format to read with; ``kafka``, Spark's own, needs its jars in ``conf``: Spark's settings of the
     program. ``sink`` are options of the sink besides, ``kafka`` properties of the clients of both sides. ``also``: a
@@ -43,7 +43,7 @@ class Spec:
     also: str | None = None
     from_group: bool = False
     shuffle: int | None = None
-    direct: bool = False
+    copy: bool = False
     copies: bool = False
     mirrors: bool = False
     available_now: bool = True
@@ -72,8 +72,8 @@ def start(spark: SparkSession, spec: Spec) -> StreamingQuery:
         begins = {"startingOffsets": "group", "kafka.group.id": spec.group}
     if spec.mirrors:
         return start_mirror(spark, spec, kafka, begins)
-    if spec.direct:
-        return start_direct(spark, spec, kafka, begins)
+    if spec.copy:
+        return start_copy(spark, spec, kafka, begins)
     rows = (
         spark.readStream.format(spec.source)
         .options(**kafka, **isolation)
@@ -103,7 +103,7 @@ def trigger_of(spec: Spec) -> dict[str, Any]:
     return {"availableNow": True} if spec.available_now else {"processingTime": "20 milliseconds"}
 
 
-def start_direct(spark: SparkSession, spec: Spec, kafka: dict[str, str], begins: dict[str, str]) -> StreamingQuery:
+def start_copy(spark: SparkSession, spec: Spec, kafka: dict[str, str], begins: dict[str, str]) -> StreamingQuery:
     """The same rows in the same topics, by ranges of offsets."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -118,7 +118,7 @@ def start_direct(spark: SparkSession, spec: Spec, kafka: dict[str, str], begins:
         return pa.concat_tables(rows.append_column("topic", pa.repeat(topic, batch.num_rows)) for topic in topics)
 
     limits = {"maxOffsetsPerTrigger": spec.rows_per_batch, "minPartitions": 1}
-    return spark_eos.direct(
+    return spark_eos.copy(
         spark,
         source={**kafka, **begins, **limits, "subscribe": spec.input},
         sink={**kafka, **spec.sink, "offsets.group.id": spec.group, "topic": spec.output if spec.copies else None},

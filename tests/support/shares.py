@@ -32,7 +32,7 @@ SHARES = (
     ("tests/integration/test_acls.py", "tests/integration/test_secure.py"),  # the cluster with users and certificates
     ("tests/chaos/test_kills.py",),
     ("tests/chaos/test_runs.py",),
-    ("tests/integration/direct/test_replays.py",),
+    ("tests/integration/copy/test_replays.py",),
     ("tests/integration/sink/test_batch_writes.py",),
     ("tests/integration/test_connect.py",),
     ("tests/integration/ops/test_replay.py",),

@@ -9,12 +9,12 @@ import pytest
 #: Of each way, the fields of a query's spec.
 WAYS: dict[str, dict[str, Any]] = {
     "rows": {},
-    "copy": {"direct": True, "copies": True},
-    "transform": {"direct": True},
+    "copy": {"copy": True, "copies": True},
+    "transform": {"copy": True},
     "mirror": {"copies": True, "mirrors": True},
 }
 
 
-def also_by(*direct: str) -> pytest.MarkDecorator:
-    """A test with rows through Spark, which gets them by these direct ways as well, in the long share of the tests."""
-    return pytest.mark.parametrize("way", ["rows", *(pytest.param(way, marks=pytest.mark.chaos) for way in direct)])
+def also_by(*copy: str) -> pytest.MarkDecorator:
+    """A test with rows through Spark, which gets them as copies as well, in the long share of the tests."""
+    return pytest.mark.parametrize("way", ["rows", *(pytest.param(way, marks=pytest.mark.chaos) for way in copy)])

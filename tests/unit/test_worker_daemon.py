@@ -116,7 +116,7 @@ def test_a_worker_has_what_tasks_import():
     cannot be imported is told by the task that needs it, not by the daemon."""
     code = (
         "import sys, spark_eos.worker_daemon as daemon; daemon.preload(); had = set(sys.modules);"
-        "import spark_eos.source.reader, spark_eos.sink.task, spark_eos.direct.task; print(set(sys.modules) - had)"
+        "import spark_eos.source.reader, spark_eos.sink.task, spark_eos.copy.task; print(set(sys.modules) - had)"
     )
     assert printed(code) == "set()"
     pairs = "import os, numpy.random; os.fork() or (print(numpy.random.random(), flush=True), os._exit(0)); os.wait()\n"
@@ -126,7 +126,7 @@ def test_a_worker_has_what_tasks_import():
     assert printed(f"{broken} print('started')") == "started"
 
 
-@pytest.mark.parametrize("source", ["spark_eos.source.reader", "spark_eos.direct.source"])
+@pytest.mark.parametrize("source", ["spark_eos.source.reader", "spark_eos.copy.source"])
 def test_the_process_that_plans_loads_nothing_for_rows(source):
     """Neither librdkafka nor Arrow's functions: Spark starts one for each query, and waits for it."""
     code = (

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from kafka.record.memory_records import MemoryRecords
 
-from spark_eos.direct.copying import copy_range
+from spark_eos.copy.copying import copy_range
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.options.parse import Fetching

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from crc32c import crc32c
 
-from spark_eos.direct import copying
+from spark_eos.copy import copying
 from spark_eos.errors import EosError, KafkaError
 from spark_eos.kafka.codes import OK, Code
 from spark_eos.kafka.errors import Cause

@@ -15,7 +15,7 @@ from spark_eos.mirror.trimming import trim
 from spark_eos.protocol.head_codec import decode
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.arming import armed
-from tests.support.direct_queries import copied
+from tests.support.copies import copied
 from tests.support.kafka_view import KafkaView, open_view
 from tests.support.kafka_view import write as put
 from tests.support.mirrors import Mirror, check_same, cluster_of, seen

@@ -151,7 +151,7 @@ def test_a_copy_of_a_checkpoint_that_went_on_elsewhere(copy, view):
     one.run(copy.frame())
     copy.feed("third")
     message = other.stopped_by(copy.frame(), "EOS_REPLAY_DIVERGED")
-    assert "the checkpoint was copied and the other one went on" in message
+    assert "the checkpoint was copied and the other one continued" in message
     assert phrase("from_group") in message
     ends = {str(p): end for (_, p), end in view.ends(copy.source).items()}
     assert f"now {json.dumps({copy.source: ends})}" in message

@@ -124,7 +124,7 @@ def test_a_copy_into_a_ledger(spark, cluster, topic, ledger, write, tmp_path):
     """The sink's topic is looked at before any task."""
     source, servers = topic(1), {"kafka.bootstrap.servers": cluster.bootstrap_servers}
     write(source, b"a")
-    query = spark_eos.direct(
+    query = spark_eos.copy(
         spark,
         source=servers | {"subscribe": source, "startingOffsets": "earliest"},
         sink=servers | {"topic": ledger},

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from spark_eos.direct import task as direct_task
-from spark_eos.direct.plan import DirectPlan
-from spark_eos.direct.source import DirectStreamReader, RangesOfTask
-from spark_eos.direct.task import Parts
+from spark_eos.copy import task as copy_task
+from spark_eos.copy.plan import CopyPlan
+from spark_eos.copy.source import CopyStreamReader, RangesOfTask
+from spark_eos.copy.task import Parts
 from spark_eos.errors import DataLossError, KafkaError
 from spark_eos.kafka.records.batches import OtherEpoch
 from spark_eos.options.parse import Fetching, SinkOptions, stream_options
@@ -198,8 +198,8 @@ class Query:
         chosen = options.selection
         names = chosen.matching(NAMES) if isinstance(chosen, Pattern) else chosen.topics
         self.selected = {name: list(chosen.of(name, MOST_PARTITIONS)) for name in names}
-        plan = DirectPlan(options, SinkOptions(options.kafka), CLUSTER_ID, None)
-        reader = _DirectReader(plan) if self.by_id else EosKafkaStreamReader(options)
+        plan = CopyPlan(options, SinkOptions(options.kafka), CLUSTER_ID, None)
+        reader = _CopyReader(plan) if self.by_id else EosKafkaStreamReader(options)
         reader._losses = _Recording(start.fail, self)
         reader._sizes = Sizes(lambda place, at: [Piece(at, at + 2, 2 * _BYTES_PER_OFFSET)])
         self._mark_the_last_look(reader)
@@ -225,7 +225,7 @@ class Query:
             for range_ in task.ranges:
                 yield from resuming(reader._options.fetching, range_, self._read_range, self._read_range)
             return
-        assert isinstance(reader, _DirectReader) and isinstance(task, RangesOfTask)
+        assert isinstance(reader, _CopyReader) and isinstance(task, RangesOfTask)
         rows: list[int] = []
         parts = _Parts(self, reader._plan, {r.topic: id_ for r, id_ in task.ranges}, rows)
         for _ in parts.of([r for r, _ in task.ranges]):
@@ -270,7 +270,7 @@ class _Recording(Losses):
         self._query.lost(loss, raised=False)
 
 
-class _DirectReader(DirectStreamReader):
+class _CopyReader(CopyStreamReader):
     def _prepare(self, ranges: Any, end: Any) -> None:
         """There are no targets."""
 
@@ -278,7 +278,7 @@ class _DirectReader(DirectStreamReader):
 class _Parts(Parts):
     """Reads, and writes nothing."""
 
-    def __init__(self, query: Query, plan: DirectPlan, ids: dict[str, str], rows: list[int]) -> None:
+    def __init__(self, query: Query, plan: CopyPlan, ids: dict[str, str], rows: list[int]) -> None:
         self._query, self._plan, self._ids, self._rows = query, plan, ids, rows
         self._losses = _Recording(plan.source.fail_on_data_loss, query)
 
@@ -295,4 +295,4 @@ def install(patch: pytest.MonkeyPatch, query: Query) -> None:
     patch.setattr(reader_module, "logger", silent)
     patch.setattr(fetch, "Losses", lambda fail: _Recording(fail, query))
     patch.setattr(fetch, "supports", lambda _: True)
-    patch.setattr(direct_task, "of_place", lambda *_: 0)
+    patch.setattr(copy_task, "of_place", lambda *_: 0)

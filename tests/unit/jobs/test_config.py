@@ -95,7 +95,7 @@ def test_ways_past_spark(read):
     """A copy says what chooses its partitions; keys of other ways do not go with it."""
     begin, end = GOOD[: GOOD.index("transform:")], GOOD[GOOD.index("checkpoint:") :]
     copy = read(f"{begin}transform: {{copy: key, ordered: false}}\n{end}").transform
-    assert (copy.is_direct, copy.copied, copy.ordered) == (True, "key", False)
+    assert (copy.is_copy, copy.copied, copy.ordered) == (True, "key", False)
     for wrong, key in {
         "copy: murmur2": "transform.copy",
         "copy: same, sql: SELECT 1": "transform",

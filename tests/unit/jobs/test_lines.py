@@ -123,7 +123,7 @@ def test_rows_that_come_out_where_none_went_in_have_a_line(capsys):
 
 def test_a_batch_of_ranges_tells_of_offsets():
     """Spark counts ranges there, and nobody knows how many rows go out."""
-    mark = {"#cluster": {"id": "c"}, "#direct": {}}
+    mark = {"#cluster": {"id": "c"}, "#copy": {}}
     source = {
         "startOffset": {**mark, "t": {"0": 10, "1": 0}},
         "endOffset": {**mark, "t": {"0": 1010, "1": 500}},

@@ -16,7 +16,7 @@ from spark_eos.mirror.entries import MapEntry, OffsetRun, SourcePartition
 from spark_eos.mirror.offset_map import OffsetMap
 from spark_eos.mirror.origins import Origin
 from spark_eos.mirror.position import Finder, MirrorLook
-from spark_eos.protocol.head import NOBODY, Decision, Direct, Head, Pair, Probe, Range, Verdict, Written
+from spark_eos.protocol.head import NOBODY, CopiedFrom, Decision, Head, Pair, Probe, Range, Verdict, Written
 from tests.support.map_logs import MapLog, reading
 
 KAFKA = KafkaProperties({"bootstrap.servers": "127.0.0.1:1"})
@@ -43,8 +43,8 @@ def map_of(*entries: MapEntry) -> OffsetMap:
 
 
 def look(*entries: MapEntry, decided: tuple[Written, ...] = (), **changed: object) -> MirrorLook:
-    direct = Direct("here", (("in", "in-id"),), None)
-    decision = Decision(7, 0, 1, 1, 1, None, decided, direct=direct)
+    copied_from = CopiedFrom("here", (("in", "in-id"),), None)
+    decision = Decision(7, 0, 1, 1, 1, None, decided, copied_from=copied_from)
     topics = {"in": Topic("in-id", 2, internal=False)}
     known = [Origin("out", "out-id", "in", "in-id", ("here",))]
     made = MirrorLook(map_of(*entries), decision, topics, known, {"out": Topic("out-id", 2, internal=False)})
@@ -154,8 +154,8 @@ def test_a_map_that_is_held_by_another_mirror(finder, monkeypatch):
 @pytest.mark.parametrize(
     ("changed", "why"),
     [
-        ({"direct": None}, "no copied rows"),
-        ({"direct": Direct("elsewhere", (), None)}, "reads from cluster elsewhere, but --source is here"),
+        ({"copied_from": None}, "no copied rows"),
+        ({"copied_from": CopiedFrom("elsewhere", (), None)}, "reads from cluster elsewhere, but --source is here"),
     ],
 )
 def test_a_query_that_is_no_mirror_of_this_source(finder, monkeypatch, changed, why):

@@ -15,9 +15,9 @@ from spark_eos.ops.answer import Answer
 from spark_eos.ops.heads import NewestHead
 from spark_eos.ops.state import Life, QueryState
 from spark_eos.ops.status import as_json, overview
-from spark_eos.protocol.head import Decision, Direct, Head, Marks, Pair, Probe, Range, Unfinished, Verdict, Written
+from spark_eos.protocol.head import CopiedFrom, Decision, Head, Marks, Pair, Probe, Range, Unfinished, Verdict, Written
 
-DIRECT = Direct("here", (("in", "id"),), None, (Range("in", 3, 0, 2),))
+COPIED = CopiedFrom("here", (("in", "id"),), None, (Range("in", 3, 0, 2),))
 
 
 def state_of(head: Head) -> QueryState:
@@ -35,24 +35,24 @@ def written(partition: int, verdict: Verdict | None) -> Written:
 
 
 def test_the_ranges_of_the_last_decision():
-    """Of the direct way: how far each partition in it is, and what became of the rows."""
+    """Of a copy: how far each partition in it is, and what became of the rows."""
     verdicts = (Verdict.COMMITTED, Verdict.LOST, None)
-    decision = Decision(4, 0, 3, 3, 1, None, tuple(written(p, v) for p, v in enumerate(verdicts)), direct=DIRECT)
-    direct = shown(Head("r", 2, (), 5, decision))["decision"]["direct"]
-    assert direct["cluster"] == "here"
-    assert [(r["partition"], r["start"], r["end"], r["rows"]) for r in direct["ranges"]] == [
+    decision = Decision(4, 0, 3, 3, 1, None, tuple(written(p, v) for p, v in enumerate(verdicts)), copied_from=COPIED)
+    copied_from = shown(Head("r", 2, (), 5, decision))["decision"]["copied_from"]
+    assert copied_from["cluster"] == "here"
+    assert [(r["partition"], r["start"], r["end"], r["rows"]) for r in copied_from["ranges"]] == [
         (0, 5, 9, "committed"),
         (1, 5, 9, "lost"),
         (2, 5, 9, None),
         (3, 0, 2, "none"),
     ]
-    assert {r["topic"] for r in direct["ranges"]} == {"in"}
+    assert {r["topic"] for r in copied_from["ranges"]} == {"in"}
 
 
 def test_a_query_whose_rows_are_sparks():
     """It has no ranges; with or without a decision."""
     assert shown(Head("r", 2, (), 5))["decision"] is None
-    assert shown(Head("r", 2, (), 5, Decision(4, 0, 0, 0, 0, None, ())))["decision"]["direct"] is None
+    assert shown(Head("r", 2, (), 5, Decision(4, 0, 0, 0, 0, None, ())))["decision"]["copied_from"] is None
 
 
 def test_a_drop_that_is_not_finished():

@@ -120,7 +120,7 @@ def test_diverged_from_what_is_all_visible():
         compare(MicroBatch("r", 7, (), {"flights": {"0": 24}}), decided(COMMITTED))
     assert "decided and made visible" in caught.value.message
     assert 'offsets: decided {"flights": {"0": 23, "1": 5}}, now {"flights": {"0": 24}}' in caught.value.message
-    for cause in ("not deterministic", "cannot be replayed", "the checkpoint was copied and the other one went on"):
+    for cause in ("not deterministic", "cannot be replayed", "the checkpoint was copied and the other one continued"):
         assert cause in caught.value.hint
     assert phrase("from_group") in caught.value.hint
 

@@ -133,7 +133,7 @@ def _later(**changed):
         ({"written": [[0, ["id", 1, 1], 1, 1, ["t", 0, 0], None, 6, 0, [], [], {}]]}, "version 6 of EndTxn"),
         ({"written": [[0, ["id", 1, 1], 1, 1, ["t", 0, 0], None, 3, 0, [], [], {}]]}, "version 3 of EndTxn"),
         ({"written": [[0, ["id", 1, 1], 1, 1, ["t", 0, 0], "forgotten", 5, 0, [], [], {}]]}, "verdict 'forgotten'"),
-        ({"way": "direct"}, "with way"),
+        ({"way": "copied_from"}, "with way"),
     ],
 )
 def test_what_a_replay_could_not_repeat_is_a_stop_that_names_the_version(changed, named):

@@ -1,4 +1,4 @@
-"""The direct way: what a decision says of ranges, and what a replay of it reads again."""
+"""Copies: what a decision says of ranges, and what a replay of it reads again."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from spark_eos.errors import Diverged
-from spark_eos.protocol.head import Decision, Digest, Direct, Head, Pair, Probe, Range, Verdict, Written, merged
+from spark_eos.protocol.head import CopiedFrom, Decision, Digest, Head, Pair, Probe, Range, Verdict, Written, merged
 from spark_eos.protocol.head_codec import decode, encode
 from spark_eos.protocol.replay import assign_ranges
 from spark_eos.protocol.replay import differences_of_ranges as differences
@@ -17,8 +17,8 @@ TOPICS = (("a", "id-a"), ("b", "id-b"))
 A0, A1, B0 = Range("a", 0, 5, 9), Range("a", 1, 0, 3), Range("b", 0, 7, 8)
 
 
-def given(*ranges: Range, transform: str | None = "m:f", cluster: str = "c") -> Direct:
-    return Direct(cluster, TOPICS, transform, ranges)
+def given(*ranges: Range, transform: str | None = "m:f", cluster: str = "c") -> CopiedFrom:
+    return CopiedFrom(cluster, TOPICS, transform, ranges)
 
 
 def written(partition: int, *ranges: Range, verdict: Verdict | None = None) -> Written:
@@ -27,7 +27,9 @@ def written(partition: int, *ranges: Range, verdict: Verdict | None = None) -> W
 
 
 def decision(*tasks: Written, rest: tuple[Range, ...] = ()) -> Decision:
-    return Decision(7, 0, 3, 2 * len(tasks), 3 * len(tasks), None, tasks, digest_by=Digest.CHUNKS, direct=given(*rest))
+    return Decision(
+        7, 0, 3, 2 * len(tasks), 3 * len(tasks), None, tasks, digest_by=Digest.CHUNKS, copied_from=given(*rest)
+    )
 
 
 def head(last: Decision | None) -> Head:
@@ -96,7 +98,7 @@ def test_a_task_of_another_way_writes_nothing_at_all():
     """Before it takes a name: what it would write was not decided."""
     last = decision(written(0, A0, verdict=Verdict.LOST))
     with pytest.raises(Diverged) as caught:
-        assign_ranges(head(replace(last, direct=None)), 7, 0, 1, 0, given(A0))
+        assign_ranges(head(replace(last, copied_from=None)), 7, 0, 1, 0, given(A0))
     assert caught.value.condition == "EOS_REPLAY_DIVERGED"
 
 
@@ -106,7 +108,7 @@ def test_a_decision_has_the_epochs_of_its_ranges():
     last = decision(written(0, here, B0), written(1, part), rest=(replace(Range("b", 1, 0, 9), last_epoch=0),))
     found = decode(encode(head(last))).decision
     assert [[r.last_epoch for r in w.ranges] for w in found.written] == [[4, -1], [-1]]
-    assert [r.last_epoch for r in found.direct.ranges] == [0]
+    assert [r.last_epoch for r in found.copied_from.ranges] == [0]
     same = given(here, B0, part, Range("b", 1, 0, 9))
     assert differences(found, same) == []
     other = given(replace(here, last_epoch=6), B0, part, Range("b", 1, 0, 9))

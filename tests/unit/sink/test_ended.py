@@ -29,7 +29,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, int | None, boo
 
 @pytest.mark.parametrize("stopped", [True, False])
 def test_a_query_whose_options_are_known_is_looked_at(looks, stopped):
-    """Of the direct way, whose options only this process has."""
+    """Of a copy, whose options only this process has."""
     remember("run", OPTIONS)
     check_end(SimpleNamespace(id="query", runId="run", recentProgress=()), stopped=stopped)
     assert looks == [("query", None, stopped)]

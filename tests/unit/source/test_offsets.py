@@ -43,10 +43,10 @@ def test_the_offset_log_names_the_cluster():
     assert formats.to_spark(Position({"a": {0: 2}}, cluster="")) == {"a": {"0": 2}}
 
 
-def test_the_offset_log_marks_the_direct_way():
+def test_the_offset_log_marks_copies():
     """So that progress tells whether Spark counts rows or ranges."""
-    text = json.dumps(formats.to_spark(Position({"a": {0: 2}}, direct=True)))
-    assert text == '{"#direct": {}, "a": {"0": 2}}'
+    text = json.dumps(formats.to_spark(Position({"a": {0: 2}}, copied_from=True)))
+    assert text == '{"#copy": {}, "a": {"0": 2}}'
     assert formats.from_spark(json.loads(text)) == Position({"a": {0: 2}})
 
 

@@ -58,7 +58,7 @@ QUOTING = (
             "ValueError: {}",
             TRACE + "ValueError: {}",
             TRACE
-            + "a.B: {}\n\nThe above exception was the direct cause of the following exception:\n\n"
+            + "a.B: {}\n\nThe above exception was the copied_from cause of the following exception:\n\n"
             + TRACE
             + "X: {}",
             TRACE + "json.decoder.JSONDecodeError: {}",

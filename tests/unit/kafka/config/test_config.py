@@ -305,7 +305,7 @@ def _needs_librdkafka(kind: str, name: str, value: str) -> bool:
 
 @pytest.mark.parametrize(("kind", "side"), [("consumer", "source"), ("producer", "sink")])
 def test_what_needs_librdkafka_is_in_the_table_with_its_reason(kind, side):
-    """All of it, and nothing else; whoever takes a property into the direct way takes it out of the table."""
+    """All of it, and nothing else; whoever takes a property into a copy takes it out of the table."""
     table = [name for sides, names, _ in BY_LIBRDKAFKA if side in sides for name in names]
     for name in table:
         property_, _, value = name.partition("=")

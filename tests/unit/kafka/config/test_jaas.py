@@ -157,7 +157,7 @@ def test_the_login_of_kerberos():
 
 
 def test_kerberos_without_its_library(monkeypatch):
-    """The extra is named, on the driver; with it, rows take the direct way: librdkafka's wheel has no Kerberos."""
+    """The extra is named, on the driver; with it, rows take a copy: librdkafka's wheel has no Kerberos."""
     kafka = properties(security__protocol="SASL_SSL", sasl__mechanism="GSSAPI", sasl__kerberos__keytab="/keys/ann")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(OptionError, match="GSSAPI") as caught:

@@ -1,0 +1,179 @@
+"""The data source of one query: its source gives Spark ranges as rows, its sink reads what they stand for.
+
+Spark keeps a data source as bytes that it never prints, so the plan, with the user's function and secrets, is in a
+class that is made for the query.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, DataSourceStreamWriter, InputPartition
+from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
+
+from spark_eos.copy.checks import check_targets
+from spark_eos.copy.plan import CopyPlan
+from spark_eos.datasource import EosKafkaDataSource
+from spark_eos.events import NOWHERE, Events
+from spark_eos.kafka.admin.topics import cluster_id
+from spark_eos.protocol.head import Range
+from spark_eos.source import offsets as formats
+from spark_eos.source import planning
+from spark_eos.source.losses import check_cluster
+from spark_eos.source.offsets import Position
+from spark_eos.source.plan import ranges_between
+from spark_eos.source.reader import EosKafkaStreamReader, SparkOffset
+from spark_eos.spark.by_value import by_value
+from spark_eos.spark.tracebacks import hidden_traceback
+from spark_eos.spark.versions import ReadLimit
+
+if TYPE_CHECKING:
+    from spark_eos.copy.writer import CopyStreamWriter
+
+#: One range of a task, and how many tasks there are.
+RANGE_SCHEMA = StructType(
+    [
+        StructField("topic", StringType()),
+        StructField("id", StringType()),
+        StructField("partition", IntegerType()),
+        StructField("start", LongType()),
+        StructField("end", LongType()),
+        StructField("first_epoch", IntegerType()),
+        StructField("last_epoch", IntegerType()),
+        StructField("most_epoch", IntegerType()),
+        StructField("tasks", IntegerType()),
+    ]
+)
+_ARROW_SCHEMA = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("id", pa.string()),
+        ("partition", pa.int32()),
+        ("start", pa.int64()),
+        ("end", pa.int64()),
+        ("first_epoch", pa.int32()),
+        ("last_epoch", pa.int32()),
+        ("most_epoch", pa.int32()),
+        ("tasks", pa.int32()),
+    ]
+)
+
+
+class CopyDataSource(EosKafkaDataSource):
+    """The data source of one query, made by `data_source_of`."""
+
+    _plan: CopyPlan
+
+    @hidden_traceback()
+    def schema(self) -> StructType:
+        """The schema of Spark's rows, each of which is a range of offsets."""
+        return RANGE_SCHEMA
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """A reader that hands ranges to the tasks, not records."""
+        return CopyStreamReader(self._plan, self._events)
+
+    def _writer(self) -> CopyStreamWriter:
+        from spark_eos.copy.writer import CopyStreamWriter
+
+        return CopyStreamWriter(self._plan, self._events)
+
+    @hidden_traceback()
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """The writer; like that of `EosKafkaDataSource`, it checks the cluster when made for tasks, not when sent to
+        commit or abort."""
+        writer = self._writer()
+        if not self._was_sent:
+            writer.plan()
+        return writer
+
+
+def data_source_of(
+    plan: CopyPlan, name: str, events: Events, base: type[CopyDataSource] = CopyDataSource
+) -> type[CopyDataSource]:
+    """The data source of one query, registered under this name."""
+    return by_value(base, _plan=plan, _events=events, name=classmethod(lambda cls: name))
+
+
+@dataclass(frozen=True)
+class RangesOfTask(InputPartition):
+    """The ranges of one of so many tasks, in the order in which they are read, each with its topic's id."""
+
+    ranges: tuple[tuple[Range, str], ...]
+    tasks: int
+
+
+class CopyStreamReader(EosKafkaStreamReader):
+    """Plans as `EosKafkaStreamReader` does."""
+
+    def __init__(self, plan: CopyPlan, events: Events = NOWHERE) -> None:
+        super().__init__(plan.source, events)
+        self._plan = plan
+        self._offsets: int | None = None  # of the micro-batch that was planned last
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return CopyStreamReader, (self._plan, self._events)
+
+    def _marked(self, position: Position) -> Position:
+        return replace(position, copy=True)
+
+    @hidden_traceback()
+    def latestOffset(self, start: SparkOffset | None = None, limit: ReadLimit | None = None) -> SparkOffset:
+        """Counts what is planned, beside what the base does."""
+        end = super().latestOffset(start, limit)
+        ranges = [] if start is None else ranges_between(formats.from_spark(start), formats.from_spark(end))
+        self._offsets = None if start is None else sum(r.end - r.start for r in ranges)
+        return end
+
+    def reportLatestOffset(self) -> SparkOffset | None:
+        """Beside the lag, ``#planned``: the number of offsets of the micro-batch, which is the most that it can have of
+        rows. How many these are, and their bytes, nobody knows before its tasks have read them: ``#written`` has those
+        of the one before."""
+        report = super().reportLatestOffset()
+        if report is None:
+            return None
+        planned = {} if self._offsets is None else {formats.MARK + "planned": {"offsets": self._offsets}}
+        last = self._plan.written.last()
+        written = {} if last is None else {formats.MARK + "written": dict(last)}
+        return report | planned | written
+
+    @hidden_traceback()
+    def partitions(self, start: SparkOffset, end: SparkOffset) -> list[RangesOfTask]:  # type: ignore[override]  # other tasks than the base's
+        """The ranges of one micro-batch, by the offset log alone, so that a replay has the same ones.
+
+        A new one must be there to read. Of a replay, perhaps nothing is read: where something has to be, and is gone,
+        the task finds out, and fails or leaves it out.
+        """
+        logged = formats.from_spark(end)
+        check_cluster(logged.cluster, cluster_id(self._options.kafka))
+        self._run_batch(start, end)
+        ranges = ranges_between(formats.from_spark(start), logged)
+        if end == self._planned:
+            self._readable(ranges, logged, planned_now=True)
+        self._prepare(ranges, logged)
+        options, ids = self._options, logged.ids
+        tasks = planning.tasks(ranges, options.min_partitions, options.max_records_per_partition)
+        return [RangesOfTask(tuple((_range(r), ids.get(r.topic, "")) for r in t.ranges), len(tasks)) for t in tasks]
+
+    def _prepare(self, ranges: Sequence[planning.OffsetRange], end: Position) -> None:
+        """Prepare the targets before a task writes. ``end``: of the micro-batch. Raises EosError."""
+        check_targets(self._plan, ranges)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """In a task: its ranges, a row each. The sink fetches their records."""
+        assert isinstance(partition, RangesOfTask)
+        rows = [
+            (r.topic, id_, r.partition, r.start, r.end, r.first_epoch, r.last_epoch, r.most_epoch, partition.tasks)
+            for r, id_ in partition.ranges
+        ]
+        columns = [
+            pa.array(column, field.type) for column, field in zip(zip(*rows, strict=True), _ARROW_SCHEMA, strict=True)
+        ]
+        yield pa.RecordBatch.from_arrays(columns, schema=_ARROW_SCHEMA)
+
+
+def _range(r: planning.OffsetRange) -> Range:
+    return Range(r.topic, r.partition, r.start, r.end, r.first_epoch, r.last_epoch, r.most_epoch)

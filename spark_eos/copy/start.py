@@ -1,0 +1,140 @@
+"""`spark_eos.copy`: start a copy."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+    from spark_eos.copy.plan import CopyPlan, Function
+    from spark_eos.copy.source import CopyDataSource
+
+_NAME = "eos-kafka-copy"
+_KEEPS_ORDER = "Remove it, or call spark_eos.copy with ordered=False."
+
+
+def copy(
+    spark: SparkSession,
+    *,
+    source: Mapping[str, object],
+    sink: Mapping[str, object],
+    checkpoint: str,
+    transform: Function | None = None,
+    trigger: Mapping[str, object] | None = None,
+    name: str | None = None,
+    ordered: bool = True,
+    partition: str = "same",
+) -> StreamingQuery:
+    """Start a query from topics to topics, exactly once, whose records never pass through the JVM.
+
+    ``source`` has the options of ``readStream.format("eos-kafka")``, ``sink`` those of ``writeStream``. Without a
+    ``transform``, records are copied as they are, each to the partition of the same number: of the topic that the sink
+    names, or of that with the same name in another cluster; with ``partition="key"``, to the one that its key chooses,
+    by the sink's ``kafka.partitioner``. A ``transform`` is a function of each row: it takes a
+    ``pyarrow.RecordBatch`` of the source's columns, however records are cut into batches, and returns one of the
+    sink's. ``trigger`` are arguments of Spark's ``trigger``: ``{"availableNow": True}`` or ``{"processingTime": "…"}``.
+    ``ordered``: whether the rows of a source partition keep their order; without, ``minPartitions`` lets several tasks
+    read a partition.
+
+    Returns Spark's query, started. Raises EosError for what can be known before.
+    """
+    from spark_eos.copy.checks import check_trigger
+    from spark_eos.copy.source import CopyDataSource
+
+    check_trigger(trigger or {})
+    plan = _plan(
+        spark, source, {**sink, "checkpointLocation": checkpoint}, transform, ordered=ordered, partition=partition
+    )
+    return started(spark, plan, CopyDataSource, checkpoint, trigger, name)
+
+
+def started(
+    spark: SparkSession,
+    plan: CopyPlan,
+    base: type[CopyDataSource],
+    checkpoint: str,
+    trigger: Mapping[str, object] | None,
+    name: str | None,
+) -> StreamingQuery:
+    """The query of a plan, with a data source of its own, made from ``base``."""
+    from spark_eos import events
+    from spark_eos.copy.source import data_source_of
+    from spark_eos.copy.written import of_one_query
+    from spark_eos.sink.ended import remember
+    from spark_eos.spark.versions import in_session
+
+    format_ = f"{_NAME}-{uuid.uuid4().hex[:8]}"
+    spark.dataSource.register(data_source_of(replace(plan, written=of_one_query()), format_, events.here(), base))
+    with in_session(spark):
+        ranges = spark.readStream.format(format_).load()
+        writer = ranges.writeStream.format(format_).option("checkpointLocation", checkpoint)
+        if name is not None:
+            writer = writer.queryName(name)
+        if trigger:
+            writer = writer.trigger(**trigger)  # type: ignore[call-overload]  # `check_trigger` has seen it
+        query = writer.start()
+    remember(str(query.runId), plan.sink)
+    return query
+
+
+def _plan(
+    spark: SparkSession,
+    source: Mapping[str, object],
+    sink: Mapping[str, object],
+    transform: Function | None,
+    *,
+    ordered: bool,
+    partition: str,
+) -> CopyPlan:
+    """What the tasks need, checked as far as it can be before there are any. Raises EosError."""
+    import pyarrow as pa
+
+    from spark_eos.copy.checks import check_copy, checked_ends
+    from spark_eos.copy.dealing import by_key, check_rule
+    from spark_eos.copy.plan import SAME, CopyPlan
+    from spark_eos.copy.transforming import checked
+    from spark_eos.source.schema import arrow_schema
+    from spark_eos.source.watch import TopicWatch
+    from spark_eos.storage.settings import of_session
+
+    copies = transform is None and partition == SAME
+    ends = checked_ends(
+        _texts(source),
+        _texts(sink),
+        of_session(spark),
+        ordered=ordered,
+        copies=copies,
+        keeps_order=_KEEPS_ORDER,
+    )
+    reads, writes = ends.source, ends.sink
+    check_rule(partition, writes, copies=transform is None)
+    if transform is None:
+        topics = TopicWatch(reads.kafka, reads.selection).topics().partitions
+        check_copy(writes, topics, same_cluster=ends.same_cluster)
+        if copies:
+            return CopyPlan(reads, writes, ends.cluster, None, ordered)
+        reads = replace(reads, include_headers=True)
+        return CopyPlan(reads, writes, ends.cluster, by_key(writes.topic), ordered)
+    empty = pa.RecordBatch.from_pylist([], schema=arrow_schema(reads.include_headers))
+    function = checked(transform, _name_of(transform), empty, writes.topic)
+    return CopyPlan(reads, writes, ends.cluster, function, ordered)
+
+
+def _texts(options: Mapping[str, object]) -> dict[str, str]:
+    """The options as texts, in the form that Spark's ``options`` takes."""
+    return {
+        key: str(value).lower() if isinstance(value, bool) else str(value)
+        for key, value in options.items()
+        if value is not None
+    }
+
+
+def _name_of(function: Function) -> str:
+    """By which a decision knows the function. Module and code may change: what it makes of lost rows is compared."""
+    name: str = (function if hasattr(function, "__qualname__") else type(function)).__qualname__
+    return name

@@ -1,0 +1,157 @@
+"""One attempt of one task of a copy: fetch its ranges, transform or copy, and write into a transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, fields, replace
+
+import pyarrow as pa
+
+from spark_eos.copy.copying import Copied, copy_range
+from spark_eos.copy.plan import CopyPlan, Transform
+from spark_eos.copy.transforming import chunks, of_place, transformed
+from spark_eos.kafka.admin.topics import cluster_id, describe_topics
+from spark_eos.kafka.producer.arrow import ArrowProducer
+from spark_eos.protocol.head import CopiedFrom, Digest, Range
+from spark_eos.protocol.replay import assign_ranges
+from spark_eos.protocol.task import TaskReport
+from spark_eos.retry import retrying
+from spark_eos.sink.attempt import Attempt, Part, RowWriter
+from spark_eos.sink.job import Identity, SinkJob
+from spark_eos.sink.producers import TaskProducer
+from spark_eos.sink.rows import RowBatch
+from spark_eos.sink.session import session_for
+from spark_eos.sink.task import opened, producer_for, write_with
+from spark_eos.sink.telling import size_of
+from spark_eos.source.diagnosis import recreated
+from spark_eos.source.fetch import read_range
+from spark_eos.source.losses import HIDDEN_S, Losses, check_cluster, data_loss
+from spark_eos.source.planning import OffsetRange
+
+
+@dataclass(frozen=True)
+class TaskRequest:
+    """What Spark gave to a task. ``tasks``: how many the micro-batch has."""
+
+    copied_from: CopiedFrom
+    tasks: int
+
+
+def requested_by(plan: CopyPlan, batches: Iterable[pa.RecordBatch]) -> TaskRequest:
+    """The rows of one task: each is a range (`spark_eos.copy.source.RANGE_SCHEMA`)."""
+    rows = [row for batch in batches for row in batch.to_pylist()]
+    topics = tuple(sorted({(row["topic"], row["id"]) for row in rows}))
+    ranges = tuple(Range(**{field.name: row[field.name] for field in fields(Range)}) for row in rows)
+    tasks = max((row["tasks"] for row in rows), default=1)
+    return TaskRequest(CopiedFrom(plan.cluster, topics, plan.transform_name, ranges), tasks)
+
+
+def run_task(
+    plan: CopyPlan,
+    job: SinkJob,
+    identity: Identity,
+    batches: Iterator[pa.RecordBatch],
+    parts_of: PartsOf | None = None,
+) -> TaskReport:
+    """Write what the task's ranges hold, or nothing if it is decided and not lost; the report for the driver."""
+    requested = requested_by(plan, batches)
+    session = session_for(job.options, job.facts.ledger_partitions, identity.query)
+    head = opened(job, session, identity)
+    assignment, ranges = assign_ranges(
+        head,
+        identity.batch,
+        identity.partition,
+        requested.tasks,
+        identity.attempt,
+        requested.copied_from,
+        partitioner=job.options.partitioner,
+    )
+    producer = producer_for(job, session, identity, head, assignment) if ranges else None
+    if producer is None:
+        empty = TaskReport(assignment.work, identity.partition, 0, 0, digest_by=assignment.digest_by)
+        return replace(empty, copied_from=requested.copied_from)
+    decision = head.decision if head.decision is not None and head.decision.batch == identity.batch else None
+    of_topics = (
+        requested.copied_from.topics
+        if decision is None or decision.copied_from is None
+        else decision.copied_from.topics
+    )
+    attempt = Attempt(job, session, identity, assignment, producer, ranges, plan.aside)
+    parts = (parts_of or Parts)(plan, job, producer, assignment.digest_by, dict(of_topics)).of(ranges)
+    report = replace(write_with(producer, attempt, parts), copied_from=requested.copied_from)
+    if plan.transform is not None:
+        return report
+    return replace(report, bytes=arrow_producer(producer).bytes_written(besides=plan.aside))
+
+
+class Parts:
+    """What a task writes, range by range. ``ids``: of the topics, as they were when the micro-batch was planned."""
+
+    def __init__(
+        self, plan: CopyPlan, job: SinkJob, producer: TaskProducer, digest_by: Digest, ids: dict[str, str]
+    ) -> None:
+        self._plan, self._producer, self._ids, self._digest_by = plan, producer, ids, digest_by
+        self._writer = RowWriter(job, producer)
+        self._losses = Losses(plan.source.fail_on_data_loss)
+
+    def of(self, ranges: Iterable[Range]) -> Iterator[Part]:
+        """Every range, in order. At the end, the topics must still be the same: then they were the same throughout, and
+        what is left out was not there."""
+        gone = self._gone_for_good(ranges)
+        for r in ranges:
+            if r.topic in gone:
+                what = "the topic was deleted or recreated"
+                self._losses.report(data_loss(r.topic, r.partition, r.start, None, what))
+                continue
+            epochs = r.first_epoch, r.last_epoch, r.most_epoch
+            range_ = OffsetRange(r.topic, r.partition, r.start, r.end, self._ids.get(r.topic, ""), *epochs)
+            transform = self._plan.transform
+            if transform is None:
+                copied = self._copied(range_)
+                digest = of_place(copied.digest, range_.topic, range_.partition, range_.start)
+                yield Part(copied.rows, digest, copied.oldest_ms)
+            else:
+                yield from self._transformed(range_, transform)
+        changed = self._gone(ranges) ^ gone
+        if changed:
+            raise recreated(min(changed))
+
+    def _gone_for_good(self, ranges: Iterable[Range]) -> set[str]:
+        """The ranges that are gone, where they are left out: what is only hidden for a moment would be lost."""
+        gone = self._gone(ranges)
+        for _ in retrying(0 if self._losses.fail else HIDDEN_S):
+            if not gone:
+                break
+            gone = self._gone(ranges)
+        return gone
+
+    def _gone(self, ranges: Iterable[Range]) -> set[str]:
+        """Topics that are not what they were. Raises CheckpointError where the servers are those of another cluster."""
+        kafka = self._plan.source.kafka
+        names = {r.topic for r in ranges}
+        there = describe_topics(kafka, sorted(names), missing_ok=True)
+        check_cluster(self._plan.cluster, cluster_id(kafka))
+        return {name for name in names if name not in there or there[name].id != self._ids.get(name)}
+
+    def _copied(self, range_: OffsetRange) -> Copied:
+        target = self._plan.target(range_.topic), range_.partition
+        return copy_range(self._plan.source.fetching, range_, target, arrow_producer(self._producer))
+
+    def _transformed(self, range_: OffsetRange, transform: Transform) -> Iterator[Part]:
+        topic = self._plan.sink.topic
+        for chunk in chunks(read_range(self._plan.source.fetching, range_)):
+            rows = transformed(transform, chunk)
+            if rows.num_rows:
+                batch = RowBatch(rows, transform.columns, topic, chunk.places(range_, rows.num_rows))
+                part = self._writer.write(batch, self._digest_by)
+                yield replace(part, bytes=size_of(rows))
+
+
+def arrow_producer(producer: TaskProducer) -> ArrowProducer:
+    """The one that record batches are copied with: the driver refuses copies where it would be librdkafka's."""
+    assert isinstance(producer, ArrowProducer)
+    return producer
+
+
+#: Makes `Parts`, or what does more.
+PartsOf = Callable[[CopyPlan, SinkJob, TaskProducer, Digest, dict[str, str]], Parts]

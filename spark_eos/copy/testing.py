@@ -1,0 +1,30 @@
+"""For tests of transforms."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from spark_eos.copy.transforming import conformed
+from spark_eos.errors import stop
+
+if TYPE_CHECKING:
+    from spark_eos.copy.plan import Function
+
+
+def check_transform(transform: Function, batch: pa.RecordBatch) -> None:
+    """Run a transform over these rows of the source at once, one by one, and in pieces of other sizes, and compare.
+
+    Raises SchemaError (EOS_TRANSFORM_RESULT) where the results differ: then it is not a function of each row.
+    """
+    whole = _of(transform, [batch])
+    for size in sorted({1, 2, 3, max(1, batch.num_rows // 2)}):
+        pieces = [batch.slice(at, size) for at in range(0, batch.num_rows, size)]
+        if _of(transform, pieces) != whole:
+            raise stop("EOS_TRANSFORM_RESULT.not_by_row", size=size, records=batch.num_rows)
+    _of(transform, [batch.slice(0, 0)])
+
+
+def _of(transform: Function, pieces: list[pa.RecordBatch]) -> list[dict[str, object]]:
+    return [row for piece in pieces for row in conformed(transform(piece)).to_pylist()]

@@ -1,0 +1,184 @@
+"""A range's records through the user's function: cut into chunks, given to it, and its result as the sink's columns.
+
+Chunks are cut by what the records are, never by how they came: at offsets that are multiples of `CHUNK_OFFSETS`, and
+before `CHUNK_BYTES`. So a replay gives the function what the first attempt gave to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_eos.copy.plan import Function, Transform
+from spark_eos.errors import stop
+from spark_eos.sink.schema import Columns
+from spark_eos.source.planning import OffsetRange
+from spark_eos.source.schema import ARROW_HEADERS
+
+CHUNK_OFFSETS = 8192
+CHUNK_BYTES = 16 << 20
+_ODD = np.uint64(0x9E3779B97F4A7C15)
+#: Room for the rows that come of one chunk.
+_ROWS_OF_CHUNK = np.uint64(1 << 24)
+
+TYPES: dict[str, pa.DataType] = {
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "headers": ARROW_HEADERS.type,
+    "timestamp": pa.timestamp("us", tz="UTC"),
+}
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Records of one partition, as the source's columns; ``first``: the offset of the first one."""
+
+    rows: pa.RecordBatch
+    first: int
+
+    def places(self, range_: OffsetRange, count: int) -> np.ndarray:
+        """A number for each row that comes of the chunk, in order."""
+        begin = np.array([of_place(0, range_.topic, range_.partition, self.first)], np.uint64)
+        return begin * _ROWS_OF_CHUNK + np.arange(count, dtype=np.uint64)
+
+
+def of_place(digest: int, topic: str, partition: int, offset: int) -> int:
+    """The digest of what was read from there, so that rows which change places with those of another partition show."""
+    number = (crc32(topic.encode()) << 32) ^ (partition << 40) ^ offset
+    mixed = ((number + digest) * int(_ODD)) & (1 << 64) - 1
+    return mixed ^ mixed >> 32
+
+
+def chunks(
+    batches: Iterable[pa.RecordBatch], *, offsets: int = CHUNK_OFFSETS, most_bytes: int = CHUNK_BYTES
+) -> Iterator[Chunk]:
+    """All records, in order; none of the chunks is empty. A record that is larger than a chunk is one alone."""
+    held: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        for piece in _at_multiples(batch, offsets):
+            if held and _first(piece) // offsets != _first(held[0]) // offsets:
+                yield _chunk(held)
+                held, size = [], 0
+            sizes = _sizes(piece)
+            while size + int(sizes.sum()) > most_bytes:
+                fit = int(np.searchsorted(np.cumsum(sizes), most_bytes - size, side="right"))
+                fit = fit or (0 if held else 1)
+                if fit:
+                    held.append(piece.slice(0, fit))
+                yield _chunk(held)
+                held, size, piece, sizes = [], 0, piece.slice(fit), sizes[fit:]
+            if piece.num_rows:
+                held.append(piece)
+                size += int(sizes.sum())
+    if held:
+        yield _chunk(held)
+
+
+def _at_multiples(batch: pa.RecordBatch, offsets: int) -> Iterator[pa.RecordBatch]:
+    """The parts of a batch that lie between multiples of so many offsets."""
+    number = batch.column("offset").to_numpy() // offsets
+    cuts = [0, *(np.flatnonzero(np.diff(number)) + 1).tolist(), batch.num_rows]
+    for begin, end in pairwise(cuts):
+        if end > begin:
+            yield batch.slice(begin, end - begin)
+
+
+def _first(batch: pa.RecordBatch) -> int:
+    first: int = batch.column("offset")[0].as_py()
+    return first
+
+
+def _sizes(batch: pa.RecordBatch) -> np.ndarray:
+    """Bytes of key and value of each record."""
+    lengths = [pc.fill_null(pc.binary_length(batch.column(name)), 0) for name in ("key", "value")]
+    total: np.ndarray = pc.add(*lengths).to_numpy(zero_copy_only=False).astype(np.int64)
+    return total
+
+
+def _chunk(held: list[pa.RecordBatch]) -> Chunk:
+    return Chunk(held[0] if len(held) == 1 else pa.concat_batches(held), _first(held[0]))
+
+
+def transformed(transform: Transform, chunk: Chunk) -> pa.RecordBatch:
+    """What the function makes of a chunk, as the sink's columns. Raises SchemaError, RowError, and what it raises."""
+    try:
+        result = transform.function(chunk.rows)
+    except Exception as error:
+        place = f"{chunk.rows.column('topic')[0]}-{chunk.rows.column('partition')[0]}"
+        error.add_note(
+            f"The transform of spark_eos.copy raised this for records of {place} from offset {chunk.first} on."
+        )
+        raise
+    rows = conformed(result)
+    if columns_of(rows.schema.names, transform.columns.topic) != transform.columns:
+        raise stop("EOS_TRANSFORM_RESULT.empty_batch", columns=", ".join(rows.schema.names))
+    return rows
+
+
+def columns_of(names: list[str], by_column: bool) -> Columns:
+    """``by_column``: whether the topic is that of the column, if there is one."""
+    return Columns(
+        key="key" in names,
+        topic=by_column and "topic" in names,
+        partition="partition" in names,
+        headers="headers" in names,
+        timestamp="timestamp" in names,
+    )
+
+
+def checked(function: Function, name: str, empty: pa.RecordBatch, topic: str | None) -> Transform:
+    """The function, which is called once, with an empty batch, to see what it returns. Raises SchemaError, RowError."""
+    rows = conformed(function(empty))
+    columns = columns_of(rows.schema.names, topic is None)
+    if topic is None and not columns.topic:
+        raise stop("EOS_SCHEMA_INVALID.transform_topic", column="topic")
+    return Transform(function, name, columns)
+
+
+def conformed(result: object) -> pa.RecordBatch:
+    """The sink's columns, with their types. Raises SchemaError, RowError."""
+    batch = _as_batch(result)
+    names = batch.schema.names
+    unknown = [name for name in names if name not in TYPES]
+    if unknown:
+        raise stop("EOS_SCHEMA_INVALID.transform_unknown", column=unknown[0], types=", ".join(TYPES))
+    if len(set(names)) < len(names):
+        raise stop("EOS_SCHEMA_INVALID.transform_twice")
+    if "value" not in names:
+        raise stop("EOS_SCHEMA_INVALID.transform_value", column="value")
+    return pa.RecordBatch.from_arrays([_cast(name, batch.column(name)) for name in names], names=names)
+
+
+def _as_batch(result: Any) -> pa.RecordBatch:  # noqa: ANN401  # whatever the user returns
+    if isinstance(result, pa.RecordBatch):
+        return result
+    if not isinstance(result, pa.Table) and hasattr(result, "__arrow_c_stream__"):
+        result = pa.table(result)
+    if isinstance(result, pa.Table):
+        batches = result.combine_chunks().to_batches()
+        if len(batches) > 1:
+            raise stop("EOS_TRANSFORM_RESULT.too_large", rows=result.num_rows, chunk_bytes=CHUNK_BYTES >> 20)
+        return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=result.schema)
+    raise stop("EOS_TRANSFORM_RESULT.no_arrow", type=type(result).__name__)
+
+
+def _cast(name: str, column: pa.Array) -> pa.Array:
+    wanted = TYPES[name]
+    if column.type == wanted:
+        return column
+    try:
+        return column.cast(wanted)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+        raise stop(
+            "EOS_SCHEMA_INVALID.transform_type", column=name, type=column.type, wanted=wanted, error=error
+        ) from None

@@ -1,0 +1,148 @@
+"""The job whose rows do not pass through Spark: ``transform.copy`` and ``transform.arrow``."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from pyspark.cloudpickle import register_pickle_by_value
+
+from jobs.consume_transform_produce import ConsumeTransformProduce, plan, start_copy
+from jobs.runner.config import load
+from spark_eos.errors import ConfigError
+from tests.support.copies import copied
+from tests.support.kafka_view import KafkaView
+
+CONF = Path(__file__).parents[3] / "conf"
+CONFIG = """\
+kafka: {{bootstrap.servers: "{servers}"}}
+source: {{subscribe: {source}{reads}}}
+transform: {transform}
+sink: {{topic: {target}, offsets.group.id: {target}-group}}
+checkpoint: {folder}/checkpoint
+trigger: availableNow
+spark: {{spark.master: "local[2]", spark.ui.enabled: false, spark.driver.host: 127.0.0.1,
+         spark.driver.bindAddress: 127.0.0.1}}
+"""
+
+
+@pytest.fixture
+def config(view: KafkaView, topic, tmp_path: Path):
+    """``config("{copy: same}")``: a job between two new topics, and these; ``reads``: further keys of the source."""
+
+    def make(transform: str, reads: str = "") -> tuple[ConsumeTransformProduce, str, str]:
+        source, target = topic(2), topic(2)
+        places = {"servers": view.bootstrap_servers, "source": source, "target": target, "folder": tmp_path}
+        places |= {"reads": reads}
+        file = tmp_path / "job.yaml"
+        file.write_text(CONFIG.format(transform=transform, **places))
+        return load(file, ConsumeTransformProduce), source, target
+
+    return make
+
+
+def test_a_job_without_a_transform_copies_records(config, spark, view, write):
+    """With their keys, and the group has the offsets."""
+    job, source, target = config("{copy: same}")
+    write(source, b"a", None, key=b"k", partition=1)
+    assert start_copy(spark, job).awaitTermination(90)
+    assert copied(view.rows(target)) == copied(view.rows(source))
+    assert view.group(f"{target}-group", source) == view.ends(source)
+
+
+def test_a_job_with_a_function_of_arrow_batches_writes_what_it_returns(config, spark, view, write):
+    """Named as every other function of a job is."""
+    job, source, target = config("{arrow: 'tests.support.copies:shouted'}")
+    write(source, b"a", b"-b", partition=1)
+    assert start_copy(spark, job).awaitTermination(90)
+    assert view.values(target) == ["A"]
+
+
+@pytest.mark.parametrize("example", ["copy", "copy_transform"])
+def test_the_examples_run_as_they_are(example, spark, view, topic, write, tmp_path, monkeypatch):
+    """With their variables set, between two topics. A function's module is on the path of every process; this session
+    has begun without it, so that here the function travels with the query."""
+    monkeypatch.syspath_prepend(CONF)
+    register_pickle_by_value(importlib.import_module("late_flights"))
+    source, target = topic(2), topic(2)
+    places = {"SOURCE_TOPIC": source, "TARGET_TOPIC": target, "KAFKA_BOOTSTRAP_SERVERS": view.bootstrap_servers}
+    job = load(
+        CONF / f"{example}.yaml",
+        ConsumeTransformProduce,
+        {**places, "GROUP": target, "CHECKPOINT": str(tmp_path / "it")},
+    )
+    before = int(time.time() * 1000) - 60_000
+    late, early = b'{"id":1,"arr_delay":16}', b'{"id":2,"arr_delay": 15}'
+    write(source, late, early, b'{"id":3,"arr_delay":null}', b"", None, key=b"k", partition=1, timestamp=before)
+    assert start_copy(spark, job).awaitTermination(90)
+    rows = view.rows(target)
+    if example == "copy":
+        assert copied(rows) == copied(view.rows(source))
+    else:
+        assert [(row.key, row.value, row.timestamp) for row in rows] == [(b"k", late, before)]
+    assert view.group(target, source) == view.ends(source)
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [
+        "{arrow: 'jobs.runner.lines:nothing'}",
+        "{arrow: 'tests.support.copies:shouted', sql: 'SELECT value FROM input'}",
+        "{arrow: 'tests.support.copies:shouted', format: string}",
+        "sql",
+    ],
+)
+def test_a_wrong_transform_is_told_by_its_key(transform, config):
+    """Before Spark starts."""
+    with pytest.raises(ConfigError) as caught:
+        config(transform)
+    assert caught.value.parameters["key"].startswith("transform")
+
+
+def test_several_tasks_read_a_partition_where_its_order_is_not_asked_for(config, view, write):
+    """Every row once, by more tasks than the source has partitions; the sink's line of a micro-batch says how much
+    was written, and from how many ranges, of which those of one partition that follow one another are one."""
+    job, source, target = config("{copy: same, ordered: false}", ", minPartitions: 6")
+    for p in range(2):
+        write(source, *(b"%d.%d" % (p, i) for i in range(600)), partition=p)
+    done = run(job, "--verbose")
+    assert done.returncode == 0, done.stderr
+    found = re.search(r"batch=1 rows=1200 bytes=(\d+) ranges=2 tasks=6 ", done.stderr)
+    assert found, done.stderr
+    assert int(found[1]) > 0
+    assert "batch 1: 1,200 offsets in 6 ranges" in done.stderr
+    assert sorted(view.values(target)) == sorted(f"{p}.{i}" for p in range(2) for i in range(600))
+
+
+def test_the_order_of_a_partition_is_given_up_only_by_the_jobs_own_key(config):
+    """Which the refusal names, before Spark starts."""
+    job, _, _ = config("{copy: same}", ", minPartitions: 6")
+    done = run(job)
+    assert done.returncode == 1
+    assert "EOS_OPTION_CONFLICT" in done.stderr
+    assert "set 'transform.ordered: false'" in done.stderr
+    assert "starting Spark" not in done.stderr
+
+
+def run(job: ConsumeTransformProduce, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The job as a program, to its end."""
+    file = Path(job.checkpoint).with_name("job.yaml")
+    command = [sys.executable, "-m", "jobs.consume_transform_produce", "--conf", str(file), *arguments]
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("PYSPARK")} | {"SPARK_LOCAL_IP": "127.0.0.1"}
+    return subprocess.run(command, cwd=CONF.parent, env=environment, capture_output=True, text=True, timeout=300)
+
+
+def test_sparks_own_connector_has_no_part_in_it(config):
+    """Its sources and sinks take rows."""
+    job, _, _ = config("{copy: same}")
+    with pytest.raises(ConfigError) as caught:
+        plan(job, argparse.Namespace(source="kafka", sink="eos-kafka"))
+    assert caught.value.condition == "EOS_CONFIG_INVALID_VALUE"
+    assert plan(job, argparse.Namespace(source="eos-kafka", sink="eos-kafka")).clusters

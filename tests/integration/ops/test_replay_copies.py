@@ -1,0 +1,109 @@
+"""`spark-eos replay` of a copy, whose offset log also names the cluster."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import uuid
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from spark_eos import cli
+from tests.support.copies import CopiedFrom, shouted
+from tests.support.source_calls import delete_before
+from tests.support.waiting import wait_for
+
+
+class Copies:
+    """A query that has done three feeds, each in a micro-batch of its own: 1, 2 and 3."""
+
+    def __init__(self, query: CopiedFrom, write, transform) -> None:
+        self.query, self._write, self.transform = query, write, transform
+        self.group = f"group-of-{query.target}"
+        self._feeds = 0
+
+    def feed(self) -> None:
+        self._write(self.query.source, b"F%d" % self._feeds)
+        self._feeds += 1
+
+    def run(self, checkpoint: Path | None = None) -> None:
+        self.query.checkpoint = checkpoint or self.query.checkpoint
+        self.query.run(self.transform, offsets__group__id=self.group)
+
+    def command(self, *words: str, checkpoint: Path | None = None) -> int:
+        where = str(checkpoint or self.query.checkpoint)
+        servers = self.query.view.bootstrap_servers
+        return cli.main(["--bootstrap-servers", servers, "replay", where, *words])
+
+    def times(self, feeds: int) -> list[int]:
+        """How often each feed's row is visible."""
+        found = Counter(self.query.values())
+        assert set(found) <= {b"F%d" % n for n in range(feeds)}
+        return [found[b"F%d" % n] for n in range(feeds)]
+
+
+@pytest.fixture(params=[None, pytest.param(shouted, marks=pytest.mark.chaos)], ids=["copy", "transform"])
+def copies(request, spark, view, topic, write, tmp_path):
+    query = CopiedFrom(spark, view, tmp_path / uuid.uuid4().hex, topic(), topic())
+    life = Copies(query, write, request.param)
+    for _ in range(3):
+        life.feed()
+        life.run()
+    yield life
+    for running in spark.streams.active:
+        running.stop()
+
+
+def test_a_replay_to_a_new_checkpoint(copies, view, tmp_path, capsys):
+    """The rows after micro-batch 1 are there once more, the group goes back and on, and the old query is retired."""
+    old, new = copies.query.checkpoint, tmp_path / "again"
+    assert copies.command("--new", str(new), "--to-batch", "1", "--again", "--yes") == 0, capsys.readouterr()
+    assert view.group(copies.group, copies.query.source) == {(copies.query.source, 0): 1}
+    copies.feed()
+    copies.query.stopped_by("EOS_QUERY_RETIRED", copies.transform)
+    copies.run(new)
+    assert copies.times(4) == [1, 2, 2, 1]
+    wait_for(lambda: view.group(copies.group, copies.query.source) == view.ends(copies.query.source), "the offsets")
+    copies.query.forget(1)  # of the new one, whose micro-batch 0 was made by the command
+    copies.run(new)
+    assert copies.times(4) == [1, 2, 2, 1]
+    copies.query.checkpoint = old
+    copies.query.stopped_by("EOS_QUERY_RETIRED", copies.transform)
+
+
+def test_going_back_in_place_and_to_another_topic(copies, topic, view, tmp_path, capsys):
+    """The same query and checkpoint; then once more, to a topic of its own, where the first one goes on."""
+    assert copies.command("--in-place", "--to-batch", "2", "--yes") == 0, capsys.readouterr()
+    copies.run()
+    assert copies.times(3) == [1, 1, 2]
+    first, other, new = copies.query.target, topic(), tmp_path / "other"
+    words = ["--new", str(new), "--to-offsets", f'{{"{copies.query.source}": {{"0": 1}}}}', "--topic", other]
+    assert copies.command(*words, "--yes") == 0, capsys.readouterr()
+    copies.run()
+    copies.query.checkpoint = new
+    copies.query.stopped_by("EOS_REPLAY_OTHER_TOPIC", copies.transform)
+    copies.query.target, copies.group = other, f"group-of-{other}"
+    copies.run()
+    assert copies.times(3) == [0, 1, 1]
+    copies.query.target = first
+    assert copies.times(3) == [1, 1, 2]
+
+
+def test_what_is_refused(copies, admin, tmp_path, capsys):
+    """The offsets of another cluster, whose topics nobody can ask here; and offsets that are gone."""
+    elsewhere = tmp_path / "elsewhere"
+    shutil.copytree(copies.query.checkpoint, elsewhere)
+    for file in (elsewhere / "offsets").glob("[0-9]*"):
+        text, count = re.subn(r'("#cluster":\s*\{"id":\s*")', r"\1X", file.read_text())
+        assert count == 1
+        file.write_text(text)
+    at = ["--new", str(tmp_path / "new"), "--to-batch", "1", "--again", "--yes"]
+    assert copies.command(*at, checkpoint=elsewhere) == 2
+    assert "EOS_REPLAY_REFUSED" in capsys.readouterr().err
+    delete_before(admin, copies.query.source, 2)
+    assert copies.command(*at) == 2
+    assert "EOS_REPLAY_REFUSED" in capsys.readouterr().err
+    copies.run()
+    assert copies.times(3) == [1, 1, 1]

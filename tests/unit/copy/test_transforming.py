@@ -1,0 +1,169 @@
+"""How records are cut into chunks for a transform, and what is made of its result."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import polars
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_eos.copy.plan import Transform
+from spark_eos.copy.testing import check_transform
+from spark_eos.copy.transforming import Chunk, checked, chunks, columns_of, conformed, of_place, transformed
+from spark_eos.errors import EosError, RowError, SchemaError
+from spark_eos.source.planning import OffsetRange
+from spark_eos.source.schema import arrow_schema
+
+EMPTY = pa.RecordBatch.from_pylist([], schema=arrow_schema(False))
+
+
+def records(*offsets: int, size: int = 1) -> pa.RecordBatch:
+    rows = [{"topic": "t", "partition": 0, "offset": offset, "value": b"v" * size} for offset in offsets]
+    return pa.RecordBatch.from_pylist(rows, schema=arrow_schema(False))
+
+
+def cut(batches: list[pa.RecordBatch], **limits: int) -> list[list[int]]:
+    return [chunk.rows.column("offset").to_pylist() for chunk in chunks(batches, **limits)]
+
+
+@given(st.lists(st.integers(0, 60), unique=True).map(sorted), st.lists(st.integers(0, 60)), st.integers(1, 9))
+def test_chunks_do_not_depend_on_how_records_came(offsets, cuts, multiple):
+    """They are those between multiples of a number, with gaps or without."""
+    bounds = sorted({0, len(offsets), *(c for c in cuts if c <= len(offsets))})
+    came = [records(*offsets[a:b]) for a, b in pairwise(bounds)]
+    wanted: dict[int, list[int]] = {}
+    for offset in offsets:
+        wanted.setdefault(offset // multiple, []).append(offset)
+    assert cut([c for c in came if c.num_rows], offsets=multiple) == list(wanted.values())
+
+
+@given(st.lists(st.integers(0, 30), min_size=1, max_size=30), st.integers(0, 30), st.integers(1, 40))
+def test_large_records_make_smaller_chunks_wherever_they_came_apart(sizes, at, most):
+    """A chunk holds as many records as fit, and at least one."""
+    rows = [records(i, size=size) for i, size in enumerate(sizes)]
+    together = pa.concat_batches(rows)
+    at = min(at, len(sizes))
+    found = cut(rows, most_bytes=most)
+    assert found == cut([together], most_bytes=most)
+    assert found == cut([b for b in (together.slice(0, at), together.slice(at)) if b.num_rows], most_bytes=most)
+    assert [offset for chunk in found for offset in chunk] == list(range(len(sizes)))
+    for chunk in found:
+        assert len(chunk) == 1 or sum(sizes[offset] for offset in chunk) <= most
+
+
+def test_places_tell_rows_apart_by_partition_offset_and_order():
+    """Two rows that change places, in one chunk or between two partitions, have other digests."""
+    ranges = [OffsetRange("t", 0, 0, 9), OffsetRange("t", 1, 0, 9), OffsetRange("u", 0, 0, 9)]
+    found = [place for r in ranges for first in (0, 1, 8192) for place in Chunk(EMPTY, first).places(r, 100).tolist()]
+    assert len(set(found)) == len(found)
+    assert len({of_place(7, "t", p, start) for p in range(9) for start in range(9)}) == 81
+
+
+def test_a_result_has_the_types_of_the_sink_whatever_arrow_it_is():
+    """A batch or a table, text or bytes, as pyarrow or polars name them."""
+    table = pa.table({"value": pa.array(["a", None], pa.large_string()), "partition": pa.array([1, 2], pa.int64())})
+    for result in (
+        table,
+        table.combine_chunks().to_batches()[0],
+        pa.concat_tables([table.slice(0, 1), table.slice(1)]),
+    ):
+        rows = conformed(result)
+        assert rows.to_pydict() == {"value": [b"a", None], "partition": [1, 2]}
+        assert rows.schema.types == [pa.binary(), pa.int32()]
+
+
+@pytest.mark.parametrize("name", ["late", "delays", "loud"])
+def test_the_examples_of_the_page_run(name):
+    """With pyarrow, polars and DuckDB: the same rows as in Python, in order, however the records are cut."""
+    page = Path(__file__).parents[3].joinpath("docs", "copy.md").read_text()
+    (example,) = [block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if f"def {name}(" in block]
+    defined: dict[str, Any] = {}
+    exec(example, defined)
+    values = ["on time", '{"late":true}', "lately", '{"late":false}', '{"late":true}, again']
+    rows = [{"key": b"%d" % i, "value": value.encode(), "partition": 1} for i, value in enumerate(values)]
+    batch = pa.RecordBatch.from_pylist(rows, schema=arrow_schema(False))
+    found = transformed(checked(defined[name], name, EMPTY, "out"), Chunk(batch, 0)).to_pylist()
+    if name == "late":
+        assert found == [row for row in rows if b'"late":true' in row["value"]]
+    else:
+        assert found == [{"key": row["key"], "value": row["value"].upper()} for row in rows if b"late" in row["value"]]
+    check_transform(defined[name], batch)
+
+
+def test_a_frame_without_rows_that_exports_arrow_is_taken_as_it_is():
+    """By Arrow's interface."""
+    assert conformed(polars.DataFrame({"value": ["a"]}).clear()).num_rows == 0
+
+
+@pytest.mark.parametrize(
+    ("result", "condition"),
+    [
+        ([b"a"], "EOS_TRANSFORM_RESULT"),
+        (pa.table({"value": ["a"], "Key": ["a"]}), "EOS_SCHEMA_INVALID"),
+        (pa.table({"key": ["a"]}), "EOS_SCHEMA_INVALID"),
+        (pa.table([pa.array(["a"])] * 2, names=["value", "value"]), "EOS_SCHEMA_INVALID"),
+        (pa.table({"value": [1.5]}), "EOS_SCHEMA_INVALID"),
+        (pa.table({"value": ["a"], "partition": [2**40]}), "EOS_SCHEMA_INVALID"),
+        (pa.table({"value": ["a"], "headers": [["a"]]}), "EOS_SCHEMA_INVALID"),
+    ],
+)
+def test_a_result_that_is_no_row_for_kafka_has_a_name(result, condition):
+    """Whatever the function returns."""
+    with pytest.raises(EosError) as caught:
+        conformed(result)
+    assert caught.value.condition == condition
+
+
+def test_a_function_is_asked_for_its_columns_before_anything_runs():
+    """By an empty batch; without a topic, nobody knows where the rows go."""
+    transform = checked(lambda batch: batch.select(["key", "value"]), "f", EMPTY, "out")
+    assert transform.columns == columns_of(["key", "value"], True)
+    with pytest.raises(SchemaError) as caught:
+        checked(transform.function, "f", EMPTY, None)
+    assert (caught.value.condition, caught.value.parameters) == ("EOS_SCHEMA_INVALID", {"column": "topic"})
+    assert checked(lambda batch: batch.select(["topic", "value"]), "f", EMPTY, None).columns.topic
+    assert not checked(lambda batch: batch.select(["topic", "value"]), "f", EMPTY, "out").columns.topic
+
+
+def test_a_function_returns_the_same_columns_each_time():
+    """Else rows of one query would be digested and written in two ways."""
+    transform = Transform(lambda batch: batch.select(["value"]), "f", columns_of(["key", "value"], True))
+    with pytest.raises(RowError) as caught:
+        transformed(transform, Chunk(records(0), 0))
+    assert caught.value.condition == "EOS_TRANSFORM_RESULT"
+
+
+def test_what_a_function_raises_says_where():
+    """The error itself is the user's own."""
+    transform = Transform(lambda batch: 1 / 0, "f", columns_of(["value"], True))
+    with pytest.raises(ZeroDivisionError) as caught:
+        transformed(transform, Chunk(records(8192, 8193), 8192))
+    assert "t-0 from offset 8192" in caught.value.__notes__[0]
+
+
+def test_a_function_that_is_none_of_each_row_is_found_by_two_cuts():
+    """Here one that looks at the row before, one that numbers rows, and one that knows no empty batch."""
+    batch = records(*range(7))
+    check_transform(lambda batch: batch.select(["value"]), batch)
+    check_transform(lambda batch: batch.filter(pc.greater(batch["offset"], 3)).select(["value"]), batch)
+    for wrong in (lambda batch: batch.select(["value"]).slice(1), lambda batch: batch.select(["value"]).slice(0, 3)):
+        with pytest.raises(RowError) as caught:
+            check_transform(wrong, batch)
+        assert caught.value.condition == "EOS_TRANSFORM_RESULT"
+    with pytest.raises(IndexError):
+        check_transform(lambda batch: [batch["value"][0].as_py(), batch.select(["value"])][1], batch)
+
+
+def test_a_result_that_arrow_cannot_hold_in_one_piece():
+    """Beyond 2 GiB in a column, Arrow cuts: nothing of it may be left out."""
+    piece = pa.array([bytes(1 << 20)] * 64, pa.binary())
+    with pytest.raises(RowError, match="2 GiB") as caught:
+        conformed(pa.table({"value": pa.chunked_array([piece] * 33)}))
+    assert caught.value.condition == "EOS_TRANSFORM_RESULT"
