@@ -83,7 +83,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     from pyspark.sql import SparkSession
 
     import spark_eos
-    from tests.support.arming import can_be_armed
+    from tests.support.session_faults import can_be_armed
 
     # The JVM and the workers inherit these. Workers must run the interpreter of the tests.
     os.environ |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}

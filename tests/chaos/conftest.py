@@ -8,7 +8,7 @@ from contextlib import ExitStack
 import pytest
 
 from spark_eos.tools.devcluster import DevCluster
-from tests.support.healing import BROKERS, heal
+from tests.support.healed_brokers import BROKERS, heal
 from tests.support.kafka_view import KafkaView, open_view
 from tests.support.proxy import Proxy
 

@@ -32,7 +32,7 @@ from spark_eos.failpoints import IN_QUERIES
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.histories import Anomaly, judge
 from tests.support.kafka_view import KafkaView, doubled, open_view
-from tests.support.killing import Killed, Zombie
+from tests.support.killed_program import Killed, Zombie
 from tests.support.mirrors import beside, misplaced_by
 from tests.support.query import Spec
 from tests.support.recorder import Recorded, Recorder

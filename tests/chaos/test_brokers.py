@@ -22,7 +22,7 @@ from spark_eos.options.parse import SinkOptions, stream_options
 from spark_eos.sink.preflight import preflight
 from spark_eos.source.planning import OffsetRange, Task
 from spark_eos.source.reader import EosKafkaStreamReader
-from tests.support.healing import BROKERS, heal
+from tests.support.healed_brokers import BROKERS, heal
 from tests.support.kafka_view import KafkaView
 from tests.support.recorder import judged, of_topics
 from tests.support.scene import Scene, topics_of

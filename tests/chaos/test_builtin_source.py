@@ -16,7 +16,7 @@ from confluent_kafka import Producer
 from spark_eos.tools.devcluster.jars import SPARK_KAFKA, resolve
 from tests.support import query
 from tests.support.kafka_view import TIMEOUT, KafkaView
-from tests.support.killing import running
+from tests.support.killed_program import running
 from tests.support.scene import PARTITIONS, Scene
 from tests.support.waiting import wait_for
 

@@ -13,7 +13,7 @@ import pytest
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.clock import Clock
 from tests.support.kafka_view import open_view
-from tests.support.killing import running
+from tests.support.killed_program import running
 from tests.support.processor import Load
 from tests.support.scene import Course, Scene, tell, topics_of
 from tests.support.waiting import wait_for

@@ -13,10 +13,10 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from pyspark.errors import StreamingQueryException
 
 from spark_eos.tools.devcluster import DevCluster
-from tests.support.arming import armed
 from tests.support.copies import CopiedFrom, copied, shouted
 from tests.support.kafka_view import KafkaView, Row, open_view
 from tests.support.scene import topics_of
+from tests.support.session_faults import armed
 from tests.support.sink_queries import SECONDS
 from tests.support.source_calls import Writer
 from tests.support.waiting import wait_for

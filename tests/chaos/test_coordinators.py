@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from spark_eos.protocol.names import ledger_name
-from tests.support.healing import heal
+from tests.support.healed_brokers import heal
 from tests.support.kafka_view import KafkaView
 from tests.support.scene import Scene, topics_of
 from tests.support.ways import also_by

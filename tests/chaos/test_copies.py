@@ -16,10 +16,10 @@ from spark_eos.errors import OptionError
 from spark_eos.tools.devcluster import DevCluster
 from tests.chaos.test_kills import EVERY, share, strike
 from tests.support import query
-from tests.support.arming import armed
 from tests.support.copies import CopiedFrom, copied
 from tests.support.kafka_view import open_view, write
 from tests.support.scene import PARTITIONS, Scene
+from tests.support.session_faults import armed
 from tests.support.sink_queries import ended_by
 from tests.support.waiting import wait_for
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.support import query
-from tests.support.arming import armed
 from tests.support.kafka_view import open_view
 from tests.support.scene import Course, Scene, tell, topics_of
+from tests.support.session_faults import armed
 from tests.support.waiting import wait_for
 from tests.support.ways import also_by
 

@@ -18,7 +18,7 @@ from spark_eos.options.parse import stream_options
 from spark_eos.source.reader import EosKafkaStreamReader
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.copies import CopiedFrom
-from tests.support.healing import heal
+from tests.support.healed_brokers import heal
 from tests.support.kafka_view import KafkaView
 from tests.support.mirrors import Mirror
 from tests.support.scene import topics_of

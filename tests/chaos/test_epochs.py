@@ -17,9 +17,9 @@ from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.producer.librdkafka import LibrdkafkaProducer
 from spark_eos.kafka.requests import end_txn
-from tests.support.arming import armed
 from tests.support.kafka_view import KafkaView, write
 from tests.support.recorder import judged, of_topics
+from tests.support.session_faults import armed
 from tests.support.waiting import wait_for
 
 LAST_EPOCH = 32_766  # the coordinator hands out no higher one

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support import query
 from tests.support.kafka_view import KafkaView, write
-from tests.support.killing import Killed, running
+from tests.support.killed_program import Killed, running
 from tests.support.recorder import Recorded, judged
 from tests.support.standalone import Standalone, standalone
 from tests.support.waiting import wait_for

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 import pytest
 
 from spark_eos.tools.devcluster import DevCluster
-from tests.support.healing import heal
+from tests.support.healed_brokers import heal
 from tests.support.processor import Load
 from tests.support.proxy import HEADER, Proxy
 from tests.support.scene import Course, Scene, topics_of

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from spark_eos.failpoints import IN_QUERIES
 from tests.support import query
-from tests.support.killing import running
+from tests.support.killed_program import running
 from tests.support.scene import PARTITIONS, ROWS, Scene
 from tests.support.ways import also_by
 

@@ -8,7 +8,7 @@ import pytest
 
 from spark_eos.ledger.ledger import WRITE_S
 from spark_eos.ledger.log import READ_S
-from tests.support.healing import BROKERS, heal
+from tests.support.healed_brokers import BROKERS, heal
 from tests.support.kafka_view import KafkaView
 from tests.support.scene import Scene, topics_of
 from tests.support.waiting import wait_for

@@ -10,7 +10,7 @@ import pytest
 from spark_eos.checkpoint import Checkpoint
 from spark_eos.storage.settings import HadoopSettings
 from tests.support.kafka_view import KafkaView
-from tests.support.killing import running
+from tests.support.killed_program import running
 from tests.support.object_store import SECRET_KEY, ObjectStore, object_store
 from tests.support.scene import PARTITIONS, Scene
 from tests.support.ways import also_by

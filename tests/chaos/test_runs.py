@@ -11,10 +11,10 @@ from dataclasses import replace
 import pytest
 
 from tests.support import query
-from tests.support.arming import armed
 from tests.support.kafka_view import write
-from tests.support.killing import running
+from tests.support.killed_program import running
 from tests.support.recorder import Recorded, judged
+from tests.support.session_faults import armed
 from tests.support.waiting import wait_for
 from tests.support.ways import WAYS, also_by
 

@@ -10,7 +10,7 @@ import pytest
 from spark_eos.tools.devcluster import DevCluster
 from tests.support import query
 from tests.support.kafka_view import open_view
-from tests.support.killing import running
+from tests.support.killed_program import running
 from tests.support.scene import PARTITIONS, Course, Scene, tell, topics_of
 from tests.support.waiting import wait_for
 from tests.support.ways import also_by

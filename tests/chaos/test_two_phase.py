@@ -13,7 +13,7 @@ from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.tools.devcluster import DevCluster
 from tests.chaos.test_kills import strike, variants
 from tests.support.kafka_view import KafkaView, open_view
-from tests.support.killing import running
+from tests.support.killed_program import running
 from tests.support.scene import PARTITIONS, Scene, topics_of
 from tests.support.transactions import Transaction
 from tests.support.two_phase import TWO_PHASE

@@ -16,7 +16,7 @@ from spark_eos.ledger.lookup import RecordLookup
 from spark_eos.protocol.head import Pair
 from spark_eos.protocol.task import check_count, check_ends
 from spark_eos.tools.devcluster import DevCluster
-from tests.support.healing import BROKERS, heal
+from tests.support.healed_brokers import BROKERS, heal
 from tests.support.scene import topics_of
 from tests.support.transactions import Transaction, arrow_producers
 from tests.support.waiting import wait_for

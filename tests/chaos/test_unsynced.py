@@ -14,7 +14,7 @@ from pyspark.errors import StreamingQueryException
 
 import spark_eos
 from tests.support import query
-from tests.support.killing import running
+from tests.support.killed_program import running
 from tests.support.scene import Scene
 from tests.support.ways import also_by
 

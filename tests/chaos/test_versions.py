@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from spark_eos.kafka.net.client import LEVEL_S
 from spark_eos.tools.devcluster import DevCluster
 from tests.support import query
-from tests.support.healing import BROKERS, heal
+from tests.support.healed_brokers import BROKERS, heal
 from tests.support.kafka_view import KafkaView, open_view
 from tests.support.scene import PARTITIONS, Scene, topics_of
 from tests.support.waiting import wait_for

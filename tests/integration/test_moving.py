@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame
 from spark_eos import cli
 from spark_eos.sink import preflight
 from tests.support.kafka_view import KafkaView, write
-from tests.support.opening import Opening
+from tests.support.open_query import Opening
 from tests.support.sink_queries import SECONDS, Sink
 
 

@@ -34,7 +34,7 @@ from spark_eos.options.parse import Fetching
 from spark_eos.source import raw
 from spark_eos.source.planning import OffsetRange
 from spark_eos.source.raw import read_raw, supports
-from tests.support import telltale
+from tests.support import telltale_program as telltale
 from tests.support.certificates import Authority, Signed
 from tests.support.kafka_view import KafkaView, open_view
 from tests.support.secure import PASSWORD, SESSION_S, USER, Secure

@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
-from .machine import play, shrink
+from .play import play, shrink
+from .report import told
 from .schedule import Extras, Schedule, draw
-from .telling import told
 from .world import Violation
 
 ROOT = Path(__file__).parents[2]

@@ -15,8 +15,8 @@ from spark_eos.protocol.head import Pair
 
 from .codes import CONCURRENT, LOADING, MOVED, NOT_AVAILABLE, NOT_LEADER, OK, UNKNOWN_TOPIC
 from .coordinator import Cluster
-from .implicit import produce_adding
 from .partition_log import UNNUMBERED, Place
+from .produce_adds import produce_adding
 from .world import Reply, World
 
 RETRIES_MS = (50, 500, 3_000, 10_000)

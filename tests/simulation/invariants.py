@@ -13,8 +13,8 @@ from spark_eos.protocol.ports import State
 
 from . import traces
 from .coordinator import Cluster, Entry
+from .excused import Losses
 from .ledger import GROUP, LEDGER_TOPIC, PREFIX
-from .lost import Losses
 from .partition_log import PartitionLog, Place, Record
 from .plan import NOTES, TOPIC_PARTITIONS, digest, notes_of, place_of
 from .spark import Query

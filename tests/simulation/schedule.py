@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 
 from spark_eos.failpoints import IN_QUERIES
 
-from . import scenes as hard
+from . import situations as hard
 from .checkpoint import SIZES as LOSSES
 from .ledger import PREFIX
 from .neighbours import draw_others
 from .plan import FIRST, LATER, OWN_TOPIC, QUERY, TOPIC, Clocks, Deal, Plan
-from .scenes import SCENES, SIZES, Scene
+from .situations import SCENES, SIZES, Scene
 from .topics import CUTS
 from .world import Fault, Strike
 

@@ -14,8 +14,8 @@ from spark_eos.protocol.open import open_run
 
 from . import invariants
 from . import task as tasks
-from .machine import Run, play
 from .plan import Plan
+from .play import Run, play
 from .schedule import Extras, Schedule, draw
 from .test_known_mistakes import Mistake, see
 from .world import Fault, Strike

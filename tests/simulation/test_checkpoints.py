@@ -16,8 +16,8 @@ from spark_eos.protocol.task import Assignment, Work
 from . import invariants
 from . import task as tasks
 from .checkpoint import LOSSES
-from .machine import play
 from .plan import Plan
+from .play import play
 from .schedule import Extras, Schedule
 from .test_known_mistakes import Mistake, see
 from .world import Fault, Strike

@@ -9,8 +9,8 @@ import pytest
 
 from . import invariants
 from .ledger_mistakes import head_believed_at_the_end, newest_head_believed, own_id_not_asked
-from .machine import Run, play
 from .plan import Plan
+from .play import Run, play
 from .schedule import Extras, Schedule, draw
 from .test_known_mistakes import Mistake, see
 from .world import Fault, Strike

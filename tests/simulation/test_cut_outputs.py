@@ -14,14 +14,14 @@ import pytest
 from spark_eos.protocol import end as end_module
 from spark_eos.protocol.names import ledger_name
 
-from . import invariants, ledger, lost
+from . import excused, invariants, ledger
 from . import task as tasks
 from .ledger import PREFIX
-from .machine import Run, play
 from .partition_log import PartitionLog
 from .plan import QUERY, Plan
-from .scenes import SIZES, Scene
+from .play import Run, play
 from .schedule import Extras, Schedule, draw
+from .situations import SIZES, Scene
 from .test_known_mistakes import Mistake, see
 from .world import Fault, Strike
 
@@ -69,7 +69,7 @@ def _whatever_begins_elsewhere_is_broken(patch: pytest.MonkeyPatch) -> None:
 
 
 MISTAKES = (
-    Mistake("where transactions end is not looked at", _ends_not_compared, (lost.WHOLE,), (_TAIL_OF_A_DECISION,)),
+    Mistake("where transactions end is not looked at", _ends_not_compared, (excused.WHOLE,), (_TAIL_OF_A_DECISION,)),
     Mistake(
         "a decision behind an earlier one that has lost its marker is taken for broken",
         _whatever_begins_elsewhere_is_broken,

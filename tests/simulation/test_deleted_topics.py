@@ -10,10 +10,10 @@ from spark_eos.protocol import end as end_module
 from spark_eos.protocol.ports import Found
 
 from . import invariants, operator
-from .machine import play
 from .plan import Plan
-from .scenes import DECIDED, SIZES, Scene
+from .play import play
 from .schedule import Extras, Schedule
+from .situations import DECIDED, SIZES, Scene
 from .test_known_mistakes import Mistake, see
 from .world import Fault, Strike
 

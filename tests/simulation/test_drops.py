@@ -15,7 +15,7 @@ from spark_eos.protocol.commands import check_still, halt, known_head, overtaken
 from spark_eos.protocol.head import Head, Unfinished
 
 from .ledger import QUERY, ports
-from .machine import Run
+from .play import Run
 from .schedule import Extras, draw
 from .world import Actor, Fault, Strike, Violation
 

@@ -21,7 +21,7 @@ from spark_eos.protocol.open import open_run
 from spark_eos.protocol.ports import Ports
 from spark_eos.protocol.take import taking
 from spark_eos.protocol.task import MicroBatch, assign
-from tests.support.dying import Killed, kill
+from tests.support.dying_driver import Killed, kill
 from tests.unit.protocol.test_stops import Brokers, on_brokers
 
 from .ledger import PREFIX

@@ -7,8 +7,8 @@ import pytest
 from spark_eos.ledger.reader import LedgerReader
 
 from .invariants import OWN_GENERATION
-from .machine import play
 from .plan import Plan
+from .play import play
 from .schedule import Schedule
 from .world import Fault, Strike, Violation
 

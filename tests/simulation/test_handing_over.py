@@ -16,7 +16,7 @@ from spark_eos.protocol.head import Successor
 
 from . import driver
 from .ledger import PREFIX, ports
-from .machine import Run
+from .play import Run
 from .schedule import Extras, draw
 from .world import Actor, Fault, Strike, Violation
 

@@ -15,11 +15,11 @@ import pytest
 from spark_eos.protocol import commit as commit_module
 from spark_eos.protocol.ports import EndTxnAnswer
 
-from . import invariants, ledger, mistakes, operator, scenes
+from . import invariants, ledger, mistakes, operator, situations
 from .codes import CONCURRENT, FENCED, INVALID_STATE
-from .machine import broken
-from .scenes import SIZES, Scene
+from .play import broken
 from .schedule import Extras, draw
+from .situations import SIZES, Scene
 from .world import Strike
 
 #: How many schedules are tried before a mistake counts as unseen.
@@ -143,7 +143,7 @@ MISTAKES = (
         "EndTxn below version 5 for what is to be ended by it",
         mistakes.version_4,
         (invariants.TRUE_VERDICTS, invariants.NOT_DOUBLED, invariants.TRUE_STOPS, operator.NOTHING_HELD),
-        scenes.OPENED_ONCE_MORE,
+        situations.OPENED_ONCE_MORE,
     ),
     Mistake(
         "describe without own epoch",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from . import invariants, ledger_mistakes, operator, scenes
+from . import invariants, ledger_mistakes, operator, situations
 from .test_known_mistakes import Mistake, see
 
 #: What a read that is not true may break first; the last but one where a start takes it for a loss of the ledger.
@@ -19,59 +19,62 @@ _UNTRUE = (
 )
 
 MISTAKES = (
-    Mistake("half a search is kept", ledger_mistakes.half_a_search_is_kept, _UNTRUE, scenes.LEDGER_HELD),
+    Mistake("half a search is kept", ledger_mistakes.half_a_search_is_kept, _UNTRUE, situations.LEDGER_HELD),
     Mistake(
         "whatever end is told",
         ledger_mistakes.whatever_end_is_told,
         (*_UNTRUE, invariants.OFFSETS),
-        scenes.LEADER_STALE,
+        situations.LEADER_STALE,
     ),
     Mistake(
         "a head published on whatever was read",
         ledger_mistakes.published_on_whatever_was_read,
         _UNTRUE,
-        scenes.LEADER_STALE,
+        situations.LEADER_STALE,
     ),
-    Mistake("the end by Fetch", ledger_mistakes.the_end_by_fetch, _UNTRUE, scenes.LEADER_BEHIND),
-    Mistake("only the present partition", ledger_mistakes.only_the_present_partition, _UNTRUE, scenes.LEDGER_GROWN),
+    Mistake("the end by Fetch", ledger_mistakes.the_end_by_fetch, _UNTRUE, situations.LEADER_BEHIND),
+    Mistake("only the present partition", ledger_mistakes.only_the_present_partition, _UNTRUE, situations.LEDGER_GROWN),
     Mistake(
-        "only the partitions known", ledger_mistakes.only_the_partitions_known, _UNTRUE, scenes.GROWN_WHILE_IT_BEGINS
+        "only the partitions known",
+        ledger_mistakes.only_the_partitions_known,
+        _UNTRUE,
+        situations.GROWN_WHILE_IT_BEGINS,
     ),
     Mistake(
         "a new ledger for the first micro-batch",
         ledger_mistakes.a_new_ledger_for_the_first_micro_batch,
         _UNTRUE,
-        scenes.LEDGER_LOST,
+        situations.LEDGER_LOST,
     ),
     Mistake(
         "taken as the ledger that was read",
         ledger_mistakes.taken_as_the_ledger_that_was_read,
         _UNTRUE,
-        scenes.LEDGER_REPLACED,
+        situations.LEDGER_REPLACED,
     ),
     Mistake(
         "taken as the coordinator knows it",
         ledger_mistakes.taken_as_the_coordinator_knows_it,
         _UNTRUE,
-        scenes.LEDGER_REPLACED,
+        situations.LEDGER_REPLACED,
     ),
     Mistake(
         "traces of the first run only",
         ledger_mistakes.traces_of_the_first_run_only,
         _UNTRUE,
-        scenes.LEDGER_LOST,
+        situations.LEDGER_LOST,
     ),
     Mistake(
         "complete before it is committed",
         ledger_mistakes.complete_before_it_is_committed,
         (invariants.TRUE_VERDICTS, invariants.NEVER_ABORTED, invariants.NOT_LOST),
-        scenes.BATCH_WRITES,
+        situations.BATCH_WRITES,
     ),
     Mistake(
         "offsets as well as it goes",
         ledger_mistakes.offsets_as_well_as_it_goes,
         (invariants.OFFSETS,),
-        scenes.OFFSETS_REFUSED,
+        situations.OFFSETS_REFUSED,
     ),
 )
 

@@ -8,8 +8,8 @@ import random
 
 import pytest
 
-from .machine import Run, play
 from .plan import Plan
+from .play import Run, play
 from .schedule import Extras, Schedule, draw
 from .world import Fault, Strike
 

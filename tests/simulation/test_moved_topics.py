@@ -6,10 +6,10 @@ import pytest
 
 from . import invariants, mistakes
 from . import task as tasks
-from .machine import play
 from .plan import OWN_TOPIC, TOPIC, Plan, digest
-from .scenes import SIZES, Scene
+from .play import play
 from .schedule import Extras, Schedule
+from .situations import SIZES, Scene
 from .test_known_mistakes import Mistake, see
 from .world import Fault, Strike
 

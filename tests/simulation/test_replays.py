@@ -15,8 +15,8 @@ from spark_eos.protocol.head import Head, Successor
 
 from . import driver
 from .ledger import QUERY, ports
-from .machine import Run
 from .plan import TOPIC
+from .play import Run
 from .schedule import Extras, draw
 from .world import Actor, Fault, Strike, Violation
 

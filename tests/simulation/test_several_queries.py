@@ -10,9 +10,9 @@ import pytest
 
 from . import ledger
 from .invariants import NEIGHBOURS
-from .machine import play
 from .neighbours import OTHERS, query_of
 from .plan import QUERY, Plan
+from .play import play
 from .processes import Process
 from .schedule import Extras, Schedule, draw
 from .test_known_mistakes import Mistake, see

@@ -18,10 +18,10 @@ from spark_eos.protocol.abort import SWEEPS_AFTER_S
 
 from . import driver
 from .coordinator import Place
-from .machine import Run, play, shrink
 from .plan import Clocks, Plan
+from .play import Run, play, shrink
+from .report import told
 from .schedule import Schedule, draw
-from .telling import told
 from .world import Fault, Strike, Violation
 
 SCHEDULES = int(os.environ.get("SPARK_EOS_SIMULATION_SCHEDULES", "500"))

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from .coordinator import WEEK_MS
-from .machine import Run
 from .plan import FIRST, LATER, Plan
-from .scenes import SIZES
+from .play import Run
 from .schedule import _PLACES, Schedule
+from .situations import SIZES
 from .test_simulation import SCHEDULES
 from .world import Fault, Strike
 

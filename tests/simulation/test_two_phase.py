@@ -13,10 +13,10 @@ from spark_eos.protocol import abort as abort_module
 from spark_eos.protocol.head import is_waiting
 
 from . import invariants, ledger, operator
-from .machine import Run, broken
 from .plan import Plan
-from .scenes import SIZES, Scene
+from .play import Run, broken
 from .schedule import Schedule, draw
+from .situations import SIZES, Scene
 from .world import Fault, Strike
 
 SEEDS = 2_000

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from . import invariants, scenes, version_mistakes
+from . import invariants, situations, version_mistakes
 from .ledger import PREFIX, QUERY
-from .machine import Run, play
 from .operator import NOTHING_HELD
 from .plan import Plan
+from .play import Run, play
 from .schedule import Schedule
 from .test_known_mistakes import Mistake, see
 from .world import Fault, Strike
@@ -18,25 +18,25 @@ MISTAKES = (
         "an abort one epoch on believed",
         version_mistakes.abort_one_epoch_on_believed,
         (invariants.TRUE_VERDICTS, invariants.NOT_DOUBLED),
-        scenes.OPENED_ONCE_MORE,
+        situations.OPENED_ONCE_MORE,
     ),
     Mistake(
         "a transaction that is open once more taken for broken",
         version_mistakes.open_once_more_taken_for_broken,
         (invariants.TRUE_STOPS,),
-        scenes.OPENED_ONCE_MORE,
+        situations.OPENED_ONCE_MORE,
     ),
     Mistake(
         "ended by the version at hand",
         version_mistakes.ended_by_the_version_at_hand,
         (invariants.TRUE_VERDICTS, invariants.NOT_DOUBLED, invariants.TRUE_STOPS),
-        scenes.FEATURE_CHANGED,
+        situations.FEATURE_CHANGED,
     ),
     Mistake(
         "handed over wherever it begins",
         version_mistakes.handed_over_wherever_it_begins,
         (invariants.NOT_LOST, NOTHING_HELD),
-        scenes.ABORTED_WHILE_IT_IS_WRITTEN,
+        situations.ABORTED_WHILE_IT_IS_WRITTEN,
     ),
 )
 

@@ -15,7 +15,7 @@ from pyspark.sql.connect.session import SparkSession
 from demo.processes import alive, descendants
 from spark_eos.tools.devcluster import watch
 from spark_eos.tools.devcluster.ports import free_ports
-from tests.support.killing import GONE_S, ROOT
+from tests.support.killed_program import GONE_S, ROOT
 from tests.support.waiting import wait_for
 
 START_S = 120.0

@@ -21,11 +21,11 @@ from pyspark.sql.streaming import StreamingQuery
 
 from spark_eos.tools.devcluster import DevCluster
 from tests.support import query
-from tests.support.arming import Fault, armed
 from tests.support.kafka_view import KafkaView, Row, doubled, write
 from tests.support.mirrors import beside, misplaced_by
 from tests.support.processor import Load
 from tests.support.recorder import Recorded, judged
+from tests.support.session_faults import Fault, armed
 from tests.support.waiting import wait_for
 from tests.support.ways import WAYS
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from confluent_kafka.admin import NewPartitions
 
-from tests.support.arming import armed
 from tests.support.copies import CopiedFrom, shouted
 from tests.support.kafka_view import KafkaView
+from tests.support.session_faults import armed
 from tests.support.sink_queries import ended_by
 from tests.support.source_calls import Writer, delete_before
 from tests.support.waiting import wait_for

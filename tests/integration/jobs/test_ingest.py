@@ -17,9 +17,9 @@ from pyspark.sql import SparkSession
 from jobs.ingest_files import NOTES_TOPIC
 from spark_eos.errors import EosError
 from spark_eos.tools.devcluster import DevCluster
-from tests.support.arming import armed
 from tests.support.ingests import FAILED, Setting
 from tests.support.kafka_view import KafkaView
+from tests.support.session_faults import armed
 
 
 @pytest.fixture

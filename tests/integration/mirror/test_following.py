@@ -13,11 +13,11 @@ from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.mirror.map_topic import make_map
 from spark_eos.mirror.origins import Origin, origins, write_origin
 from spark_eos.tools.devcluster import DevCluster
-from tests.support.arming import armed
 from tests.support.copies import copied
 from tests.support.kafka_view import KafkaView
 from tests.support.kafka_view import write as put
 from tests.support.mirrors import Mirror, check_same, cluster_of, seen
+from tests.support.session_faults import armed
 from tests.support.sink_queries import SECONDS, ended_by
 from tests.support.waiting import wait_for
 

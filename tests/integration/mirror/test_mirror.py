@@ -14,11 +14,11 @@ from spark_eos.mirror.origins import origins
 from spark_eos.mirror.trimming import trim
 from spark_eos.protocol.head_codec import decode
 from spark_eos.tools.devcluster import DevCluster
-from tests.support.arming import armed
 from tests.support.copies import copied
 from tests.support.kafka_view import KafkaView, open_view
 from tests.support.kafka_view import write as put
 from tests.support.mirrors import Mirror, check_same, cluster_of, seen
+from tests.support.session_faults import armed
 from tests.support.sink_queries import ended_by
 from tests.support.source_calls import delete_before
 from tests.support.waiting import wait_for

@@ -12,10 +12,10 @@ import spark_eos
 from spark_eos import cli
 from spark_eos.errors import EosError
 from spark_eos.mirror.claims import Claim, read_claims
-from tests.support.arming import armed
 from tests.support.command_line import command_line
 from tests.support.kafka_view import write as put
 from tests.support.mirrors import Mirror, check_same
+from tests.support.session_faults import armed
 from tests.support.waiting import wait_for
 
 CONTINUOUS = {"processingTime": "200 milliseconds"}

@@ -18,9 +18,9 @@ from spark_eos.errors import KafkaError
 from spark_eos.ledger.owners import Cluster
 from spark_eos.options.table import DEFAULT_LEDGER_TOPIC, DEFAULT_PREFIX
 from spark_eos.protocol.head import Decision
-from tests.support.arming import armed
 from tests.support.kafka_view import write as put
 from tests.support.mirrors import Mirror, check_same, seen
+from tests.support.session_faults import armed
 from tests.support.waiting import wait_for
 
 #: Of each partition in a feed; two partitions of so many are two tasks.

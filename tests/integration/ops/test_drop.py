@@ -12,10 +12,10 @@ import pytest
 from pyspark.sql import DataFrame
 
 import spark_eos
-from tests.support.arming import armed
 from tests.support.kafka_view import write
 from tests.support.object_store import object_store
 from tests.support.replaying import Life, killed, stalled
+from tests.support.session_faults import armed
 from tests.support.sink_queries import SECONDS, ended_by
 
 #: A feed is one micro-batch of the life before, and micro-batch 0 is where it begins.

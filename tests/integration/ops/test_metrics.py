@@ -23,8 +23,8 @@ from spark_eos.ops.watching.command import top
 from spark_eos.ops.watching.story import story_of
 from spark_eos.options.table import DEFAULT_LEDGER_TOPIC, DEFAULT_PREFIX
 from spark_eos.tools.devcluster import DevCluster
-from tests.support.arming import Fault, armed
 from tests.support.kafka_view import KafkaView
+from tests.support.session_faults import Fault, armed
 from tests.support.waiting import wait_for
 
 PARTITIONS, ROWS = 2, 20

@@ -23,7 +23,7 @@ from spark_eos.protocol.head import NOBODY, Decision, Job
 from spark_eos.protocol.names import ledger_name
 from spark_eos.protocol.ports import NotPublished, State
 from spark_eos.protocol.task import MicroBatch
-from tests.support.left import AT_ONCE, PREFIX, RUN, Left, left_open
+from tests.support.stopped_query import AT_ONCE, PREFIX, RUN, Left, left_open
 from tests.support.transactions import Transaction
 from tests.support.waiting import wait_for
 

@@ -13,8 +13,8 @@ import spark_eos
 from spark_eos.protocol.head import Head
 from spark_eos.protocol.head_codec import encode
 from spark_eos.tools.devcluster import DevCluster
-from tests.support.arming import armed
 from tests.support.kafka_view import TIMEOUT, write
+from tests.support.session_faults import armed
 from tests.support.sink_queries import Sink, ended_by, kafka_frame
 from tests.support.source_calls import anew
 from tests.support.waiting import wait_for

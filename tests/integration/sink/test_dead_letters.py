@@ -8,8 +8,8 @@ import pytest
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from pyspark.sql import SparkSession
 
-from tests.support.arming import armed
 from tests.support.kafka_view import KafkaView, Row
+from tests.support.session_faults import armed
 from tests.support.sink_queries import SECONDS, ended_by
 from tests.support.waiting import wait_for
 

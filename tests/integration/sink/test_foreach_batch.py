@@ -13,8 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 import spark_eos
 from spark_eos.tools.devcluster import DevCluster
-from tests.support.arming import armed
 from tests.support.kafka_view import KafkaView
+from tests.support.session_faults import armed
 from tests.support.waiting import wait_for
 
 Function = Callable[[DataFrame, int], None]

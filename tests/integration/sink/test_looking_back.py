@@ -17,7 +17,7 @@ from spark_eos.errors import EosError
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.ledger.lookup import RecordLookup
 from spark_eos.tools.devcluster import DevCluster
-from tests.support.arming import armed
+from tests.support.session_faults import armed
 from tests.support.sink_queries import ended_by
 from tests.support.source_calls import anew
 from tests.support.waiting import wait_for

@@ -18,8 +18,8 @@ from pyspark.sql import DataFrame
 
 import spark_eos
 from spark_eos.errors import phrase
-from tests.support.arming import armed
 from tests.support.kafka_view import KafkaView, write
+from tests.support.session_faults import armed
 from tests.support.sink_queries import SECONDS, Sink, ended_by
 
 PARTITIONS = 2

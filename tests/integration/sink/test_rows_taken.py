@@ -28,10 +28,10 @@ from spark_eos.protocol.task import MicroBatch, TaskReport, Work
 from spark_eos.sink.preflight import preflight
 from spark_eos.sink.session import Session, session_for
 from spark_eos.tools.devcluster import DevCluster
-from tests.support.arming import armed
-from tests.support.dying import Killed, kill
+from tests.support.dying_driver import Killed, kill
 from tests.support.kafka_view import TIMEOUT
-from tests.support.opening import Opening
+from tests.support.open_query import Opening
+from tests.support.session_faults import armed
 from tests.support.sink_queries import ended_by
 
 TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"

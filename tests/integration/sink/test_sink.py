@@ -16,8 +16,8 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from tests.support.arming import armed
 from tests.support.kafka_view import KafkaView, doubled, write
+from tests.support.session_faults import armed
 from tests.support.sink_queries import SECONDS, Sink, ended_by
 from tests.support.spark_versions import needs_admission_control
 from tests.support.waiting import wait_for

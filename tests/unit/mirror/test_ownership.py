@@ -21,7 +21,7 @@ from spark_eos.mirror.plan import MirrorPlan, Targets
 from spark_eos.options.parse import sink_options, stream_options
 from spark_eos.protocol.commands import Standing
 from spark_eos.protocol.head import Decision
-from tests.support.dying import Killed
+from tests.support.dying_driver import Killed
 
 TOPICS = ("a", "b", "c")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.counting import FakeSession
+from tests.support.counted_events import FakeSession
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ from spark_eos.ops.metrics.exporter import Exporter
 from spark_eos.ops.metrics.hub import Hub, Inbox, parsed
 from spark_eos.ops.metrics.recording import EventFile, Recent, Recorder
 from spark_eos.sink.telling import Sized
-from tests.support.counting import COMMITTED, LAG
+from tests.support.counted_events import COMMITTED, LAG
 from tests.support.waiting import wait_for
 
 ID = uuid.uuid4()

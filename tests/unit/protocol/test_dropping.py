@@ -14,7 +14,7 @@ from spark_eos.protocol.head import NOBODY, Head, Marks, Unfinished
 from spark_eos.protocol.head_codec import decode, encode
 from spark_eos.protocol.ports import NotPublished, Ports, State
 from tests.simulation.ledger import QUERY, SimulatedTerm
-from tests.support.dying import Killed, kill
+from tests.support.dying_driver import Killed, kill
 from tests.unit.protocol.test_stops import Brokers, on_brokers, stopped
 
 FIRST, SECOND = (Unfinished(QUERY, "/c", "/c", batch - 1, ()) for batch in (0, 1))

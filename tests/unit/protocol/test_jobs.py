@@ -18,7 +18,7 @@ from spark_eos.protocol.task import MicroBatch, assign, check_target, check_time
 from tests.simulation.client import Producer, Refused
 from tests.simulation.ledger import LEDGER, PREFIX, QUERY
 from tests.simulation.partition_log import PartitionLog
-from tests.support.dying import Killed, kill
+from tests.support.dying_driver import Killed, kill
 from tests.unit.protocol.test_stops import OUTPUT, TIMEOUT_MS, Brokers, on_brokers, stopped
 
 JOB = Job("the job", "t", 1_000)

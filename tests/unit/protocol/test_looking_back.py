@@ -16,7 +16,7 @@ from spark_eos.protocol.head import NOBODY, Decision, Verdict
 from spark_eos.protocol.head_codec import decode, encode
 from spark_eos.protocol.ports import Found, Place, Ports
 from tests.simulation.client import Producer
-from tests.support.dying import Killed, kill
+from tests.support.dying_driver import Killed, kill
 from tests.unit.protocol.test_stops import OUTPUT, Brokers, on_brokers, stopped
 from tests.unit.protocol.test_whole import aborted_by_hand, visible
 

@@ -1,7 +1,8 @@
 """Runs queries one after the other in one Spark that has its own Kafka connector: a step for each line of input.
 
-``python moving.py '<comma-separated jars>'``. A step is JSON: formats and options of source and sink. Its query runs
-until the topic is drained. The answer, a line of standard output that begins with ANSWER, is empty or the error's text.
+``python moving_program.py '<comma-separated jars>'``. A step is JSON: formats and options of source and sink. Its query
+runs until the topic is drained. The answer, a line of standard output that begins with ANSWER, is empty or the error's
+text.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .machine import Run
+from .play import Run
 from .schedule import Schedule
 from .world import Violation
 
