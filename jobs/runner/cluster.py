@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from spark_eos.errors import ConnectionFailed, EosError, TopicError, stop
+from spark_eos.errors import ConnectionFailed, EosError, TopicError, Unauthorized, stop
 from spark_eos.kafka.admin.topics import TIMEOUT_S, describe_topics
 from spark_eos.kafka.config.properties import KafkaProperties
 
@@ -76,7 +76,7 @@ class JobCluster:
                     why = error.parameters["reason"]
                 if waited >= TIMEOUT_S:
                     raise _unanswered(self.kafka.bootstrap_servers, waited, why) from None
-            except TopicError:
+            except (TopicError, Unauthorized):
                 break  # what this user may not see: the query says whether it needs it
         silence.broken()
         describe_topics(self.kafka, self.required)
