@@ -97,7 +97,7 @@ def test_the_end_of_a_run_whose_ledger_is_gone_tells(admin, cluster, sink, files
                 anew(admin, cluster, ledger)
             return ended
 
-    with pytest.raises(EosError, match="the ledger knows nothing of this query") as caught:
+    with pytest.raises(EosError, match="no record of this query") as caught:
         spark_eos.run(lambda: Ended(query.start(files(COLUMNS).add(ROWS).stream())))
     assert (caught.value.condition, caught.value.parameters) == ("EOS_LEDGER_HEAD_MISSING", {"batch": 1})
     assert len(view.values(out)) == len(ROWS)
