@@ -92,7 +92,7 @@ def test_a_checkpoint_of_another_sink_is_taken_over_and_given_back(move, view):
     assert "each in 'offsets' is in 'commits', too" in text
     assert view.values(move.out) == []
     batch = move.newest("offsets")
-    assert f"'ledger.begin' to {batch};" in text
+    assert f"'ledger.begin' to {batch} " in text
     move.ours(ledger__begin=str(batch)).run(move.frame())
     assert view.values(move.out) == [value for value in move.expected if not value.startswith("files")]
     move.feed("back")

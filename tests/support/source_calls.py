@@ -19,6 +19,7 @@ class Writer:
 
     def __init__(self, cluster: DevCluster, transactional: bool) -> None:
         config: dict = {"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0}
+        config["max.in.flight.requests.per.connection"] = 1  # else a retry may change the order
         self.transactional_id = f"test-{uuid.uuid4()}"
         if transactional:
             config["transactional.id"] = self.transactional_id

@@ -49,7 +49,7 @@ def test_records_deleted_before_they_were_read(reader, topic, write, admin):
         source.partitions(at, end)
     assert caught.value.condition == "EOS_SOURCE_DATA_LOSS"
     expected = {"topic": name, "partition": 1, "expected": 6, "found": 8}
-    assert caught.value.parameters == expected
+    assert caught.value.parameters.items() >= expected.items()
 
 
 def test_a_topic_created_anew(reader, topic, write, admin, cluster):

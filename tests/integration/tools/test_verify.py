@@ -193,7 +193,7 @@ def test_no_row_of_the_input_has_an_id(copied: Copied, capsys) -> None:
     assert printed.err == (
         f"spark-eos: [EOS_VERIFY_IMPOSSIBLE] No row of the input ({copied.input}) has an id at key (20 read). "
         "Of the 20 looked at, keys are null, values are not JSON, and there are no headers. "
-        "Hint: Say by --id where they have it: key, value, header:NAME or json:FIELD.\n"
+        "Hint: Set --id to where they have it: key, value, header:NAME or json:FIELD.\n"
     )
 
 
