@@ -45,7 +45,7 @@ def test_the_offset_log_names_the_cluster():
 
 def test_the_offset_log_marks_copies():
     """So that progress tells whether Spark counts rows or ranges."""
-    text = json.dumps(formats.to_spark(Position({"a": {0: 2}}, copied_from=True)))
+    text = json.dumps(formats.to_spark(Position({"a": {0: 2}}, copy=True)))
     assert text == '{"#copy": {}, "a": {"0": 2}}'
     assert formats.from_spark(json.loads(text)) == Position({"a": {0: 2}})
 
