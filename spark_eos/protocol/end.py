@@ -484,28 +484,19 @@ def too_old(now: int, passed_ms: int | None, report: TaskReport, pair: Pair, fou
     since = (
         "" if passed_ms is None else f" The micro-batch was planned {passed_ms} ms ago, by the driver's clocks alone."
     )
+    parameters = {
+        "transactional_id": pair.id,
+        "timeout_ms": found.timeout_ms,
+        "partition": report.partition,
+        "left": left,
+        "by_task": by_task,
+        "by_coordinator": by_coordinator,
+        "since": since,
+    }
     cut = passed_ms is not None and max(by_task, by_coordinator) > passed_ms + SAME_CLOCK_MS
     if cut or abs(by_task - by_coordinator) > _START_MS:
-        return stop(
-            "EOS_TRANSACTION_TOO_OLD.clocks",
-            transactional_id=pair.id,
-            timeout_ms=found.timeout_ms,
-            partition=report.partition,
-            left=left,
-            by_task=by_task,
-            by_coordinator=by_coordinator,
-            since=since,
-        )
-    return stop(
-        "EOS_TRANSACTION_TOO_OLD.expires",
-        transactional_id=pair.id,
-        timeout_ms=found.timeout_ms,
-        partition=report.partition,
-        left=left,
-        by_task=by_task,
-        by_coordinator=by_coordinator,
-        since=since,
-    )
+        return stop("EOS_TRANSACTION_TOO_OLD.clocks", **parameters)
+    return stop("EOS_TRANSACTION_TOO_OLD.expires", **parameters)
 
 
 def age_ms(by_task: int, by_coordinator: int, passed_ms: int | None) -> int:
