@@ -68,7 +68,7 @@ def table_columns(rows: DataFrame, keys: Sequence[str]) -> StructType:
 def check_keys(keys: Sequence[str], rows: StructType, table: StructType) -> None:
     """The table finds a key where its rows have it: what it stores is equal to what was written, and to nothing else.
 
-    Raises SchemaError (EOS_DELTA_COLUMNS).
+    Raises TableError (EOS_DELTA_COLUMNS).
     """
     there = {field.name.lower(): field for field in table}
     for key in keys:

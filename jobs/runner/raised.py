@@ -7,7 +7,7 @@ import string
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from spark_eos.errors import texts_of
+from spark_eos.errors import HINT, texts_of
 
 
 def raised(entry: str, /, **columns: Column | str) -> Column:
@@ -15,7 +15,7 @@ def raised(entry: str, /, **columns: Column | str) -> Column:
     value, NULL for null."""
     condition, (message, hint) = entry.partition(".")[0], texts_of(entry)
     words = []
-    for text, name, _, _ in string.Formatter().parse(f"[{condition}] {message} Hint: {hint}"):
+    for text, name, _, _ in string.Formatter().parse(f"[{condition}] {message}{HINT}{hint}"):
         words.append(F.lit(text))
         if name is not None:
             value = columns[name]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def check_transform(transform: Function, batch: pa.RecordBatch) -> None:
     """Run a transform over these rows of the source at once, one by one, and in pieces of other sizes, and compare.
 
-    Raises SchemaError (EOS_TRANSFORM_RESULT) where the results differ: then it is not a function of each row.
+    Raises RowError (EOS_TRANSFORM_RESULT) where the results differ: then it is not a function of each row.
     """
     whole = _of(transform, [batch])
     for size in sorted({1, 2, 3, max(1, batch.num_rows // 2)}):

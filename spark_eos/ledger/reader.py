@@ -129,8 +129,8 @@ class LedgerReader:
     def read(self) -> Head | None:
         """The newest committed head. A leader that is away is waited for, for a minute.
 
-        Raises ConnectionFailed, TopicError, KafkaError (EOS_LEDGER_HELD) and LedgerError (EOS_UNAUTHORIZED,
-        EOS_LEDGER_NOT_READABLE, EOS_LEDGER_TRUNCATED, EOS_LEDGER_AMBIGUOUS).
+        Raises ConnectionFailed, TopicError, Unauthorized, KafkaError (EOS_LEDGER_HELD) and LedgerError
+        (EOS_LEDGER_NOT_READABLE, EOS_LEDGER_TRUNCATED, EOS_LEDGER_AMBIGUOUS).
         """
         self._update(self.partition)
         if not self._heads:

@@ -56,7 +56,7 @@ class Finder:
         3. Each partition ends where its entries do, which must be without gaps and of one target.
         4. With ``settle``, it is retired: whoever starts it again would mirror what a new checkpoint does.
 
-        Raises EosError: LedgerError (EOS_QUERY_UNKNOWN), CommandError (EOS_MIRROR_NOT_SETTLED), TopicError, and
+        Raises EosError: CommandError (EOS_QUERY_UNKNOWN, EOS_MIRROR_NOT_SETTLED), TopicError, and
         KafkaError (EOS_MIRROR_POSITION_UNKNOWN) where the map does not tell.
         """
         cluster = cluster_id(self.source)

@@ -278,23 +278,12 @@ def finishing(unfinished: Unfinished) -> str:
 
 def checkpoint_behind(last: Decision, batch: int) -> EosError:
     """The error for a checkpoint at ``batch``, which is before the last decision."""
+    parameters = {"batch": batch, "decided": last.batch, "offsets": last.offsets}
     if is_untold(last):
-        return stop("EOS_CHECKPOINT_BEHIND.begun", batch=batch, decided=last.batch)
+        return stop("EOS_CHECKPOINT_BEHIND.begun", **parameters)
     if not is_visible(last):
-        return stop(
-            "EOS_CHECKPOINT_BEHIND.group_ahead",
-            batch=batch,
-            decided=last.batch,
-            offsets=last.offsets,
-            what_waits=what_waits(last),
-        )
-    return stop(
-        "EOS_CHECKPOINT_BEHIND.decided",
-        batch=batch,
-        decided=last.batch,
-        offsets=last.offsets,
-        where_it_ended=where_it_ended(last),
-    )
+        return stop("EOS_CHECKPOINT_BEHIND.group_ahead", what_waits=what_waits(last), **parameters)
+    return stop("EOS_CHECKPOINT_BEHIND.decided", where_it_ended=where_it_ended(last), **parameters)
 
 
 def expires(transactional_id: str, timeout_ms: int) -> EosError:

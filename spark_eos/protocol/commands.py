@@ -129,7 +129,7 @@ def abort_undecided(ports: Ports, query: str, check: Callable[[Head], None] | No
     (EOS_CLOSED_BY_OPERATOR); its next start goes on. ``check`` raises where the query's head is not the one that is to
     be closed.
 
-    Raises LedgerError (EOS_QUERY_UNKNOWN) where the ledger knows nothing of the query, and Unclear
+    Raises CommandError (EOS_QUERY_UNKNOWN) where the ledger knows nothing of the query, and Unclear
     (EOS_LEDGER_BUSY).
     """
     for _ in ports.retrying():
@@ -167,7 +167,7 @@ def recover(ports: Ports, query: str, check: Callable[[Head], None] | None = Non
 
 
 def _check_known(ports: Ports, query: str) -> None:
-    """Raise LedgerError where the ledger knows nothing of the query, before it is taken: what the coordinator knows of
+    """Raise CommandError where the ledger knows nothing of the query, before it is taken: what the coordinator knows of
     the last transaction shows that a ledger was lost, and to take it would end that. A ledger that somebody holds
     cannot be read, and tells nothing; where the query itself holds it, to take it is what ends that."""
     try:
@@ -185,7 +185,7 @@ def settle_decided(ports: Ports, query: str, *, and_abort_broken: bool = False) 
     That all of it is committed is noted in the ledger. From then on, what is open under one of its transactional ids
     is no part of it, and may be aborted.
 
-    Raises LedgerError (EOS_QUERY_UNKNOWN), Unclear, and ProtocolStop where rows of a transaction are gone.
+    Raises CommandError (EOS_QUERY_UNKNOWN), Unclear, and ProtocolStop where rows of a transaction are gone.
     """
     for _ in ports.retrying():
         head = known_head(newest_head(ports), query)
@@ -321,7 +321,7 @@ def retire(
     ``passed``: the last micro-batch that Spark has noted as committed, where that proves that it was. ``absent`` stands
     for a head that is not there.
 
-    Raises LedgerError (EOS_QUERY_UNKNOWN), Unclear, and ReplayError where rows of the last decision are lost, or
+    Raises CommandError (EOS_QUERY_UNKNOWN), Unclear, and ReplayError where rows of the last decision are lost, or
     another query is the successor.
     """
     for term, found in taking(ports):

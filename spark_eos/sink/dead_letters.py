@@ -36,8 +36,8 @@ class _Settings:
 def check_dead_letters(options: SinkOptions) -> int:
     """The dead-letter topic's number of partitions; 0 without one.
 
-    Raises OptionError (EOS_OPTION_CONFLICT), TopicError (EOS_DEAD_LETTER_TOPIC, EOS_TOPIC_MISSING,
-    EOS_UNAUTHORIZED).
+    Raises OptionError (EOS_OPTION_CONFLICT), TopicError (EOS_DEAD_LETTER_TOPIC, EOS_TOPIC_MISSING),
+    Unauthorized.
     """
     letters = options.dead_letters
     if letters is None:

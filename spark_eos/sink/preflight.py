@@ -108,8 +108,8 @@ def _go_on_without(location: str, message: str) -> None:
 
 
 def check_output(kafka: KafkaProperties, topic: str) -> None:
-    """Raise TopicError where the topic is missing or not for rows, or this user lacks a right that the sink needs on
-    it."""
+    """Raise TopicError where the topic is missing or not for rows, and Unauthorized where this user lacks a right that
+    the sink needs on it."""
     described = describe_topic(kafka, topic)
     allowed = allowed_operations(described)
     for operation, why in _NEEDED.items():

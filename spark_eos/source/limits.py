@@ -21,8 +21,8 @@ from spark_eos.topic_partition import PartitionOffsets
 def resolve_start(options: SourceOptions, watch: TopicWatch, losses: Losses) -> PartitionOffsets:
     """The offset of every partition at which a new query begins.
 
-    Raises OptionError (EOS_OPTION_INVALID), TopicError, KafkaError (EOS_GROUP_ACTIVE, EOS_GROUP_UNSUITABLE,
-    EOS_OPTION_INVALID), and DataLossError for offsets that are gone.
+    Raises OptionError (EOS_OPTION_INVALID), TopicError, KafkaError (EOS_GROUP_ACTIVE, EOS_GROUP_UNSUITABLE),
+    and DataLossError for offsets that are gone.
     """
     option, limit = options.starting_option, options.starting
     watch.expect_all()

@@ -68,9 +68,8 @@ def init_producer_id(client: BrokerClient, name: str, timeout_ms: int, *, two_ph
     """Take a transactional id for transactions of at most ``timeout_ms``, or, with ``two_phase``, for some that never
     expire: fences whoever had it, and aborts what they had open.
 
-    Raises ProtocolStop (EOS_FENCED), KafkaError (EOS_TRANSACTION_TIMEOUT_TOO_LONG, EOS_UNAUTHORIZED,
-    EOS_TWO_PHASE_UNAVAILABLE, EOS_BROKER_UNSUITABLE) or ConnectionFailed
-    (EOS_KAFKA_UNREACHABLE).
+    Raises ProtocolStop (EOS_FENCED), OptionError (EOS_TRANSACTION_TIMEOUT_TOO_LONG), Unauthorized, KafkaError
+    (EOS_TWO_PHASE_UNAVAILABLE, EOS_BROKER_UNSUITABLE) or ConnectionFailed (EOS_KAFKA_UNREACHABLE).
     """
     last: int | None = None
     delay = Waiting("taking a transactional id")

@@ -45,7 +45,7 @@ class Intake:
         self._read, self._next_word, self._began = 0, 0.0, time.monotonic()
 
     def history(self) -> History:
-        """Raises OptionError (EOS_VERIFY_IMPOSSIBLE) if no row of a side has an id."""
+        """Raises CommandError (EOS_VERIFY_IMPOSSIBLE) if no row of a side has an id."""
         question, bounds = self._question, self._bounds
         value = question.same_value
         input_, gaps_in = self._committed("input", bounds.inputs, question.id, row_schema(value=value))

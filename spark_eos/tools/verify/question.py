@@ -27,7 +27,7 @@ class Where:
 
     @classmethod
     def parse(cls, text: str) -> Where:
-        """``key``, ``value``, ``header:NAME`` or ``json:FIELD``. Raises OptionError (EOS_VERIFY_IMPOSSIBLE)."""
+        """``key``, ``value``, ``header:NAME`` or ``json:FIELD``. Raises CommandError (EOS_VERIFY_IMPOSSIBLE)."""
         kind, _, name = text.partition(":")
         if (kind in ("key", "value") and text == kind) or (kind in ("header", "json") and name):
             return cls(kind, name)

@@ -57,7 +57,7 @@ class RowReader:
         self._consumer.close()
 
     def read(self, place: PartitionBounds, end: int) -> Iterator[list[Message]]:
-        """The partition's rows from its begin up to ``end``, in order. Raises KafkaError (EOS_VERIFY_IMPOSSIBLE)."""
+        """The partition's rows from its begin up to ``end``, in order. Raises CommandError (EOS_VERIFY_IMPOSSIBLE)."""
         self._consumer.assign([TopicPartition(place.topic, place.partition, place.begin)])
         position, deadline, error = place.begin, time.monotonic() + STALL_S, None
         while position < end:
