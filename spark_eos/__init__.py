@@ -29,8 +29,8 @@ def register(spark: SparkSession) -> None:
     example with an editable install.
     """
     from spark_eos import events
+    from spark_eos.checkpoint.settings import of_session
     from spark_eos.datasource import with_settings
-    from spark_eos.storage.settings import of_session
 
     spark.dataSource.register(with_settings(of_session(spark), events.here()))
 

@@ -14,13 +14,13 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.errors import EosError
 from spark_eos.events import NOWHERE, Events
 from spark_eos.spark.by_value import by_value
 from spark_eos.spark.tracebacks import hidden_traceback
 from spark_eos.spark.versions import SupportsTriggerAvailableNow
 from spark_eos.spark.worker_exit import quiet_here
-from spark_eos.storage.settings import HadoopSettings
 
 
 class EosKafkaDataSource(DataSource):

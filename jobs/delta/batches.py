@@ -20,9 +20,9 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from spark_eos.checkpoint import Checkpoint
+from spark_eos.checkpoint.files import Checkpoint
+from spark_eos.checkpoint.settings import HadoopSettings, of_session
 from spark_eos.errors import stop
-from spark_eos.storage.settings import HadoopSettings, of_session
 
 from .errors import of_write, two_queries
 from .table import TXN_APP_ID, TXN_VERSION, Commit, Table, no_table, table_behind

@@ -12,9 +12,9 @@ from pyspark.sql.streaming import DataStreamReader
 from pyspark.sql.types import LongType, StringType
 
 import spark_eos
-from spark_eos.checkpoint import Checkpoint
+from spark_eos.checkpoint.files import Checkpoint
+from spark_eos.checkpoint.settings import HadoopSettings, of_session
 from spark_eos.errors import stop
-from spark_eos.storage.settings import HadoopSettings, of_session
 
 from ..runner.raised import raised
 

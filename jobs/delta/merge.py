@@ -14,9 +14,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, IntegerType, LongType, StringType, StructType
 
-from spark_eos.checkpoint import Checkpoint
+from spark_eos.checkpoint.files import Checkpoint
+from spark_eos.checkpoint.settings import HadoopSettings, of_session
 from spark_eos.errors import EosError, stop
-from spark_eos.storage.settings import HadoopSettings, of_session
 
 from ..runner.checks import Rejected
 from ..runner.models import Text

@@ -14,9 +14,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructField, StructType
 
-from spark_eos.checkpoint import Checkpoint
+from spark_eos.checkpoint.files import Checkpoint
+from spark_eos.checkpoint.settings import HadoopSettings, of_session
 from spark_eos.errors import EosError, stop
-from spark_eos.storage.settings import HadoopSettings, of_session
 
 from ..runner.checks import Rejected
 

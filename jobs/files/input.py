@@ -10,11 +10,11 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructType
 
+from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.errors import EosError, stop
 from spark_eos.ingest.folder import File
 from spark_eos.ingest.source import FILE, FILES_FORMAT, LINE, Form, options_of, parquet_schema, spark_schema
 from spark_eos.ingest.taken import Splits
-from spark_eos.storage.settings import HadoopSettings
 
 from ..runner.checks import Rejected, seconds_of
 from ..runner.models import AnyText, AtLeastOne, Interval, Section, Text, check_schema, unknown

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
+from spark_eos.checkpoint.settings import HadoopSettings, here, of_session
 from spark_eos.errors import EosError, stop
 from spark_eos.ingest.folder import Complete, File, Folder, as_it_is, with_digest
 from spark_eos.ingest.owner import Owner
 from spark_eos.ingest.source import parquet_schema, source_for
 from spark_eos.ingest.taken import Splits
 from spark_eos.spark.reasons import Reason, reason
-from spark_eos.storage.settings import HadoopSettings, here, of_session
 
 from ..runner.checks import seconds_of
 from ..runner.job import JobContext

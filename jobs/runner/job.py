@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 import spark_eos
-from spark_eos.checkpoint import Checkpoint
+from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.errors import ConfigError, EosError, OptionError
 from spark_eos.ops.metrics import Metrics as Measuring
 from spark_eos.ops.metrics.session import check as check_metrics

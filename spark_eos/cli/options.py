@@ -16,11 +16,11 @@ from spark_eos.errors import EosError
 from spark_eos.printable import json_text, printable_lines
 
 if TYPE_CHECKING:
-    from spark_eos.checkpoint import Checkpoint
+    from spark_eos.checkpoint.files import Checkpoint
+    from spark_eos.checkpoint.settings import HadoopSettings
     from spark_eos.kafka.config.properties import KafkaProperties
     from spark_eos.ledger.owners import Cluster
     from spark_eos.ops.answer import Answer
-    from spark_eos.storage.settings import HadoopSettings
 
 
 def new_app(help_: str, *, completion: bool = False) -> typer.Typer:
@@ -131,13 +131,13 @@ class Connection:
 
     def hadoop(self) -> HadoopSettings:
         """The settings of the checkpoint's file system."""
-        from spark_eos.storage.settings import HadoopSettings
+        from spark_eos.checkpoint.settings import HadoopSettings
 
         return HadoopSettings({given.key.removeprefix("spark.hadoop."): given.value for given in self.storage})
 
     def checkpoint(self, location: str) -> Checkpoint:
         """The checkpoint, with the whole path. Raises CheckpointError, OptionError."""
-        from spark_eos.checkpoint import Checkpoint
+        from spark_eos.checkpoint.files import Checkpoint
 
         return Checkpoint(location, self.hadoop())
 

@@ -14,16 +14,16 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, DataSourceStreamWriter, InputPartition
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
+from spark_eos.checkpoint import offset_log
+from spark_eos.checkpoint.offset_log import Position
 from spark_eos.copy.checks import check_targets
 from spark_eos.copy.plan import CopyPlan
 from spark_eos.datasource import EosKafkaDataSource
 from spark_eos.events import NOWHERE, Events
 from spark_eos.kafka.admin.topics import cluster_id
 from spark_eos.protocol.head import Range
-from spark_eos.source import offsets as formats
 from spark_eos.source import planning
 from spark_eos.source.losses import check_cluster
-from spark_eos.source.offsets import Position
 from spark_eos.source.plan import ranges_between
 from spark_eos.source.reader import EosKafkaStreamReader, SparkOffset
 from spark_eos.spark.by_value import by_value
@@ -124,7 +124,7 @@ class CopyStreamReader(EosKafkaStreamReader):
     def latestOffset(self, start: SparkOffset | None = None, limit: ReadLimit | None = None) -> SparkOffset:
         """Counts what is planned, beside what the base does."""
         end = super().latestOffset(start, limit)
-        ranges = [] if start is None else ranges_between(formats.from_spark(start), formats.from_spark(end))
+        ranges = [] if start is None else ranges_between(offset_log.from_spark(start), offset_log.from_spark(end))
         self._offsets = None if start is None else sum(r.end - r.start for r in ranges)
         return end
 
@@ -135,9 +135,9 @@ class CopyStreamReader(EosKafkaStreamReader):
         report = super().reportLatestOffset()
         if report is None:
             return None
-        planned = {} if self._offsets is None else {formats.MARK + "planned": {"offsets": self._offsets}}
+        planned = {} if self._offsets is None else {offset_log.MARK + "planned": {"offsets": self._offsets}}
         last = self._plan.written.last()
-        written = {} if last is None else {formats.MARK + "written": dict(last)}
+        written = {} if last is None else {offset_log.MARK + "written": dict(last)}
         return report | planned | written
 
     @hidden_traceback()
@@ -147,10 +147,10 @@ class CopyStreamReader(EosKafkaStreamReader):
         A new one must be there to read. Of a replay, perhaps nothing is read: where something has to be, and is gone,
         the task finds out, and fails or leaves it out.
         """
-        logged = formats.from_spark(end)
+        logged = offset_log.from_spark(end)
         check_cluster(logged.cluster, cluster_id(self._options.kafka))
         self._run_batch(start, end)
-        ranges = ranges_between(formats.from_spark(start), logged)
+        ranges = ranges_between(offset_log.from_spark(start), logged)
         if end == self._planned:
             self._readable(ranges, logged, planned_now=True)
         self._prepare(ranges, logged)

@@ -94,13 +94,13 @@ def _plan(
     """What the tasks need, checked as far as it can be before there are any. Raises EosError."""
     import pyarrow as pa
 
+    from spark_eos.checkpoint.settings import of_session
     from spark_eos.copy.checks import check_copy, checked_ends
     from spark_eos.copy.dealing import by_key, check_rule
     from spark_eos.copy.plan import SAME, CopyPlan
     from spark_eos.copy.transforming import checked
     from spark_eos.source.schema import arrow_schema
     from spark_eos.source.watch import TopicWatch
-    from spark_eos.storage.settings import of_session
 
     copies = transform is None and partition == SAME
     ends = checked_ends(

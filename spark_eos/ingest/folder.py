@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 
 import pyarrow.fs
 
+from spark_eos.checkpoint.settings import HadoopSettings
+from spark_eos.checkpoint.stores import NoStore, Store, open_store, without_secrets
 from spark_eos.errors import EosError, stop
-from spark_eos.storage.settings import HadoopSettings
-from spark_eos.storage.stores import NoStore, Store, open_store, without_secrets
 
 BLOCK_BYTES = 4 << 20
 _SECOND_NS = 10**9

@@ -20,6 +20,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 from pyspark.sql.types import StructType
 
+from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.errors import EosError, stop
 from spark_eos.ingest.folder import File, Hashed, check_digest, check_unchanged, store_of
 from spark_eos.ingest.records import BadText, TextForm, records
@@ -27,7 +28,6 @@ from spark_eos.ingest.taken import Splits
 from spark_eos.spark.by_value import by_value
 from spark_eos.spark.tracebacks import hidden_traceback
 from spark_eos.spark.worker_exit import quiet_here
-from spark_eos.storage.settings import HadoopSettings
 
 FILES_FORMAT = "eos-files"
 #: Columns beside those of the file: its URI, and where the row begins in it: a line, or in Parquet a row, from 1.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from spark_eos.checkpoint import Checkpoint
+from spark_eos.checkpoint.files import Checkpoint
+from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.errors import EosError, stop
 from spark_eos.kafka.admin.topics import begin_offsets, describe_topics
 from spark_eos.mirror.claims import owner_of, read_claims
@@ -14,7 +15,6 @@ from spark_eos.mirror.plan import MirrorPlan
 from spark_eos.source.limits import resolve_start
 from spark_eos.source.losses import Losses
 from spark_eos.source.watch import TopicWatch
-from spark_eos.storage.settings import HadoopSettings
 from spark_eos.topic_partition import PartitionOffsets, TopicPartition, by_topic
 
 

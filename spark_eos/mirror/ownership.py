@@ -17,7 +17,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from spark_eos import failpoints
-from spark_eos.checkpoint import Checkpoint
+from spark_eos.checkpoint.files import Checkpoint
+from spark_eos.checkpoint.stores import without_secrets
 from spark_eos.errors import EosError, stop
 from spark_eos.kafka.admin.configs import broker_config
 from spark_eos.kafka.admin.topics import describe_topics
@@ -33,7 +34,6 @@ from spark_eos.protocol.head import Successor
 from spark_eos.protocol.ports import Ports
 from spark_eos.retry import retrying
 from spark_eos.sink.ledger_topic import ledger_partitions
-from spark_eos.storage.stores import without_secrets
 from spark_eos.topic_partition import PartitionOffsets
 
 #: For how long it is tried to retire a query that decides again and again.

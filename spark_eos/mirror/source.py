@@ -10,6 +10,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.types import StructType
 
+from spark_eos.checkpoint import offset_log
+from spark_eos.checkpoint.offset_log import Position
 from spark_eos.copy.source import CopyDataSource, CopyStreamReader
 from spark_eos.copy.writer import CopyStreamWriter
 from spark_eos.events import NOWHERE, Events
@@ -19,9 +21,7 @@ from spark_eos.mirror.plan import MirrorPlan
 from spark_eos.mirror.topics import TargetTopics
 from spark_eos.mirror.trimming import Trimming
 from spark_eos.protocol.task import TaskReport
-from spark_eos.source import offsets as formats
 from spark_eos.source.leaving import differ
-from spark_eos.source.offsets import Position
 from spark_eos.source.plan import ranges_between
 from spark_eos.source.planning import OffsetRange
 from spark_eos.source.reader import SparkOffset
@@ -77,10 +77,10 @@ class MirrorStreamReader(CopyStreamReader):
             before = None  # the offset log does not hold it yet
         end = super().latestOffset(start, limit)
         if end != start:
-            after = formats.from_spark(end)
-            read = set() if start is None else {r.topic for r in ranges_between(formats.from_spark(start), after)}
+            after = offset_log.from_spark(end)
+            read = set() if start is None else {r.topic for r in ranges_between(offset_log.from_spark(start), after)}
             self._targets.check_planned(after.offsets, read)
-        self._own(before, formats.from_spark(end))
+        self._own(before, offset_log.from_spark(end))
         if end == start and self._watch.pinned:
             self._trimming.finish()  # Spark ends this process when there is nothing left
         return end
@@ -88,7 +88,7 @@ class MirrorStreamReader(CopyStreamReader):
     def _own(self, before: SparkOffset | None, end: Position) -> None:
         """Hold the topics that are followed. ``before``: where the query goes on in them; None if it begins."""
         there = self._watch.topics().partitions.keys()
-        self._ownership.hold(_followed(there, before, formats.from_spark(self._initial or {}), end))
+        self._ownership.hold(_followed(there, before, offset_log.from_spark(self._initial or {}), end))
         if before is not None and not self._released:
             self._ownership.release(there)
             self._released = True
@@ -119,7 +119,7 @@ def _followed(there: Collection[str], before: SparkOffset | None, initial: Posit
     """The topics that the offset log is about to have, of those that exist. ``before``: its last position, None where
     it has none and the query begins at ``initial``. Up to ``end``, nothing is read of a topic that has just appeared,
     or has come back; one that was recreated begins at 0."""
-    known = Position({}) if before is None else formats.from_spark(before)
+    known = Position({}) if before is None else offset_log.from_spark(before)
     ids = {topic: end.ids.get(topic, "") for topic in end.offsets if topic in there}
     new, at = set(), {}
     for topic, id_ in ids.items():

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
+from spark_eos.checkpoint.settings import of_session
 from spark_eos.copy.checks import check_trigger, checked_ends
 from spark_eos.copy.start import started
 from spark_eos.kafka.admin.topics import cluster_id
@@ -16,7 +17,6 @@ from spark_eos.mirror.source import MirrorDataSource
 from spark_eos.mirror.topics import TargetTopics, check_not_to_itself
 from spark_eos.options.selection import Pattern
 from spark_eos.source.watch import TopicWatch
-from spark_eos.storage.settings import of_session
 
 _KEEPS_ORDER = "Remove it: a mirror keeps the order of each partition."
 

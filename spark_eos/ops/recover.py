@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
-from spark_eos.checkpoint import Checkpoint
+from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.errors import stop
 from spark_eos.ledger.owners import Cluster, Transaction, find
 from spark_eos.ops.answer import Answer, ago

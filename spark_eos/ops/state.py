@@ -9,7 +9,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from spark_eos.checkpoint import Checkpoint
+from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.errors import EosError
 from spark_eos.kafka.admin.topics import begin_offsets, describe_topics, end_offsets
 from spark_eos.ledger.owners import Cluster, Transaction, TransactionPart, check_listed, find, parts

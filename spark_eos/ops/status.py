@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from spark_eos.checkpoint import Checkpoint
+from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.ledger.owners import Cluster, Transaction, TransactionPart
 from spark_eos.ops.answer import Answer, ago, table
 from spark_eos.ops.heads import NewestHead

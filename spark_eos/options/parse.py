@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from spark_eos.checkpoint.settings import HadoopSettings, setting_name
 from spark_eos.errors import EosError, stop
 from spark_eos.kafka.config.properties import Isolation, KafkaProperties
 from spark_eos.log import logger
@@ -29,7 +30,6 @@ from spark_eos.options.table import (
     Option,
 )
 from spark_eos.options.values import parse_isolation
-from spark_eos.storage.settings import HadoopSettings, setting_name
 
 _NO_SETTINGS = HadoopSettings()
 #: What may precede :// in kafka.bootstrap.servers: nothing, or a listener's protocol.

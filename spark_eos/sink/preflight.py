@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from functools import lru_cache
 
-from spark_eos.checkpoint import Checkpoint
+from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.errors import CheckpointError, EosError, stop
 from spark_eos.kafka.admin.configs import BrokerConfig, broker_config
 from spark_eos.kafka.admin.groups import active_members

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from spark_eos.checkpoint.offset_log import MARK
 from spark_eos.errors import EosError
 from spark_eos.kafka.admin.open_transactions import oldest_open_transaction
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.log import logger
-from spark_eos.source.offsets import MARK
 from spark_eos.source.watch import TopicWatch
 from spark_eos.topic_partition import PartitionOffsets, TopicPartition
 

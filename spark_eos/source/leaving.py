@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from spark_eos.source.offsets import LeftAt, Position, TopicIds
+from spark_eos.checkpoint.offset_log import LeftAt, Position, TopicIds
 from spark_eos.topic_partition import PartitionOffsets
 
 

@@ -23,13 +23,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
+from spark_eos.checkpoint.offset_log import Position, TopicIds
 from spark_eos.errors import EosError
 from spark_eos.options.bounds import ByTime
 from spark_eos.options.offsets import LATEST
 from spark_eos.options.parse import SourceOptions
 from spark_eos.source import leaving, planning
 from spark_eos.source.losses import check_cluster, data_loss, log_diverged
-from spark_eos.source.offsets import Position, TopicIds
 from spark_eos.source.planning import OffsetRange
 from spark_eos.source.questions import (
     DivergedFrom,

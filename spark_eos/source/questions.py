@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from spark_eos.source.offsets import TopicIds
+from spark_eos.checkpoint.offset_log import TopicIds
 from spark_eos.topic_partition import PartitionOffsets, TopicPartition
 
 T = TypeVar("T")

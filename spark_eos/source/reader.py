@@ -26,16 +26,16 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from spark_eos import system
+from spark_eos.checkpoint import offset_log
+from spark_eos.checkpoint.offset_log import Position
 from spark_eos.events import NOWHERE, Events
 from spark_eos.log import logger
 from spark_eos.options.parse import SourceOptions
-from spark_eos.source import offsets as formats
 from spark_eos.source import planning
 from spark_eos.source.group import GroupReport
 from spark_eos.source.lag import LagWatch
 from spark_eos.source.limits import resolve_start
 from spark_eos.source.losses import Losses, check_cluster
-from spark_eos.source.offsets import Position
 from spark_eos.source.plan import (
     Look,
     Next,
@@ -117,7 +117,7 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where a new query begins. Asked for more than once; the answer of this run stays the same."""
         if self._initial is None:
             position = answered(initial_position(self._options, pinned=self._watch.pinned), self._answer)
-            self._initial = formats.to_spark(self._marked(position))
+            self._initial = offset_log.to_spark(self._marked(position))
         return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -137,7 +137,7 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Raises CheckpointError (EOS_SOURCE_CLUSTER_CHANGED), DataLossError."""
         self._hint()
         start = start or self._reached or self.initialOffset()
-        position = formats.from_spark(start)
+        position = offset_log.from_spark(start)
         check_cluster(position.cluster, self._watch.topics().cluster)
         if self._group is not None:
             self._group.reach(position.offsets)
@@ -147,7 +147,7 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         while found.look_again:
             found = self._next(position, limit)
         if found.end is not None:
-            self._planned = formats.to_spark(self._marked(found.end))
+            self._planned = offset_log.to_spark(self._marked(found.end))
             return self._planned
         if found.caught_up:
             self._planned = start
@@ -159,7 +159,7 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: SparkOffset, end: SparkOffset) -> list[planning.Task]:
         """The ranges of one micro-batch. Raises DataLossError (EOS_SOURCE_DATA_LOSS) and CheckpointError
         (EOS_SOURCE_CLUSTER_CHANGED) before any task."""
-        before, after = formats.from_spark(start), formats.from_spark(end)
+        before, after = offset_log.from_spark(start), offset_log.from_spark(end)
         check_cluster(before.cluster, after.cluster or "")
         self._run_batch(start, end)
         reads = self._readable(ranges_between(before, after), after, planned_now=end == self._planned)
@@ -170,9 +170,9 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ends = self._watch.known_ends()
         if not ends:
             return None
-        position = formats.from_spark(self._planned or self._initial or {})
-        name = {formats.MARK + "source": self._name} if self._events else {}
-        return formats.to_spark(Position(ends)) | self._lag.report(position.offsets, ends, self._losses.count) | name
+        position = offset_log.from_spark(self._planned or self._initial or {})
+        name = {offset_log.MARK + "source": self._name} if self._events else {}
+        return offset_log.to_spark(Position(ends)) | self._lag.report(position.offsets, ends, self._losses.count) | name
 
     def commit(self, end: SparkOffset) -> None:
         """Nothing to do: the offset log is the one place where offsets are kept."""
@@ -199,7 +199,7 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _run_batch(self, start: SparkOffset, end: SparkOffset) -> None:
         """Spark runs this micro-batch: the offset log has its end, and so where the query begins."""
         if start == self._initial and end != self._planned:
-            begin, logged = formats.from_spark(start), formats.from_spark(end)
+            begin, logged = offset_log.from_spark(start), offset_log.from_spark(end)
             self._losses.report_all(missing_at_the_begin(begin, logged, self._options))
         self._run, self._reached = replace(self._run, begun=True), end
 
@@ -273,4 +273,4 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _unmarked(report: dict[str, Any]) -> dict[str, Any]:
-    return {key.removeprefix(formats.MARK): value for key, value in report.items()}
+    return {key.removeprefix(offset_log.MARK): value for key, value in report.items()}

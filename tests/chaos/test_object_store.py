@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from spark_eos.checkpoint import Checkpoint
-from spark_eos.storage.settings import HadoopSettings
+from spark_eos.checkpoint.files import Checkpoint
+from spark_eos.checkpoint.settings import HadoopSettings
 from tests.support.kafka_view import KafkaView
 from tests.support.killed_program import running
 from tests.support.object_store import SECRET_KEY, ObjectStore, object_store

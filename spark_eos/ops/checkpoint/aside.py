@@ -25,11 +25,11 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path, PurePosixPath
 
 from spark_eos import failpoints
-from spark_eos.checkpoint import Checkpoint
+from spark_eos.checkpoint.files import Checkpoint
+from spark_eos.checkpoint.settings import HadoopSettings, here
+from spark_eos.checkpoint.stores import Store, open_store
 from spark_eos.errors import EosError, stop
 from spark_eos.protocol.commands import overtaken
-from spark_eos.storage.settings import HadoopSettings, here
-from spark_eos.storage.stores import Store, open_store
 
 #: A file of a log, and its checksums: 7, .7.crc, and 7.crc with its own .7.crc.crc.
 _OF_BATCH = re.compile(r"\.?(\d+)(?:\.crc)*")

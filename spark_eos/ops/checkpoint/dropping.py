@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from spark_eos.checkpoint import Checkpoint
+from spark_eos.checkpoint.files import Checkpoint
+from spark_eos.checkpoint.settings import HadoopSettings
+from spark_eos.checkpoint.stores import absolute
 from spark_eos.errors import EosError, stop
 from spark_eos.ledger.owners import Cluster
 from spark_eos.ops.answer import Answer
@@ -26,8 +28,6 @@ from spark_eos.protocol.commands import (
     resume,
 )
 from spark_eos.protocol.head import Head, Unfinished
-from spark_eos.storage.settings import HadoopSettings
-from spark_eos.storage.stores import absolute
 from spark_eos.topic_partition import TopicPartition
 
 #: The folder of what is moved out of the logs.

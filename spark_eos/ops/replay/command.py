@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from spark_eos.checkpoint import Checkpoint
+from spark_eos.checkpoint.files import Checkpoint
+from spark_eos.checkpoint.settings import HadoopSettings
+from spark_eos.checkpoint.stores import absolute
 from spark_eos.errors import stop
 from spark_eos.ledger.owners import Cluster
 from spark_eos.ops.answer import Answer
@@ -15,8 +17,6 @@ from spark_eos.ops.replay.doing import Replay
 from spark_eos.ops.replay.planning import ReplayPlan, Wish, begun, plan
 from spark_eos.ops.replay.ranges import ReplayRange
 from spark_eos.ops.replay.target import Target
-from spark_eos.storage.settings import HadoopSettings
-from spark_eos.storage.stores import absolute
 
 
 @dataclass(frozen=True)

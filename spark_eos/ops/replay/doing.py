@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.ledger.owners import Cluster
 from spark_eos.ops.checkpoint.aside import Aside
 from spark_eos.ops.heads import OwnHead, heads_of
@@ -18,7 +19,6 @@ from spark_eos.protocol.commands import begin, check_still, go_back, intend, ret
 from spark_eos.protocol.head import EachSink, Head, Successor
 from spark_eos.protocol.names import query_of_sink
 from spark_eos.protocol.ports import Ports
-from spark_eos.storage.settings import HadoopSettings
 
 #: The folder of what is moved out of the logs.
 ASIDE = "replayed"

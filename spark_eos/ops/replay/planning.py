@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from spark_eos.checkpoint import Checkpoint
+from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.errors import stop
 from spark_eos.ledger.owners import Cluster
 from spark_eos.ops.checkpoint.logs import Logs, check_known, source_of, topic_twice

@@ -10,12 +10,12 @@ import json
 from collections.abc import Callable
 
 from spark_eos import failpoints
-from spark_eos.checkpoint import Checkpoint
+from spark_eos.checkpoint.files import Checkpoint
+from spark_eos.checkpoint.settings import HadoopSettings, here
+from spark_eos.checkpoint.stores import NoStore, Store, open_store
 from spark_eos.errors import EosError, ReplayError, stop
 from spark_eos.ops.checkpoint.aside import put
 from spark_eos.protocol.head import Unfinished
-from spark_eos.storage.settings import HadoopSettings, here
-from spark_eos.storage.stores import NoStore, Store, open_store
 
 _LOGS = ("offsets", "commits")
 

@@ -14,7 +14,7 @@ from spark_eos.ops.watching.reading import EventReader, chosen
 from spark_eos.ops.watching.story import Story, cut, story_of
 
 if TYPE_CHECKING:
-    from spark_eos.checkpoint import Checkpoint
+    from spark_eos.checkpoint.files import Checkpoint
     from spark_eos.ledger.owners import Cluster
     from spark_eos.ops.watching.view import Now
 

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from spark_eos.checkpoint import Checkpoint
+from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.errors import EosError, LedgerError
 from spark_eos.kafka.codes import OK
 from spark_eos.kafka.net.client import broker_client

@@ -17,11 +17,11 @@ from pyspark.sql import functions as F
 
 from jobs.files.input import Files, accepted, parsed, rows_of
 from jobs.runner.parsing import PARSED, with_fields
+from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.errors import FileError
 from spark_eos.ingest.folder import Folder, with_digest
 from spark_eos.ingest.records import TextForm
 from spark_eos.ingest.source import source_for
-from spark_eos.storage.settings import HadoopSettings
 from tests.support.text_readers import CSV_PIECES, JSON_PIECES, Record, csv_fields, csv_records, json_object, lines
 
 NONE = HadoopSettings({})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from spark_eos.checkpoint import Checkpoint
+from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.ledger.owners import Cluster
 from spark_eos.ops.watching.history import story_from

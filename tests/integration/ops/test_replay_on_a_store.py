@@ -6,8 +6,8 @@ import json
 
 import pyarrow.fs
 
+from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.ops.checkpoint.aside import Aside
-from spark_eos.storage.settings import HadoopSettings
 from tests.support.object_store import ObjectStore, object_store
 
 

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import spark_eos
-from spark_eos.checkpoint import Checkpoint
+from spark_eos.checkpoint.files import Checkpoint
+from spark_eos.checkpoint.settings import HadoopSettings, of_session
 from spark_eos.errors import CheckpointError
 from spark_eos.options.parse import sink_options
 from spark_eos.sink import preflight
-from spark_eos.storage.settings import HadoopSettings, of_session
 from tests.support.kafka_view import write
 from tests.support.object_store import SECRET_KEY, ObjectStore, object_store
 from tests.support.sink_queries import SECONDS, kafka_frame

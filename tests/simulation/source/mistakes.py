@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from spark_eos.checkpoint import offset_log
 from spark_eos.source import leaving, plan, planning, questions, reader
-from spark_eos.source import offsets as formats
 from spark_eos.source.planning import OffsetRange
 from spark_eos.topic_partition import flat, nested
 
@@ -225,12 +225,12 @@ def hidden_is_gone(patch: pytest.MonkeyPatch) -> None:
 
 def ids_are_not_noted(patch: pytest.MonkeyPatch) -> None:
     """The offset log has offsets and nothing else, as that of the built-in source."""
-    to_spark = formats.to_spark
+    to_spark = offset_log.to_spark
 
     def plain(position: Any) -> Any:
         return to_spark(replace(position, ids={}, left={}))
 
-    patch.setattr(formats, "to_spark", plain)
+    patch.setattr(offset_log, "to_spark", plain)
 
 
 def stable_end_ignored(patch: pytest.MonkeyPatch) -> None:

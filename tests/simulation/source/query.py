@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from spark_eos.checkpoint.offset_log import Position, from_spark
 from spark_eos.copy import task as copy_task
 from spark_eos.copy.plan import CopyPlan
 from spark_eos.copy.source import CopyStreamReader, RangesOfTask
@@ -26,7 +27,6 @@ from spark_eos.source import reader as reader_module
 from spark_eos.source.epochs import RangeEpochs
 from spark_eos.source.fetch import resuming
 from spark_eos.source.losses import Losses, data_loss, epoch_diverged, log_diverged
-from spark_eos.source.offsets import Position, from_spark
 from spark_eos.source.planning import OffsetRange
 from spark_eos.source.reader import EosKafkaStreamReader
 from spark_eos.source.sizes import Piece, Sizes

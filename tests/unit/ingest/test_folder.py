@@ -10,12 +10,12 @@ import pyarrow.fs
 import pyarrow.parquet as pq
 import pytest
 
+from spark_eos.checkpoint.settings import HadoopSettings
+from spark_eos.checkpoint.stores import Store
 from spark_eos.errors import FileError
 from spark_eos.ingest import folder
 from spark_eos.ingest.folder import BLOCK_BYTES, Complete, File, Folder, with_digest
 from spark_eos.ingest.source import Form, parquet_schema, read_file
-from spark_eos.storage.settings import HadoopSettings
-from spark_eos.storage.stores import Store
 
 NONE = HadoopSettings()
 TEXT = Form(blank=True)

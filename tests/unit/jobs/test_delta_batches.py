@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from jobs.delta.batches import Note
 from jobs.delta.merge import Keys
-from spark_eos.checkpoint import Checkpoint
+from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.errors import CheckpointError
 
 OFFSETS = st.dictionaries(

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.errors import CheckpointError, KafkaError
 from spark_eos.kafka.admin.topics import Topic
 from spark_eos.mirror import beginning
@@ -16,7 +17,6 @@ from spark_eos.mirror.offset_map import OffsetMap
 from spark_eos.mirror.origins import Origin
 from spark_eos.mirror.plan import MirrorPlan, Targets
 from spark_eos.options.parse import sink_options, stream_options
-from spark_eos.storage.settings import HadoopSettings
 from tests.support.map_logs import MapLog, reading
 
 IDS = {"in": "in-id"}

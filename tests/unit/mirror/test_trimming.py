@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spark_eos.checkpoint.offset_log import Position
 from spark_eos.errors import EosError
 from spark_eos.mirror import trimming
 from spark_eos.mirror.entries import split_key
 from spark_eos.mirror.plan import Targets
 from spark_eos.mirror.source import MirrorStreamReader
 from spark_eos.mirror.trimming import Trimming, trim
-from spark_eos.source.offsets import Position
 from spark_eos.source.questions import Topics
 from tests.support.map_logs import MapLog, reading
 from tests.unit.mirror.test_offset_map import HERE, KAFKA, ORIGIN, WholeMap, logs

@@ -9,5 +9,5 @@ from tests.support.counted_events import FakeSession
 
 @pytest.fixture
 def session(monkeypatch: pytest.MonkeyPatch) -> FakeSession:
-    monkeypatch.setattr("spark_eos.storage.settings.of_session", lambda spark: {})
+    monkeypatch.setattr("spark_eos.checkpoint.settings.of_session", lambda spark: {})
     return FakeSession()

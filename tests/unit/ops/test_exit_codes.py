@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.ledger.owners import Transaction
 from spark_eos.ledger.reader import Dated
 from spark_eos.mirror.groups import Move
@@ -21,7 +22,6 @@ from spark_eos.ops.replay import command as replay
 from spark_eos.ops.replay.planning import ReplayPlan
 from spark_eos.ops.state import Life, QueryState
 from spark_eos.protocol.head import Head, Unfinished
-from spark_eos.storage.settings import HadoopSettings
 from tests.unit.test_cli import CHANGES
 
 HEAD = Head("r", 1, (), 5, prefix="p")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from spark_eos import cli
-from spark_eos.checkpoint import Checkpoint
+from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.ops.watching.history import story_from
 from spark_eos.ops.watching.picture import draw
 from spark_eos.ops.watching.traces import Published, Traces, _planned, forgotten

@@ -16,8 +16,10 @@ from typing import Any
 
 import pytest
 
-from spark_eos import checkpoint as checkpoints
-from spark_eos.checkpoint import Checkpoint
+from spark_eos.checkpoint import files as checkpoints
+from spark_eos.checkpoint.files import Checkpoint
+from spark_eos.checkpoint.settings import HadoopSettings
+from spark_eos.checkpoint.stores import Store, open_store
 from spark_eos.errors import EosError
 from spark_eos.ops import recover as recovery
 from spark_eos.ops.checkpoint import aside, dropping
@@ -29,8 +31,6 @@ from spark_eos.protocol.head import Head, Unfinished
 from spark_eos.protocol.head_codec import decode
 from spark_eos.protocol.names import query_of_replay
 from spark_eos.protocol.ports import Ports
-from spark_eos.storage.settings import HadoopSettings
-from spark_eos.storage.stores import Store, open_store
 from tests.simulation.ledger import PREFIX, QUERY
 from tests.simulation.ledger import ports as simulated
 from tests.unit.protocol.test_stops import OUTPUT, Brokers, on_brokers

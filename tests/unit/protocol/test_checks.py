@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from spark_eos.checkpoint import Checkpoint
+from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.errors import CheckpointError, Diverged, EosError, LedgerError, Unclear, phrase
 from spark_eos.kafka.partitioners import DEFAULT_PARTITIONER
 from spark_eos.protocol.checks import (

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from spark_eos.source import offsets as formats
+from spark_eos.checkpoint import offset_log
+from spark_eos.checkpoint.offset_log import LeftAt, Position
 from spark_eos.source.leaving import come_back, left_behind, still_left
-from spark_eos.source.offsets import LeftAt, Position
 
 AT = Position({"a": {0: 5, 1: 6}, "b": {0: 7}}, {"a": "A", "b": "B"})
 
@@ -63,9 +63,11 @@ def test_topics_without_an_id_count_as_the_same():
 
 def test_the_offset_log_says_what_was_left():
     """Sorted, under a key that no topic can have."""
-    text = json.dumps(formats.to_spark(Position({}, left={"b": LeftAt(None, {0: 7}), "a": LeftAt("A", {10: 5, 9: 6})})))
+    text = json.dumps(
+        offset_log.to_spark(Position({}, left={"b": LeftAt(None, {0: 7}), "a": LeftAt("A", {10: 5, 9: 6})}))
+    )
     assert text == ('{"#left": {"a": {"id": "A", "offsets": {"9": 6, "10": 5}}, "b": {"offsets": {"0": 7}}}}')
-    left = formats.from_spark(json.loads(text)).left
+    left = offset_log.from_spark(json.loads(text)).left
     assert left == {"a": LeftAt("A", {9: 6, 10: 5}), "b": LeftAt(None, {0: 7})}
 
 
@@ -75,7 +77,7 @@ def test_leader_epochs_stay_with_the_offsets_at_which_partitions_were_left():
     gone = left_behind(before, {"a": [2]}, {"a": "A"})
     assert gone.left == {"a": LeftAt("A", {0: 5, 1: 6}, {0: 3, 1: 4})}
     assert still_left(gone.left, {"a": {0: 9}}, {"a": "A"}) == {"a": LeftAt("A", {1: 6}, {1: 4})}
-    text = json.dumps(formats.to_spark(replace(gone, epochs={})))
-    assert formats.from_spark(json.loads(text)).left == gone.left
+    text = json.dumps(offset_log.to_spark(replace(gone, epochs={})))
+    assert offset_log.from_spark(json.loads(text)).left == gone.left
     again = left_behind(replace(gone, offsets={"a": {0: 8}}, epochs={}), {}, {})
     assert again.left == {"a": LeftAt("A", {0: 8, 1: 6}, {1: 4})}  # the old epoch is not that of the new offset

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from spark_eos.checkpoint.offset_log import LeftAt, Position
 from spark_eos.errors import DataLossError
 from spark_eos.options.parse import SourceOptions, stream_options
 from spark_eos.source import plan, questions
-from spark_eos.source.offsets import LeftAt, Position
 from spark_eos.source.plan import (
     Look,
     Next,

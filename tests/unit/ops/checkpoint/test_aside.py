@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from spark_eos.checkpoint.settings import HadoopSettings
+from spark_eos.checkpoint.stores import open_store
 from spark_eos.errors import CommandError
 from spark_eos.ops.checkpoint.aside import Aside, put
-from spark_eos.storage.settings import HadoopSettings
-from spark_eos.storage.stores import open_store
 
 SETTINGS = HadoopSettings()
 LOGS = (

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from spark_eos.checkpoint import Checkpoint
+from spark_eos.checkpoint.files import Checkpoint
+from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.ops.checkpoint import dropping
-from spark_eos.storage.settings import HadoopSettings
 from tests.simulation.ledger import PREFIX
 from tests.simulation.plan import QUERY
 from tests.unit.protocol.test_stops import Brokers, on_brokers, stopped

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from spark_eos.checkpoint import Checkpoint
+from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.errors import EosError
 from spark_eos.ops.checkpoint import dropping
 from spark_eos.ops.replay import planning

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from spark_eos.checkpoint.settings import HadoopSettings
+from spark_eos.checkpoint.stores import absolute, open_store
 from spark_eos.errors import ReplayError
 from spark_eos.ops.replay.target import Target, contents
 from spark_eos.protocol.head import Unfinished
-from spark_eos.storage.settings import HadoopSettings
-from spark_eos.storage.stores import absolute, open_store
 
 UNFINISHED = Unfinished("old", "/old", "/new", 0, ('{"t":{"0":4}}', '{"u":{"0":5}}'), ("v1", '{"a":1}'), ("v1", "{}"))
 FILES = contents("new", UNFINISHED)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pyarrow.fs
 import pytest
 
-from spark_eos.checkpoint import Checkpoint
+from spark_eos.checkpoint import stores
+from spark_eos.checkpoint.files import Checkpoint
+from spark_eos.checkpoint.settings import HadoopSettings
+from spark_eos.checkpoint.stores import NoStore, Store, open_store, without_secrets
 from spark_eos.errors import CheckpointError
-from spark_eos.storage import stores
-from spark_eos.storage.settings import HadoopSettings
-from spark_eos.storage.stores import NoStore, Store, open_store, without_secrets
 
 HOST = "acc.dfs.core.windows.net"
 

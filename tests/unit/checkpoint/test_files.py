@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_eos.checkpoint import Checkpoint
+from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.errors import CheckpointError
 
 METADATA = '{"batchWatermarkMs":0,"batchTimestampMs":1763,"conf":{}}'

@@ -26,7 +26,7 @@ from urllib.parse import urlsplit
 
 import pyarrow.fs
 
-from spark_eos.storage.settings import DEFAULT_FS, HadoopSettings
+from spark_eos.checkpoint.settings import DEFAULT_FS, HadoopSettings
 
 #: Seconds for which Google's client repeats a request; by itself it would do so for a quarter of an hour.
 _PATIENCE_S = 20

@@ -10,10 +10,10 @@ from typing import Any
 
 import pyarrow.fs
 
+from spark_eos.checkpoint.settings import HadoopSettings, here
+from spark_eos.checkpoint.stores import NoStore, open_store, without_secrets
 from spark_eos.errors import EosError, stop
 from spark_eos.protocol.head import Offsets
-from spark_eos.storage.settings import HadoopSettings, here
-from spark_eos.storage.stores import NoStore, open_store, without_secrets
 
 _NO_SETTINGS = HadoopSettings()
 #: What a store says of somebody who may not ask, or asks in the wrong place. Anything else may pass.
@@ -21,7 +21,7 @@ _LASTING = re.compile(r"ACCESS_DENIED|INVALID|SIGNATURE|NO_SUCH|NOT_FOUND|denied
 
 
 class Checkpoint:
-    """The checkpoint at ``location``, as `spark_eos.storage.stores` reads locations. ``settings`` are those of the
+    """The checkpoint at ``location``, as `spark_eos.checkpoint.stores` reads locations. ``settings`` are those of the
     session and the query.
 
     A store that does not let itself be read raises CheckpointError: EOS_CHECKPOINT_STORE, or, where that may pass,

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from spark_eos.storage import settings
-from spark_eos.storage.settings import HadoopSettings, here, of_session, of_spark, setting_name
+from spark_eos.checkpoint import settings
+from spark_eos.checkpoint.settings import HadoopSettings, here, of_session, of_spark, setting_name
 
 SITE = """<?xml version="1.0"?>
 <configuration>
