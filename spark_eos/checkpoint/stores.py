@@ -19,13 +19,13 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pyarrow.fs
 
+from spark_eos.caches import process_cache
 from spark_eos.checkpoint.settings import DEFAULT_FS, HadoopSettings
 
 #: Seconds for which Google's client repeats a request; by itself it would do so for a quarter of an hour.
@@ -69,7 +69,7 @@ def open_store(location: str, settings: HadoopSettings) -> Store:
             return _by_fsspec(scheme, f"{scheme}://{authority}{path}")
         if scheme in _BUCKETS and not authority.partition("@")[0]:
             raise NoStore("it names no bucket")
-        files = _opened(scheme, authority, settings, os.getpid())
+        files = _opened(scheme, authority, settings)
     except NoStore:
         raise
     except Exception as error:  # whatever pyarrow and the libraries below it raise for settings that they refuse
@@ -108,8 +108,8 @@ def _mounted(path: str) -> str:
     return local
 
 
-@lru_cache(maxsize=8)
-def _opened(scheme: str, authority: str, settings: HadoopSettings, process_id: int) -> pyarrow.fs.FileSystem:
+@process_cache(maxsize=8)
+def _opened(scheme: str, authority: str, settings: HadoopSettings) -> pyarrow.fs.FileSystem:
     return _OPENERS[scheme](authority, settings)
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
 
 import pyarrow as pa
 
 from spark_eos import failpoints
+from spark_eos.caches import ttl_cache
 from spark_eos.copy.copying import Copied
 from spark_eos.copy.plan import CopyPlan
 from spark_eos.copy.task import Parts, arrow_producer
@@ -28,7 +28,7 @@ from spark_eos.sink.producers import TaskProducer
 from spark_eos.source.planning import OffsetRange
 from spark_eos.topic_partition import TopicPartition
 
-_SETTINGS_S = 10
+_SETTINGS_S = 10.0
 
 
 class MirrorParts(Parts):
@@ -115,14 +115,14 @@ def _take(runs: list[tuple[int, int]], rows: int) -> list[tuple[int, int]]:
 
 def _check_age(kafka: KafkaProperties, topic: str, oldest_ms: int | None) -> None:
     """Retention does not wait for a commit: it may take rows that are older before anybody can see them."""
-    kept_ms = _retention_ms(kafka, topic, int(time.monotonic() / _SETTINGS_S))
+    kept_ms = _retention_ms(kafka, topic)
     now = int(time.time() * 1000)
     if kept_ms is not None and oldest_ms is not None and oldest_ms < now - kept_ms:
         raise stop("EOS_MIRROR_ROWS_EXPIRED", topic=topic, age_s=(now - oldest_ms) // 1000, retention_ms=kept_ms)
 
 
-@lru_cache(maxsize=256)
-def _retention_ms(kafka: KafkaProperties, topic: str, window: int) -> int | None:
+@ttl_cache(_SETTINGS_S, maxsize=256)
+def _retention_ms(kafka: KafkaProperties, topic: str) -> int | None:
     return retention_ms(topic_config(kafka, topic))
 
 

@@ -7,14 +7,14 @@ fails, or five minutes have passed; then the leader is asked again.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
-from functools import lru_cache
 
 from spark_eos import system
+from spark_eos.caches import log_once
 from spark_eos.kafka.config.java_names import canonical
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.log import logger
 
 #: As Java's ``metadata.max.age.ms``.
 _PREFERRED_S = 300.0
@@ -30,14 +30,14 @@ _choices: dict[_Key, tuple[int | None, float]] = {}
 def rack_here(kafka: KafkaProperties) -> str:
     """The rack of this process, by ``client.rack``: itself, or what the environment variables say that it names as
     ``${env:NAME}``. Empty where there is none."""
-    return _VARIABLE.sub(lambda found: _variable(found[1], os.getpid()), canonical(kafka).get("client.rack", ""))
+    return _VARIABLE.sub(lambda found: _variable(found[1]), canonical(kafka).get("client.rack", ""))
 
 
-@lru_cache(maxsize=16)
-def _variable(name: str, process_id: int) -> str:
+def _variable(name: str) -> str:
     value = os.environ.get(name, "").strip()
     if not value:
-        logger.warning(
+        log_once(
+            logging.WARNING,
             "the environment variable %s, which kafka.client.rack names, is not set here: this executor reads from "
             "leaders, wherever they are. Set it for every executor, as by spark.executorEnv.%s.",
             name,

@@ -114,7 +114,6 @@ def test_without_a_replica_in_the_rack_the_leader_is_read(racks, rack):
 def test_the_rack_of_each_executor(racks, monkeypatch):
     """By a variable of its environment, which the property names: in a copy, and by librdkafka."""
     monkeypatch.setenv("AZ_OF_THIS_TEST", f"{racks.follower}")
-    nearest._variable.cache_clear()
     for more in ({}, {"log_level": "0"}):  # which only librdkafka supports
         fetching = racks.fetching("rack-${env:AZ_OF_THIS_TEST}", **more)
         assert raw.supports(fetching.kafka) == (not more)
