@@ -22,7 +22,7 @@ from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.kafka.requests.end_txn import end_txns
 from spark_eos.options.parse import Fetching
 from spark_eos.retry import retrying
-from spark_eos.source.planning import OffsetRange
+from spark_eos.topic_partition import OffsetRange
 
 _TIMEOUT_S = 60.0
 

@@ -1,13 +1,46 @@
-"""Partitions and their offsets as plain tuples and dicts, for all packages; the clients' own classes are not shared."""
+"""Partitions, their offsets and ranges of these, as plain values for all packages; clients' classes are not shared."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 #: The name of a topic and the number of a partition.
 TopicPartition = tuple[str, int]
 #: Topic → partition → offset.
 PartitionOffsets = dict[str, dict[int, int]]
+
+
+@dataclass(frozen=True, order=True)
+class OffsetRange:
+    """Offsets of one partition, from ``start`` up to, not including, ``end``.
+
+    The other fields tell which log the offsets belong to. They do not count when ranges are compared. ``topic_id``, as
+    Kafka's tools print it; empty where any topic of that name will do. ``first_epoch``, ``last_epoch``: the leader
+    epochs of the records before ``start`` and before ``end``; no record of the range has a later one than
+    ``most_epoch``. An epoch that is not known is -1.
+    """
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    topic_id: str = field(default="", compare=False)
+    first_epoch: int = field(default=-1, compare=False)
+    last_epoch: int = field(default=-1, compare=False)
+    most_epoch: int = field(default=-1, compare=False)
+
+    @property
+    def size(self) -> int:
+        """The number of offsets. There may be fewer rows."""
+        return self.end - self.start
+
+    def cut(self, start: int, end: int) -> OffsetRange:
+        """The part from ``start`` to ``end``, with the epochs that are known of it."""
+        first = self.first_epoch if start == self.start else -1
+        last = self.last_epoch if end == self.end else -1
+        return replace(self, start=start, end=end, first_epoch=first, last_epoch=last)
+
 
 #: How the names of the topics begin that spark-eos keeps for itself, unless users choose other ones.
 OWN_NAMES = "__spark_eos_"

@@ -10,7 +10,7 @@ from spark_eos.errors import stop
 from spark_eos.kafka.admin.topics import cluster_id
 from spark_eos.options.parse import SinkOptions, SourceOptions, sink_options, stream_options
 from spark_eos.sink.outputs import output_partitions
-from spark_eos.source.planning import OffsetRange
+from spark_eos.topic_partition import OffsetRange
 
 #: Bytes of a micro-batch where the user says nothing: the end of a micro-batch is logged before it runs, so one that no
 #: transaction lives long enough for could never be made smaller.

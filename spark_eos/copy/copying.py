@@ -29,9 +29,8 @@ from spark_eos.options.parse import Fetching
 from spark_eos.protocol.head import DIGEST_BITS
 from spark_eos.source.decode import read_groups
 from spark_eos.source.fetch import resuming, through_consumer
-from spark_eos.source.planning import OffsetRange
 from spark_eos.source.raw import FetchedBatches, read_batches
-from spark_eos.topic_partition import TopicPartition
+from spark_eos.topic_partition import OffsetRange, TopicPartition
 
 _BATCH = struct.Struct(">qqqiI")
 _ROW = struct.Struct(">qqii")

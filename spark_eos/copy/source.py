@@ -7,7 +7,7 @@ class that is made for the query.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -21,7 +21,6 @@ from spark_eos.copy.plan import CopyPlan
 from spark_eos.datasource import EosKafkaDataSource
 from spark_eos.events import NOWHERE, Events
 from spark_eos.kafka.admin.topics import cluster_id
-from spark_eos.protocol.head import Range
 from spark_eos.source import planning
 from spark_eos.source.losses import check_cluster
 from spark_eos.source.plan import ranges_between
@@ -29,6 +28,7 @@ from spark_eos.source.reader import EosKafkaStreamReader, SparkOffset
 from spark_eos.spark.by_value import by_value
 from spark_eos.spark.tracebacks import hidden_traceback
 from spark_eos.spark.versions import ReadLimit
+from spark_eos.topic_partition import OffsetRange
 
 if TYPE_CHECKING:
     from spark_eos.copy.writer import CopyStreamWriter
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 RANGE_SCHEMA = StructType(
     [
         StructField("topic", StringType()),
-        StructField("id", StringType()),
         StructField("partition", IntegerType()),
         StructField("start", LongType()),
         StructField("end", LongType()),
+        StructField("topic_id", StringType()),
         StructField("first_epoch", IntegerType()),
         StructField("last_epoch", IntegerType()),
         StructField("most_epoch", IntegerType()),
@@ -50,10 +50,10 @@ RANGE_SCHEMA = StructType(
 _ARROW_SCHEMA = pa.schema(
     [
         ("topic", pa.string()),
-        ("id", pa.string()),
         ("partition", pa.int32()),
         ("start", pa.int64()),
         ("end", pa.int64()),
+        ("topic_id", pa.string()),
         ("first_epoch", pa.int32()),
         ("last_epoch", pa.int32()),
         ("most_epoch", pa.int32()),
@@ -100,9 +100,9 @@ def data_source_of(
 
 @dataclass(frozen=True)
 class RangesOfTask(InputPartition):
-    """The ranges of one of so many tasks, in the order in which they are read, each with its topic's id."""
+    """What one task reads: its ranges, in this order. ``tasks``: how many tasks the micro-batch has."""
 
-    ranges: tuple[tuple[Range, str], ...]
+    ranges: tuple[OffsetRange, ...]
     tasks: int
 
 
@@ -125,7 +125,7 @@ class CopyStreamReader(EosKafkaStreamReader):
         """Counts what is planned, beside what the base does."""
         end = super().latestOffset(start, limit)
         ranges = [] if start is None else ranges_between(offset_log.from_spark(start), offset_log.from_spark(end))
-        self._offsets = None if start is None else sum(r.end - r.start for r in ranges)
+        self._offsets = None if start is None else sum(r.size for r in ranges)
         return end
 
     def reportLatestOffset(self) -> SparkOffset | None:
@@ -154,26 +154,18 @@ class CopyStreamReader(EosKafkaStreamReader):
         if end == self._planned:
             self._readable(ranges, logged, planned_now=True)
         self._prepare(ranges, logged)
-        options, ids = self._options, logged.ids
-        tasks = planning.tasks(ranges, options.min_partitions, options.max_records_per_partition)
-        return [RangesOfTask(tuple((_range(r), ids.get(r.topic, "")) for r in t.ranges), len(tasks)) for t in tasks]
+        tasks = planning.tasks(ranges, self._options.min_partitions, self._options.max_records_per_partition)
+        return [RangesOfTask(task.ranges, len(tasks)) for task in tasks]
 
-    def _prepare(self, ranges: Sequence[planning.OffsetRange], end: Position) -> None:
+    def _prepare(self, ranges: Sequence[OffsetRange], end: Position) -> None:
         """Prepare the targets before a task writes. ``end``: of the micro-batch. Raises EosError."""
         check_targets(self._plan, ranges)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """In a task: its ranges, a row each. The sink fetches their records."""
         assert isinstance(partition, RangesOfTask)
-        rows = [
-            (r.topic, id_, r.partition, r.start, r.end, r.first_epoch, r.last_epoch, r.most_epoch, partition.tasks)
-            for r, id_ in partition.ranges
-        ]
+        rows = [(*astuple(r), partition.tasks) for r in partition.ranges]
         columns = [
             pa.array(column, field.type) for column, field in zip(zip(*rows, strict=True), _ARROW_SCHEMA, strict=True)
         ]
         yield pa.RecordBatch.from_arrays(columns, schema=_ARROW_SCHEMA)
-
-
-def _range(r: planning.OffsetRange) -> Range:
-    return Range(r.topic, r.partition, r.start, r.end, r.first_epoch, r.last_epoch, r.most_epoch)

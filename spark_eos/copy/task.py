@@ -12,7 +12,7 @@ from spark_eos.copy.plan import CopyPlan, Transform
 from spark_eos.copy.transforming import chunks, of_place, transformed
 from spark_eos.kafka.admin.topics import cluster_id, describe_topics
 from spark_eos.kafka.producer.arrow import ArrowProducer
-from spark_eos.protocol.head import CopiedFrom, Digest, Range
+from spark_eos.protocol.head import CopiedFrom, Digest
 from spark_eos.protocol.replay import assign_ranges
 from spark_eos.protocol.task import TaskReport
 from spark_eos.retry import retrying
@@ -26,7 +26,7 @@ from spark_eos.sink.telling import size_of
 from spark_eos.source.diagnosis import recreated
 from spark_eos.source.fetch import read_range
 from spark_eos.source.losses import HIDDEN_S, Losses, check_cluster, data_loss
-from spark_eos.source.planning import OffsetRange
+from spark_eos.topic_partition import OffsetRange
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,8 @@ class TaskRequest:
 def requested_by(plan: CopyPlan, batches: Iterable[pa.RecordBatch]) -> TaskRequest:
     """The rows of one task: each is a range (`spark_eos.copy.source.RANGE_SCHEMA`)."""
     rows = [row for batch in batches for row in batch.to_pylist()]
-    topics = tuple(sorted({(row["topic"], row["id"]) for row in rows}))
-    ranges = tuple(Range(**{field.name: row[field.name] for field in fields(Range)}) for row in rows)
+    topics = tuple(sorted({(row["topic"], row["topic_id"]) for row in rows}))
+    ranges = tuple(OffsetRange(**{field.name: row[field.name] for field in fields(OffsetRange)}) for row in rows)
     tasks = max((row["tasks"] for row in rows), default=1)
     return TaskRequest(CopiedFrom(plan.cluster, topics, plan.transform_name, ranges), tasks)
 
@@ -94,7 +94,7 @@ class Parts:
         self._writer = RowWriter(job, producer)
         self._losses = Losses(plan.source.fail_on_data_loss)
 
-    def of(self, ranges: Iterable[Range]) -> Iterator[Part]:
+    def of(self, ranges: Iterable[OffsetRange]) -> Iterator[Part]:
         """Every range, in order. At the end, the topics must still be the same: then they were the same throughout, and
         what is left out was not there."""
         gone = self._gone_for_good(ranges)
@@ -103,8 +103,7 @@ class Parts:
                 what = "the topic was deleted or recreated"
                 self._losses.report(data_loss(r.topic, r.partition, r.start, None, what))
                 continue
-            epochs = r.first_epoch, r.last_epoch, r.most_epoch
-            range_ = OffsetRange(r.topic, r.partition, r.start, r.end, self._ids.get(r.topic, ""), *epochs)
+            range_ = replace(r, topic_id=self._ids.get(r.topic, ""))
             transform = self._plan.transform
             if transform is None:
                 copied = self._copied(range_)
@@ -116,7 +115,7 @@ class Parts:
         if changed:
             raise recreated(min(changed))
 
-    def _gone_for_good(self, ranges: Iterable[Range]) -> set[str]:
+    def _gone_for_good(self, ranges: Iterable[OffsetRange]) -> set[str]:
         """The ranges that are gone, where they are left out: what is only hidden for a moment would be lost."""
         gone = self._gone(ranges)
         for _ in retrying(0 if self._losses.fail else HIDDEN_S):
@@ -125,7 +124,7 @@ class Parts:
             gone = self._gone(ranges)
         return gone
 
-    def _gone(self, ranges: Iterable[Range]) -> set[str]:
+    def _gone(self, ranges: Iterable[OffsetRange]) -> set[str]:
         """Topics that are not what they were. Raises CheckpointError where the servers are those of another cluster."""
         kafka = self._plan.source.kafka
         names = {r.topic for r in ranges}

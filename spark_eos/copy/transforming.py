@@ -19,8 +19,8 @@ import pyarrow.compute as pc
 from spark_eos.copy.plan import Function, Transform
 from spark_eos.errors import stop
 from spark_eos.sink.schema import Columns
-from spark_eos.source.planning import OffsetRange
 from spark_eos.source.schema import ARROW_HEADERS
+from spark_eos.topic_partition import OffsetRange
 
 CHUNK_OFFSETS = 8192
 CHUNK_BYTES = 16 << 20

@@ -23,10 +23,10 @@ from spark_eos.mirror.trimming import Trimming
 from spark_eos.protocol.task import TaskReport
 from spark_eos.source.leaving import differ
 from spark_eos.source.plan import ranges_between
-from spark_eos.source.planning import OffsetRange
 from spark_eos.source.reader import SparkOffset
 from spark_eos.spark.tracebacks import hidden_traceback
 from spark_eos.spark.versions import ReadLimit
+from spark_eos.topic_partition import OffsetRange
 
 if TYPE_CHECKING:
     from spark_eos.sink.job import Identity, SinkJob

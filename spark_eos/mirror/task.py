@@ -21,12 +21,11 @@ from spark_eos.mirror.entries import MapEntry, SourcePartition, Stretches, cut, 
 from spark_eos.mirror.landed import landed
 from spark_eos.mirror.plan import MirrorPlan
 from spark_eos.mirror.settings import retention_ms
-from spark_eos.protocol.head import Digest, Range
+from spark_eos.protocol.head import Digest
 from spark_eos.sink.attempt import Part
 from spark_eos.sink.job import SinkJob
 from spark_eos.sink.producers import TaskProducer
-from spark_eos.source.planning import OffsetRange
-from spark_eos.topic_partition import TopicPartition
+from spark_eos.topic_partition import OffsetRange, TopicPartition
 
 _SETTINGS_S = 10.0
 
@@ -42,7 +41,7 @@ class MirrorParts(Parts):
         self._mirror = plan
         self._copies: list[tuple[OffsetRange, Copied]] = []
 
-    def of(self, ranges: Iterable[Range]) -> Iterator[Part]:
+    def of(self, ranges: Iterable[OffsetRange]) -> Iterator[Part]:
         """Every range, in order, and a part that has no rows, for the map."""
         every = list(ranges)
         kafka = self._mirror.sink.kafka

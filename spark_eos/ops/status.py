@@ -135,7 +135,10 @@ def _ranges_as_json(last: Decision, copied_from: CopiedFrom) -> dict[str, Any]:
     or ``none`` where there were none; null where that is not noted yet."""
     read = [(r, w.verdict.value if w.verdict is not None else None) for w in last.written for r in w.ranges]
     read += [(r, "none") for r in copied_from.ranges]
-    ranges = [asdict(r) | {"rows": outcome} for r, outcome in sorted(read, key=lambda pair: pair[0])]
+    ranges = [
+        {name: value for name, value in asdict(r).items() if name != "topic_id"} | {"rows": outcome}
+        for r, outcome in sorted(read, key=lambda pair: pair[0])
+    ]
     return {"cluster": copied_from.cluster, "ranges": ranges}
 
 

@@ -6,7 +6,7 @@ rows that are missing. A replay makes a query that begins where another one was 
 query's head bears `Unfinished`, which no start gets past; where rows are written to the same topic again, the old
 query's head bears `Successor` for good, so that the two can never both go on.
 
-A micro-batch of a copy is made of `Range`s of the source's offsets, in place of rows. Its replay is equal if it
+A micro-batch of a copy is made of `OffsetRange`s of the source's offsets, in place of rows. Its replay is equal if it
 has the same cluster, topics, transform and offsets, however these are dealt to tasks. Rows are read again only where
 some were lost.
 
@@ -25,7 +25,7 @@ from typing import Any
 
 from spark_eos.kafka.partitioners import DEFAULT_PARTITIONER
 from spark_eos.kafka.transactions import FENCING_END, ProducerIdentity
-from spark_eos.topic_partition import TopicPartition
+from spark_eos.topic_partition import OffsetRange, TopicPartition
 
 #: How many earlier runs a head remembers. A zombie of a run older than that opens as a new one would: the living run
 #: then stops as replaced, and no row is at stake.
@@ -81,23 +81,6 @@ class Probe:
 # Ranges of offsets, in place of rows
 
 
-@dataclass(frozen=True, order=True)
-class Range:
-    """Offsets of a partition of the source, from ``start`` up to, not including, ``end``.
-
-    ``first_epoch``, ``last_epoch``: the leader epochs of the records before ``start`` and before ``end``; no record of
-    the range has a later one than ``most_epoch``. -1 where one is not known.
-    """
-
-    topic: str
-    partition: int
-    start: int
-    end: int
-    first_epoch: int = field(default=-1, compare=False)
-    last_epoch: int = field(default=-1, compare=False)
-    most_epoch: int = field(default=-1, compare=False)
-
-
 @dataclass(frozen=True)
 class CopiedFrom:
     """What rows were made of, and by what.
@@ -110,12 +93,12 @@ class CopiedFrom:
     cluster: str
     topics: tuple[tuple[str, str], ...]
     transform: str | None
-    ranges: tuple[Range, ...] = ()
+    ranges: tuple[OffsetRange, ...] = ()
 
 
-def merged(ranges: Iterable[Range]) -> tuple[Range, ...]:
+def merged(ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
     """Join ranges where one begins at the end of another; sorted. No offset may be in two of them."""
-    result: list[Range] = []
+    result: list[OffsetRange] = []
     for r in sorted(ranges):
         last = result[-1] if result else None
         if last is not None and (last.topic, last.partition, last.end) == (r.topic, r.partition, r.start):
@@ -219,7 +202,7 @@ class Written:
     endtxn_version: int = FENCING_END
     dead_letters: int = 0
     empty: tuple[TopicPartition, ...] = ()
-    ranges: tuple[Range, ...] = ()
+    ranges: tuple[OffsetRange, ...] = ()
     begins: tuple[Probe, ...] = field(default=(), compare=False)
 
     @property

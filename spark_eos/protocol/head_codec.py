@@ -29,12 +29,12 @@ from spark_eos.protocol.head import (
     Noted,
     Pair,
     Probe,
-    Range,
     Successor,
     Unfinished,
     Verdict,
     Written,
 )
+from spark_eos.topic_partition import OffsetRange
 
 #: To be raised when a version that knows only this format would misunderstand a head. A field that a later version adds
 #: to a head is ignored. A field, or a value, that it adds to a decision is one that a replay has to repeat, so that it
@@ -231,14 +231,14 @@ def _copied_from_json(raw: Mapping[str, Any]) -> CopiedFrom:
     return CopiedFrom(raw["cluster"], topics, raw["transform"], _ranges_from_json(raw["ranges"], topics))
 
 
-def _ranges_to_json(ranges: Sequence[Range], topics: Mapping[str, int]) -> list[list[int]]:
+def _ranges_to_json(ranges: Sequence[OffsetRange], topics: Mapping[str, int]) -> list[list[int]]:
     """Topics by their number, so that each is named once."""
     return [[topics[r.topic], r.partition, r.start, r.end, r.last_epoch] for r in ranges]
 
 
-def _ranges_from_json(rows: Sequence[Sequence[int]], topics: Sequence[tuple[str, str]]) -> tuple[Range, ...]:
+def _ranges_from_json(rows: Sequence[Sequence[int]], topics: Sequence[tuple[str, str]]) -> tuple[OffsetRange, ...]:
     return tuple(
-        Range(topics[topic][0], partition, start, end, last_epoch=epoch, most_epoch=epoch)
+        OffsetRange(topics[topic][0], partition, start, end, last_epoch=epoch, most_epoch=epoch)
         for topic, partition, start, end, epoch in rows
     )
 

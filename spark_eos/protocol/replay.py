@@ -16,9 +16,10 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from spark_eos.errors import EosError, stop
 from spark_eos.protocol.checks import as_json, instead_of_replay, is_untold, is_visible
-from spark_eos.protocol.head import DIGEST_BITS, CopiedFrom, Decision, Digest, Head, Range, Verdict, Written, merged
+from spark_eos.protocol.head import DIGEST_BITS, CopiedFrom, Decision, Digest, Head, Verdict, Written, merged
 from spark_eos.protocol.names import SLOTS, TaskId
 from spark_eos.protocol.task import Assignment, MicroBatch, TaskReport, Work, assign
+from spark_eos.topic_partition import OffsetRange
 
 _MOST_LISTED = 20
 
@@ -169,7 +170,7 @@ def assign_ranges(
     given: CopiedFrom,
     *,
     partitioner: str | None = None,
-) -> tuple[Assignment, tuple[Range, ...]]:
+) -> tuple[Assignment, tuple[OffsetRange, ...]]:
     """What one of so many tasks of a micro-batch has to do, and from which ranges. ``given`` is what Spark says.
 
     Each of the decision's lost transactions has its ranges, so any number of tasks can share them. Raises ProtocolStop
@@ -204,7 +205,7 @@ def differences_of_ranges(last: Decision, now: CopiedFrom | None) -> list[str]:
     return unlike
 
 
-def _other_logs(decided: Iterable[Range], now: Iterable[Range]) -> Iterator[str]:
+def _other_logs(decided: Iterable[OffsetRange], now: Iterable[OffsetRange]) -> Iterator[str]:
     """The same offsets are other rows where a partition's log was cut and has grown again: as its epochs tell, where
     both are known."""
     known = {(r.topic, r.partition, r.end): r.last_epoch for r in decided}
@@ -234,7 +235,7 @@ def _named_topics(copied_from: CopiedFrom) -> str:
     return ", ".join(f"{name} ({id_})" for name, id_ in copied_from.topics)
 
 
-def _listed_ranges(ranges: Sequence[Range], others: Sequence[Range]) -> str:
+def _listed_ranges(ranges: Sequence[OffsetRange], others: Sequence[OffsetRange]) -> str:
     """Ranges that are not among the others, as text."""
     own = [r for r in ranges if r not in others]
     listed = ", ".join(f"{r.topic}-{r.partition} {r.start} to {r.end}" for r in own[:_MOST_RANGES]) or "fewer"

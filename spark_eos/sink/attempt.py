@@ -14,7 +14,7 @@ from spark_eos.errors import EosError, stop
 from spark_eos.kafka.admin.topics import topic_partitions
 from spark_eos.kafka.transactions import FENCING_END
 from spark_eos.protocol.end import WHOLE_MS
-from spark_eos.protocol.head import DIGEST_BITS, Digest, Pair, Probe, Range, Written
+from spark_eos.protocol.head import DIGEST_BITS, Digest, Pair, Probe, Written
 from spark_eos.protocol.task import (
     Assignment,
     TaskReport,
@@ -31,7 +31,7 @@ from spark_eos.sink.outputs import output_partitions
 from spark_eos.sink.producers import TaskProducer
 from spark_eos.sink.rows import RowBatch, check_partitions, check_topic_names
 from spark_eos.sink.session import Session
-from spark_eos.topic_partition import TopicPartition
+from spark_eos.topic_partition import OffsetRange, TopicPartition
 
 #: Seconds for which leaders are asked where the transaction begins.
 _LEADERS_S = 10.0
@@ -109,7 +109,7 @@ class Attempt:
         identity: Identity,
         assignment: Assignment,
         producer: TaskProducer,
-        ranges: tuple[Range, ...] = (),
+        ranges: tuple[OffsetRange, ...] = (),
         aside: frozenset[str] = frozenset(),
     ) -> None:
         self._job, self._session, self._identity = job, session, identity

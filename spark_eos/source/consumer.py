@@ -28,8 +28,8 @@ from spark_eos.options.parse import Fetching
 from spark_eos.source.decode import beyond_spark, too_large
 from spark_eos.source.diagnosis import why_not
 from spark_eos.source.nearest import rack_here
-from spark_eos.source.planning import OffsetRange
 from spark_eos.source.schema import ARROW_HEADERS, arrow_schema
+from spark_eos.topic_partition import OffsetRange
 
 #: Rows of an Arrow batch. More rows do not fit into the processor's caches between the passes over their fields.
 BATCH_ROWS = 4096

@@ -18,8 +18,8 @@ from spark_eos.errors import EosError, stop
 from spark_eos.kafka.records.batches import Damage, RecordBatch, TooLargeBatch, find_batches
 from spark_eos.kafka.records.columns import RecordGroup, Records, groups, read_records
 from spark_eos.kafka.records.fields import RecordFields, read_headers
-from spark_eos.source.planning import OffsetRange
 from spark_eos.source.schema import ARROW_HEADERS, arrow_schema
+from spark_eos.topic_partition import OffsetRange
 
 T = TypeVar("T")
 

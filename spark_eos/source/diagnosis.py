@@ -15,7 +15,7 @@ from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.source.epochs import ANY_LEADER, LeaderEpochs, Noted, leaders_of
 from spark_eos.source.losses import data_loss, log_diverged
-from spark_eos.source.planning import OffsetRange
+from spark_eos.topic_partition import OffsetRange
 
 
 def check_id(kafka: KafkaProperties, range_: OffsetRange) -> None:

@@ -26,8 +26,7 @@ from spark_eos.kafka.requests.fetch import fetch_once
 from spark_eos.kafka.requests.offset_for_leader_epoch import NOTHING, UNKNOWN, EpochEnd
 from spark_eos.retry import retrying
 from spark_eos.source.losses import HIDDEN_S
-from spark_eos.source.planning import OffsetRange
-from spark_eos.topic_partition import TopicPartition, by_topic, flat
+from spark_eos.topic_partition import OffsetRange, TopicPartition, by_topic, flat
 
 T = TypeVar("T")
 

@@ -19,9 +19,10 @@ from spark_eos.source.diagnosis import check_epoch, check_id_by_leader
 from spark_eos.source.gathered import gather, take
 from spark_eos.source.losses import Losses
 from spark_eos.source.nearest import rack_here
-from spark_eos.source.planning import OffsetRange, Task
+from spark_eos.source.planning import Task
 from spark_eos.source.raw import read_raw, supports
 from spark_eos.spark.worker_gc import spare_collections
+from spark_eos.topic_partition import OffsetRange
 
 T = TypeVar("T")
 

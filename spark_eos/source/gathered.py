@@ -22,7 +22,7 @@ from spark_eos.kafka.requests.offset_for_leader_epoch import UNKNOWN
 from spark_eos.options.parse import Fetching
 from spark_eos.source.decode import decode
 from spark_eos.source.epochs import RangeEpochs
-from spark_eos.source.planning import OffsetRange
+from spark_eos.topic_partition import OffsetRange
 
 #: Of each leader, at the most. There may be deep backlogs behind the ranges, of which nothing is wanted.
 MOST_BYTES = 4 * 1024 * 1024
@@ -40,9 +40,7 @@ def gather(fetching: Fetching, ranges: Sequence[OffsetRange]) -> Answers:
     user = canonical(fetching.kafka)
     most = min(MOST_BYTES, integer(user, "fetch.max.bytes", MOST_BYTES))
     each = min(most, integer(user, "max.partition.fetch.bytes", most))
-    wanted = {
-        (r.topic, r.partition): (r.start, min(each, _BYTES + _BYTES_PER_OFFSET * (r.end - r.start))) for r in ranges
-    }
+    wanted = {(r.topic, r.partition): (r.start, min(each, _BYTES + _BYTES_PER_OFFSET * r.size)) for r in ranges}
     if len(wanted) < len(ranges):
         return {}
     ids = {r.topic: id_bytes(r.topic_id) for r in ranges}

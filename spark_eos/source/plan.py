@@ -30,7 +30,6 @@ from spark_eos.options.offsets import LATEST
 from spark_eos.options.parse import SourceOptions
 from spark_eos.source import leaving, planning
 from spark_eos.source.losses import check_cluster, data_loss, log_diverged
-from spark_eos.source.planning import OffsetRange
 from spark_eos.source.questions import (
     DivergedFrom,
     DroppedOnPurpose,
@@ -44,7 +43,7 @@ from spark_eos.source.questions import (
     TopicsThere,
     WithinBytes,
 )
-from spark_eos.topic_partition import PartitionOffsets, TopicPartition, flat, nested
+from spark_eos.topic_partition import OffsetRange, PartitionOffsets, TopicPartition, flat, nested
 
 #: Milliseconds to wait before each further look for a topic that may be hidden only for a moment; five seconds in all.
 HIDDEN_WAITS_MS = (0, 10, 20, 50, 100, 200, 400, *[500] * 8, 220)

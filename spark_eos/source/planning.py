@@ -10,44 +10,19 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from pyspark.sql.datasource import InputPartition
 
 from spark_eos.errors import EosError
 from spark_eos.source.losses import data_loss
-from spark_eos.topic_partition import PartitionOffsets, TopicPartition
+from spark_eos.topic_partition import OffsetRange, PartitionOffsets, TopicPartition
 
 #: Takes a loss: raises it, or keeps it.
 Report = Callable[[EosError], None]
 
 #: A task costs as much as reading some ten thousand rows; partitions share a task up to this many offsets.
 FEW = 512
-
-
-@dataclass(frozen=True)
-class OffsetRange:
-    """The offsets of one partition from ``start`` up to, not including, ``end``. ``topic_id``: of the only topic that
-    will do, as Kafka's tools print it; empty where the name will do.
-
-    ``first_epoch``, ``last_epoch``: the leader epochs of the records before ``start`` and before ``end``; no record of
-    the range has a later one than ``most_epoch``. -1 where one is not known.
-    """
-
-    topic: str
-    partition: int
-    start: int
-    end: int
-    topic_id: str = ""
-    first_epoch: int = -1
-    last_epoch: int = -1
-    most_epoch: int = -1
-
-    def cut(self, start: int, end: int) -> OffsetRange:
-        """A part of it."""
-        first = self.first_epoch if start == self.start else -1
-        last = self.last_epoch if end == self.end else -1
-        return replace(self, start=start, end=end, first_epoch=first, last_epoch=last)
 
 
 @dataclass(frozen=True)
@@ -152,11 +127,11 @@ def tasks(reads: list[OffsetRange], min_partitions: int | None, max_records: int
     shared: list[list[OffsetRange]] = []
     room = 0
     for r in reads:
-        if r.end - r.start > room:
+        if r.size > room:
             shared.append([])
             room = FEW
         shared[-1].append(r)
-        room -= r.end - r.start
+        room -= r.size
     return [Task(tuple(some)) for some in shared]
 
 
@@ -167,22 +142,21 @@ def split(reads: list[OffsetRange], min_partitions: int | None, max_records: int
     parts, divided in proportion to the size of the ranges, as in the built-in source.
     """
     if max_records is not None:
-        reads = [part for r in reads for part in _parts(r, -(-(r.end - r.start) // max_records))]
+        reads = [part for r in reads for part in _parts(r, -(-r.size // max_records))]
     if min_partitions is None or len(reads) >= min_partitions:
         return reads
-    total = sum(r.end - r.start for r in reads)
+    total = sum(r.size for r in reads)
     whole = [r for r in reads if _share(r, total, min_partitions) <= 1]
-    divided = total - sum(r.end - r.start for r in whole)
+    divided = total - sum(r.size for r in whole)
     left = max(1, min_partitions - len(whole))
     return [part for r in reads for part in ([r] if r in whole else _parts(r, max(1, _share(r, divided, left))))]
 
 
 def _share(r: OffsetRange, total: int, parts: int) -> int:
-    return (2 * (r.end - r.start) * parts + total) // (2 * total)  # rounded half up
+    return (2 * r.size * parts + total) // (2 * total)  # rounded half up
 
 
 def _parts(r: OffsetRange, count: int) -> list[OffsetRange]:
-    size = r.end - r.start
-    count = min(count, size)
-    cuts = [r.start + size * i // count for i in range(count + 1)]
+    count = min(count, r.size)
+    cuts = [r.start + r.size * i // count for i in range(count + 1)]
     return [r.cut(start, end) for start, end in itertools.pairwise(cuts)]

@@ -40,8 +40,7 @@ from spark_eos.source.diagnosis import check_epoch, check_id, why_not
 from spark_eos.source.epochs import RangeEpochs
 from spark_eos.source.losses import epoch_diverged
 from spark_eos.source.nearest import NearestReplica
-from spark_eos.source.planning import OffsetRange
-from spark_eos.topic_partition import name_of_place
+from spark_eos.topic_partition import OffsetRange, name_of_place
 
 T = TypeVar("T")
 R = TypeVar("R", Decoded, "FetchedBatches")

@@ -69,7 +69,7 @@ from spark_eos.spark.versions import (
     SupportsTriggerAvailableNow,
     worker_uses_tcp,
 )
-from spark_eos.topic_partition import by_topic, flat
+from spark_eos.topic_partition import OffsetRange, by_topic, flat
 
 _NO_LIMIT = 2**63 - 1
 
@@ -229,9 +229,7 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             logger.warning("%s", sentence)
         return found
 
-    def _readable(
-        self, ranges: list[planning.OffsetRange], logged: Position, *, planned_now: bool
-    ) -> list[planning.OffsetRange]:
+    def _readable(self, ranges: list[OffsetRange], logged: Position, *, planned_now: bool) -> list[OffsetRange]:
         """What the cluster still has of a micro-batch that ends at ``logged``; the rest is reported."""
         if not ranges:
             return []

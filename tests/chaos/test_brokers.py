@@ -20,8 +20,9 @@ from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.options.parse import SinkOptions, stream_options
 from spark_eos.sink.preflight import preflight
-from spark_eos.source.planning import OffsetRange, Task
+from spark_eos.source.planning import Task
 from spark_eos.source.reader import EosKafkaStreamReader
+from spark_eos.topic_partition import OffsetRange
 from tests.support.healed_brokers import BROKERS, heal
 from tests.support.kafka_view import KafkaView
 from tests.support.recorder import judged, of_topics

@@ -32,8 +32,8 @@ from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.kafka.requests import end_txn
 from spark_eos.options.parse import Fetching
 from spark_eos.source import raw
-from spark_eos.source.planning import OffsetRange
 from spark_eos.source.raw import read_raw, supports
+from spark_eos.topic_partition import OffsetRange
 from tests.support import telltale_program as telltale
 from tests.support.certificates import Authority, Signed
 from tests.support.kafka_view import KafkaView, open_view

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from spark_eos.kafka.partitioners import CONSISTENT_RANDOM
-from spark_eos.protocol.head import DIGEST_BITS, CopiedFrom, Digest, Notes, Range, merged
+from spark_eos.protocol.head import DIGEST_BITS, CopiedFrom, Digest, Notes, merged
+from spark_eos.topic_partition import OffsetRange
 
 from .partition_log import Place
 
@@ -105,10 +106,10 @@ def notes_of(batch: int, rows: int) -> Notes:
 
 def copied_of(rows: list[int]) -> CopiedFrom:
     """The same rows as ranges of the source's offsets."""
-    return CopiedFrom("cluster", (("in", "id"),), None, merged(Range("in", 0, row, row + 1) for row in rows))
+    return CopiedFrom("cluster", (("in", "id"),), None, merged(OffsetRange("in", 0, row, row + 1) for row in rows))
 
 
-def rows_in(ranges: Iterable[Range]) -> list[int]:
+def rows_in(ranges: Iterable[OffsetRange]) -> list[int]:
     """What a task reads."""
     return [row for r in ranges for row in range(r.start, r.end)]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from spark_eos.errors import KafkaError
 from spark_eos.kafka.transactions import FENCING_END, NEVER_MS, PLAIN_END
 from spark_eos.protocol.end import WHOLE_MS
-from spark_eos.protocol.head import Digest, Head, Job, Probe, Range, Written
+from spark_eos.protocol.head import Digest, Head, Job, Probe, Written
 from spark_eos.protocol.names import TaskId
 from spark_eos.protocol.open import open_run
 from spark_eos.protocol.ports import Ports
@@ -26,6 +26,7 @@ from spark_eos.protocol.task import (
     check_time,
     free_name,
 )
+from spark_eos.topic_partition import OffsetRange
 
 from .client import Producer, Refused
 from .ledger import PREFIX, SimulatedCoordinator
@@ -84,7 +85,7 @@ def run_task(task: Task) -> TaskReport:
         raise
 
 
-def _assigned(task: Task, head: Head) -> tuple[Assignment, list[int], tuple[Range, ...]]:
+def _assigned(task: Task, head: Head) -> tuple[Assignment, list[int], tuple[OffsetRange, ...]]:
     """What to do, and the rows; of a copy, also the ranges that these are read from."""
     partition, number, rows = task.attempt.partition, task.attempt.number, task.rows
     if not task.driver.query.plan.copy:

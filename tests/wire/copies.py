@@ -18,7 +18,7 @@ from spark_eos.copy.copying import copy_range
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.options.parse import Fetching
-from spark_eos.source.planning import OffsetRange
+from spark_eos.topic_partition import OffsetRange
 from tests.support import record_batches
 
 from .cluster import Cluster

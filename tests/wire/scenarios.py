@@ -32,7 +32,7 @@ from spark_eos.options.parse import Fetching
 from spark_eos.protocol.head import Pair, Probe
 from spark_eos.protocol.ports import Found, State
 from spark_eos.source.gathered import gather, take
-from spark_eos.source.planning import OffsetRange
+from spark_eos.topic_partition import OffsetRange
 
 from .two_phase import TwoPhase
 

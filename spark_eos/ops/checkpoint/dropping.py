@@ -28,20 +28,10 @@ from spark_eos.protocol.commands import (
     resume,
 )
 from spark_eos.protocol.head import Head, Unfinished
-from spark_eos.topic_partition import TopicPartition
+from spark_eos.topic_partition import OffsetRange, TopicPartition
 
 #: The folder of what is moved out of the logs.
 DROPPED = "dropped"
-
-
-@dataclass(frozen=True)
-class Planned:
-    """Offsets of a partition that the micro-batch was to read, up to ``end``, exclusive."""
-
-    topic: str
-    partition: int
-    start: int
-    end: int
 
 
 @dataclass(frozen=True)
@@ -56,7 +46,7 @@ class Drop:
     unfinished: Unfinished
     judged: Head
     entry: str | None
-    ranges: Sequence[Planned] = ()
+    ranges: Sequence[OffsetRange] = ()
     left: Sequence[str] = ()
 
     @property
@@ -76,7 +66,9 @@ def drop_planned(location: str, settings: HadoopSettings, cluster: Cluster, *, y
         "checkpoint": where,
         "query": planned.query,
         "batch": planned.batch,
-        "partitions": [vars(r) for r in planned.ranges],
+        "partitions": [
+            {"topic": r.topic, "partition": r.partition, "start": r.start, "end": r.end} for r in planned.ranges
+        ],
         "left": list(planned.left),
     }
     return Answer(data, _as_text(planned, yes=yes))
@@ -184,16 +176,16 @@ def _nothing(location: str, why: str) -> EosError:
     return stop("EOS_DROP_REFUSED.nothing", location=location, why=why)
 
 
-def _ranges(logs: Logs, batch: int) -> list[Planned]:
+def _ranges(logs: Logs, batch: int) -> list[OffsetRange]:
     """The ranges of the partitions that the micro-batch before has, too; others have no row in it."""
     if batch not in logs.planned or batch - 1 not in logs.planned:
         return []
     before, planned = (merged(logs.sources(n)) for n in (batch - 1, batch))
     starts: dict[TopicPartition, int] = {(t, int(p)): at for t, parts in before.items() for p, at in parts.items()}
     found = [
-        Planned(topic, int(p), starts[topic, int(p)], end)
+        OffsetRange(topic, int(p), starts[topic, int(p)], end)
         for topic, parts in planned.items()
         for p, end in parts.items()
         if starts.get((topic, int(p)), end) < end
     ]
-    return sorted(found, key=lambda r: (r.topic, r.partition))
+    return sorted(found)

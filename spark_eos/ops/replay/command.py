@@ -81,8 +81,8 @@ def as_json(planned: ReplayPlan, *, done: bool) -> dict[str, Any]:
         "topic": unfinished.topic,
         "group": unfinished.group,
         "sinks": [own.sink for own in planned.heads if own.sink],
-        "at_most_rows": sum(r.end - r.start for r in planned.ranges),
-        "partitions": [vars(r) for r in planned.ranges],
+        "at_most_rows": sum(each.offsets.size for each in planned.ranges),
+        "partitions": [_range_as_json(each) for each in planned.ranges],
     }
 
 
@@ -90,10 +90,10 @@ def as_text(planned: ReplayPlan, *, done: bool) -> str:
     unfinished = planned.unfinished
     lines = [f"query {unfinished.of} at {unfinished.checkpoint}"]
     if planned.ranges:
-        again = [r for r in planned.ranges if r.start < r.end]
-        rows = sum(r.end - r.start for r in again)
+        again = [each for each in planned.ranges if each.offsets.size > 0]
+        rows = sum(each.offsets.size for each in again)
         lines.append(f"  read again: at most {rows:,} rows of {len(again)} of {len(planned.ranges)} partition(s)")
-        lines += [f"    {_range(r)}" for r in again]
+        lines += [f"    {_range(each)}" for each in again]
     if unfinished.in_place:
         lines.append(f"  in place: goes back to the end of micro-batch {unfinished.batch}, and writes those rows again")
         lines.append("  what is moved out of the checkpoint is kept in its folder 'replayed'")
@@ -115,8 +115,15 @@ def _next(planned: ReplayPlan) -> str:
     return "  Done: start the query with the new checkpoint; 'startingOffsets' has no effect on it."
 
 
-def _range(r: ReplayRange) -> str:
-    when = "" if r.first_ms is None or r.last_ms is None else f"  {_time(r.first_ms)} to {_time(r.last_ms)}"
+def _range_as_json(replayed: ReplayRange) -> dict[str, Any]:
+    r = replayed.offsets
+    place = {"topic": r.topic, "partition": r.partition, "start": r.start, "end": r.end}
+    return place | {"first_ms": replayed.first_ms, "last_ms": replayed.last_ms}
+
+
+def _range(replayed: ReplayRange) -> str:
+    r, first_ms, last_ms = replayed.offsets, replayed.first_ms, replayed.last_ms
+    when = "" if first_ms is None or last_ms is None else f"  {_time(first_ms)} to {_time(last_ms)}"
     return f"{r.topic}-{r.partition}  offsets {r.start} to {r.end}{when}"
 
 

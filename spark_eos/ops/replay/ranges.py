@@ -24,7 +24,7 @@ from spark_eos.kafka.requests.fetch import fetch_once
 from spark_eos.ops.checkpoint.logs import OTHER, Logs, QuerySource, source_of
 from spark_eos.options.offsets import EARLIEST, parse_offsets
 from spark_eos.protocol.head import Offsets
-from spark_eos.topic_partition import by_topic
+from spark_eos.topic_partition import OffsetRange, by_topic
 
 _LOOK_BYTES = 64 * 1024
 #: From where to begin in one partition, by topic and number; None leaves it where the query is.
@@ -33,13 +33,10 @@ Choice = Callable[[str, int], int | None]
 
 @dataclass(frozen=True)
 class ReplayRange:
-    """The offsets of a partition that are read again: ``start`` to ``end``, exclusive. ``first_ms`` and ``last_ms`` are
-    the times of the first and the last record batch in it, None where there is none."""
+    """Offsets that are read again. ``first_ms`` and ``last_ms``: when the first and the last record batch of them was
+    written, in milliseconds since 1970; None where there is none."""
 
-    topic: str
-    partition: int
-    start: int
-    end: int
+    offsets: OffsetRange
     first_ms: int | None = None
     last_ms: int | None = None
 
@@ -147,8 +144,8 @@ def ranges(kafka: KafkaProperties, lines: Sequence[str], position: Sequence[Quer
     for topic, p, at in wanted:
         until = ends.get((topic, str(p)), at)
         _check_there(topic, p, at, until, begin[topic][p], end[topic][p])
-        found.append(_with_times(kafka, ReplayRange(topic, p, at, until)))
-    return sorted(found, key=lambda r: (r.topic, r.partition))
+        found.append(_with_times(kafka, OffsetRange(topic, p, at, until)))
+    return sorted(found, key=lambda replayed: replayed.offsets)
 
 
 def _check_ids(source: QuerySource, topics: Mapping[str, Topic]) -> None:
@@ -168,17 +165,17 @@ def _recreated(topic: str, why: str) -> EosError:
     return stop("EOS_REPLAY_REFUSED.topic_recreated", topic=topic, why=why)
 
 
-def _with_times(kafka: KafkaProperties, r: ReplayRange) -> ReplayRange:
+def _with_times(kafka: KafkaProperties, r: OffsetRange) -> ReplayRange:
     if r.start >= r.end:
-        return r
+        return ReplayRange(r)
     first = _time(kafka, r, r.start)
     last = next(
         (t for back in (1, 2, 8, 64, 512) if (t := _time(kafka, r, max(r.start, r.end - back))) is not None), None
     )
-    return ReplayRange(r.topic, r.partition, r.start, r.end, first, first if last is None else last)
+    return ReplayRange(r, first, first if last is None else last)
 
 
-def _time(kafka: KafkaProperties, r: ReplayRange, offset: int) -> int | None:
+def _time(kafka: KafkaProperties, r: OffsetRange, offset: int) -> int | None:
     """When the first batch from here on was written; None where there is none in the range, or it cannot be told."""
     fetched = fetch_once(broker_client(kafka), r.topic, r.partition, offset, _LOOK_BYTES)
     if fetched is None or fetched[0].error != OK:

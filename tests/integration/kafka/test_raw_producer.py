@@ -21,9 +21,9 @@ from spark_eos.kafka.requests import end_txn, produce
 from spark_eos.kafka.requests.describe_transactions import describe_transactions
 from spark_eos.options.parse import Fetching
 from spark_eos.protocol.head import Pair
-from spark_eos.source.planning import OffsetRange
 from spark_eos.source.raw import read_raw
 from spark_eos.tools.devcluster import DevCluster
+from spark_eos.topic_partition import OffsetRange
 from tests.support.kafka_view import KafkaView, Row
 from tests.support.proxy import Proxy
 from tests.support.transactions import LIFE_MS, arrow_producers

@@ -19,9 +19,10 @@ from spark_eos.options.parse import Fetching
 from spark_eos.source import gathered
 from spark_eos.source.fetch import read_range, read_task
 from spark_eos.source.gathered import gather, take
-from spark_eos.source.planning import OffsetRange, Task
+from spark_eos.source.planning import Task
 from spark_eos.source.schema import arrow_schema
 from spark_eos.tools.devcluster import DevCluster
+from spark_eos.topic_partition import OffsetRange
 from tests.support.source_calls import delete_before
 from tests.support.transactions import write_in_turn
 

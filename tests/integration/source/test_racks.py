@@ -15,8 +15,8 @@ from spark_eos.kafka.requests import fetch
 from spark_eos.options.parse import Fetching
 from spark_eos.source import nearest, raw
 from spark_eos.source.fetch import read_range
-from spark_eos.source.planning import OffsetRange
 from spark_eos.tools.devcluster import DevCluster
+from spark_eos.topic_partition import OffsetRange
 from tests.support.kafka_view import write
 from tests.support.proxy import Proxy
 from tests.support.waiting import wait_for

@@ -20,10 +20,10 @@ from spark_eos.kafka.requests.fetch import FetchConnection
 from spark_eos.options.parse import Fetching
 from spark_eos.source import raw
 from spark_eos.source.consumer import read_by_consumer
-from spark_eos.source.planning import OffsetRange
 from spark_eos.source.raw import read_raw
 from spark_eos.source.schema import arrow_schema
 from spark_eos.tools.devcluster import DevCluster
+from spark_eos.topic_partition import OffsetRange
 from tests.support.source_calls import delete_before
 from tests.support.transactions import write_in_turn
 

@@ -10,8 +10,7 @@ import pytest
 
 from spark_eos.checkpoint import offset_log
 from spark_eos.source import leaving, plan, planning, questions, reader
-from spark_eos.source.planning import OffsetRange
-from spark_eos.topic_partition import flat, nested
+from spark_eos.topic_partition import OffsetRange, flat, nested
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 

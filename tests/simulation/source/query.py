@@ -27,9 +27,9 @@ from spark_eos.source import reader as reader_module
 from spark_eos.source.epochs import RangeEpochs
 from spark_eos.source.fetch import resuming
 from spark_eos.source.losses import Losses, data_loss, epoch_diverged, log_diverged
-from spark_eos.source.planning import OffsetRange
 from spark_eos.source.reader import EosKafkaStreamReader
 from spark_eos.source.sizes import Piece, Sizes
+from spark_eos.topic_partition import OffsetRange
 
 from .admin import CLUSTER_ID
 from .cluster import MOST_PARTITIONS, NAMES, Cluster, Ends
@@ -227,8 +227,8 @@ class Query:
             return
         assert isinstance(reader, _CopyReader) and isinstance(task, RangesOfTask)
         rows: list[int] = []
-        parts = _Parts(self, reader._plan, {r.topic: id_ for r, id_ in task.ranges}, rows)
-        for _ in parts.of([r for r, _ in task.ranges]):
+        parts = _Parts(self, reader._plan, {r.topic: r.topic_id for r in task.ranges}, rows)
+        for _ in parts.of(task.ranges):
             pass
         yield from rows
 

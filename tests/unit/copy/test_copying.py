@@ -21,8 +21,8 @@ from spark_eos.kafka.records.passing import reseal
 from spark_eos.kafka.records.rows import read_dated_rows
 from spark_eos.options.parse import Fetching
 from spark_eos.source.decode import decode
-from spark_eos.source.planning import OffsetRange
 from spark_eos.source.raw import FetchedBatches
+from spark_eos.topic_partition import OffsetRange
 from tests.support.record_batches import HEADER, TIME, Batch, Record, encode, expected, plain, rows, seal
 from tests.unit.source.test_decode import logs
 

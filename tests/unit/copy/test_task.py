@@ -14,10 +14,11 @@ from spark_eos.copy.plan import CopyPlan
 from spark_eos.errors import CheckpointError, DataLossError, EosError, KafkaError
 from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.options.parse import sink_options, stream_options
-from spark_eos.protocol.head import Digest, Range
+from spark_eos.protocol.head import Digest
+from spark_eos.topic_partition import OffsetRange
 
 SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:1"}
-HERE = Range("in", 0, 3, 9)
+HERE = OffsetRange("in", 0, 3, 9)
 
 
 class Cluster:

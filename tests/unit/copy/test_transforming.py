@@ -18,8 +18,8 @@ from spark_eos.copy.plan import Transform
 from spark_eos.copy.testing import check_transform
 from spark_eos.copy.transforming import Chunk, checked, chunks, columns_of, conformed, of_place, transformed
 from spark_eos.errors import EosError, RowError, SchemaError
-from spark_eos.source.planning import OffsetRange
 from spark_eos.source.schema import arrow_schema
+from spark_eos.topic_partition import OffsetRange
 
 EMPTY = pa.RecordBatch.from_pylist([], schema=arrow_schema(False))
 

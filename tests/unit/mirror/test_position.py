@@ -16,7 +16,8 @@ from spark_eos.mirror.entries import MapEntry, OffsetRun, SourcePartition
 from spark_eos.mirror.offset_map import OffsetMap
 from spark_eos.mirror.origins import Origin
 from spark_eos.mirror.position import Finder, MirrorLook
-from spark_eos.protocol.head import NOBODY, CopiedFrom, Decision, Head, Pair, Probe, Range, Verdict, Written
+from spark_eos.protocol.head import NOBODY, CopiedFrom, Decision, Head, Pair, Probe, Verdict, Written
+from spark_eos.topic_partition import OffsetRange
 from tests.support.map_logs import MapLog, reading
 
 KAFKA = KafkaProperties({"bootstrap.servers": "127.0.0.1:1"})
@@ -32,7 +33,7 @@ def entry(first: int, end: int, partition: int = 0, target_id: str = "out-id") -
 
 def written(partition: int, start: int, end: int, verdict: Verdict | None = Verdict.COMMITTED) -> Written:
     own = Written(partition, Pair(f"i{partition}", 1, 1), 1, 1, Probe("out", partition, 0), verdict)
-    return replace(own, ranges=(Range("in", partition, start, end),))
+    return replace(own, ranges=(OffsetRange("in", partition, start, end),))
 
 
 def map_of(*entries: MapEntry) -> OffsetMap:

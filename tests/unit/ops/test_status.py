@@ -15,9 +15,10 @@ from spark_eos.ops.answer import Answer
 from spark_eos.ops.heads import NewestHead
 from spark_eos.ops.state import Life, QueryState
 from spark_eos.ops.status import as_json, overview
-from spark_eos.protocol.head import CopiedFrom, Decision, Head, Marks, Pair, Probe, Range, Unfinished, Verdict, Written
+from spark_eos.protocol.head import CopiedFrom, Decision, Head, Marks, Pair, Probe, Unfinished, Verdict, Written
+from spark_eos.topic_partition import OffsetRange
 
-COPIED = CopiedFrom("here", (("in", "id"),), None, (Range("in", 3, 0, 2),))
+COPIED = CopiedFrom("here", (("in", "id"),), None, (OffsetRange("in", 3, 0, 2),))
 
 
 def state_of(head: Head) -> QueryState:
@@ -31,7 +32,7 @@ def shown(head: Head) -> dict:
 
 def written(partition: int, verdict: Verdict | None) -> Written:
     own = Written(partition, Pair(f"i{partition}", 1, 1), 1, 1, Probe("out", partition, 0), verdict)
-    return replace(own, ranges=(Range("in", partition, 5, 9),))
+    return replace(own, ranges=(OffsetRange("in", partition, 5, 9),))
 
 
 def test_the_ranges_of_the_last_decision():

@@ -7,26 +7,27 @@ from dataclasses import replace
 import pytest
 
 from spark_eos.errors import Diverged
-from spark_eos.protocol.head import CopiedFrom, Decision, Digest, Head, Pair, Probe, Range, Verdict, Written, merged
+from spark_eos.protocol.head import CopiedFrom, Decision, Digest, Head, Pair, Probe, Verdict, Written, merged
 from spark_eos.protocol.head_codec import decode, encode
 from spark_eos.protocol.replay import assign_ranges
 from spark_eos.protocol.replay import differences_of_ranges as differences
 from spark_eos.protocol.task import Work
+from spark_eos.topic_partition import OffsetRange
 
 TOPICS = (("a", "id-a"), ("b", "id-b"))
-A0, A1, B0 = Range("a", 0, 5, 9), Range("a", 1, 0, 3), Range("b", 0, 7, 8)
+A0, A1, B0 = OffsetRange("a", 0, 5, 9), OffsetRange("a", 1, 0, 3), OffsetRange("b", 0, 7, 8)
 
 
-def given(*ranges: Range, transform: str | None = "m:f", cluster: str = "c") -> CopiedFrom:
+def given(*ranges: OffsetRange, transform: str | None = "m:f", cluster: str = "c") -> CopiedFrom:
     return CopiedFrom(cluster, TOPICS, transform, ranges)
 
 
-def written(partition: int, *ranges: Range, verdict: Verdict | None = None) -> Written:
+def written(partition: int, *ranges: OffsetRange, verdict: Verdict | None = None) -> Written:
     pair = Pair(f"id-{partition}", partition, 0)
     return Written(partition, pair, 2, 3, Probe("out", 0, partition), verdict, ranges=ranges)
 
 
-def decision(*tasks: Written, rest: tuple[Range, ...] = ()) -> Decision:
+def decision(*tasks: Written, rest: tuple[OffsetRange, ...] = ()) -> Decision:
     return Decision(
         7, 0, 3, 2 * len(tasks), 3 * len(tasks), None, tasks, digest_by=Digest.CHUNKS, copied_from=given(*rest)
     )
@@ -38,14 +39,17 @@ def head(last: Decision | None) -> Head:
 
 def test_a_decision_names_the_ranges_of_each_transaction_and_those_without_rows():
     """The ledger gives back what it was given."""
-    last = decision(written(0, A0, B0), written(1, A1), rest=(Range("b", 1, 0, 9),))
+    last = decision(written(0, A0, B0), written(1, A1), rest=(OffsetRange("b", 1, 0, 9),))
     assert decode(encode(head(last))).decision == last
 
 
 def test_ranges_are_merged_where_one_begins_at_the_end_of_another():
     """However they are dealt to tasks."""
-    assert merged([Range("a", 0, 7, 9), A1, Range("a", 0, 5, 7)]) == (A0, A1)
-    assert merged([Range("a", 0, 7, 9), Range("a", 0, 5, 6)]) == (Range("a", 0, 5, 6), Range("a", 0, 7, 9))
+    assert merged([OffsetRange("a", 0, 7, 9), A1, OffsetRange("a", 0, 5, 7)]) == (A0, A1)
+    assert merged([OffsetRange("a", 0, 7, 9), OffsetRange("a", 0, 5, 6)]) == (
+        OffsetRange("a", 0, 5, 6),
+        OffsetRange("a", 0, 7, 9),
+    )
 
 
 def test_a_new_micro_batch_is_written_from_the_ranges_that_spark_gives():
@@ -67,8 +71,8 @@ def test_nothing_is_read_for_a_decision_that_has_lost_nothing():
 def test_lost_transactions_are_written_again_from_their_own_ranges_by_any_number_of_tasks(tasks):
     """Each of them once, digested as it was."""
     lost = [written(0, A0, verdict=Verdict.LOST), written(2, A1, B0, verdict=Verdict.LOST)]
-    last = decision(lost[0], written(1, Range("a", 2, 0, 5), verdict=Verdict.COMMITTED), lost[1])
-    found: list[Range] = []
+    last = decision(lost[0], written(1, OffsetRange("a", 2, 0, 5), verdict=Verdict.COMMITTED), lost[1])
+    found: list[OffsetRange] = []
     for partition in range(tasks):
         assignment, ranges = assign_ranges(head(last), 7, partition, tasks, 0, given())
         assert (assignment.work is Work.REPAIR) == bool(ranges) == (assignment.name is not None)
@@ -105,19 +109,19 @@ def test_a_task_of_another_way_writes_nothing_at_all():
 def test_a_decision_has_the_epochs_of_its_ranges():
     """By which the same offsets of a log that was cut and has grown again are not the same."""
     here, part = replace(A0, first_epoch=2, last_epoch=4, most_epoch=4), replace(A1, most_epoch=4)
-    last = decision(written(0, here, B0), written(1, part), rest=(replace(Range("b", 1, 0, 9), last_epoch=0),))
+    last = decision(written(0, here, B0), written(1, part), rest=(replace(OffsetRange("b", 1, 0, 9), last_epoch=0),))
     found = decode(encode(head(last))).decision
     assert [[r.last_epoch for r in w.ranges] for w in found.written] == [[4, -1], [-1]]
     assert [r.last_epoch for r in found.copied_from.ranges] == [0]
-    same = given(here, B0, part, Range("b", 1, 0, 9))
+    same = given(here, B0, part, OffsetRange("b", 1, 0, 9))
     assert differences(found, same) == []
-    other = given(replace(here, last_epoch=6), B0, part, Range("b", 1, 0, 9))
+    other = given(replace(here, last_epoch=6), B0, part, OffsetRange("b", 1, 0, 9))
     (unlike,) = differences(found, other)
     assert "decided with leader epoch 4, now 6" in unlike
 
 
 def test_merged_ranges_have_the_epochs_of_their_ends():
     """The first one's of the start, the last one's of the end."""
-    parts = [Range("a", 0, 7, 9, -1, 4, 4), Range("a", 0, 5, 7, 2, -1, 4)]
+    parts = [OffsetRange("a", 0, 7, 9, "", -1, 4, 4), OffsetRange("a", 0, 5, 7, "", 2, -1, 4)]
     (whole,) = merged(parts)
     assert (whole.first_epoch, whole.last_epoch, whole.most_epoch) == (2, 4, 4)

@@ -19,7 +19,7 @@ from spark_eos.kafka.records import columns
 from spark_eos.kafka.records.batches import UnsupportedFormat
 from spark_eos.source.consumer import to_arrow
 from spark_eos.source.decode import decode
-from spark_eos.source.planning import OffsetRange
+from spark_eos.topic_partition import OffsetRange
 from tests.support.record_batches import (
     CODECS,
     EVERYTHING,

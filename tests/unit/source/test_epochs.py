@@ -12,7 +12,7 @@ from spark_eos.kafka.records.batches import OtherEpoch
 from spark_eos.kafka.requests.offset_for_leader_epoch import UNKNOWN, EpochEnd
 from spark_eos.source import epochs as epochs_module
 from spark_eos.source.epochs import LeaderEpochs, Leaders, Noted, RangeEpochs
-from spark_eos.source.planning import OffsetRange
+from spark_eos.topic_partition import OffsetRange
 from tests.support.replicas import PLACE, Model
 
 STEP = st.one_of(

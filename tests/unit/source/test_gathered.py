@@ -9,7 +9,7 @@ from spark_eos.kafka.requests.fetch import FetchResponse
 from spark_eos.options.parse import Fetching
 from spark_eos.source import gathered
 from spark_eos.source.gathered import take
-from spark_eos.source.planning import OffsetRange
+from spark_eos.topic_partition import OffsetRange
 from tests.support.record_batches import Batch, encode, plain
 
 FETCHING = Fetching(KafkaProperties({"bootstrap.servers": "nobody"}))

@@ -22,9 +22,8 @@ from spark_eos.source.plan import (
     next_batch,
     readable,
 )
-from spark_eos.source.planning import OffsetRange
 from spark_eos.source.questions import Topics, answered
-from spark_eos.topic_partition import TopicPartition, flat, nested
+from spark_eos.topic_partition import OffsetRange, TopicPartition, flat, nested
 
 BEGUN = Run(begun=True)
 

@@ -2,6 +2,7 @@
 
 import itertools
 import pickle
+from dataclasses import astuple
 
 import pytest
 from hypothesis import given, settings
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from spark_eos.errors import DataLossError
 from spark_eos.source import planning
 from spark_eos.source.losses import Losses
-from spark_eos.source.planning import OffsetRange
+from spark_eos.topic_partition import OffsetRange
 
 
 def flat(offsets):
@@ -79,8 +80,8 @@ def test_a_start_behind_the_logged_end_reads_nothing():
 
 def test_a_range_travels_to_its_task():
     """As Spark sends it."""
-    sent = OffsetRange("a", 1, 2, 3)
-    assert pickle.loads(pickle.dumps(sent)) == sent
+    sent = OffsetRange("a", 1, 2, 3, "id", 4, 5, 6)
+    assert astuple(pickle.loads(pickle.dumps(sent))) == astuple(sent)
 
 
 @pytest.mark.parametrize(

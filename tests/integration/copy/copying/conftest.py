@@ -14,8 +14,8 @@ from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.kafka.requests import end_txn
 from spark_eos.options.parse import Fetching
-from spark_eos.source.planning import OffsetRange
 from spark_eos.tools.devcluster import DevCluster
+from spark_eos.topic_partition import OffsetRange
 from tests.support.kafka_view import KafkaView
 from tests.support.transactions import arrow_producers
 from tests.support.waiting import wait_for

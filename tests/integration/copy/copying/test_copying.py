@@ -14,7 +14,7 @@ from spark_eos.copy.copying import copy_range
 from spark_eos.errors import EosError
 from spark_eos.options.parse import Fetching
 from spark_eos.source import raw
-from spark_eos.source.planning import OffsetRange
+from spark_eos.topic_partition import OffsetRange
 from tests.support.kafka_view import KafkaView
 from tests.support.source_calls import delete_before
 from tests.support.transactions import write_in_turn

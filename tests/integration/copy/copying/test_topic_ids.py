@@ -15,10 +15,11 @@ from spark_eos.copy.plan import CopyPlan
 from spark_eos.errors import KafkaError
 from spark_eos.kafka.admin.topics import describe_topics
 from spark_eos.options.parse import Fetching, sink_options, stream_options
-from spark_eos.protocol.head import Digest, Range
+from spark_eos.protocol.head import Digest
 from spark_eos.source import fetch
 from spark_eos.source.fetch import read_range, read_task
-from spark_eos.source.planning import OffsetRange, Task
+from spark_eos.source.planning import Task
+from spark_eos.topic_partition import OffsetRange
 from tests.support.source_calls import anew
 
 ROWS = 6
@@ -46,7 +47,7 @@ def test_a_task_copies_nothing_of_a_topic_of_the_same_name(was, topic, kafka, be
     producer: Any = begin()
     parts = task.Parts(plan, SimpleNamespace(options=plan.sink), producer, Digest.BATCHES, {name: before[name].id})
     with pytest.raises(KafkaError) as caught:
-        print([part.rows for part in parts.of([Range(name, 0, 0, ROWS)])])
+        print([part.rows for part in parts.of([OffsetRange(name, 0, 0, ROWS)])])
     assert caught.value.condition == "EOS_SOURCE_RECREATED"
 
 

@@ -17,7 +17,7 @@ from kafka.record import MemoryRecords
 from spark_eos.kafka.records.encode import BATCH_BYTES, HEADER_BYTES, SEQUENCES, Encoder, Rows, Sealed
 from spark_eos.kafka.records.headers import encode_headers
 from spark_eos.source.decode import decode
-from spark_eos.source.planning import OffsetRange
+from spark_eos.topic_partition import OffsetRange
 
 TIME = 1_700_000_000_000
 CODECS = ("none", "gzip", "lz4", "snappy", "zstd")
