@@ -21,8 +21,8 @@ from spark_eos.ledger.ledger import KafkaLedger
 from spark_eos.ledger.log import KafkaLog
 from spark_eos.ledger.owners import Cluster
 from spark_eos.ledger.reader import LedgerReader
+from spark_eos.mirror.cleaner import trim
 from spark_eos.mirror.translating import translated
-from spark_eos.mirror.trimming import trim
 from spark_eos.ops.heads import newest_heads
 from spark_eos.options.parse import stream_options
 from spark_eos.options.table import DEFAULT_PREFIX

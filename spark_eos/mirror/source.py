@@ -16,10 +16,10 @@ from spark_eos.copy.source import CopyDataSource, CopyStreamReader
 from spark_eos.copy.writer import CopyStreamWriter
 from spark_eos.events import NOWHERE, Events
 from spark_eos.log import logger
-from spark_eos.mirror.ownership import Followed, Ownership
+from spark_eos.mirror.cleaner import Trimming
+from spark_eos.mirror.owner import Followed, Ownership
 from spark_eos.mirror.plan import MirrorPlan
 from spark_eos.mirror.topics import TargetTopics
-from spark_eos.mirror.trimming import Trimming
 from spark_eos.protocol.task import TaskReport
 from spark_eos.source.leaving import differ
 from spark_eos.source.plan import ranges_between

@@ -11,7 +11,7 @@ import pytest
 
 from spark_eos.kafka.codes import OK
 from spark_eos.ledger.reader import Fetched
-from spark_eos.mirror import map_topic, offset_map, origins, trimming
+from spark_eos.mirror import cleaner, map_topic, offset_map, origins
 from spark_eos.mirror.entries import MapEntry, partition_of, to_record
 from spark_eos.mirror.origins import Origin
 
@@ -93,8 +93,8 @@ def reading(log: MapLog, known: Iterable[Origin] = ()) -> Iterator[None]:
         patch.setattr(map_topic, "begin_offsets", lambda *_: {"map": dict.fromkeys(range(len(log.rows)), 0)})
         patch.setattr(map_topic, "end_offsets", ends)
         patch.setattr(map_topic.KafkaLog, "fetch", lambda _, partition, at, *__: log.fetch(partition, at))
-        for module in (offset_map, origins, trimming):
+        for module in (offset_map, origins, cleaner):
             patch.setattr(module, "topic_partitions", lambda *_: counts)
-        for module in (offset_map, trimming):
+        for module in (offset_map, cleaner):
             patch.setattr(module, "origins_from", lambda *_: list(known))
         yield

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.mirror import trimming
+from spark_eos.mirror import cleaner
 from spark_eos.mirror.entries import SourcePartition, partition_of
 from spark_eos.mirror.offset_map import OffsetMap
 from spark_eos.mirror.origins import Origin
@@ -51,11 +51,11 @@ def trim() -> int:
     """Tombstones, where nine tenths of the entries are of no use any more."""
     begins = {"in": dict.fromkeys(SOURCES, EACH * 9 // 10)}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trimming, "cluster_id", lambda _: CLUSTER)
-        patch.setattr(trimming, "describe_topics", lambda *_, **__: {"in": SimpleNamespace(id="id", partitions=200)})
-        patch.setattr(trimming, "begin_offsets", lambda *_: begins)
-        patch.setattr(trimming, "Producer", lambda _: SimpleNamespace(produce=lambda *_, **__: 0, flush=lambda _: 0))
-        return trimming.trim(KAFKA, KAFKA, "map")
+        patch.setattr(cleaner, "cluster_id", lambda _: CLUSTER)
+        patch.setattr(cleaner, "describe_topics", lambda *_, **__: {"in": SimpleNamespace(id="id", partitions=200)})
+        patch.setattr(cleaner, "begin_offsets", lambda *_: begins)
+        patch.setattr(cleaner, "Producer", lambda _: SimpleNamespace(produce=lambda *_, **__: 0, flush=lambda _: 0))
+        return cleaner.trim(KAFKA, KAFKA, "map")
 
 
 def _mib() -> float:

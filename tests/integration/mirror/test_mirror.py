@@ -9,9 +9,9 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from spark_eos.errors import EosError
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.mirror import landed as module
+from spark_eos.mirror.cleaner import trim
 from spark_eos.mirror.landed import landed
 from spark_eos.mirror.origins import origins
-from spark_eos.mirror.trimming import trim
 from spark_eos.protocol.head_codec import decode
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.copies import copied

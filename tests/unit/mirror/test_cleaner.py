@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from spark_eos.checkpoint.offset_log import Position
 from spark_eos.errors import EosError
-from spark_eos.mirror import trimming
+from spark_eos.mirror import cleaner
+from spark_eos.mirror.cleaner import Trimming, trim
 from spark_eos.mirror.entries import split_key
 from spark_eos.mirror.plan import Targets
 from spark_eos.mirror.source import MirrorStreamReader
-from spark_eos.mirror.trimming import Trimming, trim
 from spark_eos.source.questions import Topics
 from tests.support.map_logs import MapLog, reading
 from tests.unit.mirror.test_offset_map import HERE, KAFKA, ORIGIN, WholeMap, logs
@@ -47,11 +47,11 @@ def test_what_the_source_has_passed_is_deleted(log, begin):
     wanted = [entry.first for entry in passed]
     rows = [len(rows) for rows in log.rows]
     with pytest.MonkeyPatch.context() as patch, reading(log, [ORIGIN]):
-        patch.setattr(trimming, "cluster_id", lambda _: HERE.cluster)
-        patch.setattr(trimming, "describe_topics", lambda *_, **__: {"in": SimpleNamespace(id="id", partitions=4)})
-        patch.setattr(trimming, "begin_offsets", lambda *_: {"in": {3: begin}})
-        patch.setattr(trimming, "Producer", lambda _: Brokers(log))
-        patch.setattr(trimming, "_AT_ONCE", 2)
+        patch.setattr(cleaner, "cluster_id", lambda _: HERE.cluster)
+        patch.setattr(cleaner, "describe_topics", lambda *_, **__: {"in": SimpleNamespace(id="id", partitions=4)})
+        patch.setattr(cleaner, "begin_offsets", lambda *_: {"in": {3: begin}})
+        patch.setattr(cleaner, "Producer", lambda _: Brokers(log))
+        patch.setattr(cleaner, "_AT_ONCE", 2)
         assert [trim(KAFKA, KAFKA, "map") for _ in range(2)] == [len(wanted), 0]
     written = [key for number, after in enumerate(log.rows) for _, key, _ in after[rows[number] :]]
     assert sorted(split_key(key)[1] for key in written) == wanted
@@ -74,9 +74,9 @@ def test_nobody_waits_for_it(monkeypatch):
         ends.append(stopped())
         return 0
 
-    monkeypatch.setattr(trimming, "trim", endless)
-    monkeypatch.setattr(trimming, "EVERY_S", 0.0)
-    monkeypatch.setattr(trimming, "_STOP_S", 0.0)
+    monkeypatch.setattr(cleaner, "trim", endless)
+    monkeypatch.setattr(cleaner, "EVERY_S", 0.0)
+    monkeypatch.setattr(cleaner, "_STOP_S", 0.0)
     own = Trimming(KAFKA, KAFKA, "map")
     own.now_and_then()
     assert begun.wait(60)
@@ -93,7 +93,7 @@ def test_nobody_waits_for_it(monkeypatch):
 
 def test_it_ends_with_the_query(monkeypatch):
     """Spark stops the reader."""
-    monkeypatch.setattr(trimming, "trim", lambda *_: 0)
+    monkeypatch.setattr(cleaner, "trim", lambda *_: 0)
     ends = SimpleNamespace(kafka=KAFKA, fail_on_data_loss=True)
     reader = MirrorStreamReader(SimpleNamespace(source=ends, sink=ends, targets=Targets()))
     reader.stop()
@@ -115,8 +115,8 @@ def test_a_failure_is_a_warning(error, monkeypatch, caplog):
     def failing(*_):
         raise error
 
-    monkeypatch.setattr(trimming, "trim", failing)
-    monkeypatch.setattr(trimming, "EVERY_S", 0.0)
+    monkeypatch.setattr(cleaner, "trim", failing)
+    monkeypatch.setattr(cleaner, "EVERY_S", 0.0)
     own = Trimming(KAFKA, KAFKA, "map")
     for _ in range(2):
         own.now_and_then()
@@ -132,6 +132,6 @@ def test_it_can_be_stopped_anywhere(monkeypatch):
     log.put(0, (b'{"cluster":"c","topic":"id","partition":0,"first":1}', b'{"end":2,"id":"o","runs":[]}'))
     place = b'{"cluster":"c","topic":"id","partition":0'
     with reading(log):
-        part = trimming.MapPartition(KAFKA, "map", 0)
-        assert list(trimming._passed(part, {place: 9}, lambda: False)) == [log.rows[0][0][1]]
-        assert list(trimming._passed(part, {place: 9}, lambda: True)) == []
+        part = cleaner.MapPartition(KAFKA, "map", 0)
+        assert list(cleaner._passed(part, {place: 9}, lambda: False)) == [log.rows[0][0][1]]
+        assert list(cleaner._passed(part, {place: 9}, lambda: True)) == []

@@ -14,9 +14,9 @@ import pytest
 
 from spark_eos.errors import CheckpointError, EosError, KafkaError, Superseded
 from spark_eos.kafka.admin.topics import Topic
-from spark_eos.mirror import claims, ownership
+from spark_eos.mirror import claims, owner
 from spark_eos.mirror.claims import Claim, from_record, key_of, read_claims, to_record
-from spark_eos.mirror.ownership import Followed, Ownership
+from spark_eos.mirror.owner import Followed, Ownership
 from spark_eos.mirror.plan import MirrorPlan, Targets
 from spark_eos.options.parse import sink_options, stream_options
 from spark_eos.protocol.commands import Standing
@@ -78,9 +78,9 @@ class Site:
             "retrying": lambda _: iter(range(30)),
         }
         for name, fake in put.items():
-            patch.setattr(ownership, name, fake)
+            patch.setattr(owner, name, fake)
         patch.setattr(claims, "write_claims", put["write_claims"])
-        patch.setattr(ownership.failpoints, "reach", lambda _: self.between())
+        patch.setattr(owner.failpoints, "reach", lambda _: self.between())
 
     def claims(self) -> list[Claim]:
         newest = {key: (at, value) for at, key, value in self.log}
@@ -214,21 +214,21 @@ def test_whoever_starts_in_the_midst_of_others():
 
 def _without_claims(patch: pytest.MonkeyPatch) -> None:
     """Nobody is looked for."""
-    patch.setattr(ownership._Taking, "_earlier", lambda self: {})
+    patch.setattr(owner._Taking, "_earlier", lambda self: {})
 
 
 def _checked_before_only(patch: pytest.MonkeyPatch) -> None:
     """The owner is retired whatever it has decided since its position was read, and nobody looks again."""
-    before = ownership.hand_over
+    before = owner.hand_over
     patch.setattr(
-        ownership, "hand_over", lambda ports, heir, seen, prefix: before(ports, heir, ownership.standing(ports), prefix)
+        owner, "hand_over", lambda ports, heir, seen, prefix: before(ports, heir, owner.standing(ports), prefix)
     )
-    patch.setattr(ownership._Taking, "_check_again", lambda self, names: None)
+    patch.setattr(owner._Taking, "_check_again", lambda self, names: None)
 
 
 def _not_fenced(patch: pytest.MonkeyPatch) -> None:
     """The owner's claims are removed, and its ledger is left alone."""
-    patch.setattr(ownership, "hand_over", lambda *_: True)
+    patch.setattr(owner, "hand_over", lambda *_: True)
 
 
 @pytest.mark.parametrize("mistake", [_without_claims, _checked_before_only, _not_fenced])
@@ -309,7 +309,7 @@ def test_nothing_is_asked_for_what_is_held(site, monkeypatch):
     actor = site.actors["q1"] = Actor("q1", ("a",))
     own = Ownership(plan_of("q1"))
     own.hold(Followed({"a": "a-id"}, {"a": {0: 0}}, ("a",)))
-    monkeypatch.setattr(ownership, "read_claims", lambda *_: pytest.fail("the map was read"))
+    monkeypatch.setattr(owner, "read_claims", lambda *_: pytest.fail("the map was read"))
     own.hold(Followed({"a": "a-id"}, {"a": {0: actor.decided}}))
 
 
