@@ -30,8 +30,8 @@ from pyspark.sql.streaming import StreamingQuery
 from spark_eos.errors import stop
 from spark_eos.mirror.map_topic import DEFAULT_MAP
 from spark_eos.mirror.plan import Targets
-from spark_eos.mirror.settings import not_numbers
 from spark_eos.mirror.start import mirror
+from spark_eos.mirror.topics import not_numbers
 from spark_eos.topic_partition import OWN_NAMES
 
 from .runner.checks import Rejected

@@ -17,8 +17,7 @@ from spark_eos.kafka.admin.topics import begin_offsets, cluster_id, describe_top
 from spark_eos.kafka.config.librdkafka import librdkafka_config
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.log import logger
-from spark_eos.mirror.entries import SourcePartition, extent, has_rows, key_of, place_of, split_key
-from spark_eos.mirror.extents import newest_of_each
+from spark_eos.mirror.entries import SourcePartition, extent, has_rows, key_of, newest_of_each, place_of, split_key
 from spark_eos.mirror.map_topic import MapPartition
 from spark_eos.mirror.origins import origins_from
 

@@ -19,14 +19,14 @@ from spark_eos.mirror.entries import ENTRY_PARTITIONS
 from spark_eos.retry import retrying
 
 DEFAULT_MAP = "__spark_eos_mirror"
-#: The partition of the map that has the origins of topics, and who mirrors them.
-ORIGINS = 0
+#: The partition of the map that has the origins of topics, and the claims on them.
+METADATA = 0
 
 _WRITE_S = 30.0
 
 #: A record is in the first batch of what is fetched, and brokers send that one whole, however large it is.
 _ONE_RECORD = 1 << 10
-_PARTITIONS = ORIGINS + 1 + ENTRY_PARTITIONS
+_PARTITIONS = METADATA + 1 + ENTRY_PARTITIONS
 _CONFIG = {
     "cleanup.policy": "compact",
     "min.cleanable.dirty.ratio": "0.1",
@@ -46,8 +46,10 @@ def make_map(kafka: KafkaProperties, topic: str, replication: int) -> None:
         raise stop("EOS_MIRROR_TARGET_SETTINGS.map", topic=topic, policy=policy)
 
 
-def write_notes(kafka: KafkaProperties, topic: str, records: Iterable[tuple[bytes, bytes | None]], what: str) -> None:
-    """Write records, of key and value, to the partition `ORIGINS`. Returns when the brokers have them, once or more
+def write_metadata(
+    kafka: KafkaProperties, topic: str, records: Iterable[tuple[bytes, bytes | None]], what: str
+) -> None:
+    """Write records, of key and value, to the partition `METADATA`. Returns when the brokers have them, once or more
     often. ``what`` they say, for the error. Raises KafkaError (EOS_MIRROR_MAP_NOT_WRITABLE)."""
     refused: list[str] = []
     producer = Producer(librdkafka_config(kafka, "producer", {"acks": "all", "linger.ms": 0}))
@@ -56,7 +58,7 @@ def write_notes(kafka: KafkaProperties, topic: str, records: Iterable[tuple[byte
             topic,
             value,
             key,
-            partition=ORIGINS,
+            partition=METADATA,
             on_delivery=lambda error, _: refused.append(str(error)) if error is not None else None,
         )
     if producer.flush(_WRITE_S) or refused:

@@ -10,7 +10,9 @@ from spark_eos.errors import EosError, stop
 from spark_eos.kafka.admin.topics import topic_partitions
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.mirror.entries import (
+    Extents,
     MapEntry,
+    Ranges,
     SourcePartition,
     TargetPosition,
     from_record,
@@ -19,7 +21,6 @@ from spark_eos.mirror.entries import (
     position_in,
     split_key,
 )
-from spark_eos.mirror.extents import Extents, Ranges
 from spark_eos.mirror.map_topic import DEFAULT_MAP, MapPartition, unreadable
 from spark_eos.mirror.origins import origins_from
 from spark_eos.topic_partition import TopicPartition

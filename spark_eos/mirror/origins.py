@@ -12,7 +12,7 @@ from spark_eos.errors import ConnectionFailed
 from spark_eos.kafka.admin.topics import describe_topics, topic_partitions
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.log import logger
-from spark_eos.mirror.map_topic import ORIGINS, MapPartition, write_notes
+from spark_eos.mirror.map_topic import METADATA, MapPartition, write_metadata
 
 #: Seconds for which a map's topic must be unknown to count as one that is not there.
 _UNKNOWN_S = 1.0
@@ -53,7 +53,7 @@ class OriginsLog:
         there = describe_topics(self._kafka, [self._topic], missing_ok=True, unknown_s=unknown_s).get(self._topic)
         if there is None:
             return self._known
-        part = MapPartition(self._kafka, self._topic, ORIGINS)
+        part = MapPartition(self._kafka, self._topic, METADATA)
         if there.id != self._id or part.end < self._end:
             self._id, self._end, self._newest = there.id, 0, {}
         rows = part.since(self._end)
@@ -102,4 +102,4 @@ def write_origin(kafka: KafkaProperties, map_topic: str, origin: Origin) -> None
     """Returns when the brokers have it, once or more often. Raises KafkaError (EOS_MIRROR_MAP_NOT_WRITABLE)."""
     key = json.dumps({"origin": origin.target_id, "source": origin.source_id}).encode()
     fields = {"target": origin.target, "source": origin.source, "chain": origin.chain}
-    write_notes(kafka, map_topic, [(key, json.dumps(fields).encode())], f"Where {origin.target} comes from")
+    write_metadata(kafka, map_topic, [(key, json.dumps(fields).encode())], f"Where {origin.target} comes from")

@@ -1,32 +1,39 @@
-"""One mirror of a topic to a target at a time: whoever starts takes it, and stops who had it before.
+"""One mirror of a topic to a target at a time: the query that starts takes the topic over, and stops its former owner.
 
-What a mirror is, is held at the target: the claims of its query (`spark_eos.mirror.claims`). A query claims a topic
-before it plans to read it. Then it retires the queries that have claimed the same before, each in its own ledger, which
-fences their runs and stops every later start (`spark_eos.protocol.commands.hand_over`). It is refused where it would
-not go on exactly where they have ended, or would leave topics of theirs without a mirror.
+Ownership is recorded at the target. A query writes a *claim* for each topic, target and query to the first partition of
+the map's topic, before it plans to read the topic. The order of that log decides between queries that claim the same
+topic: the query that claimed it later continues only after it has retired all earlier owners, each in its own ledger.
+That fences their runs and stops every later start (`spark_eos.protocol.commands.hand_over`). The later query is refused
+where it would not continue exactly at the end of what they have mirrored, or would leave topics of theirs without a
+mirror.
 
-A query that holds its claims looks no further: whoever takes a topic from it has to get past its ledger.
+A query that holds its claims does not read them again: whoever takes a topic from it has to get past its ledger. So a
+claim is written once, and not again while it holds.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import socket
 import time
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
 
 from spark_eos import failpoints
 from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.checkpoint.stores import without_secrets
 from spark_eos.errors import EosError, stop
 from spark_eos.kafka.admin.configs import broker_config
-from spark_eos.kafka.admin.topics import describe_topics
+from spark_eos.kafka.admin.topics import begin_offsets, describe_topics, end_offsets
+from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.ledger.owners import Cluster
 from spark_eos.log import logger
-from spark_eos.mirror.beginning import check_positions
-from spark_eos.mirror.claims import Claim, held, owner_of, read_claims, release_claims, remove_claims, write_claims
-from spark_eos.mirror.map_topic import held_partition, make_map
+from spark_eos.mirror.map_topic import METADATA, MapPartition, held_partition, make_map, write_metadata
+from spark_eos.mirror.offset_map import OffsetMap
+from spark_eos.mirror.origins import origins
 from spark_eos.mirror.plan import MirrorPlan
 from spark_eos.protocol.checks import check_halts, ledger_busy
 from spark_eos.protocol.commands import Standing, hand_over, standing
@@ -34,19 +41,106 @@ from spark_eos.protocol.head import Successor
 from spark_eos.protocol.ports import Ports
 from spark_eos.retry import retrying
 from spark_eos.sink.ledger_topic import ledger_partitions
-from spark_eos.topic_partition import PartitionOffsets
+from spark_eos.topic_partition import PartitionOffsets, TopicPartition, by_topic
 
-#: For how long it is tried to retire a query that decides again and again.
-_TAKE_S = 30.0
-#: For how long readers of the map are held up, at the most, by what a retired query had open.
+#: How the key of a claim begins.
+_KEY = b'{"claim":'
+#: How long to try to retire a query that keeps deciding micro-batches.
+_RETIRE_S = 30.0
+#: How long to wait for open transactions in the map's topic: those of a retired query or, in a topic that has only one
+#: partition, those of other mirrors.
 _STABLE_S = 60.0
 
 
 @dataclass(frozen=True)
+class Claim:
+    """``query`` mirrors the topic ``source``, of id ``source_id``, to the topic ``target``.
+
+    ``ledger`` (its ledger topic) and ``prefix`` (of its transactional ids) are what it takes to retire the query.
+    ``checkpoint``, ``host`` and ``since_ms`` (since 1970) are for people. ``released``: the query no longer mirrors the
+    topic. ``at``: the offset of the record.
+    """
+
+    query: str
+    source_id: str
+    target: str
+    source: str
+    ledger: str
+    prefix: str
+    checkpoint: str
+    host: str
+    since_ms: int
+    released: bool = False
+    at: int = field(default=-1, compare=False)
+
+    @property
+    def what(self) -> tuple[str, str]:
+        """What is claimed: the id of the source topic, and the name of the target topic."""
+        return self.source_id, self.target
+
+    @property
+    def owner(self) -> str:
+        """The query, for people."""
+        since = datetime.fromtimestamp(self.since_ms / 1000, UTC).isoformat(" ", "seconds")
+        return f"query {self.query} (since {since}, on {self.host}, checkpoint {self.checkpoint})"
+
+
+def key_of(claim: Claim) -> bytes:
+    """A claim replaces an earlier one of its own query, and no other query's."""
+    return json.dumps({"claim": claim.query, "source": claim.source_id, "target": claim.target}).encode()
+
+
+def to_record(claim: Claim) -> tuple[bytes, bytes]:
+    """Key and value, as JSON."""
+    fields: dict[str, Any] = asdict(claim)
+    for name in ("query", "source_id", "target", "at"):
+        del fields[name]
+    return key_of(claim), json.dumps(fields).encode()
+
+
+def from_record(at: int, key: bytes, value: bytes) -> Claim:
+    """The inverse of `to_record`. Fields that a later version has added are ignored. Raises KeyError, TypeError,
+    ValueError."""
+    place, fields = json.loads(key), json.loads(value)
+    names = ("source", "ledger", "prefix", "checkpoint", "host", "since_ms", "released")
+    known = {name: fields[name] for name in names}
+    return Claim(query=place["claim"], source_id=place["source"], target=place["target"], at=at, **known)
+
+
+def read_claims(kafka: KafkaProperties, map_topic: str) -> list[Claim]:
+    """All claims, released ones included, in the order of the log.
+
+    Raises KafkaError (EOS_MIRROR_MAP_HELD) where an open transaction hides some, and errors as for `MapPartition`.
+    """
+    end = end_offsets(kafka, {map_topic: [METADATA]}, "read_uncommitted")[map_topic][METADATA]
+    for _ in retrying(_STABLE_S):
+        part = MapPartition(kafka, map_topic, METADATA)
+        if part.end >= end:
+            newest = {key: (at, value) for at, key, value in part if key is not None and key.startswith(_KEY)}
+            claims = [from_record(at, key, value) for key, (at, value) in newest.items() if value is not None]
+            return sorted(claims, key=lambda claim: claim.at)
+    raise _held(map_topic, METADATA)
+
+
+def write_claims(kafka: KafkaProperties, map_topic: str, claims: Iterable[Claim]) -> None:
+    """Returns when the brokers have them. Raises KafkaError (EOS_MIRROR_MAP_NOT_WRITABLE)."""
+    write_metadata(kafka, map_topic, map(to_record, claims), "Which query mirrors the topics")
+
+
+def remove_claims(kafka: KafkaProperties, map_topic: str, claims: Iterable[Claim]) -> None:
+    """Delete claims of queries that are retired. Errors as for `write_claims`."""
+    write_metadata(kafka, map_topic, [(key_of(claim), None) for claim in claims], "Which query mirrors the topics")
+
+
+def _held(map_topic: str, partition: int) -> EosError:
+    return stop("EOS_MIRROR_MAP_HELD", topic=map_topic, partition=partition, wait_s=_STABLE_S)
+
+
+@dataclass(frozen=True)
 class Followed:
-    """Topics that a query follows. ``ids``: of all of them, by name. ``at``: where it goes on in each; one that is left
-    out is in a micro-batch that is logged already, and may be decided. ``new``: those of which its offset log has
-    nothing yet."""
+    """The topics that a query mirrors. ``ids``: their ids, by name. ``at``: the offsets at which the query goes on in
+    each; a topic that is left out is in a micro-batch that is logged already, and may be decided. ``new``: the topics
+    that are not in the query's offset log yet."""
 
     ids: Mapping[str, str]
     at: PartitionOffsets = field(default_factory=dict)
@@ -54,7 +148,7 @@ class Followed:
 
 
 class Ownership:
-    """What one mirror owns, in the process that plans it."""
+    """The claims of one mirror, in the process that plans it."""
 
     def __init__(self, plan: MirrorPlan) -> None:
         self._plan, self._kafka, self._map = plan, plan.sink.kafka, plan.targets.map
@@ -62,52 +156,52 @@ class Ownership:
         self._query: str | None = None
 
     def hold(self, followed: Followed) -> None:
-        """Claim what is not held yet, and retire who had it. Does nothing where all is held.
+        """Claim the topics that this query does not own yet, and retire their owners. Does nothing if it owns all.
 
-        Raises KafkaError (EOS_MIRROR_OWNED, EOS_MIRROR_BEGINS_ELSEWHERE, EOS_MIRROR_MAP_HELD),
-        Superseded where this query is retired itself, CheckpointError, and what looking at a ledger and the map raises.
+        Raises KafkaError (EOS_MIRROR_OWNED, EOS_MIRROR_BEGINS_ELSEWHERE, EOS_MIRROR_MAP_HELD), Superseded where this
+        query is retired itself, CheckpointError, and the errors of reading ledgers and the map.
         """
-        asked = {name: id_ for name, id_ in followed.ids.items() if (name, id_) not in self._held}
-        if not asked:
+        topics = {name: id_ for name, id_ in followed.ids.items() if (name, id_) not in self._held}
+        if not topics:
             return
         make_map(self._kafka, self._map, self._plan.targets.replication)
         query = self._own_query()
-        taking = _Taking(self._plan, query, asked, followed, read_claims(self._kafka, self._map))
-        taking.look()
-        fresh = taking.fresh()
-        if fresh:
-            write_claims(self._kafka, self._map, fresh)
+        takeover = _Takeover(self._plan, query, topics, followed, read_claims(self._kafka, self._map))
+        takeover.check()
+        missing = takeover.missing_claims()
+        if missing:
+            write_claims(self._kafka, self._map, missing)
             failpoints.reach("mirror.claimed")
-            taking = _Taking(self._plan, query, asked, followed, read_claims(self._kafka, self._map))
-            if taking.fresh():
-                self._check_own_head(query)
+            takeover = _Takeover(self._plan, query, topics, followed, read_claims(self._kafka, self._map))
+            if takeover.missing_claims():
+                self._check_not_retired(query)
                 raise ledger_busy()  # another start of this query, with other topics, has released them
-        taking.take()
-        self._held |= set(asked.items())
+        takeover.run()
+        self._held |= set(topics.items())
 
     def release(self, followed: Collection[str]) -> None:
-        """Give up claims on topics that were taken off the mirror: ``followed`` are those that are left."""
+        """Give up the claims on topics that are no longer mirrored; ``followed`` are those that still are."""
         query = self._own_query()
         own = [c for c in read_claims(self._kafka, self._map) if c.query == query and not c.released]
         gone = [claim for claim in own if claim.source not in followed]
         if gone:
-            release_claims(self._kafka, self._map, gone)
+            write_claims(self._kafka, self._map, [replace(claim, released=True) for claim in gone])
             self._held -= {(claim.source, claim.source_id) for claim in gone}
 
     def _own_query(self) -> str:
-        """The id of this query, which Spark has noted by now."""
+        """The id of this query, which Spark has written to the checkpoint by now."""
         if self._query is None:
             sink = self._plan.sink
             query = Checkpoint(sink.checkpoint_location or "", sink.storage).query_id()
             if query is None:
                 raise stop("EOS_MIRROR_NO_QUERY", location=_location(self._plan))
             ledger_partitions(sink.kafka, sink.ledger_topic, broker_config(sink.kafka))
-            self._check_own_head(query)
+            self._check_not_retired(query)
             self._query = query
         return self._query
 
-    def _check_own_head(self, query: str) -> None:
-        """Raise Superseded where the query is retired."""
+    def _check_not_retired(self, query: str) -> None:
+        """Raise Superseded where this query is retired."""
         sink = self._plan.sink
         check_halts(Cluster(sink.kafka, sink.ledger_topic, sink.prefix).ports(query).ledger.read(), None)
 
@@ -116,22 +210,22 @@ def _location(plan: MirrorPlan) -> str:
     return without_secrets(plan.sink.checkpoint_location or "", plan.sink.storage)
 
 
-class _Taking:
-    """One try to take topics. ``asked``: their ids, by name; ``claims``: all that there are."""
+class _Takeover:
+    """One attempt to take topics over. ``topics``: their ids, by name; ``claims``: all claims on this target."""
 
     def __init__(
-        self, plan: MirrorPlan, query: str, asked: Mapping[str, str], followed: Followed, claims: Collection[Claim]
+        self, plan: MirrorPlan, query: str, topics: Mapping[str, str], followed: Followed, claims: Collection[Claim]
     ) -> None:
-        self._plan, self._query, self._asked, self._followed, self._claims = plan, query, asked, followed, claims
+        self._plan, self._query, self._topics, self._followed, self._claims = plan, query, topics, followed, claims
         own = [claim for claim in claims if claim.query == query]
         # Then its offset log may be behind what others have mirrored since.
-        self._known = bool(own)
+        self._has_claimed_before = bool(own)
         self._own = {claim.what: claim.at for claim in own if not claim.released}
-        self._wanted = {(id_, plan.target(name)): name for name, id_ in asked.items()}
-        self._rivals = self._earlier()
+        self._wanted = {(id_, plan.target(name)): name for name, id_ in topics.items()}
+        self._earlier = self._earlier_claims()
 
-    def fresh(self) -> list[Claim]:
-        """The claims that the query lacks."""
+    def missing_claims(self) -> list[Claim]:
+        """The claims that this query has yet to write."""
         sink, now_ms = self._plan.sink, int(time.time() * 1000)
         return [
             Claim(
@@ -149,46 +243,47 @@ class _Taking:
             if what not in self._own
         ]
 
-    def look(self) -> None:
-        """Refuse, before anything is noted or anybody is stopped, what `take` would."""
-        self._seen()
+    def check(self) -> None:
+        """Refuse, before anything is written or anybody is stopped, what `run` would refuse."""
+        self._checked_owners()
 
-    def take(self) -> None:
-        """1. Look at who has claimed the same before: what it has decided is settled, and may not be the last.
-        2. Refuse, before anybody is stopped, what cannot go on where that has ended.
-        3. Retire it, unless it has decided something since the look: then look again.
-        4. From here on nobody else can decide anything: look once more at where it has ended, in all that is visible.
+    def run(self) -> None:
+        """1. Read the ledgers of the earlier owners: what they have decided is settled, and may not be the last.
+        2. Refuse, before any of them is stopped, a query that would not continue where they have ended.
+        3. Retire them, unless one has decided something since step 1: then start again.
+        4. From here on no other query can decide anything: check once more where they have ended, in all that is
+           visible.
         """
-        if not self._rivals:
+        if not self._earlier:
             return
         successor = Successor(self._query, _location(self._plan))
-        for _ in retrying(_TAKE_S):
-            live, checked = self._seen()
+        for _ in retrying(_RETIRE_S):
+            live, checked = self._checked_owners()
             if all(
-                hand_over(self._ports(query), successor, one, self._rivals[query][0].prefix)
-                for query, one in live.items()
+                hand_over(self._ports(query), successor, state, self._earlier[query][0].prefix)
+                for query, state in live.items()
             ):
                 break
         else:
             raise ledger_busy()
         if live:
             self._check_again(checked)
+            retired = "; ".join(f"{self._earlier[query][0].owner} was retired" for query in live)
             logger.warning(
-                "query=%s mirrors %s from here on: %s", self._query, ", ".join(sorted(self._asked)), self._who(live)
+                "query=%s mirrors %s from here on: %s", self._query, ", ".join(sorted(self._topics)), retired
             )
-        remove_claims(
-            self._plan.sink.kafka, self._plan.targets.map, [claim for some in self._rivals.values() for claim in some]
-        )
+        replaced = [claim for claims in self._earlier.values() for claim in claims]
+        remove_claims(self._plan.sink.kafka, self._plan.targets.map, replaced)
 
-    def _seen(self) -> tuple[dict[str, Standing], list[str]]:
-        """How those stand that are not retired, and the topics of which it was looked where they have ended."""
-        seen = {query: standing(self._ports(query)) for query in self._rivals}
-        live = {query: one for query, one in seen.items() if not one.retired}
+    def _checked_owners(self) -> tuple[dict[str, Standing], list[str]]:
+        """The state of the earlier owners that are not retired, and the topics whose ends were checked."""
+        states = {query: standing(self._ports(query)) for query in self._earlier}
+        live = {query: state for query, state in states.items() if not state.retired}
         self._check_live(live)
-        return live, self._check_positions(seen)
+        return live, self._check_ends(states)
 
-    def _earlier(self) -> dict[str, list[Claim]]:
-        """By query, the claims of others on what is asked for that come before its own."""
+    def _earlier_claims(self) -> dict[str, list[Claim]]:
+        """By query, other queries' claims on these topics that precede this query's own."""
         found: dict[str, list[Claim]] = {}
         for claim in self._claims:
             theirs = claim.query != self._query and not claim.released
@@ -197,67 +292,129 @@ class _Taking:
         return found
 
     def _ports(self, query: str) -> Ports:
-        claim = self._rivals[query][0]
+        claim = self._earlier[query][0]
         return Cluster(self._plan.sink.kafka, claim.ledger, claim.prefix).ports(query)
 
     def _check_live(self, live: Collection[str]) -> None:
-        """Raise KafkaError where a query that may be running must not be stopped by this one."""
+        """Raise KafkaError where this query must not stop an owner that may be running."""
         if not live:
             return
         there = describe_topics(self._plan.source.kafka, {c.source for c in self._claims}, missing_ok=True)
-        mine = {(id_, self._plan.target(name)) for name, id_ in self._followed.ids.items()}
+        followed = {(id_, self._plan.target(name)) for name, id_ in self._followed.ids.items()}
         for query in sorted(live):
-            first = self._rivals[query][0]
-            for claim in self._rivals[query]:
+            for claim in self._earlier[query]:
                 if claim.source not in self._followed.new:
                     raise _owned(claim, "and this query has read the topic before, and is at other offsets")
-            left = [
+            orphans = [
                 claim.source
                 for claim in self._claims
                 if claim.query == query
                 and not claim.released
-                and claim.what not in mine
+                and claim.what not in followed
                 and claim.source in there
                 and there[claim.source].id == claim.source_id
             ]
-            if left:
-                raise _owned(first, f"which also mirrors {', '.join(sorted(left))}")
+            if orphans:
+                raise _owned(self._earlier[query][0], f"which also mirrors {', '.join(sorted(orphans))}")
 
-    def _check_positions(self, seen: Mapping[str, Standing]) -> list[str]:
-        """Raise KafkaError where rows would be mirrored twice, or left out; the topics that were looked at."""
-        others = {c.source: c for q, some in self._rivals.items() if seen[q].successor != self._query for c in some}
+    def _check_ends(self, states: Mapping[str, Standing]) -> list[str]:
+        """Raise KafkaError where rows would be mirrored twice, or left out; the topics that were checked."""
+        handed_over: set[str] = set()  # to this query, by an attempt that ended before it removed the claims
+        others: dict[str, Claim] = {}
+        for query, claims in self._earlier.items():
+            if states[query].successor == self._query:
+                handed_over |= {claim.source for claim in claims}
+            else:
+                others |= {claim.source: claim for claim in claims}
         for name, claim in others.items():
             if name not in self._followed.at:
                 raise _owned(claim, "or was, and this query is about to repeat a micro-batch of it")
         checked = [
             name
-            for name in self._asked
-            if name in self._followed.at and (name in self._followed.new or name in others or self._goes_on(name, seen))
+            for name in self._topics
+            if name in self._followed.at
+            and (name in self._followed.new or name in others or (self._has_claimed_before and name not in handed_over))
         ]
-        self._check(checked)
+        self._check_positions(checked)
         return checked
 
-    def _goes_on(self, name: str, seen: Mapping[str, Standing]) -> bool:
-        """Whether the query has claimed the topic before, and nobody has made it the successor of another one."""
-        heirs = {c.source for q, some in self._rivals.items() if seen[q].successor == self._query for c in some}
-        return self._known and name not in heirs
-
-    def _check(self, names: Collection[str]) -> None:
-        ids = {name: self._asked[name] for name in names}
-        check_positions(self._plan, ids, {name: self._followed.at[name] for name in names}, self._followed.new)
-
     def _check_again(self, names: Collection[str]) -> None:
-        """Others' open transactions may have hidden a part of the map. Raises as `hold` does."""
-        held_at = held_partition(self._plan.sink.kafka, self._plan.targets.map, _STABLE_S)
-        if held_at is not None:
-            raise held(self._plan.targets.map, held_at, _STABLE_S)
-        self._check(names)
+        """`_check_positions`, once no open transaction of others hides a part of the map. Raises as `hold` does."""
+        partition = held_partition(self._plan.sink.kafka, self._plan.targets.map, _STABLE_S)
+        if partition is not None:
+            raise _held(self._plan.targets.map, partition)
+        self._check_positions(names)
 
-    def _who(self, queries: Iterable[str]) -> str:
-        return "; ".join(f"{owner_of(self._rivals[query][0])} was retired" for query in queries)
+    def _check_positions(self, names: Collection[str]) -> None:
+        ids = {name: self._topics[name] for name in names}
+        check_positions(self._plan, ids, {name: self._followed.at[name] for name in names}, self._followed.new)
 
 
 def _owned(claim: Claim, why: str) -> EosError:
     return stop(
-        "EOS_MIRROR_OWNED", topic=claim.source, target=claim.target, query=claim.query, owner=owner_of(claim), why=why
+        "EOS_MIRROR_OWNED", topic=claim.source, target=claim.target, query=claim.query, owner=claim.owner, why=why
     )
+
+
+def mirrored_topics(plan: MirrorPlan, ids: Mapping[str, str]) -> set[str]:
+    """The topics, out of these names and ids, whose targets may have rows."""
+    known = [origin for origin in origins(plan.sink.kafka, plan.targets.map) if origin.is_from(plan.cluster)]
+    return {o.source for o in known if ids.get(o.source) == o.source_id and o.target == plan.target(o.source)}
+
+
+def check_positions(plan: MirrorPlan, ids: Mapping[str, str], at: PartitionOffsets, new: Collection[str]) -> None:
+    """Refuse to read topics, by their ids, from offsets before the end of what the offset map says their targets have:
+    rows would be there twice. In topics that are ``new`` to the query, later offsets are refused, too, if the source
+    has rows in between.
+
+    Raises KafkaError (EOS_MIRROR_BEGINS_ELSEWHERE).
+    """
+    before = mirrored_topics(plan, ids)
+    if not before:
+        return
+    there = describe_topics(plan.sink.kafka, {plan.target(topic) for topic in before}, missing_ok=True)
+    places = {(topic, p): () for topic in before for p in at.get(topic, ())}
+    known = {topic: ids[topic] for topic in before}
+    map_ = OffsetMap.read(plan.sink.kafka, plan.cluster, places, plan.targets.map, ids=known)
+    ends: dict[TopicPartition, int] = {}
+    for topic, p in sorted(places):
+        name, found = plan.target(topic), map_.of(ids[topic], p)
+        if found is None or name not in there:
+            continue
+        end = found.targets.get(there[name].id, 0)
+        if at[topic][p] < end:
+            raise _repeats(plan, ids[topic], (topic, p), at[topic][p], end)
+        if topic in new and len(found.targets) <= 1:  # with more, the end may be another target's
+            ends[topic, p] = found.end
+    if plan.source.fail_on_data_loss:
+        _check_nothing_skipped(plan, at, {place: end for place, end in ends.items() if end < at[place[0]][place[1]]})
+
+
+def _repeats(plan: MirrorPlan, id_: str, place: TopicPartition, at: int, end: int) -> EosError:
+    (topic, partition), target = place, plan.target(place[0])
+    claims = [c for c in read_claims(plan.sink.kafka, plan.targets.map) if c.what == (id_, target) and not c.released]
+    return stop(
+        "EOS_MIRROR_BEGINS_ELSEWHERE.repeats",
+        topic=topic,
+        partition=partition,
+        begin=at,
+        target=target,
+        end=end,
+        whose=f", by {claims[-1].owner}" if claims else "",
+    )
+
+
+def _check_nothing_skipped(plan: MirrorPlan, at: PartitionOffsets, ends: Mapping[TopicPartition, int]) -> None:
+    """``ends``: where the targets end, by partitions in which the mirror begins after that. Raises KafkaError, unless
+    the source no longer has anything in between."""
+    begins = begin_offsets(plan.source.kafka, by_topic(ends)) if ends else {}
+    for (topic, p), end in ends.items():
+        if begins[topic][p] < at[topic][p]:
+            raise stop(
+                "EOS_MIRROR_BEGINS_ELSEWHERE.skips",
+                topic=topic,
+                partition=p,
+                begin=at[topic][p],
+                target=plan.target(topic),
+                end=end,
+            )

@@ -13,10 +13,10 @@ from spark_eos.errors import EosError, stop
 from spark_eos.kafka.admin.topics import Topic, cluster_id, describe_topics, end_offsets
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.ledger.owners import Cluster
-from spark_eos.mirror.claims import read_claims
 from spark_eos.mirror.map_topic import held_partition
 from spark_eos.mirror.offset_map import OffsetMap, Translation
 from spark_eos.mirror.origins import Origin, origins_from
+from spark_eos.mirror.owner import read_claims
 from spark_eos.options.offsets import EARLIEST
 from spark_eos.protocol.abort import undecided
 from spark_eos.protocol.commands import Standing, closes, hand_over, known_head, recover

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import pyarrow as pa
 
@@ -15,19 +15,27 @@ from spark_eos.copy.task import Parts, arrow_producer
 from spark_eos.errors import EosError, stop
 from spark_eos.kafka.admin.configs import topic_config
 from spark_eos.kafka.admin.topics import describe_topics, topic_partitions
+from spark_eos.kafka.codes import OK
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.producer.partition_queue import UNKNOWN_OFFSET
+from spark_eos.kafka.records.batches import Damage, UnsupportedFormat, walk_batches
+from spark_eos.kafka.requests.describe_producers import describe_producers, open_begins
+from spark_eos.kafka.requests.fetch import fetch_once
 from spark_eos.mirror.entries import MapEntry, SourcePartition, Stretches, cut, partition_of, runs_of, to_record
-from spark_eos.mirror.landed import landed
 from spark_eos.mirror.plan import MirrorPlan
-from spark_eos.mirror.settings import retention_ms
-from spark_eos.protocol.head import Digest
+from spark_eos.protocol.head import Digest, Pair
+from spark_eos.retry import retrying
 from spark_eos.sink.attempt import Part
 from spark_eos.sink.job import SinkJob
 from spark_eos.sink.producers import TaskProducer
 from spark_eos.topic_partition import OffsetRange, TopicPartition
 
+#: How long a target's retention is remembered.
 _SETTINGS_S = 10.0
+#: How long to look in the log for rows whose offsets no acknowledgement had.
+_LOG_S = 30.0
+_FETCH_BYTES = 1 << 20
 
 
 class MirrorParts(Parts):
@@ -69,21 +77,21 @@ class MirrorParts(Parts):
         for range_, copied in self._copies:
             target, number = self._mirror.target(range_.topic), range_.partition
             if (target, number) not in there:
-                there[target, number] = list(self._landed(target, number))
+                there[target, number] = list(self._offsets_in(target, number))
             mine = _take(there[target, number], copied.rows)
             source = SourcePartition(self._mirror.cluster, self._ids[range_.topic], number)
             runs = runs_of(copied.runs, mine)
             yield MapEntry(source, range_.topic, range_.start, range_.end, target, ids[target], runs)
 
-    def _landed(self, topic: str, partition: int) -> Stretches:
-        """Offsets of all rows that this transaction has in a partition of the target: as the brokers have said when
-        they took them or, where one has not, as they lie in the log."""
+    def _offsets_in(self, topic: str, partition: int) -> Stretches:
+        """Where all rows of this transaction lie in a partition of the target: by the acknowledgements or, where one of
+        them had no offset, by the log."""
         producer = arrow_producer(self._producer)
         runs = producer.runs(topic, partition)
         if all(first != UNKNOWN_OFFSET for first, _ in runs):
             return runs
         rows = sum(count for _, count in runs)
-        return landed(self._mirror.sink.kafka, producer.identity(), topic, partition, rows)
+        return rows_in_log(self._mirror.sink.kafka, producer.identity(), topic, partition, rows)
 
     def _write(self, entries: list[MapEntry]) -> None:
         topic = self._mirror.targets.map
@@ -125,5 +133,58 @@ def _retention_ms(kafka: KafkaProperties, topic: str) -> int | None:
     return retention_ms(topic_config(kafka, topic))
 
 
+def retention_ms(target: Mapping[str, str]) -> int | None:
+    """How long a topic with these settings keeps rows; None for ever."""
+    age = int(target.get("retention.ms", -1))
+    return age if age >= 0 and "delete" in target.get("cleanup.policy", "delete") else None
+
+
 def _changed(topics: list[str]) -> EosError:
     return stop("EOS_MIRROR_TARGET_RECREATED.meanwhile", topic=topics[0])
+
+
+def rows_in_log(kafka: KafkaProperties, pair: Pair, topic: str, partition: int, rows: int) -> list[tuple[int, int]]:
+    """Where all ``rows`` of a producer's open transaction lie in a partition, in order: (first offset, number) of each
+    batch. All of them are acknowledged.
+
+    Raises Unclear (EOS_TRANSACTION_NOT_FOUND) where the log does not have them.
+    """
+    runs: list[tuple[int, int]] = []
+    at: int | None = None
+    for _ in retrying(_LOG_S):
+        if at is None:
+            begins = open_begins(describe_producers(broker_client(kafka), topic, partition))
+            at = begins.get((pair.producer_id, pair.epoch))
+        while at is not None and sum(count for _, count in runs) < rows:
+            found = _fetch_batches(kafka, pair, (topic, partition), at)
+            if found is None:
+                break
+            at, more = found
+            runs += more
+        if at is not None and sum(count for _, count in runs) >= rows:
+            break
+    if sum(count for _, count in runs) != rows:
+        raise stop(
+            "EOS_TRANSACTION_NOT_FOUND.mirror", transactional_id=pair.id, topic=topic, partition=partition, rows=rows
+        )
+    return runs
+
+
+def _fetch_batches(
+    kafka: KafkaProperties, pair: Pair, place: TopicPartition, at: int
+) -> tuple[int, list[tuple[int, int]]] | None:
+    """The offset to fetch next, and the producer's batches in this answer; None for an answer to discard and fetch
+    again."""
+    fetched = fetch_once(broker_client(kafka), *place, at, _FETCH_BYTES, isolation="read_uncommitted")
+    if fetched is None or fetched[0].error != OK:
+        return None
+    after, runs = at, list[tuple[int, int]]()
+    try:
+        for batch in walk_batches(fetched[1], fetched[0].size, ()):
+            own = (batch.producer_id, batch.epoch) == (pair.producer_id, pair.epoch) and not batch.control
+            if own and batch.base >= at:
+                runs.append((batch.base, batch.count))
+            after = batch.last + 1
+    except (Damage, UnsupportedFormat):
+        return None
+    return (after, runs) if after > at else None

@@ -4,15 +4,15 @@ would go in circles, or be refused, changed or deleted. On the driver.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from spark_eos.errors import stop
+from spark_eos.errors import EosError, stop
 from spark_eos.kafka.admin.configs import add_partitions, create_topic, topic_config
 from spark_eos.kafka.admin.topics import Topic, describe_topics
 from spark_eos.kafka.codes import OK, Code, name_of
 from spark_eos.ledger.own_topics import not_for_rows
-from spark_eos.mirror import settings
 from spark_eos.mirror.map_topic import make_map, not_made
 from spark_eos.mirror.origins import Origin, OriginsLog, chains_of, origins, write_origin
 from spark_eos.mirror.plan import MirrorPlan
@@ -20,6 +20,30 @@ from spark_eos.retry import retrying
 from spark_eos.sink.outputs import check_outputs
 from spark_eos.source.losses import HIDDEN_S
 from spark_eos.topic_partition import OWN_NAMES
+
+#: Taken from the source topic when a target is made. All others are the target brokers' defaults.
+_KEPT = (
+    "cleanup.policy",
+    "delete.retention.ms",
+    "max.compaction.lag.ms",
+    "max.message.bytes",
+    "min.compaction.lag.ms",
+    "retention.bytes",
+    "retention.ms",
+)
+
+_ANY_TIME = str(2**63 - 1)
+#: What a target is made with, whatever the source has.
+_CHANGED = {
+    "compression.type": "producer",  # batches stay as they are
+    "message.timestamp.type": "CreateTime",  # timestamps are the source's, whoever has set them there
+    # A row that was in time for the source's brokers is not, later, for the target's.
+    "message.timestamp.before.max.ms": _ANY_TIME,
+    "message.timestamp.after.max.ms": _ANY_TIME,
+}
+
+#: How the names of settings end whose values are numbers.
+_NUMBERS = (".ms", ".bytes")
 
 _VISIBLE_S = 15.0
 #: How often a running mirror asks whether topics of its source have become copies, or copies of copies from elsewhere.
@@ -62,7 +86,7 @@ class TargetTopics:
         found = describe_topics(self._source, named, missing_ok=True)
         self._check_kind(named, found)
         for name in found:
-            settings.check_numbers(self._plan.target(name), self._plan.targets.settings)
+            check_numbers(self._plan.target(name), self._plan.targets.settings)
         self._learn(self._origins.read())
         self._check_circles(found)
 
@@ -180,8 +204,8 @@ class TargetTopics:
         target, own = self._plan.target(name), self._plan.targets
         source = topic_config(self._source, name)
         if there is None:
-            wanted = settings.wanted(source, own.settings)
-            settings.check(target, source, {**source, **wanted})
+            wanted = target_settings(source, own.settings)
+            check_settings(target, source, {**source, **wanted})
             code, message = create_topic(self._target, target, partitions, own.replication, wanted)
             if code != OK:
                 raise not_made(target, message or name_of(code))
@@ -192,6 +216,40 @@ class TargetTopics:
         for _ in retrying(_VISIBLE_S):
             found = describe_topics(self._target, [target], missing_ok=True).get(target)
             if found is not None and found.partitions >= partitions:
-                settings.check(target, source, topic_config(self._target, target))
+                check_settings(target, source, topic_config(self._target, target))
                 return found
         raise not_made(target, f"the brokers do not show {partitions} partitions")
+
+
+def target_settings(source: Mapping[str, str], overrides: Mapping[str, str]) -> dict[str, str]:
+    """What to make a target with. ``source``: the settings of the source topic; ``overrides``: the user's."""
+    return {**{name: source[name] for name in _KEPT if name in source}, **_CHANGED, **overrides}
+
+
+def check_settings(topic: str, source: Mapping[str, str], target: Mapping[str, str]) -> None:
+    """Raises TopicError (EOS_MIRROR_TARGET_SETTINGS) for settings of a target under which rows would be refused,
+    changed, or deleted that the source keeps."""
+    if target.get("message.timestamp.type") == "LogAppendTime":
+        raise _unfit(topic, "message.timestamp.type", "LogAppendTime", "CreateTime", "timestamps would be lost")
+    if "compact" in target.get("cleanup.policy", "") and "compact" not in source.get("cleanup.policy", ""):
+        why = "rows without a key would be refused, and of the others only the newest kept for each key"
+        raise _unfit(topic, "cleanup.policy", target["cleanup.policy"], source.get("cleanup.policy", "delete"), why)
+    check_numbers(topic, {name: value for name, value in target.items() if name == "max.message.bytes"})
+    ours, theirs = (int(of.get("max.message.bytes", 0)) for of in (target, source))
+    if ours < theirs:
+        raise _unfit(topic, "max.message.bytes", str(ours), f"at least {theirs}", "the source may hold larger batches")
+
+
+def not_numbers(settings: Mapping[str, str]) -> list[str]:
+    """The names of settings that take a whole number, and have none."""
+    return [name for name, value in settings.items() if name.endswith(_NUMBERS) and not re.fullmatch(r"-?\d+", value)]
+
+
+def check_numbers(topic: str, overrides: Mapping[str, str]) -> None:
+    """Raises TopicError (EOS_MIRROR_TARGET_SETTINGS) for the first of `not_numbers`."""
+    for name in not_numbers(overrides):
+        raise _unfit(topic, name, overrides[name], "a whole number", "brokers would refuse it")
+
+
+def _unfit(topic: str, setting: str, has: str, needed: str, why: str) -> EosError:
+    return stop("EOS_MIRROR_TARGET_SETTINGS.setting", topic=topic, setting=setting, value=has, why=why, needed=needed)

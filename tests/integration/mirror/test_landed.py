@@ -69,7 +69,7 @@ def test_a_broker_that_is_restarted_between_rows_and_their_answers(
             behind.stop(0)
             behind.start(0)
             proxy.restore()
-            proxy.flip(within=b"row ")  # of the target's rows, there are answers to `landed` alone
+            proxy.flip(within=b"row ")  # of the target's rows, there are answers to `rows_in_log` alone
             wait_for(lambda: proxy.flips or not query.isActive, "a look into the log", 60)
             proxy.restore()
             assert query.awaitTermination(60)

@@ -8,10 +8,10 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
 from spark_eos.errors import EosError
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.mirror import landed as module
+from spark_eos.mirror import task as module
 from spark_eos.mirror.cleaner import trim
-from spark_eos.mirror.landed import landed
 from spark_eos.mirror.origins import origins
+from spark_eos.mirror.task import rows_in_log
 from spark_eos.protocol.head_codec import decode
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.copies import copied
@@ -148,10 +148,10 @@ def test_offsets_by_the_log_are_those_of_the_answers(topic, write, begin_transac
         write(name, b"between", b"between")
     runs = producer.runs(name, 0)
     assert list(runs) == [(4 * i, 2) for i in range(5)]
-    assert landed(producer.kafka, producer.identity(), name, 0, 10) == list(runs)
-    monkeypatch.setattr(module, "_WAIT_S", 1.0)
+    assert rows_in_log(producer.kafka, producer.identity(), name, 0, 10) == list(runs)
+    monkeypatch.setattr(module, "_LOG_S", 1.0)
     with pytest.raises(EosError, match="EOS_TRANSACTION_NOT_FOUND"):
-        landed(producer.kafka, producer.identity(), name, 0, 11)
+        rows_in_log(producer.kafka, producer.identity(), name, 0, 11)
     producer.abort()
 
 

@@ -11,7 +11,7 @@ from pyspark.errors import StreamingQueryException
 import spark_eos
 from spark_eos import cli
 from spark_eos.errors import EosError
-from spark_eos.mirror.claims import Claim, read_claims
+from spark_eos.mirror.owner import Claim, read_claims
 from tests.support.command_line import command_line
 from tests.support.kafka_view import write as put
 from tests.support.mirrors import Mirror, check_same

@@ -14,9 +14,8 @@ import pytest
 
 from spark_eos.errors import CheckpointError, EosError, KafkaError, Superseded
 from spark_eos.kafka.admin.topics import Topic
-from spark_eos.mirror import claims, owner
-from spark_eos.mirror.claims import Claim, from_record, key_of, read_claims, to_record
-from spark_eos.mirror.owner import Followed, Ownership
+from spark_eos.mirror import owner
+from spark_eos.mirror.owner import Claim, Followed, Ownership, from_record, key_of, read_claims, to_record
 from spark_eos.mirror.plan import MirrorPlan, Targets
 from spark_eos.options.parse import sink_options, stream_options
 from spark_eos.protocol.commands import Standing
@@ -79,7 +78,6 @@ class Site:
         }
         for name, fake in put.items():
             patch.setattr(owner, name, fake)
-        patch.setattr(claims, "write_claims", put["write_claims"])
         patch.setattr(owner.failpoints, "reach", lambda _: self.between())
 
     def claims(self) -> list[Claim]:
@@ -214,7 +212,7 @@ def test_whoever_starts_in_the_midst_of_others():
 
 def _without_claims(patch: pytest.MonkeyPatch) -> None:
     """Nobody is looked for."""
-    patch.setattr(owner._Taking, "_earlier", lambda self: {})
+    patch.setattr(owner._Takeover, "_earlier_claims", lambda self: {})
 
 
 def _checked_before_only(patch: pytest.MonkeyPatch) -> None:
@@ -223,7 +221,7 @@ def _checked_before_only(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
         owner, "hand_over", lambda ports, heir, seen, prefix: before(ports, heir, owner.standing(ports), prefix)
     )
-    patch.setattr(owner._Taking, "_check_again", lambda self, names: None)
+    patch.setattr(owner._Takeover, "_check_again", lambda self, names: None)
 
 
 def _not_fenced(patch: pytest.MonkeyPatch) -> None:
@@ -321,9 +319,9 @@ def test_a_checkpoint_in_which_python_finds_no_query(site):
 
 def test_claims_behind_an_open_transaction(monkeypatch):
     """As in a map of one partition: who has claimed is not known until it has ended."""
-    monkeypatch.setattr(claims, "end_offsets", lambda kafka, asked, *_: {t: {0: 5} for t in asked})
-    monkeypatch.setattr(claims, "MapPartition", lambda *_: SimpleNamespace(end=4))
-    monkeypatch.setattr(claims, "retrying", lambda _: iter(range(2)))
+    monkeypatch.setattr(owner, "end_offsets", lambda kafka, asked, *_: {t: {0: 5} for t in asked})
+    monkeypatch.setattr(owner, "MapPartition", lambda *_: SimpleNamespace(end=4))
+    monkeypatch.setattr(owner, "retrying", lambda _: iter(range(2)))
     with pytest.raises(KafkaError, match="EOS_MIRROR_MAP_HELD"):
         read_claims(plan_of("q").sink.kafka, "map")
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import pytest
 
 from spark_eos.errors import TopicError
-from spark_eos.mirror import settings
+from spark_eos.mirror.task import retention_ms
+from spark_eos.mirror.topics import check_settings, target_settings
 
 SOURCE = {"cleanup.policy": "delete", "retention.ms": "5", "max.message.bytes": "9", "compression.type": "lz4"}
 
 
 def test_what_a_target_is_made_with():
     """The source's own, with batches and timestamps as they are; the user's settings come last."""
-    wanted = settings.wanted({**SOURCE, "min.insync.replicas": "2"}, {"retention.ms": "-1"})
+    wanted = target_settings({**SOURCE, "min.insync.replicas": "2"}, {"retention.ms": "-1"})
     assert wanted["retention.ms"] == "-1"
     assert wanted["cleanup.policy"] == "delete"
     assert (wanted["compression.type"], wanted["message.timestamp.type"]) == ("producer", "CreateTime")
@@ -30,16 +31,16 @@ def test_what_a_target_is_made_with():
 )
 def test_what_is_refused(unfit):
     """By the setting's name."""
-    settings.check("t", SOURCE, SOURCE)
+    check_settings("t", SOURCE, SOURCE)
     with pytest.raises(TopicError, match="EOS_MIRROR_TARGET_SETTINGS") as caught:
-        settings.check("t", SOURCE, SOURCE | unfit)
+        check_settings("t", SOURCE, SOURCE | unfit)
     assert caught.value.parameters["setting"] in unfit
 
 
 def test_compacted_to_compacted():
     """A source that is compacted has a target that is."""
     compact = SOURCE | {"cleanup.policy": "compact"}
-    settings.check("t", compact, compact)
+    check_settings("t", compact, compact)
 
 
 @pytest.mark.parametrize(
@@ -54,4 +55,4 @@ def test_compacted_to_compacted():
 )
 def test_for_how_long_rows_are_kept(config, kept):
     """Retention is of topics that delete."""
-    assert settings.retention_ms(config) == kept
+    assert retention_ms(config) == kept

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.errors import CheckpointError, KafkaError
 from spark_eos.kafka.admin.topics import Topic
-from spark_eos.mirror import beginning
-from spark_eos.mirror.beginning import check_positions, is_new
-from spark_eos.mirror.claims import Claim
+from spark_eos.mirror import owner
 from spark_eos.mirror.entries import MapEntry, OffsetRun, SourcePartition
 from spark_eos.mirror.offset_map import OffsetMap
 from spark_eos.mirror.origins import Origin
+from spark_eos.mirror.owner import Claim, check_positions
 from spark_eos.mirror.plan import MirrorPlan, Targets
+from spark_eos.mirror.start import is_new
 from spark_eos.options.parse import sink_options, stream_options
 from tests.support.map_logs import MapLog, reading
 
@@ -40,12 +40,12 @@ def check(patch: pytest.MonkeyPatch, at: int, *entries: MapEntry, begin: int = 0
     log.write(*entries)
     known = [Origin(f"{prefix}in", f"{prefix}in-id", "in", "in-id", ("here",)) for prefix in ("p.", "q.")]
     claim = Claim("q1", "in-id", "p.in", "in", "ledger", "eos", "/c", "host", 0)
-    patch.setattr(beginning, "origins", lambda *_: known)
+    patch.setattr(owner, "origins", lambda *_: known)
     patch.setattr(
-        beginning, "describe_topics", lambda _, names, **__: {n: Topic(f"{n}-id", 1, internal=False) for n in names}
+        owner, "describe_topics", lambda _, names, **__: {n: Topic(f"{n}-id", 1, internal=False) for n in names}
     )
-    patch.setattr(beginning, "begin_offsets", lambda _, asked: {t: dict.fromkeys(p, begin) for t, p in asked.items()})
-    patch.setattr(beginning, "read_claims", lambda *_: [claim])
+    patch.setattr(owner, "begin_offsets", lambda _, asked: {t: dict.fromkeys(p, begin) for t, p in asked.items()})
+    patch.setattr(owner, "read_claims", lambda *_: [claim])
     with reading(log):
         check_positions(plan(**options), IDS, {"in": {0: at}}, {"in"} if new else ())
 
@@ -103,6 +103,6 @@ def test_a_checkpoint_that_python_cannot_read():
 
 def test_a_topic_that_was_never_mirrored(monkeypatch):
     """Nothing is read of the map."""
-    monkeypatch.setattr(beginning, "origins", lambda *_: [])
+    monkeypatch.setattr(owner, "origins", lambda *_: [])
     monkeypatch.setattr(OffsetMap, "read", lambda *_: pytest.fail("the map was read"))
     check_positions(plan(), IDS, {"in": {0: 7}}, {"in"})

@@ -10,8 +10,8 @@ from fastcrc.crc32 import iscsi as crc32c
 
 from spark_eos.errors import Unclear
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.mirror import landed as module
-from spark_eos.mirror.landed import landed
+from spark_eos.mirror import task as module
+from spark_eos.mirror.task import rows_in_log
 from spark_eos.protocol.head import Pair
 from tests.support.record_batches import HEADER
 
@@ -57,18 +57,18 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
 def test_rows_of_others_lie_between(answers):
     """Only the transaction's own count; the next answer goes on where the last one ended."""
     asked = answers([batch(0, 2), batch(2, 5, producer=8)], [batch(7, 3)])
-    assert landed(KAFKA, OWN, "t", 0, 5) == [(0, 2), (7, 3)]
+    assert rows_in_log(KAFKA, OWN, "t", 0, 5) == [(0, 2), (7, 3)]
     assert asked == [0, 7]
 
 
 def test_what_was_read_before_a_damage_is_not_counted_twice(answers):
     """The answer is asked for again as a whole, as another one may be sound."""
     answers([batch(0, 2), damaged(batch(2, 2))], [batch(0, 2), batch(2, 2)])
-    assert landed(KAFKA, OWN, "t", 0, 4) == [(0, 2), (2, 2)]
+    assert rows_in_log(KAFKA, OWN, "t", 0, 4) == [(0, 2), (2, 2)]
 
 
 def test_rows_that_cannot_be_read_are_not_made_up(answers):
     """As many rows before a lasting damage as behind it: they must not stand for these."""
     answers([batch(0, 2), damaged(batch(2, 2))])
     with pytest.raises(Unclear, match="EOS_TRANSACTION_NOT_FOUND"):
-        landed(KAFKA, OWN, "t", 0, 4)
+        rows_in_log(KAFKA, OWN, "t", 0, 4)
