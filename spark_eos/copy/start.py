@@ -24,7 +24,7 @@ def copy(
     source: Mapping[str, object],
     sink: Mapping[str, object],
     checkpoint: str,
-    transform: Function | None = None,
+    transform: Function | str | None = None,
     trigger: Mapping[str, object] | None = None,
     name: str | None = None,
     ordered: bool = True,
@@ -37,7 +37,8 @@ def copy(
     names, or of that with the same name in another cluster; with ``partition="key"``, to the one that its key chooses,
     by the sink's ``kafka.partitioner``. A ``transform`` is a function of each row: it takes a
     ``pyarrow.RecordBatch`` of the source's columns, however records are cut into batches, and returns one of the
-    sink's. ``trigger`` are arguments of Spark's ``trigger``: ``{"availableNow": True}`` or ``{"processingTime": "…"}``.
+    sink's. A text is SQL, which DuckDB runs over such batches as the table ``input`` (`spark_eos.copy.sql`).
+    ``trigger`` are arguments of Spark's ``trigger``: ``{"availableNow": True}`` or ``{"processingTime": "…"}``.
     ``ordered``: whether the rows of a source partition keep their order; without, ``minPartitions`` lets several tasks
     read a partition.
 
@@ -45,10 +46,12 @@ def copy(
     """
     from spark_eos.copy.checks import check_trigger
     from spark_eos.copy.source import CopyDataSource
+    from spark_eos.copy.sql import SqlTransform
 
     check_trigger(trigger or {})
+    function = SqlTransform(transform) if isinstance(transform, str) else transform
     plan = _plan(
-        spark, source, {**sink, "checkpointLocation": checkpoint}, transform, ordered=ordered, partition=partition
+        spark, source, {**sink, "checkpointLocation": checkpoint}, function, ordered=ordered, partition=partition
     )
     return started(spark, plan, CopyDataSource, checkpoint, trigger, name)
 
@@ -135,6 +138,11 @@ def _texts(options: Mapping[str, object]) -> dict[str, str]:
 
 
 def _name_of(function: Function) -> str:
-    """By which a decision knows the function. Module and code may change: what it makes of lost rows is compared."""
+    """The name by which a decision knows the function. Its module and code may change: what it makes of lost rows is
+    compared."""
+    from spark_eos.copy.sql import SqlTransform
+
+    if isinstance(function, SqlTransform):
+        return function.name
     name: str = (function if hasattr(function, "__qualname__") else type(function)).__qualname__
     return name

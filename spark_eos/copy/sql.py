@@ -1,0 +1,298 @@
+"""SQL past the JVM: a query that DuckDB runs over each batch of records.
+
+A transform has to be a function of each row, as how records are split into batches has no meaning. DuckDB proves that
+here: its own plan of the query, bound and not optimized, may read `input` once, filter it, and compute expressions of
+functions that depend on their arguments alone. The plan is judged, never the query's text. Whatever is not known to be
+a function of each row is refused, also what a later version of DuckDB adds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import pyarrow as pa
+
+from spark_eos.caches import process_cache
+from spark_eos.errors import stop
+
+if TYPE_CHECKING:
+    import duckdb
+
+#: The name of the records in a query.
+INPUT = "input"
+
+#: A connection sees nothing but `input`: no files, no network, no extensions, no variables of this program. One thread,
+#: as Spark gives a task one core.
+_SETTINGS = {
+    "TimeZone": "UTC",
+    "threads": "1",
+    "temp_directory": "",
+    "enable_external_access": "false",
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "allow_community_extensions": "false",
+    "python_enable_replacements": "false",
+    "lock_configuration": "true",
+}
+
+#: A query within WITH is read once at the most, as nothing that reads two inputs is allowed.
+_OPERATORS = frozenset(
+    [
+        "LOGICAL_PROJECTION",
+        "LOGICAL_FILTER",
+        "LOGICAL_UNNEST",
+        "LOGICAL_MATERIALIZED_CTE",
+        "LOGICAL_CTE_REF",
+    ]
+)
+_FORBIDDEN_OPERATORS = {
+    "LOGICAL_AGGREGATE_AND_GROUP_BY": "it groups or aggregates rows",
+    "LOGICAL_WINDOW": "it has a window function",
+    "LOGICAL_ORDER_BY": "it sorts rows",
+    "LOGICAL_TOP_N": "it sorts rows",
+    "LOGICAL_LIMIT": "it limits the number of rows",
+    "LOGICAL_SAMPLE": "it samples rows",
+    "LOGICAL_DISTINCT": "it removes duplicate rows",
+    "LOGICAL_UNION": "it puts several results together",
+    "LOGICAL_EXCEPT": "it subtracts rows",
+    "LOGICAL_INTERSECT": "it intersects rows",
+    "LOGICAL_COMPARISON_JOIN": "it joins rows, or has a subquery",
+    "LOGICAL_ANY_JOIN": "it joins rows, or has a subquery",
+    "LOGICAL_ASOF_JOIN": "it joins rows",
+    "LOGICAL_DELIM_JOIN": "it joins rows, or has a subquery",
+    "LOGICAL_DEPENDENT_JOIN": "it joins rows, or has a subquery",
+    "LOGICAL_POSITIONAL_JOIN": "it joins rows",
+    "LOGICAL_CROSS_PRODUCT": "it joins rows, or has a subquery",
+    "LOGICAL_RECURSIVE_CTE": "it is recursive",
+    "LOGICAL_DUMMY_SCAN": "it does not read 'input'",
+    "LOGICAL_EXPRESSION_GET": "it does not read 'input'",
+}
+
+
+def _names(*lines: str) -> frozenset[str]:
+    return frozenset(name for line in lines for name in line.split())
+
+
+#: Functions that DuckDB calls consistent within a query alone because the session's time zone matters to them, which is
+#: UTC here. The others of that class tell the time, or something of the session.
+_BY_TIME_ZONE = _names(
+    "+ - century date_diff date_part date_sub date_trunc datediff datepart datesub datetrunc day dayname dayofmonth",
+    "dayofweek dayofyear decade era generate_series hour isodow isoyear julian last_day make_timestamptz microsecond",
+    "millennium millisecond minute month monthname quarter range second strftime time_bucket timezone timezone_hour",
+    "timezone_minute week weekday weekofyear year yearweek",
+)
+#: Consistent for DuckDB, but not from one version of it to the next.
+_BY_VERSION = _names("version")
+#: Aggregates that may be computed over the values of a list: they depend on these values and their order alone.
+_OF_LISTS = _names(
+    "any_value arbitrary array_agg avg bit_and bit_or bit_xor bool_and bool_or count count_if count_star countif",
+    "entropy favg first fsum group_concat histogram kahan_sum kurtosis kurtosis_pop last list listagg mad max mean",
+    "median min mode product quantile quantile_cont quantile_disc sem skewness stddev stddev_pop stddev_samp",
+    "string_agg sum sum_no_overflow sumkahan var_pop var_samp variance",
+)
+_EXPRESSIONS = _names(
+    "BOUND_AGGREGATE BOUND_BETWEEN BOUND_CASE BOUND_CAST BOUND_COMPARISON BOUND_CONJUNCTION BOUND_CONSTANT",
+    "BOUND_FUNCTION BOUND_LAMBDA BOUND_LAMBDA_REF BOUND_OPERATOR BOUND_REF BOUND_UNNEST",
+)
+_READ = {"catalog": "memory", "schema": "main", "table": INPUT}
+
+
+@dataclass(frozen=True)
+class SqlTransform:
+    """A transform for `spark_eos.copy`: the rows of ``query``, which reads the records as the table ``input``.
+
+    It takes a `pyarrow.RecordBatch` and returns a `pyarrow.Table`. Raises SchemaError where the query is not a function
+    of each row of such a batch, and RowError for a record for which it fails.
+    """
+
+    query: str
+
+    @property
+    def name(self) -> str:
+        """The name by which a decision knows the transform: other text is another transform."""
+        return f"sql:{hashlib.sha256(self.query.encode()).hexdigest()[:16]}"
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.Table:
+        check_sql(self.query, batch.schema)
+        try:
+            return _run(self.query, batch)
+        except Exception as error:  # duckdb.Error, and what Arrow makes of a result
+            _raise_for_row(self.query, batch, error)
+
+
+@cache
+def check_sql(query: str, schema: pa.Schema) -> None:
+    """Raise SchemaError unless the query is a function of each row of ``input``, a table of this schema."""
+    connection = _connection()
+    import duckdb
+
+    empty = schema.empty_table()
+    try:
+        _judge(_plan(query, empty))
+        connection.register(INPUT, empty)
+        connection.sql(query)  # a batch has no row ids, which a table has
+    except duckdb.Error as error:
+        raise stop("EOS_TRANSFORM_SQL.invalid", error=first_line(error), columns=", ".join(schema.names)) from None
+
+
+def _plan(query: str, empty: pa.Table) -> dict[str, Any]:
+    """DuckDB's plan of the query, bound and not optimized. Raises SchemaError and duckdb.Error where there is none."""
+    connection = _opened()
+    connection.register("empty", empty)
+    connection.execute(f"CREATE TABLE {INPUT} AS SELECT * FROM empty").unregister("empty")
+    _lock(connection)
+    row = connection.execute("SELECT json_serialize_plan(?, optimize := false)", [query]).fetchone()
+    answer: dict[str, Any] = json.loads(row[0] if row else "{}")
+    if answer.get("error", True):
+        error = first_line(answer.get("error_message", "there is no plan"))
+        raise stop("EOS_TRANSFORM_SQL.invalid", error=error, columns=", ".join(empty.schema.names))
+    plans = answer["plans"]
+    if len(plans) != 1:
+        raise stop("EOS_TRANSFORM_SQL.not_by_row", why=f"it has {len(plans)} statements")
+    plan: dict[str, Any] = plans[0]
+    return plan
+
+
+def _judge(plan: dict[str, Any]) -> None:
+    """Raise SchemaError unless the plan reads `input` once, and only filters and computes."""
+    reads = 0
+    for node in _nodes(plan):
+        kind = str(node.get("type", ""))
+        if kind.startswith("LOGICAL_"):
+            _judge_operator(kind, node)
+            reads += kind == "LOGICAL_GET"
+        elif "expression_class" in node:
+            _judge_expression(node)
+        elif "qname" in node:
+            _refuse("it has a part that is not known to be one of each row")
+    if reads != 1:
+        _refuse("it does not read 'input'" if not reads else "it reads 'input' more than once")
+
+
+def _nodes(plan: object) -> Iterator[dict[str, Any]]:
+    """Every object of the plan's JSON."""
+    if isinstance(plan, dict):
+        yield plan
+        for value in plan.values():
+            yield from _nodes(value)
+    elif isinstance(plan, list):
+        for value in plan:
+            yield from _nodes(value)
+
+
+def _judge_operator(kind: str, node: dict[str, Any]) -> None:
+    if kind == "LOGICAL_GET":
+        read = node.get("function_data") or {}
+        if node.get("qname", {}).get("path") != ["seq_scan"] or {name: read.get(name) for name in _READ} != _READ:
+            _refuse("it reads something else than 'input'")
+    elif kind not in _OPERATORS:
+        _refuse(_FORBIDDEN_OPERATORS.get(kind, f"DuckDB plans it with {kind}"))
+
+
+def _judge_expression(node: dict[str, Any]) -> None:
+    kind = node["expression_class"]
+    if kind not in _EXPRESSIONS:
+        _refuse("it has a parameter" if kind == "BOUND_PARAMETER" else f"DuckDB plans it with {kind}")
+    path = node.get("qname", {}).get("path") or []
+    if kind == "BOUND_AGGREGATE":
+        if not path or path[-1] not in _OF_LISTS:
+            _refuse(f"the aggregate {path[-1] if path else '?'} is not known to depend on its values alone")
+    elif kind == "BOUND_FUNCTION":
+        if len(path) == 1 and node.get("is_operator"):
+            return  # casts and comparisons
+        if path[:2] != ["system", "main"] or not _is_pure(path[-1], len(node.get("arguments", ()))):
+            _refuse(f"the function {path[-1] if path else '?'} does not depend on its arguments alone")
+
+
+def _is_pure(function: str, arguments: int) -> bool:
+    if function == "age":
+        return arguments == 2  # with one argument it counts from now
+    if function in _BY_TIME_ZONE:
+        return True
+    return function not in _BY_VERSION and _stability().get(function) == {"CONSISTENT"}
+
+
+@cache
+def _stability() -> dict[str, set[str]]:
+    """The classes that DuckDB gives to the overloads of each of its scalar functions."""
+    found: dict[str, set[str]] = {}
+    rows = _opened().execute(
+        "SELECT function_name, coalesce(stability, '') FROM duckdb_functions() WHERE function_type = 'scalar'"
+    )
+    for name, stability in rows.fetchall():
+        found.setdefault(name, set()).add(stability)
+    return found
+
+
+def _refuse(why: str) -> NoReturn:
+    raise stop("EOS_TRANSFORM_SQL.not_by_row", why=why)
+
+
+def _run(query: str, batch: pa.RecordBatch) -> pa.Table:
+    connection = _connection()
+    connection.register(INPUT, batch)
+    try:
+        return connection.sql(query).to_arrow_table()
+    finally:
+        connection.unregister(INPUT)
+
+
+def _connection() -> duckdb.DuckDBPyConnection:
+    """This thread's connection, locked. DuckDB's connections are for one thread at a time."""
+    return _connection_of(threading.get_ident())
+
+
+@process_cache(maxsize=16)
+def _connection_of(thread: int) -> duckdb.DuckDBPyConnection:
+    connection = _opened()
+    _lock(connection)
+    return connection
+
+
+def _opened() -> duckdb.DuckDBPyConnection:
+    try:
+        import duckdb
+    except ImportError:
+        raise stop("EOS_NOT_INSTALLED.sql") from None
+    return duckdb.connect(":memory:")
+
+
+def _lock(connection: duckdb.DuckDBPyConnection) -> None:
+    for name, value in _SETTINGS.items():
+        connection.execute(f"SET {name} = '{value}'")
+
+
+def _raise_for_row(query: str, batch: pa.RecordBatch, error: Exception) -> NoReturn:
+    """Raise RowError for the first record for which the query fails; ``error`` itself if it fails for none alone."""
+    first, count = 0, batch.num_rows
+    while count > 1:
+        half = count // 2
+        failed = _failure(query, batch.slice(first, half))
+        if failed is None:
+            first, count = first + half, count - half
+        else:
+            count, error = half, failed
+    alone = _failure(query, batch.slice(first, count))
+    if alone is None:
+        raise error
+    place = {name: batch.column(name)[first].as_py() for name in ("topic", "partition", "offset")}
+    raise stop("EOS_TRANSFORM_SQL_ROW", **place, error=first_line(alone)) from None
+
+
+def _failure(query: str, batch: pa.RecordBatch) -> Exception | None:
+    try:
+        _run(query, batch)
+    except Exception as error:  # as in `SqlTransform.__call__`
+        return error
+    return None
+
+
+def first_line(error: object) -> str:
+    """DuckDB's own sentence, without the query's text below it."""
+    return str(error).strip().partition("\n")[0].rstrip(".")[:300]

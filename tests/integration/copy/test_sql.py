@@ -1,0 +1,59 @@
+"""Copies whose transform is SQL, on a real broker and Spark."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from pyspark.errors import StreamingQueryException
+
+import spark_eos
+from spark_eos.errors import SchemaError
+
+
+def test_sql_filters_and_computes_each_record_once_over_a_restart(copy, transactions, write):
+    """Order, keys and partitions are those of the query's columns; a replay of what is decided writes nothing."""
+    query = copy(2)
+    late = (
+        "SELECT key, json_extract_string(decode(value), '$.n') AS value, partition FROM input WHERE value LIKE '%late%'"
+    )
+    late = late.replace("value LIKE", "decode(value) LIKE")
+    for partition in range(2):
+        for n in range(300):
+            told = {"n": n, "is": "late" if n % 3 else "on time"}
+            write(query.source, json.dumps(told).encode(), partition=partition, key=b"k")
+    query.run(late)
+    transactions.commit(query.source, '{"n": 300, "is": "late"}', partition=1)
+    transactions.abort(query.source, '{"n": 301, "is": "late"}', partition=1)
+    query.forget(1)
+    query.run(late)
+    wanted = [str(n).encode() for n in range(300) if n % 3]
+    for partition, more in ((0, []), (1, [b"300"])):
+        assert [row.value for row in query.rows() if row.partition == partition] == wanted + more
+
+
+def test_sql_that_is_not_of_each_row_is_refused_before_the_query_starts(copy, write):
+    """On the driver, with the reason; nothing is written, not even a checkpoint."""
+    query = copy(1)
+    write(query.source, b"x")
+    with pytest.raises(SchemaError, match="it groups or aggregates rows") as caught:
+        query.start("SELECT count(*)::VARCHAR AS value FROM input")
+    assert caught.value.condition == "EOS_TRANSFORM_SQL"
+    with pytest.raises(SchemaError, match="nothing"):
+        query.start("SELECT nothing AS value FROM input")
+    assert query.rows() == []
+
+
+def test_a_record_for_which_sql_fails_stops_the_query_by_its_offset(copy, write):
+    """Nothing of the micro-batch is visible; with the query mended, it goes on."""
+    query = copy(1)
+    write(query.source, b"1", b"2", b"three", b"4")
+    with pytest.raises(StreamingQueryException) as caught:
+        query.run("SELECT (CAST(decode(value) AS INT) * 2)::VARCHAR AS value FROM input")
+    reason = spark_eos.reason(caught.value)
+    assert reason is not None
+    assert reason.condition == "EOS_TRANSFORM_SQL_ROW"
+    assert f"offset 2 of {query.source}-0" in reason.message
+    assert query.rows() == []
+    query.run("SELECT (TRY_CAST(decode(value) AS INT) * 2)::VARCHAR AS value FROM input")
+    assert [row.value for row in query.rows()] == [b"2", b"4", None, b"8"]

@@ -1,0 +1,254 @@
+"""SQL by DuckDB: which queries are functions of each row, what a query may reach, and rows for which it fails."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+
+import duckdb
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spark_eos.copy.sql import SqlTransform, check_sql
+from spark_eos.copy.testing import check_transform
+from spark_eos.copy.transforming import checked
+from spark_eos.errors import RowError, SchemaError
+from spark_eos.source.schema import arrow_schema
+
+#: The source's columns, and such as a parser adds.
+SCHEMA = pa.schema(
+    [
+        *arrow_schema(True),
+        pa.field("id", pa.int64()),
+        pa.field("name", pa.string()),
+        pa.field("xs", pa.list_(pa.int64())),
+        pa.field("seen", pa.timestamp("us", tz="UTC")),
+        pa.field("price", pa.decimal128(9, 2)),
+        pa.field("nested", pa.struct([("a", pa.int32())])),
+    ]
+)
+
+
+def records(*rows: dict[str, object]) -> pa.RecordBatch:
+    """Records with offsets from 0 on; what a row does not have is null."""
+    places = [{"topic": "t", "partition": 3, "offset": offset, **row} for offset, row in enumerate(rows)]
+    return pa.RecordBatch.from_pylist(places, schema=SCHEMA)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT key, value FROM input",
+        "FROM input SELECT * EXCLUDE (xs) WHERE id > 3",
+        "SELECT i.key, upper(name) AS value FROM main.input AS i WHERE id BETWEEN 1 AND 3 OR name LIKE 'a%'",
+        "SELECT * FROM (SELECT key, to_json({'id': id, 'n': nested.a}) AS value FROM input) WHERE value IS NOT NULL",
+        "SELECT unnest(xs) AS value, key FROM input",
+        "SELECT list_sum(xs) AS a, list_transform(xs, lambda x: x + id) AS b, [x * 2 FOR x IN xs IF x > 1] FROM input",
+        "SELECT CASE WHEN id > 1 THEN 'a' ELSE name END, coalesce(name, 'x'), try_cast(name AS INT), price FROM input",
+        "SELECT id IN (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20) FROM input",
+        "SELECT seen + INTERVAL 1 DAY, date_trunc('day', seen), strftime(seen, '%Y'), age(seen, seen) FROM input",
+        "SELECT json_extract_string(decode(value), '$.a'), regexp_extract(name, '(a)(b)', 1), md5(name) FROM input",
+        "SELECT key FROM query('SELECT key FROM input')",
+        "SELECT key FROM input WHERE false",
+        "WITH a AS (SELECT key, id FROM input WHERE id > 3) SELECT key FROM a WHERE id < 9",
+    ],
+)
+def test_functions_of_each_row_are_taken(query):
+    """Filters, projections, functions of their arguments, lists, and subqueries in FROM."""
+    check_sql(query, SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("query", "why"),
+    [
+        ("SELECT count(*) FROM input", "groups or aggregates"),
+        ("SELECT name, sum(id) FROM input GROUP BY ALL", "groups or aggregates"),
+        ("SELECT row_number() OVER () FROM input", "window"),
+        ("SELECT key FROM input QUALIFY row_number() OVER (PARTITION BY key) = 1", "window"),
+        ("SELECT key FROM input ORDER BY key", "sorts"),
+        ("SELECT key FROM input LIMIT 3", "limits"),
+        ("SELECT key FROM input LIMIT 0", "limits"),
+        ("SELECT DISTINCT key FROM input", "duplicate"),
+        ("SELECT DISTINCT ON (key) key, value FROM input", "duplicate"),
+        ("SELECT key FROM input USING SAMPLE 10%", "samples"),
+        ("SELECT key FROM input UNION ALL SELECT key FROM input", "several results"),
+        ("SELECT key FROM input EXCEPT ALL SELECT key FROM input", "subtracts"),
+        ("SELECT key FROM input INTERSECT ALL SELECT key FROM input", "intersects"),
+        ("SELECT a.key FROM input a JOIN input b USING (id)", "joins"),
+        ("SELECT a.key FROM input a, input b", "joins"),
+        ("SELECT a.key FROM input a POSITIONAL JOIN input b", "joins"),
+        ("SELECT a.key FROM input a ASOF JOIN input b ON a.id >= b.id", "joins"),
+        ("SELECT (SELECT max(id) FROM input) FROM input", "subquery"),
+        ("SELECT key FROM input WHERE id IN (SELECT id FROM input)", "subquery"),
+        ("WITH RECURSIVE r AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM r WHERE i < 3) SELECT i FROM r", "recursive"),
+        ("WITH a AS (FROM input) SELECT a.key FROM a JOIN a AS b USING (id)", "joins"),
+        ("WITH a AS (FROM input) SELECT 1", "does not read"),
+        ("SELECT 1 AS value", "does not read"),
+        ("VALUES (1)", "does not read"),
+        ("SELECT * FROM duckdb_settings()", "something else"),
+        ("SELECT * FROM duckdb_functions(), input", "joins"),
+        ("SELECT * FROM range(3)", "something else"),
+        ("SELECT key FROM input WHERE id = $1", "parameter"),
+        ("SELECT 1; SELECT key FROM input", "2 statements"),
+        ("CREATE TABLE t AS SELECT key FROM input", "LOGICAL_"),
+        ("INSERT INTO input SELECT * FROM input", "LOGICAL_"),
+        ("DELETE FROM input", "LOGICAL_"),
+        ("DROP TABLE input", "LOGICAL_"),
+        ("SELECT random() AS value FROM input", "random"),
+        ("SELECT key FROM input WHERE random() < 0.5", "random"),
+        ("SELECT CASE WHEN id > 1 THEN list_transform(xs, lambda x: x + random()) END FROM input", "random"),
+        ("SELECT uuid(), gen_random_uuid() FROM input", "uuid"),
+        ("SELECT now() FROM input", "now"),
+        ("SELECT key FROM input WHERE seen < now()", "now"),
+        ("SELECT current_timestamp FROM input", "current_timestamp"),
+        ("SELECT current_date FROM input", "current_date"),
+        ("SELECT current_time FROM input", "current_time"),
+        ("SELECT today() FROM input", "today"),
+        ("SELECT age(seen::TIMESTAMP) FROM input", "age"),
+        ("SELECT txid_current() FROM input", "txid"),
+        ("SELECT version() FROM input", "version"),
+        ("SELECT current_setting('TimeZone') FROM input", "current_setting"),
+        ("SELECT current_schema(), current_database() FROM input", "current_"),
+        ("SELECT list_aggregate(xs, 'reservoir_quantile', 0.5) FROM input", "reservoir_quantile"),
+        ("SELECT list_aggregate(xs, 'approx_quantile', 0.5) FROM input", "approx_quantile"),
+    ],
+)
+def test_what_is_not_a_function_of_each_row_is_refused(query, why):
+    """Aggregates, joins, windows, order, limits, chance, time, other tables, and statements that are no query."""
+    with pytest.raises(SchemaError, match=why) as caught:
+        check_sql(query, SCHEMA)
+    assert caught.value.entry == "EOS_TRANSFORM_SQL.not_by_row"
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "selekt",
+        "",
+        "SELECT nothing FROM input",
+        "SELECT key FROM other",
+        "SELECT upper(xs) FROM input",
+        "SELECT rowid FROM input",
+        "SELECT * FROM read_text('/etc/hostname')",
+        "SELECT * FROM read_csv('/etc/hostname')",
+        "SELECT * FROM '/etc/hostname'",
+        "SELECT * FROM 'http://localhost:1/x.parquet'",
+        "COPY (SELECT key FROM input) TO 'out.csv'",
+        "EXPORT DATABASE 'out'",
+        "ATTACH 'other.db'",
+        "INSTALL httpfs",
+        "LOAD httpfs",
+        "SET TimeZone = 'CET'",
+        "PRAGMA version",
+        "EXPLAIN SELECT key FROM input",
+        "PIVOT input ON name",
+        "SELECT * FROM a_variable_of_the_test",
+    ],
+)
+def test_what_duckdb_refuses_names_its_own_reason(query, tmp_path, monkeypatch):
+    """Syntax, unknown names, and whatever leaves the process: nothing is read, written or fetched."""
+    monkeypatch.chdir(tmp_path)
+    a_variable_of_the_test = pa.table({"key": [b"k"]})
+    assert a_variable_of_the_test.num_rows == 1
+    with pytest.raises(SchemaError) as caught:
+        check_sql(query, SCHEMA)
+    assert caught.value.condition == "EOS_TRANSFORM_SQL"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "function",
+    duckdb.sql(
+        "SELECT DISTINCT function_name FROM duckdb_functions() WHERE stability "
+        "IN ('VOLATILE', 'CONSISTENT_WITHIN_QUERY') AND function_type = 'scalar' AND function_name >= 'a' ORDER BY 1"
+    ).fetchall(),
+    ids=lambda row: row[0],
+)
+def test_no_function_of_the_time_or_of_chance_is_taken_without_arguments(function):
+    """Every function that DuckDB does not call consistent, as far as it can be called with nothing."""
+    with pytest.raises(SchemaError):
+        check_sql(f'SELECT "{function[0]}"() AS value FROM input', SCHEMA)
+
+
+def test_rows_keep_their_order_and_types_are_those_of_the_sink():
+    """A filter and a projection, over several vectors of DuckDB."""
+    transform = SqlTransform(
+        "WITH a AS MATERIALIZED (SELECT * FROM input WHERE id % 3 <> 0) "
+        "SELECT key, upper(name) AS value, headers, timestamp FROM a"
+    )
+    rows = records(*({"key": b"%d" % i, "id": i, "name": f"n{i}"} for i in range(10_000)))
+    prepared = checked(transform, transform.name, rows.slice(0, 0), "out")
+    assert (prepared.columns.key, prepared.columns.headers, prepared.columns.timestamp) == (True, True, True)
+    found = transform(rows).to_pydict()
+    wanted = [i for i in range(10_000) if i % 3]
+    assert found["key"] == [b"%d" % i for i in wanted]
+    assert found["value"] == [f"N{i}" for i in wanted]
+
+
+ROWS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "id": st.none() | st.integers(-5, 5),
+            "name": st.none() | st.text(max_size=4),
+            "xs": st.none() | st.lists(st.integers(-3, 3), max_size=4),
+        }
+    ),
+    max_size=12,
+)
+
+
+@settings(max_examples=50, deadline=None)
+@given(ROWS)
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT name AS value FROM input WHERE id > 0",
+        "SELECT unnest(xs)::VARCHAR AS value, key FROM input",
+        "SELECT list_sum(xs)::VARCHAR AS value FROM input WHERE name IS NOT NULL OR id IS NULL",
+        "SELECT to_json({'id': id, 'name': name, 'xs': [x FOR x IN xs IF x > id]}) AS value FROM input",
+    ],
+)
+def test_queries_that_are_taken_do_not_depend_on_how_records_are_split(query, rows):
+    """What the plan proves, seen on rows."""
+    check_transform(SqlTransform(query), records(*rows))
+
+
+def test_a_record_for_which_the_query_fails_is_named():
+    """By its topic, partition and offset, wherever it is in the batch, and with DuckDB's reason."""
+    transform = SqlTransform("SELECT key, (10 / (CAST(name AS INT)))::VARCHAR AS value FROM input")
+    for bad in (0, 1, 6, 8):
+        names = ["5"] * 9
+        names[bad] = "five"
+        with pytest.raises(RowError, match=f"offset {bad} of t-3: Conversion Error.*five") as caught:
+            transform(records(*({"name": name} for name in names)))
+        assert caught.value.parameters["offset"] == bad
+
+
+def test_a_transform_travels_as_its_text():
+    """It is pickled to the tasks, and known to a decision by its text."""
+    transform = SqlTransform("SELECT key, value FROM input")
+    copied = pickle.loads(pickle.dumps(transform))
+    copied(records({"value": b"x"}))
+    assert pickle.loads(pickle.dumps(copied)) == transform
+    assert copied.name == transform.name != SqlTransform("SELECT key, value FROM input WHERE true").name
+
+
+@pytest.mark.parametrize(
+    "escape",
+    [
+        lambda c: c.execute("SET enable_external_access = true"),
+        lambda c: c.execute("SET TimeZone = 'CET'"),
+        lambda c: c.execute("SELECT * FROM read_text('/etc/hostname')").fetchall(),
+        lambda c: c.execute("ATTACH '/tmp/never.db'"),
+        lambda c: c.execute("INSTALL httpfs"),
+        lambda c: c.execute("COPY (SELECT 1) TO '/tmp/never.csv'"),
+    ],
+)
+def test_the_connection_itself_is_locked(escape: Callable[[duckdb.DuckDBPyConnection], object]):
+    """A second fence behind the judgement of the plan."""
+    from spark_eos.copy import sql
+
+    with pytest.raises(duckdb.Error):
+        escape(sql._connection())
