@@ -22,7 +22,7 @@ from spark_eos.ledger.log import KafkaLog
 from spark_eos.ledger.owners import Cluster
 from spark_eos.ledger.reader import LedgerReader
 from spark_eos.mirror.cleaner import trim
-from spark_eos.mirror.translating import translated
+from spark_eos.mirror.offsets import translate
 from spark_eos.ops.heads import newest_heads
 from spark_eos.options.parse import stream_options
 from spark_eos.options.table import DEFAULT_PREFIX
@@ -116,7 +116,7 @@ def _copy(spec: LookSpec) -> float:
 def _translate(spec: LookSpec) -> float:
     """What ``spark-eos mirror translate`` does, for a position near the end of a partition."""
     at = end_offsets(spec.kafka, {spec.query: [0]})[spec.query][0] - 2  # before the marker
-    return _median_ms(lambda: translated(spec.kafka, spec.kafka, spec.name, spec.query, 0, [at]), 3)
+    return _median_ms(lambda: translate(spec.kafka, spec.kafka, spec.name, spec.query, 0, [at]), 3)
 
 
 def _trim(spec: LookSpec) -> float:

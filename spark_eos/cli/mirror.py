@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -9,6 +12,7 @@ import typer
 from spark_eos.cli.options import Format, Output, Setting, Yes, client, connection, new_app, setting, tell
 
 if TYPE_CHECKING:
+    from spark_eos.mirror.offsets import GroupMove, MirrorPosition, TranslatedOffset
     from spark_eos.ops.answer import Answer
 
 app = new_app("Groups and offsets at the target of a mirror.")
@@ -54,16 +58,15 @@ def move_group(
     It continues there where it was at the source. The cluster of --bootstrap-servers is the target. The consumers must
     be stopped on both sides. Exit code: 0 if it was done, or can be; 2 if not.
     """
-    from spark_eos.mirror.groups import Mover
     from spark_eos.mirror.map_topic import DEFAULT_MAP
-    from spark_eos.mirror.report import answer
+    from spark_eos.mirror.offsets import GroupMover
 
-    def moved() -> Answer:
+    def answer() -> Answer:
         here, there = client(source, source_kafka, source_kafka_file), connection(context).client()
-        mover = Mover(group, here, there, map_ or DEFAULT_MAP)
-        return answer(mover.move(apply=yes, delete=delete, overwrite=overwrite, wait_s=wait_s))
+        mover = GroupMover(group, here, there, map_ or DEFAULT_MAP)
+        return move_answer(mover.move(apply=yes, delete=delete, overwrite=overwrite, wait_s=wait_s))
 
-    return tell(output, moved)
+    return tell(output, answer)
 
 
 @app.command()
@@ -88,15 +91,14 @@ def position(
     is not known, or can still change.
     """
     from spark_eos.mirror.map_topic import DEFAULT_MAP
-    from spark_eos.mirror.position import Finder
-    from spark_eos.mirror.report import end_answer
+    from spark_eos.mirror.offsets import MirrorQuery
 
-    def found() -> Answer:
+    def answer() -> Answer:
         here, there = client(source, source_kafka, source_kafka_file), connection(context).cluster()
-        finder = Finder(query, here, there, map_ or DEFAULT_MAP, tuple(topic or ()))
-        return end_answer(finder.find(settle=yes, wait_s=wait_s))
+        mirror = MirrorQuery(query, here, there, map_ or DEFAULT_MAP, tuple(topic or ()))
+        return position_answer(mirror.position(settle=yes, wait_s=wait_s))
 
-    return tell(output, found)
+    return tell(output, answer)
 
 
 @app.command()
@@ -123,11 +125,68 @@ def translate(
     there. Changes nothing. Exit code: 0; 2 if one of the offsets cannot be translated.
     """
     from spark_eos.mirror.map_topic import DEFAULT_MAP
-    from spark_eos.mirror.report import positions
-    from spark_eos.mirror.translating import translated
+    from spark_eos.mirror.offsets import translate as translated
 
-    def found() -> Answer:
+    def answer() -> Answer:
         here, there = client(source, source_kafka, source_kafka_file), connection(context).client()
-        return positions(translated(here, there, map_ or DEFAULT_MAP, topic, partition, offset, topic_id))
+        return translation_answer(translated(here, there, map_ or DEFAULT_MAP, topic, partition, offset, topic_id))
 
-    return tell(output, found)
+    return tell(output, answer)
+
+
+def move_answer(move: GroupMove) -> Answer:
+    """A group's move, as it was done or would be."""
+    from spark_eos.ops.answer import Answer
+
+    verb = "is at" if move.done else "would be at"
+    lines = [_line(one, verb) for one in move.offsets]
+    lines += [f"{topic} is not mirrored: its offsets stay as they are" for topic in move.not_mirrored]
+    if move.done:
+        lines.append(f"{move.group} was moved{', and deleted at the source for these topics' if move.deletes else ''}")
+    else:
+        lines.append("nothing was changed; --yes does it")
+    return Answer(asdict(move), "\n".join(lines))
+
+
+def position_answer(position: MirrorPosition) -> Answer:
+    """Where a new checkpoint begins."""
+    from spark_eos.ops.answer import Answer
+
+    lines = [
+        f"query {position.query}: closed, and micro-batch {position.batch} is its last decision",
+        f"startingOffsets: {json.dumps(position.offsets)}",
+    ]
+    lines += [
+        f"  {topic}-{p}: nothing of it was mirrored, it begins at its first offset (-2)" for topic, p in position.unread
+    ]
+    lines += [
+        f"  {topic}-{p}: brokers have lost decided rows, which the new query writes" for topic, p in position.lost
+    ]
+    lines.append(
+        "Begin with a new checkpoint and these offsets. Never start the old checkpoint again, or a copy of it."
+    )
+    data = {
+        "query": position.query,
+        "batch": position.batch,
+        "starting_offsets": position.offsets,
+        "unread": [list(place) for place in position.unread],
+        "written_again": [list(place) for place in position.lost],
+    }
+    return Answer(data, "\n".join(lines))
+
+
+def translation_answer(offsets: Iterable[TranslatedOffset]) -> Answer:
+    """Where offsets are in the target."""
+    from spark_eos.ops.answer import Answer
+
+    found = list(offsets)
+    data = {"offsets": [asdict(one) for one in found]}
+    return Answer(data, "\n".join(_line(one, "is at") for one in found))
+
+
+def _line(one: TranslatedOffset, verb: str) -> str:
+    target = one.target
+    return (
+        f"{one.topic}-{one.partition} offset {one.offset}: {verb} offset {target.offset} of "
+        f"{target.topic}-{target.partition}"
+    )

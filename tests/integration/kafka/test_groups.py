@@ -22,7 +22,7 @@ from spark_eos.kafka.codes import OK
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.net.metadata import CoordinatorKind
 from spark_eos.kafka.net.schema import INT16, INT32, FieldReader, FieldType, Int16, Int32, Record, Request
-from spark_eos.mirror.groups import Mover
+from spark_eos.mirror.offsets import GroupMover
 from spark_eos.sink.preflight import check_group
 from tests.support.waiting import wait_for
 
@@ -122,7 +122,7 @@ def test_a_streams_group(kafka, client, topic, group):
     with pytest.raises(KafkaError, match="EOS_GROUP_ACTIVE"):
         check_group(kafka, group)
     with pytest.raises(EosError, match="EOS_GROUP_ACTIVE"):
-        Mover(group, kafka, kafka).move()
+        GroupMover(group, kafka, kafka).move()
     heartbeat(client, streams(group, member, LEAVES, name))
     wait_for(lambda: active_members(kafka, group) == [], "the end of the member")
     check_group(kafka, group)

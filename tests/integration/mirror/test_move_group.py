@@ -12,9 +12,9 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from spark_eos.errors import EosError
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.mirror import translating
+from spark_eos.mirror import offsets
 from spark_eos.mirror.entries import OffsetRun, partition_of, to_record
-from spark_eos.mirror.groups import Mover
+from spark_eos.mirror.offsets import GroupMover
 from tests.support.kafka_view import COORDINATOR_MOVES, KafkaView
 from tests.support.kafka_view import write as put
 from tests.support.mirrors import Mirror
@@ -83,8 +83,8 @@ def properties(view: KafkaView) -> KafkaProperties:
     return KafkaProperties({"bootstrap.servers": view.bootstrap_servers})
 
 
-def mover(mirror: Mirror, group: Group) -> Mover:
-    return Mover(group.name, properties(mirror.here), properties(mirror.there), mirror.targets.map)
+def mover(mirror: Mirror, group: Group) -> GroupMover:
+    return GroupMover(group.name, properties(mirror.here), properties(mirror.there), mirror.targets.map)
 
 
 @pytest.fixture
@@ -124,7 +124,7 @@ def test_a_group_moves_in_mid_stream(fed, feed, there, view):
     assert not dry.done
     assert there.group(group.name, f"moved.{name}") == {}
     done = mover(copies, group).move(apply=True, delete=True)
-    assert done.steps == dry.steps
+    assert done.offsets == dry.offsets
     assert view.group(group.name, name) == {}
     copies.run()
     group.consume(there, f"moved.{name}", len(values) - 93)
@@ -186,7 +186,7 @@ def test_other_topics_of_a_group(fed, topic, write, there, view):
     write(other, b"row")
     group.consume(view, other, 1)
     moved = [p for _, p in view.group(group.name, name)]
-    assert mover(copies, group).move(apply=True, delete=True).left == (other,)
+    assert mover(copies, group).move(apply=True, delete=True).not_mirrored == (other,)
     assert there.group(group.name, f"moved.{name}").keys() == {(f"moved.{name}", p) for p in moved}
     assert view.group(group.name, name) == {}
     assert view.group(group.name, other) == {(other, 0): 1}
@@ -241,7 +241,7 @@ def test_a_row_that_is_mirrored_while_its_partition_is_looked_at(look, idle, wri
     """Before each look at an end. The group reads it: the end of the target's partition is not taken for where the
     partition begins when that row is before it."""
     copies, name, group = idle(5)
-    ends = translating.end_offsets
+    ends = offsets.end_offsets
 
     def late(*places):
         if late.looks == look:
@@ -251,7 +251,7 @@ def test_a_row_that_is_mirrored_while_its_partition_is_looked_at(look, idle, wri
         return ends(*places)
 
     late.looks = 0
-    monkeypatch.setattr(translating, "end_offsets", late)
+    monkeypatch.setattr(offsets, "end_offsets", late)
     assert mover(copies, group).move(apply=True, wait_s=60).done
     assert late.looks > look
     assert there.group(group.name, f"moved.{name}")[f"moved.{name}", 1] == 3
@@ -276,7 +276,7 @@ def test_a_row_whose_entry_is_not_visible_yet(idle, there):
         assert there.group(group.name, f"moved.{name}") == {}
         there.end_transaction(producer.identity().id, commit=True)
     moved = mover(copies, group).move(apply=True, wait_s=30)
-    assert {step.partition: step.place.offset for step in moved.steps} == {0: 1, 1: 3}
+    assert {one.partition: one.target.offset for one in moved.offsets} == {0: 1, 1: 3}
 
 
 def test_a_partition_of_which_no_row_was_mirrored(mirror, topic, transactions, view, there):
@@ -288,9 +288,9 @@ def test_a_partition_of_which_no_row_was_mirrored(mirror, topic, transactions, v
     put(there.bootstrap_servers, name, [(0, "another's")], commit=True)
     group = Group(name)
     group.commit(view, name, {0: view.ends(name, committed=True)[name, 0]})
-    (step,) = mover(copies, group).move(apply=True).steps
-    assert step.place.offset == there.ends(name, committed=True)[name, 0] > 0
-    assert there.group(group.name, name) == {(name, 0): step.place.offset}
+    (one,) = mover(copies, group).move(apply=True).offsets
+    assert one.target.offset == there.ends(name, committed=True)[name, 0] > 0
+    assert there.group(group.name, name) == {(name, 0): one.target.offset}
 
 
 def test_rows_before_the_mirror_began(mirror, topic, write, view):

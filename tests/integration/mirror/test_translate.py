@@ -39,10 +39,10 @@ def test_offsets_are_looked_up(asked, there, capsys):
         f"{copies.topics}-0 offset 3: is at offset {at[3]} of copy.{copies.topics}-0\n"
     )
     assert translate(20, "--format", "json") == 0
-    (found,) = json.loads(capsys.readouterr().out)["positions"]
+    (found,) = json.loads(capsys.readouterr().out)["offsets"]
     target_id = copies.entries()[0].target_id
     place = {"topic": f"copy.{copies.topics}", "topic_id": target_id, "partition": 0, "offset": at[19]}
-    assert found == {"topic": copies.topics, "partition": 0, "offset": 20, "place": place}
+    assert found == {"topic": copies.topics, "partition": 0, "offset": 20, "target": place}
 
 
 def test_what_cannot_be_translated(asked, view, capsys):

@@ -10,9 +10,9 @@ import pytest
 
 from spark_eos.errors import EosError
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.mirror import groups, translating
+from spark_eos.mirror import offsets
 from spark_eos.mirror.entries import MapEntry, OffsetRun, SourcePartition, partition_of
-from spark_eos.mirror.groups import Mover
+from spark_eos.mirror.offsets import GroupMover
 from spark_eos.mirror.origins import Origin
 from tests.support.map_logs import CLUSTER, MapLog, reading
 
@@ -37,16 +37,15 @@ class Clusters:
         self.origins = ORIGINS[:1]
         topics = {name: SimpleNamespace(id=f"{name}-id", partitions=4) for name in ("out", "new")}
         topics["in"] = SimpleNamespace(id="id", partitions=4)
-        for module in (groups, translating):
-            monkeypatch.setattr(module, "describe_topics", lambda _, names, **__: {n: topics[n] for n in names})
-            monkeypatch.setattr(module, "begin_offsets", lambda _, places: self._at(self.begins, places))
-        monkeypatch.setattr(translating, "end_offsets", lambda _, places, *__: self._at(self.ends, places))
-        monkeypatch.setattr(translating, "topic_partitions", lambda *_: {MAP: 9})
-        monkeypatch.setattr(groups, "active_members", lambda *_, **__: [])
-        monkeypatch.setattr(groups, "cluster_id", lambda _: CLUSTER)
-        monkeypatch.setattr(groups, "origins_from", lambda *_: self.origins)
-        monkeypatch.setattr(groups, "committed_offsets", self._commits)
-        monkeypatch.setattr(groups, "commit_offsets", lambda _, __, offsets: self.moved.update(offsets))
+        monkeypatch.setattr(offsets, "describe_topics", lambda _, names, **__: {n: topics[n] for n in names})
+        monkeypatch.setattr(offsets, "begin_offsets", lambda _, places: self._at(self.begins, places))
+        monkeypatch.setattr(offsets, "end_offsets", lambda _, places, *__: self._at(self.ends, places))
+        monkeypatch.setattr(offsets, "topic_partitions", lambda *_: {MAP: 9})
+        monkeypatch.setattr(offsets, "active_members", lambda *_, **__: [])
+        monkeypatch.setattr(offsets, "cluster_id", lambda _: CLUSTER)
+        monkeypatch.setattr(offsets, "origins_from", lambda *_: self.origins)
+        monkeypatch.setattr(offsets, "committed_offsets", self._commits)
+        monkeypatch.setattr(offsets, "commit_offsets", lambda _, __, moved: self.moved.update(moved))
 
     def _at(self, known: Mapping[str, int], places: Mapping[str, Any]) -> dict[str, dict[int, int]]:
         ends = {MAP: {p: len(rows) for p, rows in enumerate(self.log.rows)}}
@@ -62,7 +61,7 @@ class Clusters:
 
     def move(self) -> dict[str, dict[int, int]]:
         with reading(self.log, self.origins):
-            Mover("g", SOURCE, TARGET, MAP).move(apply=True)
+            GroupMover("g", SOURCE, TARGET, MAP).move(apply=True)
         return self.moved
 
     def refusal(self) -> EosError:
@@ -81,14 +80,14 @@ def test_a_group_that_was_moved_and_has_gone_on_at_the_target_meanwhile(monkeypa
     def committed(kafka, group, places):
         return next(found) if kafka is TARGET else {"in": {0: 3}}
 
-    monkeypatch.setattr(groups, "committed_offsets", committed)
+    monkeypatch.setattr(offsets, "committed_offsets", committed)
     assert clusters.refusal().condition == "EOS_MIRROR_GROUP_REFUSED"
     found = iter([{"out": {0: 5}}, {"out": {0: 7}}])
     with (
         reading(clusters.log, clusters.origins),
         pytest.raises(EosError, match=r"MIRROR_GROUP_REFUSED.*the target"),
     ):
-        Mover("g", SOURCE, TARGET, MAP).move(apply=True, overwrite=True)
+        GroupMover("g", SOURCE, TARGET, MAP).move(apply=True, overwrite=True)
     assert clusters.moved == {}
 
 
@@ -100,7 +99,7 @@ def test_a_group_that_has_gone_on_at_the_source_is_not_deleted_there(monkeypatch
         reading(clusters.log, clusters.origins),
         pytest.raises(EosError, match=r"MIRROR_GROUP_REFUSED.*not deleted"),
     ):
-        Mover("g", SOURCE, TARGET, MAP).move(apply=True, delete=True)
+        GroupMover("g", SOURCE, TARGET, MAP).move(apply=True, delete=True)
     assert clusters.moved == {"out": {0: 3}}
 
 
@@ -153,7 +152,7 @@ def test_a_partition_of_which_the_map_has_no_row(monkeypatch):
     clusters.log.write(entry(0, 5, rows=False))
     clusters.ends["out"] = 7
     assert clusters.move() == {"out": {0: 7}}
-    ends = translating.end_offsets
+    ends = offsets.end_offsets
     number = partition_of(SourcePartition(CLUSTER, "id", 0), 9)
 
     def late(kafka: Any, places: Any, *more: Any) -> Any:
@@ -163,7 +162,7 @@ def test_a_partition_of_which_the_map_has_no_row(monkeypatch):
             found["out"][0] = 8
         return found
 
-    monkeypatch.setattr(translating, "end_offsets", late)
+    monkeypatch.setattr(offsets, "end_offsets", late)
     assert clusters.move() == {"out": {0: 7}}
 
 

@@ -11,11 +11,11 @@ from spark_eos.errors import EosError, KafkaError
 from spark_eos.kafka.admin.topics import Topic
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.ledger.owners import Cluster
-from spark_eos.mirror import position
+from spark_eos.mirror import offsets
 from spark_eos.mirror.entries import MapEntry, OffsetRun, SourcePartition
 from spark_eos.mirror.offset_map import OffsetMap
+from spark_eos.mirror.offsets import MirrorPosition, MirrorQuery, MirrorState
 from spark_eos.mirror.origins import Origin
-from spark_eos.mirror.position import Finder, MirrorLook
 from spark_eos.protocol.head import NOBODY, CopiedFrom, Decision, Head, Pair, Probe, Verdict, Written
 from spark_eos.topic_partition import OffsetRange
 from tests.support.map_logs import MapLog, reading
@@ -43,12 +43,12 @@ def map_of(*entries: MapEntry) -> OffsetMap:
         return READ(KAFKA, "here", {("in", p): () for p in range(2)}, "map", ids={"in": "in-id"})
 
 
-def look(*entries: MapEntry, decided: tuple[Written, ...] = (), **changed: object) -> MirrorLook:
+def state(*entries: MapEntry, decided: tuple[Written, ...] = (), **changed: object) -> MirrorState:
     copied_from = CopiedFrom("here", (("in", "in-id"),), None)
     decision = Decision(7, 0, 1, 1, 1, None, decided, copied_from=copied_from)
     topics = {"in": Topic("in-id", 2, internal=False)}
     known = [Origin("out", "out-id", "in", "in-id", ("here",))]
-    made = MirrorLook(map_of(*entries), decision, topics, known, {"out": Topic("out-id", 2, internal=False)})
+    made = MirrorState(map_of(*entries), decision, topics, known, {"out": Topic("out-id", 2, internal=False)})
     return replace(made, **changed)
 
 
@@ -57,42 +57,42 @@ AGAIN = [Origin(f"{name}out", id_, "in", "in-id", ("here",)) for name, id_ in ((
 BOTH = {"out": Topic("out-id", 2, internal=False), "old.out": Topic("gone", 2, internal=False)}
 
 
-def end(of: MirrorLook) -> position.MirrorEnd:
+def end(of: MirrorState) -> MirrorPosition:
     of.check_decided()
-    return of.end("q", of.unread())
+    return of.position("q", of.unread())
 
 
 def test_where_it_ends():
     """Each partition where its entries end; those of which nothing was mirrored at their beginning."""
-    found = end(look(entry(3, 5), entry(5, 9), entry(0, 4, 1), decided=(written(0, 5, 9),)))
+    found = end(state(entry(3, 5), entry(5, 9), entry(0, 4, 1), decided=(written(0, 5, 9),)))
     assert (found.batch, found.offsets, found.unread) == (7, {"in": {0: 9, 1: 4}}, ())
-    found = end(look(entry(3, 5)))
+    found = end(state(entry(3, 5)))
     assert (found.offsets, found.unread) == ({"in": {0: 5, 1: -2}}, (("in", 1),))
 
 
 def test_what_was_lost_is_mirrored_again():
     """From where its range begins, with an entry before it or without any."""
     lost = (written(0, 5, 9, Verdict.LOST), written(1, 2, 4, Verdict.LOST))
-    found = end(look(entry(3, 5), decided=lost))
-    assert (found.offsets, found.unread, found.again) == ({"in": {0: 5, 1: 2}}, (), (("in", 0), ("in", 1)))
+    found = end(state(entry(3, 5), decided=lost))
+    assert (found.offsets, found.unread, found.lost) == ({"in": {0: 5, 1: 2}}, (), (("in", 0), ("in", 1)))
 
 
 @pytest.mark.parametrize(
     ("of", "why"),
     [
-        (look(entry(0, 5), entry(4, 9)), "more than once"),
-        (look(entry(0, 5), entry(6, 9)), "nothing of the offsets 5 to 6"),
-        (look(entry(0, 5, target_id="old"), entry(5, 9)), "to several topics"),
-        (look(entry(0, 5), decided=(written(0, 5, 9),)), "ends at offset 5, but micro-batch 7 has 5 to 9"),
-        (look(decided=(written(0, 5, 9),)), "ends at offset 5, but micro-batch 7 has 5 to 9"),
-        (look(entry(0, 9), decided=(written(0, 5, 9, Verdict.LOST),)), "ends at offset 9"),
-        (look(entry(0, 5), known=AGAIN, targets=BOTH), "to several topics"),
-        (look(entry(0, 5, target_id="gone"), known=AGAIN), "to several topics"),
-        (look(entry(0, 5), known=[]), "never mirrored"),
-        (look(entry(0, 5), known=AGAIN, targets={}), "EOS_MIRROR_TARGET_RECREATED"),
-        (look(entry(0, 5), sources={"in": Topic("new-id", 1, internal=False)}), "recreated since"),
-        (look(entry(0, 5), targets={"out": Topic("new-id", 2, internal=False)}), "EOS_MIRROR_TARGET_RECREATED"),
-        (look(entry(0, 5), targets={}), "EOS_MIRROR_TARGET_RECREATED"),
+        (state(entry(0, 5), entry(4, 9)), "more than once"),
+        (state(entry(0, 5), entry(6, 9)), "nothing of the offsets 5 to 6"),
+        (state(entry(0, 5, target_id="old"), entry(5, 9)), "to several topics"),
+        (state(entry(0, 5), decided=(written(0, 5, 9),)), "ends at offset 5, but micro-batch 7 has 5 to 9"),
+        (state(decided=(written(0, 5, 9),)), "ends at offset 5, but micro-batch 7 has 5 to 9"),
+        (state(entry(0, 9), decided=(written(0, 5, 9, Verdict.LOST),)), "ends at offset 9"),
+        (state(entry(0, 5), origins=AGAIN, targets=BOTH), "to several topics"),
+        (state(entry(0, 5, target_id="gone"), origins=AGAIN), "to several topics"),
+        (state(entry(0, 5), origins=[]), "never mirrored"),
+        (state(entry(0, 5), origins=AGAIN, targets={}), "EOS_MIRROR_TARGET_RECREATED"),
+        (state(entry(0, 5), sources={"in": Topic("new-id", 1, internal=False)}), "recreated since"),
+        (state(entry(0, 5), targets={"out": Topic("new-id", 2, internal=False)}), "EOS_MIRROR_TARGET_RECREATED"),
+        (state(entry(0, 5), targets={}), "EOS_MIRROR_TARGET_RECREATED"),
     ],
 )
 def test_what_the_map_does_not_tell(of, why):
@@ -105,51 +105,51 @@ def test_what_the_map_does_not_tell(of, why):
 def test_a_target_that_is_gone_and_was_replaced():
     """The topic was mirrored again, with another prefix: its origin is noted beside the old one."""
     for targets in ({}, {"old.out": Topic("new-id", 1, internal=False)}):
-        found = end(look(entry(0, 5), known=AGAIN, targets={"out": BOTH["out"]} | targets))
+        found = end(state(entry(0, 5), origins=AGAIN, targets={"out": BOTH["out"]} | targets))
         assert found.offsets == {"in": {0: 5, 1: -2}}
 
 
 @pytest.fixture
-def finder(monkeypatch) -> Finder:
-    """With a closed query, whose ledger and clusters say what `look` has; the target's partitions are empty."""
-    monkeypatch.setattr(position, "cluster_id", lambda *_: "here")
-    monkeypatch.setattr(position, "undecided", lambda *_: ())
+def query(monkeypatch) -> MirrorQuery:
+    """With a closed query, whose ledger and clusters say what `state` has; the target's partitions are empty."""
+    monkeypatch.setattr(offsets, "cluster_id", lambda *_: "here")
+    monkeypatch.setattr(offsets, "undecided", lambda *_: ())
     monkeypatch.setattr(
-        position, "end_offsets", lambda kafka, asked, *_: {t: dict.fromkeys(p, 0) for t, p in asked.items()}
+        offsets, "end_offsets", lambda kafka, asked, *_: {t: dict.fromkeys(p, 0) for t, p in asked.items()}
     )
     topics = {"in": Topic("in-id", 2, internal=False), "out": Topic("out-id", 2, internal=False)}
     topics["map"] = Topic("map-id", 1, internal=False)
-    monkeypatch.setattr(position, "describe_topics", lambda kafka, names, **_: {name: topics[name] for name in names})
-    monkeypatch.setattr(position, "held_partition", lambda *_: None)
-    monkeypatch.setattr(position, "origins_from", lambda *_: [Origin("out", "out-id", "in", "in-id", ("here",))])
+    monkeypatch.setattr(offsets, "describe_topics", lambda kafka, names, **_: {name: topics[name] for name in names})
+    monkeypatch.setattr(offsets, "held_partition", lambda *_: None)
+    monkeypatch.setattr(offsets, "origins_from", lambda *_: [Origin("out", "out-id", "in", "in-id", ("here",))])
     map_ = map_of(entry(0, 5))
-    monkeypatch.setattr(position.OffsetMap, "read", lambda *_: map_)
-    head = Head(NOBODY, 3, (), 5, look().decision, prefix="p")
+    monkeypatch.setattr(offsets.OffsetMap, "read", lambda *_: map_)
+    head = Head(NOBODY, 3, (), 5, state().decision, prefix="p")
     monkeypatch.setattr(Cluster, "ports", lambda *_: None)
-    monkeypatch.setattr(position, "newest_head", lambda ports: head)
-    return Finder("q", KAFKA, Cluster(OTHER, "ledger", "p"), "map")
+    monkeypatch.setattr(offsets, "newest_head", lambda ports: head)
+    return MirrorQuery("q", KAFKA, Cluster(OTHER, "ledger", "p"), "map")
 
 
-def test_a_query_that_is_closed_and_settled(finder):
+def test_a_query_that_is_closed_and_settled(query):
     """Nothing is done to it."""
-    assert finder.find(settle=False, wait_s=0).offsets == {"in": {0: 5, 1: -2}}
+    assert query.position(settle=False, wait_s=0).offsets == {"in": {0: 5, 1: -2}}
 
 
-def test_rows_in_a_partition_of_which_the_map_has_nothing(finder, monkeypatch):
+def test_rows_in_a_partition_of_which_the_map_has_nothing(query, monkeypatch):
     """As of a map that was lost once, and begun anew."""
     monkeypatch.setattr(
-        position, "end_offsets", lambda kafka, asked, *_: {t: dict.fromkeys(p, 8) for t, p in asked.items()}
+        offsets, "end_offsets", lambda kafka, asked, *_: {t: dict.fromkeys(p, 8) for t, p in asked.items()}
     )
     with pytest.raises(EosError, match=r"in-1 in the target: the map has nothing of it, but out-1 has had records"):
-        finder.find(settle=False, wait_s=0)
+        query.position(settle=False, wait_s=0)
 
 
-def test_a_map_that_is_held_by_another_mirror(finder, monkeypatch):
+def test_a_map_that_is_held_by_another_mirror(query, monkeypatch):
     """What is behind its open transaction cannot be read."""
 
-    monkeypatch.setattr(position, "held_partition", lambda *_: 3)
+    monkeypatch.setattr(offsets, "held_partition", lambda *_: 3)
     with pytest.raises(EosError, match=r"EOS_MIRROR_NOT_SETTLED.*another mirror"):
-        finder.find(settle=True, wait_s=0)
+        query.position(settle=True, wait_s=0)
 
 
 @pytest.mark.parametrize(
@@ -159,21 +159,21 @@ def test_a_map_that_is_held_by_another_mirror(finder, monkeypatch):
         ({"copied_from": CopiedFrom("elsewhere", (), None)}, "reads from cluster elsewhere, but --source is here"),
     ],
 )
-def test_a_query_that_is_no_mirror_of_this_source(finder, monkeypatch, changed, why):
+def test_a_query_that_is_no_mirror_of_this_source(query, monkeypatch, changed, why):
     """Its id was mistaken for another, or the clusters were."""
-    head = Head(NOBODY, 3, (), 5, replace(look().decision, **changed), prefix="p")
-    monkeypatch.setattr(position, "newest_head", lambda ports: head)
+    head = Head(NOBODY, 3, (), 5, replace(state().decision, **changed), prefix="p")
+    monkeypatch.setattr(offsets, "newest_head", lambda ports: head)
     with pytest.raises(EosError, match=why):
-        finder.find(settle=False, wait_s=0)
+        query.position(settle=False, wait_s=0)
 
 
 @pytest.mark.parametrize("left", [True, False])
-def test_a_query_that_does_not_come_to_rest(finder, monkeypatch, left):
+def test_a_query_that_does_not_come_to_rest(query, monkeypatch, left):
     """A run that has begun meanwhile, or a transaction that stays open."""
-    head = Head("r", 3, (), 5, look().decision, prefix="p")
+    head = Head("r", 3, (), 5, state().decision, prefix="p")
     ended = SimpleNamespace(left={"one"} if left else (), head=replace(head, run=NOBODY) if left else head)
-    monkeypatch.setattr(position, "newest_head", lambda ports: head)
-    monkeypatch.setattr(position, "recover", lambda *_: ended)
+    monkeypatch.setattr(offsets, "newest_head", lambda ports: head)
+    monkeypatch.setattr(offsets, "recover", lambda *_: ended)
     for settle in (True, False):
         with pytest.raises(EosError, match="EOS_MIRROR_NOT_SETTLED"):
-            finder.find(settle=settle, wait_s=0)
+            query.position(settle=settle, wait_s=0)

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from spark_eos.checkpoint.settings import HadoopSettings
+from spark_eos.cli.mirror import move_answer
 from spark_eos.ledger.owners import Transaction
 from spark_eos.ledger.reader import Dated
-from spark_eos.mirror.groups import Move
-from spark_eos.mirror.report import answer as moved
+from spark_eos.mirror.offsets import GroupMove
 from spark_eos.ops import recover as recovery
 from spark_eos.ops.answer import Answer
 from spark_eos.ops.checkpoint import dropping
@@ -59,7 +59,7 @@ def recovers(part: recovery.Part) -> Callable[[pytest.MonkeyPatch, bool], Answer
 
 
 def move_group(patch: pytest.MonkeyPatch, yes: bool) -> Answer:
-    return moved(Move("g", (), (), deletes=False, done=yes))
+    return move_answer(GroupMove("g", (), (), deletes=False, done=yes))
 
 
 TABLE = {
