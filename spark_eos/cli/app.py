@@ -7,7 +7,7 @@ import sys
 import typer
 from typer.exceptions import TyperException
 
-from spark_eos.cli import INTERRUPTED, devcluster, doctor, jobs, mirror, replay, status, verify, watching
+from spark_eos.cli import INTERRUPTED, devcluster, doctor, jobs, mirror, replay, status, timeline, verify
 from spark_eos.cli.options import connect, new_app
 
 app = new_app("Exactly-once Kafka source and sink for PySpark.", completion=True)
@@ -19,8 +19,8 @@ app.command("recover")(status.recover)
 app.command("replay")(replay.replay)
 app.add_typer(mirror.app, name="mirror")
 app.command("verify")(verify.verify)
-app.command("top")(watching.top)
-app.command("plot")(watching.plot)
+app.command("top")(timeline.top)
+app.command("plot")(timeline.plot)
 app.callback()(connect)
 
 

@@ -14,7 +14,7 @@ from spark_eos.cli.options import Connection, Format, Output, connection, tell, 
 if TYPE_CHECKING:
     from spark_eos.ops.acls import Query
     from spark_eos.ops.answer import Answer
-    from spark_eos.ops.doctor.finding import Severity
+    from spark_eos.ops.doctor.findings import Severity
 
 _UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86400}
 
@@ -115,8 +115,8 @@ def _rights(query: Query, principal: str, servers: str) -> Answer:
 
 
 def _visit(query: Query, at: Connection, timeout_ms: int | None, stop_s: float, trial: bool, principal: str) -> Answer:
-    from spark_eos.ops.doctor.command import doctor as visit
-    from spark_eos.ops.doctor.finding import PlannedQuery
+    from spark_eos.ops.doctor.checkup import doctor as visit
+    from spark_eos.ops.doctor.findings import PlannedQuery
     from spark_eos.options.parse import SinkOptions
 
     options = SinkOptions(

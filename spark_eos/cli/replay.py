@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from spark_eos.cli.options import Format, Location, Output, Yes, connection, tell
+
+if TYPE_CHECKING:
+    from spark_eos.ops.answer import Answer
 
 
 def _text(flag: str, metavar: str, help_: str) -> object:
@@ -38,10 +41,15 @@ def replay(
     Shows what would be read again, and with --yes makes a checkpoint that begins there. Exit code: 0 if it is done, or
     can be with --yes, 2 if the query cannot be replayed, or not in this way.
     """
-    from spark_eos.ops.replay import command
+    from spark_eos.checkpoint.stores import absolute
+    from spark_eos.ops.replay import replay as run
+    from spark_eos.ops.replay_plan import ReplayRequest
 
-    asked = command.ReplayOptions(
-        checkpoint, to_batch, to_timestamp, to_offsets, new, again, topic, in_place, finish, yes
-    )
     at = connection(context)
-    return tell(output, lambda: command.replay(asked, at.cluster(), at.hadoop()))
+
+    def answer() -> Answer:
+        to = None if new is None else absolute(new)
+        request = ReplayRequest(to_batch, to_timestamp, to_offsets, again, topic, to)
+        return run(checkpoint, request, at.cluster(), at.hadoop(), in_place=in_place, finish=finish, yes=yes)
+
+    return tell(output, answer)

@@ -111,7 +111,7 @@ def recover(
     running: a run that waits for rows gives no sign, so make sure yourself that there is none.
     """
     from spark_eos.ops import recover as ops
-    from spark_eos.ops.checkpoint.dropping import drop_planned as drop
+    from spark_eos.ops.drop_planned import drop_planned as drop
 
     _check_one(checkpoint, query)
     if not checkpoint and not query:

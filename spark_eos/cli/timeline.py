@@ -44,14 +44,15 @@ def plot(
     offsets over time; its rows per second. Of a query without recorded events: what its checkpoint, the ledger and the
     markers of its transactions tell. Needs the extra 'plot'. Exit code: 0, or 2 if it cannot be drawn.
     """
-    from spark_eos.ops.watching import command
+    from spark_eos.ops.plot import is_checkpoint, plot_checkpoint
+    from spark_eos.ops.plot import plot as draw
 
     at = connection(context)
 
     def answer() -> Answer:
-        if at.servers is None or not command.is_checkpoint(source):
-            return command.plot(source, to, query, last)
-        return command.plot_checkpoint(at.checkpoint(source), at.cluster(), to, last)
+        if at.servers is None or not is_checkpoint(source):
+            return draw(source, to, query, last)
+        return plot_checkpoint(at.checkpoint(source), at.cluster(), to, last)
 
     return tell(output, answer)
 
@@ -72,13 +73,13 @@ def top(
     """
     import sys
 
-    from spark_eos.ops.watching import command
+    from spark_eos.ops import top as live
 
     try:
         at = connection(context)
         asked = at.cluster() if at.servers else None
         if once or output is Format.JSON or not sys.stdout.isatty():
-            return tell(output, lambda: command.top(source, query, asked))
-        return command.watch(source, query, asked, every)
+            return tell(output, lambda: live.top(source, query, asked))
+        return live.watch(source, query, asked, every)
     except EosError as error:
         return fail(output, error, 2)

@@ -1,4 +1,5 @@
-"""Files of a checkpoint's logs that a command moves out of the way, within the checkpoint, each with its checksums.
+"""What commands change in checkpoints: `MovedFiles` moves files of the logs out of the way, within the checkpoint, each
+with its checksums; `NewCheckpoint` writes the files of a new one.
 
 A command may stall at any moment, while somebody else runs it again and the query goes on; when it wakes up, it must
 not take a file of the query that goes on. To look before a move is not enough, as it may stall after the look. So a
@@ -19,6 +20,7 @@ between its last look and that delete would delete a file of the same name that 
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import uuid
 from collections.abc import Callable, Collection, Iterator
@@ -27,21 +29,25 @@ from pathlib import Path, PurePosixPath
 from spark_eos import failpoints
 from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.checkpoint.settings import HadoopSettings, here
-from spark_eos.checkpoint.stores import Store, open_store
-from spark_eos.errors import EosError, stop
+from spark_eos.checkpoint.stores import NoStore, Store, open_store
+from spark_eos.errors import EosError, ReplayError, stop
 from spark_eos.protocol.commands import overtaken
+from spark_eos.protocol.head import Unfinished
 
 #: A file of a log, and its checksums: 7, .7.crc, and 7.crc with its own .7.crc.crc.
 _OF_BATCH = re.compile(r"\.?(\d+)(?:\.crc)*")
 
 #: Folders of commands that are moving files, by the generation of the head that they have published.
 _AT_WORK, _OVERTAKEN = ".moving-", ".overtaken-"
+_LOGS = ("offsets", "commits")
 
 
-class Aside:
-    """What a command moves out of the logs. ``folder``: where it is kept, in the checkpoint; ``generation``: that of
-    the head by which the command has halted the query; ``still`` raises where that is not the newest head any more;
-    ``point``: the failpoint that is reached after each file.
+class MovedFiles:
+    """The files that a command moves out of the logs.
+
+    ``folder``: where they are kept, in the checkpoint; ``generation``: that of the head by which the command has halted
+    the query; ``still`` raises where that is not the newest head any more; ``point``: the failpoint that is reached
+    after each file.
 
     Raises CheckpointError, ReplayError, and CommandError (EOS_COMMAND_OVERTAKEN).
     """
@@ -67,8 +73,8 @@ class Aside:
             self._remove_empty(self._own)
 
     def _move_each(self, logs: Collection[str], after: int, upto: int | None) -> None:
-        self._make(f"{self._own}/offsets")
-        self._make(f"{self._own}/commits")
+        for log in _LOGS:
+            self._make(f"{self._own}/{log}")
         self._still()
         self._take_over()
         judged = {name: self._read(name) for name in self._later(logs, after, upto)}
@@ -123,7 +129,7 @@ class Aside:
         """Give what is in this folder of a command its last place."""
         if not self._store.renames:
             return
-        for log in ("offsets", "commits"):
+        for log in _LOGS:
             for file in self._checkpoint.names(f"{held}/{log}"):
                 self._make(f"{self._folder}/{log}")
                 self._rename(f"{held}/{log}/{file}", f"{self._folder}/{log}/{self._free(log, file)}")
@@ -178,6 +184,60 @@ def _names(name: str) -> Iterator[str]:
     while True:
         yield f"{name}.{number}"
         number += 1
+
+
+class NewCheckpoint:
+    """The checkpoint of a replay: the files of a query that has done micro-batch 0 and stopped.
+
+    The version and the metadata are copied from the old checkpoint, as the same Spark has written them. Spark does not
+    miss the checksums, which are left out. Raises ReplayError.
+    """
+
+    def __init__(self, location: str, settings: HadoopSettings) -> None:
+        self.location = location
+        self._checkpoint = Checkpoint(location, settings)
+        try:
+            self._store = open_store(location, here(settings))
+        except NoStore as why:
+            raise stop("EOS_CHECKPOINT_STORE.unwritable", location=location, why=why) from None
+
+    @staticmethod
+    def contents(query: str, unfinished: Unfinished) -> dict[str, str]:
+        """The files by name, in the order in which they are written. With the first, a start finds the new query's
+        head, which stops it."""
+        return {
+            "metadata": json.dumps({"id": query}, separators=(",", ":")),
+            "offsets/0": "\n".join([*unfinished.metadata, *unfinished.lines]),
+            "commits/0": "\n".join(unfinished.done),
+        }
+
+    def check_free(self) -> None:
+        """Raise ReplayError if there is any file."""
+        found = [name for folder in ("", *_LOGS) for name in self._checkpoint.names(folder)]
+        if found:
+            raise self._used(f"{found[0]} exists there")
+
+    def write(self, files: dict[str, str], still: Callable[[], None] = lambda: None) -> None:
+        """Write those of ``files`` that an interrupted command has not written yet. ``still`` is called before each,
+        and raises where another command has taken over. Raises ReplayError where a file exists with other content.
+
+        What Spark has planned after micro-batch 0, at a start that was refused, stays: it continues from these files.
+        """
+        for path, text in files.items():
+            still()
+            there = self._checkpoint.read(path)
+            if there is not None and there != text:
+                raise self._used(f"{path} exists with other content")
+            if there is None:
+                try:
+                    put(self._store, path, text.encode())
+                except ReplayError:
+                    still()
+                    raise
+            failpoints.reach("replay.filed")
+
+    def _used(self, why: str) -> EosError:
+        return stop("EOS_REPLAY_REFUSED.target_used", location=self.location, why=why)
 
 
 def put(store: Store, name: str, data: bytes) -> None:

@@ -1,7 +1,8 @@
 """Drops the micro-batch that is planned and not decided, so that the next start plans it anew.
 
-Spark writes down where a micro-batch ends before it runs, and runs just that at each start. One that is too large for
-its transactions would never be done. Whether it is decided, the ledger says; what is not decided is nowhere visible.
+Spark writes to the offset log where a micro-batch ends before it runs it, and every start runs just that. A micro-batch
+that is too large for its transactions would never be done. The ledger says whether it is decided; if not, none of its
+rows is visible.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from spark_eos.checkpoint.stores import absolute
 from spark_eos.errors import EosError, stop
 from spark_eos.ledger.owners import Cluster
 from spark_eos.ops.answer import Answer
-from spark_eos.ops.checkpoint.aside import Aside
-from spark_eos.ops.checkpoint.logs import Logs, check_known, merged
-from spark_eos.ops.heads import OwnHead, check_named, heads_of
+from spark_eos.ops.checkpoint_files import MovedFiles
+from spark_eos.ops.checkpoint_logs import Logs, check_known, merged
+from spark_eos.ops.heads import SinkHead, check_named, heads_of
 from spark_eos.protocol.commands import (
     check_not_halted,
     check_still,
@@ -28,7 +29,7 @@ from spark_eos.protocol.commands import (
     resume,
 )
 from spark_eos.protocol.head import Head, Unfinished
-from spark_eos.topic_partition import OffsetRange, TopicPartition
+from spark_eos.topic_partition import OffsetRange
 
 #: The folder of what is moved out of the logs.
 DROPPED = "dropped"
@@ -36,10 +37,10 @@ DROPPED = "dropped"
 
 @dataclass(frozen=True)
 class Drop:
-    """What is dropped, after all checks. ``judged``: the query's head by which that was found; ``entry``: the
-    micro-batch in the offset log, None where that is not there any more. ``ranges`` are those of Kafka's sources, as
-    far as the offset log tells; ``unfinished``: the mark for the ledger; ``left``: transactions of it that could not be
-    aborted yet."""
+    """A micro-batch that may be dropped, after all checks. ``unfinished``: the mark for the ledger; ``judged``: the
+    query's head by which it may be dropped; ``entry``: the text of its file in the offset log, None where an earlier
+    command has moved that. ``ranges``: what it was to read of Kafka's topics, as far as the offset log tells; ``left``:
+    its transactions that could not be aborted yet."""
 
     query: str
     batch: int
@@ -49,21 +50,15 @@ class Drop:
     ranges: Sequence[OffsetRange] = ()
     left: Sequence[str] = ()
 
-    @property
-    def first(self) -> bool:
-        """Whether nothing of the query is planned before it, so that its sources begin anew."""
-        return self.batch == 0
-
 
 def drop_planned(location: str, settings: HadoopSettings, cluster: Cluster, *, yes: bool) -> Answer:
     """Drop the micro-batch that is planned and not decided; without ``yes``, only say which. Raises EosError."""
-    where = absolute(location)
-    planned = plan(Checkpoint(where, settings), cluster, where)
+    planned = plan(Checkpoint(absolute(location), settings), cluster)
     if yes:
         planned = drop(planned, cluster, settings)
     data = {
         "dry_run": not yes,
-        "checkpoint": where,
+        "checkpoint": planned.unfinished.checkpoint,
         "query": planned.query,
         "batch": planned.batch,
         "partitions": [
@@ -77,43 +72,42 @@ def drop_planned(location: str, settings: HadoopSettings, cluster: Cluster, *, y
 def _as_text(planned: Drop, *, yes: bool) -> str:
     lines = [f"query {planned.query}: micro-batch {planned.batch} is planned, and not decided"]
     lines += [f"    {r.topic}-{r.partition}  offsets {r.start} to {r.end}" for r in planned.ranges]
-    if planned.first:
-        lines.append("  it is the first one: the next start takes 'startingOffsets' as they are then")
+    if planned.batch == 0:
+        lines.append("  it is the first one: the next start reads from 'startingOffsets' as they are then")
     if planned.left:
-        lines.append(f"  {len(planned.left)} transaction(s) stay open for now: the next start aborts them")
+        lines.append(f"  {len(planned.left)} transaction(s) could not be aborted yet: the next start aborts them")
     if yes:
-        lines.append(f"  dropped: its file is in {planned.unfinished.checkpoint}/{DROPPED}; start the query")
+        lines.append(f"  dropped: its file is now in {planned.unfinished.checkpoint}/{DROPPED}; start the query")
     else:
-        lines.append("  Nothing was done: add --yes. The query must not run meanwhile.")
+        lines.append("  Nothing was done: add --yes. Make sure that the query does not run meanwhile.")
     return "\n".join(lines)
 
 
-def plan(checkpoint: Checkpoint, cluster: Cluster, location: str) -> Drop:
-    """Check that there is something that may be dropped. ``location``: the checkpoint's, as the ledger is to name it.
-    Changes nothing. Raises EosError."""
-    query = checkpoint.query_id()
+def plan(checkpoint: Checkpoint, cluster: Cluster) -> Drop:
+    """Check that a micro-batch is planned and may be dropped. Changes nothing. Raises EosError."""
+    query, location = checkpoint.query_id(), checkpoint.location
     heads = heads_of(cluster, query) if query is not None else []
-    # The files are read after the head: what is the same run's when the ledger is taken has not gone on in between.
+    # The files are read after the head: if the same run still has the ledger when it is taken, they are not older.
     logs = Logs(checkpoint)
     if query is None or not (logs.planned or heads):
         raise _nothing(location, "no micro-batch is planned")
-    own = _head(heads, query)
-    mark = own.head.marks.unfinished
+    head = _stream_head(heads, query)
+    mark = head.marks.unfinished
     if mark is not None and mark.drops and mark.checkpoint == location:
         check_named(mark, query, location)
         _check_last(logs, mark.dropped)
-        return Drop(query, mark.dropped, mark, own.head, None, _ranges(logs, mark.dropped))
+        return Drop(query, mark.dropped, mark, head, None, _ranges(logs, mark.dropped))
     if not logs.planned:
         raise _nothing(location, "no micro-batch is planned")
-    check_not_halted(own.head)
+    check_not_halted(head)
     batch = logs.planned[-1]
     if logs.done and logs.done[-1] >= batch:
         raise _nothing(location, f"micro-batch {batch}, the last planned one, is committed")
     check_known(logs)
-    check_undecided(own.head, batch)
-    _check_ours(logs, own)
+    check_undecided(head, batch)
+    _check_only_this_sink(logs, head)
     unfinished, entry = Unfinished(query, location, location, batch - 1, ()), checkpoint.read(f"offsets/{batch}")
-    return Drop(query, batch, unfinished, own.head, entry, _ranges(logs, batch))
+    return Drop(query, batch, unfinished, head, entry, _ranges(logs, batch))
 
 
 def drop(planned: Drop, cluster: Cluster, settings: HadoopSettings) -> Drop:
@@ -136,8 +130,8 @@ def drop(planned: Drop, cluster: Cluster, settings: HadoopSettings) -> Drop:
         check_still(ports, planned.query, halted)
 
     halted, left = halt(ports, unfinished, planned.judged, check_files)
-    aside = Aside(unfinished.checkpoint, settings, DROPPED, halted.generation, still, "drop.moved")
-    aside.move(["offsets"], unfinished.batch, planned.batch)
+    files = MovedFiles(unfinished.checkpoint, settings, DROPPED, halted.generation, still, "drop.moved")
+    files.move(["offsets"], unfinished.batch, planned.batch)
     resume(ports, unfinished, halted)
     return replace(planned, left=sorted(pair.id for pair in left))
 
@@ -149,20 +143,19 @@ def _check_last(logs: Logs, batch: int) -> None:
         raise overtaken(f"the query in {logs.checkpoint.location} is now at micro-batch {max(later)}")
 
 
-def _head(heads: Sequence[OwnHead], query: str) -> OwnHead:
+def _stream_head(heads: Sequence[SinkHead], query: str) -> Head:
     """The head of the stream's sink. Raises LedgerError, and ReplayError for writes within foreachBatch."""
-    if not heads:
-        known_head(None, query)
-    if any(own.sink is not None for own in heads):
+    if any(sink.name is not None for sink in heads):
         raise _other_sink("the query writes within foreachBatch, and the function may have written a part elsewhere")
-    return heads[0]
+    return known_head(heads[0].head if heads else None, query)
 
 
-def _check_ours(logs: Logs, own: OwnHead) -> None:
-    """Raise ReplayError unless all that is to be taken back is offsets, and the ledger knows of the micro-batch."""
+def _check_only_this_sink(logs: Logs, head: Head) -> None:
+    """Raise ReplayError where Spark keeps state for the query, or has committed micro-batches that this ledger does not
+    have: another sink may have written the planned one."""
     if logs.stateful:
         raise stop("EOS_DROP_REFUSED.stateful", location=logs.checkpoint.location)
-    last = own.head.decision
+    last = head.decision
     if logs.done and (last is None or last.batch < logs.done[-1]):
         known = "nothing" if last is None else f"micro-batch {last.batch} as the last decision"
         raise _other_sink(f"Spark has committed micro-batch {logs.done[-1]}, but the ledger has {known}")
@@ -177,15 +170,14 @@ def _nothing(location: str, why: str) -> EosError:
 
 
 def _ranges(logs: Logs, batch: int) -> list[OffsetRange]:
-    """The ranges of the partitions that the micro-batch before has, too; others have no row in it."""
+    """What the micro-batch was to read of the partitions that the one before has, too; it has no row of others."""
     if batch not in logs.planned or batch - 1 not in logs.planned:
         return []
     before, planned = (merged(logs.sources(n)) for n in (batch - 1, batch))
-    starts: dict[TopicPartition, int] = {(t, int(p)): at for t, parts in before.items() for p, at in parts.items()}
     found = [
-        OffsetRange(topic, int(p), starts[topic, int(p)], end)
+        OffsetRange(topic, int(p), start, end)
         for topic, parts in planned.items()
         for p, end in parts.items()
-        if starts.get((topic, int(p)), end) < end
+        if (start := before.get(topic, {}).get(p, end)) < end
     ]
     return sorted(found)

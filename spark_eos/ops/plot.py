@@ -1,18 +1,24 @@
-"""Draws the story of a query: its micro-batches with their steps, kills and recoveries; its lag; its throughput."""
+"""``spark-eos plot``: draws the timeline of a query, with its micro-batches and their steps, kills and recoveries; its
+lag; its throughput."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spark_eos.errors import stop
-from spark_eos.ops.watching.story import BatchTry, Span, Story, TopicLag
+from spark_eos.ops.answer import Answer
+from spark_eos.ops.timeline import BatchAttempt, EventReader, Span, Timeline, TopicLag, chosen, cut, timeline_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from spark_eos.checkpoint.files import Checkpoint
+    from spark_eos.ledger.owners import Cluster
 
 #: Colours that people tell apart who see red and green alike (Okabe and Ito).
 _BLUE, _SKY, _GREEN, _YELLOW, _RED, _PURPLE, _GREY = (
@@ -20,14 +26,14 @@ _BLUE, _SKY, _GREEN, _YELLOW, _RED, _PURPLE, _GREY = (
 )
 _INK, _FAINT = "#333333", "#E8EAED"
 _WHOLE = {"committed": "#C9D1D9", "replayed": _PURPLE, "repaired": _YELLOW}
-_STEPS: tuple[tuple[str, str, Callable[[BatchTry], Span | None]], ...] = (
+_STEPS: tuple[tuple[str, str, Callable[[BatchAttempt], Span | None]], ...] = (
     ("prepare", _SKY, lambda batch: batch.prepare),
     ("verify", _GREY, lambda batch: batch.verify),
     ("decide", _BLUE, lambda batch: batch.decide),
     ("EndTxn", _GREEN, lambda batch: batch.end),
 )
 #: Of what nobody has recorded.
-_STEPS_BY_TRACES: tuple[tuple[str, str, Callable[[BatchTry], Span | None]], ...] = (
+_STEPS_BY_TRACES: tuple[tuple[str, str, Callable[[BatchAttempt], Span | None]], ...] = (
     ("to the decision", _SKY, lambda batch: batch.prepare if batch.decide else None),
     ("decision", _BLUE, lambda batch: batch.decide),
     ("EndTxn", _GREEN, lambda batch: batch.end),
@@ -36,7 +42,58 @@ _STEPS_BY_TRACES: tuple[tuple[str, str, Callable[[BatchTry], Span | None]], ...]
 _THIN = 0.8
 
 
-def draw(story: Story, file: Path) -> None:
+def plot(source: str, file: str, query: str | None = None, last_s: float | None = None) -> Answer:
+    """Draw a query into a file: all of it, or its last seconds. Raises OptionError, UnsupportedError."""
+    if is_checkpoint(source):
+        raise stop("EOS_PLOT_IMPOSSIBLE.no_servers", source=source)
+    events = EventReader(source).read()
+    timeline = timeline_of(events, chosen(events, query, source))
+    return _drawn(timeline, max(float(event["at"]) for event in events), source, file, last_s)
+
+
+def is_checkpoint(source: str) -> bool:
+    """Whether a source of a picture is a checkpoint, and no recording."""
+    return Path(source, "offsets").is_dir() or bool(re.match(r"(?!https?:)[A-Za-z][\w+.-]+://", source))
+
+
+def plot_checkpoint(checkpoint: Checkpoint, cluster: Cluster, file: str, last_s: float | None = None) -> Answer:
+    """Draw a query by its checkpoint and ledger, without recorded events. Raises EosError."""
+    from spark_eos.ops.checkpoint_timeline import timeline_from, traces_of
+
+    timeline = timeline_from(traces_of(checkpoint, cluster))
+    end = max([0.0, *(run.end for run in timeline.runs), *(batch.span[1] for batch in timeline.batches)])
+    return _drawn(timeline, end, checkpoint.location, file, last_s)
+
+
+def _drawn(timeline: Timeline, end: float, source: str, file: str, last_s: float | None) -> Answer:
+    """``end``: where the last seconds end."""
+    if last_s is not None:
+        timeline = cut(timeline, end - last_s)
+    if not timeline.batches and not timeline.lags:
+        raise stop("EOS_PLOT_IMPOSSIBLE.empty", source=source, query=timeline.query)
+    try:
+        draw(timeline, Path(file))
+    except (OSError, ValueError) as error:  # ValueError: a kind of picture that there is not
+        raise stop("EOS_PLOT_IMPOSSIBLE.unwritable", file=file, error=error) from None
+    text = f"{file}: {len(timeline.batches)} micro-batches of {timeline.query}"
+    return Answer(_counts(timeline) | {"file": file}, text)
+
+
+def _counts(timeline: Timeline) -> dict[str, object]:
+    outcomes: dict[str, int] = {}
+    for batch in timeline.batches:
+        name = batch.outcome or ("not finished" if timeline.unknown else "running")
+        outcomes[name] = outcomes.get(name, 0) + 1
+    unended = "unknown" if timeline.unknown else "running"
+    return {
+        "query": timeline.query,
+        "runs": [run.how or unended for run in timeline.runs],
+        "batches": outcomes,
+        "unknown": list(timeline.unknown),
+    }
+
+
+def draw(timeline: Timeline, file: Path) -> None:
     """Write a PNG, or what the file's name ends with. Raises UnsupportedError without matplotlib, OSError."""
     try:
         from matplotlib.figure import Figure
@@ -45,19 +102,19 @@ def draw(story: Story, file: Path) -> None:
             raise
         raise stop("EOS_NOT_INSTALLED.plot") from None
     figure = Figure(figsize=(12, 7.5), dpi=130, layout="constrained")
-    if story.unknown:
+    if timeline.unknown:
         figure.set_size_inches(12, 6)
         times, rows = figure.subplots(2, 1, sharex=True, height_ratios=(2.6, 1.2))
         all_axes = [times, rows]
-        _say_what_is_unknown(figure, story)
+        _say_what_is_unknown(figure, timeline)
     else:
         times, lags, rows = figure.subplots(3, 1, sharex=True, height_ratios=(2.6, 1.4, 1.2))
         all_axes = [times, lags, rows]
-        _draw_lag(lags, story)
-    _draw_steps(times, story)
-    _draw_throughput(rows, story)
-    _draw_ends(figure, all_axes, story)
-    _finish(figure, all_axes, story)
+        _draw_lag(lags, timeline)
+    _draw_steps(times, timeline)
+    _draw_throughput(rows, timeline)
+    _draw_ends(figure, all_axes, timeline)
+    _finish(figure, all_axes, timeline)
     figure.savefig(file)
 
 
@@ -72,24 +129,24 @@ def _bars(axes: Axes, lane: int, spans: Iterable[Span], colour: str, label: str 
         axes.broken_barh(found, (lane - 0.36, 0.72), **style)
 
 
-def _draw_steps(axes: Axes, story: Story) -> None:
-    steps = _STEPS_BY_TRACES if story.unknown else _STEPS
+def _draw_steps(axes: Axes, timeline: Timeline) -> None:
+    steps = _STEPS_BY_TRACES if timeline.unknown else _STEPS
     lanes = ["micro-batch", *(name for name, _, _ in steps)]
     for outcome, colour in _WHOLE.items():
-        spans = [batch.span for batch in story.batches if batch.outcome == outcome]
+        spans = [batch.span for batch in timeline.batches if batch.outcome == outcome]
         white: dict[str, Any] = {"edgecolors": "white"}
         _bars(axes, 0, spans, colour, None if outcome == "committed" else outcome, **white)
-    cut = [batch for batch in story.batches if batch.outcome and not batch.done]
+    cut = [batch for batch in timeline.batches if batch.outcome and not batch.done]
     _bars(axes, 0, (batch.span for batch in cut), "white", "not committed", edgecolors=_RED, hatch="////")
     for lane, (_, colour, step) in enumerate(steps, 1):
-        _bars(axes, lane, filter(None, map(step, story.batches)), colour)
-    _number(axes, story.batches)
+        _bars(axes, lane, filter(None, map(step, timeline.batches)), colour)
+    _number(axes, timeline.batches)
     axes.set_yticks(range(len(lanes)), lanes)
     axes.set_ylim(len(lanes) - 0.4, -0.6)
     axes.tick_params(axis="y", length=0)
 
 
-def _number(axes: Axes, batches: Sequence[BatchTry]) -> None:
+def _number(axes: Axes, batches: Sequence[BatchAttempt]) -> None:
     """The numbers of micro-batches that are wide enough for that."""
     if not batches:
         return
@@ -101,10 +158,10 @@ def _number(axes: Axes, batches: Sequence[BatchTry]) -> None:
             axes.text(_when((left + right) / 2), 0, str(batch.number), **style)
 
 
-def _draw_lag(axes: Axes, story: Story) -> None:
-    topics = sorted({lag.topic for lag in story.lags})
+def _draw_lag(axes: Axes, timeline: Timeline) -> None:
+    topics = sorted({lag.topic for lag in timeline.lags})
     seen: set[str] = set()
-    for topic, lags in _stretches(story):
+    for topic, lags in _stretches(timeline):
         first = topic not in seen or None
         seen.add(topic)
         times = [_when(lag.at) for lag in lags]
@@ -126,20 +183,21 @@ def _draw_lag(axes: Axes, story: Story) -> None:
         axes.legend(loc="lower left", bbox_to_anchor=(0, 0.98), ncols=4, frameon=False, fontsize=9)
 
 
-def _stretches(story: Story) -> Iterator[tuple[str, list[TopicLag]]]:
+def _stretches(timeline: Timeline) -> Iterator[tuple[str, list[TopicLag]]]:
     """The lag of each topic, run by run: between two runs, it was not measured."""
-    begins = [run.begin for run in story.runs[1:]]
+    begins = [run.begin for run in timeline.runs[1:]]
     of: dict[tuple[str, int], list[TopicLag]] = {}
-    for lag in story.lags:
+    for lag in timeline.lags:
         of.setdefault((lag.topic, sum(begin <= lag.at for begin in begins)), []).append(lag)
     yield from ((topic, lags) for (topic, _), lags in sorted(of.items()))
 
 
-def _draw_throughput(axes: Axes, story: Story) -> None:
+def _draw_throughput(axes: Axes, timeline: Timeline) -> None:
     """Rows over the time of each micro-batch. An area, as micro-batches differ in length."""
     points: list[tuple[float, float]] = []
     until = 0.0
-    for batch in sorted((batch for batch in story.batches if batch.done and batch.rows), key=lambda batch: batch.span):
+    done = [batch for batch in timeline.batches if batch.done and batch.rows]
+    for batch in sorted(done, key=lambda batch: batch.span):
         begin, end = batch.span
         if end > begin:  # what overlaps, as by clocks of two machines, is drawn once
             points += [(max(begin, until), batch.rows / (end - begin)), (max(end, until), 0.0)]
@@ -150,16 +208,16 @@ def _draw_throughput(axes: Axes, story: Story) -> None:
     axes.set_ylabel("rows per second")
 
 
-def _draw_ends(figure: Figure, all_axes: Sequence[Axes], story: Story) -> None:
+def _draw_ends(figure: Figure, all_axes: Sequence[Axes], timeline: Timeline) -> None:
     """How runs ended, and when the next one began."""
-    for number, run in enumerate(story.runs):
-        later = number + 1 < len(story.runs)
+    for number, run in enumerate(timeline.runs):
+        later = number + 1 < len(timeline.runs)
         if run.how not in (None, "stopped"):
             for axes in all_axes:
                 axes.axvline(_when(run.end), color=_RED, lw=1.4)
             _say(all_axes[0], run.end, str(run.how), _RED)
-        if later and story.runs[number + 1].begin > run.end:
-            after = story.runs[number + 1].begin
+        if later and timeline.runs[number + 1].begin > run.end:
+            after = timeline.runs[number + 1].begin
             for axes in all_axes:
                 axes.axvspan(_when(run.end), _when(after), color=_RED, alpha=0.06, lw=0)
                 axes.axvline(_when(after), color=_GREEN, lw=1.2, ls="--")
@@ -172,11 +230,11 @@ def _say(axes: Axes, at: float, text: str, colour: str) -> None:
     axes.annotate(text, **place, textcoords="offset points", **style)
 
 
-def _say_what_is_unknown(figure: Figure, story: Story) -> None:
-    figure.supxlabel("\n".join(story.unknown), fontsize=8.5, color="#666666", x=0.01, ha="left", linespacing=1.5)
+def _say_what_is_unknown(figure: Figure, timeline: Timeline) -> None:
+    figure.supxlabel("\n".join(timeline.unknown), fontsize=8.5, color="#666666", x=0.01, ha="left", linespacing=1.5)
 
 
-def _finish(figure: Figure, all_axes: Sequence[Axes], story: Story) -> None:
+def _finish(figure: Figure, all_axes: Sequence[Axes], timeline: Timeline) -> None:
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
     from matplotlib.ticker import EngFormatter
 
@@ -193,11 +251,11 @@ def _finish(figure: Figure, all_axes: Sequence[Axes], story: Story) -> None:
     locator: Any = AutoDateLocator()  # type: ignore[no-untyped-call]  # so in its stubs
     all_axes[-1].xaxis.set_major_locator(locator)
     all_axes[-1].xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]  # likewise
-    done = [batch for batch in story.batches if batch.done]
+    done = [batch for batch in timeline.batches if batch.done]
     replayed = sum(batch.outcome != "committed" for batch in done)
-    parts = [f"{len(done):,} micro-batches", f"{sum(b.rows for b in done):,} rows", f"{len(story.runs)} runs"]
+    parts = [f"{len(done):,} micro-batches", f"{sum(b.rows for b in done):,} rows", f"{len(timeline.runs)} runs"]
     parts += [f"{replayed} replayed or repaired"] if replayed else []
-    name = f"query {story.query[:8]}…" if story.unknown else story.query
+    name = f"query {timeline.query[:8]}…" if timeline.unknown else timeline.query
     figure.suptitle(f"{name}: {', '.join(parts)}", fontsize=13, color=_INK, x=0.01, ha="left")
     handles, labels = all_axes[0].get_legend_handles_labels()
     if handles:

@@ -144,10 +144,10 @@ def _planned(cluster: Cluster, state: QueryState, part: Part) -> Recovery:
         stays = [t for t in state.open if not t.of_ledger]
         return Recovery(state, [SinkPlan(held[0].query, None, None, part, [t.id for t in held], stays=stays)])
     sinks = []
-    for own in state.sinks:
-        head = own.head or known_head(cluster.head(own.key), own.key)
-        cluster.prefix_of(own.key)  # another one that was named is refused, before anything is done
-        sinks.append(_plan(own.key, own.sink, head, [t for t in state.open if t.query == own.key], part))
+    for sink in state.sinks:
+        head = sink.head or known_head(cluster.head(sink.key), sink.key)
+        cluster.prefix_of(sink.key)  # another one that was named is refused, before anything is done
+        sinks.append(_plan(sink.key, sink.name, head, [t for t in state.open if t.query == sink.key], part))
     if not sinks:  # the ledger is held, and only to take it would end that
         known_head(cluster.head(state.query or ""), state.query or "")
     return Recovery(state, sinks)

@@ -21,7 +21,7 @@ from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.records.batches import Damage, UnsupportedFormat, find_batches
 from spark_eos.kafka.requests.fetch import fetch_once
-from spark_eos.ops.checkpoint.logs import OTHER, Logs, QuerySource, source_of
+from spark_eos.ops.checkpoint_logs import OTHER, Logs, QuerySource, source_of
 from spark_eos.options.offsets import EARLIEST, parse_offsets
 from spark_eos.protocol.head import Offsets
 from spark_eos.topic_partition import OffsetRange, by_topic

@@ -13,8 +13,8 @@ from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.errors import EosError
 from spark_eos.kafka.admin.topics import begin_offsets, describe_topics, end_offsets
 from spark_eos.ledger.owners import Cluster, Transaction, TransactionPart, check_listed, find, parts
-from spark_eos.ops.checkpoint.logs import Logs, QuerySource, merged
-from spark_eos.ops.heads import NewestHead, newest_heads
+from spark_eos.ops.checkpoint_logs import Logs, QuerySource, merged
+from spark_eos.ops.heads import SinkHead, newest_heads
 from spark_eos.protocol.checks import is_visible, stop_of
 from spark_eos.protocol.commands import known_head
 from spark_eos.protocol.head import NOBODY, Head, Offsets
@@ -94,7 +94,7 @@ class QueryState:
     asked. ``checkpoint``: None where none was named. ``problem``: why the ledger could not be read."""
 
     query: str | None
-    sinks: Sequence[NewestHead] = ()
+    sinks: Sequence[SinkHead] = ()
     open: Sequence[Transaction] = ()
     life: Life = field(default_factory=Life)
     checkpoint: CheckpointState | None = None
@@ -106,18 +106,18 @@ class QueryState:
         batch = None if self.checkpoint is None else self.checkpoint.next_batch
         return Start(batch, in_foreach_batch=sink is not None)
 
-    def status(self, own: NewestHead) -> Status | None:
+    def status(self, sink: SinkHead) -> Status | None:
         """What a start does with a head; None where that cannot be read."""
-        return None if own.head is None else status(own.head, self.start(own.sink))
+        return None if sink.head is None else status(sink.head, self.start(sink.name))
 
     @property
-    def stop(self) -> tuple[NewestHead | None, Status] | None:
+    def stop(self) -> tuple[SinkHead | None, Status] | None:
         """The head, or none, by which a start stops, and why; None where it does not stop, or that is not known."""
-        for own in self.sinks:
-            found = self.status(own)
+        for sink in self.sinks:
+            found = self.status(sink)
             # Whether Spark has passed what was given up, the checkpoint tells.
             if found is not None and found.stops and (found is not Status.GIVEN_UP or self.checkpoint is not None):
-                return own, found
+                return sink, found
         if not self.sinks and not self.problem and (found := status(None, self.start())).stops:
             return None, found
         return None
@@ -135,11 +135,11 @@ class QueryState:
         # A query that is retired needs nobody, until somebody is about to start it.
         if stop is not None and (self.checkpoint is not None or stop[1] in _UNFINISHED):
             found.append(self.next or "")
-        for own in self.sinks:
-            if own.head is None:
-                found.append(f"{name_of(own)}: {own.problem}")
-            elif (stop is None or own is not stop[0]) and _waits_for_a_start(own.head):
-                found.append(f"{name_of(own)}: {in_words(own.head)}")
+        for sink in self.sinks:
+            if sink.head is None:
+                found.append(f"{name_of(sink)}: {sink.problem}")
+            elif (stop is None or sink is not stop[0]) and _waits_for_a_start(sink.head):
+                found.append(f"{name_of(sink)}: {in_words(sink.head)}")
         if self.life.running is not True and self.open:
             found.append(
                 f"{len(self.open)} transaction(s) hold back readers, and the query does not seem to be running"
@@ -155,9 +155,9 @@ def _waits_for_a_start(head: Head) -> bool:
     return status(head, Start(None)) in (Status.GIVEN_UP, Status.REPAIRS)
 
 
-def name_of(own: NewestHead) -> str:
+def name_of(sink: SinkHead) -> str:
     """The sink, for a reader."""
-    return "sink" if own.sink is None else f"sink {own.sink or 'all'}"
+    return "sink" if sink.name is None else f"sink {sink.name or 'all'}"
 
 
 def in_words(head: Head) -> str:
@@ -183,17 +183,17 @@ def next_step(state: QueryState) -> str | None:
     """See `QueryState.next`."""
     stop, at = state.stop, state.checkpoint
     if stop is not None:
-        own, found = stop
-        if own is None:
+        sink, found = stop
+        if sink is None:
             return f"stops ({found.value}): {_without_a_head(at or CheckpointState(''))}"
-        of = f"{name_of(own)}: " if own.sink else ""
-        return f"stops: {of}{stop_of(found, own.head, state.start(own.sink))}"
-    if at is None or state.problem or any(own.head is None for own in state.sinks):
+        of = f"{name_of(sink)}: " if sink.name else ""
+        return f"stops: {of}{stop_of(found, sink.head, state.start(sink.name))}"
+    if at is None or state.problem or any(sink.head is None for sink in state.sinks):
         return None
     if state.query is None or not at.planned:
         return "begins a new query, with micro-batch 0"
     doing = f"{'runs' if at.runs_again else 'plans'} micro-batch {at.next_batch}{' again' if at.runs_again else ''}"
-    if any(own.sink is not None for own in state.sinks):
+    if any(sink.name is not None for sink in state.sinks):
         return f"{doing}; each sink within foreachBatch compares what it has decided"
     return _does(state, doing)
 
@@ -225,7 +225,7 @@ def _without_a_head(at: CheckpointState) -> str:
 class _Look:
     """One look at everything that a run moves. ``ends``: where partitions end that open transactions write to."""
 
-    heads: Sequence[NewestHead]
+    heads: Sequence[SinkHead]
     open: Sequence[Transaction]
     problem: EosError | None
     ends: frozenset[tuple[str, int, int]] = frozenset()
@@ -244,10 +244,10 @@ def states_of(
     before = _look(cluster, queries, None, ends=watch_s > 0)
     after = _again(cluster, queries, None, watch_s)
     found = []
-    for query in dict.fromkeys([*(own.query for own in before.heads), *_unknown(before)]):
+    for query in dict.fromkeys([*(sink.query for sink in before.heads), *_unknown(before)]):
         found.append(_state(query, before, after, quiet_s))
     for query in queries:
-        if not any(query in (state.query, *(own.key for own in state.sinks)) for state in found):
+        if not any(query in (state.query, *(sink.key for sink in state.sinks)) for state in found):
             known_head(None, query)
     return found
 
@@ -264,33 +264,33 @@ def state_at(checkpoint: Checkpoint, cluster: Cluster, *, watch_s: float = 0.0, 
 
 
 def _look(cluster: Cluster, queries: Collection[str], checkpoint: Checkpoint | None, *, ends: bool) -> _Look:
-    heads: list[NewestHead] = []
+    heads: list[SinkHead] = []
     problem = None
     try:
-        heads = [own for own in newest_heads(cluster) if _is_asked_for(cluster, own, queries)]
+        heads = [sink for sink in newest_heads(cluster) if _is_asked_for(cluster, sink, queries)]
     except EosError as error:
         # Where a checkpoint has never had this sink, its first start makes the ledger.
         problem = None if checkpoint is not None and error.condition == "EOS_TOPIC_MISSING" else error
-    keys = [own.key for own in heads]
+    keys = [sink.key for sink in heads]
     open_ = find(cluster, [*keys, *(q for q in queries if q not in keys)] if queries else ())
     if not open_:
         check_listed(cluster, keys or queries)
         if problem is not None:
             raise problem
-    newest = {own.key: own.head.generation for own in heads if own.head is not None}
+    newest = {sink.key: sink.head.generation for sink in heads if sink.head is not None}
     own = [t for t in open_ if t.generation == newest.get(t.query)]
     files: list[str] = []
     if checkpoint is not None:
         files = [f"{log}/{name}" for log in ("offsets", "commits") for name in checkpoint.names(log)]
     if queries:
-        heads.sort(key=lambda head: head.sink or "")
+        heads.sort(key=lambda head: head.name or "")
     return _Look(heads, open_, problem, _ends(cluster, own) if ends else frozenset(), frozenset(files))
 
 
-def _is_asked_for(cluster: Cluster, own: NewestHead, queries: Collection[str]) -> bool:
+def _is_asked_for(cluster: Cluster, sink: SinkHead, queries: Collection[str]) -> bool:
     if queries:
-        return own.key in queries or own.query in queries
-    return cluster.prefix is None or own.head is None or own.head.prefix == cluster.prefix
+        return sink.key in queries or sink.query in queries
+    return cluster.prefix is None or sink.head is None or sink.head.prefix == cluster.prefix
 
 
 def _again(cluster: Cluster, queries: Collection[str], checkpoint: Checkpoint | None, watch_s: float) -> _Look | None:
@@ -302,18 +302,18 @@ def _again(cluster: Cluster, queries: Collection[str], checkpoint: Checkpoint | 
 
 def _unknown(look: _Look) -> Iterable[str]:
     """Queries that have something open, and no head."""
-    keys = {own.key for own in look.heads}
+    keys = {sink.key for sink in look.heads}
     return [t.query for t in look.open if t.query not in keys]
 
 
 def _state(query: str, before: _Look, after: _Look | None, quiet_s: float) -> QueryState:
-    sinks = [own for own in before.heads if own.query == query or own.key == query]
-    keys = {query, *(own.key for own in sinks)}
+    sinks = [sink for sink in before.heads if sink.query == query or sink.key == query]
+    keys = {query, *(sink.key for sink in sinks)}
     open_ = [t for t in before.open if t.query in keys]
-    newest = {own.key: own.head.generation for own in sinks if own.head is not None}
-    ages = [own.age_s for own in sinks if own.age_s is not None]
+    newest = {sink.key: sink.head.generation for sink in sinks if sink.head is not None}
+    ages = [sink.age_s for sink in sinks if sink.age_s is not None]
     ages += [t.open_s for t in open_ if t.generation == newest.get(t.query)]
-    closed = before.problem is None and all(own.head is not None and own.head.run == NOBODY for own in sinks)
+    closed = before.problem is None and all(sink.head is not None and sink.head.run == NOBODY for sink in sinks)
     signs = [] if after is None else _signs(keys, before, after)
     problem = "" if before.problem is None else f"[{before.problem.condition}] {before.problem.message}"
     return QueryState(query, sinks, open_, Life(signs, min(ages, default=None), closed, quiet_s), problem=problem)
@@ -321,7 +321,7 @@ def _state(query: str, before: _Look, after: _Look | None, quiet_s: float) -> Qu
 
 def _signs(keys: Collection[str], before: _Look, after: _Look) -> list[str]:
     def published(look: _Look) -> set[tuple[str, int, int]]:
-        return {(own.key, own.dated.partition, own.dated.offset) for own in look.heads if own.key in keys}
+        return {(sink.key, sink.partition, sink.offset) for sink in look.heads if sink.key in keys}
 
     def begun(look: _Look) -> set[tuple[str, int]]:
         return {(t.id, t.epoch) for t in look.open if t.query in keys}

@@ -10,7 +10,7 @@ from typing import Any
 from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.ledger.owners import Cluster, Transaction, TransactionPart
 from spark_eos.ops.answer import Answer, ago, table
-from spark_eos.ops.heads import NewestHead
+from spark_eos.ops.heads import SinkHead
 from spark_eos.ops.state import CheckpointState, QueryState, in_words, name_of, state_at, states_of, with_parts
 from spark_eos.protocol.checks import as_json as offsets_as_json
 from spark_eos.protocol.checks import is_visible
@@ -57,7 +57,7 @@ def as_json(state: QueryState) -> dict[str, Any]:
         "signs_of_life": list(life.signs),
         "last_sign_s": None if life.last_s is None else round(life.last_s, 3),
         "lag": None if at is None else at.lag,
-        "sinks": [_sink_as_json(state, own) for own in state.sinks],
+        "sinks": [_sink_as_json(state, sink) for sink in state.sinks],
         "open": [transaction_as_json(t, state.parts.get(t.id)) for t in state.open],
         "problem": state.problem or None,
         "troubles": state.troubles,
@@ -78,17 +78,17 @@ def _checkpoint_as_json(at: CheckpointState) -> dict[str, Any]:
     }
 
 
-def _sink_as_json(state: QueryState, own: NewestHead) -> dict[str, Any]:
+def _sink_as_json(state: QueryState, sink: SinkHead) -> dict[str, Any]:
     """``state``: "open" says that a run has the query, not that it is alive. ``start``: what a start does with it; null
     without the checkpoint, which tells the micro-batch."""
-    head, start = own.head, None if state.checkpoint is None else state.status(own)
+    head, start = sink.head, None if state.checkpoint is None else state.status(sink)
     data = {
-        "ledger_key": own.key,
-        "sink": own.sink,
-        "partition": own.dated.partition,
-        "offset": own.dated.offset,
-        "age_s": None if own.age_s is None else round(own.age_s, 3),
-        "problem": own.problem or None,
+        "ledger_key": sink.key,
+        "sink": sink.name,
+        "partition": sink.partition,
+        "offset": sink.offset,
+        "age_s": None if sink.age_s is None else round(sink.age_s, 3),
+        "problem": sink.problem or None,
     }
     if head is None:
         return data
@@ -170,8 +170,8 @@ def overview(states: Sequence[QueryState], ledger: str) -> str:
     """All queries: a table of their heads, and one of their open transactions."""
     if not states:
         return f"no query in the ledger {ledger}"
-    heads = [(state, own) for state in states for own in state.sinks]
-    lines = [*table([_HEADINGS, *(_row(state, own) for state, own in heads)]), ""] if heads else []
+    heads = [(state, sink) for state in states for sink in state.sinks]
+    lines = [*table([_HEADINGS, *(_row(state, sink) for state, sink in heads)]), ""] if heads else []
     open_ = [t for state in states for t in state.open]
     lines += _transactions(open_, "no open transaction")
     lines += [f"trouble     query {state.query}: {text}" for state in states for text in state.troubles]
@@ -181,16 +181,16 @@ def overview(states: Sequence[QueryState], ledger: str) -> str:
 _HEADINGS = ("query", "sink or job", "generation", "micro-batch", "published", "state", "open", "run")
 
 
-def _row(state: QueryState, own: NewestHead) -> tuple[str, ...]:
-    head, age = own.head, ago(own.age_s)
-    count = str(sum(t.query == own.key for t in state.open))
+def _row(state: QueryState, sink: SinkHead) -> tuple[str, ...]:
+    head, age = sink.head, ago(sink.age_s)
+    count = str(sum(t.query == sink.key for t in state.open))
     if head is None:
-        return own.key, "?", "?", "?", age, own.problem, count, "?"
-    name = "-" if own.sink is None else own.sink or "all sinks"
+        return sink.key, "?", "?", "?", age, sink.problem, count, "?"
+    name = "-" if sink.name is None else sink.name or "all sinks"
     if head.job is not None:
         name = f"job {head.job.id}"
     batch = "-" if head.decision is None else str(head.decision.batch)
-    return own.query, name, str(head.generation), batch, age, in_words(head), count, head.run or "-"
+    return sink.query, name, str(head.generation), batch, age, in_words(head), count, head.run or "-"
 
 
 def as_text(state: QueryState) -> str:
@@ -199,8 +199,8 @@ def as_text(state: QueryState) -> str:
     lines = [] if at is None else [f"checkpoint  {at.location}"]
     lines += [f"query       {state.query or 'none yet'}", f"running     {_running(state)}"]
     lines += [] if at is None else _checkpoint_as_text(at)
-    for own in state.sinks:
-        lines += _sink_as_text(own)
+    for sink in state.sinks:
+        lines += _sink_as_text(sink)
     if not state.sinks and not state.problem:
         lines.append("sink        the ledger knows nothing of the query")
     lines += _transactions(state.open, "open        no transaction")
@@ -251,12 +251,12 @@ def _span(batches: Sequence[int]) -> str:
     return f"{batches[0]} to {batches[-1]}" + ("" if whole else f", {len(batches)} of them")
 
 
-def _sink_as_text(own: NewestHead) -> list[str]:
-    head = own.head
+def _sink_as_text(sink: SinkHead) -> list[str]:
+    head = sink.head
     if head is None:
-        return [f"{name_of(own):<12}cannot be read: {own.problem}"]
+        return [f"{name_of(sink):<12}cannot be read: {sink.problem}"]
     job = "" if head.job is None else f", the batch write with job.id '{head.job.id}'"
-    lines = [f"{name_of(own):<12}{in_words(head)}, published {ago(own.age_s)}{job}"]
+    lines = [f"{name_of(sink):<12}{in_words(head)}, published {ago(sink.age_s)}{job}"]
     lines.append(f"  run         {head.run or '-'} (generation {head.generation})")
     if head.marks.topic is not None:
         lines.append(f"  only to     {head.marks.topic}")

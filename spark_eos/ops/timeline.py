@@ -1,23 +1,33 @@
-"""What happened to one query, told by its events: runs, micro-batches with their steps, lag."""
+"""What happened to one query, by its events: runs, micro-batches with their steps, lag.
+
+Events are in a file that `spark_eos.metrics` writes, or at the endpoint that it serves.
+"""
 
 from __future__ import annotations
 
+import urllib.error
+import urllib.request
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
-from spark_eos.ops.metrics.hub import Event
+from spark_eos.errors import EosError, stop
+from spark_eos.ops.metrics.hub import Event, parsed
 from spark_eos.ops.metrics.queries import BATCH_WRITE, Queries, is_held
+from spark_eos.ops.metrics.recording import EventFile
+
+_TIMEOUT_S = 10.0
 
 #: Begin and end, in seconds of the epoch.
 Span = tuple[float, float]
 
 
 #: A run and a micro-batch.
-_Try = tuple[str, int]
+_Attempt = tuple[str, int]
 
 
 @dataclass(frozen=True)
-class BatchTry:
+class BatchAttempt:
     """One try at a micro-batch. Steps that it did not come to are None; ``whole`` is by Spark. ``outcome`` is
     "committed", "replayed", "repaired", the condition of the error that ended it, or "cut off"."""
 
@@ -72,17 +82,52 @@ class TopicLag:
 
 
 @dataclass(frozen=True)
-class Story:
+class Timeline:
     """All of it, each in the order of time. ``restarts``: when, and after which condition, `spark_eos.run` was to start
     the query again. ``unknown``: what it cannot tell, in sentences, where nobody has recorded the query; ``prepare`` of
     a micro-batch then is from Spark's plan to the decision, and its ``decide`` a moment."""
 
     query: str
     runs: Sequence[QueryRun]
-    batches: Sequence[BatchTry]
+    batches: Sequence[BatchAttempt]
     lags: Sequence[TopicLag]
     restarts: Sequence[tuple[float, str]]
     unknown: Sequence[str] = ()
+
+
+class EventReader:
+    """Reads ``source``: all events of a file, or the latest ones of an endpoint, ``http://HOST:PORT``."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self._file = None if source.startswith(("http://", "https://")) else EventFile(Path(source))
+
+    def read(self) -> list[Event]:
+        """What there is by now. Raises OptionError."""
+        try:
+            return self._ask() if self._file is None else self._file.read()
+        except (OSError, ValueError) as error:  # the errors of urllib are OSErrors
+            raise _unreadable(self.source, error) from None
+
+    def _ask(self) -> list[Event]:
+        address = f"{self.source.rstrip('/').removesuffix('/metrics')}/events"
+        with urllib.request.urlopen(address, timeout=_TIMEOUT_S) as answer:
+            return list(parsed(answer.read()))
+
+
+def _unreadable(source: str, error: Exception) -> EosError:
+    why = error.reason if isinstance(error, urllib.error.URLError) else getattr(error, "strerror", None) or error
+    return stop("EOS_PLOT_IMPOSSIBLE.unreadable", source=source, why=why)
+
+
+def chosen(events: Sequence[Event], query: str | None, source: str) -> str:
+    """The label of the query to show: the one that is asked for, or that with most events. Raises OptionError."""
+    there = queries_in(events)
+    if not there:
+        raise stop("EOS_PLOT_IMPOSSIBLE.no_events", source=source)
+    if query is not None and query not in there:
+        raise stop("EOS_PLOT_IMPOSSIBLE.no_query", source=source, query=query, queries=", ".join(there))
+    return query or there[-1]
 
 
 def queries_in(events: Sequence[Event]) -> list[str]:
@@ -97,13 +142,13 @@ def queries_in(events: Sequence[Event]) -> list[str]:
     return sorted(counts, key=lambda label: counts[label])
 
 
-def story_of(events: Sequence[Event], query: str) -> Story:
+def timeline_of(events: Sequence[Event], query: str) -> Timeline:
     """``query`` is a label as `queries_in` has them."""
     known = _learnt(events)
     own = sorted((e for e in events if _label(known, e) == query), key=lambda e: float(e["at"]))
     processes = [(float(e["at"]), e["event"] == "exit") for e in events if e["event"] in ("process", "exit")]
     runs = _runs(own, processes)
-    return Story(
+    return Timeline(
         query,
         runs,
         _batches(own, {run.id: run for run in runs}),
@@ -112,14 +157,14 @@ def story_of(events: Sequence[Event], query: str) -> Story:
     )
 
 
-def cut(story: Story, begin: float) -> Story:
-    """The story from a moment on."""
+def cut(timeline: Timeline, begin: float) -> Timeline:
+    """The timeline from a moment on."""
     return replace(
-        story,
-        runs=[run for run in story.runs if run.end >= begin],
-        batches=[batch for batch in story.batches if (batch.whole or batch.prepare)[1] >= begin],
-        lags=[lag for lag in story.lags if lag.at >= begin],
-        restarts=[restart for restart in story.restarts if restart[0] >= begin],
+        timeline,
+        runs=[run for run in timeline.runs if run.end >= begin],
+        batches=[batch for batch in timeline.batches if (batch.whole or batch.prepare)[1] >= begin],
+        lags=[lag for lag in timeline.lags if lag.at >= begin],
+        restarts=[restart for restart in timeline.restarts if restart[0] >= begin],
     )
 
 
@@ -165,8 +210,8 @@ def _end_of(run: QueryRun, last: QueryRun, processes: Sequence[tuple[float, bool
     return None if run is last else "killed"
 
 
-def _batches(events: Sequence[Event], runs: Mapping[str, QueryRun]) -> list[BatchTry]:
-    tries: dict[_Try, dict[str, BatchTry]] = {}
+def _batches(events: Sequence[Event], runs: Mapping[str, QueryRun]) -> list[BatchAttempt]:
+    tries: dict[_Attempt, dict[str, BatchAttempt]] = {}
     for event in events:
         if event["event"] in ("prepared", "committed", "failed", "progress"):
             _add(tries.setdefault((event["run"], event["batch"]), {}), event)
@@ -181,11 +226,11 @@ def _is_over(run: QueryRun | None) -> bool:
     return run is None or run.how is not None
 
 
-def _add(by_sink: dict[str, BatchTry], event: Event) -> None:
+def _add(by_sink: dict[str, BatchAttempt], event: Event) -> None:
     sink = event.get("sink") or ""
     if event["event"] in ("prepared", "committed"):
         span = event["prepare_began"], event["prepare_ended"]
-        known = by_sink.setdefault(sink, BatchTry(event["batch"], event["run"], sink, event["rows"], span, ""))
+        known = by_sink.setdefault(sink, BatchAttempt(event["batch"], event["run"], sink, event["rows"], span, ""))
         by_sink[sink] = _committed(known, event) if event["event"] == "committed" else known
     elif event["event"] == "failed" and sink in by_sink:
         by_sink[sink] = replace(by_sink[sink], outcome=event["condition"])
@@ -194,7 +239,7 @@ def _add(by_sink: dict[str, BatchTry], event: Event) -> None:
         by_sink |= {name: replace(batch, whole=whole) for name, batch in by_sink.items()}
 
 
-def _committed(batch: BatchTry, event: Event) -> BatchTry:
+def _committed(batch: BatchAttempt, event: Event) -> BatchAttempt:
     """Its steps end with the commit, one after the other."""
     ended = event["at"]
     decided = ended - event["end_s"]

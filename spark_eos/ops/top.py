@@ -1,18 +1,32 @@
-"""The live view: numbers of the last seconds, a bar for each micro-batch, the lag, and who holds the LSO."""
+"""``spark-eos top``: a query as it is now: numbers of the last seconds, a bar for each micro-batch, the lag, and which
+transactions hold back last stable offsets."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from spark_eos.ops.watching.story import BatchTry, Story, TopicLag
+from spark_eos.errors import CommandError, EosError
+from spark_eos.kafka.admin.open_transactions import oldest_open_transaction
+from spark_eos.ledger.owners import Cluster, Transaction, find
+from spark_eos.ops.answer import Answer
+from spark_eos.ops.metrics.hub import Event
+from spark_eos.ops.metrics.queries import is_held
+from spark_eos.ops.timeline import BatchAttempt, EventReader, Timeline, TopicLag, chosen, timeline_of
+from spark_eos.topic_partition import TopicPartition
 
+#: The newest events that the view is made of.
+_LATEST = 5_000
+#: Partitions whose open transactions are looked up; one transaction mostly holds back several.
+_MOST_ASKED = 5
 _SHOWN = 15
 _WIDTH = 40
 #: Over how many seconds rows are counted for the rate.
@@ -39,7 +53,7 @@ class Now:
     """A query at one moment. Rates are those of the last 30 s; ``lags`` the newest of each topic; ``blocking`` is
     None where no cluster was asked."""
 
-    story: Story
+    timeline: Timeline
     at: float
     state: str
     rows_per_s: float
@@ -48,33 +62,71 @@ class Now:
     blocking: Sequence[BlockingTransaction] | None = None
 
 
-def now_of(story: Story, blocking: Sequence[BlockingTransaction] | None = None, at: float | None = None) -> Now:
+def top(source: str, query: str | None, cluster: Cluster | None) -> Answer:
+    """How a query is now. Raises OptionError."""
+
+    from spark_eos.ops.top import as_json, as_lines
+
+    now = _now(EventReader(source), query, cluster)
+    console = Console(width=120, color_system=None)
+    with console.capture() as captured:
+        console.print(as_lines(now))
+    return Answer(as_json(now), captured.get().rstrip())
+
+
+def watch(source: str, query: str | None, cluster: Cluster | None, every_s: float) -> int:
+    """Show a query in the terminal, again and again, until Ctrl-C. Raises OptionError if there is nothing at the
+    beginning."""
+    from rich.text import Text
+
+    from spark_eos.ops.top import as_lines
+
+    reader = EventReader(source)
+    first = as_lines(_now(reader, query, cluster))
+    with suppress(KeyboardInterrupt), Live(first, screen=True, auto_refresh=False) as live:
+        while True:
+            time.sleep(every_s)
+            try:
+                live.update(as_lines(_now(reader, query, cluster)), refresh=True)
+            except CommandError as error:  # the query may be started again
+                live.update(Text(str(error), style="red"), refresh=True)
+    return 0
+
+
+def _now(reader: EventReader, query: str | None, cluster: Cluster | None) -> Now:
+    events = reader.read()[-_LATEST:]
+    timeline = timeline_of(events, chosen(events, query, reader.source))
+    running = bool(timeline.runs) and timeline.runs[-1].how is None
+    return now_of(timeline, blocking_transactions(cluster, events) if cluster is not None and running else None)
+
+
+def now_of(timeline: Timeline, blocking: Sequence[BlockingTransaction] | None = None, at: float | None = None) -> Now:
     """The query at a moment, by default this one: ``at``, in seconds since the epoch."""
     at = time.time() if at is None else at
-    recent = [b for b in story.batches if b.done and b.outcome != "replayed" and _ended(b) > at - _RATE_S]
-    begin = max(at - _RATE_S, min((run.begin for run in story.runs), default=at))
+    recent = [b for b in timeline.batches if b.done and b.outcome != "replayed" and _ended(b) > at - _RATE_S]
+    begin = max(at - _RATE_S, min((run.begin for run in timeline.runs), default=at))
     seconds = max(1.0, at - begin)
-    run = story.runs[-1] if story.runs else None
+    run = timeline.runs[-1] if timeline.runs else None
     state = "not started" if run is None else run.how or f"running for {_short_time(at - run.begin)}"
-    newest = {lag.topic: lag for lag in story.lags if run is None or lag.at >= run.begin}
+    newest = {lag.topic: lag for lag in timeline.lags if run is None or lag.at >= run.begin}
     rows = sum(batch.rows for batch in recent)
     lags = [] if run is None or run.how else list(newest.values())
-    return Now(story, at, state, rows / seconds, len(recent) / seconds, lags, blocking)
+    return Now(timeline, at, state, rows / seconds, len(recent) / seconds, lags, blocking)
 
 
 def as_json(now: Now) -> dict[str, Any]:
     """Times are seconds, ``at`` of the epoch."""
-    story = now.story
+    timeline = now.timeline
     return {
-        "query": story.query,
+        "query": timeline.query,
         "at": now.at,
         "state": now.state,
-        "runs": len(story.runs),
+        "runs": len(timeline.runs),
         "rows_per_s": round(now.rows_per_s, 3),
         "batches_per_s": round(now.batches_per_s, 3),
         "lag": [_lag_as_json(lag) for lag in now.lags],
         "holders": None if now.blocking is None else [vars(transaction) for transaction in now.blocking],
-        "batches": [_batch_as_json(batch) for batch in story.batches[-_SHOWN:]],
+        "batches": [_batch_as_json(batch) for batch in timeline.batches[-_SHOWN:]],
     }
 
 
@@ -82,7 +134,7 @@ def _lag_as_json(lag: TopicLag) -> dict[str, Any]:
     return {"topic": lag.topic, "stable": lag.stable, "high": lag.high, "stalled_s": lag.stalled}
 
 
-def _batch_as_json(batch: BatchTry) -> dict[str, Any]:
+def _batch_as_json(batch: BatchAttempt) -> dict[str, Any]:
     steps = {name: round(seconds, 6) for name, seconds in _seconds(batch).items()}
     what = {
         "batch": batch.number,
@@ -95,15 +147,16 @@ def _batch_as_json(batch: BatchTry) -> dict[str, Any]:
 
 def as_lines(now: Now) -> RenderableType:
     """For a terminal, by rich."""
-    story = now.story
+    timeline = now.timeline
     alive = now.state.startswith("running")
     head = Text.assemble(
-        (story.query, "bold"),
+        (timeline.query, "bold"),
         "  ",
         (now.state, "green" if alive else "red" if now.state != "stopped" else "yellow"),
-        f"  ·  start {len(story.runs)}  ·  {_short(now.rows_per_s)} rows/s  ·  {now.batches_per_s:.2g} micro-batches/s",
+        f"  ·  start {len(timeline.runs)}",
+        f"  ·  {_short(now.rows_per_s)} rows/s  ·  {now.batches_per_s:.2g} micro-batches/s",
     )
-    return Group(head, Text(), _lag_table(now), Text(), _bars(story.batches[-_SHOWN:]), Text(), _legend())
+    return Group(head, Text(), _lag_table(now), Text(), _bars(timeline.batches[-_SHOWN:]), Text(), _legend())
 
 
 def _lag_table(now: Now) -> RenderableType:
@@ -138,7 +191,7 @@ def _owner(transaction: BlockingTransaction) -> str:
     return f"query {transaction.query}{batch}{decided}: "
 
 
-def _bars(batches: Sequence[BatchTry]) -> RenderableType:
+def _bars(batches: Sequence[BatchAttempt]) -> RenderableType:
     if not batches:
         return Text("no micro-batch yet", style="bright_black")
     longest = max(batch.seconds for batch in batches) or 1.0
@@ -162,7 +215,7 @@ def _cells(share: float) -> int:
     return max(1, round(share * _WIDTH)) if share > 0 else 0
 
 
-def _seconds(batch: BatchTry) -> Mapping[str, float]:
+def _seconds(batch: BatchAttempt) -> Mapping[str, float]:
     """The seconds of each step; ``rest`` is what Spark does before and after."""
     spans = {"prepare": batch.prepare, "verify": batch.verify, "decide": batch.decide, "EndTxn": batch.end}
     seconds = {name: span[1] - span[0] if span is not None else 0.0 for name, span in spans.items()}
@@ -173,7 +226,7 @@ def _legend() -> Text:
     return Text("  ").join(Text.assemble(("█ ", colour), name) for name, colour in _STEPS)
 
 
-def _ended(batch: BatchTry) -> float:
+def _ended(batch: BatchAttempt) -> float:
     return batch.span[1]
 
 
@@ -191,3 +244,35 @@ def _short(number: float) -> str:
         if number >= factor:
             return f"{number / factor:.3g} {unit}"
     return f"{number:.3g}"
+
+
+def blocking_transactions(cluster: Cluster, events: Sequence[Event]) -> list[BlockingTransaction]:
+    """The transactions that hold back partitions, by the newest events; never raises EosError."""
+    held = list(_held(events))[:_MOST_ASKED]
+    if not held:
+        return []
+    try:
+        ours = {transaction.id: transaction for transaction in find(cluster)}
+    except EosError:
+        ours = {}  # the leaders may answer all the same
+    return [one for topic, partition in held for one in _holders(cluster, topic, partition, ours)]
+
+
+def _held(events: Sequence[Event]) -> Iterator[TopicPartition]:
+    newest = {event["source"]: event for event in events if event["event"] == "lag"}
+    for event in newest.values():
+        for topic, partitions in event["lag"].items():
+            yield from ((topic, int(number)) for number, place in partitions.items() if is_held(place))
+
+
+def _holders(cluster: Cluster, topic: str, partition: int, ours: dict[str, Transaction]) -> list[BlockingTransaction]:
+    try:
+        found = oldest_open_transaction(cluster.kafka, topic, partition)
+    except EosError as error:
+        return [BlockingTransaction(topic, partition, f"nobody says: {error.condition}")]
+    blocking = []
+    for one in found:
+        own = ours.get(one.transactional_id or "")
+        name = (own.query, own.batch, own.decided) if own is not None else (None, None, None)
+        blocking.append(BlockingTransaction(topic, partition, str(one), *name))
+    return blocking

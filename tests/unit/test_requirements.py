@@ -24,9 +24,8 @@ BROUGHT_BY_OTHERS = {
     "spark_eos/ops/metrics/endpoint.py": {"prometheus_client"},  # the extra metrics; likewise
     "spark_eos/ops/metrics/exporter.py": {"prometheus_client"},
     "spark_eos/ops/metrics/session.py": {"prometheus_client"},
-    "spark_eos/ops/watching/command.py": {"rich"},  # the extra cli, as the command has
-    "spark_eos/ops/watching/picture.py": {"matplotlib"},  # the extra plot; an error says that it is missing
-    "spark_eos/ops/watching/view.py": {"rich"},
+    "spark_eos/ops/plot.py": {"matplotlib"},  # the extra plot; an error says that it is missing
+    "spark_eos/ops/top.py": {"rich"},  # the extra cli, as the command has
     "spark_eos/copy/sql.py": {"duckdb"},  # the extra sql; an error says that it is missing
     "spark_eos/checkpoint/stores.py": {"fsspec"},  # for who has it; an error says that it is missing
     "bench/quix.py": {"quixstreams"},  # runs in an environment that the benchmark makes for it

@@ -1,5 +1,5 @@
 """``spark-eos doctor``: do this cluster, these topics and this user meet the exactly-once requirements?
 
-``facts.py`` asks, ``trial.py`` tries; ``topics.py`` and ``cluster.py`` judge, without asking anybody; ``rules.py`` lets
-the sink's own checks judge.
+`checkup.py` goes through everything; `brokers.py` and `topics.py` judge by what brokers report, `sink_checks.py` by the
+sink's own checks, `trial.py` tries transactional ids; `findings.py` prints.
 """

@@ -1,11 +1,15 @@
-"""Judges a cluster by what its brokers say of themselves, and by what was tried. Asks nobody."""
+"""What brokers report of themselves (`cluster_facts`), and findings by that and by the trial. Changes nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-from spark_eos.ops.doctor.facts import ClusterFacts
-from spark_eos.ops.doctor.finding import Finding, Severity, Tools, duration, in_properties
+from spark_eos.kafka.admin.configs import each_broker_config
+from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import broker_client
+from spark_eos.kafka.net.schema import Api
+from spark_eos.ops.doctor.findings import Finding, Severity, Tools, duration, in_properties
 from spark_eos.ops.doctor.trial import Clock
 
 ERROR, WARNING, UNKNOWN, OK = Severity.ERROR, Severity.WARNING, Severity.UNKNOWN, Severity.OK
@@ -25,6 +29,37 @@ _LOST_WITH = {
     "__consumer_offsets": "If its only disk is lost, the offsets of groups are gone: a new checkpoint cannot continue "
     "from them.",
 }
+
+
+#: Of Kafka 4.1 and newer (KIP-1152).
+_LISTS_BY_PATTERN = Api("ListTransactions", 66, 2, 1 << 14)
+
+
+@dataclass(frozen=True)
+class ClusterFacts:
+    """The numbers of the brokers, their settings (None where this user may not read them), the finalized level of
+    ``transaction.version``, and the brokers that are older than Kafka 4.1."""
+
+    nodes: tuple[int, ...]
+    config: Mapping[int, Mapping[str, str]] | None
+    transaction_version: int
+    before_4_1: tuple[int, ...]
+
+    def least(self, setting: str) -> int | None:
+        """The lowest value that a broker has; None where nobody could tell."""
+        values = [each[setting] for each in (self.config or {}).values() if each.get(setting)]
+        return min(map(int, values), default=None)
+
+
+def cluster_facts(kafka: KafkaProperties) -> ClusterFacts:
+    """Raises EosError."""
+    client = broker_client(kafka)
+    return ClusterFacts(
+        tuple(sorted(client.brokers())),
+        each_broker_config(kafka),
+        client.feature("transaction.version"),
+        tuple(client.lacking(_LISTS_BY_PATTERN)),
+    )
 
 
 def readable(cluster: ClusterFacts) -> Iterator[Finding]:

@@ -9,23 +9,23 @@ from dataclasses import dataclass, field
 from spark_eos.errors import ConnectionFailed, EosError
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.ops.answer import Answer
-from spark_eos.ops.doctor import cluster as clusters
-from spark_eos.ops.doctor import report, topics
-from spark_eos.ops.doctor.facts import ClusterFacts, TopicFacts, cluster_facts, topic_facts
-from spark_eos.ops.doctor.finding import Finding, PlannedQuery, Severity, Tools
-from spark_eos.ops.doctor.rules import acls_command, judged, rules, two_phase_rule
+from spark_eos.ops.doctor import brokers, findings, topics
+from spark_eos.ops.doctor.brokers import ClusterFacts, cluster_facts
+from spark_eos.ops.doctor.findings import Finding, PlannedQuery, Severity, Tools
+from spark_eos.ops.doctor.sink_checks import acls_command, judged, rules, two_phase_rule
+from spark_eos.ops.doctor.topics import TopicFacts, topic_facts
 from spark_eos.ops.doctor.trial import try_out
 from spark_eos.sink.preflight import KAFKA_DEFAULT_MAX_TIMEOUT_MS
 
 _OWN_TOPICS = ("__transaction_state", "__consumer_offsets")
 
 
-def doctor(asked: PlannedQuery, paint: report.Paint = lambda severity, text: text) -> Answer:
+def doctor(asked: PlannedQuery, paint: findings.Paint = lambda severity, text: text) -> Answer:
     """Look at everything. Raises EosError where no broker answers, or a property is not understood."""
     visit = _Visit(asked, cluster_facts(asked.options.kafka))
-    findings = list(visit.findings())
-    text = report.as_text(findings, visit.did, paint)
-    return Answer(report.as_json(findings, visit.did), text, report.exit_code(findings))
+    found = list(visit.findings())
+    text = findings.as_text(found, visit.did, paint)
+    return Answer(findings.as_json(found, visit.did), text, findings.exit_code(found))
 
 
 @dataclass
@@ -48,14 +48,14 @@ class _Visit:
         return self.asked.options.transaction_timeout_ms or most or KAFKA_DEFAULT_MAX_TIMEOUT_MS
 
     def findings(self) -> Iterator[Finding]:
-        yield from clusters.readable(self.cluster)
+        yield from brokers.readable(self.cluster)
         yield from self._rules()
         yield from self._topics()
         for topic in _OWN_TOPICS:
             yield from self._own_topic(topic)
-        yield from clusters.versions(self.cluster, self.tools)
-        yield from clusters.timeouts(self.timeout_ms, two_phase=self.asked.options.two_phase)
-        yield from clusters.retention(self.cluster, self.asked.longest_stop_s, self.asked.options.group_id)
+        yield from brokers.versions(self.cluster, self.tools)
+        yield from brokers.timeouts(self.timeout_ms, two_phase=self.asked.options.two_phase)
+        yield from brokers.retention(self.cluster, self.asked.longest_stop_s, self.asked.options.group_id)
         yield from self._trial()
 
     def _rules(self) -> Iterator[Finding]:
@@ -97,7 +97,7 @@ class _Visit:
         if found is not None and found.config is not None:
             yield from topics.durability("topic", found, self.cluster, self.tools)
         else:
-            yield from clusters.own_topic(topic, self.cluster)
+            yield from brokers.own_topic(topic, self.cluster)
 
     def _facts(self, topic: str) -> TopicFacts | None:
         """None where there is none, or this user may not see it: the rules say which."""
@@ -131,6 +131,6 @@ class _Visit:
         more = f", and began and aborted an empty transaction of each in {ledger}" if there else ""
         self.did.append(f"Tried: took {', '.join(sorted(trial.ids))}{more}.")
         yield Finding("rights", subject, Severity.OK, "they may be used")
-        yield from clusters.clocks(trial.clocks, self.cluster.nodes)
+        yield from brokers.clocks(trial.clocks, self.cluster.nodes)
         if asked.options.two_phase:
             yield judged(two_phase_rule(asked), asked, len(self.cluster.nodes))

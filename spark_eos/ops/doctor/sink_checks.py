@@ -15,7 +15,7 @@ from spark_eos.kafka.config.librdkafka import check as check_client
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.ledger.own_topics import check_for_rows
 from spark_eos.log import logger
-from spark_eos.ops.doctor.finding import Finding, PlannedQuery, Severity, Tools
+from spark_eos.ops.doctor.findings import Finding, PlannedQuery, Severity, Tools
 from spark_eos.sink.brokers import check_brokers
 from spark_eos.sink.dead_letters import check_dead_letters
 from spark_eos.sink.ledger_topic import check_ledger

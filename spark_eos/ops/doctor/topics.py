@@ -1,12 +1,17 @@
-"""Judges topics by what brokers say of them. Asks nobody."""
+"""What brokers report of a topic (`topic_facts`), and findings by that. Changes nothing."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
-from spark_eos.ops.doctor.facts import ClusterFacts, TopicFacts
-from spark_eos.ops.doctor.finding import Finding, Severity, Tools, duration
+from spark_eos.errors import Unauthorized
+from spark_eos.kafka.admin.configs import topic_config
+from spark_eos.kafka.admin.topics import describe_topic, describe_topics
+from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.ops.doctor.brokers import ClusterFacts
+from spark_eos.ops.doctor.findings import Finding, Severity, Tools, duration
 
 ERROR, WARNING, UNKNOWN, OK = Severity.ERROR, Severity.WARNING, Severity.UNKNOWN, Severity.OK
 
@@ -14,6 +19,37 @@ _REPLICAS = 3
 _MOST_PARTITIONS = 50
 #: Of a topic's settings, with Kafka's default; milliseconds and bytes.
 _DEFAULT_MAX_BYTES = 1_048_588
+
+
+@dataclass(frozen=True)
+class TopicFacts:
+    """The brokers that have each partition (``replicas``), how many of them are in sync, and the topic's settings, None
+    where this user may not read them."""
+
+    name: str
+    replicas: tuple[tuple[int, ...], ...]
+    in_sync: tuple[int, ...]
+    config: Mapping[str, str] | None
+
+
+def topic_facts(kafka: KafkaProperties, topic: str) -> TopicFacts | None:
+    """None where there is no such topic. Raises EosError."""
+    if not describe_topics(kafka, [topic], missing_ok=True):
+        return None
+    described = describe_topic(kafka, topic)
+    return TopicFacts(
+        topic,
+        tuple(tuple(p.replica_nodes) for p in described.partitions),
+        tuple(len(p.isr_nodes) for p in described.partitions),
+        _config(kafka, topic),
+    )
+
+
+def _config(kafka: KafkaProperties, topic: str) -> Mapping[str, str] | None:
+    try:
+        return topic_config(kafka, topic)
+    except Unauthorized:
+        return None
 
 
 def durability(role: str, topic: TopicFacts, cluster: ClusterFacts, tools: Tools) -> Iterator[Finding]:

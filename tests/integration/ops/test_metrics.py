@@ -19,8 +19,8 @@ from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.ledger.owners import Cluster
 from spark_eos.ops.metrics import Metrics
 from spark_eos.ops.metrics.recording import EventFile
-from spark_eos.ops.watching.command import top
-from spark_eos.ops.watching.story import story_of
+from spark_eos.ops.timeline import timeline_of
+from spark_eos.ops.top import top
 from spark_eos.options.table import DEFAULT_LEDGER_TOPIC, DEFAULT_PREFIX
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.kafka_view import KafkaView
@@ -157,9 +157,9 @@ def test_a_loss_and_its_repair_are_counted(spark, metrics, copies, write, topic,
     assert scraped.value("end_txn_duration_seconds_count", query="copies") >= 2
     assert scraped.value("last_commit_timestamp_seconds", query="copies") > 0
     assert {name for name in used() if not scraped.has(name)} == OF_RUNNING_SOURCES
-    story = story_of(EventFile(events).read(), "copies")
-    assert [batch.outcome for batch in story.batches][-2:] == ["EOS_TRANSACTION_LOST", "repaired"]
-    assert [run.how for run in story.runs] == ["stopped", "EOS_TRANSACTION_LOST", "stopped"]
+    timeline = timeline_of(EventFile(events).read(), "copies")
+    assert [batch.outcome for batch in timeline.batches][-2:] == ["EOS_TRANSACTION_LOST", "repaired"]
+    assert [run.how for run in timeline.runs] == ["stopped", "EOS_TRANSACTION_LOST", "stopped"]
     kept = [event["event"] for event in EventFile(events).read()]
     assert {"process", "started", "prepared", "committed", "failed", "aborted", "restart", "terminated"} <= set(kept)
     metrics.close()

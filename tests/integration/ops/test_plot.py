@@ -7,8 +7,7 @@ import struct
 from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.ledger.owners import Cluster
-from spark_eos.ops.watching.history import story_from
-from spark_eos.ops.watching.traces import traces_of
+from spark_eos.ops.checkpoint_timeline import timeline_from, traces_of
 from spark_eos.options.table import DEFAULT_LEDGER_TOPIC, DEFAULT_PREFIX
 
 
@@ -29,10 +28,10 @@ def test_the_traces_of_a_query(quiet, cluster):
     """When each micro-batch was planned, decided, ended and done: in this order, as all clocks are one here."""
     kafka = KafkaProperties({"bootstrap.servers": cluster.bootstrap_servers})
     traces = traces_of(Checkpoint(str(quiet.checkpoint)), Cluster(kafka, DEFAULT_LEDGER_TOPIC, DEFAULT_PREFIX))
-    story = story_from(traces)
-    with_rows = [batch for batch in story.batches if batch.rows]
+    timeline = timeline_from(traces)
+    with_rows = [batch for batch in timeline.batches if batch.rows]
     assert [batch.rows for batch in with_rows] == [3, 3, 3]
-    assert len({batch.run for batch in with_rows}) == len(story.runs) == 3
+    assert len({batch.run for batch in with_rows}) == len(timeline.runs) == 3
     for batch in with_rows:
         times = [*batch.prepare, *batch.end, batch.whole[1]]
         assert times == sorted(times), batch

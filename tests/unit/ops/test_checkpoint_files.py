@@ -11,7 +11,7 @@ import pytest
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.checkpoint.stores import open_store
 from spark_eos.errors import CommandError
-from spark_eos.ops.checkpoint.aside import Aside, put
+from spark_eos.ops.checkpoint_files import MovedFiles, put
 
 SETTINGS = HadoopSettings()
 LOGS = (
@@ -42,8 +42,8 @@ def there(location: str, *names: str) -> list[str | None]:
     return found
 
 
-def aside(location: str, generation: int = 7, still: Callable[[], None] = lambda: None) -> Aside:
-    return Aside(location, SETTINGS, "dropped", generation, still, "drop.moved")
+def aside(location: str, generation: int = 7, still: Callable[[], None] = lambda: None) -> MovedFiles:
+    return MovedFiles(location, SETTINGS, "dropped", generation, still, "drop.moved")
 
 
 def test_what_is_later_is_kept_under_its_own_name(location):

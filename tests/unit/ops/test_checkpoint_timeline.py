@@ -1,4 +1,4 @@
-"""The story of a query that nobody has recorded, out of what it leaves behind."""
+"""The timeline of a query that nobody has recorded, out of what it leaves behind."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ import pytest
 
 from spark_eos import cli
 from spark_eos.checkpoint.files import Checkpoint
-from spark_eos.ops.watching.history import story_from
-from spark_eos.ops.watching.picture import draw
-from spark_eos.ops.watching.traces import Published, Traces, _planned, forgotten
+from spark_eos.ops.checkpoint_timeline import Published, Traces, _planned, forgotten, timeline_from
+from spark_eos.ops.plot import draw
 from spark_eos.protocol.head import NOBODY, Decision, Head, Pair, Probe, Written
 
 WRITTEN = (Written(0, Pair("t", 1, 0), 5, 0, Probe("out", 0, 0)),)
@@ -61,23 +60,23 @@ def killed_between_decision_and_end(ledger: Ledger) -> Traces:
 
 def test_a_micro_batch_from_its_plan_to_its_end(ledger):
     """Planned, decided, ended by the last marker, noted by Spark."""
-    first, *_ = story_from(killed_between_decision_and_end(ledger)).batches
+    first, *_ = timeline_from(killed_between_decision_and_end(ledger)).batches
     assert (first.number, first.run, first.outcome, first.rows) == (0, "one", "committed", 5)
     assert (first.prepare, first.decide, first.end, first.whole) == ((100, 101), (101, 101), (101, 101.5), (100, 102))
 
 
 def test_a_kill_after_the_decision_is_seen(ledger):
     """The first try is cut off, and its transactions are ended by the next run, whose replay decides nothing."""
-    story = story_from(killed_between_decision_and_end(ledger))
-    _, cut, replay = story.batches
+    timeline = timeline_from(killed_between_decision_and_end(ledger))
+    _, cut, replay = timeline.batches
     assert [(cut.run, cut.outcome), (replay.run, replay.outcome)] == [("one", "cut off"), ("two", "replayed")]
     assert (cut.prepare, cut.decide, cut.end, cut.whole) == ((103, 104), (104, 104), None, (103, 104))
     assert (replay.decide, replay.end, replay.whole, replay.rows) == (None, (119.5, 119.5), (120, 122), 5)
-    assert [(run.id, run.begin, run.end, run.how) for run in story.runs] == [
+    assert [(run.id, run.begin, run.end, run.how) for run in timeline.runs] == [
         ("one", 99, 104, None),
         ("two", 120, 122, None),
     ]
-    assert any("why runs ended" in said for said in story.unknown)
+    assert any("why runs ended" in said for said in timeline.unknown)
 
 
 def test_a_kill_before_spark_notes_it_is_seen(ledger):
@@ -85,7 +84,7 @@ def test_a_kill_before_spark_notes_it_is_seen(ledger):
     ledger.open(99, "one")
     ledger.decide(101, 0)
     ledger.open(120, "two")
-    cut, replay = story_from(traces(ledger, {0: 100}, {0: 122}, {(0, 0): 101.2})).batches
+    cut, replay = timeline_from(traces(ledger, {0: 100}, {0: 122}, {(0, 0): 101.2})).batches
     assert (cut.outcome, cut.end, cut.whole) == ("cut off", (101, 101.2), (100, 101.2))
     assert (replay.outcome, replay.end) == ("replayed", None)
 
@@ -97,11 +96,11 @@ def test_who_planned_what_a_run_decides_is_not_known(ledger):
     ledger.decide(102, 0)
     ledger.open(120, "two")
     ledger.decide(121, 1)
-    story = story_from(traces(ledger, {0: 100, 1: 119}, {0: 103, 1: 122}, {(0, 0): 102.5, (1, 0): 121.2}))
-    assert [(batch.run, batch.outcome) for batch in story.batches] == [("one", "committed"), ("two", "committed")]
-    assert [batch.prepare for batch in story.batches] == [(100, 102), (119, 121)]
-    assert [(run.begin, run.end) for run in story.runs] == [(101, 103), (120, 122)]
-    assert any("who planned" in said for said in story.unknown)
+    timeline = timeline_from(traces(ledger, {0: 100, 1: 119}, {0: 103, 1: 122}, {(0, 0): 102.5, (1, 0): 121.2}))
+    assert [(batch.run, batch.outcome) for batch in timeline.batches] == [("one", "committed"), ("two", "committed")]
+    assert [batch.prepare for batch in timeline.batches] == [(100, 102), (119, 121)]
+    assert [(run.begin, run.end) for run in timeline.runs] == [(101, 103), (120, 122)]
+    assert any("who planned" in said for said in timeline.unknown)
 
 
 def test_a_repair_is_seen(ledger):
@@ -111,16 +110,16 @@ def test_a_repair_is_seen(ledger):
     ledger.close(102)
     ledger.open(120, "two")
     ledger.decide(122, 0, rev=1)
-    story = story_from(traces(ledger, {0: 100}, {0: 123}, {(0, 1): 122.5}))
-    assert [(batch.outcome, batch.end) for batch in story.batches] == [("cut off", None), ("repaired", (122, 122.5))]
-    assert [(run.how, run.end) for run in story.runs] == [("closed", 102), (None, 123)]
+    timeline = timeline_from(traces(ledger, {0: 100}, {0: 123}, {(0, 1): 122.5}))
+    assert [(batch.outcome, batch.end) for batch in timeline.batches] == [("cut off", None), ("repaired", (122, 122.5))]
+    assert [(run.how, run.end) for run in timeline.runs] == [("closed", 102), (None, 123)]
 
 
 def test_what_is_under_way_is_not_finished(ledger):
     """Whether somebody works on it is not known."""
     ledger.open(99, "one")
     ledger.decide(101, 0)
-    (batch,) = story_from(traces(ledger, {0: 100}, {}, {})).batches
+    (batch,) = timeline_from(traces(ledger, {0: 100}, {}, {})).batches
     assert (batch.outcome, batch.decide, batch.end, batch.done) == ("", (101, 101), None, False)
 
 
@@ -129,10 +128,10 @@ def test_it_says_what_it_does_not_know(ledger):
     ledger.open(99, "one")
     ledger.decide(107, 3)
     found = traces(ledger, {n: 100 + 2 * n for n in range(4)}, {n: 101 + 2 * n for n in range(4)}, {})
-    story = story_from(found)
+    timeline = timeline_from(found)
     assert forgotten(found) == [0, 1, 2]
-    assert [batch.decide for batch in story.batches] == [None, None, None, (107, 107)]
-    said = " ".join(story.unknown)
+    assert [batch.decide for batch in timeline.batches] == [None, None, None, (107, 107)]
+    said = " ".join(timeline.unknown)
     assert "the decisions of 3 micro-batches, 0 to 2." in said
     assert "the transactions of micro-batch 3," in said
 
@@ -145,7 +144,7 @@ def test_sinks_within_foreachbatch_have_their_own_decisions(ledger):
     other.open(99, "one")
     other.decide(103, 0)
     found = Traces("q", {0: 100}, {0: 104}, {"a": ledger.published, "b": other.published})
-    assert [(batch.sink, batch.prepare) for batch in story_from(found).batches] == [
+    assert [(batch.sink, batch.prepare) for batch in timeline_from(found).batches] == [
         ("a", (100, 101)),
         ("b", (100, 103)),
     ]
@@ -153,7 +152,7 @@ def test_sinks_within_foreachbatch_have_their_own_decisions(ledger):
 
 def test_its_picture_says_what_is_not_known(ledger, tmp_path: Path):
     """In words that can be read."""
-    draw(story_from(killed_between_decision_and_end(ledger)), tmp_path / "picture.svg")
+    draw(timeline_from(killed_between_decision_and_end(ledger)), tmp_path / "picture.svg")
     drawn = (tmp_path / "picture.svg").read_text()
     assert "Not recorded: when tasks ran, the lag, why runs ended" in drawn
     assert "to the decision" in drawn

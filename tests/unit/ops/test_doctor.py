@@ -10,10 +10,10 @@ import pytest
 import typer
 
 from spark_eos.cli.doctor import seconds
-from spark_eos.ops.doctor import cluster as clusters
-from spark_eos.ops.doctor import report, topics
-from spark_eos.ops.doctor.facts import ClusterFacts, TopicFacts
-from spark_eos.ops.doctor.finding import Finding, Severity, Tools, duration
+from spark_eos.ops.doctor import brokers, topics
+from spark_eos.ops.doctor.brokers import ClusterFacts
+from spark_eos.ops.doctor.findings import Finding, Severity, Tools, as_json, as_text, duration, exit_code, in_order
+from spark_eos.ops.doctor.topics import TopicFacts
 from spark_eos.ops.doctor.trial import Clock
 
 TOOLS = Tools("h:1")
@@ -145,42 +145,42 @@ def test_an_output_that_takes_less_than_the_input():
 )
 def test_the_brokers_own_topics_by_their_settings(given, own, expected):
     """Where the topics cannot be seen; where the settings cannot either, another finding says so."""
-    assert worst(clusters.own_topic(own, given)) == expected
+    assert worst(brokers.own_topic(own, given)) == expected
 
 
 def test_settings_that_may_not_be_read():
     """That is unknown, not wrong."""
-    assert worst(clusters.readable(ClusterFacts((0,), None, 2, ()))) == {"settings": "unknown"}
-    assert worst(clusters.readable(cluster())) == {}
+    assert worst(brokers.readable(ClusterFacts((0,), None, 2, ()))) == {"settings": "unknown"}
+    assert worst(brokers.readable(cluster())) == {}
 
 
 def test_versions():
     """What is worked around is told with the upgrade that ends it."""
-    assert worst(clusters.versions(cluster(), TOOLS)) == {}
-    found = list(clusters.versions(cluster(level=1), TOOLS))
+    assert worst(brokers.versions(cluster(), TOOLS)) == {}
+    found = list(brokers.versions(cluster(level=1), TOOLS))
     assert worst(found) == {"transaction.version": "warning"}
     assert found[0].fix == ("kafka-features.sh --bootstrap-server h:1 upgrade --feature transaction.version=2",)
-    (old,) = [f for f in clusters.versions(cluster(level=0, before_4_1=(1,)), TOOLS) if f.fix]
+    (old,) = [f for f in brokers.versions(cluster(level=0, before_4_1=(1,)), TOOLS) if f.fix]
     assert old.fix[0].startswith("# with Kafka 4.0 or newer: kafka-features.sh")
-    assert worst(clusters.versions(cluster(before_4_1=(1,)), TOOLS)) == {"versions": "warning"}
-    assert worst(clusters.versions(cluster(level=0, before_4_1=(1,)), TOOLS)) == {"transaction.version": "warning"}
+    assert worst(brokers.versions(cluster(before_4_1=(1,)), TOOLS)) == {"versions": "warning"}
+    assert worst(brokers.versions(cluster(level=0, before_4_1=(1,)), TOOLS)) == {"transaction.version": "warning"}
 
 
 def test_timeouts():
     """A transaction that expires while a broker restarts has to be repaired; one that never expires does not."""
-    assert worst(clusters.timeouts(900_000, two_phase=False)) == {}
-    assert worst(clusters.timeouts(10_000, two_phase=False)) == {"transaction.timeout.ms": "warning"}
-    assert list(clusters.timeouts(10_000, two_phase=True)) == []
+    assert worst(brokers.timeouts(900_000, two_phase=False)) == {}
+    assert worst(brokers.timeouts(10_000, two_phase=False)) == {"transaction.timeout.ms": "warning"}
+    assert list(brokers.timeouts(10_000, two_phase=True)) == []
 
 
 def test_the_broker_that_forgets_first_counts():
     """Against the longest stop; offsets matter where the query has a group."""
-    assert worst(clusters.retention(cluster(), WEEK_S, "g")) == {}
-    found = worst(clusters.retention(cluster(), WEEK_S + 60, "g"))
+    assert worst(brokers.retention(cluster(), WEEK_S, "g")) == {}
+    found = worst(brokers.retention(cluster(), WEEK_S + 60, "g"))
     assert found == {"transactional.id.expiration.ms": "warning", "offsets.retention.minutes": "error"}
-    assert worst(clusters.retention(cluster(), WEEK_S + 60, None))["offsets.retention.minutes"] == "warning"
+    assert worst(brokers.retention(cluster(), WEEK_S + 60, None))["offsets.retention.minutes"] == "warning"
     one = ClusterFacts((0, 1), {0: BROKER, 1: BROKER | {"offsets.retention.minutes": "1"}}, 2, ())
-    assert worst(clusters.retention(one, 3600, "g")) == {"offsets.retention.minutes": "error"}
+    assert worst(brokers.retention(one, 3600, "g")) == {"offsets.retention.minutes": "error"}
 
 
 @pytest.mark.parametrize(
@@ -196,28 +196,25 @@ def test_the_broker_that_forgets_first_counts():
 )
 def test_clocks(low, high, expected):
     """What is certain counts, not what is possible. A machine that is ahead by an hour writes nothing."""
-    assert worst(clusters.clocks([Clock(0, low, high)], [0])) == expected
+    assert worst(brokers.clocks([Clock(0, low, high)], [0])) == expected
 
 
 def test_a_broker_whose_clock_nobody_has_seen():
     """Is named."""
-    assert worst(clusters.clocks([Clock(0, 0, 1)], [0, 7])) == {"clock": "unknown"}
+    assert worst(brokers.clocks([Clock(0, 0, 1)], [0, 7])) == {"clock": "unknown"}
 
 
 def test_the_worst_comes_first_and_decides_the_exit_code():
     """Errors, then what is unknown; warnings do not count."""
     found = [Finding(s.value, "x", s, "w", "because", ("# do",)) for s in reversed(Severity)]
-    assert [f.severity.value for f in report.in_order(found)] == ["error", "unknown", "warning", "ok"]
-    told = report.as_text(found, ["Tried."])
+    assert [f.severity.value for f in in_order(found)] == ["error", "unknown", "warning", "ok"]
+    told = as_text(found, ["Tried."])
     assert told.index("error") < told.index("ok ")
     assert "Tried." in told
     assert "1 error(s), 1 unknown, 1 warning(s), 1 ok" in told
-    codes = [
-        report.exit_code([f for f in found if f.severity in some])
-        for some in (Severity, ["unknown", "ok"], ["warning"])
-    ]
+    codes = [exit_code([f for f in found if f.severity in some]) for some in (Severity, ["unknown", "ok"], ["warning"])]
     assert codes == [1, 2, 0]
-    assert [f["check"] for f in report.as_json(found, [])["findings"]] == ["error", "unknown", "warning", "ok"]
+    assert [f["check"] for f in as_json(found, [])["findings"]] == ["error", "unknown", "warning", "ok"]
 
 
 def test_times_as_people_say_them():

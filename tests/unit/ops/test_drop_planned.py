@@ -11,7 +11,7 @@ import pytest
 
 from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.checkpoint.settings import HadoopSettings
-from spark_eos.ops.checkpoint import dropping
+from spark_eos.ops import drop_planned as dropping
 from tests.simulation.ledger import PREFIX
 from tests.simulation.plan import QUERY
 from tests.unit.protocol.test_stops import Brokers, on_brokers, stopped
@@ -39,7 +39,7 @@ def test_the_first_micro_batch_dropped_by_a_command_that_was_killed(tmp_path: Pa
         )
 
         def drop() -> None:
-            dropping.drop(dropping.plan(Checkpoint(where), cluster, where), cluster, HadoopSettings())
+            dropping.drop(dropping.plan(Checkpoint(where), cluster), cluster, HadoopSettings())
 
         def killed(*_: object) -> None:
             raise Killed

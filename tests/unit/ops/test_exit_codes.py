@@ -12,14 +12,13 @@ import pytest
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.cli.mirror import move_answer
 from spark_eos.ledger.owners import Transaction
-from spark_eos.ledger.reader import Dated
 from spark_eos.mirror.offsets import GroupMove
+from spark_eos.ops import drop_planned as dropping
 from spark_eos.ops import recover as recovery
+from spark_eos.ops import replay as replaying
 from spark_eos.ops.answer import Answer
-from spark_eos.ops.checkpoint import dropping
-from spark_eos.ops.heads import NewestHead
-from spark_eos.ops.replay import command as replay
-from spark_eos.ops.replay.planning import ReplayPlan
+from spark_eos.ops.heads import SinkHead
+from spark_eos.ops.replay_plan import ReplayPlan, ReplayRequest
 from spark_eos.ops.state import Life, QueryState
 from spark_eos.protocol.head import Head, Unfinished
 from tests.unit.test_cli import CHANGES
@@ -39,15 +38,14 @@ def drop(patch: pytest.MonkeyPatch, yes: bool) -> Answer:
 
 
 def replays(patch: pytest.MonkeyPatch, yes: bool) -> Answer:
-    patch.setattr(replay, "plan", lambda *_: ReplayPlan("q", MARK, 2, []))
-    patch.setattr(replay, "Replay", lambda *_: SimpleNamespace(in_place=lambda: None))
-    asked = replay.ReplayOptions("/c", 1, None, None, None, False, None, in_place=True, finish=False, yes=yes)
-    return replay.replay(asked, NOBODY, SETTINGS)
+    patch.setattr(replaying, "plan", lambda *_: ReplayPlan("q", MARK, 2, []))
+    patch.setattr(replaying, "Replay", lambda *_: SimpleNamespace(in_place=lambda: None))
+    return replaying.replay("/c", ReplayRequest(1), NOBODY, SETTINGS, in_place=True, finish=False, yes=yes)
 
 
 def recovers(part: recovery.Part) -> Callable[[pytest.MonkeyPatch, bool], Answer]:
     def answered(patch: pytest.MonkeyPatch, yes: bool) -> Answer:
-        own = NewestHead("q", Dated(0, 0, None, b""), None, HEAD)
+        own = SinkHead("q", "q", None, HEAD)
         found = replace(OPEN, decided=part is recovery.Part.SETTLE)
         state = QueryState("q", [own], [found], Life(closed=True))
         patch.setattr(recovery, "states_of", lambda *_, **__: [state])

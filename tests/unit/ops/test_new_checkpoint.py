@@ -11,11 +11,11 @@ import pytest
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.checkpoint.stores import absolute, open_store
 from spark_eos.errors import ReplayError
-from spark_eos.ops.replay.target import Target, contents
+from spark_eos.ops.checkpoint_files import NewCheckpoint
 from spark_eos.protocol.head import Unfinished
 
 UNFINISHED = Unfinished("old", "/old", "/new", 0, ('{"t":{"0":4}}', '{"u":{"0":5}}'), ("v1", '{"a":1}'), ("v1", "{}"))
-FILES = contents("new", UNFINISHED)
+FILES = NewCheckpoint.contents("new", UNFINISHED)
 
 
 @pytest.fixture(params=["disk", "object store"])
@@ -39,7 +39,7 @@ def there(location: str) -> dict[str, str]:
 def test_the_files_are_those_of_a_query_that_has_done_micro_batch_0(location):
     """In Spark's format; the first one is that which makes a start meet the head that refuses it."""
     assert list(FILES) == ["metadata", "offsets/0", "commits/0"]
-    target = Target(location, HadoopSettings())
+    target = NewCheckpoint(location, HadoopSettings())
     target.check_free()
     target.write(FILES)
     assert there(location) == FILES
@@ -50,7 +50,7 @@ def test_the_files_are_those_of_a_query_that_has_done_micro_batch_0(location):
 
 def test_what_an_interrupted_replay_has_left_out_is_written(location):
     """And nothing is written over, so that a repeated command changes nothing."""
-    target = Target(location, HadoopSettings())
+    target = NewCheckpoint(location, HadoopSettings())
     target.write({"metadata": FILES["metadata"]})
     target.write(FILES)
     target.write(FILES)
@@ -60,7 +60,7 @@ def test_what_an_interrupted_replay_has_left_out_is_written(location):
 @pytest.mark.parametrize("name", FILES)
 def test_a_place_that_is_not_free(name, location):
     """Whatever is there is somebody's."""
-    target = Target(location, HadoopSettings())
+    target = NewCheckpoint(location, HadoopSettings())
     target.write({name: "another"})
     for step in (target.check_free, lambda: target.write(FILES)):
         with pytest.raises(ReplayError) as caught:

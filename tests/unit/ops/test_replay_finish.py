@@ -13,8 +13,8 @@ import pytest
 
 from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.errors import EosError
-from spark_eos.ops.checkpoint import dropping
-from spark_eos.ops.replay import planning
+from spark_eos.ops import drop_planned as dropping
+from spark_eos.ops import replay_plan
 from spark_eos.protocol.checks import finishing
 from spark_eos.protocol.head import NOBODY, Decision, Head, Marks, Unfinished
 from spark_eos.protocol.names import query_of_replay
@@ -44,13 +44,13 @@ def cluster(heads: dict[str, Head]) -> Any:
     )
 
 
-def finished(where: str, mark: Unfinished, to: str | None) -> planning.ReplayPlan:
+def finished(where: str, mark: Unfinished, to: str | None) -> replay_plan.ReplayPlan:
     """What a command with --finish makes of the mark."""
     done = Decision(2, 0, 1, 1, 1, None, (), group="g")
     head = Head(NOBODY, 3, (), 5, done, prefix="p")
     key = QUERY if to is None else query_of_replay(QUERY, to)
     marked = replace(head if to is None else Head(NOBODY, 1, (), 5, prefix="p"), marks=Marks(unfinished=mark))
-    return planning.begun(Checkpoint(where), cluster({QUERY: head} | {key: marked}), to)
+    return replay_plan.begun(Checkpoint(where), cluster({QUERY: head} | {key: marked}), to)
 
 
 def to_new(where: str) -> Unfinished:
@@ -107,10 +107,10 @@ def test_a_forged_drop_takes_nothing_that_is_committed(where, batch):
     head = Head(NOBODY, 3, (), 5, prefix="p", marks=Marks(unfinished=mark))
     before = {path: path.read_text() for path in Path(where).rglob("*") if path.is_file()}
     with pytest.raises(EosError, match="EOS_COMMAND_OVERTAKEN"):
-        dropping.plan(Checkpoint(where), cluster({QUERY: head}), where)
+        dropping.plan(Checkpoint(where), cluster({QUERY: head}))
     other = replace(head, marks=Marks(unfinished=replace(mark, of="another", batch=2)))
     with pytest.raises(EosError, match="EOS_REPLAY_REFUSED"):
-        dropping.plan(Checkpoint(where), cluster({QUERY: other}), where)
+        dropping.plan(Checkpoint(where), cluster({QUERY: other}))
     assert {path: path.read_text() for path in Path(where).rglob("*") if path.is_file()} == before
 
 

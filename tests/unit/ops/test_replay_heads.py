@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from spark_eos.errors import ReplayError
-from spark_eos.ops.heads import OwnHead
-from spark_eos.ops.replay.planning import Wish, check_heads
+from spark_eos.ops.heads import SinkHead
+from spark_eos.ops.replay_plan import ReplayRequest, check_heads
 from spark_eos.protocol.head import MOST_TOPICS, Decision, Head
 
 NOTHING = Decision(7, 0, 1, 0, 0, None, ())
@@ -16,7 +16,7 @@ HEAD = Head("r", 3, (), 5, NOTHING).with_topics(["flights", "late"])
 
 
 def check(head: Head, topic: str) -> None:
-    check_heads([OwnHead("q", None, head)], Wish(batch=1, topic=topic, to="/new"))
+    check_heads([SinkHead("q", "q", None, head)], ReplayRequest(batch=1, topic=topic, to="/new"))
 
 
 @pytest.mark.parametrize("topic", ["flights", "late"])

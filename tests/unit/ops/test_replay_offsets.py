@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from spark_eos.ops.checkpoint.logs import source_of
-from spark_eos.ops.replay.ranges import moved
+from spark_eos.ops.checkpoint_logs import source_of
+from spark_eos.ops.replay_offsets import moved
 
 
 def test_the_leader_epoch_of_another_offset_is_left_out():

@@ -21,10 +21,11 @@ from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.checkpoint.stores import Store, open_store
 from spark_eos.errors import EosError
+from spark_eos.ops import checkpoint_files, drop_planned
 from spark_eos.ops import recover as recovery
-from spark_eos.ops.checkpoint import aside, dropping
-from spark_eos.ops.heads import OwnHead
-from spark_eos.ops.replay import doing, planning, target
+from spark_eos.ops.heads import SinkHead
+from spark_eos.ops.replay import Replay
+from spark_eos.ops.replay_plan import ReplayPlan, begun
 from spark_eos.protocol import commands
 from spark_eos.protocol.commit import commit
 from spark_eos.protocol.head import Head, Unfinished
@@ -173,8 +174,8 @@ def before(query: Query) -> None:
 
 
 def drop(query: Query) -> None:
-    where = str(query.folder)
-    dropping.drop(dropping.plan(Checkpoint(where), query.cluster, where), query.cluster, SETTINGS)
+    planned = drop_planned.plan(Checkpoint(str(query.folder)), query.cluster)
+    drop_planned.drop(planned, query.cluster, SETTINGS)
 
 
 def replay_in_place(query: Query) -> None:
@@ -182,12 +183,12 @@ def replay_in_place(query: Query) -> None:
     where, cluster = str(query.folder), query.cluster
     head = cluster.head(query.id)
     if head.marks.unfinished is not None:
-        plan = planning.begun(Checkpoint(where), cluster, None)
+        plan = begun(Checkpoint(where), cluster, None)
     else:
         lines = tuple((query.folder / "offsets" / "0").read_text().splitlines()[2:])
         unfinished = Unfinished(query.id, where, where, 0, lines)
-        plan = planning.ReplayPlan(query.id, unfinished, 1, [OwnHead(query.id, None, head)])
-    doing.Replay(cluster, plan, SETTINGS).in_place()
+        plan = ReplayPlan(query.id, unfinished, 1, [SinkHead(query.id, query.id, None, head)])
+    Replay(cluster, plan, SETTINGS).in_place()
 
 
 def new_of(query: Query) -> str:
@@ -199,12 +200,12 @@ def replay_to_new(query: Query) -> None:
     new = query_of_replay(query.id, to)
     head = cluster.head(new)
     if head is not None:
-        plan = planning.begun(Checkpoint(where), cluster, to)
+        plan = begun(Checkpoint(where), cluster, to)
     else:
         texts = [(query.folder / log / "0").read_text().splitlines() for log in ("offsets", "commits")]
         unfinished = Unfinished(query.id, where, to, 0, tuple(texts[0][2:]), tuple(texts[0][:2]), tuple(texts[1]))
-        plan = planning.ReplayPlan(new, unfinished, 1, [OwnHead(query.id, None, cluster.head(query.id))])
-    doing.Replay(cluster, plan, SETTINGS).to_a_new_checkpoint()
+        plan = ReplayPlan(new, unfinished, 1, [SinkHead(query.id, query.id, None, cluster.head(query.id))])
+    Replay(cluster, plan, SETTINGS).to_a_new_checkpoint()
 
 
 def abort(query: Query) -> None:
@@ -318,7 +319,7 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Play]
             store = open_store(location, settings)
             return replace(store, files=found.steps.watched(store.files))
 
-        for module in (aside, target, checkpoints):
+        for module in (checkpoint_files, checkpoints):
             monkeypatch.setattr(module, "open_store", watched_store)
         monkeypatch.setattr(recovery, "find", lambda *_: [])
         on_brokers(found.play)
@@ -345,7 +346,7 @@ def _unfenced(patch: pytest.MonkeyPatch) -> None:
 
 def _folders_left(patch: pytest.MonkeyPatch) -> None:
     """Each file is looked at right before it is moved, which is not enough."""
-    patch.setattr(aside.Aside, "_take_over", lambda self: None)
+    patch.setattr(checkpoint_files.MovedFiles, "_take_over", lambda self: None)
 
 
 @pytest.mark.parametrize("mistake", [_unfenced, _folders_left])

@@ -9,8 +9,8 @@ import pytest
 
 from spark_eos.ledger.owners import Transaction
 from spark_eos.ledger.reader import Dated
-from spark_eos.ops.checkpoint.logs import BUILT_IN, OTHER, OURS, merged, source_of, topic_twice
-from spark_eos.ops.heads import NewestHead
+from spark_eos.ops.checkpoint_logs import BUILT_IN, OTHER, OURS, merged, source_of, topic_twice
+from spark_eos.ops.heads import SinkHead, sink_head
 from spark_eos.ops.state import CheckpointState, InputPartition, Life, QueryState
 from spark_eos.ops.status import as_json, as_text, overview
 from spark_eos.protocol.head import (
@@ -34,23 +34,23 @@ def decision(batch: int, *verdicts: Verdict | None) -> Decision:
     return Decision(batch, 0, len(written), len(written), 1, {"t": {"0": 9}}, written, group="g")
 
 
-def shown(planned: Sequence[int], done: Sequence[int], *heads: NewestHead) -> QueryState:
+def shown(planned: Sequence[int], done: Sequence[int], *heads: SinkHead) -> QueryState:
     place = InputPartition("t", 0, 9, None, 0, 12)
     at = CheckpointState("/c", planned, done, False, ["eos-kafka"], [place], ["u"])
     return QueryState("q" if planned else None, heads, checkpoint=at, life=Life(closed=True))
 
 
-def of(head: Head) -> NewestHead:
+def of(head: Head) -> SinkHead:
     each = head.marks.each
     key = "q" if each is None else query_of_sink(each.query, each.name)
-    return NewestHead(key, Dated(0, 7, None, b""), 90.0, head)
+    return sink_head(key, Dated(0, 7, None, b""), head, 90.0)
 
 
-def own(last: Decision | None = None, **marks: object) -> NewestHead:
+def own(last: Decision | None = None, **marks: object) -> SinkHead:
     return of(Head("r", 2, (), 5, last, marks=Marks(**marks)))
 
 
-def given_up(batch: int, **marks: object) -> NewestHead:
+def given_up(batch: int, **marks: object) -> SinkHead:
     return of(Head("r", 2, (), 5, given_up=batch, marks=Marks(**marks)))
 
 
@@ -163,7 +163,7 @@ def test_a_ledger_that_cannot_be_read_is_no_empty_one():
 
 def test_a_head_that_cannot_be_read():
     """It is told, and nothing is said of a start."""
-    unknown = NewestHead("q", Dated(0, 7, None, b""), None, None, "[EOS_LEDGER_VERSION] too new")
+    unknown = sink_head("q", Dated(0, 7, None, b""), None, problem="[EOS_LEDGER_VERSION] too new")
     state = replace(shown([0, 1], [0]), sinks=[unknown])
     assert (state.next, state.troubles) == (None, ["sink: [EOS_LEDGER_VERSION] too new"])
     assert "[EOS_LEDGER_VERSION] too new" in as_text(state)
@@ -177,8 +177,8 @@ def test_a_head_names_its_query_only_under_its_own_key(readable):
     each = Head("r", 2, (), 5, marks=Marks(each=EachSink("q", "s"))) if readable else None
     value = b'{"format": 99, "marks": {"each": {"query": "q", "name": "s"}}}'
     for key, query in ((query_of_sink("q", "s"), "q"), ("other", "other")):
-        own = NewestHead(key, Dated(0, 7, None, value), None, each)
-        assert (own.query, own.sink) == (query, "s" if query == "q" else None)
+        own = sink_head(key, Dated(0, 7, None, value), each)
+        assert (own.query, own.name) == (query, "s" if query == "q" else None)
 
 
 def test_what_is_no_head_names_no_query():
@@ -191,4 +191,4 @@ def test_what_is_no_head_names_no_query():
         b'{"marks": {"each": {"name": "s"}}}',
         b'{"marks": {"each": null}}',
     ):
-        assert NewestHead("k", Dated(0, 7, None, value), None, None, "no head").query == "k"
+        assert sink_head("k", Dated(0, 7, None, value), None, problem="no head").query == "k"

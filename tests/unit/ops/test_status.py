@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from spark_eos.ledger.owners import Transaction
-from spark_eos.ledger.reader import Dated
 from spark_eos.ops import status
 from spark_eos.ops.answer import Answer
-from spark_eos.ops.heads import NewestHead
+from spark_eos.ops.heads import SinkHead
 from spark_eos.ops.state import Life, QueryState
 from spark_eos.ops.status import as_json, overview
 from spark_eos.protocol.head import CopiedFrom, Decision, Head, Marks, Pair, Probe, Unfinished, Verdict, Written
@@ -22,7 +21,7 @@ COPIED = CopiedFrom("here", (("in", "id"),), None, (OffsetRange("in", 3, 0, 2),)
 
 
 def state_of(head: Head) -> QueryState:
-    return QueryState("q", [NewestHead("q", Dated(0, 1, None, b""), 1.0, head)])
+    return QueryState("q", [SinkHead("q", "q", None, head, 0, 1, 1.0)])
 
 
 def shown(head: Head) -> dict:

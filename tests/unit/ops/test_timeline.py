@@ -14,11 +14,11 @@ from spark_eos.errors import ConnectionFailed, EosError
 from spark_eos.kafka.admin.open_transactions import OpenTransaction
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.ledger.owners import Cluster, Transaction
+from spark_eos.ops import top as tops
 from spark_eos.ops.metrics.recording import EventFile
-from spark_eos.ops.watching import command, open_transactions
-from spark_eos.ops.watching.reading import EventReader, chosen
-from spark_eos.ops.watching.story import cut, queries_in, story_of
-from spark_eos.ops.watching.view import as_json, now_of
+from spark_eos.ops.plot import plot
+from spark_eos.ops.timeline import EventReader, chosen, cut, queries_in, timeline_of
+from spark_eos.ops.top import as_json, now_of, top
 from tests.support.events import Script, killed_and_restarted
 
 CLUSTER = Cluster(KafkaProperties({"bootstrap.servers": "h:1"}), "ledger", "spark-eos")
@@ -32,13 +32,13 @@ def file(tmp_path: Path) -> Path:
 
 def test_how_each_run_has_ended():
     """A run without an end was killed, if another one or another process came after it; the last one runs."""
-    story = story_of(killed_and_restarted().events, "copies")
-    assert [(run.id, run.how) for run in story.runs] == [
+    timeline = timeline_of(killed_and_restarted().events, "copies")
+    assert [(run.id, run.how) for run in timeline.runs] == [
         ("one", "killed"),
         ("two", "EOS_TRANSACTION_LOST"),
         ("three", None),
     ]
-    assert [condition for _, condition in story.restarts] == ["EOS_TRANSACTION_LOST"]
+    assert [condition for _, condition in timeline.restarts] == ["EOS_TRANSACTION_LOST"]
 
 
 @pytest.mark.parametrize(("event", "how"), [("exit", "stopped"), ("process", "killed"), (None, None)])
@@ -50,14 +50,14 @@ def test_a_run_that_has_told_of_no_end(event, how):
     if event is not None:
         script.tell(event, 1)
         script.tell("process", 1)
-    (run,) = story_of(script.events, "copies").runs
+    (run,) = timeline_of(script.events, "copies").runs
     assert run.how == how
 
 
 def test_what_became_of_each_micro_batch():
     """Each try is one of its own: the kill, and the replay after it."""
-    story = story_of(killed_and_restarted().events, "copies")
-    assert [(batch.number, batch.outcome) for batch in story.batches] == [
+    timeline = timeline_of(killed_and_restarted().events, "copies")
+    assert [(batch.number, batch.outcome) for batch in timeline.batches] == [
         (0, "committed"),
         (1, "committed"),
         (2, "cut off"),
@@ -69,8 +69,8 @@ def test_what_became_of_each_micro_batch():
 
 def test_steps_follow_one_another():
     """They end where the commit ended; a replay that was only compared decided nothing."""
-    story = story_of(killed_and_restarted().events, "copies")
-    first, replayed = story.batches[0], story.batches[3]
+    timeline = timeline_of(killed_and_restarted().events, "copies")
+    first, replayed = timeline.batches[0], timeline.batches[3]
     assert first.prepare[1] < first.verify[0] < first.verify[1] == first.decide[0] < first.decide[1] == first.end[0]
     lengths = [span[1] - span[0] for span in (first.prepare, first.verify, first.decide, first.end, first.whole)]
     assert lengths == pytest.approx([0.5, 0.01, 0.02, 0.03, 0.75])
@@ -80,8 +80,8 @@ def test_steps_follow_one_another():
 
 def test_a_part_of_the_story():
     """What ended before it is left out."""
-    story = story_of(killed_and_restarted().events, "copies")
-    late = cut(story, story.runs[1].begin)
+    timeline = timeline_of(killed_and_restarted().events, "copies")
+    late = cut(timeline, timeline.runs[1].begin)
     assert [run.id for run in late.runs] == ["two", "three"]
     assert [batch.number for batch in late.batches] == [2, 3, 3]
     assert len(late.lags) == 1
@@ -96,7 +96,7 @@ def test_each_query_has_its_own_story():
     both = events + other.events
     assert queries_in(both) == ["q2", "copies"]
     assert chosen(both, None, "f") == "copies"
-    assert [batch.rows for batch in story_of(both, chosen(both, "q2", "f")).batches] == [1]
+    assert [batch.rows for batch in timeline_of(both, chosen(both, "q2", "f")).batches] == [1]
     with pytest.raises(EosError, match=r"no query 'nope'.*q2, copies") as caught:
         chosen(both, "nope", "f")
     assert caught.value.condition == "EOS_PLOT_IMPOSSIBLE"
@@ -110,9 +110,9 @@ def test_batch_writes_are_one_story():
     for run in ("one", "two"):
         script.start(run)
         script.commit(0)
-    story = story_of(script.events, "df.write")
-    assert [(run.id, run.how) for run in story.runs] == [("one", "stopped"), ("two", "stopped")]
-    assert [batch.outcome for batch in story.batches] == ["committed", "committed"]
+    timeline = timeline_of(script.events, "df.write")
+    assert [(run.id, run.how) for run in timeline.runs] == [("one", "stopped"), ("two", "stopped")]
+    assert [batch.outcome for batch in timeline.batches] == ["committed", "committed"]
 
 
 def test_a_file_is_read_on(file: Path):
@@ -145,13 +145,13 @@ def test_numbers_of_the_last_seconds():
     script.start("one")
     for number in range(60):
         script.commit(number)
-    now = now_of(story_of(script.events, "copies"), at=script.at)
+    now = now_of(timeline_of(script.events, "copies"), at=script.at)
     told = as_json(now)
     assert told["rows_per_s"] == pytest.approx(100 / 0.76, rel=0.1)
     assert told["batches"][-1]["steps"] == pytest.approx(
         {"prepare": 0.5, "verify": 0.01, "decide": 0.02, "EndTxn": 0.03, "rest": 0.19}
     )
-    assert now_of(now.story, at=script.at + 60).rows_per_s == 0
+    assert now_of(now.timeline, at=script.at + 60).rows_per_s == 0
 
 
 def test_top_says_it_all_once(file, capsys):
@@ -176,22 +176,22 @@ def test_top_of_nothing(tmp_path, capsys):
 def test_who_holds_the_lso(file, monkeypatch: pytest.MonkeyPatch):
     """Somebody else's transaction by its id; one of ours by its query and micro-batch; where nobody answers, that."""
     own = Transaction("other", "q9", 7, 0, "Ongoing", 4.0, 60.0, False, 1, "r", 12, True)
-    monkeypatch.setattr(open_transactions, "oldest_open_transaction", lambda kafka, topic, partition: [OTHERS])
-    monkeypatch.setattr(open_transactions, "find", lambda cluster: [])
-    (told,) = command.top(str(file), None, CLUSTER).data["holders"]
+    monkeypatch.setattr(tops, "oldest_open_transaction", lambda kafka, topic, partition: [OTHERS])
+    monkeypatch.setattr(tops, "find", lambda cluster: [])
+    (told,) = top(str(file), None, CLUSTER).data["holders"]
     assert (told["topic"], told["partition"], told["query"]) == ("in", 0, None)
     assert "transactional id other" in told["text"]
-    monkeypatch.setattr(open_transactions, "find", lambda cluster: [own])
-    answer = command.top(str(file), None, CLUSTER)
+    monkeypatch.setattr(tops, "find", lambda cluster: [own])
+    answer = top(str(file), None, CLUSTER)
     assert (answer.data["holders"][0]["query"], answer.data["holders"][0]["batch"]) == ("q9", 12)
     assert "query q9, micro-batch 12, decided" in " ".join(answer.text.split())
 
     def silent(*_: object) -> list:
         raise ConnectionFailed("EOS_KAFKA_UNREACHABLE", "No answer from h:1.", hint="Start it.")
 
-    monkeypatch.setattr(open_transactions, "find", silent)
-    monkeypatch.setattr(open_transactions, "oldest_open_transaction", silent)
-    (told,) = command.top(str(file), None, CLUSTER).data["holders"]
+    monkeypatch.setattr(tops, "find", silent)
+    monkeypatch.setattr(tops, "oldest_open_transaction", silent)
+    (told,) = top(str(file), None, CLUSTER).data["holders"]
     assert "EOS_KAFKA_UNREACHABLE" in told["text"]
 
 
@@ -217,7 +217,7 @@ def test_a_picture_of_a_query(file, tmp_path, capsys, lines):
 def test_what_is_in_the_picture(file, tmp_path):
     """The text of an SVG: the steps, the numbers of micro-batches, the kill, the error and the runs after them."""
     picture = tmp_path / "query.svg"
-    command.plot(str(file), str(picture))
+    plot(str(file), str(picture))
     text = picture.read_text()
     words = ("prepare", "decide", "EndTxn", "killed", "EOS_TRANSACTION_LOST", "run 2", "run 3", "held by", "repaired")
     assert [word for word in words if f"<!-- {word}" not in text] == []
@@ -228,7 +228,7 @@ def test_a_picture_that_cannot_be_written(file, to, monkeypatch, tmp_path):
     """By name."""
     monkeypatch.chdir(tmp_path)
     with pytest.raises(EosError, match="cannot be written") as caught:
-        command.plot(str(file), to)
+        plot(str(file), to)
     assert caught.value.condition == "EOS_PLOT_IMPOSSIBLE"
 
 
@@ -239,7 +239,7 @@ def test_a_picture_of_nothing(file, tmp_path):
     script.commit(0)
     script.tell("exit", 100)
     with pytest.raises(EosError, match="larger --last") as caught:
-        command.plot(str(script.write(file)), str(tmp_path / "query.png"), last_s=50)
+        plot(str(script.write(file)), str(tmp_path / "query.png"), last_s=50)
     assert caught.value.condition == "EOS_PLOT_IMPOSSIBLE"
     assert not (tmp_path / "query.png").exists()
 
@@ -249,5 +249,5 @@ def test_a_picture_needs_its_extra(file, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(EosError, match="extra 'plot'") as caught:
-        command.plot(str(file), str(tmp_path / "query.png"))
+        plot(str(file), str(tmp_path / "query.png"))
     assert caught.value.condition == "EOS_NOT_INSTALLED"

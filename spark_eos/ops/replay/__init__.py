@@ -1,1 +1,0 @@
-"""``spark-eos replay``: lets a query begin again where it was before, on purpose."""

@@ -1,1 +1,0 @@
-"""``spark-eos plot`` and ``spark-eos top``: a query seen from its events (`spark_eos.ops.metrics`)."""
