@@ -32,20 +32,10 @@ from spark_eos.errors import stop
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.options.parse import SourceOptions
 
-from .runner.checks import Rejected
 from .runner.cluster import JobCluster
-from .runner.job import JobCommand, Plan, beginning, is_new, until_it_ends
+from .runner.job import JobCommand, Plan, is_new, query_plan
 from .runner.lines import counted
-from .runner.models import (
-    NO_PROPERTIES,
-    Boolean,
-    Function,
-    ParsedTransform,
-    Properties,
-    QueryJob,
-    Trigger,
-    check_one_of,
-)
+from .runner.models import ParsedTransform, QueryJob, check_one_of
 from .runner.options import (
     CHECKPOINT,
     begins,
@@ -59,6 +49,7 @@ from .runner.options import (
     topics_of,
 )
 from .runner.transform import imported, transformed
+from .runner.values import NO_PROPERTIES, Function, Properties, Rejected, Trigger, missing
 
 FORMATS = ("eos-kafka", "kafka")
 _LETTERS, _GROUP = "deadLetters.topic", "offsets.group.id"
@@ -73,19 +64,17 @@ class TopicsTransform(ParsedTransform):
     #: [their key chooses](copy.md#copies).
     copied: Literal["same", "key"] | None = Field(None, alias="copy")
     #: With `arrow` and `copy`: `false` lets several tasks read a partition, whose rows then lose their order.
-    ordered: Boolean = True
+    ordered: bool = True
 
     @model_validator(mode="after")
     def _one(self) -> Self:
         check_one_of({"sql": self.sql, "function": self.function, "arrow": self.arrow, "copy": self.copied})
         if self.is_copy and self.format is not None:
             hint = "Remove it, or set 'sql' or 'function' in place of 'arrow' or 'copy'."
-            raise Rejected("INVALID_VALUE", "is for rows that pass through Spark.", hint, ["format"])
+            raise Rejected("is for rows that pass through Spark.", hint, ["format"])
         if not self.ordered and not self.is_copy:
-            message = (
-                "is for rows that do not pass through Spark: of others, 'minPartitions' splits partitions by itself."
-            )
-            raise Rejected("INVALID_VALUE", message, "Remove it, or set 'arrow' or 'copy'.", ["ordered"])
+            message = "is for 'arrow' and 'copy': elsewhere, 'minPartitions' splits partitions by itself."
+            raise Rejected(message, "Remove it, or set 'arrow' or 'copy'.", ["ordered"])
         return self
 
     @property
@@ -110,10 +99,9 @@ class ConsumeTransformProduce(QueryJob):
         if self.transform.on_malformed == "deadLetters":
             if self.letters is None:
                 hint = "Name the topic there, or set 'onMalformed' to fail or drop."
-                raise Rejected("MISSING_KEY", "is missing, to which 'onMalformed' refers.", hint, ["sink", _LETTERS])
+                raise missing(["sink", _LETTERS], "is missing, to which 'onMalformed' refers.", hint)
             if option(self.sink, _GROUP) is not None:
                 raise Rejected(
-                    "INVALID_VALUE",
                     "cannot have the offsets: with 'onMalformed: deadLetters', Spark reads the input as two sources, "
                     "which may be at different offsets.",
                     "Remove it, or set 'onMalformed' to fail or drop.",
@@ -161,16 +149,8 @@ def plan(config: ConsumeTransformProduce, args: argparse.Namespace) -> Plan:
     reads = _reads(config)
     target = config.topic or "the topics of the column 'topic'"
     group = option(config.sink, _GROUP)
-    return Plan(
-        f"{selected(reads)} → {target}; {f'group {group}' if group else 'no group'}; checkpoint {config.checkpoint}; "
-        f"{config.when}",
-        clusters,
-        config.spark,
-        until_it_ends(start, config.restart),
-        beginning(config.checkpoint, begins(reads, config.source_options(FORMATS[0]))),
-        config.metrics,
-        config.checkpoint,
-    )
+    what = f"{selected(reads)} → {target}; {f'group {group}' if group else 'no group'}"
+    return query_plan(config, what, clusters, start, begins(reads, config.source_options(FORMATS[0])))
 
 
 def clusters_of(config: ConsumeTransformProduce, source_format: str, sink_format: str) -> list[JobCluster]:

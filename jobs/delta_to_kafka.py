@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import sys
-from typing import Annotated, Self
+from typing import Self
 
 if not __package__:
     importlib.import_module("runner.script").run_as_module(__file__)  # spark-submit has started this file
@@ -22,30 +22,20 @@ from .runner import script
 if __name__ == "__main__":
     script.leave_on_signals()
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from .delta.changes import CHANGE_COLUMNS, Changes, check_columns, of_changes
 from .delta.errors import named
 from .delta.table import Table, check_session, check_settings, no_table, with_delta
-from .runner.checks import Rejected
 from .runner.cluster import JobCluster
-from .runner.job import JobCommand, Plan, beginning, until_it_ends
+from .runner.job import JobCommand, Plan, query_plan
 from .runner.lines import counted
-from .runner.models import (
-    NO_PROPERTIES,
-    AtLeastOne,
-    Boolean,
-    Number,
-    Properties,
-    QueryJob,
-    Section,
-    Text,
-    Transform,
-)
+from .runner.models import QueryJob, Section, Transform
 from .runner.options import CHECKPOINT, option, options_of, refuse, sink_of
 from .runner.transform import transformed
+from .runner.values import NO_PROPERTIES, AtLeastOne, AtLeastZero, Properties, Rejected, Text
 
 #: Options of Delta's source that this job does not take, and why.
 REFUSED = {
@@ -66,9 +56,9 @@ class TableSource(Section):
     #: The table.
     path: Text
     #: Read the table's changes instead of its appended rows.
-    read_change_feed: Boolean = False
+    read_change_feed: bool = False
     #: First version of the table that a new query reads; without it, the table as it is, then what follows.
-    starting_version: Annotated[Number, Field(ge=0)] | None = None
+    starting_version: AtLeastZero | None = None
     #: Maximum number of files in a micro-batch; the default is Delta's, and no limit for changes.
     max_files_per_trigger: AtLeastOne | None = None
     #: About how many bytes a micro-batch reads, such as `1g`.
@@ -80,7 +70,7 @@ class TableSource(Section):
         known = {name.lower(): why for name, why in REFUSED.items()}
         for name in data if isinstance(data, dict) else ():
             if why := known.get(name.lower()):
-                raise Rejected("INVALID_VALUE", "is an option that this job refuses.", f"Remove it: it {why}.", [name])
+                raise Rejected("is an option that this job refuses.", f"Remove it: it {why}.", [name])
         return data
 
     @property
@@ -123,14 +113,15 @@ def plan(config: DeltaToKafka, args: argparse.Namespace) -> Plan:
     target = topic or "the topics of the column 'topic'"
     what = "changes of" if source.read_change_feed else "rows of"
     first = "the table as it is" if source.starting_version is None else f"version {source.starting_version}"
-    return Plan(
-        f"{what} {source.path} → {target}; checkpoint {config.checkpoint}; {config.when}",
-        [JobCluster(kafka, [topic] if topic else [], [topic] if topic else [])],
-        with_delta(config.spark),
-        until_it_ends(start, config.restart, lambda error: named(error, source.path)),
-        beginning(config.checkpoint, first),
-        config.metrics,
-        config.checkpoint,
+    topics = [topic] if topic else []
+    return query_plan(
+        config,
+        f"{what} {source.path} → {target}",
+        [JobCluster(kafka, topics, topics)],
+        start,
+        first,
+        spark=with_delta(config.spark),
+        named=lambda error: named(error, source.path),
     )
 
 

@@ -32,11 +32,11 @@ from spark_eos.options.writes import write_options
 from .files.input import Files
 from .files.taking import Taking
 from .runner import query
-from .runner.checks import Rejected
 from .runner.cluster import JobCluster
 from .runner.job import JobCommand, JobContext, Plan
-from .runner.models import AtLeastOne, Job, Properties, Text, Transform
+from .runner.models import Job, Transform
 from .runner.options import option, options_of, sink_of
+from .runner.values import AtLeastOne, Properties, Text, missing
 
 NOTES_TOPIC = "__spark_eos_files"
 
@@ -58,7 +58,7 @@ class IngestFiles(Job):
     @model_validator(mode="after")
     def _topic(self) -> Self:
         if option(self.sink, "topic") is None:
-            raise Rejected("MISSING_KEY", "is missing.", "Name the topic for all rows.", ["sink", "topic"])
+            raise missing(["sink", "topic"], hint="Name the topic for all rows.")
         return self
 
     def ingest(self) -> Ingest:

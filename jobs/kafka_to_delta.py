@@ -41,13 +41,13 @@ from .delta.table import (
     nullable,
     with_delta,
 )
-from .runner.checks import Rejected
 from .runner.cluster import JobCluster
-from .runner.job import JobCommand, Plan, beginning, is_new, until_it_ends
+from .runner.job import JobCommand, Plan, is_new, query_plan
 from .runner.lines import counted
-from .runner.models import AnyText, Boolean, ParsedTransform, Properties, QueryJob, Section, Text, unknown
+from .runner.models import ParsedTransform, QueryJob, Section
 from .runner.options import begins, option, selected, source_of, source_options_of, topics_of
 from .runner.transform import result
+from .runner.values import Properties, Rejected, Text, missing, unknown
 
 #: Under which appends are committed: as by Delta's own sink.
 _APPEND = "{}"
@@ -65,21 +65,21 @@ class TableTarget(Section, extra="allow"):
     """The table. Most names are those of Delta's writer. Further keys are properties ``delta.…`` of a table that the
     job creates."""
 
-    __pydantic_extra__: dict[str, AnyText]
+    __pydantic_extra__: dict[str, str]
 
     #: The table. It is created where there is none; then `delta.…` keys are its properties.
     path: Text
     #: List of the columns by which rows are [merged](delta.md#merges); without it, they are appended.
     merge: Keys | None = None
     #: Whether new columns of the result are added to the table; without it, they are an error.
-    merge_schema: Boolean = False
+    merge_schema: bool = False
     #: List of the partition columns of a table that the job creates.
     partition_by: tuple[Text, ...] = ()
 
     @model_validator(mode="before")
     @classmethod
     def _known(cls, data: object) -> object:
-        keys = [str(field.alias) for field in cls.model_fields.values()]
+        keys = cls.key_names()
         for name in data if isinstance(data, dict) else ():
             if name not in keys and not name.startswith(_PROPERTY):
                 raise unknown(name, [*keys, f"{_PROPERTY}…"], [name])
@@ -88,7 +88,7 @@ class TableTarget(Section, extra="allow"):
     @model_validator(mode="after")
     def _possible(self) -> Self:
         if "`" in self.path:
-            raise Rejected("INVALID_VALUE", "has a backtick, which Delta does not take.", "Use another path.", ["path"])
+            raise Rejected("has a backtick, which Delta does not take.", "Use another path.", ["path"])
         return self
 
     @property
@@ -112,7 +112,7 @@ class KafkaToDelta(QueryJob):
         check_settings(self.spark)
         if self.target.merge and self.transform is None:
             hint = "A merge needs the columns topic, partition, offset and deleted, beside those of the table."
-            raise Rejected("MISSING_KEY", "is missing.", hint, ["transform"])
+            raise missing(["transform"], hint=hint)
         return self
 
     def source_options(self) -> dict[str, str]:
@@ -136,15 +136,14 @@ def plan(config: KafkaToDelta, args: argparse.Namespace) -> Plan:
 
     how = f"merged by {', '.join(target.merge)} into" if target.merge else "appended to"
     group = option(config.source, "offsets.group.id")
-    return Plan(
-        f"{selected(reads)} → {how} {target.path}; {f'group {group}' if group else 'no group'}; checkpoint "
-        f"{config.checkpoint}; {config.when}",
+    return query_plan(
+        config,
+        f"{selected(reads)} → {how} {target.path}; {f'group {group}' if group else 'no group'}",
         [JobCluster(reads.kafka, topics, topics if is_new(config.checkpoint) else [])],
-        with_delta(config.spark),
-        until_it_ends(start, config.restart, lambda error: named(error, target.path)),
-        beginning(config.checkpoint, begins(reads, config.source_options())),
-        config.metrics,
-        config.checkpoint,
+        start,
+        begins(reads, config.source_options()),
+        spark=with_delta(config.spark),
+        named=lambda error: named(error, target.path),
     )
 
 

@@ -34,10 +34,9 @@ from spark_eos.mirror.start import mirror
 from spark_eos.mirror.topics import not_numbers
 from spark_eos.topic_partition import OWN_NAMES
 
-from .runner.checks import Rejected
 from .runner.cluster import JobCluster
-from .runner.job import JobCommand, Plan, beginning, is_new, until_it_ends
-from .runner.models import NO_PROPERTIES, AnyText, Number, Properties, QueryJob, Section, Trigger
+from .runner.job import JobCommand, Plan, is_new, query_plan
+from .runner.models import QueryJob, Section
 from .runner.options import (
     CHECKPOINT,
     begins,
@@ -50,6 +49,7 @@ from .runner.options import (
     source_options_of,
     topics_of,
 )
+from .runner.values import NO_PROPERTIES, Number, Properties, Rejected, Trigger
 
 _OWNED = CHECKPOINT | {"topic": "Remove it: topics have the names of their sources, with 'topics.prefix' before them."}
 _LONGEST_NAME = 249
@@ -61,26 +61,25 @@ class MirrorTopics(Section):
     """Topics of the target."""
 
     #: Before the names of topics.
-    prefix: AnyText = ""
+    prefix: str = ""
     #: [Settings](mirror.md#topics-of-the-target) of topics that the mirror creates, over those of their sources.
     settings: Properties = NO_PROPERTIES
     #: Replication factor of topics that the mirror creates; -1 is the brokers' default.
     replication: Annotated[Number, Field(ge=-1)] = -1
     #: Topic of the [offset map](mirror.md#the-offset-map). It must not be changed later, and must be no ledger.
-    map: AnyText = DEFAULT_MAP
+    map: str = DEFAULT_MAP
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
         for name in not_numbers(self.settings):
-            hint = "Use a number, without a unit."
-            raise Rejected("INVALID_VALUE", "is not a whole number.", hint, ["settings", name])
+            raise Rejected("is not a whole number.", "Use a number, without a unit.", ["settings", name])
         if self.replication == 0:
             hint = "Use a number from 1 on, or -1 for the brokers' default."
-            raise Rejected("INVALID_VALUE", "is not a replication factor.", hint, ["replication"])
+            raise Rejected("is not a replication factor.", hint, ["replication"])
         if self.prefix and not _NAME.fullmatch(self.prefix + "x"):
-            raise Rejected("INVALID_VALUE", "makes names that no topic can have.", _NAMES, ["prefix"])
+            raise Rejected("makes names that no topic can have.", _NAMES, ["prefix"])
         if not _NAME.fullmatch(self.map):
-            raise Rejected("INVALID_VALUE", "is a name that no topic can have.", _NAMES, ["map"])
+            raise Rejected("is a name that no topic can have.", _NAMES, ["map"])
         return self
 
 
@@ -102,8 +101,7 @@ class Mirror(QueryJob):
         if name == option(self.sink, "ledger.topic") or (
             name.startswith(OWN_NAMES) and not name.startswith(DEFAULT_MAP)
         ):
-            hint = f"Use another name, such as {DEFAULT_MAP}."
-            raise Rejected("INVALID_VALUE", "is the name of a ledger.", hint, ["topics", "map"])
+            raise Rejected("is the name of a ledger.", f"Use another name, such as {DEFAULT_MAP}.", ["topics", "map"])
         return self
 
     def source_options(self) -> dict[str, str]:
@@ -134,19 +132,10 @@ def plan(config: Mirror, args: argparse.Namespace) -> Plan:
         )
 
     names = f"names with {targets.prefix} before them" if targets.prefix else "the same names"
-    return Plan(
-        f"{selected(reads)} on {reads.kafka.bootstrap_servers} → {names} on {sink.bootstrap_servers}; checkpoint "
-        f"{config.checkpoint}; {config.when}",
-        [
-            JobCluster(reads.kafka, named or [targets.map], named if is_new(config.checkpoint) else []),
-            JobCluster(sink, [targets.map]),
-        ],
-        config.spark,
-        until_it_ends(start, config.restart),
-        beginning(config.checkpoint, begins(reads, config.source_options())),
-        config.metrics,
-        config.checkpoint,
-    )
+    what = f"{selected(reads)} on {reads.kafka.bootstrap_servers} → {names} on {sink.bootstrap_servers}"
+    needed = JobCluster(reads.kafka, named or [targets.map], named if is_new(config.checkpoint) else [])
+    clusters = [needed, JobCluster(sink, [targets.map])]
+    return query_plan(config, what, clusters, start, begins(reads, config.source_options()))
 
 
 main = JobCommand("mirror", __doc__, Mirror, plan).main

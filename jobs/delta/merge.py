@@ -18,9 +18,8 @@ from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.checkpoint.settings import HadoopSettings, of_session
 from spark_eos.errors import EosError, stop
 
-from ..runner.checks import Rejected
-from ..runner.models import Text
 from ..runner.raised import raised
+from ..runner.values import Rejected, Text
 from .batches import Batches, Note, logged
 from .table import Commit, quoted
 
@@ -40,11 +39,11 @@ ROWS, _LAST_TWO, _ONE, _OTHER = "__eos_rows", "__eos_last_two", "__eos_one", "__
 
 def _keys(keys: tuple[str, ...]) -> tuple[str, ...]:
     if len({key.lower() for key in keys}) < len(keys):
-        raise Rejected("INVALID_VALUE", "names a column twice.", "Name it once.")
+        raise Rejected("names a column twice.", "Name it once.")
     wrong = [key for key in keys if key.lower() in CONTROL_COLUMNS]
     if wrong:
         hint = f"Use another name than {', '.join(CONTROL_COLUMNS)}."
-        raise Rejected("INVALID_VALUE", "names a column that is not written to the table.", hint)
+        raise Rejected("names a column that is not written to the table.", hint)
     return keys
 
 

@@ -18,7 +18,7 @@ from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.checkpoint.settings import HadoopSettings, of_session
 from spark_eos.errors import EosError, stop
 
-from ..runner.checks import Rejected
+from ..runner.values import Rejected
 
 #: The jar, with what it needs, by its Maven coordinate.
 PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
@@ -50,7 +50,7 @@ def check_settings(spark: Mapping[str, str]) -> None:
     """The section ``spark`` of a job that reads or writes tables. Raises Rejected."""
     for name, harmless in _UNSAFE.items():
         if name in spark and spark[name].lower() != harmless:
-            raise Rejected("INVALID_VALUE", "makes rows disappear without an error.", "Remove it.", ["spark", name])
+            raise Rejected("makes rows disappear without an error.", "Remove it.", ["spark", name])
 
 
 def with_delta(spark: Mapping[str, str]) -> dict[str, str]:

@@ -16,10 +16,10 @@ from spark_eos.ingest.folder import File
 from spark_eos.ingest.source import FILE, FILES_FORMAT, LINE, Form, options_of, parquet_schema, spark_schema
 from spark_eos.ingest.taken import Splits
 
-from ..runner.checks import Rejected, seconds_of
-from ..runner.models import AnyText, AtLeastOne, Interval, Section, Text, check_schema, unknown
+from ..runner.models import Section, check_schema
 from ..runner.parsing import PARSED, RESERVED, with_fields
 from ..runner.raised import raised
+from ..runner.values import AtLeastOne, Interval, Rejected, Text, seconds_of, unknown
 
 _OF_BOTH = ("dateFormat", "timestampFormat", "timestampNTZFormat", "locale")
 #: What may be said to Spark's parsers. The others would leave rows out, or read them in another way from day to day.
@@ -59,7 +59,7 @@ _UNCHANGED_FOR = "10 seconds"
 class Files(Section, extra="allow"):
     """Which files to take, and what is in them. Further keys are options of Spark's parser."""
 
-    __pydantic_extra__: dict[str, AnyText]
+    __pydantic_extra__: dict[str, str]
 
     #: The folder, on any [file system](moving.md) that checkpoints may be on: a path, `s3a://…`, `hdfs://…`.
     path: Text
@@ -88,11 +88,10 @@ class Files(Section, extra="allow"):
     def _possible(self) -> Self:
         check_schema(self.ddl, required=self.format in ("csv", "json"))
         if self.marker is not None and self.unchanged_for is not None:
-            raise Rejected("INVALID_VALUE", "is not for files with a marker.", "Keep one of them.", ["unchangedFor"])
+            raise Rejected("is not for files with a marker.", "Keep one of them.", ["unchangedFor"])
         for name in self.options:
             if name not in OPTIONS[self.format]:
-                keys = [str(field.alias) for field in type(self).model_fields.values()]
-                raise unknown(name, [*keys, *OPTIONS[self.format]], [name])
+                raise unknown(name, [*self.key_names(), *OPTIONS[self.format]], [name])
         if self.format == "csv":
             self._check_csv()
         return self
@@ -112,24 +111,16 @@ class Files(Section, extra="allow"):
             text = self.options.get(name, "x")
             if len(text.encode()) != 1 or text in _NOT_SPECIAL:
                 hint = "Use one ASCII character, and no line break."
-                raise Rejected("INVALID_VALUE", "is not one byte.", hint, [name])
+                raise Rejected("is not one byte.", hint, [name])
         if self._delimiter in (self._quote, "\\", self.options.get("escape")) or self._quote in " \t\\":
-            raise Rejected(
-                "INVALID_VALUE",
-                "does not fit 'quote' and 'escape'.",
-                "Use different characters: a backslash is for 'escape' alone, and a space or tab for 'delimiter'.",
-                ["delimiter"],
-            )
+            hint = "Use different characters: a backslash is for 'escape' alone, and a space or tab for 'delimiter'."
+            raise Rejected("does not fit 'quote' and 'escape'.", hint, ["delimiter"])
         if self.options.get("escape", self._quote) not in (self._quote, "\\"):
-            raise Rejected(
-                "INVALID_VALUE",
-                "is neither the quote nor a backslash.",
-                "Leave it out where quotes are doubled, which is the default, or use '\\\\'.",
-                ["escape"],
-            )
+            hint = "Leave it out where quotes are doubled, which is the default, or use '\\\\'."
+            raise Rejected("is neither the quote nor a backslash.", hint, ["escape"])
         for name in ("header", "multiLine", "ignoreLeadingWhiteSpace", "ignoreTrailingWhiteSpace"):
             if self.options.get(name, "true").lower() not in ("true", "false"):
-                raise Rejected("INVALID_VALUE", "is neither true nor false.", "Use one of them.", [name])
+                raise Rejected("is neither true nor false.", "Use one of them.", [name])
 
     @property
     def _quote(self) -> str:

@@ -23,10 +23,10 @@ from spark_eos.ingest.source import parquet_schema, source_for
 from spark_eos.ingest.taken import Splits
 from spark_eos.spark.reasons import Reason, reason
 
-from ..runner.checks import seconds_of
 from ..runner.job import JobContext
 from ..runner.lines import Batch
 from ..runner.transform import transformed
+from ..runner.values import seconds_of
 from .input import accepted, malformed, parsed, rows_of
 
 if TYPE_CHECKING:

@@ -12,36 +12,47 @@ from __future__ import annotations
 import os
 import re
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from spark_eos.errors import ConfigError, EosError, OptionError, stop
 
-from .checks import Rejected
-from .models import Job, unknown
+from .models import Job, Section
+from .values import Rejected, missing, unknown
 
 J = TypeVar("J", bound=Job)
 
 #: `$${`, or a whole `${NAME}` or `${NAME:-default}`, or a `${` that is neither.
 _VARIABLE = re.compile(r"(?P<literal>\$\$\{)|\$\{(?:(?P<name>[A-Za-z_]\w*)(?::-(?P<default>[^}\n]*))?\})?", re.ASCII)
-#: What is not text where it is without quotes.
-_NULL, _WHOLE_NUMBER = re.compile("|~|null|Null|NULL"), re.compile(r"0|-?[1-9][0-9]{0,17}")
-_BOOLEAN = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
+#: What means that a key has no value, where it is without quotes.
+_NULL = frozenset({"", "~", "null", "Null", "NULL"})
 #: What PyYAML quotes: a single character, one of its own names of tokens, or a text of the file.
 _QUOTED = re.compile(r"""(['"])(?:(?P<plain>.|<[a-z ]+>)|.*?)\1""")
+_LIST = ("is not a list with a value in it", "Use [one, two].")
+_WHOLE_NUMBER = ("is not a whole number", "Use a whole number, without a unit.")
+_TRUE_OR_FALSE = ("is neither true nor false", "Use one of them.")
 _SECTION = ("is not a section of keys", "Use {{key: value, …}}.")
 #: What is wrong with a value, and what is allowed, by pydantic's names.
 _WRONG = {
     "model_type": _SECTION,
     "model_attributes_type": _SECTION,
     "dict_type": _SECTION,
-    "tuple_type": ("is not a list", "Use [one, two]."),
-    "too_short": ("is an empty list", "Use [one, two]."),
+    "tuple_type": _LIST,
+    "too_short": _LIST,
+    "string_type": (
+        "is not one value",
+        "Use a text, a number, true or false. Several names are one text with commas, and JSON is a text in quotes.",
+    ),
+    "int_type": _WHOLE_NUMBER,
+    "int_parsing": _WHOLE_NUMBER,
+    "int_parsing_size": _WHOLE_NUMBER,
+    "bool_type": _TRUE_OR_FALSE,
+    "bool_parsing": _TRUE_OR_FALSE,
     "literal_error": ("is none of the values that it can have", "Use {expected}."),
     "greater_than_equal": ("is too small", "Use a whole number of at least {ge}."),
     "less_than_equal": ("is too large", "Use a whole number of at most {le}."),
@@ -51,9 +62,7 @@ _WRONG = {
 def load(path: str | os.PathLike[str], model: type[J], environ: Mapping[str, str] = os.environ) -> J:
     """Read the YAML file into the model. Raises ConfigError, and OptionError for an option of source or sink."""
     try:
-        data = _parsed(_text_of(Path(path)))
-        _fill_in(data, environ)
-        return model.model_validate(data)
+        return model.model_validate(_filled_in(_parsed(_text_of(Path(path))), environ))
     except ValidationError as error:
         raise in_file(_invalid(error, model), path) from None
     except (ConfigError, OptionError) as error:
@@ -75,39 +84,25 @@ def _text_of(file: Path) -> str:
         raise stop("EOS_CONFIG_UNREADABLE.file", file=str(file), why=why, cwd=Path.cwd()) from None
 
 
-class _Loader(yaml.SafeLoader):
-    """Text stays as it is in the file: 0123, 1.50, 12:30 and `no` are texts, as a password may be one of them. Only
-    null, true, false and whole numbers are something else. A key that is there twice is an error."""
+class _Loader(yaml.BaseLoader):
+    """Every value is the text that is in the file, as a password may be 0123, 1.50 or `no`, except null. A tag is an
+    error, and so is a key that is there twice."""
 
-    yaml_constructors: typing.ClassVar[dict[str | None, Any]] = {}
-
-    def constructed(self, tag: str, node: yaml.Node) -> object:
-        """The value of any node."""
-        if not tag.startswith("tag:yaml.org,2002:"):
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:  # noqa: ANN401  # PyYAML's own type
+        if not node.tag.startswith("tag:yaml.org,2002:"):
             raise yaml.constructor.ConstructorError(None, None, "tags are not supported", node.start_mark)
-        if isinstance(node, yaml.ScalarNode):
-            return _scalar(node)
-        if isinstance(node, yaml.SequenceNode):
-            return [self.construct_object(item, deep=True) for item in node.value]
-        found: dict[str, object] = {}
+        if isinstance(node, yaml.ScalarNode) and node.style is None and node.value in _NULL:
+            return None
+        return super().construct_object(node, deep)
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        found: dict[Hashable, Any] = {}
         for key, value in node.value:
             if not isinstance(key, yaml.ScalarNode) or key.value in found:
                 why = "a key is there twice" if isinstance(key, yaml.ScalarNode) else "a key is not text"
                 raise yaml.constructor.ConstructorError(None, None, why, key.start_mark)
-            found[key.value] = self.construct_object(value, deep=True)
+            found[key.value] = self.construct_object(value, deep)
         return found
-
-
-_Loader.add_multi_constructor("", _Loader.constructed)
-
-
-def _scalar(node: yaml.ScalarNode) -> object:
-    text: str = node.value
-    if node.style is not None:
-        return text
-    if _NULL.fullmatch(text):
-        return None
-    return int(text) if _WHOLE_NUMBER.fullmatch(text) else _BOOLEAN.get(text, text)
 
 
 def _parsed(text: str) -> object:
@@ -131,28 +126,15 @@ def _unreadable(message: str) -> EosError:
     return stop("EOS_CONFIG_UNREADABLE.content", problem=message, key="")
 
 
-def _fill_in(data: object, environ: Mapping[str, str]) -> None:
-    """Replace ``${…}`` in all texts, in place. Raises ConfigError."""
-    waiting: list[tuple[tuple[str, ...], object]] = [((), data)]
-    seen = set()
-    while waiting:
-        path, node = waiting.pop()
-        if id(node) in seen:  # by an alias
-            continue
-        seen.add(id(node))
-        for key, value in _items(node):
-            here = (*path, str(key))
-            if isinstance(value, str):
-                node[key] = _VARIABLE.sub(partial(_variable, path=here, environ=environ), value)  # type: ignore[index]  # a list or a dict
-            else:
-                waiting.append((here, value))
-
-
-def _items(node: object) -> Iterator[tuple[Any, object]]:
-    if isinstance(node, dict):
-        yield from node.items()
-    elif isinstance(node, list):
-        yield from enumerate(node)
+def _filled_in(value: object, environ: Mapping[str, str], path: Sequence[str] = ()) -> object:
+    """The value with ``${…}`` replaced in all its texts. Raises ConfigError."""
+    if isinstance(value, str):
+        return _VARIABLE.sub(partial(_variable, path=path, environ=environ), value)
+    if isinstance(value, dict):
+        return {key: _filled_in(item, environ, (*path, key)) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_filled_in(item, environ, (*path, str(number))) for number, item in enumerate(value)]
+    return value
 
 
 def _variable(match: re.Match[str], *, path: Sequence[str], environ: Mapping[str, str]) -> str:
@@ -167,26 +149,21 @@ def _variable(match: re.Match[str], *, path: Sequence[str], environ: Mapping[str
     return text
 
 
-def _invalid(error: ValidationError, model: type[BaseModel]) -> EosError:
+def _invalid(error: ValidationError, model: type[Section]) -> EosError:
     """The first unknown key, which often is why another one is missing; else the first of all errors."""
     found = error.errors(include_url=False, include_input=False)
     first = min(found, key=lambda each: each["type"] != "extra_forbidden")
     kind, path, context = first["type"], [str(part) for part in first["loc"]], first.get("ctx", {})
-    cause = context.get("error")
-    if isinstance(cause, Rejected):
-        return _rejected(cause, path)
+    wrong = context.get("error")
     if kind == "missing":
-        return _rejected(Rejected("MISSING_KEY", "is missing.", "Set a value."), path)
-    if kind == "extra_forbidden":
-        return _rejected(unknown(path[-1], _keys(model, path[:-1])), path)
-    what, allowed = _WRONG.get(kind, ("is not valid", "docs/keys.md says what it can be."))
-    return _rejected(Rejected("INVALID_VALUE", f"{what}.", allowed.format(**context)), path)
-
-
-def _rejected(wrong: Rejected, path: Sequence[str]) -> EosError:
+        wrong = missing()
+    elif kind == "extra_forbidden":
+        wrong = unknown(path[-1], _keys(model, path[:-1]))
+    elif not isinstance(wrong, Rejected):
+        what, allowed = _WRONG.get(kind, ("is not valid", "docs/keys.md says what it can be."))
+        wrong = Rejected(f"{what}.", allowed.format(**context))
     key = ".".join((*path, *wrong.key))
-    what = f"'{key}'" if key else "The file"
-    texts = {"what": what, "problem": wrong.message, "remedy": wrong.hint, "key": key}
+    texts = {"what": f"'{key}'" if key else "The file", "problem": wrong.message, "remedy": wrong.hint, "key": key}
     if wrong.condition == "MISSING_KEY":
         return stop("EOS_CONFIG_MISSING_KEY", **texts)
     if wrong.condition == "UNKNOWN_KEY":
@@ -196,10 +173,10 @@ def _rejected(wrong: Rejected, path: Sequence[str]) -> EosError:
     return stop("EOS_CONFIG_INVALID_VALUE.key", **texts)
 
 
-def _keys(model: type[BaseModel], path: Sequence[str]) -> list[str]:
+def _keys(model: type[Section], path: Sequence[str]) -> list[str]:
     """The keys of the section at the end of this path."""
     for key in path:
         found = next(field for field in model.model_fields.values() if field.alias == key)
         parts = (found.annotation, *typing.get_args(found.annotation))
-        model = next(part for part in parts if isinstance(part, type) and issubclass(part, BaseModel))
-    return [str(field.alias) for field in model.model_fields.values()]
+        model = next(part for part in parts if isinstance(part, type) and issubclass(part, Section))
+    return model.key_names()

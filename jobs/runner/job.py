@@ -33,7 +33,7 @@ from .config import in_file, load
 from .jvm_stderr import JvmStderr
 from .lines import BatchLines, say
 from .local_checkpoint import LocalCheckpoint
-from .models import Job, Metrics, Restart
+from .models import Job, Metrics, QueryJob
 from .query import DONE, Stop, failed
 
 _LAST_EVENT_S = 10.0
@@ -73,13 +73,22 @@ class Plan:
     checkpoint: str | None = None
 
 
-def until_it_ends(
+def query_plan(
+    config: QueryJob,
+    what: str,
+    clusters: Sequence[JobCluster],
     start: Callable[[SparkSession], StreamingQuery],
-    restart: Restart,
+    first: str,
+    *,
+    spark: Mapping[str, str] | None = None,
     named: Callable[[BaseException], EosError | None] = lambda error: None,
-) -> Callable[[JobContext], None]:
-    """The work of a job that runs one streaming query. ``start`` builds and starts it, all of it anew, and is called
-    again where a restart helps. ``named`` knows errors of others, and has names for them."""
+) -> Plan:
+    """The plan of a job that is one streaming query.
+
+    ``what`` is read and written, in words; ``first``: where a new query begins. ``start`` builds and starts the query,
+    all of it anew, and is called again where a restart helps. ``spark``: settings in place of the file's. ``named``:
+    the error of spark-eos for one of others, where it knows one.
+    """
 
     def work(context: JobContext) -> None:
         started: list[StreamingQuery] = []
@@ -91,8 +100,8 @@ def until_it_ends(
         try:
             spark_eos.run(
                 factory,
-                attempts=restart.attempts,
-                pause_s=restart.pause_s,
+                attempts=config.restart.attempts,
+                pause_s=config.restart.pause_s,
                 stop=context.stop.asked,
                 on_restart=query.say_restart,
                 explain=lambda error: spark_eos.reason(named(error) or error),
@@ -101,7 +110,18 @@ def until_it_ends(
             raise named(error) or error from error
         context.lines.wait(started[-1].runId, _LAST_EVENT_S)
 
-    return work
+    begins = {True: f"a new query, from {first}", False: "the query goes on", None: ""}[is_new(config.checkpoint)]
+    line = f"{what}; checkpoint {config.checkpoint}; {config.when}"
+    settings = config.spark if spark is None else spark
+    return Plan(line, clusters, settings, work, begins, config.metrics, config.checkpoint)
+
+
+def is_new(checkpoint: str) -> bool | None:
+    """Whether the query of this checkpoint has never been started; None if only Spark can tell, as the checkpoint is
+    not on a local disk."""
+    if re.match(r"(?!file:)[A-Za-z][\w+.-]*:", checkpoint):
+        return None
+    return Checkpoint(checkpoint).query_id() is None
 
 
 @dataclass(frozen=True)
@@ -146,20 +166,6 @@ class JobCommand(Generic[J]):
         self.options(parser)
         parser.add_argument("--verbose", action="store_true", help="show Spark's log, and errors in full")
         return parser
-
-
-def is_new(checkpoint: str) -> bool | None:
-    """Whether the query of this checkpoint has never been started; None if only Spark can tell, as the checkpoint is
-    not on a local disk."""
-    if re.match(r"(?!file:)[A-Za-z][\w+.-]*:", checkpoint):
-        return None
-    return Checkpoint(checkpoint).query_id() is None
-
-
-def beginning(checkpoint: str, first: str) -> str:
-    """Whether the query begins or goes on, for the line that says that Spark is up. ``first``: where a new one begins.
-    Empty where nobody knows."""
-    return {True: f"a new query, from {first}", False: "the query goes on", None: ""}[is_new(checkpoint)]
 
 
 def carry_out(plan: Plan, stop: Stop, *, name: str, verbose: bool = False) -> None:

@@ -14,7 +14,7 @@ from spark_eos.kafka.config.librdkafka import check
 from spark_eos.options.parse import SinkOptions, SourceOptions, sink_options, stream_options
 from spark_eos.options.selection import Pattern
 
-from .checks import Rejected
+from .values import Rejected
 
 T = TypeVar("T")
 Sink = Callable[[Mapping[str, str]], SinkOptions]
@@ -54,8 +54,7 @@ def refuse(section: str, options: Mapping[str, str], owned: Mapping[str, str]) -
     """``owned``: options that the job itself sets, in lower case, and what to do instead. Raises Rejected."""
     for name in options:
         if name.lower() in owned:
-            message = "is an option that this job sets itself."
-            raise Rejected("INVALID_VALUE", message, owned[name.lower()], [section, name])
+            raise Rejected("is an option that this job sets itself.", owned[name.lower()], [section, name])
 
 
 def source_of(

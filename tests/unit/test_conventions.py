@@ -26,7 +26,7 @@ WITHOUT_UNIT = {
     "spark_eos/restarts.py timeout": "Spark's StreamingQuery.awaitTermination has it",
     "jobs/files/taking.py timeout": "Spark's StreamingQuery.awaitTermination has it",
     "jobs/runner/models.py pause": "a key of the YAML file; its text has a unit",
-    "jobs/runner/checks.py interval": "a text that has a unit",
+    "jobs/runner/values.py interval": "a text that has a unit",
 }
 
 

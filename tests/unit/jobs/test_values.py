@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.runner.checks import Rejected, check_function, check_interval, seconds_of
+from jobs.runner.values import Rejected, check_function, check_interval, seconds_of
 
 MODULE = """
 from os import path as imported

@@ -1,0 +1,162 @@
+"""The types of the values in a job's config file, and their checks before Spark starts, which raise `Rejected`."""
+
+from __future__ import annotations
+
+import difflib
+import importlib.util
+import os
+import re
+import symtable
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from spark_eos.kafka.config.properties import KafkaProperties
+
+AVAILABLE_NOW = "availableNow"
+#: A number and a unit of Spark's intervals. A trigger does not allow months and years.
+_PART = r"(?:(\d+)\s+(week|day|hour|minute|millisecond|microsecond)s?|(\d+\.?\d*|\.\d+)\s+seconds?)(?:\s+|$)"
+_INTERVAL = re.compile(rf"\s*(?:interval\s+)?(?:[+]?\s*{_PART})+", re.IGNORECASE)
+_SECONDS = {"week": 604800, "day": 86400, "hour": 3600, "minute": 60, "millisecond": 1e-3, "microsecond": 1e-6}
+_INTERVALS = "Use numbers with units: 500 milliseconds, 1 second, 2 minutes 30 seconds, 1 hour, 1 day."
+#: Spark's masters. A URL (`spark://…`, `k8s://…`) may be any.
+_MASTER = re.compile(r"yarn|local|local\[([1-9]\d*|\*)(\s*,\s*\d+)?\]|local-cluster\[.+\]|[A-Za-z][\w+.-]*://.+")
+#: A setting of Spark without `spark.`.
+_SHORTENED = re.compile(r"(master|(app|driver|executor|jars|sql|submit|ui)\b.*)")
+#: A module whose text has one of these may define any name.
+_ANY_NAME = re.compile(r"\bimport\s*\*|\b(__getattr__|exec|globals|setattr|vars)\b|^\s+global\s", re.MULTILINE)
+
+
+class Rejected(ValueError):
+    """A value has the right type, but is invalid.
+
+    ``message`` follows the path of the key in the error's text. ``key``: the path of keys from the value that is
+    checked to the invalid one. ``condition`` is the end of the error's condition, after ``EOS_CONFIG_``.
+    """
+
+    def __init__(self, message: str, hint: str, key: Sequence[str] = (), condition: str = "INVALID_VALUE") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.key = tuple(key)
+        self.condition = condition
+
+
+def missing(key: Sequence[str] = (), message: str = "is missing.", hint: str = "Set a value.") -> Rejected:
+    """The error for a key that has to be set."""
+    return Rejected(message, hint, key, "MISSING_KEY")
+
+
+def unknown(key: str, known: Sequence[str], at: Sequence[str] = ()) -> Rejected:
+    """The error for a key that does not exist, with the most similar one that does."""
+    lowered = {each.lower(): each for each in known}
+    near = difflib.get_close_matches(key.lower(), lowered, n=1)
+    hint = f"Did you mean '{lowered[near[0]]}'?" if near else f"Known here: {', '.join(known) or 'none'}."
+    return Rejected("is not a known key.", hint, at, "UNKNOWN_KEY")
+
+
+def check_filled(text: str) -> str:
+    """A text that is not empty."""
+    if not text.strip() or "\0" in text:
+        raise Rejected("is empty, or has a null character.", "Set a value.")
+    return text
+
+
+def check_interval(text: str, hint: str = _INTERVALS) -> str:
+    """An interval as `Trigger.ProcessingTime` takes it."""
+    if not _INTERVAL.fullmatch(text):
+        raise Rejected("is not an interval.", hint)
+    return text
+
+
+def seconds_of(interval: str) -> float:
+    """The length of an interval that `check_interval` accepts."""
+    parts = re.findall(_PART, interval, re.IGNORECASE)
+    return sum(float(seconds) if seconds else float(n) * _SECONDS[unit.lower()] for n, unit, seconds in parts)
+
+
+def check_trigger(text: str) -> str:
+    """When micro-batches begin."""
+    hint = f"Use {AVAILABLE_NOW}, or an interval, such as 1 second or 2 minutes 30 seconds."
+    return text if text == AVAILABLE_NOW else check_interval(text, hint)
+
+
+def check_properties(values: Mapping[str, str]) -> KafkaProperties:
+    """Properties without two names that differ in capital letters only."""
+    names = [name.lower() for name in values]
+    for name in values:
+        if names.count(name.lower()) > 1:
+            raise Rejected("is there twice.", "Keep one of them: capital letters make no difference.", [name])
+    return KafkaProperties(values)
+
+
+def check_spark(settings: Mapping[str, str]) -> KafkaProperties:
+    """Settings of Spark: each begins with `spark.`, else it would have no effect, and a master is one."""
+    for name in filter(_SHORTENED.fullmatch, settings):
+        message = "is not a setting of Spark: in this section, too, its settings begin with 'spark.'."
+        raise Rejected(message, f"Write 'spark.{name}' in full.", [name], "UNKNOWN_KEY")
+    master = settings.get("spark.master", "local")
+    if not _MASTER.fullmatch(master.strip()):
+        hint = "Use local[4], local[*], yarn, spark://host:port or k8s://https://host:port."
+        raise Rejected("is not a Spark master.", hint, ["spark.master"])
+    return check_properties(settings)
+
+
+def check_function(name: str) -> str:
+    """``module:function``: the module exists, is Python, and defines that name.
+
+    The module is read, not imported: importing it may need a session (`F.col("x")` at its top does).
+    """
+    module, _, function = name.partition(":")
+    if not all(part.isidentifier() for part in (*module.split("."), function)):
+        raise _function("is not module:function.", "Use the form 'my_module:my_function'.")
+    file, source = _source_of(module)
+    try:
+        symbols = symtable.symtable(source, file, "exec").get_symbols()
+    except SyntaxError as error:
+        where = f"{file}, line {error.lineno}: {error.msg}"
+        raise _function(f"names a module that is not valid Python: {where}.", "Correct the line.") from None
+    names = {each.get_name() for each in symbols if each.is_assigned() or each.is_imported()}
+    if source and function not in names and not _ANY_NAME.search(source):
+        raise _function(f"names the function {function}, which module '{module}' does not have.", "Correct the name.")
+    return name
+
+
+def _source_of(module: str) -> tuple[str, str]:
+    """The module's file and text; no text if it has none, for example if it is written in C."""
+    try:
+        spec = importlib.util.find_spec(module)
+        why = "" if spec else "no such module"
+    except (ImportError, ValueError) as error:
+        spec, why = None, str(error)
+    except Exception:  # raised by the package around it, which is imported: it may need a session
+        return module, ""
+    if spec is None:
+        path = os.environ.get("PYTHONPATH") or "which is not set"
+        raise _function(
+            f"names a module that cannot be imported, '{module}': {why}.",
+            f"It is searched in {sys.path[0] or Path.cwd()}, in PYTHONPATH ({path}) and among the installed packages.",
+        )
+    get_source = getattr(spec.loader, "get_source", None)
+    return str(spec.origin), (get_source(module) or "") if get_source else ""
+
+
+def _function(message: str, hint: str) -> Rejected:
+    return Rejected(message, hint, condition="FUNCTION")
+
+
+Text = Annotated[str, AfterValidator(check_filled)]
+Number = Annotated[int, Field(le=10**18)]
+AtLeastZero = Annotated[Number, Field(ge=0)]
+AtLeastOne = Annotated[Number, Field(ge=1)]
+#: Free names, and their values as texts. It prints no secrets.
+Properties = Annotated[Mapping[str, str], AfterValidator(check_properties)]
+SparkSettings = Annotated[Mapping[str, str], AfterValidator(check_spark)]
+Interval = Annotated[str, AfterValidator(check_interval)]
+#: ``module:function``, which the module defines.
+Function = Annotated[str, AfterValidator(check_function)]
+Trigger = Annotated[str, AfterValidator(check_trigger)]
+NO_PROPERTIES = KafkaProperties({})
