@@ -24,7 +24,7 @@ from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.checkpoint.settings import HadoopSettings, of_session
 from spark_eos.errors import stop
 
-from .errors import of_write, two_queries
+from .errors import of_write
 from .table import TXN_APP_ID, TXN_VERSION, Commit, Table, no_table, table_behind
 
 _QUERY = "sql.streaming.queryId"
@@ -156,7 +156,8 @@ class Batches:
     def _same_rows(self, commit: Commit | None, note: Note, last: int) -> tuple[Commit, Note]:
         """The commit that has the micro-batch, and its note, which has the same offsets as this one."""
         if last > note.batch:
-            raise two_queries(f"the table {self.path} has micro-batch {last}, and this job is at {note.batch}: {note}")
+            cause = f"the table {self.path} has micro-batch {last}, and this job is at {note.batch}: {note}"
+            raise stop("EOS_DELTA_TWO_QUERIES", cause=cause)
         there = Note.read(commit.user_metadata) if commit is not None else None
         if commit is None or there is None:
             raise stop(
@@ -167,7 +168,8 @@ class Batches:
                 note=note,
             )
         if there.digest != note.digest:
-            raise two_queries(f"micro-batch {note.batch} in the table {self.path} has {there}, and here it has {note}")
+            cause = f"micro-batch {note.batch} in the table {self.path} has {there}, and here it has {note}"
+            raise stop("EOS_DELTA_TWO_QUERIES", cause=cause)
         return commit, there
 
 

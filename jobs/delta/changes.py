@@ -16,7 +16,7 @@ from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.checkpoint.settings import HadoopSettings, of_session
 from spark_eos.errors import stop
 
-from ..runner.raised import raised
+from ..runner.columns import raised
 
 VERSION, KIND = "_commit_version", "_change_type"
 #: Columns that the result of a transformation has beside those of a record: they order it, and become headers.

@@ -61,10 +61,11 @@ def of_write(error: BaseException, table: str) -> EosError | None:
             return again(ours.condition, ours.message, ours.hint)
     where = f", table {table}"
     if isinstance(error, AnalysisException):  # Spark has made no plan of it
-        return columns(_shortened(str(getattr(error, "_desc", error))) + where)
+        return stop("EOS_DELTA_COLUMNS.rows", cause=_shortened(str(getattr(error, "_desc", error))) + where)
     if isinstance(error, Py4JJavaError):
         *_, last = _chain(error)
-        return failed(f"{last.getClass().getSimpleName()}: {_shortened(last.getMessage() or '')}{where}")
+        cause = f"{last.getClass().getSimpleName()}: {_shortened(last.getMessage() or '')}{where}"
+        return stop("EOS_DELTA_FAILED", cause=cause)
     return None
 
 
@@ -121,115 +122,67 @@ def _shortened(text: str) -> str:
     return " ".join(_END.split(text, maxsplit=1)[0].split())[:_MOST_CHARACTERS].rstrip(".:")
 
 
-def rows_changed(said: str) -> EosError:
-    return stop("EOS_DELTA_ROWS_CHANGED", cause=said)
-
-
-def files_gone(said: str) -> EosError:
-    return stop("EOS_DELTA_DATA_LOSS.files", cause=said)
-
-
-def log_gone(said: str) -> EosError:
-    return stop("EOS_DELTA_DATA_LOSS.log", cause=said)
-
-
-def schema_changed(said: str) -> EosError:
-    return stop("EOS_DELTA_SCHEMA_CHANGED", cause=said)
-
-
-def other_table(said: str) -> EosError:
-    return stop("EOS_DELTA_OTHER_TABLE.checkpoint", cause=said)
-
-
-def no_version(said: str) -> EosError:
-    return stop("EOS_DELTA_NO_TABLE.version", cause=said)
-
-
-def no_change_feed(said: str) -> EosError:
-    return stop("EOS_DELTA_TABLE_SETTINGS.changes", cause=said)
-
-
-def two_queries(said: str) -> EosError:
-    return stop("EOS_DELTA_TWO_QUERIES", cause=said)
-
-
-def conflict(said: str) -> EosError:
-    return stop("EOS_DELTA_CONFLICT", cause=said)
-
-
-def columns(said: str) -> EosError:
-    return stop("EOS_DELTA_COLUMNS.rows", cause=said)
-
-
-def constraint(said: str) -> EosError:
-    return stop("EOS_DELTA_CONSTRAINT", cause=said)
-
-
-def too_new(said: str) -> EosError:
-    return stop("EOS_DELTA_TOO_NEW", cause=said)
-
-
-def no_such_table(said: str) -> EosError:
-    return stop("EOS_DELTA_NO_TABLE.spark", cause=said)
-
-
-def log_damaged(said: str) -> EosError:
-    return stop("EOS_DELTA_LOG_DAMAGED", cause=said)
-
-
-def failed(said: str) -> EosError:
-    return stop("EOS_DELTA_FAILED", cause=said)
-
-
 #: The first that fits a condition names it.
 _NAMED: tuple[tuple[str, Callable[[str], EosError]], ...] = (
-    ("DELTA_SOURCE_IGNORE_DELETE|DELTA_SOURCE_TABLE_IGNORE_CHANGES", rows_changed),
-    (r"FAILED_READ_FILE\.FILE_NOT_EXIST|DELTA_FILE_NOT_FOUND", files_gone),
+    (
+        "DELTA_SOURCE_IGNORE_DELETE|DELTA_SOURCE_TABLE_IGNORE_CHANGES",
+        lambda cause: stop("EOS_DELTA_ROWS_CHANGED", cause=cause),
+    ),
+    (
+        r"FAILED_READ_FILE\.FILE_NOT_EXIST|DELTA_FILE_NOT_FOUND",
+        lambda cause: stop("EOS_DELTA_DATA_LOSS.files", cause=cause),
+    ),
     (
         "DELTA_MISSING_FILES_UNEXPECTED_VERSION|DELTA_LOG_FILE_NOT_FOUND.*|DELTA_STREAMING_TRAILING_COMMIT_MISSING"
         "|DELTA_VERSIONS_NOT_CONTIGUOUS|DELTA_TRUNCATED_TRANSACTION_LOG",
-        log_gone,
+        lambda cause: stop("EOS_DELTA_DATA_LOSS.log", cause=cause),
     ),
     (
         "DELTA_SCHEMA_CHANGED.*|DELTA_STREAMING_.*SCHEMA.*|DELTA_STREAMING_METADATA_EVOLUTION"
         "|DELTA_CHANGE_DATA_FEED_INCOMPATIBLE.*",
-        schema_changed,
+        lambda cause: stop("EOS_DELTA_SCHEMA_CHANGED", cause=cause),
     ),
-    ("DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE", other_table),
-    ("DELTA_VERSION_NOT_FOUND", no_version),
-    ("DELTA_MISSING_CHANGE_DATA|DELTA_CHANGE_TABLE_FEED_DISABLED", no_change_feed),
-    ("DELTA_CONCURRENT_TRANSACTION", two_queries),
+    (
+        "DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE",
+        lambda cause: stop("EOS_DELTA_OTHER_TABLE.checkpoint", cause=cause),
+    ),
+    ("DELTA_VERSION_NOT_FOUND", lambda cause: stop("EOS_DELTA_NO_TABLE.version", cause=cause)),
+    (
+        "DELTA_MISSING_CHANGE_DATA|DELTA_CHANGE_TABLE_FEED_DISABLED",
+        lambda cause: stop("EOS_DELTA_TABLE_SETTINGS.changes", cause=cause),
+    ),
+    ("DELTA_CONCURRENT_TRANSACTION", lambda cause: stop("EOS_DELTA_TWO_QUERIES", cause=cause)),
     (
         "DELTA_CONCURRENT_.*|DELTA_METADATA_CHANGED|DELTA_PROTOCOL_CHANGED|DELTA_MAX_COMMIT_RETRIES_EXCEEDED"
         "|DELTA_COMMAND_INVARIANT_VIOLATION|DELTA_MERGE_MATERIALIZE_SOURCE_FAILED_REPEATEDLY",
-        conflict,
+        lambda cause: stop("EOS_DELTA_CONFLICT", cause=cause),
     ),
     (
         "DELTA_VIOLATE_.*|DELTA_NOT_NULL_CONSTRAINT_VIOLATED|DELTA_EXCEED_CHAR_VARCHAR_LIMIT"
         f"|DELTA_CAST_OVERFLOW_IN_TABLE_WRITE|DELTA_CANNOT_MODIFY_APPEND_ONLY|{_SPARKS}",
-        constraint,
+        lambda cause: stop("EOS_DELTA_CONSTRAINT", cause=cause),
     ),
     (
         "DELTA_INVALID_PROTOCOL_VERSION|DELTA_UNSUPPORTED_FEATURES_.*|DELTA_FEATURES_PROTOCOL_METADATA_MISMATCH"
         "|DELTA_UNRECOGNIZED_INVARIANT|DELTA_.*CATALOG_MANAGED.*|DELTA_UNSUPPORTED_WRITES_.*",
-        too_new,
+        lambda cause: stop("EOS_DELTA_TOO_NEW", cause=cause),
     ),
     (
         "DELTA_(MISSING_DELTA_TABLE|NOT_A_DELTA_TABLE|PATH_DOES_NOT_EXIST|TABLE_NOT_FOUND|NO_RELATION_TABLE"
         "|SCHEMA_NOT_SET|ONLY_OPERATION|TABLE_ONLY_OPERATION|FILE_OR_DIR_NOT_FOUND|EMPTY_DIRECTORY"
         "|CREATE_TABLE_WITH_NON_EMPTY_LOCATION|READ_TABLE_WITHOUT_COLUMNS)",
-        no_such_table,
+        lambda cause: stop("EOS_DELTA_NO_TABLE.spark", cause=cause),
     ),
     (
         "DELTA_(STATE_RECOVER_ERROR|MISSING_PART_FILES|TXN_LOG_FAILED_INTEGRITY|NO_COMMITS_FOUND|METADATA_ABSENT"
         "|CHECKPOINT_SNAPSHOT_MISMATCH|DUPLICATE_ACTIONS_FOUND|UNRECOGNIZED_.*|INVALID_COMMITTED_VERSION"
         "|DELETION_VECTOR_.*|NO_RECREATABLE_HISTORY_FOUND|MISSING_COMMIT_.*)",
-        log_damaged,
+        lambda cause: stop("EOS_DELTA_LOG_DAMAGED", cause=cause),
     ),
     (
         "DELTA_.*(COLUMN|SCHEMA|FIELD|DATA_?TYPE|MERGE_).*|DELTA_METADATA_MISMATCH|DELTA_.*TYPE_CHANGE.*"
         "|DELTA_.*PARTITION.*",
-        columns,
+        lambda cause: stop("EOS_DELTA_COLUMNS.rows", cause=cause),
     ),
-    ("DELTA_.*", failed),
+    ("DELTA_.*", lambda cause: stop("EOS_DELTA_FAILED", cause=cause)),
 )

@@ -18,7 +18,7 @@ from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.checkpoint.settings import HadoopSettings, of_session
 from spark_eos.errors import EosError, stop
 
-from ..runner.raised import raised
+from ..runner.columns import raised
 from ..runner.values import Rejected, Text
 from .batches import Batches, Note, logged
 from .table import Commit, quoted

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
-from pyspark.errors import ParseException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructType
@@ -16,9 +15,8 @@ from spark_eos.ingest.folder import File
 from spark_eos.ingest.source import FILE, FILES_FORMAT, LINE, Form, options_of, parquet_schema, spark_schema
 from spark_eos.ingest.taken import Splits
 
+from ..runner.columns import PARSED, in_filter, raised, struct_of, with_fields
 from ..runner.models import Section, check_schema
-from ..runner.parsing import PARSED, RESERVED, with_fields
-from ..runner.raised import raised
 from ..runner.values import AtLeastOne, Interval, Rejected, Text, seconds_of, unknown
 
 _OF_BOTH = ("dateFormat", "timestampFormat", "timestampNTZFormat", "locale")
@@ -135,14 +133,7 @@ class Files(Section, extra="allow"):
 
     def struct(self) -> StructType:
         """The schema of csv and json. Raises ConfigError."""
-        try:
-            struct = StructType.fromDDL(str(self.ddl))
-        except ParseException as error:
-            raise _bad_schema(f"Spark rejects it: {str(error).strip().partition(chr(10))[0].rstrip(';')}") from None
-        taken = {FILE, LINE, *RESERVED}
-        if not isinstance(struct, StructType) or {name.lower() for name in struct.names} & taken:
-            raise _bad_schema(f"it has to name fields, and none of {', '.join(sorted(taken))}.")
-        return struct
+        return struct_of(str(self.ddl), "files.schema", (FILE, LINE))
 
     def form(self) -> Form:
         """What the tasks have to know. Raises ConfigError."""
@@ -156,10 +147,6 @@ class Files(Section, extra="allow"):
             multi_line=self._is_set("multiLine", "true"),
             header=tuple(self.struct().names) if self._is_set("header", "false") else (),
         )
-
-
-def _bad_schema(why: str) -> EosError:
-    return stop("EOS_CONFIG_INVALID_VALUE.files_schema", key="files.schema", why=why)
 
 
 def rows_of(spark: SparkSession, config: Files, splits: Splits, settings: HadoopSettings) -> DataFrame:
@@ -203,9 +190,7 @@ def accepted(rows: DataFrame, config: Files) -> DataFrame:
     error = raised("EOS_JOB_MALFORMED_ROW.line", **place)
     if config.on_malformed == "drop":
         error = raised("EOS_JOB_MALFORMED_ROW.lines", **place)
-    # rand() keeps the optimizer from moving another filter before this one, as in jobs/runner/transform.py.
-    failure = error.isNull() & (F.rand() < 0.5)
     decided = F.when(~malformed(config), F.lit(True))
     if config.on_malformed == "drop":
         decided = decided.when(~F.col("value").rlike(r"[\r\n]"), F.lit(False))
-    return rows.where(decided.otherwise(failure)).select(*fields, FILE, LINE)
+    return rows.where(decided.otherwise(in_filter(error))).select(*fields, FILE, LINE)

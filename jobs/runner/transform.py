@@ -11,14 +11,13 @@ from typing import Any
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StringType, StructType
+from pyspark.sql.types import StringType
 
 from spark_eos.errors import stop
 
+from .columns import PARSED, first_line, in_filter, raised, struct_of, with_fields
 from .lines import malformed_counted
 from .models import ParsedTransform, Transform
-from .parsing import PARSED, RESERVED, with_fields
-from .raised import raised
 
 #: The name of the stream in a SQL text.
 VIEW = "input"
@@ -26,7 +25,6 @@ SINK_COLUMNS = ("key", "value", "topic", "partition", "headers", "timestamp")
 #: Files whose lines in a stack say nothing about the user's function.
 _NOT_THE_USERS = re.compile(rf"/(pyspark|py4j)/|^<frozen |^{re.escape(__file__)}$")
 _MALFORMED = "[EOS_JOB_MALFORMED_ROW]"
-_DDL = "Use DDL: id BIGINT, name STRING."
 
 
 def imported(name: str, key: str) -> Any:  # noqa: ANN401  # what the user's module has there
@@ -37,7 +35,7 @@ def imported(name: str, key: str) -> Any:  # noqa: ANN401  # what the user's mod
         if not callable(found):
             raise TypeError(f"it is of type {type(found).__name__}")
     except Exception as error:  # whatever the user's module does
-        raise stop("EOS_CONFIG_FUNCTION.import", key=key, name=name, cause=type(error).__name__, error=error) from error
+        raise stop("EOS_CONFIG_FUNCTION.import", key=key, name=name, cause=_cause(error)) from error
     return found
 
 
@@ -90,7 +88,7 @@ def _with_letters(
     try:
         return rows.unionByName(letters, allowMissingColumns=True)
     except AnalysisException as error:
-        raise stop("EOS_CONFIG_INVALID_VALUE.letters_columns", key="transform", why=_first_line(error)) from None
+        raise stop("EOS_CONFIG_INVALID_VALUE.letters_columns", key="transform", why=first_line(error)) from None
 
 
 def _why(source: DataFrame, config: ParsedTransform) -> Column:
@@ -124,32 +122,30 @@ def _by_sql(stream: DataFrame, sql: str) -> DataFrame:
         raise stop(
             "EOS_CONFIG_INVALID_VALUE.sql",
             key="transform.sql",
-            why=_first_line(error),
+            why=first_line(error),
             columns=", ".join(stream.columns),
         ) from None
 
 
 def _by_function(stream: DataFrame, name: str) -> DataFrame:
-    module_name, _, function_name = name.partition(":")
+    function = imported(name, "transform.function")
     try:
-        function = getattr(importlib.import_module(module_name), function_name)
-        if not callable(function):
-            raise TypeError(f"it is of type {type(function).__name__}")
         rows = function(stream)
         if not isinstance(rows, DataFrame):
             raise TypeError(f"it returned {type(rows).__name__}, not a DataFrame")
-    except Exception as error:  # whatever the user's module and function do
+    except Exception as error:  # whatever the user's function does
+        columns = ", ".join(stream.columns)
         raise stop(
-            "EOS_CONFIG_FUNCTION.call", key="transform.function", cause=_said(error), columns=", ".join(stream.columns)
+            "EOS_CONFIG_FUNCTION.call", key="transform.function", cause=_cause(error), columns=columns
         ) from error
     return rows
 
 
-def _said(error: Exception) -> str:
+def _cause(error: Exception) -> str:
     """The error's first line, and the line of the user's code that it comes from."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if not _NOT_THE_USERS.search(f.filename)]
     place = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
-    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0].rstrip('.;')}{place}"
+    return f"{type(error).__name__}: {first_line(error)}{place}"
 
 
 def _parsed(source: DataFrame, config: ParsedTransform) -> DataFrame:
@@ -157,7 +153,7 @@ def _parsed(source: DataFrame, config: ParsedTransform) -> DataFrame:
     text = F.col("value").cast("string")
     if config.format == "string":
         return source.withColumn("value", text)
-    names = _schema(config, [*source.columns, *RESERVED]).names
+    names = struct_of(str(config.ddl), "transform.schema", source.columns).names
     checked = _checked(source, config)
     if config.on_malformed == "drop":
         checked = malformed_counted(checked, ~_is_well_formed())
@@ -181,26 +177,4 @@ def _accepts(on_malformed: str) -> Column:
     if on_malformed != "fail":
         return well_formed
     place = {name: F.col(name) for name in ("topic", "partition", "offset")}
-    # rand() makes the filter one that the optimizer neither moves nor merges, so that no filter of the user's comes
-    # first and drops a malformed row unseen. (Only an unsure one does: the optimizer knows that rand() < 0 is false and
-    # then removes the error with it.) It is reached by malformed rows alone, after the error.
-    failure = raised("EOS_JOB_MALFORMED_ROW.record", **place).isNull() & (F.rand() < 0.5)
-    return F.when(well_formed, F.lit(True)).otherwise(failure)
-
-
-def _schema(config: ParsedTransform, reserved: list[str]) -> StructType:
-    try:
-        schema = StructType.fromDDL(str(config.ddl))
-    except ParseException as error:
-        raise stop("EOS_CONFIG_INVALID_VALUE.schema", key="transform.schema", why=_first_line(error)) from None
-    if not isinstance(schema, StructType):
-        raise stop("EOS_CONFIG_INVALID_VALUE.one_type", key="transform.schema", type=schema.simpleString())
-    clash = sorted({name.lower() for name in schema.names} & {name.lower() for name in reserved})
-    if clash:
-        raise stop("EOS_CONFIG_INVALID_VALUE.names_taken", key="transform.schema", names=", ".join(clash))
-    return schema
-
-
-def _first_line(error: AnalysisException | ParseException) -> str:
-    """Spark's own sentence, without the query's plan and the JVM's stack."""
-    return str(error).strip().partition("\n")[0].rstrip(";")
+    return F.when(well_formed, F.lit(True)).otherwise(in_filter(raised("EOS_JOB_MALFORMED_ROW.record", **place)))

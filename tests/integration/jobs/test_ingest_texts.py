@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from jobs.files.input import Files, accepted, parsed, rows_of
-from jobs.runner.parsing import PARSED, with_fields
+from jobs.runner.columns import PARSED, with_fields
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.errors import FileError
 from spark_eos.ingest.folder import Folder, with_digest

@@ -1,7 +1,7 @@
-"""The text of a record to the fields of a schema, by Spark's parsers, and the proof that they have read all of it.
+"""Columns of Spark that parse the text of a record into fields, or fail with an error of conditions.toml.
 
 Spark's parser of JSON takes the first value and leaves what follows it unread; that of CSV takes the rest of a text for
-a field whose quote is not closed. So a record is parsed between marks which its writer cannot know, and it only fits if
+a field whose quote is not closed. So a record is parsed between marks that its writer cannot know, and it only fits if
 they come out where they were put.
 """
 
@@ -9,20 +9,63 @@ from __future__ import annotations
 
 import secrets
 import string
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
+from pyspark.errors import ParseException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, BooleanType, StringType, StructField, StructType
 
+from spark_eos.errors import HINT, stop, texts_of
+
 #: The column of the parsed fields: a struct, or null where the text does not fit.
 PARSED = "_parsed"
 _CORRUPT, _RAW, _ALL = "_malformed", "_raw", "all"
-#: Names that no field of a schema may have.
-RESERVED = (PARSED, _CORRUPT, _RAW)
+_RESERVED = (PARSED, _CORRUPT, _RAW)
 _MARK_LENGTH = 24
 #: Univocity, which is Spark's parser of CSV, fails with an error of its own at 20,480.
 _MOST_COLUMNS = 20_000
+
+
+def first_line(error: Exception) -> str:
+    """What Spark says, without the query's plan and the JVM's stack."""
+    return str(error).strip().partition("\n")[0].rstrip(".;")
+
+
+def raised(entry: str, /, **columns: Column | str) -> Column:
+    """A column whose evaluation fails with the error of this entry. Texts are filled in by ``columns``: a column by its
+    value, NULL for null."""
+    condition, (message, hint) = entry.partition(".")[0], texts_of(entry)
+    words = []
+    for text, name, _, _ in string.Formatter().parse(f"[{condition}] {message}{HINT}{hint}"):
+        words.append(F.lit(text))
+        if name is not None:
+            value = columns[name]
+            words.append(F.lit(value) if isinstance(value, str) else F.coalesce(value.cast("string"), F.lit("NULL")))
+    return F.raise_error(F.concat(*words))
+
+
+def in_filter(error: Column) -> Column:
+    """A column of `raised` as a condition of a filter that the optimizer neither moves nor merges, so that no filter of
+    the user's comes first and drops a row unseen.
+
+    rand() does this, if the optimizer cannot know the outcome: rand() < 0 is false, and the error would be removed.
+    """
+    return error.isNull() & (F.rand() < 0.5)
+
+
+def struct_of(ddl: str, key: str, taken: Collection[str]) -> StructType:
+    """A schema of the config file, at this key. ``taken``: names that no field may have. Raises ConfigError."""
+    try:
+        schema = StructType.fromDDL(ddl)
+    except ParseException as error:
+        raise stop("EOS_CONFIG_INVALID_VALUE.schema", key=key, why=first_line(error)) from None
+    if not isinstance(schema, StructType):
+        raise stop("EOS_CONFIG_INVALID_VALUE.one_type", key=key, type=schema.simpleString())
+    clash = {name.lower() for name in schema.names} & {name.lower() for name in (*taken, *_RESERVED)}
+    if clash:
+        raise stop("EOS_CONFIG_INVALID_VALUE.names_taken", key=key, names=", ".join(sorted(clash)))
+    return schema
 
 
 def with_fields(rows: DataFrame, text: Column, form: str, schema: str, options: Mapping[str, str]) -> DataFrame:
