@@ -14,13 +14,9 @@ import importlib
 import sys
 from typing import Literal, Self
 
-if not __package__:
-    importlib.import_module("runner.script").run_as_module(__file__)  # spark-submit has started this file
-
-from .runner import script
-
 if __name__ == "__main__":
-    script.leave_on_signals()
+    script = ".runner.script" if __package__ else "runner.script"
+    importlib.import_module(script, __package__).begin(__file__, __package__)
 
 from pydantic import Field, model_validator
 from pyspark.sql import DataFrame, SparkSession

@@ -13,13 +13,9 @@ import argparse
 import importlib
 import sys
 
-if not __package__:
-    importlib.import_module("runner.script").run_as_module(__file__)  # spark-submit has started this file
-
-from .runner import script
-
 if __name__ == "__main__":
-    script.leave_on_signals()
+    script = ".runner.script" if __package__ else "runner.script"
+    importlib.import_module(script, __package__).begin(__file__, __package__)
 
 from typing import Self
 

@@ -117,19 +117,13 @@ class Batches:
 
         Raises TableError, CheckpointError, and Delta's errors by the job's names.
         """
-        try:
-            self._once(spark, batch, write, counts, check)
-        except (PySparkException, Py4JError) as error:
-            raise of_write(error, self.path) or error from error
+        with _named_errors(self.path):
+            check(*self._written(spark, batch, write, counts))
 
-    def _once(
-        self,
-        spark: SparkSession,
-        batch: int,
-        write: Callable[[], object],
-        counts: Callable[[], Mapping[str, int]],
-        check: Callable[[Commit, Note, bool], None],
-    ) -> None:
+    def _written(
+        self, spark: SparkSession, batch: int, write: Callable[[], object], counts: Callable[[], Mapping[str, int]]
+    ) -> tuple[Commit, Note, bool]:
+        """The commit, its note, and whether the table had it before."""
         table = Table(spark, self.path)
         application = self.application.format(_query_of(spark))
         before = table.state()
@@ -140,8 +134,7 @@ class Batches:
         if last is not None and last >= batch:
             note = Note.of(checkpoint, batch, {})
             commit = table.commit_of(application, last, newest=before.version) if last == batch else None
-            check(*self._same_rows(commit, note, last), True)
-            return
+            return *self._same_rows(commit, note, last), True
         if batch and last != batch - 1:
             raise table_behind(self.path, batch - 1, last)
         note = Note.of(checkpoint, batch, counts())
@@ -151,7 +144,7 @@ class Batches:
         if after is None or after.id != before.id:
             raise stop("EOS_DELTA_OTHER_TABLE.recreated", path=self.path, batch=batch)
         commit = table.commit_of(application, batch, newest=after.version, oldest=before.version + 1)
-        check(*self._same_rows(commit, note, batch), False)
+        return *self._same_rows(commit, note, batch), False
 
     def _same_rows(self, commit: Commit | None, note: Note, last: int) -> tuple[Commit, Note]:
         """The commit that has the micro-batch, and its note, which has the same offsets as this one."""
@@ -196,6 +189,14 @@ def _query_of(spark: SparkSession) -> str:
     if query is None:
         raise stop("EOS_DELTA_WITHOUT_QUERY")
     return query
+
+
+@contextmanager
+def _named_errors(path: str) -> Iterator[None]:
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        raise of_write(error, path) or error from error
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from spark_eos.errors import ConnectionFailed, EosError, TopicError, Unauthorized, stop
+from spark_eos.errors import ConnectionFailed, EosError, stop
 from spark_eos.kafka.admin.topics import TIMEOUT_S, describe_topics
 from spark_eos.kafka.config.properties import KafkaProperties
 
@@ -65,31 +65,29 @@ class JobCluster:
         silence = Silence(self.kafka.bootstrap_servers)
         began = time.monotonic()
         why = ""
-        while True:
-            try:
-                describe_topics(self.kafka, self.topics, _ASK_S, missing_ok=True)
-                break
-            except ConnectionFailed as error:
-                silence.goes_on()
-                waited = time.monotonic() - began
-                if not why or _TIMED_OUT not in error.parameters["reason"]:
-                    why = error.parameters["reason"]
-                if waited >= TIMEOUT_S:
-                    raise _unanswered(self.kafka.bootstrap_servers, waited, why) from None
-            except (TopicError, Unauthorized):
-                break  # what this user may not see: the query says whether it needs it
+        while (reason := self._no_answer()) is not None:
+            silence.goes_on()
+            waited = time.monotonic() - began
+            if not why or _TIMED_OUT not in reason:
+                why = reason
+            if waited >= TIMEOUT_S:
+                servers = self.kafka.bootstrap_servers
+                raise stop(
+                    "EOS_KAFKA_UNREACHABLE.bootstrap", bootstrap_servers=servers, waited_s=round(waited, 1), reason=why
+                )
         silence.broken()
         describe_topics(self.kafka, self.required)
 
-    def answers(self) -> bool:
-        """Whether it answers within a second."""
+    def _no_answer(self) -> str | None:
+        """Why it does not answer within a second; None if it answers. A refusal is an answer, too: the query says
+        whether it needs what this user may not see."""
         try:
             describe_topics(self.kafka, self.topics, _ASK_S, missing_ok=True)
-        except ConnectionFailed:
-            return False
+        except ConnectionFailed as error:
+            return str(error.parameters["reason"])
         except EosError:
-            return True  # an answer, even if it is no
-        return True
+            pass
+        return None
 
     @contextmanager
     def watched(self, heard: Callable[[], float]) -> Iterator[None]:
@@ -105,12 +103,7 @@ class JobCluster:
     def _watch(self, heard: Callable[[], float], end: threading.Event) -> None:
         silence = Silence(self.kafka.bootstrap_servers)
         while not end.wait(_ASK_S):
-            answered = time.monotonic() - heard() < _QUIET_S or self.answers()
+            answered = time.monotonic() - heard() < _QUIET_S or self._no_answer() is None
             if end.is_set():
                 return
             silence.broken() if answered else silence.goes_on()
-
-
-def _unanswered(servers: str, waited: float, why: str) -> EosError:
-    """The error of the last question, with the time and the reason of all."""
-    return stop("EOS_KAFKA_UNREACHABLE.bootstrap", bootstrap_servers=servers, waited_s=round(waited, 1), reason=why)

@@ -92,13 +92,12 @@ class Batch:
         )
 
     def __str__(self) -> str:
-        parts = [] if self.files is None else [f"{self.files:,} file{'' if self.files == 1 else 's'}"]
-        letters = f" ({self.letters:,} dead letter{'' if self.letters == 1 else 's'})" if self.letters else ""
+        parts = [] if self.files is None else [_plural(self.files, "file")]
         if self.ranges is None:
-            malformed = f" ({self.malformed:,} malformed)" if self.malformed else ""
-            parts += [f"{self.rows_in:,} in{malformed}", f"{self.rows_out:,} out{letters}"]
+            letters = f" ({_plural(self.letters, 'dead letter')})" if self.letters else ""
+            parts += [f"{self.rows_in:,} in{_malformed(self.malformed)}", f"{self.rows_out:,} out{letters}"]
         else:
-            parts += [f"{self.rows_in:,} offsets in {self.ranges:,} range{'' if self.ranges == 1 else 's'}"]
+            parts += [f"{self.rows_in:,} offsets in {_plural(self.ranges, 'range')}"]
         if self.duration_s:
             unit = "rows" if self.ranges is None else "offsets"
             parts.append(f"{_short(self.rows_in / self.duration_s)} {unit}/s")
@@ -166,11 +165,10 @@ class BatchLines(StreamingQueryListener):
         """The sums of all micro-batches so far."""
         if not self._batches:
             return "no rows"
-        batches = f"{self._batches:,} micro-batch{'' if self._batches == 1 else 'es'}"
+        batches = _plural(self._batches, "micro-batch", "es")
         if self._ranges:
             return f"{self._rows_in:,} offsets read in {batches}"
-        malformed = f" ({self._malformed:,} malformed)" if self._malformed else ""
-        return f"{self._rows_in:,} rows in{malformed}, {self._rows_out:,} out, in {batches}"
+        return f"{self._rows_in:,} rows in{_malformed(self._malformed)}, {self._rows_out:,} out, in {batches}"
 
 
 def _json(text: str | None) -> Mapping[str, Any]:
@@ -198,6 +196,14 @@ def _held(latest: Mapping[str, Any]) -> int:
     """Offsets behind the last stable one, by what eos-kafka reports beside the offsets."""
     partitions = (each for topic in latest.get("#lag", {}).values() for each in topic.values())
     return sum(max(0, each["high"] - each["stable"]) for each in partitions)
+
+
+def _plural(number: int, noun: str, ending: str = "s") -> str:
+    return f"{number:,} {noun}{'' if number == 1 else ending}"
+
+
+def _malformed(rows: int) -> str:
+    return f" ({rows:,} malformed)" if rows else ""
 
 
 def _short(number: float) -> str:

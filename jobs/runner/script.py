@@ -9,17 +9,15 @@ import sys
 from pathlib import Path
 
 
-def run_as_module(file: str) -> None:
-    """Run a job, whose ``file`` spark-submit has started, as a module of the package ``jobs``, to its end.
+def begin(file: str, package: str | None) -> None:
+    """Until the job has handlers of its own, a signal ends the process, without a stack trace from an import.
 
-    Python's path begins with the folder of a file that is started, jobs/, and the file belongs to no package.
+    ``package``: the one that the job was started as a module of. Without one, spark-submit has started its ``file``,
+    and Python's path begins with the folder jobs/: then the job is run, to its end, as a module of the package.
     """
-    job = Path(file).resolve()
-    sys.path[0] = str(job.parents[1])
-    runpy.run_module(f"jobs.{job.stem}", run_name="__main__", alter_sys=True)
-
-
-def leave_on_signals() -> None:
-    """Until the job has handlers of its own, a signal ends the process, without a stack trace from an import."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: os._exit(0))
+    if not package:
+        job = Path(file).resolve()
+        sys.path[0] = str(job.parents[1])
+        runpy.run_module(f"jobs.{job.stem}", run_name="__main__", alter_sys=True)
