@@ -7,10 +7,10 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from jobs.runner.values import Rejected, check_interval
 from jobs.runner.models import ParsedTransform
 from jobs.runner.query import failure_text
 from jobs.runner.transform import transformed
+from jobs.runner.values import Rejected, check_interval
 from spark_eos.errors import ConfigError
 
 JSON = "id BIGINT, delay INT"
