@@ -22,7 +22,7 @@ from typing import Self
 from pydantic import model_validator
 
 import spark_eos
-from spark_eos.ingest.owner import Ingest
+from spark_eos.ingest.run import Ingest
 from spark_eos.options.writes import write_options
 
 from .files.input import Files

@@ -12,8 +12,8 @@ from pyspark.sql.types import LongType, StringType, StructType
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.errors import EosError, stop
 from spark_eos.ingest.folder import File
+from spark_eos.ingest.notes import Splits
 from spark_eos.ingest.source import FILE, FILES_FORMAT, LINE, Form, options_of, parquet_schema, spark_schema
-from spark_eos.ingest.taken import Splits
 
 from ..runner.columns import PARSED, in_filter, raised, struct_of, with_fields
 from ..runner.models import Section, check_schema

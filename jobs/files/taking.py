@@ -17,10 +17,10 @@ from pyspark.sql import functions as F
 
 from spark_eos.checkpoint.settings import HadoopSettings, here, of_session
 from spark_eos.errors import EosError, stop
-from spark_eos.ingest.folder import Complete, File, Folder, as_it_is, with_digest
-from spark_eos.ingest.owner import Owner
+from spark_eos.ingest.folder import CompleteFiles, File, Folder, as_it_is_now, with_digest
+from spark_eos.ingest.notes import Splits
+from spark_eos.ingest.run import IngestRun
 from spark_eos.ingest.source import parquet_schema, source_for
-from spark_eos.ingest.taken import Splits
 from spark_eos.spark.reasons import Reason, reason
 
 from ..runner.job import JobContext
@@ -53,8 +53,8 @@ class Taking:
         if _DROPS_READS not in (rules or ""):
             context.spark.conf.set(_AQE_RULES, ",".join(filter(None, (rules, _DROPS_READS))))
         self._folder = Folder(self._files.path, self._files.pattern, self._settings)
-        self._complete = Complete(self._files.unchanged_s, self._files.marker)
-        self._owner = Owner(job.ingest())
+        self._complete = CompleteFiles(self._files.unchanged_s, self._files.marker)
+        self._run = IngestRun(job.ingest())
         self._same: dict[str, tuple[int, int]] = {}
         self._first: frozenset[str] | None = None
         self._next_look = 0.0
@@ -65,7 +65,7 @@ class Taking:
 
     def awaitTermination(self, timeout: float = 0.0) -> bool:
         """One step. Whether there is nothing more to do."""
-        if self._owner.unfinished:
+        if self._run.unfinished:
             self._finish()
             return False
         wait_s = min(timeout, self._next_look - time.monotonic())
@@ -87,14 +87,14 @@ class Taking:
 
     def _finish(self) -> None:
         """The last micro-batch is decided, and has lost rows: they are written again, from the same files."""
-        splits = self._owner.taken.splits
+        splits = self._run.taken.splits
         try:
-            self._write([[as_it_is(file, self._settings) for file in files] for files in splits])
+            self._write([[as_it_is_now(file, self._settings) for file in files] for files in splits])
         except Exception as error:
             found = reason(error)
             if found is None or "FILE" not in found.condition.split("_"):
                 raise
-            raise _needed(self._owner.batch, found) from None
+            raise _needed(self._run.batch, found) from None
 
     @property
     def _pause_s(self) -> float:
@@ -111,7 +111,7 @@ class Taking:
 
     def _is_due(self, file: File) -> bool:
         """Whether the file is new, or has changed since it was taken."""
-        taken = self._owner.taken.files.get(file.uri)
+        taken = self._run.taken.files.get(file.uri)
         return taken is None or file.stamp not in (taken.stamp, self._same.get(file.uri))
 
     def _plan(self, due: Sequence[File]) -> Splits:
@@ -146,7 +146,7 @@ class Taking:
     def _checked(self, files: Sequence[File]) -> list[File]:
         """Those that are to be taken. Raises FileError for one that was taken with another content, or whose content
         was taken from another file."""
-        taken, chosen = self._owner.taken, []
+        taken, chosen = self._run.taken, []
         copies = ChainMap[str, str]({}, taken.digests)
         for file in files:
             before = taken.files.get(file.uri)
@@ -164,7 +164,7 @@ class Taking:
 
     def _write(self, splits: Splits) -> None:
         began = time.monotonic()
-        number, read, written = self._owner.batch, Observation(f"{_READ}{uuid.uuid4()}"), Observation()
+        number, read, written = self._run.batch, Observation(f"{_READ}{uuid.uuid4()}"), Observation()
         rows = parsed(rows_of(self._context.spark, self._files, splits, self._settings), self._files)
         bad = F.count_if(malformed(self._files)).alias("malformed")
         rows = accepted(rows.observe(read, F.count(F.lit(1)).alias("rows"), bad), self._files)
@@ -172,8 +172,8 @@ class Taking:
         with self._cancelled_by_stop():
             if not _reads_all(result):
                 rows.write.format("noop").mode("overwrite").save()
-            result.write.format("eos-kafka").mode("append").options(**self._owner.options_for(splits)).save()
-        self._owner.took(splits)
+            result.write.format("eos-kafka").mode("append").options(**self._run.options_for(splits)).save()
+        self._run.mark_taken(splits)
         took_s = time.monotonic() - began
         files = sum(map(len, splits))
         came, went = read.get, written.get["rows"]

@@ -61,7 +61,7 @@ class Folder:
 
     def _all(self) -> list[File]:
         """Every file below the folder. Raises FileError for one that fits, but whose name is not UTF-8."""
-        with _told(self._uri, self._settings):
+        with _file_errors(self._uri, self._settings):
             infos = self._store.files.get_file_info(pyarrow.fs.FileSelector(self._root, recursive=True))
         start, store = len(self._root), self._store
         files, unnamed = [], False
@@ -105,7 +105,7 @@ def store_of(location: str, settings: HadoopSettings) -> Store:
 
 
 @contextmanager
-def _told(uri: str, settings: HadoopSettings) -> Iterator[None]:
+def _file_errors(uri: str, settings: HadoopSettings) -> Iterator[None]:
     """Errors of a file system as ours, which name the place, and no secret."""
     try:
         yield
@@ -113,10 +113,10 @@ def _told(uri: str, settings: HadoopSettings) -> Iterator[None]:
         raise stop("EOS_FILE_UNREADABLE.read", uri=uri, why=without_secrets(str(error), settings)) from None
 
 
-def now(file: File, settings: HadoopSettings) -> File | None:
+def current(file: File, settings: HadoopSettings) -> File | None:
     """The file as its file system describes it at this moment, without its content; None where it is gone."""
     store = store_of(file.uri, settings)
-    with _told(file.uri, settings):
+    with _file_errors(file.uri, settings):
         info = store.files.get_file_info(store.root)
     return _file(file.uri, info, store) if info.is_file else None
 
@@ -128,23 +128,23 @@ def _file(uri: str, info: pyarrow.fs.FileInfo, store: Store) -> File:
     return File(uri, info.size, info.mtime_ns - beyond_ns)
 
 
-def as_it_is(file: File, settings: HadoopSettings) -> File:
+def as_it_is_now(file: File, settings: HadoopSettings) -> File:
     """A file that was taken, with the size and time that it has now, and the digest that it had; where it is gone, as
     it was."""
-    found = now(file, settings)
+    found = current(file, settings)
     return file if found is None else replace(found, digest=file.digest)
 
 
 def with_digest(file: File, settings: HadoopSettings) -> File:
     """The file with the digest of its content. Raises FileError where it changes meanwhile."""
-    hashed = Hashed(file, settings)
+    hashed = HashedFile(file, settings)
     for _ in hashed.blocks():
         pass
     check_unchanged(file, settings)
     return replace(file, digest=hashed.digest)
 
 
-class Hashed:
+class HashedFile:
     """A file's content, read once from begin to end; ``digest`` is then that of all that was read."""
 
     def __init__(self, file: File, settings: HadoopSettings) -> None:
@@ -158,7 +158,10 @@ class Hashed:
     def blocks(self) -> Iterator[bytes]:
         """The content, in order, at most `BLOCK_BYTES` bytes at a time. Raises FileError."""
         store = store_of(self._file.uri, self._settings)
-        with _told(self._file.uri, self._settings), store.files.open_input_stream(store.root, compression=None) as data:
+        with (
+            _file_errors(self._file.uri, self._settings),
+            store.files.open_input_stream(store.root, compression=None) as data,
+        ):
             while block := data.read(BLOCK_BYTES):
                 self._hash.update(block)
                 yield block
@@ -166,7 +169,7 @@ class Hashed:
 
 def check_unchanged(file: File, settings: HadoopSettings) -> None:
     """Raise FileError unless the file is as it was listed. To be called before the first byte and after the last."""
-    found = now(file, settings)
+    found = current(file, settings)
     if found is None or found.stamp != file.stamp:
         raise changed_meanwhile(file, "it is gone" if found is None else _difference(file, found))
 
@@ -188,7 +191,7 @@ def changed_meanwhile(file: File, how: str) -> EosError:
     return stop("EOS_FILE_CHANGED_WHILE_READ", uri=file.uri, how=how)
 
 
-class Complete:
+class CompleteFiles:
     """Which files are complete: those that have not changed for a while, by this process's own clock and eyes; those
     beside which a marker lies; or all, where they come by a rename. ``expected``: the URIs of those that were complete
     at the last look, or will be when they are left alone; ``soon``: some of these will be in a second.

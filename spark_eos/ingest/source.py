@@ -22,9 +22,9 @@ from pyspark.sql.types import StructType
 
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.errors import EosError, stop
-from spark_eos.ingest.folder import File, Hashed, check_digest, check_unchanged, store_of
-from spark_eos.ingest.records import BadText, TextForm, records
-from spark_eos.ingest.taken import Splits
+from spark_eos.ingest.folder import File, HashedFile, check_digest, check_unchanged, store_of
+from spark_eos.ingest.notes import Splits
+from spark_eos.ingest.text import BadText, TextForm, records
 from spark_eos.spark.by_value import by_value
 from spark_eos.spark.tracebacks import hidden_traceback
 from spark_eos.spark.worker_exit import quiet_here
@@ -130,7 +130,7 @@ def read_file(file: File, form: Form, settings: HadoopSettings) -> Iterator[pa.R
     """A file's rows, with the columns `FILE` and `LINE`. Raises FileError where it is not, or not any more, what was
     planned; then its last rows have not come."""
     check_unchanged(file, settings)
-    hashed = Hashed(file, settings)
+    hashed = HashedFile(file, settings)
     held: pa.RecordBatch | None = None
     for batch in _parquet(file, hashed, settings) if form.parquet else _text(file, hashed, form):
         if held is not None:
@@ -142,7 +142,7 @@ def read_file(file: File, form: Form, settings: HadoopSettings) -> Iterator[pa.R
         yield held
 
 
-def _text(file: File, hashed: Hashed, form: Form) -> Iterator[pa.RecordBatch]:
+def _text(file: File, hashed: HashedFile, form: Form) -> Iterator[pa.RecordBatch]:
     try:
         header_due = bool(form.header)
         for batch in records(hashed.blocks(), form.text):
@@ -166,7 +166,7 @@ def _check_header(file: File, header: str, form: Form) -> None:
         raise _malformed(file, f"its header is {', '.join(names)}, not {', '.join(form.header)}")
 
 
-def _parquet(file: File, hashed: Hashed, settings: HadoopSettings) -> Iterator[pa.RecordBatch]:
+def _parquet(file: File, hashed: HashedFile, settings: HadoopSettings) -> Iterator[pa.RecordBatch]:
     for _ in hashed.blocks():  # all of it first, as a footer leads to the rows
         pass
     check_digest(file, hashed.digest)

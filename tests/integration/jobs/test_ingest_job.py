@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from demo import processes
-from spark_eos.ingest.owner import Ingest
+from spark_eos.ingest.run import Ingest
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.kafka_view import KafkaView
 from tests.support.waiting import wait_for

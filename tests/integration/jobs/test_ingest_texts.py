@@ -20,8 +20,8 @@ from jobs.runner.columns import PARSED, with_fields
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.errors import FileError
 from spark_eos.ingest.folder import Folder, with_digest
-from spark_eos.ingest.records import TextForm
 from spark_eos.ingest.source import source_for
+from spark_eos.ingest.text import TextForm
 from tests.support.text_readers import CSV_PIECES, JSON_PIECES, Record, csv_fields, csv_records, json_object, lines
 
 NONE = HadoopSettings({})

@@ -14,7 +14,7 @@ from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.checkpoint.stores import Store
 from spark_eos.errors import FileError
 from spark_eos.ingest import folder
-from spark_eos.ingest.folder import BLOCK_BYTES, Complete, File, Folder, with_digest
+from spark_eos.ingest.folder import BLOCK_BYTES, CompleteFiles, File, Folder, with_digest
 from spark_eos.ingest.source import Form, parquet_schema, read_file
 
 NONE = HadoopSettings()
@@ -61,7 +61,7 @@ def test_a_folder_that_is_not_there(tmp_path: Path):
 def test_a_file_is_complete_when_it_was_seen_unchanged_for_a_while():
     """By what was seen, not by the file's time; each change begins anew, and a new start does, too."""
     clock = Clock()
-    complete = Complete(10.0, clock=clock)
+    complete = CompleteFiles(10.0, clock=clock)
     one, two, grown = File("a", 1, 7), File("b", 1, 7), File("a", 2, 7)
     assert complete.of([one, two]) == []
     clock.now = 9.0
@@ -70,7 +70,7 @@ def test_a_file_is_complete_when_it_was_seen_unchanged_for_a_while():
     assert complete.of([grown, two]) == [two]
     clock.now = 19.0
     assert complete.of([grown]) == [grown]
-    assert Complete(10.0, clock=clock).of([grown]) == []
+    assert CompleteFiles(10.0, clock=clock).of([grown]) == []
 
 
 class Listing:
@@ -92,15 +92,15 @@ def test_a_store_that_lists_milliseconds(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(folder, "open_store", lambda *_: Store(Listing(), "b/in"))
     (listed,) = Folder("s3a://b/in").files()
     assert with_digest(listed, NONE).digest
-    assert Complete().of([listed]) == []
+    assert CompleteFiles().of([listed]) == []
 
 
 def test_a_file_with_a_marker_beside_it_is_complete():
     """The marker is none of the files."""
     files = [File("f/a", 1, 7), File("f/b", 1, 7), File("f/b.done", 0, 7)]
     names = frozenset(file.uri for file in files)
-    assert Complete(marker=".done").of(files, lambda: names) == [files[1]]
-    assert Complete().of(files) == files
+    assert CompleteFiles(marker=".done").of(files, lambda: names) == [files[1]]
+    assert CompleteFiles().of(files) == files
 
 
 def test_a_name_that_is_not_utf_8(tmp_path: Path):
@@ -120,7 +120,7 @@ def test_a_name_that_is_not_utf_8(tmp_path: Path):
 def test_a_file_with_a_time_in_whole_seconds_is_seen_for_a_second(marker: str | None):
     """Of two contents of one size that an object store was given within a second, the first is never taken."""
     clock = Clock()
-    complete = Complete(marker=marker, clock=clock)
+    complete = CompleteFiles(marker=marker, clock=clock)
     file, written = File("s3a://b/a", 4, 1_700_000_000 * 10**9), File("s3a://b/b", 4, 1_700_000_000 * 10**9 + 1)
     names = frozenset(f"{file.uri}.done" for file in (file, written))
     assert complete.of([file, written], lambda: names) == [written]

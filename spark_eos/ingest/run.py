@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from spark_eos.errors import EosError, ProtocolStop, stop
-from spark_eos.ingest.taken import Splits, Taken, notes_of
+from spark_eos.ingest.notes import Splits, Taken, notes_of
 from spark_eos.kafka.admin.configs import broker_config
 from spark_eos.kafka.partitioners import DEFAULT_PARTITIONER
 from spark_eos.ledger.ledger import ledger_partition
@@ -56,7 +56,7 @@ class Ingest:
         return {**self.options, **{f"foreachBatch.{name}": value for name, value in each.items()}}
 
 
-class Owner:
+class IngestRun:
     """The run that may take files, until another one opens. ``taken`` is all that was ever taken; ``batch`` is the
     micro-batch that comes next; ``unfinished``: the last one is decided and has lost rows, so that it comes next once
     more, with the same splits."""
@@ -111,7 +111,7 @@ class Owner:
             notes = Notes(self._noted.topic, self._noted.partition, records)
         return self._ingest.write_options(self.run, self.batch, notes)
 
-    def took(self, splits: Splits) -> None:
+    def mark_taken(self, splits: Splits) -> None:
         """The write of the next micro-batch has returned: all of it is committed."""
         for file in (file for files in splits for file in files):
             self.taken.add(file)

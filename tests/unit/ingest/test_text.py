@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_eos.ingest import records as module
-from spark_eos.ingest.records import BadText, TextForm, records
+from spark_eos.ingest import text as module
+from spark_eos.ingest.text import BadText, TextForm, records
 from tests.support.text_readers import CSV_PIECES, csv_records
 
 LINES, CSV = TextForm(), TextForm(b'"')

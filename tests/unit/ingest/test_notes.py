@@ -6,7 +6,7 @@ import pytest
 
 from spark_eos.errors import LedgerError
 from spark_eos.ingest.folder import File
-from spark_eos.ingest.taken import Taken, notes_of
+from spark_eos.ingest.notes import Taken, notes_of
 from spark_eos.protocol.head import Noted, Notes
 
 A, B, C = (File(f"file:///{name}", 5, 7, f"blake2b-{name}") for name in "abc")
