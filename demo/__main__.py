@@ -34,8 +34,8 @@ from demo.topics import Reader
 from demo.watch import OutputWatch
 from spark_eos.errors import EosError
 from spark_eos.tools.devcluster import DevCluster
+from spark_eos.tools.devcluster.cache import cache_dir
 from spark_eos.tools.devcluster.jars import SPARK_KAFKA, resolve
-from spark_eos.tools.devcluster.store import cache_dir
 
 THEIR_FORMAT = "kafka"
 _ROWS = 60_000

@@ -15,7 +15,7 @@ from spark_eos.errors import EosError
 from spark_eos.printable import json_text, printable_lines
 
 if TYPE_CHECKING:
-    from spark_eos.tools.verify import Question
+    from spark_eos.tools.verify import Comparison
 
 
 class OrderChoice(StrEnum):
@@ -58,12 +58,12 @@ def verify(
     from spark_eos.tools import verify as ops
 
     try:
-        question = ops.Question(
+        comparison = ops.Comparison(
             kafka=connection(context).client(),
             inputs=tuple(dict.fromkeys(inputs)),
             outputs=tuple(dict.fromkeys(outputs)),
-            id=ops.Where.parse(id_),
-            output_id=ops.Where.parse(output_id or id_),
+            id=ops.IdPlace.parse(id_),
+            output_id=ops.IdPlace.parse(output_id or id_),
             group=group,
             order=order.value,
             allow_missing=allow_missing,
@@ -71,20 +71,20 @@ def verify(
             limit=limit,
             timeout_s=timeout_s,
         )
-        return _answer(question, json_, output)
+        return _answer(comparison, json_, output)
     except EosError as error:
         return fail(output, error, 2)
 
 
-def _answer(question: Question, file: str | None, output: Format) -> int:
+def _answer(comparison: Comparison, file: str | None, output: Format) -> int:
     from pathlib import Path
 
     from spark_eos.tools import verify as ops
 
     with _progress_line() as progress:
-        report = ops.verify(question, progress)
-    text = json_text(ops.as_json(question, report))
-    print(text if output is Format.JSON else printable_lines(ops.as_text(question, report)))
+        report = ops.verify(comparison, progress)
+    text = json_text(ops.as_json(comparison, report))
+    print(text if output is Format.JSON else printable_lines(ops.as_text(comparison, report)))
     if file:
         try:
             Path(file).write_text(text + "\n", encoding="utf-8")

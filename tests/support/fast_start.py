@@ -22,8 +22,8 @@ from pyspark import __version__ as spark_version
 
 from jobs.runner.spark_home import installed, linked
 from spark_eos.tools.devcluster import DevCluster
+from spark_eos.tools.devcluster.cache import cache_dir, digest, stored
 from spark_eos.tools.devcluster.java import find_java
-from spark_eos.tools.devcluster.store import cache_dir, digest, stored
 
 #: The main job, and where Python finds it.
 JOB = "jobs.consume_transform_produce"

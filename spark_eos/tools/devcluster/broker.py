@@ -1,4 +1,4 @@
-"""One broker process: a JVM under the eye of watch.py."""
+"""One broker process: a JVM under the eye of watchdog.py."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ class Broker:
 
     def launch(self) -> None:
         """Starts the process and returns at once."""
-        watch = Path(__file__).with_name("watch.py")
+        watchdog = Path(__file__).with_name("watchdog.py")
         folder = "" if self.keep_home else str(self.home)
         # Nothing may be sent to the pid of an earlier start.
         self.pid = None
         with self.log_file.open("ab") as log:
             self._log_start = log.tell()
             self._watcher = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(watch), str(os.getpid()), folder, "--", *self.command],
+                [sys.executable, "-I", "-S", str(watchdog), str(os.getpid()), folder, "--", *self.command],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -105,7 +105,7 @@ class Broker:
     def kill(self) -> None:
         """SIGKILL; returns when the process is gone."""
         if self.running and self.pid is None:
-            # Interrupted in the middle of `launch`: watch.py ends the process when the pipe ends.
+            # Interrupted in the middle of `launch`: watchdog.py ends the process when the pipe ends.
             self._close_stdin()
         self.send(signal.SIGKILL)
         self.wait()

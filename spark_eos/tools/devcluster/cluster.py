@@ -54,10 +54,9 @@ class DevCluster:
 
     In the values of `config`, ``{broker}`` is a broker's number.
 
-    Coming up raises DevClusterError: EOS_JAVA_NOT_FOUND; EOS_DEVCLUSTER_DOWNLOAD (no download),
-    EOS_DEVCLUSTER_CONFIG and EOS_DEVCLUSTER_FAILED (refused settings or features), EOS_DEVCLUSTER_CONFIG (taken),
-    EOS_DEVCLUSTER_CONFIG and EOS_DEVCLUSTER_CONFIG (the folder), EOS_DEVCLUSTER_FAILED (with the end of the broker's
-    log).
+    Starting it raises DevClusterError: EOS_JAVA_NOT_FOUND; EOS_DEVCLUSTER_DOWNLOAD where the jars cannot be downloaded;
+    EOS_DEVCLUSTER_CONFIG for a setting, port or folder that cannot be used; EOS_DEVCLUSTER_FAILED, with the end of the
+    log, where a broker does not come up.
     """
 
     def __init__(

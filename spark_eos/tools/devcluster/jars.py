@@ -13,8 +13,8 @@ from typing import Self
 from xml.sax.saxutils import quoteattr
 
 from spark_eos.errors import EosError, stop
+from spark_eos.tools.devcluster.cache import digest, stored
 from spark_eos.tools.devcluster.java import find_java
-from spark_eos.tools.devcluster.store import digest, stored
 
 #: The version that runs unless another one is asked for.
 KAFKA_VERSION = "4.3.1"

@@ -17,7 +17,7 @@ MINIMUM_VERSION = 17
 
 @dataclass(frozen=True)
 class Java:
-    """`version`: the feature release (17, 21, …). `build`: all that `java -version` says."""
+    """`version`: the feature release (17, 21, …). `build`: the output of `java -version`."""
 
     path: str
     version: int
@@ -27,7 +27,7 @@ class Java:
 def find_java() -> Java:
     """A Java of version 17 or newer: JAVA_HOME's, or else the PATH's.
 
-    Raises DevClusterError EOS_JAVA_NOT_FOUND when there is none, EOS_JAVA_NOT_FOUND when it is too old.
+    Raises DevClusterError EOS_JAVA_NOT_FOUND when there is none, or when it is too old.
     """
     java = _ask(_candidate())
     if java.version < MINIMUM_VERSION:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from spark_eos.tools.devcluster.cache import digest, stored
 from spark_eos.tools.devcluster.jars import KAFKA_VERSION, kafka_jars, resolve
 from spark_eos.tools.devcluster.java import find_java
-from spark_eos.tools.devcluster.store import digest, stored
 
 #: Up fast rather than fast in the long run: on 2 cores this halves the CPU time of a start.
 JVM_FLAGS = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")

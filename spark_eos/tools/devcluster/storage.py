@@ -17,9 +17,9 @@ from typing import IO
 
 from spark_eos.errors import stop
 from spark_eos.tools.devcluster import tools
+from spark_eos.tools.devcluster.cache import cache_dir, digest, stored
 from spark_eos.tools.devcluster.runtime import Runtime
 from spark_eos.tools.devcluster.settings import broker_settings, properties
-from spark_eos.tools.devcluster.store import cache_dir, digest, stored
 
 _STORAGE_TOOL = "kafka.tools.StorageTool"
 #: The file with the ids of broker, cluster and folder; there is one exactly where the storage is formatted.

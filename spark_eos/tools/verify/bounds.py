@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from spark_eos.errors import ConnectionFailed, stop
-from spark_eos.tools.verify.cluster import OffsetLookup
-from spark_eos.tools.verify.question import Question
+from spark_eos.tools.verify.comparison import Comparison
+from spark_eos.tools.verify.offsets import OffsetLookup
 from spark_eos.topic_partition import PartitionOffsets
 
 #: Seconds to wait for transactions that are being ended, before the output or the group counts as held back.
@@ -46,36 +46,36 @@ class Bounds:
     warnings: tuple[str, ...]
 
 
-def take_bounds(question: Question) -> Bounds:
+def take_bounds(comparison: Comparison) -> Bounds:
     """Read the bounds in the right order (see the module)."""
-    asked = question.kafka, question.group, question.timeout_s
+    asked = comparison.kafka, comparison.group, comparison.timeout_s
     with OffsetLookup("read_committed", *asked) as committed, OffsetLookup("read_uncommitted", *asked) as everything:
-        return _Sides(question, committed, everything).take()
+        return _Sides(comparison, committed, everything).take()
 
 
 class _Sides:
     """Input and output, asked about what is ``committed`` and about ``all`` that is there."""
 
-    def __init__(self, question: Question, committed: OffsetLookup, everything: OffsetLookup) -> None:
-        self._question, self._committed, self._all = question, committed, everything
-        counts = committed.partitions(dict.fromkeys(question.inputs + question.outputs))
-        self._input = {topic: range(counts[topic]) for topic in question.inputs}
-        self._output = {topic: range(counts[topic]) for topic in question.outputs}
+    def __init__(self, comparison: Comparison, committed: OffsetLookup, everything: OffsetLookup) -> None:
+        self._question, self._committed, self._all = comparison, committed, everything
+        counts = committed.partitions(dict.fromkeys(comparison.inputs + comparison.outputs))
+        self._input = {topic: range(counts[topic]) for topic in comparison.inputs}
+        self._output = {topic: range(counts[topic]) for topic in comparison.outputs}
         self._warnings: list[str] = []
 
     def take(self) -> Bounds:
-        question = self._question
+        comparison = self._question
         stable = self._committed.ends(self._input)
-        before = self._group_offsets(question.group) if question.group else stable
+        before = self._group_offsets(comparison.group) if comparison.group else stable
         ends = self._all.ends(self._output)
         outputs = self._places(self._output, self._settled(ends), ends)
-        after = self._group_offsets(question.group) if question.group else None
+        after = self._group_offsets(comparison.group) if comparison.group else None
         stable = self._committed.ends(self._input)
         inputs = self._places(self._input, stable, self._all.ends(self._input))
 
         due = tuple(before[place.topic][place.partition] for place in inputs)
         done = tuple(after[place.topic][place.partition] for place in inputs) if after is not None else None
-        self._warnings += _warnings(question, inputs, outputs, due)
+        self._warnings += _warnings(comparison, inputs, outputs, due)
         return Bounds(inputs, outputs, due, done, tuple(dict.fromkeys(self._warnings)))
 
     def _places(
@@ -119,14 +119,14 @@ class _Sides:
 
 
 def _warnings(
-    question: Question, inputs: Sequence[PartitionBounds], outputs: Sequence[PartitionBounds], due: Sequence[int]
+    comparison: Comparison, inputs: Sequence[PartitionBounds], outputs: Sequence[PartitionBounds], due: Sequence[int]
 ) -> Iterable[str]:
     for place in outputs:
         if place.stable < place.end:
             yield f"an open transaction holds {place} back: readers get to {place.stable} of {place.end}"
     for place, limit in zip(inputs, due, strict=True):
-        if question.group and limit > place.end:
-            yield f"the group {question.group} is at {limit} of {place}, which ends at {place.end}"
+        if comparison.group and limit > place.end:
+            yield f"the group {comparison.group} is at {limit} of {place}, which ends at {place.end}"
         if place.begin > 0:
             yield f"{place} begins at {place.begin}: rows of the output that are older count as unknown"
     for place in outputs:

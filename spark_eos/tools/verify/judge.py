@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_eos.tools.verify.question import Order
+from spark_eos.tools.verify.comparison import Order
 from spark_eos.tools.verify.spill import RUN_ROWS, Spill, buckets_of
 
 FAULTS = ("lost", "doubled", "reordered", "aborted_visible", "unknown", "torn", "early")

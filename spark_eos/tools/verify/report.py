@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from spark_eos.tools.verify.bounds import Bounds, PartitionBounds
+from spark_eos.tools.verify.comparison import Comparison
 from spark_eos.tools.verify.judge import FAULTS, Case, Findings
-from spark_eos.tools.verify.question import Question
 
 
 @dataclass(frozen=True)
@@ -69,11 +69,11 @@ def label(fault: str) -> str:
 
 
 def make_report(
-    question: Question, bounds: Bounds, findings: Findings, rows: Mapping[str, int], warnings: Sequence[str] = ()
+    comparison: Comparison, bounds: Bounds, findings: Findings, rows: Mapping[str, int], warnings: Sequence[str] = ()
 ) -> Report:
     """``rows``: how many were read, by the names in `COUNTS`."""
     counts = {**rows, **findings.counts, "waiting": findings.waiting, "pairs": findings.pairs, "left_out": 0}
-    if question.allow_missing:
+    if comparison.allow_missing:
         counts |= {"lost": 0, "left_out": counts["lost"]}
     faults = [fault for fault in FAULTS if counts[fault]]
     warnings = [*bounds.warnings, *warnings, *["no row of the output is a row of the input"] * (not findings.pairs)]
@@ -97,7 +97,7 @@ def make_report(
     )
 
 
-def as_json(question: Question, report: Report) -> dict[str, Any]:
+def as_json(comparison: Comparison, report: Report) -> dict[str, Any]:
     """The report as plain data; the only Kafka property in it is the servers."""
     return {
         "ok": report.ok,
@@ -106,28 +106,28 @@ def as_json(question: Question, report: Report) -> dict[str, Any]:
         "counts": dict(report.counts),
         "examples": {f: [vars(e) for e in examples] for f, examples in report.examples.items() if examples},
         "warnings": list(report.warnings),
-        "question": {
-            "bootstrap.servers": question.kafka.bootstrap_servers,
-            "input": list(question.inputs),
-            "output": list(question.outputs),
-            "id": str(question.id),
-            "output_id": str(question.output_id),
-            "group": question.group,
-            "order": question.order,
-            "allow_missing": question.allow_missing,
-            "same_value": question.same_value,
+        "comparison": {
+            "bootstrap.servers": comparison.kafka.bootstrap_servers,
+            "input": list(comparison.inputs),
+            "output": list(comparison.outputs),
+            "id": str(comparison.id),
+            "output_id": str(comparison.output_id),
+            "group": comparison.group,
+            "order": comparison.order,
+            "allow_missing": comparison.allow_missing,
+            "same_value": comparison.same_value,
         },
     }
 
 
-def as_text(question: Question, report: Report) -> str:
+def as_text(comparison: Comparison, report: Report) -> str:
     """The report as text: a table, examples, warnings, and the verdict as the last line."""
-    group = f", group {question.group}" if question.group else ""
-    lines = [f"{', '.join(question.inputs)} -> {', '.join(question.outputs)}{group}", ""]
+    group = f", group {comparison.group}" if comparison.group else ""
+    lines = [f"{', '.join(comparison.inputs)} -> {', '.join(comparison.outputs)}{group}", ""]
     for name, meaning in COUNTS.items():
-        if name == ("lost" if question.allow_missing else "left_out"):
+        if name == ("lost" if comparison.allow_missing else "left_out"):
             continue
-        if (name == "reordered" and question.order == "none") or (name == "early" and not question.group):
+        if (name == "reordered" and comparison.order == "none") or (name == "early" and not comparison.group):
             lines.append(f"{label(name):>18} {'-':>13}  (not asked)")
         else:
             lines.append(f"{label(name):>18} {report.counts[name]:>13,}  {meaning}")

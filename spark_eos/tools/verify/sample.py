@@ -9,7 +9,7 @@ from typing import Any
 
 from confluent_kafka import Message
 
-from spark_eos.tools.verify.question import parse_json
+from spark_eos.tools.verify.comparison import parse_json
 
 #: Rows of each partition that are examined.
 SAMPLE_ROWS = 100

@@ -18,7 +18,7 @@ from spark_eos.errors import CommandError, ConnectionFailed, TopicError
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.tools import verify as ops
 from spark_eos.tools.devcluster import DevCluster
-from spark_eos.tools.verify import Where, bounds
+from spark_eos.tools.verify import IdPlace, bounds
 from tests.support.hosts import nobody
 from tests.support.kafka_view import TIMEOUT, write
 from tests.support.waiting import wait_for
@@ -39,9 +39,9 @@ class Copied:
 
     def ask(self, **what: object) -> ops.Report:
         kafka = KafkaProperties({"bootstrap.servers": self.cluster.bootstrap_servers})
-        by_value = Where.parse("value")
+        by_value = IdPlace.parse("value")
         asked = {"id": by_value, "output_id": by_value, "inputs": (self.input,), "outputs": (self.output,), **what}
-        return ops.verify(ops.Question(kafka, **asked))
+        return ops.verify(ops.Comparison(kafka, **asked))
 
     def command(self, *more: str, cluster: Sequence[str] = ()) -> int:
         """``cluster``: options of another one than `cluster`."""
@@ -179,7 +179,7 @@ def test_row_without_a_readable_id(copied: Copied, topic) -> None:
     values = ['{"id": {"n": 1}}', '{"id": {"n": "2"}}', '{"id": {"n": "é"}}']
     write(copied.cluster.bootstrap_servers, input_, [(0, value) for value in values])
     write(copied.cluster.bootstrap_servers, output, [(0, v) for v in [*values[:2], '{"id": {"n"', values[2]]])
-    where = Where.parse("json:id.n")
+    where = IdPlace.parse("json:id.n")
     report = copied.ask(inputs=(input_,), outputs=(output,), id=where, output_id=where)
     assert the_one(report, "torn") == ops.Example(None, None, f"{output}-0@2", "no id at json:id.n")
 
@@ -205,7 +205,7 @@ def test_no_row_of_the_output_has_an_id(copied: Copied, topic) -> None:
         producer.produce(output, json.dumps({"order": {"no": id_}, "id": None}), headers=[("trace", "secret")])
     assert producer.flush(TIMEOUT) == 0
     with pytest.raises(CommandError) as raised:
-        copied.ask(outputs=(output,), output_id=Where.parse("json:id"))
+        copied.ask(outputs=(output,), output_id=IdPlace.parse("json:id"))
     assert raised.value.condition == "EOS_VERIFY_IMPOSSIBLE"
     assert raised.value.message == (
         f"No row of the output ({output}) has an id at json:id (20 read). Of the 20 looked at, keys are null, "
@@ -219,7 +219,7 @@ def test_rows_without_an_id_beside_others_are_torn(copied: Copied, topic) -> Non
     other = topic(1)
     write(copied.cluster.bootstrap_servers, other, [(0, "no JSON")] * 3)
     write(copied.cluster.bootstrap_servers, copied.output, [(0, '{"id": "r0"}')])
-    report = copied.ask(outputs=(copied.output, other), output_id=Where.parse("json:id"), allow_missing=True)
+    report = copied.ask(outputs=(copied.output, other), output_id=IdPlace.parse("json:id"), allow_missing=True)
     assert report.faults == ["torn"]
     assert (report.counts["torn"], report.counts["pairs"]) == (3, 1)
     assert report.warnings == [f"no row of {other} has an id at json:id"]
@@ -233,7 +233,12 @@ def test_value_that_has_changed(copied: Copied, topic) -> None:
         producer.produce(input_, value, headers=[("id", id_)])
         producer.produce(output, other, key=id_)
     assert producer.flush(TIMEOUT) == 0
-    sides = {"inputs": (input_,), "outputs": (output,), "id": Where.parse("header:id"), "output_id": Where.parse("key")}
+    sides = {
+        "inputs": (input_,),
+        "outputs": (output,),
+        "id": IdPlace.parse("header:id"),
+        "output_id": IdPlace.parse("key"),
+    }
     assert copied.ask(**sides).ok
     report = copied.ask(**sides, same_value=True)
     assert the_one(report, "torn") == ops.Example("2", f"{input_}-0@1", f"{output}-0@1", "value differs")
@@ -302,7 +307,7 @@ def test_unreachable_broker(copied: Copied, capsys) -> None:
     with nobody() as servers:
         kafka = KafkaProperties({"bootstrap.servers": servers})
         with pytest.raises(ConnectionFailed) as raised:
-            ops.verify(ops.Question(kafka, ("a",), ("b",), Where("key"), Where("key"), timeout_s=0.3))
+            ops.verify(ops.Comparison(kafka, ("a",), ("b",), IdPlace("key"), IdPlace("key"), timeout_s=0.3))
         assert raised.value.condition == "EOS_KAFKA_UNREACHABLE"
         secret = ["--kafka", "sasl.mechanism=PLAIN", "--kafka", "sasl.username=me", "--kafka", "sasl.password=hunter2"]
         more = ["--bootstrap-servers", servers, "--kafka", "security.protocol=SASL_PLAINTEXT", *secret]

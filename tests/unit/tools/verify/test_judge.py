@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_eos.tools.verify.intake import row_schema
 from spark_eos.tools.verify.judge import FAULTS, Findings, History, judge_history
+from spark_eos.tools.verify.scan import row_schema
 from spark_eos.tools.verify.spill import Spill, buckets_of
 
 

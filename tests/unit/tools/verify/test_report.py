@@ -11,7 +11,7 @@ from spark_eos import cli
 from spark_eos.errors import CommandError
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.tools import verify as ops
-from spark_eos.tools.verify.question import Where
+from spark_eos.tools.verify.comparison import IdPlace
 from spark_eos.tools.verify.report import COUNTS
 from spark_eos.tools.verify.spill import MAX_ID, shortened
 
@@ -27,7 +27,7 @@ class Message:
 def test_refuses_what_names_no_place_of_an_id(text: str) -> None:
     """With the forms that it takes."""
     with pytest.raises(CommandError, match="json:FIELD") as raised:
-        Where.parse(text)
+        IdPlace.parse(text)
     assert raised.value.condition == "EOS_VERIFY_IMPOSSIBLE"
 
 
@@ -60,13 +60,13 @@ def test_refuses_what_names_no_place_of_an_id(text: str) -> None:
 )
 def test_id_in_a_json_value(value: bytes | None, found: bytes | None) -> None:
     """Text and numbers alike, at the end of a path; anything else is no id."""
-    assert Where.parse("json:a.b").ids([Message(value)]) == [found]
+    assert IdPlace.parse("json:a.b").ids([Message(value)]) == [found]
 
 
 def test_id_in_a_header() -> None:
     """The last header of that name, as Kafka's own clients take it."""
     rows = [Message(None, [("id", b"1"), ("id", b"2")]), Message(None, [("x", b"1")]), Message(None)]
-    assert Where.parse("header:id").ids(rows) == [b"2", None, None]
+    assert IdPlace.parse("header:id").ids(rows) == [b"2", None, None]
 
 
 def test_long_ids_are_kept_as_digests() -> None:
@@ -87,19 +87,19 @@ def report() -> ops.Report:
     return ops.Report(counts, examples, ("an open transaction holds out-1 back: readers get to 1 of 2",), ["doubled"])
 
 
-QUESTION = ops.Question(
+COMPARISON = ops.Comparison(
     KafkaProperties({"bootstrap.servers": "h:1", "sasl.password": "hunter2"}),
     ("in",),
     ("out",),
-    Where("json", "id"),
-    Where("key"),
+    IdPlace("json", "id"),
+    IdPlace("key"),
     group="g",
 )
 
 
 def test_report_as_text(report: ops.Report) -> None:
     """Every count, the examples, the warnings; and the verdict in the last line."""
-    lines = ops.as_text(QUESTION, report).splitlines()
+    lines = ops.as_text(COMPARISON, report).splitlines()
     assert lines[0] == "in -> out, group g"
     assert "             input         1,500  rows in the input" in lines
     assert "  id r4  output out-0@10" in lines
@@ -109,14 +109,14 @@ def test_report_as_text(report: ops.Report) -> None:
 
 def test_report_as_json_has_no_secret(report: ops.Report) -> None:
     """Of the Kafka properties only the servers are in it."""
-    text = json.dumps(ops.as_json(QUESTION, report))
-    assert "hunter2" not in text + repr(QUESTION)
+    text = json.dumps(ops.as_json(COMPARISON, report))
+    assert "hunter2" not in text + repr(COMPARISON)
     assert json.loads(text)["examples"] == {"doubled": [{"id": "r4", "input": None, "output": "out-0@10", "note": ""}]}
 
 
 def test_rows_that_may_be_missing_are_left_out(report: ops.Report) -> None:
     """They have a count of their own, so that ``lost`` is a fault wherever it is not 0; both are in every JSON."""
-    allowed = dataclasses.replace(QUESTION, allow_missing=True)
+    allowed = dataclasses.replace(COMPARISON, allow_missing=True)
     counts = {**dict.fromkeys(COUNTS, 0), "pairs": 1500, "left_out": 1200}
     report = ops.Report(counts, {}, (), [])
     text = ops.as_text(allowed, report)
@@ -124,14 +124,14 @@ def test_rows_that_may_be_missing_are_left_out(report: ops.Report) -> None:
     assert "lost" not in text
     assert text.endswith("OK: 1,500 rows got through exactly once, 1,200 left out")
     assert ops.as_json(allowed, report)["counts"].items() >= {("left_out", 1200), ("lost", 0)}
-    assert "left out" not in ops.as_text(QUESTION, report).rpartition("\n")[0]
+    assert "left out" not in ops.as_text(COMPARISON, report).rpartition("\n")[0]
 
 
 @pytest.mark.parametrize(("faults", "code"), [(["doubled"], 1), ([], 0)])
 def test_exit_code_is_the_verdict(report, monkeypatch, tmp_path, capsys, faults: list[str], code: int) -> None:
     """Unless the report cannot be written where it was wanted; it is printed all the same."""
     report = dataclasses.replace(report, faults=faults)
-    monkeypatch.setattr(ops, "verify", lambda question, progress: report)
+    monkeypatch.setattr(ops, "verify", lambda comparison, progress: report)
     usual = ["--bootstrap-servers", "h:1", "verify", "--input", "in", "--output", "out", "--id", "key"]
     assert cli.main([*usual, "--json", str(tmp_path / "report.json")]) == code
     assert json.loads((tmp_path / "report.json").read_text())["verdict"] == report.verdict

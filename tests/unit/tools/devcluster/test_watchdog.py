@@ -1,4 +1,4 @@
-"""watch.py ends the broker with its parent; here `sleep` stands for the broker, and no Java is needed."""
+"""watchdog.py ends the broker with its parent; here `sleep` stands for the broker, and no Java is needed."""
 
 import os
 import signal
@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from spark_eos.tools.devcluster import watch
+from spark_eos.tools.devcluster import watchdog
 from tests.support.waiting import is_gone, wait_for
 
-SCRIPT = str(Path(watch.__file__))
+SCRIPT = str(Path(watchdog.__file__))
 
 
 @pytest.fixture
 def start():
-    """``start(*command, folder="")`` starts watch.py as a child of this process: its process and the command's pid."""
+    """``start(*command, folder="")`` starts watchdog.py as a child process: that, and the command's pid."""
     started = []
 
     def run(*command, folder=""):

@@ -1,4 +1,4 @@
-"""Runs one broker and ends it when the parent is gone: ``python watch.py PARENT_PID FOLDER -- java …``
+"""Runs one broker and ends it when the parent is gone: ``python watchdog.py PARENT_PID FOLDER -- java …``
 
 The first line on stdout is the pid of the broker. The end of stdin, which only the parent holds open, tells that the
 parent is gone, even when it was killed with SIGKILL; so does a new parent pid, for the case that a fork of the parent
@@ -21,7 +21,7 @@ PARENT_POLL_S = 1.0
 def main(arguments: list[str]) -> None:
     parent_pid, folder, separator, *command = arguments
     if separator != "--":
-        raise SystemExit("usage: watch.py PARENT_PID FOLDER -- command …")
+        raise SystemExit("usage: watchdog.py PARENT_PID FOLDER -- command …")
     broker = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sys.stderr)
     orphaned = threading.Event()
     print(broker.pid, flush=True)  # before the thread, which ends this process with a broker that ends at once

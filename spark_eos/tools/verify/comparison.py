@@ -1,4 +1,4 @@
-"""The question: which topics to compare, and where their rows have their ids."""
+"""What is compared: topics, and where their rows have their ids."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _TIMEOUT_S = 12.0
 
 
 @dataclass(frozen=True)
-class Where:
-    """Where a row has its id. ``kind``: key, value, header or json; ``name``: of the header, or the field's path."""
+class IdPlace:
+    """IdPlace a row has its id. ``kind``: key, value, header or json; ``name``: of the header, or the field's path."""
 
     kind: str
     name: str = ""
 
     @classmethod
-    def parse(cls, text: str) -> Where:
+    def parse(cls, text: str) -> IdPlace:
         """``key``, ``value``, ``header:NAME`` or ``json:FIELD``. Raises CommandError (EOS_VERIFY_IMPOSSIBLE)."""
         kind, _, name = text.partition(":")
         if (kind in ("key", "value") and text == kind) or (kind in ("header", "json") and name):
@@ -78,8 +78,8 @@ def _json_id(value: bytes | None, path: tuple[str, ...]) -> bytes | None:
 
 
 @dataclass(frozen=True)
-class Question:
-    """The question.
+class Comparison:
+    """The topics to compare and what counts as a fault.
 
     ``group``: rows below its committed offsets are due, others must not be in the output yet. ``allow_missing``: rows
     may be left out. ``same_value``: values must not change. ``limit``: examples of each fault. ``timeout_s``: how long
@@ -89,8 +89,8 @@ class Question:
     kafka: KafkaProperties
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    id: Where
-    output_id: Where
+    id: IdPlace
+    output_id: IdPlace
     group: str | None = None
     order: Order = "input-partition"
     allow_missing: bool = False

@@ -14,8 +14,8 @@ from spark_eos.errors import EosError, stop
 from spark_eos.kafka.config.properties import Isolation
 from spark_eos.kafka.messages import offset_of
 from spark_eos.tools.verify.bounds import Bounds, PartitionBounds
+from spark_eos.tools.verify.comparison import Comparison, IdPlace
 from spark_eos.tools.verify.judge import Case, Findings, History
-from spark_eos.tools.verify.question import Question, Where
 from spark_eos.tools.verify.reader import RowReader
 from spark_eos.tools.verify.sample import Sample
 from spark_eos.tools.verify.spill import Spill, buckets_of, shortened
@@ -24,13 +24,13 @@ from spark_eos.tools.verify.spill import Spill, buckets_of, shortened
 BUCKET_ROWS = 65_536
 
 
-class Intake:
+class Scan:
     """Reads both sides into a `History`. ``counts``: rows, by the names in `COUNTS`. ``warnings``: what may limit the
     answer."""
 
     def __init__(
         self,
-        question: Question,
+        comparison: Comparison,
         bounds: Bounds,
         folder: Path,
         findings: Findings,
@@ -38,7 +38,7 @@ class Intake:
     ) -> None:
         self.counts = {"input_uncommitted": 0, "output_uncommitted": 0}
         self.warnings: list[str] = []
-        self._question, self._bounds, self._findings, self._progress = question, bounds, findings, progress
+        self._question, self._bounds, self._findings, self._progress = comparison, bounds, findings, progress
         rows = max(sum(p.end - p.begin for p in side) for side in (bounds.inputs, bounds.outputs))
         self._buckets = 1 << max(0, (rows // BUCKET_ROWS).bit_length())
         self._folder = folder
@@ -46,18 +46,18 @@ class Intake:
 
     def history(self) -> History:
         """Raises CommandError (EOS_VERIFY_IMPOSSIBLE) if no row of a side has an id."""
-        question, bounds = self._question, self._bounds
-        value = question.same_value
-        input_, gaps_in = self._committed("input", bounds.inputs, question.id, row_schema(value=value))
-        schema = row_schema(key=question.order == "key", value=value)
-        output, gaps_out = self._committed("output", bounds.outputs, question.output_id, schema)
+        comparison, bounds = self._question, self._bounds
+        value = comparison.same_value
+        input_, gaps_in = self._committed("input", bounds.inputs, comparison.id, row_schema(value=value))
+        schema = row_schema(key=comparison.order == "key", value=value)
+        output, gaps_out = self._committed("output", bounds.outputs, comparison.output_id, schema)
         uncommitted = self._uncommitted_input(gaps_in)
         self._uncommitted_output(gaps_out)
         ends = [place.end for place in bounds.outputs]
         return History(input_, output, uncommitted, bounds.due, bounds.done, ends, self._buckets)
 
     def _committed(
-        self, side: str, places: Sequence[PartitionBounds], where: Where, schema: pa.Schema
+        self, side: str, places: Sequence[PartitionBounds], id_place: IdPlace, schema: pa.Schema
     ) -> tuple[Spill, dict[int, int]]:
         """Read all committed rows. Returns their number for places in which `read_uncommitted` may see more."""
         spill, sample = Spill(self._folder / side, schema), Sample()
@@ -69,7 +69,7 @@ class Intake:
                 count, spilled = 0, spill.rows
                 for messages in reader.read(place, place.stable):
                     count += len(messages)
-                    self._keep(spill, sample, side, index, where, messages)
+                    self._keep(spill, sample, side, index, id_place, messages)
                 rows[place.topic] += count
                 ids[place.topic] += spill.rows - spilled
                 if count < place.end - place.begin:  # markers, aborted or open transactions, or compaction
@@ -77,17 +77,19 @@ class Intake:
         self.counts[side] = rows.total()
         nameless = [topic for topic, count in rows.items() if count and not ids[topic]]
         if nameless and not spill.rows:
-            raise _no_id(side, rows, where, sample)
-        self.warnings += [f"no row of {topic} has an id at {where}" for topic in nameless]
+            raise _no_id(side, rows, id_place, sample)
+        self.warnings += [f"no row of {topic} has an id at {id_place}" for topic in nameless]
         return spill.finish(), gaps
 
-    def _keep(self, spill: Spill, sample: Sample, side: str, place: int, where: Where, messages: list[Message]) -> None:
-        ids = where.ids(messages)
+    def _keep(
+        self, spill: Spill, sample: Sample, side: str, place: int, id_place: IdPlace, messages: list[Message]
+    ) -> None:
+        ids = id_place.ids(messages)
         if None in ids:
             without = [message for message, found in zip(messages, ids, strict=True) if found is None]
             sample.add(place, without)
             for message in without:
-                self._unreadable(side, place, offset_of(message), where)
+                self._unreadable(side, place, offset_of(message), id_place)
             messages = [message for message, found in zip(messages, ids, strict=True) if found is not None]
         if messages:
             self._spill(spill, place, [found for found in ids if found is not None], messages)
@@ -96,9 +98,9 @@ class Intake:
         ids = shortened(ids)
         spill.add(row_columns(messages, place, ids, spill.schema), buckets_of(ids, self._buckets))
 
-    def _unreadable(self, side: str, place: int, offset: int, where: Where) -> None:
+    def _unreadable(self, side: str, place: int, offset: int, id_place: IdPlace) -> None:
         at = (-1, -1, place, offset) if side == "input" else (place, offset, -1, -1)
-        self._findings.add_case("torn", Case(*at, note=f"no id at {where}"))
+        self._findings.add_case("torn", Case(*at, note=f"no id at {id_place}"))
 
     def _uncommitted_input(self, gaps: Mapping[int, int]) -> Spill:
         """Read all rows of input places with gaps, committed or not: only their ids matter."""
@@ -136,16 +138,16 @@ class Intake:
         return RowReader(self._question.kafka, isolation, on_rows)
 
 
-def _no_id(side: str, rows: Mapping[str, int], where: Where, sample: Sample) -> EosError:
+def _no_id(side: str, rows: Mapping[str, int], id_place: IdPlace, sample: Sample) -> EosError:
     """``rows``: by topic."""
     option = "--id" if side == "input" else "--output-id"
     return stop(
         "EOS_VERIFY_IMPOSSIBLE.no_id",
         side=side,
         topics=list(rows),
-        where=str(where),
+        where=str(id_place),
         rows=", ".join(rows),
-        place=where,
+        place=id_place,
         read=sum(rows.values()),
         sample=sample,
         option=option,
@@ -153,7 +155,7 @@ def _no_id(side: str, rows: Mapping[str, int], where: Where, sample: Sample) -> 
 
 
 def row_schema(key: bool = False, value: bool = False) -> pa.Schema:
-    """A row of a topic: its id, the index of its place, its offset; its key and its value's hash where asked for."""
+    """A row of a topic: its id, the index of its place, its offset; its key and its value's hash id_place asked for."""
     fields = [("id", pa.binary()), ("place", pa.int32()), ("offset", pa.int64())]
     return pa.schema(fields + [("key", pa.binary())] * key + [("value", pa.int64())] * value)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_eos.tools.devcluster.store import cache_dir, stored
+from spark_eos.tools.devcluster.cache import cache_dir, stored
 
 
 @pytest.fixture(autouse=True)

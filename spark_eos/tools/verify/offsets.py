@@ -1,4 +1,4 @@
-"""What the cluster says of topics and groups, by a plain consumer: nothing here is of the source or the sink."""
+"""Offsets of topics and groups, looked up with a plain consumer: nothing here is shared with the source or the sink."""
 
 from __future__ import annotations
 
@@ -25,25 +25,26 @@ _FINAL = {
     ClientError.CLUSTER_AUTHORIZATION_FAILED,
     ClientError.TOPIC_EXCEPTION,
 }
-#: What librdkafka says of topics and partitions that the cluster does not have.
+#: Errors of librdkafka for topics and partitions that the cluster does not have.
 _UNKNOWN = {
     ClientError.UNKNOWN_TOPIC_OR_PART,
     ClientError._UNKNOWN_TOPIC,
     ClientError._UNKNOWN_PARTITION,
 }
-#: Seconds for which "unknown topic" is asked again: a broker that has just started may say so of any topic.
+#: Seconds for which "unknown topic" is retried: a broker that has just started may return it for any topic.
 _UNKNOWN_S = 1.0
 
 
 class OffsetLookup:
-    """Asks with one consumer, which joins nothing. Every question raises ConnectionFailed, TopicError or KafkaError."""
+    """Looks offsets up with one consumer, which joins no group. Every method raises ConnectionFailed, TopicError or
+    KafkaError."""
 
     def __init__(self, isolation: Isolation, kafka: KafkaProperties, group: str | None, timeout_s: float) -> None:
         ours: dict[str, Any] = {"isolation.level": isolation, "enable.auto.commit": "false", "error_cb": self._remember}
         if group is not None:
             ours["group.id"] = group
         self._kafka, self._group, self._timeout_s = kafka, group, timeout_s
-        self._said: str | None = None
+        self._last_error: str | None = None
         self._consumer = Consumer(librdkafka_config(kafka, "consumer", ours))
 
     def __enter__(self) -> OffsetLookup:
@@ -54,7 +55,7 @@ class OffsetLookup:
 
     def partitions(self, topics: Iterable[str]) -> dict[str, int]:
         """The number of partitions of each topic."""
-        return {topic: self._ask(topic, functools.partial(self._count, topic)) for topic in topics}
+        return {topic: self._retried(topic, functools.partial(self._count, topic)) for topic in topics}
 
     def begins(self, partitions: Mapping[str, Iterable[int]]) -> PartitionOffsets:
         """The first offset that each partition still has."""
@@ -65,10 +66,10 @@ class OffsetLookup:
         return self._offsets(partitions, OFFSET_END)
 
     def committed(self, partitions: Mapping[str, Iterable[int]], timeout_s: float | None = None) -> PartitionOffsets:
-        """What the group has committed; partitions without are left out. With ``read_committed``, offsets that an open
-        transaction is about to commit are waited for."""
+        """The committed offsets of the group, without partitions that have none. With ``read_committed``, waits for
+        offsets that an open transaction is about to commit."""
         wanted, group = _places(partitions), f"group {self._group}"
-        found = self._ask(group, lambda left: self._consumer.committed(wanted, timeout=left), timeout_s)
+        found = self._retried(group, lambda left: self._consumer.committed(wanted, timeout=left), timeout_s)
         return _by_topic(place for place in found if place.offset >= 0)
 
     def _count(self, topic: str, left: float) -> int:
@@ -79,16 +80,16 @@ class OffsetLookup:
 
     def _offsets(self, partitions: Mapping[str, Iterable[int]], which: int) -> PartitionOffsets:
         wanted = _places(partitions, which)
-        asked = ", ".join(partitions)
-        return _by_topic(self._ask(asked, lambda left: self._consumer.offsets_for_times(wanted, timeout=left)))
+        topics = ", ".join(partitions)
+        return _by_topic(self._retried(topics, lambda left: self._consumer.offsets_for_times(wanted, timeout=left)))
 
-    def _ask(self, what: str, question: Callable[[float], T], timeout_s: float | None = None) -> T:
+    def _retried(self, what: str, request: Callable[[float], T], timeout_s: float | None = None) -> T:
         began, timeout_s = time.monotonic(), timeout_s or self._timeout_s
         failure: ClientError | None = None
         for _ in retrying(timeout_s):
             left = began + timeout_s - time.monotonic()
             try:
-                answer = question(max(0.1, left))
+                answer = request(max(0.1, left))
                 failure = _first_error(answer)
             except KafkaException as error:
                 failure = error.args[0]
@@ -99,11 +100,11 @@ class OffsetLookup:
             if gone or failure.code() in _FINAL:
                 break
         assert failure is not None
-        raise refusal(self._kafka, what, _code(failure), time.monotonic() - began, self._said or failure.str())
+        raise refusal(self._kafka, what, _code(failure), time.monotonic() - began, self._last_error or failure.str())
 
     def _remember(self, error: ClientError) -> None:
         if error.code() != ClientError._ALL_BROKERS_DOWN:  # says less than the errors around it
-            self._said = error.str()
+            self._last_error = error.str()
 
 
 def _places(partitions: Mapping[str, Iterable[int]], offset: int = 0) -> list[TopicPartition]:
@@ -123,7 +124,7 @@ def _first_error(answer: object) -> ClientError | None:
 
 
 def _code(error: ClientError) -> int:
-    """Kafka's code; librdkafka's own ones are of topics that are not there, or of answers that did not come."""
+    """Kafka's error code for librdkafka's own ones: a topic is missing, or an answer did not come."""
     if error.code() in _UNKNOWN:
         return Code.UNKNOWN_TOPIC_OR_PARTITION
     return error.code() if error.code() > 0 else Code.REQUEST_TIMED_OUT
