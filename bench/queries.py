@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 import spark_eos
+from spark_eos.checkpoint.offset_log import marks_of
 from spark_eos.mirror.plan import Targets
 from spark_eos.mirror.start import mirror
 
@@ -112,5 +112,5 @@ def _start_copy(spark: SparkSession, bootstrap_servers: str, flow: Flow, checkpo
 
 def rows_read(progress: Mapping[str, Any]) -> int:
     """By a micro-batch. Where ranges pass through Spark, its own number is of ranges; all offsets are of rows here."""
-    planned = (json.loads(progress["sources"][0]["latestOffset"] or "{}") or {}).get("#planned")
+    planned = marks_of(progress["sources"][0]["latestOffset"]).get("planned")
     return int(progress["numInputRows"] if planned is None else planned["offsets"])

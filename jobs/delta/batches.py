@@ -21,6 +21,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from spark_eos.checkpoint.files import Checkpoint
+from spark_eos.checkpoint.offset_log import IDS, is_mark
 from spark_eos.checkpoint.settings import HadoopSettings, of_session
 from spark_eos.errors import stop
 
@@ -62,7 +63,7 @@ class Note:
         known = [{name: found for name, found in source.items() if _tells(name)} for source in (*start, *end)]
         ranges = {}
         for number, (first, last) in enumerate(zip(start, end, strict=True)):
-            for topic in sorted(topic for topic in last if not topic.startswith("#")):
+            for topic in sorted(topic for topic in last if not is_mark(topic)):
                 for partition, offset in sorted(last[topic].items()):
                     before = int(first.get(topic, {}).get(partition, 0))
                     place = f"{topic}/{partition}" + (f" (source {number + 1})" if number else "")
@@ -180,7 +181,7 @@ def logged(checkpoint: Checkpoint, batch: int) -> list[dict[str, Any]]:
 
 def _tells(name: str) -> bool:
     """Whether this part of an offset log tells rows apart: offsets, and the ids of topics."""
-    return not name.startswith("#") or name == "#ids"
+    return not is_mark(name) or name == IDS
 
 
 def _query_of(spark: SparkSession) -> str:

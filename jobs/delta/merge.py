@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, IntegerType, LongType, StringType, StructType
 
 from spark_eos.checkpoint.files import Checkpoint
+from spark_eos.checkpoint.offset_log import is_mark
 from spark_eos.checkpoint.settings import HadoopSettings, of_session
 from spark_eos.errors import EosError, stop
 
@@ -179,7 +180,7 @@ class Merger:
         checkpoint = Checkpoint(self.checkpoint, HadoopSettings(of_session(spark)))
         for before, now in zip(logged(checkpoint, batch - 1), logged(checkpoint, batch), strict=True):
             for topic in before.keys() & now.keys():
-                if not topic.startswith("#") and len(before[topic]) < len(now[topic]):
+                if not is_mark(topic) and len(before[topic]) < len(now[topic]):
                     raise _grew(topic, len(before[topic]), len(now[topic]))
 
 

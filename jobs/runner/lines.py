@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import threading
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 from uuid import UUID
 
 from pyspark.sql import Column, DataFrame
@@ -21,6 +18,9 @@ from pyspark.sql.streaming.listener import (
     QueryTerminatedEvent,
     StreamingQueryProgress,
 )
+
+from spark_eos.checkpoint.offset_log import OTHER, SourceLine, marks_of, source_line
+from spark_eos.topic_partition import flat
 
 #: Name of the observation that counts the rows which go to the sink. Spark's progress has no such number for sinks
 #: written in Python.
@@ -75,17 +75,18 @@ class Batch:
 
     @classmethod
     def of(cls, progress: StreamingQueryProgress) -> Batch:
-        sources = [(_json(source.latestOffset), _json(source.endOffset)) for source in progress.sources]
+        sources = [(_line(source.latestOffset), _line(source.endOffset)) for source in progress.sources]
+        of_kafka = all(latest.kind != OTHER for latest, _ in sources)
         observed, malformed = map(progress.observedMetrics.get, (_OUT, _MALFORMED))
-        copy = any("#copy" in end for _, end in sources)
-        read = sum(_behind(_json(source.endOffset), _json(source.startOffset)) for source in progress.sources)
+        copy = any(end.position.copy for _, end in sources)
+        read = sum(_behind(_line(source.endOffset), _line(source.startOffset)) for source in progress.sources)
         return cls(
             number=progress.batchId,
             rows_in=read if copy else progress.numInputRows,
             ranges=progress.numInputRows if copy else None,
             rows_out=observed["rows"] if observed else 0,
             duration_s=progress.batchDuration / 1000,
-            lag=sum(_behind(latest, end) for latest, end in sources) if all(latest for latest, _ in sources) else None,
+            lag=sum(_behind(latest, end) for latest, end in sources) if of_kafka else None,
             held=sum(_held(latest) for latest, _ in sources),
             letters=observed["letters"] if observed and "letters" in observed else 0,
             malformed=malformed["rows"] if malformed else 0,
@@ -171,30 +172,20 @@ class BatchLines(StreamingQueryListener):
         return f"{self._rows_in:,} rows in{_malformed(self._malformed)}, {self._rows_out:,} out, in {batches}"
 
 
-def _json(text: str | None) -> Mapping[str, Any]:
-    """Offsets of a source as its progress has them; nothing where they are not of the form {topic: {partition: …}}."""
-    try:
-        offsets = json.loads(text or "null")
-    except ValueError:
-        return {}
-    if not isinstance(offsets, dict):
-        return {}
-    return offsets if all(isinstance(found, dict) for topic, found in offsets.items() if topic[:1] != "#") else {}
+def _line(text: str | None) -> SourceLine:
+    """Offsets of a source, as its progress has them."""
+    return source_line(text or "")
 
 
-def _behind(latest: Mapping[str, Any], end: Mapping[str, Any]) -> int:
-    """Offsets from ``end`` to ``latest``, both ``{topic: {partition: offset}}``; keys with # at their head are none."""
-    return sum(
-        max(0, offset - end.get(topic, {}).get(partition, offset))
-        for topic, partitions in latest.items()
-        if not topic.startswith("#")
-        for partition, offset in partitions.items()
-    )
+def _behind(latest: SourceLine, end: SourceLine) -> int:
+    """Offsets from ``end`` to ``latest``, in the partitions that both have."""
+    reached = flat(end.position.offsets)
+    return sum(max(0, at - reached.get(place, at)) for place, at in flat(latest.position.offsets).items())
 
 
-def _held(latest: Mapping[str, Any]) -> int:
+def _held(latest: SourceLine) -> int:
     """Offsets behind the last stable one, by what eos-kafka reports beside the offsets."""
-    partitions = (each for topic in latest.get("#lag", {}).values() for each in topic.values())
+    partitions = (each for topic in marks_of(latest.text).get("lag", {}).values() for each in topic.values())
     return sum(max(0, each["high"] - each["stable"]) for each in partitions)
 
 

@@ -1,15 +1,23 @@
-"""The checkpoint of a streaming query, as far as the sink needs it: the query's id and the offset log. Read-only."""
+"""The files of a streaming query's checkpoint: its id, and what is planned and committed. Read-only."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
-from typing import Any
 
 import pyarrow.fs
 
+from spark_eos.checkpoint.offset_log import (
+    OTHER,
+    OffsetLogEntry,
+    Position,
+    entry_of,
+    merged,
+    source_line,
+    topic_twice,
+    with_text_keys,
+)
 from spark_eos.checkpoint.settings import HadoopSettings, here
 from spark_eos.checkpoint.stores import NoStore, open_store, without_secrets
 from spark_eos.errors import EosError, stop
@@ -72,9 +80,20 @@ class Checkpoint:
         except OSError as error:
             raise self._failed(folder or "the folder", error) from None
 
+    def entry(self, batch: int) -> OffsetLogEntry:
+        """The file of a micro-batch in the offset log. Raises CheckpointError (EOS_CHECKPOINT_DAMAGED) if it is missing
+        or incomplete."""
+        name = f"offsets/{batch}"
+        text = self.read(name)
+        if text is None:
+            raise self.damaged(name, "it is missing")
+        try:
+            return entry_of(text)
+        except ValueError as why:
+            raise self.damaged(name, str(why)) from None
+
     def sources(self, batch: int) -> list[str]:
-        """What each source of the query has written to the offset log of a micro-batch, as JSON; none if it is not
-        there."""
+        """The lines of the query's sources in the offset log of a micro-batch; none if it is not there."""
         return (self.read(f"offsets/{batch}") or "").splitlines()[2:]
 
     def kafka_offsets(self, batch: int) -> Offsets:
@@ -82,57 +101,33 @@ class Checkpoint:
 
         Raises CheckpointError if the log is missing or damaged, has no Kafka source, or contains a topic twice.
         """
-        name = f"offsets/{batch}"
-        text = self.read(name)
-        if text is None:
-            raise self.damaged(name, "it is missing")
-        lines = text.splitlines()
-        if len(lines) < 3 or not lines[0].startswith("v"):
-            raise self.damaged(name, "it does not have a version, metadata and one line for each source")
-        merged: dict[str, Mapping[str, int]] = {}
-        of_kafka = False
-        for line in lines[2:]:
-            try:
-                offsets = _kafka_source(line)
-            except ValueError:
-                raise self.damaged(name, "the line of a source is truncated") from None
-            of_kafka = of_kafka or offsets is not None
-            for topic, partitions in (offsets or {}).items():
-                if topic in merged:
-                    raise stop("EOS_CHECKPOINT_WITHOUT_OFFSETS.topic_twice", topic=topic)
-                merged[topic] = partitions
-        if not of_kafka:
+        lines = [source_line(text) for text in self.entry(batch).lines]
+        if any(line.damaged for line in lines):
+            raise self.damaged(f"offsets/{batch}", "the line of a source is truncated or overwritten")
+        ours = [line for line in lines if line.kind != OTHER]
+        if not ours:
             raise stop("EOS_CHECKPOINT_WITHOUT_OFFSETS.no_kafka_source", location=self.location)
-        return merged
+        twice = topic_twice(ours)
+        if twice is not None:
+            raise stop("EOS_CHECKPOINT_WITHOUT_OFFSETS.topic_twice", topic=twice)
+        return with_text_keys(merged(ours))
 
     def topic_ids(self, batch: int) -> dict[str, str]:
         """Topic → id, by the offset log of a micro-batch, of the sources that write them there."""
-        found: dict[str, str] = {}
-        for ids, _ in self._marks(batch, "#ids"):
-            found |= {topic: id_ for topic, id_ in ids.items() if isinstance(id_, str)}
-        return found
+        return {topic: id_ for position in self._positions(batch) for topic, id_ in position.ids.items()}
 
     def cluster_ids(self, batch: int) -> dict[str, str]:
         """Topic → id of its cluster, by the offset log of a micro-batch, of the sources that note it there."""
-        found: dict[str, str] = {}
-        for cluster, line in self._marks(batch, "#cluster"):
-            found |= {topic: str(cluster.get("id")) for topic in line if not topic.startswith("#")}
-        return found
+        noted = [(position.cluster, position.offsets) for position in self._positions(batch)]
+        return {topic: cluster for cluster, offsets in noted if cluster is not None for topic in offsets}
 
     def source_groups(self, batch: int) -> set[str]:
         """The consumer groups to which the sources of the query report by themselves."""
-        return {str(group.get("id")) for group, _ in self._marks(batch, "#group")}
+        return {position.group for position in self._positions(batch) if position.group is not None}
 
-    def _marks(self, batch: int, name: str) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-        """What our sources have written under this name to the offset log of a micro-batch, each with its line."""
-        for line in self.sources(batch):
-            try:
-                raw: Any = json.loads(line)
-            except ValueError:
-                continue  # `kafka_offsets` tells of it
-            found = raw.get(name) if isinstance(raw, dict) else None
-            if isinstance(found, dict):
-                yield found, raw
+    def _positions(self, batch: int) -> list[Position]:
+        """What the Kafka sources say in the offset log of a micro-batch. `kafka_offsets` reports damaged lines."""
+        return [source_line(text).position for text in self.sources(batch)]
 
     def read(self, name: str) -> str | None:
         """The text of a file; None where it is not there."""
@@ -165,26 +160,3 @@ class Checkpoint:
     def damaged(self, name: str, why: str) -> EosError:
         """The error for a file that cannot be used."""
         return stop("EOS_CHECKPOINT_DAMAGED.file", location=self.location, name=name, why=why)
-
-
-def _kafka_source(line: str) -> Offsets | None:
-    """A line of the offset log, if it belongs to a Kafka source: {"topic":{"0":123}}; None otherwise.
-
-    Keys that begin with # are our source's, and no topics: its line may have nothing else, where none of its topics is
-    left. Raises ValueError for a truncated JSON object, which may have belonged to a Kafka source.
-    """
-    try:
-        raw: Any = json.loads(line)
-    except ValueError:
-        if line.startswith("{"):
-            raise
-        return None
-    if not isinstance(raw, dict) or not raw:
-        return None
-    topics = {topic: partitions for topic, partitions in raw.items() if not topic.startswith("#")}
-    shaped = all(
-        isinstance(partitions, dict)
-        and all(p.isdigit() and isinstance(offset, int) for p, offset in partitions.items())
-        for partitions in topics.values()
-    )
-    return topics if shaped else None

@@ -1,22 +1,29 @@
-"""The formats of offsets in the source and in Spark's offset log.
+"""The format of Spark's offset log: a file for each micro-batch, and in it a line for each source of the query.
 
-In the source: ``{topic: {partition: offset}}``, ends exclusive. In the offset log: the JSON of the built-in source,
-with partitions as strings, plus the ids of the topics under a key that cannot be a topic::
+A file has a version, a line of metadata and the sources' lines. The line of a Kafka source, this one or Spark's own, is
+JSON with the end offset of each partition, exclusive. This source notes more, under keys that cannot be topics::
 
     {"#cluster": {"id": "5L6…"}, "#ids": {"flights": "6xQ…"}, "flights": {"0": 23, "1": 5}}
 
-``"#cluster"`` is the id of the cluster, where brokers have one: the same offsets are other rows on another one.
-``"#group": {"id": "…"}`` is there, too, if the source reports to a consumer group, so that the sink can tell;
-``"#copy": {}`` of copies, so that whoever sees their progress knows that Spark's rows are ranges;
-and of topics that the query no longer reads, in case they come back, ``"#left": {"carriers": {"id": "…", "offsets":
-{"0": 7}}}``. ``"#epochs": {"flights": {"0": 4}}`` has the leader epochs of the records before these offsets, where they
-are known, by which a log that was cut and has grown again is recognised (`spark_eos.source.epochs`).
-Spark compares offsets as JSON text: the order of keys is fixed here.
+==============  ==========================================================================================
+``#cluster``    the id of the cluster, where brokers have one: the same offsets are other rows on another one
+``#group``      the consumer group that the source reports to, so that the sink can refuse to have the same one
+``#copy``       this is a copy, so Spark's rows are ranges of offsets
+``#left``       topics and partitions that the query no longer reads, in case they come back:
+                ``{"carriers": {"id": "…", "offsets": {"0": 7}}}``
+``#epochs``     the leader epochs of the records before these offsets, where they are known: ``{"flights": {"0": 4}}``.
+                They tell that a log was cut and has grown again (`spark_eos.source.epochs`)
+``#ids``        the ids of the topics
+==============  ==========================================================================================
+
+Spark compares offsets as JSON text, so `to_spark` fixes the order of keys. What a source reports for the query's
+progress has the same form, with other marks (`as_marks`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,14 +32,17 @@ from spark_eos.topic_partition import PartitionOffsets
 #: Topic → its id. A recreated topic has a different id.
 TopicIds = dict[str, str]
 
-#: Keys of the offset log with this prefix are not topics.
-MARK = "#"
-_IDS = MARK + "ids"
-_GROUP = MARK + "group"
-_CLUSTER = MARK + "cluster"
-_COPY = MARK + "copy"
-_LEFT = MARK + "left"
-_EPOCHS = MARK + "epochs"
+#: Keys with this prefix are not topics.
+_MARK = "#"
+IDS = _MARK + "ids"
+_GROUP = _MARK + "group"
+_CLUSTER = _MARK + "cluster"
+_COPY = _MARK + "copy"
+_LEFT = _MARK + "left"
+_EPOCHS = _MARK + "epochs"
+
+#: The kinds of sources: this one, Spark's own for Kafka, and any other.
+OURS, BUILT_IN, OTHER = "eos-kafka", "kafka", "another"
 
 
 @dataclass(frozen=True)
@@ -47,10 +57,10 @@ class LeftAt:
 
 @dataclass(frozen=True)
 class Position:
-    """The position of a query: one line of the offset log. ``ids`` is empty if the log has none. ``group`` and
-    ``copy`` are only written. ``cluster``: the id of the cluster, where it is noted. ``left``: topics, and partitions
-    of topics, that the selection no longer includes or the cluster no longer has. ``epochs``: of the records before
-    the offsets, where they are known."""
+    """What a Kafka source's line says. ``offsets``: where each partition ends, exclusive. ``ids`` is empty if the line
+    has none; ``group`` and ``cluster`` are None. ``left``: topics, and partitions of topics, that the selection no
+    longer includes or the cluster no longer has. ``epochs``: of the records before the offsets, where they are known.
+    """
 
     offsets: PartitionOffsets
     ids: TopicIds = field(default_factory=dict)
@@ -62,7 +72,7 @@ class Position:
 
 
 def to_spark(position: Position) -> dict[str, dict[str, Any]]:
-    """The line for the offset log, with topics sorted by name and partitions by number."""
+    """The line of a source, as Spark takes it: marks first, then topics by name, and partitions by number."""
     offsets = position.offsets
     ids = {topic: position.ids[topic] for topic in sorted(offsets) if topic in position.ids}
     topics = {topic: _by_text(offsets[topic]) for topic in sorted(offsets)}
@@ -78,20 +88,137 @@ def to_spark(position: Position) -> dict[str, dict[str, Any]]:
         marks[_LEFT] = {topic: _to_json(position.left[topic]) for topic in sorted(position.left)}
     if any(epochs.values()):
         marks[_EPOCHS] = {topic: found for topic, found in epochs.items() if found}
-    return {**marks, _IDS: ids, **topics} if ids else {**marks, **topics}
+    return {**marks, IDS: ids, **topics} if ids else {**marks, **topics}
 
 
 def from_spark(logged: Mapping[str, Mapping[str, Any]]) -> Position:
-    """The position from a line that `to_spark` or the built-in source has written."""
-    topics = {topic: partitions for topic, partitions in logged.items() if not topic.startswith(MARK)}
-    offsets = {topic: _by_number(partitions) for topic, partitions in topics.items()}
+    """The position in a line that `to_spark` or Spark's own Kafka source has written."""
+    offsets = {topic: _by_number(partitions) for topic, partitions in logged.items() if not is_mark(topic)}
     epochs = {topic: _by_number(found) for topic, found in logged.get(_EPOCHS, {}).items()}
-    cluster = logged.get(_CLUSTER, {}).get("id")
     left = {
         topic: LeftAt(found.get("id"), _by_number(found["offsets"]), _by_number(found.get("epochs", {})))
         for topic, found in logged.get(_LEFT, {}).items()
     }
-    return Position(offsets, dict(logged.get(_IDS, {})), cluster=cluster, left=left, epochs=epochs)
+    cluster, group = (logged.get(name, {}).get("id") for name in (_CLUSTER, _GROUP))
+    return Position(offsets, dict(logged.get(IDS, {})), group, cluster, _COPY in logged, left, epochs)
+
+
+def is_mark(key: str) -> bool:
+    """Whether a key of a source's line is not a topic."""
+    return key.startswith(_MARK)
+
+
+def as_marks(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values under keys that cannot be topics, for what a source reports beside its offsets."""
+    return {_MARK + name: value for name, value in values.items()}
+
+
+def marks_of(text: str | None) -> dict[str, Any]:
+    """What a source's JSON has beside its topics, by name without the prefix; nothing if it is not JSON of this form.
+    The inverse of `as_marks`."""
+    raw = _parsed(text)
+    return {key.removeprefix(_MARK): raw[key] for key in raw if is_mark(key)} if isinstance(raw, dict) else {}
+
+
+# Lines of any source
+
+
+@dataclass(frozen=True)
+class SourceLine:
+    """A source's line. ``kind``: `OURS`, `BUILT_IN` or `OTHER`. ``position``: what a line of the first two says; of
+    another source, one without partitions. ``damaged``: it may have been a Kafka source's, and was cut off or
+    overwritten."""
+
+    text: str
+    kind: str
+    position: Position
+    damaged: bool = False
+
+
+def source_line(text: str) -> SourceLine:
+    """The line of whatever source wrote it. A source without an offset yet has a dash."""
+    raw = _parsed(text)
+    if raw is _NOT_JSON:
+        return SourceLine(text, OTHER, Position({}), damaged=text.startswith("{"))
+    if not isinstance(raw, dict) or not raw:
+        return SourceLine(text, OTHER, Position({}))
+    if not all(_is_offsets(partitions) for topic, partitions in raw.items() if not is_mark(topic)):
+        return SourceLine(text, OTHER, Position({}))
+    try:
+        position = from_spark(raw)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return SourceLine(text, OTHER, Position({}), damaged=True)
+    return SourceLine(text, OURS if any(map(is_mark, raw)) else BUILT_IN, position)
+
+
+def with_offsets(line: SourceLine, offsets: PartitionOffsets) -> str:
+    """The text of a Kafka source's line with other offsets for some of its partitions, in the style of whoever wrote
+    it. The leader epoch of a partition that moves is left out, as it is that of the record before its old offset."""
+    raw = json.loads(line.text)
+    for topic, partitions in offsets.items():
+        for p, offset in partitions.items():
+            if offset != line.position.offsets[topic][p]:
+                raw[topic][str(p)] = offset
+                raw.get(_EPOCHS, {}).get(topic, {}).pop(str(p), None)
+    return json.dumps(raw) if '": ' in line.text else json.dumps(raw, separators=(",", ":"))
+
+
+def merged(lines: Iterable[SourceLine]) -> PartitionOffsets:
+    """The offsets of all sources together; of a partition that two of them read, the lower one."""
+    found: PartitionOffsets = {}
+    for line in lines:
+        for topic, partitions in line.position.offsets.items():
+            there = found.setdefault(topic, {})
+            for p, at in partitions.items():
+                there[p] = min(at, there.get(p, at))
+    return found
+
+
+def topic_twice(lines: Sequence[SourceLine]) -> str | None:
+    """A topic that two sources read."""
+    topics = [topic for line in lines for topic in line.position.offsets]
+    return next((topic for topic in topics if topics.count(topic) > 1), None)
+
+
+# Files
+
+
+@dataclass(frozen=True)
+class OffsetLogEntry:
+    """The file of a micro-batch. ``lines``: of its sources, in the query's order."""
+
+    version: str
+    metadata: str
+    lines: tuple[str, ...]
+
+
+def entry_of(text: str) -> OffsetLogEntry:
+    """The file with this text. Raises ValueError, with a reason for a message to users, where it is not complete."""
+    lines = text.splitlines()
+    if len(lines) < 3 or not lines[0].startswith("v"):
+        raise ValueError("it does not have a version, metadata and one line for each source")
+    return OffsetLogEntry(lines[0], lines[1], tuple(lines[2:]))
+
+
+def with_text_keys(offsets: PartitionOffsets) -> dict[str, dict[str, int]]:
+    """The offsets as JSON and the ledger have them, with partitions as text."""
+    return {topic: _by_text(partitions) for topic, partitions in offsets.items()}
+
+
+_NOT_JSON = object()
+
+
+def _parsed(text: str | None) -> Any:  # noqa: ANN401  # whatever JSON there is
+    try:
+        return json.loads(text or "null")
+    except ValueError:
+        return _NOT_JSON
+
+
+def _is_offsets(partitions: object) -> bool:
+    return isinstance(partitions, dict) and all(
+        p.isascii() and p.isdigit() and type(offset) is int for p, offset in partitions.items()
+    )
 
 
 def _to_json(left: LeftAt) -> dict[str, Any]:

@@ -135,10 +135,10 @@ class CopyStreamReader(EosKafkaStreamReader):
         report = super().reportLatestOffset()
         if report is None:
             return None
-        planned = {} if self._offsets is None else {offset_log.MARK + "planned": {"offsets": self._offsets}}
+        planned = {} if self._offsets is None else {"planned": {"offsets": self._offsets}}
         last = self._plan.written.last()
-        written = {} if last is None else {offset_log.MARK + "written": dict(last)}
-        return report | planned | written
+        written = {} if last is None else {"written": dict(last)}
+        return report | offset_log.as_marks(planned | written)
 
     @hidden_traceback()
     def partitions(self, start: SparkOffset, end: SparkOffset) -> list[RangesOfTask]:  # type: ignore[override]  # other tasks than the base's

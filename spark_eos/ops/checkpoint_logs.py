@@ -1,47 +1,19 @@
 """The logs of a checkpoint as Spark writes them, and what makes one unfit for being changed or taken over.
 
-A file of ``offsets`` is a version, a line of metadata, and a line for each source; one of ``commits`` a version and a
-line of metadata. Spark keeps the newest 100 (spark.sql.streaming.minBatchesToRetain).
+`spark_eos.checkpoint.offset_log` has the format of ``offsets``; a file of ``commits`` is a version and a line of
+metadata. Spark keeps the newest 100 (spark.sql.streaming.minBatchesToRetain).
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
 
 from spark_eos.checkpoint.files import Checkpoint
+from spark_eos.checkpoint.offset_log import OffsetLogEntry, SourceLine, source_line
 from spark_eos.errors import stop
-from spark_eos.protocol.head import Offsets
 
 _KNOWN = "v1"
-OURS, BUILT_IN, OTHER = "eos-kafka", "kafka", "another"
-
-
-@dataclass(frozen=True)
-class OffsetLogEntry:
-    """A micro-batch in the offset log."""
-
-    batch: int
-    version: str
-    metadata: str
-    lines: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class QuerySource:
-    """A line of the offset log. ``kind``: `OURS`, `BUILT_IN` or `OTHER`; topic → id in ``ids``, if they are there;
-    ``cluster``: the id of the cluster, where it is noted; ``left``: where the query has left topics, and partitions of
-    topics, that it no longer reads."""
-
-    line: str
-    kind: str
-    offsets: Offsets
-    ids: Mapping[str, str]
-    cluster: str | None = None
-    left: Offsets = field(default_factory=dict)
 
 
 class Logs:
@@ -69,11 +41,7 @@ class Logs:
     def entry(self, batch: int) -> OffsetLogEntry:
         """Raises CheckpointError (EOS_CHECKPOINT_DAMAGED)."""
         if batch not in self._entries:
-            name = f"offsets/{batch}"
-            lines = (self.checkpoint.read(name) or "").splitlines()
-            if len(lines) < 3 or not lines[0].startswith("v"):
-                raise self.checkpoint.damaged(name, "it does not have a version, metadata and a line for each source")
-            self._entries[batch] = OffsetLogEntry(batch, lines[0], lines[1], tuple(lines[2:]))
+            self._entries[batch] = self.checkpoint.entry(batch)
         return self._entries[batch]
 
     def commit_entry(self, batch: int) -> Sequence[str]:
@@ -84,45 +52,9 @@ class Logs:
             raise self.checkpoint.damaged(name, "it does not have a version and metadata")
         return lines
 
-    def sources(self, batch: int) -> list[QuerySource]:
+    def sources(self, batch: int) -> list[SourceLine]:
         """By the entry of a micro-batch in the offset log, in the query's order. Raises what `entry` does."""
-        return [source_of(line) for line in self.entry(batch).lines]
-
-
-def source_of(line: str) -> QuerySource:
-    """What a source's line of the offset log says."""
-    try:
-        raw: Any = json.loads(line)
-    except ValueError:
-        raw = None
-    marks = {key: raw[key] for key in raw if key.startswith("#")} if isinstance(raw, dict) else {}
-    topics = {key: raw[key] for key in raw if not key.startswith("#")} if isinstance(raw, dict) else {}
-    shaped = bool(topics or marks) and all(
-        isinstance(partitions, dict) and all(p.isdigit() and type(at) is int for p, at in partitions.items())
-        for partitions in topics.values()
-    )
-    if not shaped:
-        return QuerySource(line, OTHER, {}, {})
-    cluster = marks.get("#cluster", {}).get("id")
-    left = {topic: at["offsets"] for topic, at in marks.get("#left", {}).items()}
-    return QuerySource(line, OURS if marks else BUILT_IN, topics, marks.get("#ids", {}), cluster, left)
-
-
-def merged(sources: Sequence[QuerySource]) -> dict[str, dict[str, int]]:
-    """The offsets of all sources together; of a topic that two of them read, the lower ones."""
-    found: dict[str, dict[str, int]] = {}
-    for source in sources:
-        for topic, partitions in source.offsets.items():
-            there = found.setdefault(topic, {})
-            for p, at in partitions.items():
-                there[p] = min(at, there.get(p, at))
-    return found
-
-
-def topic_twice(sources: Sequence[QuerySource]) -> str | None:
-    """A topic that two sources read."""
-    topics = [topic for source in sources for topic in source.offsets]
-    return next((topic for topic in topics if topics.count(topic) > 1), None)
+        return [source_line(text) for text in self.entry(batch).lines]
 
 
 def check_known(logs: Logs) -> None:

@@ -11,13 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from spark_eos.checkpoint.files import Checkpoint
+from spark_eos.checkpoint.offset_log import merged
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.checkpoint.stores import absolute
 from spark_eos.errors import EosError, stop
 from spark_eos.ledger.owners import Cluster
 from spark_eos.ops.answer import Answer
 from spark_eos.ops.checkpoint_files import MovedFiles
-from spark_eos.ops.checkpoint_logs import Logs, check_known, merged
+from spark_eos.ops.checkpoint_logs import Logs, check_known
 from spark_eos.ops.heads import SinkHead, check_named, heads_of
 from spark_eos.protocol.commands import (
     check_not_halted,
@@ -29,7 +30,7 @@ from spark_eos.protocol.commands import (
     resume,
 )
 from spark_eos.protocol.head import Head, Unfinished
-from spark_eos.topic_partition import OffsetRange
+from spark_eos.topic_partition import OffsetRange, flat
 
 #: The folder of what is moved out of the logs.
 DROPPED = "dropped"
@@ -174,10 +175,6 @@ def _ranges(logs: Logs, batch: int) -> list[OffsetRange]:
     if batch not in logs.planned or batch - 1 not in logs.planned:
         return []
     before, planned = (merged(logs.sources(n)) for n in (batch - 1, batch))
-    found = [
-        OffsetRange(topic, int(p), start, end)
-        for topic, parts in planned.items()
-        for p, end in parts.items()
-        if (start := before.get(topic, {}).get(p, end)) < end
-    ]
-    return sorted(found)
+    starts = flat(before)
+    found = [OffsetRange(*place, starts[place], end) for place, end in flat(planned).items() if place in starts]
+    return sorted(r for r in found if r.size > 0)

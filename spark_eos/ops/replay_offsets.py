@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from spark_eos.checkpoint.offset_log import OTHER, SourceLine, merged, source_line, with_offsets, with_text_keys
 from spark_eos.errors import EosError, stop
 from spark_eos.kafka.admin.topics import (
     NO_OFFSET,
@@ -21,10 +21,10 @@ from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.records.batches import Damage, UnsupportedFormat, find_batches
 from spark_eos.kafka.requests.fetch import fetch_once
-from spark_eos.ops.checkpoint_logs import OTHER, Logs, QuerySource, source_of
+from spark_eos.ops.checkpoint_logs import Logs
 from spark_eos.options.offsets import EARLIEST, parse_offsets
 from spark_eos.protocol.head import Offsets
-from spark_eos.topic_partition import OffsetRange, by_topic
+from spark_eos.topic_partition import OffsetRange, by_topic, flat, nested
 
 _LOOK_BYTES = 64 * 1024
 #: From where to begin in one partition, by topic and number; None leaves it where the query is.
@@ -41,7 +41,7 @@ class ReplayRange:
     last_ms: int | None = None
 
 
-def check_sources(logs: Logs, batch: int) -> list[QuerySource]:
+def check_sources(logs: Logs, batch: int) -> list[SourceLine]:
     """The sources of the query by its micro-batch. Raises ReplayError where one is not Kafka's: its own files in
     the checkpoint say what it has read."""
     sources = logs.sources(batch)
@@ -50,10 +50,10 @@ def check_sources(logs: Logs, batch: int) -> list[QuerySource]:
     return sources
 
 
-def check_cluster(kafka: KafkaProperties, sources: Iterable[QuerySource], location: str) -> None:
+def check_cluster(kafka: KafkaProperties, sources: Iterable[SourceLine], location: str) -> None:
     """Raise ReplayError where a source is on another cluster than the ledger: its topics are not to be asked there, and
     the topics of these names are other ones."""
-    noted = {source.cluster for source in sources if source.cluster is not None}
+    noted = {s.position.cluster for s in sources if s.position.cluster is not None}
     here = cluster_id(kafka) if noted else ""
     if here and noted - {here}:
         raise stop(
@@ -80,25 +80,19 @@ def lines_of(logs: Logs, batch: int, position: int) -> tuple[str, ...]:
     return logs.entry(batch).lines
 
 
-def moved(sources: Iterable[QuerySource], choice: Choice) -> tuple[str, ...]:
+def moved(sources: Iterable[SourceLine], choice: Choice) -> tuple[str, ...]:
     """The lines of the sources, each partition moved to where ``choice`` says, never forward."""
     lines = []
     for source in sources:
-        raw = json.loads(source.line)
-        for topic, partitions in source.offsets.items():
-            for p, at in partitions.items():
-                wanted = choice(topic, int(p))
-                raw[topic][p] = at if wanted is None else min(at, wanted)
-                if raw[topic][p] != at:  # the leader epoch is that of the record before the offset
-                    raw.get("#epochs", {}).get(topic, {}).pop(p, None)
-        compact = {"separators": (",", ":")} if '": ' not in source.line else {}
-        lines.append(json.dumps(raw, **compact))  # type: ignore[arg-type]  # as whoever wrote the line
+        wanted = {place: (at, choice(*place)) for place, at in flat(source.position.offsets).items()}
+        offsets = {place: at if to is None else min(at, to) for place, (at, to) in wanted.items()}
+        lines.append(with_offsets(source, nested(offsets)))
     return tuple(lines)
 
 
-def by_timestamp(kafka: KafkaProperties, sources: Sequence[QuerySource], at_ms: int) -> Choice:
+def by_timestamp(kafka: KafkaProperties, sources: Sequence[SourceLine], at_ms: int) -> Choice:
     """The first record of this time or later; where there is none, nothing is read again."""
-    asked = {topic: {int(p): at_ms for p in parts} for s in sources for topic, parts in s.offsets.items()}
+    asked = {topic: dict.fromkeys(parts, at_ms) for s in sources for topic, parts in s.position.offsets.items()}
     found = offsets_at(kafka, asked)
 
     def choice(topic: str, p: int) -> int | None:
@@ -108,10 +102,10 @@ def by_timestamp(kafka: KafkaProperties, sources: Sequence[QuerySource], at_ms: 
     return choice
 
 
-def by_offsets(kafka: KafkaProperties, sources: Sequence[QuerySource], text: str) -> Choice:
+def by_offsets(kafka: KafkaProperties, sources: Sequence[SourceLine], text: str) -> Choice:
     """These offsets; a partition that is not named stays where it is. Raises ReplayError."""
     wanted = parse_offsets("--to-offsets", text)
-    known = {(topic, int(p)): at for s in sources for topic, parts in s.offsets.items() for p, at in parts.items()}
+    known = {place: at for s in sources for place, at in flat(s.position.offsets).items()}
     earliest = {t: [p for p, at in parts.items() if at == EARLIEST] for t, parts in wanted.items()}
     begin = begin_offsets(kafka, {t: parts for t, parts in earliest.items() if parts})
     for topic, parts in wanted.items():
@@ -124,32 +118,30 @@ def by_offsets(kafka: KafkaProperties, sources: Sequence[QuerySource], text: str
     )
 
 
-def ranges(kafka: KafkaProperties, lines: Sequence[str], position: Sequence[QuerySource]) -> list[ReplayRange]:
+def ranges(kafka: KafkaProperties, lines: Sequence[str], position: Sequence[SourceLine]) -> list[ReplayRange]:
     """What is read again from these lines of the offset log up to where the query is, after a look at whether it is
     there. Raises TopicError and ReplayError."""
-    starts = [source_of(line) for line in lines]
-    ends: dict[tuple[str, str], int] = {
-        (t, p): at for s in position for t, parts in s.offsets.items() for p, at in parts.items()
-    }
-    topics = describe_topics(kafka, {topic for s in (*starts, *position) for topic in s.offsets})
+    starts = [source_line(line) for line in lines]
+    ends = {place: at for s in position for place, at in flat(s.position.offsets).items()}
+    topics = describe_topics(kafka, {topic for s in (*starts, *position) for topic in s.position.offsets})
     for source in (*starts, *position):
         _check_ids(source, topics)
-    wanted = [(topic, int(p), at) for s in starts for topic, parts in s.offsets.items() for p, at in parts.items()]
+    wanted = [(place, at) for s in starts for place, at in flat(s.position.offsets).items()]
     # What was added since is read from its beginning, as it was then.
-    known = {(topic, p) for topic, p, _ in wanted}
-    wanted += [(topic, int(p), 0) for topic, p in ends if (topic, int(p)) not in known]
-    places = by_topic(dict.fromkeys((topic, p) for topic, p, _ in wanted))
+    known = {place for place, _ in wanted}
+    wanted += [(place, 0) for place in ends if place not in known]
+    places = by_topic(dict.fromkeys(place for place, _ in wanted))
     begin, end = begin_offsets(kafka, places), end_offsets(kafka, places, "read_uncommitted")
     found = []
-    for topic, p, at in wanted:
-        until = ends.get((topic, str(p)), at)
+    for (topic, p), at in wanted:
+        until = ends.get((topic, p), at)
         _check_there(topic, p, at, until, begin[topic][p], end[topic][p])
         found.append(_with_times(kafka, OffsetRange(topic, p, at, until)))
     return sorted(found, key=lambda replayed: replayed.offsets)
 
 
-def _check_ids(source: QuerySource, topics: Mapping[str, Topic]) -> None:
-    for topic, known in source.ids.items():
+def _check_ids(source: SourceLine, topics: Mapping[str, Topic]) -> None:
+    for topic, known in source.position.ids.items():
         if topic in topics and topics[topic].id != known:
             raise _recreated(topic, f"its id was {known}, and is now {topics[topic].id}")
 
@@ -190,8 +182,4 @@ def _time(kafka: KafkaProperties, r: OffsetRange, offset: int) -> int | None:
 
 def as_offsets(lines: Sequence[str]) -> Offsets:
     """The offsets of all lines together."""
-    found: dict[str, dict[str, int]] = {}
-    for line in lines:
-        for topic, parts in source_of(line).offsets.items():
-            found.setdefault(topic, {}).update(parts)
-    return found
+    return with_text_keys(merged(map(source_line, lines)))

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from spark_eos.checkpoint.files import Checkpoint
+from spark_eos.checkpoint.offset_log import source_line, topic_twice
 from spark_eos.errors import stop
 from spark_eos.ledger.owners import Cluster
-from spark_eos.ops.checkpoint_logs import Logs, check_known, source_of, topic_twice
+from spark_eos.ops.checkpoint_logs import Logs, check_known
 from spark_eos.ops.heads import SinkHead, check_agree, check_named, heads_of, with_the_whole
 from spark_eos.ops.replay_offsets import (
     ReplayRange,
@@ -24,6 +25,7 @@ from spark_eos.ops.replay_offsets import (
 from spark_eos.protocol.commands import check_not_halted, known_head, rows_lost
 from spark_eos.protocol.head import Unfinished
 from spark_eos.protocol.names import query_of_replay
+from spark_eos.topic_partition import flat, name_of_place
 
 
 @dataclass(frozen=True)
@@ -145,14 +147,10 @@ def _check_begun(unfinished: Unfinished, logs: Logs, query: str, heads: Sequence
 
 def _check_lines(unfinished: Unfinished, now: Sequence[str]) -> None:
     """Each source is of the kind that it is now, and goes back."""
-    for line, current in zip(map(source_of, unfinished.lines), map(source_of, now), strict=True):
-        there = {(topic, p): at for topic, parts in current.offsets.items() for p, at in parts.items()}
-        further = [
-            f"{topic}-{p}"
-            for topic, parts in line.offsets.items()
-            for p, at in parts.items()
-            if at > there.get((topic, p), at)
-        ]
+    for line, current in zip(map(source_line, unfinished.lines), map(source_line, now), strict=True):
+        there = flat(current.position.offsets)
+        back_to = flat(line.position.offsets)
+        further = [name_of_place(place) for place, at in back_to.items() if at > there.get(place, at)]
         check_agree(
             {"kind of source": line.kind, "source that goes forward": further},
             {"kind of source": current.kind, "source that goes forward": []},
@@ -205,7 +203,7 @@ def _group(heads: Sequence[SinkHead]) -> str | None:
 
 
 def _check_twice(lines: Sequence[str], group: str | None) -> None:
-    twice = topic_twice([source_of(line) for line in lines])
+    twice = topic_twice([source_line(line) for line in lines])
     if twice is not None and group is not None:
         raise stop("EOS_CHECKPOINT_WITHOUT_OFFSETS.topic_twice_replay", twice=twice)
 

@@ -10,14 +10,15 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from spark_eos.checkpoint.files import Checkpoint
+from spark_eos.checkpoint.offset_log import SourceLine, merged
 from spark_eos.errors import EosError
 from spark_eos.kafka.admin.topics import begin_offsets, describe_topics, end_offsets
 from spark_eos.ledger.owners import Cluster, Transaction, TransactionPart, check_listed, find, parts
-from spark_eos.ops.checkpoint_logs import Logs, QuerySource, merged
+from spark_eos.ops.checkpoint_logs import Logs
 from spark_eos.ops.heads import SinkHead, newest_heads
 from spark_eos.protocol.checks import is_visible, stop_of
 from spark_eos.protocol.commands import known_head
-from spark_eos.protocol.head import NOBODY, Head, Offsets
+from spark_eos.protocol.head import NOBODY, Head
 from spark_eos.protocol.status import Start, Status, status
 from spark_eos.topic_partition import PartitionOffsets, TopicPartition, by_topic
 
@@ -48,7 +49,7 @@ class CheckpointState:
     sources: Sequence[str] = ()
     partitions: Sequence[InputPartition] = ()
     recreated: Sequence[str] = ()
-    left: Offsets = field(default_factory=dict)
+    left: PartitionOffsets = field(default_factory=dict)
 
     @property
     def runs_again(self) -> bool:
@@ -370,28 +371,28 @@ def _checkpoint_state(logs: Logs, cluster: Cluster) -> CheckpointState:
         logs.stateful,
         [source.kind for source in sources],
         _places(cluster, sources, before, {name: topic.partitions for name, topic in there.items()}),
-        sorted(t for s in sources for t, known in s.ids.items() if t not in there or there[t].id != known),
-        {topic: at for source in sources for topic, at in source.left.items()},
+        sorted(t for s in sources for t, known in s.position.ids.items() if t not in there or there[t].id != known),
+        {topic: left.offsets for source in sources for topic, left in source.position.left.items()},
     )
 
 
 def _places(
-    cluster: Cluster, sources: Sequence[QuerySource], before: dict[str, dict[str, int]], there: dict[str, int]
+    cluster: Cluster, sources: Sequence[SourceLine], before: PartitionOffsets, there: dict[str, int]
 ) -> list[InputPartition]:
     planned = merged(sources)
-    asked = {t: [int(p) for p in parts if int(p) < there[t]] for t, parts in planned.items() if t in there}
+    asked = {t: [p for p in parts if p < there[t]] for t, parts in planned.items() if t in there}
     asked = {topic: parts for topic, parts in asked.items() if parts}
     begin: PartitionOffsets = begin_offsets(cluster.kafka, asked) if asked else {}
     end: PartitionOffsets = end_offsets(cluster.kafka, asked) if asked else {}
     return [
         InputPartition(
             topic,
-            int(p),
+            p,
             at,
             before.get(topic, {}).get(p),
-            begin.get(topic, {}).get(int(p)),
-            end.get(topic, {}).get(int(p)),
+            begin.get(topic, {}).get(p),
+            end.get(topic, {}).get(p),
         )
         for topic, parts in sorted(planned.items())
-        for p, at in sorted(parts.items(), key=lambda item: int(item[0]))
+        for p, at in sorted(parts.items())
     ]

@@ -8,6 +8,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from spark_eos.checkpoint.files import Checkpoint
+from spark_eos.checkpoint.offset_log import with_text_keys
 from spark_eos.ledger.owners import Cluster, Transaction, TransactionPart
 from spark_eos.ops.answer import Answer, ago, table
 from spark_eos.ops.heads import SinkHead
@@ -74,7 +75,7 @@ def _checkpoint_as_json(at: CheckpointState) -> dict[str, Any]:
         "sources": list(at.sources),
         "partitions": [asdict(place) for place in at.partitions],
         "recreated_topics": list(at.recreated),
-        "left": {topic: dict(partitions) for topic, partitions in at.left.items()},
+        "left": with_text_keys(at.left),
     }
 
 
@@ -237,7 +238,7 @@ def _checkpoint_as_text(at: CheckpointState) -> Iterator[str]:
         yield from (f"  {line}" for line in table(rows))
     yield from (f"  {topic}: was deleted or recreated since it was read" for topic in at.recreated)
     for topic, partitions in sorted(at.left.items()):
-        for p, offset in sorted(partitions.items(), key=lambda item: int(item[0])):
+        for p, offset in sorted(partitions.items()):
             yield f"  {topic}-{p}: no longer read; if it is again, the query goes on at offset {offset}"
     if at.partitions:
         lag = "unknown" if at.lag is None else f"{at.lag:,} offsets to the last stable offset"

@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from spark_eos.checkpoint.offset_log import is_mark
 from spark_eos.errors import stop
 from spark_eos.topic_partition import PartitionOffsets
 
@@ -121,7 +122,7 @@ def _numbers(option: str, text: str, check: Callable[[str, str, object], int], e
     """The value of each partition, as ``check(topic, partition, value)`` passes it on."""
     result: PartitionOffsets = {}
     for topic, partitions in _object(option, text, example).items():
-        if topic.startswith("#"):  # as no topic does
+        if is_mark(topic):  # of a line of the offset log
             continue
         if not isinstance(partitions, dict) or not partitions:
             raise stop("EOS_OPTION_INVALID.partitions_empty", option=option, topic=topic, example=example)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from spark_eos.checkpoint.offset_log import MARK
 from spark_eos.errors import EosError
 from spark_eos.kafka.admin.open_transactions import oldest_open_transaction
 from spark_eos.kafka.config.properties import KafkaProperties
@@ -58,9 +57,9 @@ class LagWatch:
         return True
 
     def report(self, position: PartitionOffsets, ends: PartitionOffsets, losses: int) -> dict[str, Any]:
-        """``#lag``: for each partition the number of offsets to its last stable offset and to its high watermark, and
-        for how many milliseconds an open transaction has held back the former. ``#losses``: the number of data
-        losses."""
+        """``lag``: of each partition, how many offsets the query is behind its last stable offset and behind its high
+        watermark, and for how many milliseconds an open transaction has held back the former. ``losses``: the number of
+        data losses."""
         now = time.monotonic()
         lag: dict[str, dict[str, dict[str, int]]] = {}
         for topic, partitions in sorted(ends.items()):
@@ -72,7 +71,7 @@ class LagWatch:
                     "high": max(0, self._high.get(topic, {}).get(p, end) - at),
                     "heldMs": int(1000 * (now - since)),
                 }
-        return {MARK + "lag": lag, MARK + "losses": losses}
+        return {"lag": lag, "losses": losses}
 
     def _name_open_transactions(self, topic: str, partition: int, end: int, now: float) -> None:
         if now - self._said.get((topic, partition, end), float("-inf")) < _REPEAT_S:

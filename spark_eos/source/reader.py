@@ -171,8 +171,9 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not ends:
             return None
         position = offset_log.from_spark(self._planned or self._initial or {})
-        name = {offset_log.MARK + "source": self._name} if self._events else {}
-        return offset_log.to_spark(Position(ends)) | self._lag.report(position.offsets, ends, self._losses.count) | name
+        report = self._lag.report(position.offsets, ends, self._losses.count)
+        name = {"source": self._name} if self._events else {}
+        return offset_log.to_spark(Position(ends)) | offset_log.as_marks(report | name)
 
     def commit(self, end: SparkOffset) -> None:
         """Nothing to do: the offset log is the one place where offsets are kept."""
@@ -219,7 +220,7 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         there, ends = self._watch.look()
         if self._lag.watch(ends) and self._events:
             report = self._lag.report(position.offsets, ends, self._losses.count)
-            self._events.tell("lag", source=self._name, **_unmarked(report))
+            self._events.tell("lag", source=self._name, **report)
         max_rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         look = Look(there, ends, system.monotonic(), self._run, self._watch.pinned, max_rows, only_batch)
         found = answered(next_batch(position, look, self._options), self._answer)
@@ -268,7 +269,3 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _dropped_on_purpose(self, topics: Collection[str]) -> Collection[str]:
         """Which of these topics, which are read no longer, are no loss."""
         return ()
-
-
-def _unmarked(report: dict[str, Any]) -> dict[str, Any]:
-    return {key.removeprefix(offset_log.MARK): value for key, value in report.items()}

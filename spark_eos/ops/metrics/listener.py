@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from datetime import datetime
-from typing import Any
 
 from pyspark.sql.streaming import StreamingQueryListener
 from pyspark.sql.streaming.listener import (
@@ -17,6 +15,7 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryProgress,
 )
 
+from spark_eos.checkpoint.offset_log import marks_of
 from spark_eos.ops.metrics.hub import Hub
 from spark_eos.spark.reasons import reason
 
@@ -80,12 +79,4 @@ def _condition(exception: str | None) -> str | None:
 
 def _sources(progress: StreamingQueryProgress) -> list[str]:
     """The names that our sources have given themselves (`spark_eos.source.reader`)."""
-    return [name for source in progress.sources if (name := _offsets(source.latestOffset).get("#source"))]
-
-
-def _offsets(text: str | None) -> dict[str, Any]:
-    try:
-        offsets = json.loads(text or "null")
-    except ValueError:
-        return {}
-    return offsets if isinstance(offsets, dict) else {}
+    return [name for source in progress.sources if (name := marks_of(source.latestOffset).get("source"))]

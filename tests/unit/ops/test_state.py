@@ -9,7 +9,6 @@ import pytest
 
 from spark_eos.ledger.owners import Transaction
 from spark_eos.ledger.reader import Dated
-from spark_eos.ops.checkpoint_logs import BUILT_IN, OTHER, OURS, merged, source_of, topic_twice
 from spark_eos.ops.heads import SinkHead, sink_head
 from spark_eos.ops.state import CheckpointState, InputPartition, Life, QueryState
 from spark_eos.ops.status import as_json, as_text, overview
@@ -90,26 +89,11 @@ def test_what_a_start_would_do(state, does):
     assert (state.next in state.troubles) is state.next.startswith("stops")
 
 
-def test_lines_of_the_offset_log():
-    """Of our source, by its marks; of the built-in one; and of others."""
-    ours = source_of('{"#epochs": {"t": {"0": 7}}, "#ids": {"t": "x"}, "t": {"0": 4, "1": 5}}')
-    built_in = source_of('{"t":{"1":3},"u":{"0":6}}')
-    assert (ours.kind, ours.ids, ours.offsets) == (OURS, {"t": "x"}, {"t": {"0": 4, "1": 5}})
-    assert (built_in.kind, built_in.ids) == (BUILT_IN, {})
-    assert merged([ours, built_in]) == {"t": {"0": 4, "1": 3}, "u": {"0": 6}}
-    assert topic_twice([ours, built_in]) == "t"
-    assert topic_twice([ours]) is None
-    for line in ('{"logOffset":3}', "-", "17", "{", '{"t":{"x":1}}', "[]"):
-        assert source_of(line).kind == OTHER
-
-
 def test_topics_that_a_query_no_longer_reads():
     """They stand in the offset log, and whoever looks at the checkpoint sees them, even if nothing else is left."""
-    line = source_of('{"#cluster": {"id": "c"}, "#left": {"t": {"id": "x", "offsets": {"1": 5, "0": 7}}}}')
-    assert (line.kind, line.offsets, line.left) == (OURS, {}, {"t": {"1": 5, "0": 7}})
     state = shown([0], [0])
     assert state.checkpoint is not None
-    state = replace(state, checkpoint=replace(state.checkpoint, left=line.left))
+    state = replace(state, checkpoint=replace(state.checkpoint, left={"t": {1: 5, 0: 7}}))
     assert as_json(state)["checkpoint"]["left"] == {"t": {"0": 7, "1": 5}}
     first, second = (found for found in as_text(state).splitlines() if "no longer read" in found)
     assert first.strip().startswith("t-0: ") and first.endswith("offset 7")
