@@ -21,7 +21,7 @@ from spark_eos.ledger.ledger import KafkaLedger
 from spark_eos.ledger.log import KafkaLog
 from spark_eos.ledger.owners import Cluster
 from spark_eos.ledger.reader import LedgerReader
-from spark_eos.mirror.cleaner import trim
+from spark_eos.mirror.cleaner import clean_map
 from spark_eos.mirror.offsets import translate
 from spark_eos.ops.heads import newest_heads
 from spark_eos.options.parse import stream_options
@@ -123,7 +123,7 @@ def _trim(spec: LookSpec) -> float:
     """What a mirror does every six hours."""
 
     def once() -> None:
-        if not trim(spec.kafka, spec.kafka, spec.name):
+        if not clean_map(spec.kafka, spec.kafka, spec.name):
             raise RuntimeError("nothing was to be deleted")
 
     return _median_ms(once, 1)

@@ -46,25 +46,39 @@ def make_map(kafka: KafkaProperties, topic: str, replication: int) -> None:
         raise stop("EOS_MIRROR_TARGET_SETTINGS.map", topic=topic, policy=policy)
 
 
+class MapWriter:
+    """Writes records to the map's topic outside of any transaction."""
+
+    def __init__(self, kafka: KafkaProperties, topic: str) -> None:
+        own = {"enable.idempotence": True, "queue.buffering.max.messages": 0}
+        self._producer = Producer(librdkafka_config(kafka, "producer", own))
+        self._topic = topic
+        self._refused: set[str] = set()
+
+    def write(self, partition: int, key: bytes, value: bytes | None) -> None:
+        self._producer.produce(self._topic, value, key, partition=partition, on_delivery=self._delivered)
+
+    def flush(self, wait_s: float) -> str:
+        """Returns when the brokers have everything: an empty text, or why they do not."""
+        left = self._producer.flush(wait_s)
+        return "; ".join(sorted(self._refused)) or "no answer" if left or self._refused else ""
+
+    def _delivered(self, error: object, _: object) -> None:
+        if error is not None:
+            self._refused.add(str(error))
+
+
 def write_metadata(
     kafka: KafkaProperties, topic: str, records: Iterable[tuple[bytes, bytes | None]], what: str
 ) -> None:
-    """Write records, of key and value, to the partition `METADATA`. Returns when the brokers have them, once or more
-    often. ``what`` they say, for the error. Raises KafkaError (EOS_MIRROR_MAP_NOT_WRITABLE)."""
-    refused: list[str] = []
-    producer = Producer(librdkafka_config(kafka, "producer", {"acks": "all", "linger.ms": 0}))
+    """Write records, of key and value, to the partition `METADATA`. Returns when the brokers have them. ``what`` they
+    say, for the error. Raises KafkaError (EOS_MIRROR_MAP_NOT_WRITABLE)."""
+    writer = MapWriter(kafka, topic)
     for key, value in records:
-        producer.produce(
-            topic,
-            value,
-            key,
-            partition=METADATA,
-            on_delivery=lambda error, _: refused.append(str(error)) if error is not None else None,
-        )
-    if producer.flush(_WRITE_S) or refused:
-        raise stop(
-            "EOS_MIRROR_MAP_NOT_WRITABLE.notes", topic=topic, what=what, refused="; ".join(refused) or "no answer"
-        )
+        writer.write(METADATA, key, value)
+    refused = writer.flush(_WRITE_S)
+    if refused:
+        raise stop("EOS_MIRROR_MAP_NOT_WRITABLE.metadata", topic=topic, what=what, refused=refused)
 
 
 def not_made(topic: str, why: str) -> EosError:

@@ -16,7 +16,7 @@ from spark_eos.copy.source import CopyDataSource, CopyStreamReader
 from spark_eos.copy.writer import CopyStreamWriter
 from spark_eos.events import NOWHERE, Events
 from spark_eos.log import logger
-from spark_eos.mirror.cleaner import Trimming
+from spark_eos.mirror.cleaner import MapCleaner
 from spark_eos.mirror.owner import Followed, Ownership
 from spark_eos.mirror.plan import MirrorPlan
 from spark_eos.mirror.topics import TargetTopics
@@ -64,9 +64,9 @@ class MirrorStreamReader(CopyStreamReader):
         return Ownership(self._mirror)
 
     @cached_property
-    def _trimming(self) -> Trimming:
+    def _cleaner(self) -> MapCleaner:
         plan = self._mirror
-        return Trimming(plan.source.kafka, plan.sink.kafka, plan.targets.map)
+        return MapCleaner(plan.source.kafka, plan.sink.kafka, plan.targets.map)
 
     @hidden_traceback()
     def latestOffset(self, start: SparkOffset | None = None, limit: ReadLimit | None = None) -> SparkOffset:
@@ -82,7 +82,7 @@ class MirrorStreamReader(CopyStreamReader):
             self._targets.check_planned(after.offsets, read)
         self._own(before, offset_log.from_spark(end))
         if end == start and self._watch.pinned:
-            self._trimming.finish()  # Spark ends this process when there is nothing left
+            self._cleaner.finish()  # Spark ends this process when there is nothing left
         return end
 
     def _own(self, before: SparkOffset | None, end: Position) -> None:
@@ -95,8 +95,8 @@ class MirrorStreamReader(CopyStreamReader):
 
     def stop(self) -> None:
         """The query has ended."""
-        if "_trimming" in vars(self):
-            self._trimming.stop()
+        if "_cleaner" in vars(self):
+            self._cleaner.stop()
 
     def _dropped_on_purpose(self, topics: Collection[str]) -> Collection[str]:
         """The topics that were taken off the list because they are circles: what is in them is not lost."""
@@ -112,7 +112,7 @@ class MirrorStreamReader(CopyStreamReader):
             self._ownership.hold(Followed({topic: end.ids.get(topic, "") for topic in read}))
         if read or followed:  # else there is no topic to mirror yet
             self._targets.prepare(followed, read)
-            self._trimming.now_and_then()
+            self._cleaner.start_if_due()
 
 
 def _followed(there: Collection[str], before: SparkOffset | None, initial: Position, end: Position) -> Followed:

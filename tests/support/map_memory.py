@@ -1,6 +1,6 @@
 """What a look at an offset map of a million entries takes of memory, as a program of its own.
 
-``python -m tests.support.map_memory read`` (or ``trim``) prints what it has found, and by how many MiB the process has
+``python -m tests.support.map_memory read`` (or ``clean``) prints what it has found, and by how many MiB the process has
 grown.
 """
 
@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.mirror import cleaner
+from spark_eos.mirror import cleaner, map_topic
 from spark_eos.mirror.entries import SourcePartition, partition_of
 from spark_eos.mirror.offset_map import OffsetMap
 from spark_eos.mirror.origins import Origin
@@ -47,15 +47,15 @@ def read() -> int:
     return sum(map_.translate(*place, EACH - 7).offset for place in wanted)
 
 
-def trim() -> int:
+def clean() -> int:
     """Tombstones, where nine tenths of the entries are of no use any more."""
     begins = {"in": dict.fromkeys(SOURCES, EACH * 9 // 10)}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cleaner, "cluster_id", lambda _: CLUSTER)
         patch.setattr(cleaner, "describe_topics", lambda *_, **__: {"in": SimpleNamespace(id="id", partitions=200)})
         patch.setattr(cleaner, "begin_offsets", lambda *_: begins)
-        patch.setattr(cleaner, "Producer", lambda _: SimpleNamespace(produce=lambda *_, **__: 0, flush=lambda _: 0))
-        return cleaner.trim(KAFKA, KAFKA, "map")
+        patch.setattr(map_topic, "Producer", lambda _: SimpleNamespace(produce=lambda *_, **__: 0, flush=lambda _: 0))
+        return cleaner.clean_map(KAFKA, KAFKA, "map")
 
 
 def _mib() -> float:
@@ -67,5 +67,5 @@ def _mib() -> float:
 if __name__ == "__main__":
     before = _mib()
     with reading(MadeLog(NUMBER, Million()), [ORIGIN]):
-        found = {"read": read, "trim": trim}[sys.argv[1]]()
+        found = {"read": read, "clean": clean}[sys.argv[1]]()
     print(json.dumps({"found": found, "mib": _mib() - before}))

@@ -9,7 +9,7 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from spark_eos.errors import EosError
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.mirror import task as module
-from spark_eos.mirror.cleaner import trim
+from spark_eos.mirror.cleaner import clean_map
 from spark_eos.mirror.origins import origins
 from spark_eos.mirror.task import rows_in_log
 from spark_eos.protocol.head_codec import decode
@@ -96,7 +96,7 @@ def test_entries_that_the_source_has_passed_are_deleted(mirror, topic, write, vi
     source = KafkaProperties({"bootstrap.servers": view.bootstrap_servers})
     set_of_topic(there, copies.targets.map, "message.timestamp.before.max.ms", "0")
     with pytest.raises(EosError, match="EOS_MIRROR_MAP_NOT_WRITABLE"):
-        trim(source, copies.kafka, copies.targets.map)
+        clean_map(source, copies.kafka, copies.targets.map)
     set_of_topic(there, copies.targets.map, "message.timestamp.before.max.ms", str(10**12))
     assert first_offsets(copies) == [0, 10]
     write(name, *(b"%d" % i for i in range(10)))
@@ -106,7 +106,7 @@ def test_entries_that_the_source_has_passed_are_deleted(mirror, topic, write, vi
     with pytest.raises(EosError, match="EOS_MIRROR_GROUP_REFUSED"):
         copies.map(name, {0: [9]}).translate(name, 0, 9)
     delete_before(view.admin, name, 30)
-    assert [trim(source, copies.kafka, copies.targets.map) for _ in range(2)] == [1, 0]
+    assert [clean_map(source, copies.kafka, copies.targets.map) for _ in range(2)] == [1, 0]
     assert first_offsets(copies) == [20]
     assert (
         copies.map(name, {0: [30]}).translate(name, 0, 30).offset == there.ends(name)[name, 0] - 1

@@ -1,4 +1,4 @@
-"""Trimming without a cluster: what it deletes, and that it is in nobody's way."""
+"""The cleaner of the map without a cluster: what it deletes, and that it is in nobody's way."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from spark_eos.checkpoint.offset_log import Position
 from spark_eos.errors import EosError
-from spark_eos.mirror import cleaner
-from spark_eos.mirror.cleaner import Trimming, trim
+from spark_eos.mirror import cleaner, map_topic
+from spark_eos.mirror.cleaner import MapCleaner, clean_map
 from spark_eos.mirror.entries import split_key
 from spark_eos.mirror.plan import Targets
 from spark_eos.mirror.source import MirrorStreamReader
@@ -50,9 +50,9 @@ def test_what_the_source_has_passed_is_deleted(log, begin):
         patch.setattr(cleaner, "cluster_id", lambda _: HERE.cluster)
         patch.setattr(cleaner, "describe_topics", lambda *_, **__: {"in": SimpleNamespace(id="id", partitions=4)})
         patch.setattr(cleaner, "begin_offsets", lambda *_: {"in": {3: begin}})
-        patch.setattr(cleaner, "Producer", lambda _: Brokers(log))
+        patch.setattr(map_topic, "Producer", lambda _: Brokers(log))
         patch.setattr(cleaner, "_AT_ONCE", 2)
-        assert [trim(KAFKA, KAFKA, "map") for _ in range(2)] == [len(wanted), 0]
+        assert [clean_map(KAFKA, KAFKA, "map") for _ in range(2)] == [len(wanted), 0]
     written = [key for number, after in enumerate(log.rows) for _, key, _ in after[rows[number] :]]
     assert sorted(split_key(key)[1] for key in written) == wanted
     after = WholeMap.of(log, HERE)
@@ -74,38 +74,38 @@ def test_nobody_waits_for_it(monkeypatch):
         ends.append(stopped())
         return 0
 
-    monkeypatch.setattr(cleaner, "trim", endless)
+    monkeypatch.setattr(cleaner, "clean_map", endless)
     monkeypatch.setattr(cleaner, "EVERY_S", 0.0)
     monkeypatch.setattr(cleaner, "_STOP_S", 0.0)
-    own = Trimming(KAFKA, KAFKA, "map")
-    own.now_and_then()
+    own = MapCleaner(KAFKA, KAFKA, "map")
+    own.start_if_due()
     assert begun.wait(60)
     begun.clear()
-    own.now_and_then()
+    own.start_if_due()
     assert not begun.is_set()
     own.stop()
     let.set()
     own.finish()
     assert ends == [True]
-    own.now_and_then()
+    own.start_if_due()
     assert not begun.is_set()
 
 
 def test_it_ends_with_the_query(monkeypatch):
     """Spark stops the reader."""
-    monkeypatch.setattr(cleaner, "trim", lambda *_: 0)
+    monkeypatch.setattr(cleaner, "clean_map", lambda *_: 0)
     ends = SimpleNamespace(kafka=KAFKA, fail_on_data_loss=True)
     reader = MirrorStreamReader(SimpleNamespace(source=ends, sink=ends, targets=Targets()))
     reader.stop()
     reader._targets = SimpleNamespace(prepare=lambda *_: None)
     reader._watch = SimpleNamespace(topics=lambda: Topics({"in": [0]}, {}))
     reader._prepare([], Position({"in": {0: 1}}))
-    working = reader._trimming._thread
+    working = reader._cleaner._thread
     reader.stop()
     assert not working.is_alive()
-    reader._trimming._next = 0.0
+    reader._cleaner._next_s = 0.0
     reader._prepare([], Position({"in": {0: 1}}))
-    assert reader._trimming._thread is working
+    assert reader._cleaner._thread is working
 
 
 @pytest.mark.parametrize("error", [EosError("EOS_X", "no.", hint="do."), ValueError("what")])
@@ -115,14 +115,14 @@ def test_a_failure_is_a_warning(error, monkeypatch, caplog):
     def failing(*_):
         raise error
 
-    monkeypatch.setattr(cleaner, "trim", failing)
+    monkeypatch.setattr(cleaner, "clean_map", failing)
     monkeypatch.setattr(cleaner, "EVERY_S", 0.0)
-    own = Trimming(KAFKA, KAFKA, "map")
+    own = MapCleaner(KAFKA, KAFKA, "map")
     for _ in range(2):
-        own.now_and_then()
+        own.start_if_due()
         own.finish()
     assert [record.levelname for record in caplog.records] == ["WARNING"] * 2
-    assert all("the offset map map was not trimmed" in record.getMessage() for record in caplog.records)
+    assert all("the offset map map was not cleaned" in record.getMessage() for record in caplog.records)
 
 
 def test_it_can_be_stopped_anywhere(monkeypatch):

@@ -98,7 +98,7 @@ def _moved(entry: MapEntry, by: int) -> MapEntry:
 
 @st.composite
 def logs(draw: st.DrawFn) -> MapLog:
-    """What a mirror writes, with what else happens: repairs, trimming, mirrors that begin anew, other partitions."""
+    """What a mirror writes, with what else happens: repairs, a cleaner, mirrors that begin anew, other partitions."""
     log = MapLog(draw(st.sampled_from([1, 2, 9])))
     mine = draw(ranges(HERE, draw(st.integers(0, 5)), 0))
     log.write(*draw(ranges(SourcePartition(CLUSTER, "id", 4), 0, 0)))
@@ -250,7 +250,7 @@ def test_a_record_that_the_broker_removes_meanwhile():
 
 @pytest.mark.parametrize(
     ("what", "found"),
-    [("read", len(map_memory.SOURCES) * (map_memory.EACH - 7)), ("trim", map_memory.Million.count * 9 // 10)],
+    [("read", len(map_memory.SOURCES) * (map_memory.EACH - 7)), ("clean", map_memory.Million.count * 9 // 10)],
 )
 def test_a_million_entries_need_little_memory(what, found):
     """Though all of them count: to translate positions of all partitions, to delete most of them. (As objects, they
