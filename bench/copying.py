@@ -57,7 +57,7 @@ class CopiedTransaction:
 def copy_batches(spec: CopySpec) -> list[CopiedTransaction]:
     """All partitions up to their last stable offset, one after the other. Raises EosError, TimeoutError."""
     kafka = KafkaProperties({**spec.kafka, "bootstrap.servers": spec.bootstrap_servers})
-    stable = end_offsets(kafka, {spec.input: list(range(spec.partitions))}, "read_committed")[spec.input]
+    stable = end_offsets(broker_client(kafka), {spec.input: list(range(spec.partitions))}, "read_committed")[spec.input]
     name = f"copying-{uuid.uuid4()}"
     return [
         _transaction(kafka, name, OffsetRange(spec.input, partition, start, end), spec.output)

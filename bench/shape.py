@@ -17,6 +17,7 @@ from statistics import median
 from bench import copying
 from spark_eos.kafka.admin.topics import end_offsets
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.ledger.ledger import KafkaLedger
 from spark_eos.ledger.log import KafkaLog
 from spark_eos.ledger.owners import Cluster
@@ -73,7 +74,7 @@ def _head(spec: LookSpec) -> float:
     """The first look of a process for a query's head."""
 
     def look() -> None:
-        if LedgerReader(KafkaLog(spec.kafka, spec.name), 0, spec.query).read() is None:
+        if LedgerReader(KafkaLog(broker_client(spec.kafka), spec.name), 0, spec.query).read() is None:
             raise RuntimeError(f"no head of {spec.query}")
 
     look()  # connects
@@ -82,7 +83,7 @@ def _head(spec: LookSpec) -> float:
 
 def _heads(spec: LookSpec) -> float:
     """What ``spark-eos status`` reads of a ledger."""
-    return _median_ms(lambda: newest_heads(Cluster(spec.kafka, spec.name, DEFAULT_PREFIX)), 3)
+    return _median_ms(lambda: newest_heads(Cluster(broker_client(spec.kafka), spec.name, DEFAULT_PREFIX)), 3)
 
 
 def name_of_query(number: int) -> str:
@@ -94,7 +95,7 @@ def _decide(spec: LookSpec) -> float:
 
     def decide(number: int) -> float:
         begin = time.perf_counter()
-        ledger = KafkaLedger(spec.kafka, spec.name, 1, DEFAULT_PREFIX, name_of_query(number))
+        ledger = KafkaLedger(broker_client(spec.kafka), spec.name, 1, DEFAULT_PREFIX, name_of_query(number))
         head, term = ledger.read(), ledger.take()
         if head is None or term.read() != head:
             raise RuntimeError(f"no head of {name_of_query(number)}, or another one")
@@ -115,7 +116,7 @@ def _copy(spec: LookSpec) -> float:
 
 def _translate(spec: LookSpec) -> float:
     """What ``spark-eos mirror translate`` does, for a position near the end of a partition."""
-    at = end_offsets(spec.kafka, {spec.query: [0]})[spec.query][0] - 2  # before the marker
+    at = end_offsets(broker_client(spec.kafka), {spec.query: [0]})[spec.query][0] - 2  # before the marker
     return _median_ms(lambda: translate(spec.kafka, spec.kafka, spec.name, spec.query, 0, [at]), 3)
 
 

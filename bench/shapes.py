@@ -28,6 +28,7 @@ from bench.source import PARTITIONS
 from bench.turns import BenchPlan
 from spark_eos.kafka.admin.topics import cluster_id, describe_topics
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.kafka.transactions import FENCING_END
 from spark_eos.mirror.entries import MapEntry, OffsetRun, SourcePartition, partition_of, to_record
@@ -228,12 +229,13 @@ def _checkpoint(bench: Bench, size: int) -> Iterator[tuple[str, Callable[[], Mea
 def _map(bench: Bench, size: int) -> Iterator[tuple[str, Callable[[], Measurements]]]:
     """One of a topic of `_MAPPED` partitions, with an entry for each row."""
     each, map_topic, kafka = size // _MAPPED, _fresh("map"), _kafka(bench)
+    client = broker_client(kafka)
     with (
         _filled(bench, _MAPPED, each * _MAPPED) as name,
         _topics(bench, {map_topic: 9}, cleanup_policy="compact"),
         _pouring(bench, map_topic, 9) as pour,
     ):
-        cluster, topic = cluster_id(kafka), describe_topics(kafka, [name])[name]
+        cluster, topic = cluster_id(client), describe_topics(client, [name])[name]
         write_origin(kafka, map_topic, Origin(name, topic.id, name, topic.id, (cluster,)))
         for source in (SourcePartition(cluster, topic.id, partition) for partition in range(_MAPPED)):
             entries = (

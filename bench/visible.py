@@ -13,6 +13,7 @@ from bench.session import Bench
 from spark_eos.errors import TopicError
 from spark_eos.kafka.admin.topics import end_offsets
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import broker_client
 
 #: Of the rows, how many at the beginning do not count: the program is still getting up.
 _LEFT_OUT = 0.25
@@ -48,6 +49,6 @@ def _watched(name: str, bench: Bench, output: str, partitions: int, rows: int) -
 
 def _stable_rows(kafka: KafkaProperties, topic: str, partitions: int) -> int:
     try:
-        return sum(end_offsets(kafka, {topic: range(partitions)}, "read_committed")[topic].values())
+        return sum(end_offsets(broker_client(kafka), {topic: range(partitions)}, "read_committed")[topic].values())
     except TopicError:
         return 0  # the program has not made it yet

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from spark_eos.errors import ConnectionFailed, EosError, stop
 from spark_eos.kafka.admin.topics import TIMEOUT_S, describe_topics
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import broker_client
 
 from .lines import say
 
@@ -76,13 +77,13 @@ class JobCluster:
                     "EOS_KAFKA_UNREACHABLE.bootstrap", bootstrap_servers=servers, waited_s=round(waited, 1), reason=why
                 )
         silence.broken()
-        describe_topics(self.kafka, self.required)
+        describe_topics(broker_client(self.kafka), self.required)
 
     def _no_answer(self) -> str | None:
         """Why it does not answer within a second; None if it answers. A refusal is an answer, too: the query says
         whether it needs what this user may not see."""
         try:
-            describe_topics(self.kafka, self.topics, _ASK_S, missing_ok=True)
+            describe_topics(broker_client(self.kafka), self.topics, _ASK_S, missing_ok=True)
         except ConnectionFailed as error:
             return str(error.parameters["reason"])
         except EosError:

@@ -127,7 +127,7 @@ class Connection:
 
         properties = self.client()
         broker_client(properties).reach()
-        return Cluster(properties, self.ledger, self.prefix or None)
+        return Cluster(broker_client(properties), self.ledger, self.prefix or None)
 
     def hadoop(self) -> HadoopSettings:
         """The settings of the checkpoint's file system."""

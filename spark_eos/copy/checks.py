@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from spark_eos.copy.plan import CopyPlan
 from spark_eos.errors import stop
 from spark_eos.kafka.admin.topics import cluster_id
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.options.parse import SinkOptions, SourceOptions, sink_options, stream_options
 from spark_eos.sink.outputs import output_partitions
 from spark_eos.topic_partition import OffsetRange
@@ -45,7 +46,7 @@ def checked_ends(
     reads, writes = bounded(stream_options(source)), sink_options(sink, session)
     check_source(reads, ordered=ordered, keeps_order=keeps_order)
     check_sink(reads, writes, copies=copies)
-    cluster = cluster_id(reads.kafka)
+    cluster = cluster_id(broker_client(reads.kafka))
     return Ends(reads, writes, cluster, check_clusters(reads, writes, cluster))
 
 
@@ -97,7 +98,7 @@ def check_sink(source: SourceOptions, sink: SinkOptions, *, copies: bool) -> Non
 
 def check_clusters(source: SourceOptions, sink: SinkOptions, cluster: str) -> bool:
     """Whether source and target are one cluster. Raises OptionError for what needs one, or two."""
-    same = cluster == cluster_id(sink.kafka)
+    same = cluster == cluster_id(broker_client(sink.kafka))
     if not same and sink.group_id:
         raise stop("EOS_OPTION_CONFLICT.group_two_clusters", option="offsets.group.id", group_id=sink.group_id)
     if not same and source.starting == "group" and source.group_id == source.report_group:

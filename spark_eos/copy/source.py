@@ -21,6 +21,7 @@ from spark_eos.copy.plan import CopyPlan
 from spark_eos.datasource import EosKafkaDataSource
 from spark_eos.events import NOWHERE, Events
 from spark_eos.kafka.admin.topics import cluster_id
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.source import planning
 from spark_eos.source.losses import check_cluster
 from spark_eos.source.plan import ranges_between
@@ -148,7 +149,7 @@ class CopyStreamReader(EosKafkaStreamReader):
         the task finds out, and fails or leaves it out.
         """
         logged = offset_log.from_spark(end)
-        check_cluster(logged.cluster, cluster_id(self._options.kafka))
+        check_cluster(logged.cluster, cluster_id(broker_client(self._options.kafka)))
         self._run_batch(start, end)
         ranges = ranges_between(offset_log.from_spark(start), logged)
         if end == self._planned:

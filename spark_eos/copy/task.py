@@ -11,6 +11,7 @@ from spark_eos.copy.copying import Copied, copy_range
 from spark_eos.copy.plan import CopyPlan, Transform
 from spark_eos.copy.transforming import chunks, of_place, transformed
 from spark_eos.kafka.admin.topics import cluster_id, describe_topics
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.protocol.head import CopiedFrom, Digest
 from spark_eos.protocol.replay import assign_ranges
@@ -128,8 +129,9 @@ class Parts:
         """Topics that are not what they were. Raises CheckpointError where the servers are those of another cluster."""
         kafka = self._plan.source.kafka
         names = {r.topic for r in ranges}
-        there = describe_topics(kafka, sorted(names), missing_ok=True)
-        check_cluster(self._plan.cluster, cluster_id(kafka))
+        client = broker_client(kafka)
+        there = describe_topics(client, sorted(names), missing_ok=True)
+        check_cluster(self._plan.cluster, cluster_id(client))
         return {name for name in names if name not in there or there[name].id != self._ids.get(name)}
 
     def _copied(self, range_: OffsetRange) -> Copied:

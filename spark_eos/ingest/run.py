@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from spark_eos.errors import EosError, ProtocolStop, stop
 from spark_eos.ingest.notes import Splits, Taken, notes_of
 from spark_eos.kafka.admin.configs import broker_config
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.partitioners import DEFAULT_PARTITIONER
 from spark_eos.ledger.ledger import ledger_partition
 from spark_eos.ledger.log import KafkaLog
@@ -69,7 +70,8 @@ class IngestRun:
         options = write_options(ingest.write_options(self.run, 0, None)).sink
         facts = preflight(options)
         _check_notes(ingest, options)
-        partitions = ledger_partitions(options.kafka, ingest.notes, broker_config(options.kafka), OwnTopic.NOTES)
+        client = broker_client(options.kafka)
+        partitions = ledger_partitions(options.kafka, ingest.notes, broker_config(client), OwnTopic.NOTES)
         session = session_for(options, facts.ledger_partitions, ingest.query)
         head = self._opened(session, options)
         decision = head.decision
@@ -77,7 +79,7 @@ class IngestRun:
         self._noted = noted or Noted(ingest.notes, ledger_partition(ingest.query, partitions))
         if self._noted.topic != ingest.notes:
             raise _moved(self._noted.topic, ingest.notes)
-        reader = LedgerReader(KafkaLog(options.kafka, ingest.notes), self._noted.partition, ingest.query)
+        reader = LedgerReader(KafkaLog(client, ingest.notes), self._noted.partition, ingest.query)
         self.taken = Taken.of(ingest.query, _notes(reader, self._noted.partition), noted)
         self.unfinished = decision is not None and bool(decision.lost)
         self.batch = 0 if decision is None else decision.batch + (not self.unfinished)

@@ -17,7 +17,6 @@ from spark_eos.kafka.codes import (
     Code,
     name_of,
 )
-from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.topic_partition import TopicPartition
 
 
@@ -70,12 +69,12 @@ def init_error(name: str, timeout_ms: int, cause: Cause) -> EosError:
     return stop("EOS_UNAUTHORIZED.transactions", reason=cause.name, name=name, text=cause.text)
 
 
-def two_phase_unavailable(kafka: KafkaProperties, brokers: list[int], why: str) -> EosError:
+def two_phase_unavailable(bootstrap_servers: str, brokers: list[int], why: str) -> EosError:
     """The error where these brokers do not offer two-phase commit; ``why`` says what they do not do, or have."""
     return stop(
         "EOS_TWO_PHASE_UNAVAILABLE.brokers",
         brokers=brokers,
-        bootstrap_servers=kafka.bootstrap_servers,
+        bootstrap_servers=bootstrap_servers,
         why=why,
         broker_ids=", ".join(map(str, brokers)),
     )
@@ -90,17 +89,17 @@ def two_phase_refused(name: str) -> EosError:
     )
 
 
-def group_unauthorized(kafka: KafkaProperties, group: str) -> EosError:
-    return stop("EOS_UNAUTHORIZED.group", group=group, bootstrap_servers=kafka.bootstrap_servers)
+def group_unauthorized(bootstrap_servers: str, group: str) -> EosError:
+    return stop("EOS_UNAUTHORIZED.group", group=group, bootstrap_servers=bootstrap_servers)
 
 
-def configs_unreadable(topic: str, kafka: KafkaProperties) -> EosError:
-    return stop("EOS_UNAUTHORIZED.topic_configs", topic=topic, bootstrap_servers=kafka.bootstrap_servers)
+def configs_unreadable(topic: str, bootstrap_servers: str) -> EosError:
+    return stop("EOS_UNAUTHORIZED.topic_configs", topic=topic, bootstrap_servers=bootstrap_servers)
 
 
-def unreadable(topic: str, kafka: KafkaProperties) -> EosError:
+def unreadable(topic: str, bootstrap_servers: str) -> EosError:
     """The error for a topic of the sink that this user may write and not read."""
-    return stop("EOS_UNAUTHORIZED.topic_log", topic=topic, bootstrap_servers=kafka.bootstrap_servers)
+    return stop("EOS_UNAUTHORIZED.topic_log", topic=topic, bootstrap_servers=bootstrap_servers)
 
 
 def no_coordinator(name: str, waited_s: float, answer: int | None = None) -> EosError:
@@ -115,9 +114,8 @@ def fenced(name: str) -> EosError:
     return stop("EOS_FENCED", name=name)
 
 
-def refusal(kafka: KafkaProperties, what: str, code: int, elapsed_s: float, reason: str | None = None) -> EosError:
+def refusal(servers: str, what: str, code: int, elapsed_s: float, reason: str | None = None) -> EosError:
     """The error for what the brokers said when they were asked about ``what``."""
-    servers = kafka.bootstrap_servers
     if code in UNKNOWN_TOPIC:
         return stop("EOS_TOPIC_MISSING.name", topic=what, servers=servers)
     if code in TOPIC_RETRIES:
@@ -129,7 +127,7 @@ def refusal(kafka: KafkaProperties, what: str, code: int, elapsed_s: float, reas
             what=what,
         )
     if code in UNAUTHORIZED and what.startswith("group "):
-        return group_unauthorized(kafka, what.removeprefix("group "))
+        return group_unauthorized(servers, what.removeprefix("group "))
     if code in UNAUTHORIZED:
         return stop("EOS_UNAUTHORIZED.topic", topic=what, servers=servers)
     return stop("EOS_KAFKA_REFUSED", topic=what, reason=name_of(code), servers=servers, answer=reason or name_of(code))

@@ -8,8 +8,7 @@ from spark_eos import system
 from spark_eos.errors import stop
 from spark_eos.kafka.admin.topics import describe_topics
 from spark_eos.kafka.codes import COORDINATOR_RETRIES, FENCED, OK, TRANSACTION_GONE, UNAUTHORIZED, Code, name_of
-from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.net.client import broker_client
+from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.requests.txn_offset_commit import txn_offset_commit
 from spark_eos.ledger.errors import ledger_unauthorized
 from spark_eos.log import logger
@@ -32,8 +31,8 @@ class GroupOffsets:
     has them all the same.
     """
 
-    def __init__(self, kafka: KafkaProperties, group: str) -> None:
-        self._kafka, self._client, self._group = kafka, broker_client(kafka), group
+    def __init__(self, client: BrokerClient, group: str) -> None:
+        self._client, self._group = client, group
         self._left_out: set[tuple[str, str]] = set()
 
     def send(self, producer: Pair, version: int, offsets: Offsets, timeout_s: float) -> None:
@@ -65,7 +64,7 @@ class GroupOffsets:
         return {topic: of for topic, of in kept.items() if of}
 
     def _leave_out(self, offsets: Offsets) -> None:
-        there = describe_topics(self._kafka, offsets, missing_ok=True)
+        there = describe_topics(self._client, offsets, missing_ok=True)
         counts = {topic: there[topic].partitions if topic in there else 0 for topic in offsets}
         missing = {(topic, p) for topic, of in offsets.items() for p in of if int(p) >= counts[topic]}
         if missing:

@@ -15,8 +15,7 @@ import pyarrow as pa
 from spark_eos import failpoints, system
 from spark_eos.errors import EosError, stop
 from spark_eos.kafka.codes import OK, TRANSACTION_GONE, name_of
-from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.net.client import BrokerClient, broker_client
+from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.producer.sender import Sender
 from spark_eos.kafka.records.encode import Encoder, Rows, Sealed
 from spark_eos.kafka.requests.end_txn import end_own_txn, endtxn_version
@@ -48,12 +47,12 @@ class KafkaLedger:
     """
 
     def __init__(
-        self, kafka: KafkaProperties, topic: str, partitions: int, prefix: str, query: str, group: str | None = None
+        self, client: BrokerClient, topic: str, partitions: int, prefix: str, query: str, group: str | None = None
     ) -> None:
-        self._client = broker_client(kafka)
-        self._group = GroupOffsets(kafka, group) if group is not None else None
+        self._client = client
+        self._group = GroupOffsets(client, group) if group is not None else None
         self._name = ledger_name(prefix, query)
-        self._reader = LedgerReader(KafkaLog(kafka, topic), ledger_partition(query, partitions), query)
+        self._reader = LedgerReader(KafkaLog(client, topic), ledger_partition(query, partitions), query)
 
     def read(self) -> Head | None:
         return self._reader.read()

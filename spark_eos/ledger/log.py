@@ -14,8 +14,7 @@ from spark_eos.kafka.admin.topics import (
     topic_partitions,
 )
 from spark_eos.kafka.codes import OK
-from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.net.client import broker_client
+from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.records.batches import Damage, UnsupportedFormat, walk_batches
 from spark_eos.kafka.records.rows import Row, read_dated_rows
 from spark_eos.kafka.requests.fetch import fetch_once
@@ -31,33 +30,33 @@ LOG_FETCH_BYTES = 4 << 20
 class KafkaLog:
     """The port ``Log`` of `LedgerReader`, for one topic."""
 
-    def __init__(self, kafka: KafkaProperties, topic: str) -> None:
+    def __init__(self, client: BrokerClient, topic: str) -> None:
         self.topic = topic
-        self._kafka, self._client = kafka, broker_client(kafka)
+        self._client = client
 
     @property
     def seconds(self) -> float:
         return READ_S
 
     def partitions(self) -> int:
-        return topic_partitions(self._kafka, [self.topic], READ_S)[self.topic]
+        return topic_partitions(self._client, [self.topic], READ_S)[self.topic]
 
     def topic_id(self, told_by: str | int | None = None) -> str:
         if isinstance(told_by, str):
-            found = topic_of_coordinator(self._kafka, self.topic, told_by, READ_S)
+            found = topic_of_coordinator(self._client, self.topic, told_by, READ_S)
         elif told_by is not None:
-            found = topic_of_leader(self._kafka, self.topic, told_by, READ_S)
+            found = topic_of_leader(self._client, self.topic, told_by, READ_S)
         else:
-            found = describe_topics(self._kafka, [self.topic], READ_S)[self.topic]
+            found = describe_topics(self._client, [self.topic], READ_S)[self.topic]
         return "" if found.id == NO_TOPIC_ID else found.id
 
     def begin(self, partition: int) -> int:
-        return begin_offsets(self._kafka, {self.topic: [partition]}, READ_S)[self.topic][partition]
+        return begin_offsets(self._client, {self.topic: [partition]}, READ_S)[self.topic][partition]
 
     def end(self, partition: int) -> int:
         """By ListOffsets, for which a new leader waits (KIP-207)."""
         place = {self.topic: [partition]}
-        return end_offsets(self._kafka, place, "read_uncommitted", READ_S)[self.topic][partition]
+        return end_offsets(self._client, place, "read_uncommitted", READ_S)[self.topic][partition]
 
     def fetch(self, partition: int, offset: int, max_bytes: int = LOG_FETCH_BYTES) -> Fetched | None:
         fetched = fetch_once(self._client, self.topic, partition, offset, max_bytes)

@@ -7,9 +7,8 @@ from collections.abc import Collection, Mapping
 from spark_eos import system
 from spark_eos.kafka.admin.topics import begin_offsets, describe_topics, end_offsets
 from spark_eos.kafka.codes import OK, UNAUTHORIZED, Code
-from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.errors import unreadable
-from spark_eos.kafka.net.client import broker_client
+from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.records.batches import Damage, UnsupportedFormat, walk_batches
 from spark_eos.kafka.requests.describe_producers import describe_producers, open_begins, open_lasts
 from spark_eos.kafka.requests.fetch import FetchResponse, fetch_many, fetch_once
@@ -27,8 +26,8 @@ _ANSWERS_S = 5.0
 class RecordLookup:
     """The port ``Data``. Of records, only the headers of their batches are read."""
 
-    def __init__(self, kafka: KafkaProperties) -> None:
-        self._kafka, self._client = kafka, broker_client(kafka)
+    def __init__(self, client: BrokerClient) -> None:
+        self._client = client
         self._missing_since: dict[tuple[str, int], float] = {}
 
     def look(self, pair: Pair, probe: Probe) -> Found | None:
@@ -39,7 +38,7 @@ class RecordLookup:
         if answer.error == Code.OFFSET_OUT_OF_RANGE:  # then the answer holds no offsets
             return None if self._is_within(probe) else self._look_behind(pair, probe)
         if answer.error in UNAUTHORIZED:
-            raise unreadable(probe.topic, self._kafka)
+            raise unreadable(probe.topic, self._client.bootstrap_servers)
         if answer.error == OK and answer.high_watermark <= probe.offset and not self._is_within(probe):
             return Found.GONE
         if answer.error != OK or answer.stable <= probe.offset:
@@ -103,13 +102,13 @@ class RecordLookup:
         producers = describe_producers(self._client, topic, partition)
         if not producers:
             return None
-        begin = begin_offsets(self._kafka, {topic: [partition]})[topic][partition]
+        begin = begin_offsets(self._client, {topic: [partition]})[topic][partition]
         return PartitionState(begin, open_begins(producers), open_lasts(producers))
 
     def _look_behind(self, pair: Pair, probe: Probe) -> Found | None:
         """Where the log begins later than the transaction. As long as its marker is there, an abort is told by Fetch:
         of all transactions that are aborted in what it returns, it names the first offset, also one before that."""
-        begin = begin_offsets(self._kafka, {probe.topic: [probe.partition]})[probe.topic][probe.partition]
+        begin = begin_offsets(self._client, {probe.topic: [probe.partition]})[probe.topic][probe.partition]
         if begin <= probe.offset:
             return Found.GONE
         fetched = fetch_once(self._client, probe.topic, probe.partition, begin, max_bytes=1)
@@ -124,13 +123,13 @@ class RecordLookup:
         """Whether the partition has the offset. It was acknowledged, so a leader that vouches for its end has it (see
         `list_offsets`), unless the log was truncated, or the topic created anew."""
         place = {probe.topic: [probe.partition]}
-        begin = begin_offsets(self._kafka, place)[probe.topic][probe.partition]
-        end = end_offsets(self._kafka, place, "read_uncommitted")[probe.topic][probe.partition]
+        begin = begin_offsets(self._client, place)[probe.topic][probe.partition]
+        end = end_offsets(self._client, place, "read_uncommitted")[probe.topic][probe.partition]
         return begin <= probe.offset < end
 
     def _is_missing(self, topic: str, partition: int) -> bool:
         """Whether the cluster has not had the partition for a while: brokers that have just started may not know it."""
-        found = describe_topics(self._kafka, [topic], missing_ok=True)
+        found = describe_topics(self._client, [topic], missing_ok=True)
         if topic in found and partition < found[topic].partitions:
             self._missing_since.pop((topic, partition), None)
             return False

@@ -12,8 +12,7 @@ from spark_eos.errors import EosError, stop
 from spark_eos.kafka.admin.configs import cleanup_policies
 from spark_eos.kafka.admin.topics import Topic, begin_offsets, end_offsets
 from spark_eos.kafka.codes import OK
-from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.net.client import broker_client
+from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.records.batches import Damage, UnsupportedFormat, walk_batches
 from spark_eos.kafka.records.rows import Row, read_rows
 from spark_eos.kafka.requests.fetch import FetchResponse, fetch_many
@@ -31,7 +30,7 @@ _PART_BYTES, _ALL_BYTES = 256 << 10, 4 << 20
 _FETCH_S = 10.0
 
 
-def not_for_rows(kafka: KafkaProperties, topics: Mapping[str, Topic]) -> dict[str, str]:
+def not_for_rows(client: BrokerClient, topics: Mapping[str, Topic]) -> dict[str, str]:
     """What each of these topics is, in a few words, of those that are not for rows.
 
     What is in a partition whose leader does not answer, or that this user may not read, is not known. Errors as for
@@ -39,7 +38,7 @@ def not_for_rows(kafka: KafkaProperties, topics: Mapping[str, Topic]) -> dict[st
     """
     found = {name: what for name, topic in topics.items() if (what := _by_name(name, topic.internal)) is not None}
     others = {name: topic.partitions for name, topic in topics.items() if name not in found}
-    return found | {name: kind.value for name, kind in own_topics(kafka, others).items()}
+    return found | {name: kind.value for name, kind in own_topics(client, others).items()}
 
 
 def _by_name(name: str, internal: bool) -> str | None:
@@ -48,9 +47,9 @@ def _by_name(name: str, internal: bool) -> str | None:
     return f"a topic of spark-eos, as its name begins with {OWN_NAMES}" if name.startswith(OWN_NAMES) else None
 
 
-def check_for_rows(kafka: KafkaProperties, topics: Mapping[str, Topic], *, ledger: str | None = None) -> None:
+def check_for_rows(client: BrokerClient, topics: Mapping[str, Topic], *, ledger: str | None = None) -> None:
     """Raise TopicError (EOS_TOPIC_RESERVED) where one of these topics is not for rows. ``ledger``: the query's own."""
-    found = not_for_rows(kafka, topics)
+    found = not_for_rows(client, topics)
     if ledger is not None and ledger in topics:
         found[ledger] = "the query's own ledger"
     for name, what in sorted(found.items()):
@@ -62,11 +61,11 @@ def reserved(topic: str, what: str) -> EosError:
     return stop("EOS_TOPIC_RESERVED", topic=topic, what=what)
 
 
-def own_topics(kafka: KafkaProperties, partitions: Mapping[str, int]) -> dict[str, OwnTopic]:
+def own_topics(client: BrokerClient, partitions: Mapping[str, int]) -> dict[str, OwnTopic]:
     """The kind of each of these topics, by its records, where spark-eos keeps it. Errors as for `describe_topics`."""
-    policies = cleanup_policies(kafka, partitions)
+    policies = cleanup_policies(client, partitions)
     compacted = {name: n for name, n in partitions.items() if _COMPACTED in policies.get(name, _COMPACTED)}
-    kinds = {topic: kind_of(rows) for topic, rows in samples(kafka, compacted).items()}
+    kinds = {topic: kind_of(rows) for topic, rows in samples(client, compacted).items()}
     return {topic: kind for topic, kind in kinds.items() if kind is not None}
 
 
@@ -75,28 +74,26 @@ def kind_of(rows: Iterable[Row]) -> OwnTopic | None:
     return next(filter(None, (own_topic_of(key, value) for _, key, value in rows)), None)
 
 
-def samples(kafka: KafkaProperties, partitions: Mapping[str, int]) -> dict[str, list[Row]]:
+def samples(client: BrokerClient, partitions: Mapping[str, int]) -> dict[str, list[Row]]:
     """Some records of each of these topics, from the end and from the beginning of each partition."""
     every = {name: range(count) for name, count in partitions.items()}
     if not every:
         return {}
-    begins, ends = begin_offsets(kafka, every), end_offsets(kafka, every)
+    begins, ends = begin_offsets(client, every), end_offsets(client, every)
     places = [(name, p) for name, numbers in every.items() for p in numbers if begins[name][p] < ends[name][p]]
     near = {(name, p): max(begins[name][p], ends[name][p] - _NEAR_END) for name, p in places}
     first = {(name, p): begins[name][p] for name, p in places if begins[name][p] < near[name, p]}
     found: dict[str, list[Row]] = {name: [] for name in every}
-    for (name, _), rows in (*_rows(kafka, near), *_rows(kafka, first)):
+    for (name, _), rows in (*_rows(client, near), *_rows(client, first)):
         found[name] += rows
     return found
 
 
-def _rows(kafka: KafkaProperties, at: Mapping[TopicPartition, int]) -> Iterator[tuple[TopicPartition, list[Row]]]:
+def _rows(client: BrokerClient, at: Mapping[TopicPartition, int]) -> Iterator[tuple[TopicPartition, list[Row]]]:
     if not at:
         return
     wanted = {place: (offset, _PART_BYTES) for place, offset in at.items()}
-    answers = fetch_many(
-        broker_client(kafka), wanted, isolation="read_committed", max_bytes=_ALL_BYTES, timeout_s=_FETCH_S
-    )
+    answers = fetch_many(client, wanted, isolation="read_committed", max_bytes=_ALL_BYTES, timeout_s=_FETCH_S)
     for place, (answer, data) in answers.items():
         yield place, _visible(answer, data)
 

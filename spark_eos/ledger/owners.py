@@ -11,9 +11,8 @@ from functools import cached_property
 
 from spark_eos.errors import EosError, KafkaError, LedgerError, TopicError, Unauthorized, stop
 from spark_eos.kafka.admin.topics import topic_partitions
-from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.errors import no_coordinator
-from spark_eos.kafka.net.client import broker_client
+from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.requests.list_transactions import open_transactional_ids
 from spark_eos.ledger.coordinator import RETRY_S, TransactionCoordinator
 from spark_eos.ledger.ledger import ledger_partition
@@ -38,19 +37,19 @@ class Cluster:
     """Where to look. ``prefix`` is that of the transactional ids (`transactionalIdPrefix`), where somebody has named
     one; which one a query has, its head in the ledger says."""
 
-    kafka: KafkaProperties
+    client: BrokerClient
     ledger: str
     prefix: str | None = None
 
     @cached_property
     def partitions(self) -> int:
         """The number of partitions of the ledger topic. Raises TopicError without a ledger that can be read."""
-        return topic_partitions(self.kafka, [self.ledger])[self.ledger]
+        return topic_partitions(self.client, [self.ledger])[self.ledger]
 
     @cached_property
     def heads(self) -> LedgerReader:
         """Reads the heads of all queries (`newest_of_all`)."""
-        return LedgerReader(KafkaLog(self.kafka, self.ledger), 0, "")
+        return LedgerReader(KafkaLog(self.client, self.ledger), 0, "")
 
     @cached_property
     def _prefixes(self) -> dict[str, str]:
@@ -60,7 +59,7 @@ class Cluster:
     def head(self, query: str) -> Head | None:
         """The query's newest head, which is found without the prefix. Raises as `LedgerReader.read` does."""
         home = ledger_partition(query, self.partitions)
-        head = LedgerReader(KafkaLog(self.kafka, self.ledger), home, query).read()
+        head = LedgerReader(KafkaLog(self.client, self.ledger), home, query).read()
         if head is not None:
             self._prefixes[query] = head.prefix
         return head
@@ -69,7 +68,7 @@ class Cluster:
         """``prefix``: that of a query which the ledger does not know yet. Raises TopicError without a ledger that can
         be read, and as `prefix_of` does."""
         place = LedgerPlace(self.ledger, self.partitions, prefix if prefix is not None else self.prefix_of(query))
-        return query_ports(self.kafka, place, query, group)[0]
+        return query_ports(self.client, place, query, group)[0]
 
     def prefix_of(self, query: str) -> str:
         """The prefix of the query's transactional ids: by its head, or, where that cannot be read or there is none, by
@@ -162,7 +161,7 @@ def find(
 def check_listed(cluster: Cluster, queries: Collection[str]) -> None:
     """Raise EosError where nothing was found, though there may be something: brokers leave out what this user may not
     describe, and under a prefix that no query has there is nothing at all (EOS_PREFIX_MISMATCH)."""
-    coordinator = TransactionCoordinator(broker_client(cluster.kafka), "", "")
+    coordinator = TransactionCoordinator(cluster.client, "", "")
     if queries:
         with contextlib.suppress(TopicError, Unauthorized):  # without a ledger, there is no query that has one
             coordinator.describe([ledger_name(cluster.prefix_of(query), query) for query in queries])
@@ -201,13 +200,13 @@ def decided_elsewhere(cluster: Cluster, topic: str, own_query: str | None) -> li
 
 def _described(cluster: Cluster, queries: Collection[str]) -> list[Description]:
     names = [name for name in _listed(cluster, queries, _OPEN) if _is_asked_for(cluster, name, queries)]
-    found = TransactionCoordinator(broker_client(cluster.kafka), "", "").describe(names).values()
+    found = TransactionCoordinator(cluster.client, "", "").describe(names).values()
     return sorted((d for d in found if d.state in _OPEN), key=lambda d: (d.started_ms, d.pair.id))
 
 
 def _listed(cluster: Cluster, queries: Collection[str], states: Iterable[State]) -> list[str]:
     """Transactional ids in these states, those of the queries among them, or of all."""
-    client, pattern = broker_client(cluster.kafka), names_of(queries)
+    client, pattern = cluster.client, names_of(queries)
     for _ in retrying(RETRY_S):
         names = open_transactional_ids(client, pattern, [state.value for state in states])
         if names is not None:

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from spark_eos import failpoints, system
 from spark_eos.elapsed import Elapsed
-from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.net.client import broker_client
+from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.ledger.coordinator import TransactionCoordinator
 from spark_eos.ledger.ledger import KafkaLedger
 from spark_eos.ledger.lookup import RecordLookup
@@ -29,14 +28,14 @@ class LedgerPlace:
 
 
 def query_ports(
-    kafka: KafkaProperties, place: LedgerPlace, query: str, group: str | None = None
+    client: BrokerClient, place: LedgerPlace, query: str, group: str | None = None
 ) -> tuple[Ports, TransactionCoordinator]:
     """``group`` gets the offsets of decisions. The coordinator is the ports' own, with methods that only tasks need."""
-    coordinator = TransactionCoordinator(broker_client(kafka), place.prefix, query)
+    coordinator = TransactionCoordinator(client, place.prefix, query)
     ports = Ports(
-        ledger=KafkaLedger(kafka, place.ledger, place.partitions, place.prefix, query, group),
+        ledger=KafkaLedger(client, place.ledger, place.partitions, place.prefix, query, group),
         coordinator=coordinator,
-        data=RecordLookup(kafka),
+        data=RecordLookup(client),
         retrying=lambda: retrying(SETTLE_S),
         now_ms=lambda: int(system.time_of_day() * 1000),
         elapsed_ms=Elapsed(system.steady, system.time_of_day),

@@ -14,6 +14,7 @@ import numpy as np
 from spark_eos.errors import EosError, stop
 from spark_eos.kafka.admin.topics import begin_offsets, cluster_id, describe_topics, topic_partitions
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.log import logger
 from spark_eos.mirror.entries import SourcePartition, extent, has_rows, key_of, newest_of_each, place_of, split_key
 from spark_eos.mirror.map_topic import MapPartition, MapWriter
@@ -46,7 +47,7 @@ def clean_map(
     that may be deleted. May be repeated, and ``stopped``. Raises TopicError, ConnectionFailed, KafkaError.
     """
     begins = _begins(source, target, map_topic)
-    count = topic_partitions(target, [map_topic])[map_topic]
+    count = topic_partitions(broker_client(target), [map_topic])[map_topic]
     writer = MapWriter(target, map_topic)
     written = 0
     for number in random.sample(range(count), count):
@@ -69,12 +70,13 @@ def _flush(writer: MapWriter, map_topic: str) -> None:
 
 def _begins(source: KafkaProperties, target: KafkaProperties, map_topic: str) -> dict[bytes, int]:
     """Where the logs of the mirrored partitions start that still exist, by the key prefix of their entries."""
-    cluster = cluster_id(source)
+    client = broker_client(source)
+    cluster = cluster_id(client)
     known = origins_from(target, map_topic, cluster)
     ids = {origin.source_id for origin in known}
-    there = describe_topics(source, {origin.source for origin in known}, missing_ok=True)
+    there = describe_topics(client, {origin.source for origin in known}, missing_ok=True)
     topics = {name: topic for name, topic in there.items() if topic.id in ids}
-    begins = begin_offsets(source, {name: range(topic.partitions) for name, topic in topics.items()})
+    begins = begin_offsets(client, {name: range(topic.partitions) for name, topic in topics.items()})
     return {
         place_of(SourcePartition(cluster, topics[name].id, partition)): offset
         for name, offsets in begins.items()

@@ -12,6 +12,7 @@ from spark_eos.kafka.admin.topics import begin_offsets, describe_topics, end_off
 from spark_eos.kafka.codes import FETCH_RETRIES, OK, name_of
 from spark_eos.kafka.config.librdkafka import librdkafka_config
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.records.rows import Row
 from spark_eos.ledger.log import LOG_FETCH_BYTES, KafkaLog
 from spark_eos.ledger.reader import Fetched
@@ -37,11 +38,12 @@ _CONFIG = {
 
 def make_map(kafka: KafkaProperties, topic: str, replication: int) -> None:
     """Create the topic if it is missing, and check that it is compacted. Raises TopicError, KafkaError."""
-    if not describe_topics(kafka, [topic], missing_ok=True, unknown_s=0):
-        code, message = create_topic(kafka, topic, _PARTITIONS, replication, _CONFIG)
+    client = broker_client(kafka)
+    if not describe_topics(client, [topic], missing_ok=True, unknown_s=0):
+        code, message = create_topic(client, topic, _PARTITIONS, replication, _CONFIG)
         if code != OK:
             raise not_made(topic, message or name_of(code))
-    policy = topic_config(kafka, topic)["cleanup.policy"]
+    policy = topic_config(client, topic)["cleanup.policy"]
     if policy != "compact":
         raise stop("EOS_MIRROR_TARGET_SETTINGS.map", topic=topic, policy=policy)
 
@@ -88,11 +90,12 @@ def not_made(topic: str, why: str) -> EosError:
 
 def held_partition(kafka: KafkaProperties, topic: str, wait_s: float) -> int | None:
     """Wait until readers of the map get to where it ends now, for so many seconds; a partition in which they do not."""
-    numbers = {topic: range(topic_partitions(kafka, [topic])[topic])}
-    ends = end_offsets(kafka, numbers, "read_uncommitted")[topic]
+    client = broker_client(kafka)
+    numbers = {topic: range(topic_partitions(client, [topic])[topic])}
+    ends = end_offsets(client, numbers, "read_uncommitted")[topic]
     behind: list[int] = []
     for _ in retrying(wait_s):
-        stable = end_offsets(kafka, numbers)[topic]
+        stable = end_offsets(client, numbers)[topic]
         behind = [p for p, end in ends.items() if stable[p] < end]
         if not behind:
             return None
@@ -104,9 +107,10 @@ class MapPartition:
 
     def __init__(self, kafka: KafkaProperties, topic: str, number: int) -> None:
         self.number = number
-        self._log = KafkaLog(kafka, topic)
-        self._begin = begin_offsets(kafka, {topic: [number]})[topic][number]
-        self.end = end_offsets(kafka, {topic: [number]})[topic][number]
+        client = broker_client(kafka)
+        self._log = KafkaLog(client, topic)
+        self._begin = begin_offsets(client, {topic: [number]})[topic][number]
+        self.end = end_offsets(client, {topic: [number]})[topic][number]
 
     def __iter__(self) -> Iterator[Row]:
         """All records, of each key the newest one last; one without a value deletes what has its key. Raises

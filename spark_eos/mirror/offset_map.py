@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from spark_eos.errors import EosError, stop
 from spark_eos.kafka.admin.topics import topic_partitions
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.mirror.entries import (
     Extents,
     MapEntry,
@@ -84,7 +85,7 @@ class OffsetMap:
             for origin in origins_from(kafka, topic, cluster):
                 if ids is None or origin.source not in ids:
                     every.setdefault(origin.source, []).append(origin.source_id)
-        count = topic_partitions(kafka, [topic])[topic]
+        count = topic_partitions(broker_client(kafka), [topic])[topic]
         places: dict[int, dict[SourcePartition, Collection[int]]] = defaultdict(dict)
         for (name, number), offsets in wanted.items():
             for id_ in every.get(name, ()):

@@ -11,6 +11,7 @@ from spark_eos import system
 from spark_eos.errors import ConnectionFailed
 from spark_eos.kafka.admin.topics import describe_topics, topic_partitions
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.log import logger
 from spark_eos.mirror.map_topic import METADATA, MapPartition, write_metadata
 
@@ -50,7 +51,9 @@ class OriginsLog:
         """What is there now. Where there is no topic, or no longer, what was known. ``unknown_s`` as of
         `describe_topics`; errors as for `MapPartition`."""
         self._asked_s = system.monotonic()
-        there = describe_topics(self._kafka, [self._topic], missing_ok=True, unknown_s=unknown_s).get(self._topic)
+        there = describe_topics(broker_client(self._kafka), [self._topic], missing_ok=True, unknown_s=unknown_s).get(
+            self._topic
+        )
         if there is None:
             return self._known
         part = MapPartition(self._kafka, self._topic, METADATA)
@@ -86,7 +89,7 @@ def origins(kafka: KafkaProperties, map_topic: str) -> list[Origin]:
 def origins_from(kafka: KafkaProperties, map_topic: str, cluster: str) -> list[Origin]:
     """The origins of the topics of one cluster that are mirrored straight from it. Raises TopicError
     (EOS_TOPIC_MISSING) where there is no map, and errors as for `MapPartition`."""
-    topic_partitions(kafka, [map_topic])
+    topic_partitions(broker_client(kafka), [map_topic])
     return [origin for origin in origins(kafka, map_topic) if origin.is_from(cluster)]
 
 

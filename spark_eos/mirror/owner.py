@@ -29,6 +29,7 @@ from spark_eos.errors import EosError, stop
 from spark_eos.kafka.admin.configs import broker_config
 from spark_eos.kafka.admin.topics import begin_offsets, describe_topics, end_offsets
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.ledger.owners import Cluster
 from spark_eos.log import logger
 from spark_eos.mirror.map_topic import METADATA, MapPartition, held_partition, make_map, write_metadata
@@ -112,7 +113,7 @@ def read_claims(kafka: KafkaProperties, map_topic: str) -> list[Claim]:
 
     Raises KafkaError (EOS_MIRROR_MAP_HELD) where an open transaction hides some, and errors as for `MapPartition`.
     """
-    end = end_offsets(kafka, {map_topic: [METADATA]}, "read_uncommitted")[map_topic][METADATA]
+    end = end_offsets(broker_client(kafka), {map_topic: [METADATA]}, "read_uncommitted")[map_topic][METADATA]
     for _ in retrying(_STABLE_S):
         part = MapPartition(kafka, map_topic, METADATA)
         if part.end >= end:
@@ -195,7 +196,7 @@ class Ownership:
             query = Checkpoint(sink.checkpoint_location or "", sink.storage).query_id()
             if query is None:
                 raise stop("EOS_MIRROR_NO_QUERY", location=_location(self._plan))
-            ledger_partitions(sink.kafka, sink.ledger_topic, broker_config(sink.kafka))
+            ledger_partitions(sink.kafka, sink.ledger_topic, broker_config(broker_client(sink.kafka)))
             self._check_not_retired(query)
             self._query = query
         return self._query
@@ -203,7 +204,7 @@ class Ownership:
     def _check_not_retired(self, query: str) -> None:
         """Raise Superseded where this query is retired."""
         sink = self._plan.sink
-        check_halts(Cluster(sink.kafka, sink.ledger_topic, sink.prefix).ports(query).ledger.read(), None)
+        check_halts(Cluster(broker_client(sink.kafka), sink.ledger_topic, sink.prefix).ports(query).ledger.read(), None)
 
 
 def _location(plan: MirrorPlan) -> str:
@@ -293,13 +294,15 @@ class _Takeover:
 
     def _ports(self, query: str) -> Ports:
         claim = self._earlier[query][0]
-        return Cluster(self._plan.sink.kafka, claim.ledger, claim.prefix).ports(query)
+        return Cluster(broker_client(self._plan.sink.kafka), claim.ledger, claim.prefix).ports(query)
 
     def _check_live(self, live: Collection[str]) -> None:
         """Raise KafkaError where this query must not stop an owner that may be running."""
         if not live:
             return
-        there = describe_topics(self._plan.source.kafka, {c.source for c in self._claims}, missing_ok=True)
+        there = describe_topics(
+            broker_client(self._plan.source.kafka), {c.source for c in self._claims}, missing_ok=True
+        )
         followed = {(id_, self._plan.target(name)) for name, id_ in self._followed.ids.items()}
         for query in sorted(live):
             for claim in self._earlier[query]:
@@ -372,7 +375,7 @@ def check_positions(plan: MirrorPlan, ids: Mapping[str, str], at: PartitionOffse
     before = mirrored_topics(plan, ids)
     if not before:
         return
-    there = describe_topics(plan.sink.kafka, {plan.target(topic) for topic in before}, missing_ok=True)
+    there = describe_topics(broker_client(plan.sink.kafka), {plan.target(topic) for topic in before}, missing_ok=True)
     places = {(topic, p): () for topic in before for p in at.get(topic, ())}
     known = {topic: ids[topic] for topic in before}
     map_ = OffsetMap.read(plan.sink.kafka, plan.cluster, places, plan.targets.map, ids=known)
@@ -407,7 +410,7 @@ def _repeats(plan: MirrorPlan, id_: str, place: TopicPartition, at: int, end: in
 def _check_nothing_skipped(plan: MirrorPlan, at: PartitionOffsets, ends: Mapping[TopicPartition, int]) -> None:
     """``ends``: where the targets end, by partitions in which the mirror begins after that. Raises KafkaError, unless
     the source no longer has anything in between."""
-    begins = begin_offsets(plan.source.kafka, by_topic(ends)) if ends else {}
+    begins = begin_offsets(broker_client(plan.source.kafka), by_topic(ends)) if ends else {}
     for (topic, p), end in ends.items():
         if begins[topic][p] < at[topic][p]:
             raise stop(

@@ -12,6 +12,7 @@ from spark_eos.checkpoint.settings import HadoopSettings, of_session
 from spark_eos.copy.checks import check_trigger, checked_ends
 from spark_eos.copy.start import started
 from spark_eos.kafka.admin.topics import cluster_id
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.mirror.owner import check_positions, mirrored_topics
 from spark_eos.mirror.plan import MirrorPlan, Targets
 from spark_eos.mirror.source import MirrorDataSource
@@ -43,7 +44,7 @@ def mirror(
     written = {**target, "checkpointLocation": checkpoint}
     ends = checked_ends(source, written, of_session(spark), ordered=True, copies=True, keeps_order=_KEEPS_ORDER)
     reads, writes = ends.source, ends.sink
-    plan = MirrorPlan(reads, writes, ends.cluster, None, True, targets, cluster_id(writes.kafka))
+    plan = MirrorPlan(reads, writes, ends.cluster, None, True, targets, cluster_id(broker_client(writes.kafka)))
     check_not_to_itself(plan)
     watch = TopicWatch(reads.kafka, reads.selection)
     selected = reads.selection

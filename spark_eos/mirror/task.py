@@ -54,10 +54,11 @@ class MirrorParts(Parts):
         every = list(ranges)
         kafka = self._mirror.sink.kafka
         names = sorted({self._mirror.target(r.topic) for r in every})
-        before = {name: topic.id for name, topic in describe_topics(kafka, names).items()}
+        client = broker_client(kafka)
+        before = {name: topic.id for name, topic in describe_topics(client, names).items()}
         yield from super().of(every)
         self._producer.flush()
-        after = {name: topic.id for name, topic in describe_topics(kafka, names).items()}
+        after = {name: topic.id for name, topic in describe_topics(client, names).items()}
         if before != after:
             raise _changed([name for name in names if before[name] != after[name]])
         entries = [part for entry in self._entries(after) for part in cut(entry)]
@@ -95,7 +96,7 @@ class MirrorParts(Parts):
 
     def _write(self, entries: list[MapEntry]) -> None:
         topic = self._mirror.targets.map
-        partitions = topic_partitions(self._mirror.sink.kafka, [topic])[topic]
+        partitions = topic_partitions(broker_client(self._mirror.sink.kafka), [topic])[topic]
         keys, values = zip(*(to_record(entry) for entry in entries), strict=True)
         numbers = [partition_of(entry.source, partitions) for entry in entries]
         arrow_producer(self._producer).write(
@@ -130,7 +131,7 @@ def _check_age(kafka: KafkaProperties, topic: str, oldest_ms: int | None) -> Non
 
 @ttl_cache(_SETTINGS_S, maxsize=256)
 def _retention_ms(kafka: KafkaProperties, topic: str) -> int | None:
-    return retention_ms(topic_config(kafka, topic))
+    return retention_ms(topic_config(broker_client(kafka), topic))
 
 
 def retention_ms(target: Mapping[str, str]) -> int | None:

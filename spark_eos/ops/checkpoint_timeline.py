@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.errors import EosError, LedgerError
 from spark_eos.kafka.codes import OK
-from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.records.batches import Damage, UnsupportedFormat, walk_batches
 from spark_eos.kafka.requests.fetch import fetch_once
 from spark_eos.ledger.ledger import ledger_partition
@@ -86,7 +85,7 @@ def _planned(checkpoint: Checkpoint, batch: int) -> float | None:
 
 def _history(cluster: Cluster, key: str) -> list[Published]:
     """The records of a query's heads that compaction has left, in order."""
-    reader = LedgerReader(KafkaLog(cluster.kafka, cluster.ledger), ledger_partition(key, cluster.partitions), key)
+    reader = LedgerReader(KafkaLog(cluster.client, cluster.ledger), ledger_partition(key, cluster.partitions), key)
     reader.read()  # which finds the partition
     return list(_readable(reader))
 
@@ -118,7 +117,7 @@ def _marker(cluster: Cluster, written: Written, budget: _Budget) -> float | None
     while budget.left > 0:
         try:
             fetched = fetch_once(
-                broker_client(cluster.kafka),
+                cluster.client,
                 probe.topic,
                 probe.partition,
                 offset,

@@ -17,8 +17,7 @@ from spark_eos.kafka.admin.topics import (
     offsets_at,
 )
 from spark_eos.kafka.codes import OK
-from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.net.client import broker_client
+from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.records.batches import Damage, UnsupportedFormat, find_batches
 from spark_eos.kafka.requests.fetch import fetch_once
 from spark_eos.ops.checkpoint_logs import Logs
@@ -50,11 +49,11 @@ def check_sources(logs: Logs, batch: int) -> list[SourceLine]:
     return sources
 
 
-def check_cluster(kafka: KafkaProperties, sources: Iterable[SourceLine], location: str) -> None:
+def check_cluster(client: BrokerClient, sources: Iterable[SourceLine], location: str) -> None:
     """Raise ReplayError where a source is on another cluster than the ledger: its topics are not to be asked there, and
     the topics of these names are other ones."""
     noted = {s.position.cluster for s in sources if s.position.cluster is not None}
-    here = cluster_id(kafka) if noted else ""
+    here = cluster_id(client) if noted else ""
     if here and noted - {here}:
         raise stop(
             "EOS_REPLAY_REFUSED.other_cluster",
@@ -90,10 +89,10 @@ def moved(sources: Iterable[SourceLine], choice: Choice) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def by_timestamp(kafka: KafkaProperties, sources: Sequence[SourceLine], at_ms: int) -> Choice:
+def by_timestamp(client: BrokerClient, sources: Sequence[SourceLine], at_ms: int) -> Choice:
     """The first record of this time or later; where there is none, nothing is read again."""
     asked = {topic: dict.fromkeys(parts, at_ms) for s in sources for topic, parts in s.position.offsets.items()}
-    found = offsets_at(kafka, asked)
+    found = offsets_at(client, asked)
 
     def choice(topic: str, p: int) -> int | None:
         offset = found[topic][p]
@@ -102,12 +101,12 @@ def by_timestamp(kafka: KafkaProperties, sources: Sequence[SourceLine], at_ms: i
     return choice
 
 
-def by_offsets(kafka: KafkaProperties, sources: Sequence[SourceLine], text: str) -> Choice:
+def by_offsets(client: BrokerClient, sources: Sequence[SourceLine], text: str) -> Choice:
     """These offsets; a partition that is not named stays where it is. Raises ReplayError."""
     wanted = parse_offsets("--to-offsets", text)
     known = {place: at for s in sources for place, at in flat(s.position.offsets).items()}
     earliest = {t: [p for p, at in parts.items() if at == EARLIEST] for t, parts in wanted.items()}
-    begin = begin_offsets(kafka, {t: parts for t, parts in earliest.items() if parts})
+    begin = begin_offsets(client, {t: parts for t, parts in earliest.items() if parts})
     for topic, parts in wanted.items():
         for p, at in parts.items():
             if (topic, p) not in known or at == -1 or at > known[topic, p]:
@@ -118,12 +117,12 @@ def by_offsets(kafka: KafkaProperties, sources: Sequence[SourceLine], text: str)
     )
 
 
-def ranges(kafka: KafkaProperties, lines: Sequence[str], position: Sequence[SourceLine]) -> list[ReplayRange]:
+def ranges(client: BrokerClient, lines: Sequence[str], position: Sequence[SourceLine]) -> list[ReplayRange]:
     """What is read again from these lines of the offset log up to where the query is, after a look at whether it is
     there. Raises TopicError and ReplayError."""
     starts = [source_line(line) for line in lines]
     ends = {place: at for s in position for place, at in flat(s.position.offsets).items()}
-    topics = describe_topics(kafka, {topic for s in (*starts, *position) for topic in s.position.offsets})
+    topics = describe_topics(client, {topic for s in (*starts, *position) for topic in s.position.offsets})
     for source in (*starts, *position):
         _check_ids(source, topics)
     wanted = [(place, at) for s in starts for place, at in flat(s.position.offsets).items()]
@@ -131,12 +130,12 @@ def ranges(kafka: KafkaProperties, lines: Sequence[str], position: Sequence[Sour
     known = {place for place, _ in wanted}
     wanted += [(place, 0) for place in ends if place not in known]
     places = by_topic(dict.fromkeys(place for place, _ in wanted))
-    begin, end = begin_offsets(kafka, places), end_offsets(kafka, places, "read_uncommitted")
+    begin, end = begin_offsets(client, places), end_offsets(client, places, "read_uncommitted")
     found = []
     for (topic, p), at in wanted:
         until = ends.get((topic, p), at)
         _check_there(topic, p, at, until, begin[topic][p], end[topic][p])
-        found.append(_with_times(kafka, OffsetRange(topic, p, at, until)))
+        found.append(_with_times(client, OffsetRange(topic, p, at, until)))
     return sorted(found, key=lambda replayed: replayed.offsets)
 
 
@@ -157,19 +156,19 @@ def _recreated(topic: str, why: str) -> EosError:
     return stop("EOS_REPLAY_REFUSED.topic_recreated", topic=topic, why=why)
 
 
-def _with_times(kafka: KafkaProperties, r: OffsetRange) -> ReplayRange:
+def _with_times(client: BrokerClient, r: OffsetRange) -> ReplayRange:
     if r.start >= r.end:
         return ReplayRange(r)
-    first = _time(kafka, r, r.start)
+    first = _time(client, r, r.start)
     last = next(
-        (t for back in (1, 2, 8, 64, 512) if (t := _time(kafka, r, max(r.start, r.end - back))) is not None), None
+        (t for back in (1, 2, 8, 64, 512) if (t := _time(client, r, max(r.start, r.end - back))) is not None), None
     )
     return ReplayRange(r, first, first if last is None else last)
 
 
-def _time(kafka: KafkaProperties, r: OffsetRange, offset: int) -> int | None:
+def _time(client: BrokerClient, r: OffsetRange, offset: int) -> int | None:
     """When the first batch from here on was written; None where there is none in the range, or it cannot be told."""
-    fetched = fetch_once(broker_client(kafka), r.topic, r.partition, offset, _LOOK_BYTES)
+    fetched = fetch_once(client, r.topic, r.partition, offset, _LOOK_BYTES)
     if fetched is None or fetched[0].error != OK:
         return None
     answer, data = fetched

@@ -64,18 +64,18 @@ def plan(checkpoint: Checkpoint, cluster: Cluster, request: ReplayRequest) -> Re
     logs, old, heads = opened(checkpoint, cluster)
     position = last_done(logs, heads)
     now = check_sources(logs, position)
-    check_cluster(cluster.kafka, now, checkpoint.location)
+    check_cluster(cluster.client, now, checkpoint.location)
     if request.batch is not None:
         lines = lines_of(logs, request.batch, position)
         check_sources(logs, request.batch)
     elif request.timestamp is not None:
-        lines = moved(now, by_timestamp(cluster.kafka, now, milliseconds(request.timestamp)))
+        lines = moved(now, by_timestamp(cluster.client, now, milliseconds(request.timestamp)))
     else:
-        lines = moved(now, by_offsets(cluster.kafka, now, request.offsets or ""))
+        lines = moved(now, by_offsets(cluster.client, now, request.offsets or ""))
     group = _group(heads) if request.topic is None else None
     _check_twice(lines, group)
     check_heads(heads, request)
-    found = ranges(cluster.kafka, lines, now)
+    found = ranges(cluster.client, lines, now)
     if request.to is None:
         _check_in_place(logs, heads, request)
         unfinished = Unfinished(

@@ -341,7 +341,7 @@ def _signs(keys: Collection[str], before: _Look, after: _Look) -> list[str]:
 def _ends(cluster: Cluster, transactions: Sequence[Transaction]) -> frozenset[tuple[str, int, int]]:
     """Where the partitions end that these transactions write to."""
     asked = by_topic(sorted({place for t in transactions for place in t.places}))
-    found = end_offsets(cluster.kafka, asked, "read_uncommitted") if asked else {}
+    found = end_offsets(cluster.client, asked, "read_uncommitted") if asked else {}
     return frozenset((topic, partition, at) for topic, of in found.items() for partition, at in of.items())
 
 
@@ -363,7 +363,7 @@ def _parts(cluster: Cluster, transaction: Transaction) -> Sequence[TransactionPa
 def _checkpoint_state(logs: Logs, cluster: Cluster) -> CheckpointState:
     sources = logs.sources(logs.planned[-1]) if logs.planned else []
     before = merged(logs.sources(logs.done[-1])) if logs.done and logs.done[-1] in logs.planned else {}
-    there = describe_topics(cluster.kafka, merged(sources), missing_ok=True)
+    there = describe_topics(cluster.client, merged(sources), missing_ok=True)
     return CheckpointState(
         logs.checkpoint.location,
         logs.planned,
@@ -382,8 +382,8 @@ def _places(
     planned = merged(sources)
     asked = {t: [p for p in parts if p < there[t]] for t, parts in planned.items() if t in there}
     asked = {topic: parts for topic, parts in asked.items() if parts}
-    begin: PartitionOffsets = begin_offsets(cluster.kafka, asked) if asked else {}
-    end: PartitionOffsets = end_offsets(cluster.kafka, asked) if asked else {}
+    begin: PartitionOffsets = begin_offsets(cluster.client, asked) if asked else {}
+    end: PartitionOffsets = end_offsets(cluster.client, asked) if asked else {}
     return [
         InputPartition(
             topic,

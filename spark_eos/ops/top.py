@@ -267,7 +267,7 @@ def _held(events: Sequence[Event]) -> Iterator[TopicPartition]:
 
 def _holders(cluster: Cluster, topic: str, partition: int, ours: dict[str, Transaction]) -> list[BlockingTransaction]:
     try:
-        found = oldest_open_transaction(cluster.kafka, topic, partition)
+        found = oldest_open_transaction(cluster.client, topic, partition)
     except EosError as error:
         return [BlockingTransaction(topic, partition, f"nobody says: {error.condition}")]
     blocking = []

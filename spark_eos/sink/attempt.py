@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from spark_eos import failpoints
 from spark_eos.errors import EosError, stop
 from spark_eos.kafka.admin.topics import topic_partitions
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.transactions import FENCING_END
 from spark_eos.protocol.end import WHOLE_MS
 from spark_eos.protocol.head import DIGEST_BITS, Digest, Pair, Probe, Written
@@ -94,7 +95,7 @@ class RowWriter:
     def _partitions(self, topics: list[str]) -> dict[str, int]:
         """The driver has looked at the option's topic; at those of the column, only a task can."""
         if self._job.options.topic is not None:
-            return topic_partitions(self._job.options.kafka, topics)
+            return topic_partitions(broker_client(self._job.options.kafka), topics)
         return output_partitions(self._job.options, topics)
 
 

@@ -52,7 +52,7 @@ def _check_verification(options: SinkOptions) -> None:
 def without(kafka: KafkaProperties, setting: str, otherwise: str = "") -> list[int]:
     """The ids of the brokers that do not have ``setting``=true. Warns where this user may not read that, and says what
     happens ``otherwise``; then there is none."""
-    settings = each_broker_setting(kafka, setting)
+    settings = each_broker_setting(broker_client(kafka), setting)
     if settings is None:
         logger.warning(
             "whether every broker has %s=true cannot be checked, because this user may not read the brokers' settings "

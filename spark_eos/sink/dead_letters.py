@@ -12,6 +12,7 @@ from spark_eos.errors import stop
 from spark_eos.kafka.admin.configs import topic_config
 from spark_eos.kafka.admin.topics import describe_topic
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.producer.arrow import supports
 from spark_eos.options.parse import SinkOptions
 
@@ -51,7 +52,7 @@ def check_dead_letters(options: SinkOptions) -> int:
         raise stop("EOS_DEAD_LETTER_TOPIC.compacted", topic=letters)
     if options.topic is not None:
         limits(options, [options.topic])
-    return len(describe_topic(options.kafka, letters).partitions)
+    return len(describe_topic(broker_client(options.kafka), letters).partitions)
 
 
 def limits(options: SinkOptions, topics: Iterable[str]) -> dict[str, int]:
@@ -96,8 +97,9 @@ def _settings(kafka: KafkaProperties, topic: str) -> _Settings:
 
 @lru_cache(maxsize=256)
 def _asked(kafka: KafkaProperties, topic: str, window: int, process_id: int) -> _Settings:
-    described = describe_topic(kafka, topic)
-    config = topic_config(kafka, topic)
+    client = broker_client(kafka)
+    described = describe_topic(client, topic)
+    config = topic_config(client, topic)
     return _Settings(
         int(config["max.message.bytes"]),
         min(len(partition.replica_nodes) for partition in described.partitions),

@@ -11,6 +11,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from spark_eos.kafka.admin.topics import topic_partitions
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.options.parse import SinkOptions, sink_options
 from spark_eos.protocol.end import look_at_last
 from spark_eos.sink.session import session_for
@@ -36,7 +37,7 @@ def check_end(query: Any, *, stopped: bool) -> None:  # noqa: ANN401  # a Stream
     options = _started.get(str(getattr(query, "runId", None))) or _options_of(query)
     if options is None:
         return
-    partitions = topic_partitions(options.kafka, [options.ledger_topic])[options.ledger_topic]
+    partitions = topic_partitions(broker_client(options.kafka), [options.ledger_topic])[options.ledger_topic]
     look_at_last(session_for(options, partitions, str(query.id)).ports, _last_done(query), stopped=stopped)
 
 

@@ -43,7 +43,7 @@ def ledger_partitions(
 
     Raises LedgerError, TopicError, KafkaError and ConnectionFailed.
     """
-    if not describe_topics(kafka, [topic], missing_ok=True, unknown_s=0):
+    if not describe_topics(broker_client(kafka), [topic], missing_ok=True, unknown_s=0):
         _create(kafka, topic, broker)
     return len(check_ledger(kafka, topic, broker, kind).partitions)
 
@@ -55,7 +55,7 @@ def _create(kafka: KafkaProperties, topic: str, broker: BrokerConfig) -> None:
     else:
         replication, in_sync = of_the_state(broker)
     config = _CONFIG | {"min.insync.replicas": str(in_sync)}
-    code, text = create_topic(kafka, topic, LEDGER_PARTITIONS, replication, config)
+    code, text = create_topic(broker_client(kafka), topic, LEDGER_PARTITIONS, replication, config)
     if code != OK:
         raise stop(
             "EOS_LEDGER_NOT_CREATED", topic=topic, why=text or name_of(code), replication=replication, in_sync=in_sync
@@ -67,7 +67,7 @@ def check_ledger(
 ) -> DescribedTopic:
     """A ledger topic that is there: its description, or LedgerError, TopicError. Warns where it is less durable than
     the coordinators' own state, and of what cannot be compared. ``kind``: see `ledger_partitions`."""
-    config = topic_config(kafka, topic)
+    config = topic_config(broker_client(kafka), topic)
     policy = config["cleanup.policy"]
     if policy != "compact":
         raise stop("EOS_LEDGER_UNSUITABLE.not_compacted", policy=policy, topic=topic)
@@ -91,7 +91,7 @@ def check_ledger(
 def _other(kafka: KafkaProperties, topic: str, partitions: int, kind: OwnTopic) -> str | None:
     """What the topic holds, if it is no topic of this kind; looked for once in a process. One that also has a record
     of this kind is one, whoever has written the others."""
-    rows = [row for row in samples(kafka, {topic: partitions})[topic] if row[2] is not None]
+    rows = [row for row in samples(broker_client(kafka), {topic: partitions})[topic] if row[2] is not None]
     found = {own_topic_of(key, value) for _, key, value in rows}
     if kind in found or not rows or any(is_query(key) for _, key, _ in rows):
         return None
@@ -101,7 +101,7 @@ def _other(kafka: KafkaProperties, topic: str, partitions: int, kind: OwnTopic) 
 def _check_in_sync(kafka: KafkaProperties, topic: str, needed: int) -> DescribedTopic:
     """The topic, once enough of its replicas are in sync."""
     for _ in retrying(_IN_SYNC_S):  # restarted replicas take a moment to be in sync
-        description = describe_topic(kafka, topic)
+        description = describe_topic(broker_client(kafka), topic)
         # Brokers do not require more replicas in sync than exist.
         short = [p for p in description.partitions if len(p.isr_nodes) < min(needed, len(p.replica_nodes))]
         if not short:

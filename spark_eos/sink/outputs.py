@@ -8,6 +8,7 @@ from collections.abc import Collection
 
 from spark_eos.kafka.admin.topics import Topic, describe_topics
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.ledger.own_topics import check_for_rows
 from spark_eos.options.parse import SinkOptions
 
@@ -22,7 +23,7 @@ def output_partitions(options: SinkOptions, topics: Collection[str]) -> dict[str
 
     Raises TopicError (EOS_TOPIC_RESERVED), and what `describe_topics` raises.
     """
-    found = describe_topics(options.kafka, topics)
+    found = describe_topics(broker_client(options.kafka), topics)
     check_outputs(options, found)
     return {name: topic.partitions for name, topic in found.items()}
 
@@ -35,5 +36,5 @@ def check_outputs(options: SinkOptions, topics: dict[str, Topic]) -> None:
         for name, topic in topics.items()
         if now - _looked_at.get((kafka, name, topic.id), float("-inf")) >= _FRESH_S
     }
-    check_for_rows(kafka, new, ledger=options.ledger_topic)
+    check_for_rows(broker_client(kafka), new, ledger=options.ledger_topic)
     _looked_at.update({(kafka, name, topic.id): now for name, topic in new.items()})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from spark_eos.errors import stop
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.ledger.owners import Cluster, Transaction, decided_elsewhere
 from spark_eos.options.parse import SinkOptions
 from spark_eos.retry import retrying
@@ -18,7 +19,7 @@ def check_predecessors(options: SinkOptions, query: str | None) -> None:
     """
     if options.topic is None:
         return
-    cluster = Cluster(options.kafka, options.ledger_topic)  # whatever prefix the other query has
+    cluster = Cluster(broker_client(options.kafka), options.ledger_topic)  # whatever prefix the other query has
     left: list[Transaction] = []
     for _ in retrying(_UNDER_WAY_S):  # a query that is alive commits within a moment
         left = decided_elsewhere(cluster, options.topic, query)

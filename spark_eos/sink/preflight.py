@@ -78,7 +78,7 @@ def _preflight(options: SinkOptions, window: int, process_id: int) -> Facts:
     if options.dead_letters is not None:
         check_output(options.kafka, options.dead_letters)
     check_brokers(options)
-    broker = broker_config(options.kafka)
+    broker = broker_config(broker_client(options.kafka))
     facts = Facts(
         transaction_timeout(options, broker),
         ledger_partitions(options.kafka, options.ledger_topic, broker),
@@ -110,7 +110,8 @@ def _go_on_without(location: str, message: str) -> None:
 def check_output(kafka: KafkaProperties, topic: str) -> None:
     """Raise TopicError where the topic is missing or not for rows, and Unauthorized where this user lacks a right that
     the sink needs on it."""
-    described = describe_topic(kafka, topic)
+    client = broker_client(kafka)
+    described = describe_topic(client, topic)
     allowed = allowed_operations(described)
     for operation, why in _NEEDED.items():
         if allowed is not None and operation not in allowed:
@@ -121,7 +122,7 @@ def check_output(kafka: KafkaProperties, topic: str) -> None:
                 bootstrap_servers=kafka.bootstrap_servers,
                 why=why,
             )
-    check_for_rows(kafka, {topic: topic_of(described)})
+    check_for_rows(client, {topic: topic_of(described)})
 
 
 def transaction_timeout(options: SinkOptions, broker: BrokerConfig) -> int:
@@ -139,7 +140,7 @@ def transaction_timeout(options: SinkOptions, broker: BrokerConfig) -> int:
 
 def check_group(kafka: KafkaProperties, group: str) -> None:
     """Raise KafkaError where the group has members, or this user may not commit its offsets."""
-    members = active_members(kafka, group, to_commit=True)
+    members = active_members(broker_client(kafka), group, to_commit=True)
     if members:
         raise stop("EOS_GROUP_ACTIVE.sink", group=group, count=len(members), members=", ".join(sorted(set(members))))
 
@@ -151,12 +152,13 @@ def _check_same_cluster(options: SinkOptions, checkpoint: Checkpoint, batch: int
     later, another id is that of a topic that was created anew.
     """
     assert options.group_id is not None
-    here, noted = cluster_id(options.kafka), checkpoint.cluster_ids(batch)
+    client = broker_client(options.kafka)
+    here, noted = cluster_id(client), checkpoint.cluster_ids(batch)
     foreign = {topic for topic, cluster in noted.items() if here and cluster != here}
     if is_new:
         ids = checkpoint.topic_ids(batch)
         unsure = [topic for topic in ids if not here or topic not in noted]
-        there = describe_topics(options.kafka, unsure, missing_ok=True) if unsure else {}
+        there = describe_topics(client, unsure, missing_ok=True) if unsure else {}
         foreign |= {topic for topic, found in there.items() if ids[topic] != found.id}
     if foreign:
         raise stop(
@@ -199,7 +201,9 @@ def _check_checkpoint(options: SinkOptions, facts: Facts, checkpoint: Checkpoint
         if options.group_id in checkpoint.source_groups(planned):
             raise _group_of_both(options.group_id)
     _check_ids(options.kafka, ledger_name(options.prefix, query))
-    ledger = KafkaLedger(options.kafka, options.ledger_topic, facts.ledger_partitions, options.prefix, query)
+    ledger = KafkaLedger(
+        broker_client(options.kafka), options.ledger_topic, facts.ledger_partitions, options.prefix, query
+    )
     head = ledger.read()
     check_halts(head, options.topic)
     if planned is not None and options.group_id:

@@ -11,6 +11,7 @@ from functools import lru_cache
 from itertools import chain, repeat
 
 from spark_eos.errors import EosError, ProtocolStop
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.ledger.coordinator import TransactionCoordinator
 from spark_eos.ledger.query import LedgerPlace, query_ports
 from spark_eos.log import logger
@@ -157,5 +158,5 @@ def session_for(options: SinkOptions, ledger_partitions: int, query: str) -> Ses
 @lru_cache(maxsize=16)
 def _session_for(options: SinkOptions, ledger_partitions: int, query: str, process_id: int) -> Session:
     place = LedgerPlace(options.ledger_topic, ledger_partitions, options.prefix)
-    ports, coordinator = query_ports(options.kafka, place, query, options.group_id)
+    ports, coordinator = query_ports(broker_client(options.kafka), place, query, options.group_id)
     return Session(ports, coordinator, two_phase=options.two_phase)

@@ -42,10 +42,10 @@ def _check_brokers(kafka: KafkaProperties, window: int, process_id: int) -> None
     """Every broker may become the coordinator of an id."""
     lacking = broker_client(kafka).lacking(INIT_PRODUCER_ID_TWO_PHASE)
     if lacking:
-        raise two_phase_unavailable(kafka, lacking, UNSPOKEN)
+        raise two_phase_unavailable(kafka.bootstrap_servers, lacking, UNSPOKEN)
     disabled = without(kafka, SETTING, "; a broker that has not refuses the tasks")
     if disabled:
-        raise two_phase_unavailable(kafka, disabled, f"do not have {SETTING}=true")
+        raise two_phase_unavailable(kafka.bootstrap_servers, disabled, f"do not have {SETTING}=true")
 
 
 @lru_cache(maxsize=16)

@@ -13,6 +13,7 @@ from dataclasses import replace
 from spark_eos.errors import EosError
 from spark_eos.kafka.admin.configs import broker_config
 from spark_eos.kafka.admin.topics import describe_topics
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.partitioners import DEFAULT_PARTITIONER
 from spark_eos.ledger.query import LedgerPlace, query_ports
 from spark_eos.log import logger
@@ -66,10 +67,11 @@ def _note(options: WriteOptions) -> None:
     each, sink = options.each, options.sink
     assert each is not None
     place, key = _ledger_of(sink), query_of_sink(each.query, each.sink)
-    ports, coordinator = query_ports(sink.kafka, place, key)
+    client = broker_client(sink.kafka)
+    ports, coordinator = query_ports(client, place, key)
     head = ports.ledger.read()
     if head is not None and head.prefix != sink.prefix:  # the write failed because of that
-        ports, coordinator = query_ports(sink.kafka, replace(place, prefix=head.prefix), key)
+        ports, coordinator = query_ports(client, replace(place, prefix=head.prefix), key)
     first = Head(
         NOBODY,
         1,
@@ -84,10 +86,11 @@ def _note(options: WriteOptions) -> None:
 
 def _ledger_of(sink: SinkOptions) -> LedgerPlace:
     """It is not checked as before a write, as it may be the ledger's settings that have stopped that."""
-    there = describe_topics(sink.kafka, [sink.ledger_topic], missing_ok=True).get(sink.ledger_topic)
+    client = broker_client(sink.kafka)
+    there = describe_topics(client, [sink.ledger_topic], missing_ok=True).get(sink.ledger_topic)
     if there is not None:
         return LedgerPlace(sink.ledger_topic, there.partitions, sink.prefix)
-    partitions = ledger_partitions(sink.kafka, sink.ledger_topic, broker_config(sink.kafka))
+    partitions = ledger_partitions(sink.kafka, sink.ledger_topic, broker_config(client))
     return LedgerPlace(sink.ledger_topic, partitions, sink.prefix)
 
 

@@ -18,6 +18,7 @@ from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.elapsed import Moment
 from spark_eos.events import NOWHERE, Events
 from spark_eos.kafka.admin.topics import topic_partitions
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.log import logger
 from spark_eos.options.parse import SinkOptions
 from spark_eos.protocol.abort import abort
@@ -150,7 +151,7 @@ class EosKafkaStreamWriter(DataSourceStreamArrowWriter):
         if query is None:
             return None
         topic = self._options.ledger_topic
-        partitions = topic_partitions(self._options.kafka, [topic])[topic]
+        partitions = topic_partitions(broker_client(self._options.kafka), [topic])[topic]
         session = session_for(self._options, partitions, query)
         session.resume()
         head = session.ports.ledger.read()

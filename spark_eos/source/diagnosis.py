@@ -21,7 +21,7 @@ from spark_eos.topic_partition import OffsetRange
 def check_id(kafka: KafkaProperties, range_: OffsetRange) -> None:
     """Raises KafkaError (EOS_SOURCE_RECREATED) where brokers know another topic than the range's by that name; one that
     has just started may know none."""
-    there = describe_topics(kafka, [range_.topic], missing_ok=True).get(range_.topic)
+    there = describe_topics(broker_client(kafka), [range_.topic], missing_ok=True).get(range_.topic)
     if there is not None and there.id != range_.topic_id:
         raise recreated(range_.topic)
 
@@ -30,7 +30,7 @@ def check_id_by_leader(kafka: KafkaProperties, range_: OffsetRange) -> None:
     """Check the topic's id by the partition's leader. Nothing is sent where the range has no id."""
     if id_bytes(range_.topic_id):
         broker_client(kafka).forget_leader(range_.topic, range_.partition)
-        if topic_of_leader(kafka, range_.topic, range_.partition).id != range_.topic_id:
+        if topic_of_leader(broker_client(kafka), range_.topic, range_.partition).id != range_.topic_id:
             raise recreated(range_.topic)
 
 
@@ -55,10 +55,11 @@ def why_not(kafka: KafkaProperties, range_: OffsetRange, position: int, refusal:
     EOS_SOURCE_STALLED. Raises ConnectionFailed.
     """
     r, place = range_, {range_.topic: [range_.partition]}
-    begin = begin_offsets(kafka, place)[r.topic][r.partition]
+    client = broker_client(kafka)
+    begin = begin_offsets(client, place)[r.topic][r.partition]
     if begin > position:
         return data_loss(r.topic, r.partition, position, begin, f"its log now starts at {begin} (retention)")
-    end = end_offsets(kafka, place, "read_uncommitted")[r.topic][r.partition]
+    end = end_offsets(client, place, "read_uncommitted")[r.topic][r.partition]
     if end < r.end:
         return data_loss(r.topic, r.partition, position, end, f"its log ends at {end}, before {r.end}")
     where = f"{r.topic}-{r.partition} at offset {position}, of {r.start} to {r.end}"

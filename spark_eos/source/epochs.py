@@ -191,10 +191,12 @@ def _search(offset: int, leader: int, least: int) -> _Question[tuple[int, bool]]
 def leaders_of(kafka: KafkaProperties, timeout_s: float) -> Leaders:
     """The leaders of a cluster."""
 
-    def begins(places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        return flat(begin_offsets(kafka, by_topic(places), timeout_s))
+    client = broker_client(kafka)
 
-    return Leaders(lambda epochs: epoch_ends(kafka, epochs, timeout_s), begins, partial(_first_batch, kafka))
+    def begins(places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return flat(begin_offsets(client, by_topic(places), timeout_s))
+
+    return Leaders(lambda epochs: epoch_ends(client, epochs, timeout_s), begins, partial(_first_batch, kafka))
 
 
 def _first_batch(kafka: KafkaProperties, place: TopicPartition, offset: int) -> tuple[int, int] | None:

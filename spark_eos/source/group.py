@@ -96,7 +96,9 @@ class GroupReport:
         places = {topic: list(offsets) for topic, offsets in position.items() if offsets}
         if not places:
             return None
-        there = committed_offsets(self._kafka, self._group, places, _PATIENCE_S, isolation="read_uncommitted")
+        there = committed_offsets(
+            broker_client(self._kafka), self._group, places, _PATIENCE_S, isolation="read_uncommitted"
+        )
         newer = {
             topic: {p: at for p, at in offsets.items() if at > there.get(topic, {}).get(p, -1)}
             for topic, offsets in position.items()

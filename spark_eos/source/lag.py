@@ -8,6 +8,7 @@ from typing import Any
 from spark_eos.errors import EosError
 from spark_eos.kafka.admin.open_transactions import oldest_open_transaction
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.log import logger
 from spark_eos.source.watch import TopicWatch
 from spark_eos.topic_partition import PartitionOffsets, TopicPartition
@@ -80,7 +81,7 @@ class LagWatch:
         self._said[topic, partition, end] = now
         since = self._held[topic, partition][1]
         try:
-            found = oldest_open_transaction(self._kafka, topic, partition)
+            found = oldest_open_transaction(broker_client(self._kafka), topic, partition)
         except EosError as error:
             logger.warning("%s-%d: it is not known who holds the last stable offset: %s", topic, partition, error)
             return

@@ -9,6 +9,7 @@ from spark_eos.errors import stop
 from spark_eos.kafka.admin.groups import active_members, committed_offsets
 from spark_eos.kafka.admin.topics import NO_OFFSET
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.log import logger
 from spark_eos.options.bounds import ByTime, Limit
 from spark_eos.options.offsets import check_known, check_same_partitions, fill_in
@@ -94,10 +95,11 @@ def _at_times(option: str, limit: ByTime, watch: TopicWatch) -> PartitionOffsets
 
 def _of_group(kafka: KafkaProperties, group: str, begin: PartitionOffsets, high: PartitionOffsets) -> PartitionOffsets:
     """The committed offsets of the group. An empty partition needs none: it begins at its end."""
-    members = active_members(kafka, group)
+    client = broker_client(kafka)
+    members = active_members(client, group)
     if members:
         raise stop("EOS_GROUP_ACTIVE.source", group=group, count=len(members), members=", ".join(sorted(set(members))))
-    committed = committed_offsets(kafka, group, {topic: list(offsets) for topic, offsets in begin.items()})
+    committed = committed_offsets(client, group, {topic: list(offsets) for topic, offsets in begin.items()})
     result: PartitionOffsets = {}
     lacking = []
     for topic, offsets in begin.items():

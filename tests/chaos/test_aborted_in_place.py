@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.ledger.lookup import RecordLookup
 from spark_eos.tools.devcluster import DevCluster
 from tests.integration.jobs.test_job import CONFIG, DOUBLE, MODULE, SECONDS, Setting, run, running
@@ -49,7 +50,7 @@ def test_a_job_whose_output_was_aborted_in_one_partition_fails(setting, cluster,
     armed = {"SPARK_EOS_FAULTS": f"{AT}=hold@2", "SPARK_EOS_FAULTS_DIR": str(faults)}
     with running(*MODULE, "--conf", str(conf), log=log, **armed) as job:
         wait_for((faults / AT).exists, log.read_text, SECONDS)
-        data = RecordLookup(KafkaProperties({"bootstrap.servers": setting.servers}))
+        data = RecordLookup(broker_client(KafkaProperties({"bootstrap.servers": setting.servers})))
         start = min(data.partition(setting.target, 1).open.values())
         place = ["--topic", setting.target, "--partition", "1", "--start-offset", str(start)]
         cluster.java_tool(TRANSACTIONS, "--bootstrap-server", setting.servers, "abort", *place)

@@ -117,9 +117,9 @@ def test_a_client_whose_controller_is_dead_asks_another_broker(brokers, view):
     """It does not learn by itself that there is another one."""
     topic = topics_of(brokers)(3)
     kafka = KafkaProperties({"bootstrap.servers": brokers.bootstrap_servers, "client.id": topic})
-    assert topic_partitions(kafka, [topic]) == {topic: 3}
+    assert topic_partitions(broker_client(kafka), [topic]) == {topic: 3}
     brokers.kill(broker_client(kafka).metadata([topic]).controller_id)
-    assert topic_partitions(kafka, [topic]) == {topic: 3}
+    assert topic_partitions(broker_client(kafka), [topic]) == {topic: 3}
 
 
 def test_a_group_whose_coordinator_moves(brokers, view):
@@ -131,9 +131,11 @@ def test_a_group_whose_coordinator_moves(brokers, view):
     properties = KafkaProperties({"bootstrap.servers": brokers.bootstrap_servers})
     over, asked = threading.Event(), []
 
+    client = broker_client(properties)
+
     def ask() -> None:
         while not over.is_set():
-            asked.append((committed_offsets(properties, group, {topic: [0]}), active_members(properties, group)))
+            asked.append((committed_offsets(client, group, {topic: [0]}), active_members(client, group)))
 
     home = java_hash(group) % len(view.partitions("__consumer_offsets"))
     with ThreadPoolExecutor(1) as pool:
@@ -184,7 +186,7 @@ def test_a_ledger_is_created_as_safe_as_the_coordinators_state(brokers):
     topic = topics_of(brokers)()
     kafka = KafkaProperties({"bootstrap.servers": brokers.bootstrap_servers})
     preflight(SinkOptions(kafka, topic=topic, ledger_topic="safe-ledger"))
-    assert topic_config(kafka, "safe-ledger")["unclean.leader.election.enable"] == "false"
+    assert topic_config(broker_client(kafka), "safe-ledger")["unclean.leader.election.enable"] == "false"
     (made,) = broker_client(kafka).metadata(["safe-ledger"]).topics
     assert {len(p.replica_nodes) for p in made.partitions} == {BROKERS}
 

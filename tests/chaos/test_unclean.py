@@ -92,7 +92,7 @@ def test_an_unclean_election_takes_the_end_of_a_transaction(brokers, kafka, prod
         ):
             with pytest.raises(Unclear, match="lost its newest"):
                 check()
-        state = RecordLookup(kafka).partition(topic, 0)
+        state = RecordLookup(broker_client(kafka)).partition(topic, 0)
         assert state is not None
         assert list(state.lasts.values()) == [2]
     finally:

@@ -12,6 +12,7 @@ from pathlib import Path
 from spark_eos import cli
 from spark_eos.kafka.admin.configs import create_topic
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.transactions import FENCING_END
 from spark_eos.ledger.query import LedgerPlace, query_ports
 from spark_eos.protocol.head import Decision, Job, Written
@@ -37,8 +38,9 @@ class Left:
         self.topic, self.ledger, self.query = topic, f"ledger-{uuid.uuid4()}", str(uuid.uuid4())
         self.servers, self.view = cluster.bootstrap_servers, view
         self.kafka = KafkaProperties({"bootstrap.servers": self.servers})
-        assert create_topic(self.kafka, self.ledger, 1, 1, {"cleanup.policy": "compact"})[0] == 0
-        self.ports, self.coordinator = query_ports(self.kafka, LedgerPlace(self.ledger, 1, PREFIX), self.query)
+        client = broker_client(self.kafka)
+        assert create_topic(client, self.ledger, 1, 1, {"cleanup.policy": "compact"})[0] == 0
+        self.ports, self.coordinator = query_ports(client, LedgerPlace(self.ledger, 1, PREFIX), self.query)
         self.head = open_run(self.ports, RUN, 0, endtxn_version=5, prefix=PREFIX, job=job)
         self.opened: list[Transaction] = []
 

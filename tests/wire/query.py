@@ -15,7 +15,7 @@ import pyarrow as pa
 from spark_eos import system
 from spark_eos.errors import EosError, Unclear
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.net.client import close_all
+from spark_eos.kafka.net.client import broker_client, close_all
 from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.kafka.transactions import FENCING_END
 from spark_eos.ledger.coordinator import TransactionCoordinator
@@ -91,7 +91,7 @@ class _Driver:
 
     def __post_init__(self) -> None:
         scene, group = self.scene, GROUP if self.scene.with_group else None
-        ports, _ = query_ports(scene.kafka, LedgerPlace(scene.ledger, 2, scene.prefix), QUERY, group)
+        ports, _ = query_ports(broker_client(scene.kafka), LedgerPlace(scene.ledger, 2, scene.prefix), QUERY, group)
         self.ports = replace(ports, reach=self._reach)
 
     def prepares(self, point: str) -> None:

@@ -208,7 +208,7 @@ def _look(scene: Scene, attempt: Attempt) -> None:
     assert attempt.pair is not None and attempt.probe is not None
     pair, probe = attempt.pair, attempt.probe
     try:
-        attempt.found = attempt.timed("look", lambda: RecordLookup(scene.kafka).look(pair, probe))
+        attempt.found = attempt.timed("look", lambda: RecordLookup(broker_client(scene.kafka)).look(pair, probe))
     except EosError as error:
         attempt.error = error
 

@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from spark_eos import system
 from spark_eos.kafka.admin.topics import TIMEOUT_S, describe_topics
 from spark_eos.kafka.codes import ADMIN_RETRIES, OK, TOPIC_RETRIES, Code
-from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.errors import configs_unreadable, refusal
-from spark_eos.kafka.net.client import broker_client
+from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.requests.create_partitions import CREATE_PARTITIONS, CreatePartitionsResult
 from spark_eos.kafka.requests.create_topics import CREATE_TOPICS, CreateTopicsResult
 from spark_eos.kafka.requests.describe_configs import DESCRIBE_CONFIGS, ConfigResource
@@ -24,12 +23,11 @@ _CLEANUP = "cleanup.policy"
 BrokerConfig = dict[str, str] | None
 
 
-def broker_config(kafka: KafkaProperties) -> BrokerConfig:
+def broker_config(client: BrokerClient) -> BrokerConfig:
     """The settings of any broker; empty where a value is secret. None where this user may not ask.
 
     Raises ConnectionFailed and KafkaError (EOS_KAFKA_REFUSED).
     """
-    client = broker_client(kafka)
     began = system.monotonic()
     code = int(Code.REQUEST_TIMED_OUT)
     for _ in retrying(TIMEOUT_S):
@@ -42,20 +40,19 @@ def broker_config(kafka: KafkaProperties) -> BrokerConfig:
             return None
         if code not in ADMIN_RETRIES:
             break
-    raise refusal(kafka, "the brokers' settings", code, system.monotonic() - began)
+    raise refusal(client.bootstrap_servers, "the brokers' settings", code, system.monotonic() - began)
 
 
-def each_broker_setting(kafka: KafkaProperties, name: str) -> dict[int, str] | None:
+def each_broker_setting(client: BrokerClient, name: str) -> dict[int, str] | None:
     """A setting of every broker that answers; empty where it has no such setting. None where this user may not ask.
 
     Raises ConnectionFailed and KafkaError (EOS_KAFKA_REFUSED).
     """
-    found = _each_broker(kafka, [name])
+    found = _each_broker(client, [name])
     return None if found is None else {node: next(iter(of.values()), "") for node, of in found.items()}
 
 
-def _each_broker(kafka: KafkaProperties, names: list[str] | None) -> dict[int, dict[str, str]] | None:
-    client = broker_client(kafka)
+def _each_broker(client: BrokerClient, names: list[str] | None) -> dict[int, dict[str, str]] | None:
     began = system.monotonic()
     for _ in retrying(TIMEOUT_S):
         asked = {node: _describe(ConfigResource.BROKER, str(node), names) for node in client.brokers()}
@@ -67,25 +64,27 @@ def _each_broker(kafka: KafkaProperties, names: list[str] | None) -> dict[int, d
         if codes == {OK}:
             return {node: {c.name: c.value or "" for c in of.configs} for node, of in found.items()}
     raise refusal(
-        kafka, "the brokers' settings", max(codes, default=Code.REQUEST_TIMED_OUT), system.monotonic() - began
+        client.bootstrap_servers,
+        "the brokers' settings",
+        max(codes, default=Code.REQUEST_TIMED_OUT),
+        system.monotonic() - began,
     )
 
 
-def each_broker_config(kafka: KafkaProperties) -> dict[int, dict[str, str]] | None:
+def each_broker_config(client: BrokerClient) -> dict[int, dict[str, str]] | None:
     """All settings of every broker; empty where a value is secret. None where this user may not ask.
 
     Raises ConnectionFailed and KafkaError (EOS_KAFKA_REFUSED).
     """
-    found = _each_broker(kafka, None)
+    found = _each_broker(client, None)
     return None if found is None else {node: dict(settings) for node, settings in found.items()}
 
 
-def topic_config(kafka: KafkaProperties, topic: str) -> dict[str, str]:
+def topic_config(client: BrokerClient, topic: str) -> dict[str, str]:
     """The settings of a topic, which may have been created a moment ago.
 
     Raises Unauthorized; other errors as for `broker_config`.
     """
-    client = broker_client(kafka)
     began = system.monotonic()
     code = int(Code.REQUEST_TIMED_OUT)
     for _ in retrying(TIMEOUT_S):
@@ -94,13 +93,13 @@ def topic_config(kafka: KafkaProperties, topic: str) -> dict[str, str]:
         if code == OK:
             return {c.name: c.value or "" for c in answer.results[0].configs}
         if code == Code.TOPIC_AUTHORIZATION_FAILED:
-            raise configs_unreadable(topic, kafka)
+            raise configs_unreadable(topic, client.bootstrap_servers)
         if code not in TOPIC_RETRIES:
             break
-    raise refusal(kafka, topic, code, system.monotonic() - began)
+    raise refusal(client.bootstrap_servers, topic, code, system.monotonic() - began)
 
 
-def cleanup_policies(kafka: KafkaProperties, topics: Iterable[str]) -> dict[str, str]:
+def cleanup_policies(client: BrokerClient, topics: Iterable[str]) -> dict[str, str]:
     """The cleanup.policy of each topic, by one request; those that this user may not ask for are left out.
 
     Raises ConnectionFailed.
@@ -109,20 +108,19 @@ def cleanup_policies(kafka: KafkaProperties, topics: Iterable[str]) -> dict[str,
     if not names:
         return {}
     asked = [_resource(ConfigResource.TOPIC, name, [_CLEANUP]) for name in names]
-    answer = broker_client(kafka).ask_any(DESCRIBE_CONFIGS, _asking(asked), TIMEOUT_S)
+    answer = client.ask_any(DESCRIBE_CONFIGS, _asking(asked), TIMEOUT_S)
     configs_of = {of.resource_name: of.configs for of in answer.results if of.error_code == OK}
     return {name: c.value or "" for name, configs in configs_of.items() for c in configs if c.name == _CLEANUP}
 
 
 def create_topic(
-    kafka: KafkaProperties, topic: str, partitions: int, replication: int, config: Mapping[str, str]
+    client: BrokerClient, topic: str, partitions: int, replication: int, config: Mapping[str, str]
 ) -> tuple[int, str]:
     """Create a topic, unless it is there: Kafka's error code, and the broker's message. Errors as for
     `describe_topics`.
 
     ``replication``: -1 for the brokers' default. A refusal is one only where no broker has heard of the topic.
     """
-    client = broker_client(kafka)
     values = {
         "topics": [
             {
@@ -137,17 +135,16 @@ def create_topic(
         "validate_only": False,
     }
     code, message = _asked(lambda: client.ask_any(CREATE_TOPICS, values, TIMEOUT_S).topics[0])
-    if code in (OK, Code.TOPIC_ALREADY_EXISTS) or describe_topics(kafka, [topic], missing_ok=True):
+    if code in (OK, Code.TOPIC_ALREADY_EXISTS) or describe_topics(client, [topic], missing_ok=True):
         return OK, ""
     return code, message
 
 
-def add_partitions(kafka: KafkaProperties, topic: str, partitions: int) -> tuple[int, str]:
+def add_partitions(client: BrokerClient, topic: str, partitions: int) -> tuple[int, str]:
     """Let a topic have this many partitions: Kafka's error code, and the broker's message. Raises ConnectionFailed.
 
     INVALID_PARTITIONS: it has as many, or more. That may be an answer to one's own first request.
     """
-    client = broker_client(kafka)
     values = {
         "topics": [{"name": topic, "count": partitions, "assignments": None}],
         "timeout_ms": int(1000 * _TRY_S),

@@ -9,9 +9,9 @@ from spark_eos import system
 from spark_eos.errors import stop
 from spark_eos.kafka.admin.topics import TIMEOUT_S
 from spark_eos.kafka.codes import ADMIN_RETRIES, COORDINATOR_MOVED, OK, Code
-from spark_eos.kafka.config.properties import Isolation, KafkaProperties
+from spark_eos.kafka.config.properties import Isolation
 from spark_eos.kafka.errors import group_unauthorized, refusal
-from spark_eos.kafka.net.client import BrokerClient, broker_client
+from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.net.metadata import CoordinatorKind
 from spark_eos.kafka.net.schema import Record, Request
 from spark_eos.kafka.requests.describe_groups import (
@@ -45,7 +45,7 @@ _NO_SUCH_GROUP = frozenset({Code.GROUP_ID_NOT_FOUND, Code.UNSUPPORTED_VERSION})
 
 
 def active_members(
-    kafka: KafkaProperties, group: str, timeout_s: float = TIMEOUT_S, *, to_commit: bool = False
+    client: BrokerClient, group: str, timeout_s: float = TIMEOUT_S, *, to_commit: bool = False
 ) -> list[str]:
     """Who is in the group, as "client id at host", to be printed; empty for a group without members and for one that is
     not there. Of a group by the protocol of Kafka Streams (KIP-1071), the state is told. ``to_commit``: this user is to
@@ -56,21 +56,21 @@ def active_members(
     flags = {"include_authorized_operations": to_commit}
     found: DescribedGroup | DescribedConsumerGroup | None
     found = _ask(
-        kafka, group, DESCRIBE_GROUPS, {"groups": [group], **flags}, timeout_s, lambda answer: answer.groups[0]
+        client, group, DESCRIBE_GROUPS, {"groups": [group], **flags}, timeout_s, lambda answer: answer.groups[0]
     )
-    if found is None and broker_client(kafka).speaks(CONSUMER_GROUP_DESCRIBE.api, CONSUMER_GROUP_DESCRIBE.last):
+    if found is None and client.speaks(CONSUMER_GROUP_DESCRIBE.api, CONSUMER_GROUP_DESCRIBE.last):
         values = {"group_ids": [group], **flags}
-        found = _ask(kafka, group, CONSUMER_GROUP_DESCRIBE, values, timeout_s, lambda answer: answer.groups[0])
-    if found is None and broker_client(kafka).speaks(LIST_GROUPS.api, LIST_GROUPS.last):
-        return _members_by_state(kafka, group, timeout_s)
+        found = _ask(client, group, CONSUMER_GROUP_DESCRIBE, values, timeout_s, lambda answer: answer.groups[0])
+    if found is None and client.speaks(LIST_GROUPS.api, LIST_GROUPS.last):
+        return _members_by_state(client, group, timeout_s)
     members = found.members if found is not None else ()
     return [f"{excerpt(member.client_id, 100)} at {excerpt(member.client_host, 100)}" for member in members]
 
 
-def _members_by_state(kafka: KafkaProperties, group: str, timeout_s: float) -> list[str]:
+def _members_by_state(client: BrokerClient, group: str, timeout_s: float) -> list[str]:
     """The active members of a group that is of neither protocol of consumers, or was of none a moment ago."""
     values: dict[str, list[str]] = {"states_filter": [], "types_filter": []}
-    listed = _ask(kafka, group, LIST_GROUPS, values, timeout_s, lambda answer: answer)
+    listed = _ask(client, group, LIST_GROUPS, values, timeout_s, lambda answer: answer)
     found = next((one for one in (listed.groups if listed is not None else ()) if one.group_id == group), None)
     if found is None:
         return []
@@ -87,7 +87,7 @@ def _members_by_state(kafka: KafkaProperties, group: str, timeout_s: float) -> l
 
 
 def committed_offsets(
-    kafka: KafkaProperties,
+    client: BrokerClient,
     group: str,
     partitions: Mapping[str, Iterable[int]] | None,
     timeout_s: float = TIMEOUT_S,
@@ -105,7 +105,7 @@ def committed_offsets(
         "groups": [{"group_id": group, "topics": topics}],
         "require_stable": isolation == "read_committed",
     }
-    found = _ask(kafka, group, OFFSET_FETCH, values, timeout_s, lambda answer: answer.groups[0])
+    found = _ask(client, group, OFFSET_FETCH, values, timeout_s, lambda answer: answer.groups[0])
     result: PartitionOffsets = {}
     for topic in found.topics if found is not None else ():
         for p in topic.partitions:
@@ -114,26 +114,25 @@ def committed_offsets(
     return result
 
 
-def commit_offsets(kafka: KafkaProperties, group: str, offsets: PartitionOffsets, timeout_s: float = TIMEOUT_S) -> None:
+def commit_offsets(client: BrokerClient, group: str, offsets: PartitionOffsets, timeout_s: float = TIMEOUT_S) -> None:
     """Commit offsets for a group without members, without leader epochs. Raises KafkaError (EOS_KAFKA_REFUSED)."""
     began, refused = system.monotonic(), int(Code.REQUEST_TIMED_OUT)
     for _ in retrying(timeout_s):
-        answer = offset_commit(broker_client(kafka), group, offsets, _TRY_S)
+        answer = offset_commit(client, group, offsets, _TRY_S)
         codes = set(answer.values()) if isinstance(answer, dict) else {answer}
         if codes == {OK}:
             return
         refused = max((code for code in codes if code is not None), default=refused)
         if not codes <= ADMIN_RETRIES | {None, OK}:
             break
-    raise refusal(kafka, f"the offsets of group {group}", refused, system.monotonic() - began)
+    raise refusal(client.bootstrap_servers, f"the offsets of group {group}", refused, system.monotonic() - began)
 
 
 def delete_offsets(
-    kafka: KafkaProperties, group: str, partitions: Mapping[str, Iterable[int]], timeout_s: float = TIMEOUT_S
+    client: BrokerClient, group: str, partitions: Mapping[str, Iterable[int]], timeout_s: float = TIMEOUT_S
 ) -> None:
     """Delete what a group without members has committed for these partitions; the rest stays. Raises KafkaError
     (EOS_KAFKA_REFUSED)."""
-    client = broker_client(kafka)
     topics = [{"name": t, "partitions": [{"partition_index": p} for p in ps]} for t, ps in partitions.items()]
     values = {"group_id": group, "topics": topics}
     began, code = system.monotonic(), int(Code.REQUEST_TIMED_OUT)
@@ -146,11 +145,11 @@ def delete_offsets(
             client.forget([group], CoordinatorKind.GROUP)
         if code not in ADMIN_RETRIES:
             break
-    raise refusal(kafka, f"an end of the offsets of group {group}", code, system.monotonic() - began)
+    raise refusal(client.bootstrap_servers, f"an end of the offsets of group {group}", code, system.monotonic() - began)
 
 
 def _ask(
-    kafka: KafkaProperties,
+    client: BrokerClient,
     group: str,
     request: Request[A],
     values: Mapping[str, Any],
@@ -159,7 +158,6 @@ def _ask(
 ) -> G | None:
     """What the group's coordinator says of it; None where it knows no such group, of this protocol. ``part``: of the
     answer, that about the group."""
-    client = broker_client(kafka)
     began, code = system.monotonic(), int(Code.REQUEST_TIMED_OUT)
     for _ in retrying(timeout_s):
         left = min(_TRY_S, max(0.1, began + timeout_s - system.monotonic()))
@@ -167,7 +165,7 @@ def _ask(
         found = None if answer is None else part(answer)
         code = code if found is None else _code(found)
         if found is not None and not _may_commit(found):
-            raise group_unauthorized(kafka, group)
+            raise group_unauthorized(client.bootstrap_servers, group)
         if code == OK or code in _NO_SUCH_GROUP:
             return found if found is not None and code == OK and not _is_dead(found) else None
         if found is None or code in COORDINATOR_MOVED:
@@ -176,7 +174,7 @@ def _ask(
             break
     stable = code == Code.UNSTABLE_OFFSET_COMMIT
     why = "an open transaction may hold newer ones" if stable else None
-    raise refusal(kafka, f"group {group}", code, system.monotonic() - began, why)
+    raise refusal(client.bootstrap_servers, f"group {group}", code, system.monotonic() - began, why)
 
 
 def _may_commit(found: OfGroup) -> bool:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.net.client import broker_client
+from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.requests.describe_producers import describe_producers, open_begins
 from spark_eos.kafka.requests.describe_transactions import describe_transactions
 from spark_eos.kafka.requests.list_transactions import transactional_ids
@@ -40,9 +39,8 @@ class OpenTransaction:
         return f"transactional id {self.transactional_id} ({producer}), open for {self.open_s:.0f} s; {ends}"
 
 
-def oldest_open_transaction(kafka: KafkaProperties, topic: str, partition: int) -> list[OpenTransaction]:
+def oldest_open_transaction(client: BrokerClient, topic: str, partition: int) -> list[OpenTransaction]:
     """The open transaction that begins first in a partition; a list, as the leader may not answer or know none."""
-    client = broker_client(kafka)
     begins = open_begins(describe_producers(client, topic, partition))
     if not begins:
         return []

@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 
 from spark_eos import system
 from spark_eos.kafka.codes import OK, TOPIC_RETRIES, UNKNOWN_TOPIC, Code, meaning_of, name_of
-from spark_eos.kafka.config.properties import Isolation, KafkaProperties
+from spark_eos.kafka.config.properties import Isolation
 from spark_eos.kafka.errors import refusal
-from spark_eos.kafka.net.client import broker_client
+from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.net.metadata import METADATA, DescribedTopic, about_topics
 from spark_eos.kafka.requests.list_offsets import EARLIEST, LATEST, Found, ask_offsets
 from spark_eos.kafka.requests.offset_for_leader_epoch import EpochEnd, ask_epoch_ends
@@ -55,7 +55,7 @@ class Topic:
 
 
 def describe_topics(
-    kafka: KafkaProperties,
+    client: BrokerClient,
     topics: Iterable[str],
     timeout_s: float = TIMEOUT_S,
     *,
@@ -67,43 +67,39 @@ def describe_topics(
 
     Raises ConnectionFailed (EOS_KAFKA_UNREACHABLE) and TopicError (EOS_TOPIC_MISSING), Unauthorized.
     """
-    found = _metadata(kafka, topics, timeout_s, unknown_s=unknown_s if missing_ok else None)
+    found = _metadata(client, topics, timeout_s, unknown_s=unknown_s if missing_ok else None)
     return {name: _of(topic) for name, topic in found.items()}
 
 
-def topic_of_coordinator(kafka: KafkaProperties, topic: str, name: str, timeout_s: float = TIMEOUT_S) -> Topic:
+def topic_of_coordinator(client: BrokerClient, topic: str, name: str, timeout_s: float = TIMEOUT_S) -> Topic:
     """The topic as the coordinator of a transactional id knows it. Errors as for `describe_topics`."""
-    client = broker_client(kafka)
 
     def coordinator(timeout_s: float) -> int | None:
         return next(iter(client.coordinators([name], timeout_s)[0]), None)
 
-    return _told_by(kafka, topic, coordinator, lambda: client.forget([name]), timeout_s)
+    return _told_by(client, topic, coordinator, lambda: client.forget([name]), timeout_s)
 
 
-def topic_of_leader(kafka: KafkaProperties, topic: str, partition: int, timeout_s: float = TIMEOUT_S) -> Topic:
+def topic_of_leader(client: BrokerClient, topic: str, partition: int, timeout_s: float = TIMEOUT_S) -> Topic:
     """The topic as the leader of one of its partitions knows it: a broker hears of a topic before it makes a log for
     it. Errors as for `describe_topics`."""
-    client = broker_client(kafka)
 
     def leader(timeout_s: float) -> int | None:
         return client.leaders([(topic, partition)], timeout_s)[0].get((topic, partition))
 
     return _told_by(
-        kafka, topic, leader, lambda: client.forget_leader(topic, partition), timeout_s, Code.LEADER_NOT_AVAILABLE
+        client, topic, leader, lambda: client.forget_leader(topic, partition), timeout_s, Code.LEADER_NOT_AVAILABLE
     )
 
 
 def _told_by(
-    kafka: KafkaProperties,
+    client: BrokerClient,
     topic: str,
     broker: Callable[[float], int | None],
     forget: Callable[[], None],
     timeout_s: float,
     nobody: Code = Code.COORDINATOR_NOT_AVAILABLE,
 ) -> Topic:
-    client = broker_client(kafka)
-
     def ask(names: list[str], timeout_s: float) -> dict[str, tuple[int, DescribedTopic | None]]:
         node = broker(timeout_s)
         answer = None if node is None else client.ask(node, METADATA, about_topics(names))
@@ -112,7 +108,7 @@ def _told_by(
         forget()
         return dict.fromkeys(names, (nobody, None))
 
-    return _of(_ask(kafka, [topic], ask, timeout_s, name=str)[topic])
+    return _of(_ask(client, [topic], ask, timeout_s, name=str)[topic])
 
 
 def _of(found: DescribedTopic) -> Topic:
@@ -121,27 +117,25 @@ def _of(found: DescribedTopic) -> Topic:
 
 
 def _metadata(
-    kafka: KafkaProperties, topics: Iterable[str], timeout_s: float, *, unknown_s: float | None = None, **flags: bool
+    client: BrokerClient, topics: Iterable[str], timeout_s: float, *, unknown_s: float | None = None, **flags: bool
 ) -> dict[str, DescribedTopic]:
-    client = broker_client(kafka)
-
     def ask(names: list[str], timeout_s: float) -> dict[str, tuple[int, DescribedTopic]]:
         return {topic.name: (topic.error_code, topic) for topic in client.metadata(names, timeout_s, **flags).topics}
 
-    return _ask(kafka, list(topics), ask, timeout_s, name=str, left_out_s=unknown_s)
+    return _ask(client, list(topics), ask, timeout_s, name=str, left_out_s=unknown_s)
 
 
-def topic_partitions(kafka: KafkaProperties, topics: Iterable[str], timeout_s: float = TIMEOUT_S) -> dict[str, int]:
+def topic_partitions(client: BrokerClient, topics: Iterable[str], timeout_s: float = TIMEOUT_S) -> dict[str, int]:
     """``{topic: number of partitions}``. Errors as for `describe_topics`."""
-    return {name: topic.partitions for name, topic in describe_topics(kafka, topics, timeout_s).items()}
+    return {name: topic.partitions for name, topic in describe_topics(client, topics, timeout_s).items()}
 
 
-def describe_topic(kafka: KafkaProperties, topic: str, timeout_s: float = TIMEOUT_S) -> DescribedTopic:
+def describe_topic(client: BrokerClient, topic: str, timeout_s: float = TIMEOUT_S) -> DescribedTopic:
     """A topic with all that a broker says of it: the replicas of its partitions, and what this user may do.
 
     Errors as for `describe_topics`.
     """
-    return _metadata(kafka, [topic], timeout_s, include_topic_authorized_operations=True)[topic]
+    return _metadata(client, [topic], timeout_s, include_topic_authorized_operations=True)[topic]
 
 
 def topic_of(described: DescribedTopic) -> Topic:
@@ -155,19 +149,19 @@ def allowed_operations(topic: DescribedTopic) -> frozenset[str] | None:
     return None if allowed == _NOT_TOLD else frozenset(name for name, bit in _OPERATIONS.items() if allowed & bit)
 
 
-def topic_names(kafka: KafkaProperties, timeout_s: float = TIMEOUT_S) -> list[str]:
+def topic_names(client: BrokerClient, timeout_s: float = TIMEOUT_S) -> list[str]:
     """Every topic that this user may see. Raises ConnectionFailed."""
-    return sorted(topic.name for topic in broker_client(kafka).metadata(None, timeout_s).topics)
+    return sorted(topic.name for topic in client.metadata(None, timeout_s).topics)
 
 
-def cluster_id(kafka: KafkaProperties, timeout_s: float = TIMEOUT_S) -> str:
+def cluster_id(client: BrokerClient, timeout_s: float = TIMEOUT_S) -> str:
     """The id of the cluster; empty where brokers have none. Raises ConnectionFailed."""
-    return broker_client(kafka).metadata([], timeout_s).cluster_id or ""
+    return client.metadata([], timeout_s).cluster_id or ""
 
 
-def cluster_heard(kafka: KafkaProperties) -> str:
+def cluster_heard(client: BrokerClient) -> str:
     """The id of the cluster by the newest answer about topics; empty where brokers have none. Asks nobody."""
-    return broker_client(kafka).cluster_id
+    return client.cluster_id
 
 
 def _readable(topic_id: bytes) -> str:
@@ -181,14 +175,14 @@ def id_bytes(topic_id: str) -> bytes:
 
 
 def begin_offsets(
-    kafka: KafkaProperties, partitions: Mapping[str, Iterable[int]], timeout_s: float = TIMEOUT_S
+    client: BrokerClient, partitions: Mapping[str, Iterable[int]], timeout_s: float = TIMEOUT_S
 ) -> PartitionOffsets:
     """The first offset that each partition still has. Errors as for `topic_partitions`."""
-    return _list_offsets(kafka, _each(partitions, EARLIEST), "read_uncommitted", timeout_s)
+    return _list_offsets(client, _each(partitions, EARLIEST), "read_uncommitted", timeout_s)
 
 
 def end_offsets(
-    kafka: KafkaProperties,
+    client: BrokerClient,
     partitions: Mapping[str, Iterable[int]],
     isolation: Isolation = "read_committed",
     timeout_s: float = TIMEOUT_S,
@@ -197,17 +191,17 @@ def end_offsets(
 
     One ListOffsets to each leader, all at once. Errors as for `topic_partitions`.
     """
-    return _list_offsets(kafka, _each(partitions, LATEST), isolation, timeout_s)
+    return _list_offsets(client, _each(partitions, LATEST), isolation, timeout_s)
 
 
 def ends_and_epochs(
-    kafka: KafkaProperties,
+    client: BrokerClient,
     partitions: Mapping[str, Iterable[int]],
     isolation: Isolation = "read_committed",
     timeout_s: float = TIMEOUT_S,
 ) -> tuple[PartitionOffsets, PartitionOffsets]:
     """The end offset of each partition, as by `end_offsets`, and the epoch of the leader that answered."""
-    found = _ask_offsets(kafka, _each(partitions, LATEST), isolation, timeout_s)
+    found = _ask_offsets(client, _each(partitions, LATEST), isolation, timeout_s)
     ends, epochs = dict[str, dict[int, int]](), dict[str, dict[int, int]]()
     for (topic, p), end in found.items():
         ends.setdefault(topic, {})[p] = end.offset
@@ -216,19 +210,18 @@ def ends_and_epochs(
 
 
 def epoch_ends(
-    kafka: KafkaProperties, epochs: Mapping[TopicPartition, int], timeout_s: float = TIMEOUT_S
+    client: BrokerClient, epochs: Mapping[TopicPartition, int], timeout_s: float = TIMEOUT_S
 ) -> dict[TopicPartition, EpochEnd]:
     """What the leader of each partition says of one epoch of its log. Errors as for `topic_partitions`."""
-    client = broker_client(kafka)
 
     def ask(places: list[TopicPartition], timeout_s: float) -> dict[TopicPartition, tuple[int, EpochEnd]]:
         return ask_epoch_ends(client, {place: epochs[place] for place in places}, timeout_s)
 
-    return _ask(kafka, list(epochs), ask, timeout_s, name=lambda place: f"{place[0]}-{place[1]}")
+    return _ask(client, list(epochs), ask, timeout_s, name=lambda place: f"{place[0]}-{place[1]}")
 
 
 def offsets_at(
-    kafka: KafkaProperties,
+    client: BrokerClient,
     times: Mapping[str, Mapping[int, int]],
     isolation: Isolation = "read_committed",
     timeout_s: float = TIMEOUT_S,
@@ -238,7 +231,7 @@ def offsets_at(
     With ``read_committed``, records beyond the last stable offset do not count. Errors as for `describe_topics`.
     """
     asked = {(topic, p): at for topic, parts in times.items() for p, at in parts.items()}
-    return _list_offsets(kafka, asked, isolation, timeout_s)
+    return _list_offsets(client, asked, isolation, timeout_s)
 
 
 def _each(partitions: Mapping[str, Iterable[int]], time_: int) -> dict[TopicPartition, int]:
@@ -246,27 +239,25 @@ def _each(partitions: Mapping[str, Iterable[int]], time_: int) -> dict[TopicPart
 
 
 def _list_offsets(
-    kafka: KafkaProperties, times: Mapping[TopicPartition, int], isolation: Isolation, timeout_s: float
+    client: BrokerClient, times: Mapping[TopicPartition, int], isolation: Isolation, timeout_s: float
 ) -> PartitionOffsets:
     result: PartitionOffsets = {}
-    for (topic, partition), found in _ask_offsets(kafka, times, isolation, timeout_s).items():
+    for (topic, partition), found in _ask_offsets(client, times, isolation, timeout_s).items():
         result.setdefault(topic, {})[partition] = found.offset
     return result
 
 
 def _ask_offsets(
-    kafka: KafkaProperties, times: Mapping[TopicPartition, int], isolation: Isolation, timeout_s: float
+    client: BrokerClient, times: Mapping[TopicPartition, int], isolation: Isolation, timeout_s: float
 ) -> dict[TopicPartition, Found]:
-    client = broker_client(kafka)
-
     def ask(places: list[TopicPartition], timeout_s: float) -> dict[TopicPartition, tuple[int, Found]]:
         return ask_offsets(client, {place: times[place] for place in places}, isolation, timeout_s)
 
-    return _ask(kafka, list(times), ask, timeout_s, name=lambda place: f"{place[0]}-{place[1]}")
+    return _ask(client, list(times), ask, timeout_s, name=lambda place: f"{place[0]}-{place[1]}")
 
 
 def _ask(
-    kafka: KafkaProperties,
+    client: BrokerClient,
     items: list[K],
     ask: Callable[[list[K], float], Mapping[K, tuple[int, Any]]],
     timeout_s: float,
@@ -295,11 +286,11 @@ def _ask(
             if error in TOPIC_RETRIES and not gone:
                 waiting.append(item)
             elif left_out_s is None or error not in UNKNOWN_TOPIC:
-                raise refusal(kafka, name(item), error, system.monotonic() - began)
+                raise refusal(client.bootstrap_servers, name(item), error, system.monotonic() - began)
         if not waiting:
             return answers
         delay.note({name(item): meaning_of(errors[item]) for item in waiting})
     code = errors[waiting[0]]
-    away = broker_client(kafka).unreached()
+    away = client.unreached()
     reason = f"{name_of(code)}; no answer from {away}" if away else None
-    raise refusal(kafka, name(waiting[0]), code, system.monotonic() - began, reason)
+    raise refusal(client.bootstrap_servers, name(waiting[0]), code, system.monotonic() - began, reason)

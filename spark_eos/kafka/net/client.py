@@ -66,6 +66,7 @@ class BrokerClient:
 
     def __init__(self, properties: KafkaProperties) -> None:
         self.properties = properties
+        self.bootstrap_servers = properties.bootstrap_servers
         self._how = handshake(properties)
         self._silence_s = silence_seconds(properties)
         self._brokers: dict[int, Address] = {}
@@ -262,7 +263,7 @@ class BrokerClient:
     def _advertised_wrongly(self, answering: str) -> EosError:
         return stop(
             "EOS_BROKER_UNREACHABLE",
-            bootstrap_servers=self.properties.bootstrap_servers,
+            bootstrap_servers=self.bootstrap_servers,
             answering=answering,
             unreached=self.unreached(),
         )
@@ -417,10 +418,12 @@ class BrokerClient:
         return self._abilities[self._last if self._last is not None else -1]
 
     def _unreachable(self, error: OSError, waited_s: float) -> EosError:
-        servers = self.properties.bootstrap_servers
         reason = str(error) or type(error).__name__
         return stop(
-            "EOS_KAFKA_UNREACHABLE.bootstrap", bootstrap_servers=servers, waited_s=round(waited_s, 1), reason=reason
+            "EOS_KAFKA_UNREACHABLE.bootstrap",
+            bootstrap_servers=self.bootstrap_servers,
+            waited_s=round(waited_s, 1),
+            reason=reason,
         )
 
 

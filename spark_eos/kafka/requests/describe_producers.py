@@ -112,7 +112,7 @@ def describe_each(
         for row in answer.topics if answer is not None else ():
             for p in row.partitions:
                 if p.error_code in UNAUTHORIZED:
-                    raise unreadable(row.name, client.properties)
+                    raise unreadable(row.name, client.bootstrap_servers)
                 if p.error_code == OK:
                     found[row.name, p.partition_index] = p.active_producers
     for place in wanted - found.keys():

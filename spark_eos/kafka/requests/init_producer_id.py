@@ -111,7 +111,7 @@ def ask_init(
         answer = client.ask(node, INIT_PRODUCER_ID_TWO_PHASE if two_phase else INIT_PRODUCER_ID, values)
     except KafkaError as error:  # since the driver has looked, the broker was started again without that version
         if two_phase and error.entry == "EOS_BROKER_UNSUITABLE.request":
-            raise two_phase_unavailable(client.properties, [node], UNSPOKEN) from None
+            raise two_phase_unavailable(client.bootstrap_servers, [node], UNSPOKEN) from None
         raise
     if answer is None:
         client.forget([name])

@@ -56,7 +56,7 @@ def cluster_facts(kafka: KafkaProperties) -> ClusterFacts:
     client = broker_client(kafka)
     return ClusterFacts(
         tuple(sorted(client.brokers())),
-        each_broker_config(kafka),
+        each_broker_config(broker_client(kafka)),
         client.feature("transaction.version"),
         tuple(client.lacking(_LISTS_BY_PATTERN)),
     )

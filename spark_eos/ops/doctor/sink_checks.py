@@ -13,6 +13,7 @@ from spark_eos.errors import ConnectionFailed, EosError, Unauthorized, stop
 from spark_eos.kafka.admin.topics import allowed_operations, describe_topic, topic_of
 from spark_eos.kafka.config.librdkafka import check as check_client
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.ledger.own_topics import check_for_rows
 from spark_eos.log import logger
 from spark_eos.ops.doctor.findings import Finding, PlannedQuery, Severity, Tools
@@ -86,8 +87,9 @@ def acls_command(asked: PlannedQuery) -> str:
 
 def check_input(kafka: KafkaProperties, topic: str) -> None:
     """Raise TopicError where the topic is missing or not for rows, or this user may not read it."""
-    described = describe_topic(kafka, topic)
-    check_for_rows(kafka, {topic: topic_of(described)})
+    client = broker_client(kafka)
+    described = describe_topic(client, topic)
+    check_for_rows(client, {topic: topic_of(described)})
     allowed = allowed_operations(described)
     if allowed is not None and "READ" not in allowed:
         raise stop("EOS_UNAUTHORIZED.topic_input", topic=topic, bootstrap_servers=kafka.bootstrap_servers)

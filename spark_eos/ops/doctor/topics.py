@@ -10,6 +10,7 @@ from spark_eos.errors import Unauthorized
 from spark_eos.kafka.admin.configs import topic_config
 from spark_eos.kafka.admin.topics import describe_topic, describe_topics
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.ops.doctor.brokers import ClusterFacts
 from spark_eos.ops.doctor.findings import Finding, Severity, Tools, duration
 
@@ -34,9 +35,10 @@ class TopicFacts:
 
 def topic_facts(kafka: KafkaProperties, topic: str) -> TopicFacts | None:
     """None where there is no such topic. Raises EosError."""
-    if not describe_topics(kafka, [topic], missing_ok=True):
+    client = broker_client(kafka)
+    if not describe_topics(client, [topic], missing_ok=True):
         return None
-    described = describe_topic(kafka, topic)
+    described = describe_topic(client, topic)
     return TopicFacts(
         topic,
         tuple(tuple(p.replica_nodes) for p in described.partitions),
@@ -47,7 +49,7 @@ def topic_facts(kafka: KafkaProperties, topic: str) -> TopicFacts | None:
 
 def _config(kafka: KafkaProperties, topic: str) -> Mapping[str, str] | None:
     try:
-        return topic_config(kafka, topic)
+        return topic_config(broker_client(kafka), topic)
     except Unauthorized:
         return None
 

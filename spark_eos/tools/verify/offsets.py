@@ -100,7 +100,8 @@ class OffsetLookup:
             if gone or failure.code() in _FINAL:
                 break
         assert failure is not None
-        raise refusal(self._kafka, what, _code(failure), time.monotonic() - began, self._last_error or failure.str())
+        servers, why = self._kafka.bootstrap_servers, self._last_error or failure.str()
+        raise refusal(servers, what, _code(failure), time.monotonic() - began, why)
 
     def _remember(self, error: ClientError) -> None:
         if error.code() != ClientError._ALL_BROKERS_DOWN:  # says less than the errors around it

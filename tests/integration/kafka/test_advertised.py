@@ -12,7 +12,7 @@ from spark_eos.cli.app import run
 from spark_eos.errors import ConnectionFailed
 from spark_eos.kafka.admin.topics import end_offsets
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.net.client import BrokerClient
+from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.kafka.requests.init_producer_id import init_producer_id
 from spark_eos.tools.devcluster import DevCluster
 
@@ -28,7 +28,7 @@ def test_a_broker_that_advertises_a_dead_port(capsys):
             servers = f"127.0.0.1:{cluster.broker(0).proxied_port}"
             kafka = KafkaProperties({"bootstrap.servers": servers})
             for ask in (
-                lambda: end_offsets(kafka, {"t": [0]}),
+                lambda: end_offsets(broker_client(kafka), {"t": [0]}),
                 lambda: init_producer_id(BrokerClient(kafka), "name", 60_000),
             ):
                 began = time.monotonic()

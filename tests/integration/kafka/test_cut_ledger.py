@@ -10,6 +10,7 @@ import pytest
 from spark_eos.errors import LedgerError
 from spark_eos.kafka.admin.configs import create_topic
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.records.batches import walk_batches
 from spark_eos.ledger import query as query_module
 from spark_eos.ledger.log import KafkaLog
@@ -37,11 +38,12 @@ class Query:
     def __init__(self, cluster: DevCluster) -> None:
         self.id = str(uuid.uuid4())
         self.kafka = KafkaProperties({"bootstrap.servers": cluster.bootstrap_servers})
-        assert create_topic(self.kafka, LEDGER, 1, 1, {"cleanup.policy": "compact"})[0] == 0
-        assert create_topic(self.kafka, OUT, 1, 1, {})[0] == 0
+        client = broker_client(self.kafka)
+        assert create_topic(client, LEDGER, 1, 1, {"cleanup.policy": "compact"})[0] == 0
+        assert create_topic(client, OUT, 1, 1, {})[0] == 0
 
     def ports(self) -> Ports:
-        return query_ports(self.kafka, LedgerPlace(LEDGER, 1, PREFIX), self.id)[0]
+        return query_ports(broker_client(self.kafka), LedgerPlace(LEDGER, 1, PREFIX), self.id)[0]
 
     def open(self, run: str, batch: int) -> Head:
         own = self.ports()
@@ -49,7 +51,7 @@ class Query:
 
     def decide(self, head: Head, batch: int) -> None:
         """A micro-batch of one row."""
-        own, coordinator = query_ports(self.kafka, LedgerPlace(LEDGER, 1, PREFIX), self.id)
+        own, coordinator = query_ports(broker_client(self.kafka), LedgerPlace(LEDGER, 1, PREFIX), self.id)
         task = Transaction(self.kafka, OUT, task_name(PREFIX, self.id, TaskId(head.generation, 0, batch % 2)))
         probe = wait_for(lambda: coordinator.first_record(task.pair, [(OUT, 0)]), "the probe")
         written = Written(0, task.pair, 1, 1, probe, endtxn_version=coordinator.endtxn_version())
@@ -80,7 +82,7 @@ def test_a_decision_that_the_ledger_has_lost(level: int, is_lost: bool, monkeypa
         query = Query(cluster)
         head = query.open("r1", 0)
         query.decide(head, 0)
-        end = KafkaLog(query.kafka, LEDGER).end(0)
+        end = KafkaLog(broker_client(query.kafka), LEDGER).end(0)
         query.decide(head, 1)
         cluster.kill(0)
         (folder,) = cluster.broker(0).home.rglob(f"{LEDGER}-0")

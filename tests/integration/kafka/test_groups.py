@@ -19,7 +19,7 @@ from kio.static.primitive import i32, i32Timedelta
 from spark_eos.errors import EosError, KafkaError
 from spark_eos.kafka.admin.groups import active_members
 from spark_eos.kafka.codes import OK
-from spark_eos.kafka.net.client import BrokerClient
+from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.kafka.net.metadata import CoordinatorKind
 from spark_eos.kafka.net.schema import INT16, INT32, FieldReader, FieldType, Int16, Int32, Record, Request
 from spark_eos.mirror.offsets import GroupMover
@@ -117,14 +117,14 @@ def test_a_streams_group(kafka, client, topic, group):
     """While it runs, nobody may commit for it or move it; when it has ended, it is as one of consumers."""
     name, member = topic(1), str(uuid.uuid4())
     heartbeat(client, streams(group, member, JOINS, name))
-    (found,) = active_members(kafka, group)
+    (found,) = active_members(broker_client(kafka), group)
     assert "streams" in found
     with pytest.raises(KafkaError, match="EOS_GROUP_ACTIVE"):
         check_group(kafka, group)
     with pytest.raises(EosError, match="EOS_GROUP_ACTIVE"):
         GroupMover(group, kafka, kafka).move()
     heartbeat(client, streams(group, member, LEAVES, name))
-    wait_for(lambda: active_members(kafka, group) == [], "the end of the member")
+    wait_for(lambda: active_members(broker_client(kafka), group) == [], "the end of the member")
     check_group(kafka, group)
 
 
@@ -156,8 +156,8 @@ def test_groups_of_consumers(protocol, kafka, client, topic, group):
     """Members have names; a group that nobody knows has none."""
     if protocol == "consumer" and not client.speaks(68, 1):
         pytest.skip("these brokers know no groups of this protocol")
-    assert active_members(kafka, group) == []
+    assert active_members(broker_client(kafka), group) == []
     with consuming(kafka.bootstrap_servers, group, topic(1), protocol):
-        (found,) = active_members(kafka, group)
+        (found,) = active_members(broker_client(kafka), group)
         assert found.startswith("one at ")
-    wait_for(lambda: active_members(kafka, group) == [], "the end of the member")
+    wait_for(lambda: active_members(broker_client(kafka), group) == [], "the end of the member")

@@ -12,6 +12,7 @@ from confluent_kafka import Producer
 
 from spark_eos.errors import KafkaError, LedgerError
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.kafka.requests.fetch import FetchResponse
 from spark_eos.ledger import log as log_module
 from spark_eos.ledger.ledger import KafkaLedger
@@ -41,7 +42,7 @@ def ledger(cluster: DevCluster, ledger_topic: str, query: str) -> Callable[..., 
     kafka = KafkaProperties({"bootstrap.servers": cluster.bootstrap_servers})
 
     def make(of: str = query, group: str | None = None) -> KafkaLedger:
-        return KafkaLedger(kafka, ledger_topic, 1, PREFIX, of, group)
+        return KafkaLedger(broker_client(kafka), ledger_topic, 1, PREFIX, of, group)
 
     return make
 
@@ -93,9 +94,9 @@ def count_fetches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     asked: list[int] = []
     real = log_module.fetch_once
 
-    def fetch(kafka: KafkaProperties, topic: str, partition: int, offset: int, max_bytes: int) -> Any:
+    def fetch(client: BrokerClient, topic: str, partition: int, offset: int, max_bytes: int) -> Any:
         asked.append(offset)
-        return real(kafka, topic, partition, offset, max_bytes)
+        return real(client, topic, partition, offset, max_bytes)
 
     monkeypatch.setattr(log_module, "fetch_once", fetch)
     return asked
@@ -240,9 +241,9 @@ def test_an_end_below_what_was_seen_before_is_not_believed(ledger, monkeypatch):
     assert writer.read() == head(2)
     real, lag = log_module.end_offsets, [2, 2]
 
-    def lagging(kafka: KafkaProperties, partitions: dict[str, list[int]], isolation: str, timeout_s: float) -> Any:
+    def lagging(client: BrokerClient, partitions: dict[str, list[int]], isolation: str, timeout_s: float) -> Any:
         behind = lag.pop() if lag else 0
-        return {t: {p: end - behind for p, end in of.items()} for t, of in real(kafka, partitions, isolation).items()}
+        return {t: {p: end - behind for p, end in of.items()} for t, of in real(client, partitions, isolation).items()}
 
     monkeypatch.setattr(log_module, "end_offsets", lagging)
     assert writer.read() == head(2)

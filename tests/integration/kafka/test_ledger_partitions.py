@@ -11,6 +11,7 @@ from confluent_kafka.admin import NewPartitions
 
 from spark_eos.errors import LedgerError
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.ledger.ledger import KafkaLedger, ledger_partition
 from spark_eos.ledger.reader import LedgerReader
 from spark_eos.protocol.head import Head
@@ -40,7 +41,7 @@ def test_queries_are_spread_over_the_partitions():
 def test_a_head_follows_on_what_other_queries_have_written_meanwhile(cluster, ledger_topic):
     """Their heads, between what was read and what is published, do not matter."""
     kafka = KafkaProperties({"bootstrap.servers": cluster.bootstrap_servers})
-    ours, theirs = (KafkaLedger(kafka, ledger_topic, 1, PREFIX, query) for query in ("ours", "theirs"))
+    ours, theirs = (KafkaLedger(broker_client(kafka), ledger_topic, 1, PREFIX, query) for query in ("ours", "theirs"))
     ours.take().publish(head(1))
     term = ours.take()
     assert term.read() == head(1)
@@ -53,15 +54,16 @@ def test_a_head_is_found_where_it_was_when_the_ledger_had_fewer_partitions(clust
     """And the next one is written beside it, so that one partition has them all."""
     kafka = KafkaProperties({"bootstrap.servers": cluster.bootstrap_servers})
     query = next(q for q in map(str, range(1000)) if ledger_partition(q, 5) not in (0, ledger_partition(q, 1)))
-    KafkaLedger(kafka, ledger_topic, 1, PREFIX, query).take().publish(head(1))
+    client = broker_client(kafka)
+    KafkaLedger(client, ledger_topic, 1, PREFIX, query).take().publish(head(1))
     view.admin.create_partitions([NewPartitions(ledger_topic, 5)])[ledger_topic].result(TIMEOUT)
     wait_for(lambda: len(view.partitions(ledger_topic)) == 5, "the partitions")
-    grown = KafkaLedger(kafka, ledger_topic, 5, PREFIX, query)
+    grown = KafkaLedger(client, ledger_topic, 5, PREFIX, query)
     assert grown.read() == head(1)
     grown.take().publish(head(2))
-    again = KafkaLedger(kafka, ledger_topic, 5, PREFIX, query)
+    again = KafkaLedger(client, ledger_topic, 5, PREFIX, query)
     assert again.read() == head(2)
-    assert KafkaLedger(kafka, ledger_topic, 5, PREFIX, "a-new-query").read() is None
+    assert KafkaLedger(client, ledger_topic, 5, PREFIX, "a-new-query").read() is None
 
 
 def test_a_head_is_found_in_a_partition_that_the_process_has_not_heard_of(cluster, ledger_topic, view):
@@ -70,8 +72,9 @@ def test_a_head_is_found_in_a_partition_that_the_process_has_not_heard_of(cluste
     query = next(q for q in map(str, range(1000)) if ledger_partition(q, 5) == 4)
     view.admin.create_partitions([NewPartitions(ledger_topic, 5)])[ledger_topic].result(TIMEOUT)
     wait_for(lambda: len(view.partitions(ledger_topic)) == 5, "the partitions")
-    KafkaLedger(kafka, ledger_topic, 5, PREFIX, query).take().publish(head(1))
-    assert KafkaLedger(kafka, ledger_topic, 1, PREFIX, query).read() == head(1)
+    client = broker_client(kafka)
+    KafkaLedger(client, ledger_topic, 5, PREFIX, query).take().publish(head(1))
+    assert KafkaLedger(client, ledger_topic, 1, PREFIX, query).read() == head(1)
 
 
 def test_heads_of_one_query_in_two_partitions_are_not_chosen_among(cluster, ledger_topic, view):
@@ -85,7 +88,7 @@ def test_heads_of_one_query_in_two_partitions_are_not_chosen_among(cluster, ledg
         producer.produce(ledger_topic, encode(head(partition)), query, partition=partition)
     assert producer.flush(TIMEOUT) == 0
     with pytest.raises(LedgerError) as caught:
-        KafkaLedger(kafka, ledger_topic, 3, PREFIX, query).read()
+        KafkaLedger(broker_client(kafka), ledger_topic, 3, PREFIX, query).read()
     assert caught.value.condition == "EOS_LEDGER_AMBIGUOUS"
 
 
@@ -95,7 +98,7 @@ def test_what_was_read_of_a_ledger_that_is_lost_is_forgotten(taken, cluster, led
     its begin, and whenever it takes the ledger, where it is an error: there may be a decision in the new one, or have
     been one in the old one, that this run does not know."""
     kafka = KafkaProperties({"bootstrap.servers": cluster.bootstrap_servers})
-    ledger, another = (KafkaLedger(kafka, ledger_topic, 1, PREFIX, "ours") for _ in range(2))
+    ledger, another = (KafkaLedger(broker_client(kafka), ledger_topic, 1, PREFIX, "ours") for _ in range(2))
     ledger.take().publish(head(1))
     assert ledger.read() == head(1)
     view.admin.delete_topics([ledger_topic])[ledger_topic].result(TIMEOUT)
@@ -117,17 +120,18 @@ def test_a_first_head_is_not_published_beside_one_that_was_not_read(cluster, led
     written there does. Where there is none, the first head goes through."""
     kafka = KafkaProperties({"bootstrap.servers": cluster.bootstrap_servers})
     query, other = itertools.islice((q for q in map(str, range(1000)) if ledger_partition(q, 3) == 2), 2)
-    KafkaLedger(kafka, ledger_topic, 1, PREFIX, query).take().publish(head(1))
+    client = broker_client(kafka)
+    KafkaLedger(client, ledger_topic, 1, PREFIX, query).take().publish(head(1))
     view.admin.create_partitions([NewPartitions(ledger_topic, 3)])[ledger_topic].result(TIMEOUT)
     wait_for(lambda: len(view.partitions(ledger_topic)) == 3, "the partitions")
-    blind = KafkaLedger(kafka, ledger_topic, 3, PREFIX, query)
+    blind = KafkaLedger(client, ledger_topic, 3, PREFIX, query)
     with monkeypatch.context() as patch:
         patch.setattr(LedgerReader, "_end", lambda self, partition: 0)
         assert blind.read() is None
         with pytest.raises(NotPublished, match="not the newest head"):
             blind.take().publish(head(2))
-    assert KafkaLedger(kafka, ledger_topic, 3, PREFIX, query).read() == head(1)
-    second = KafkaLedger(kafka, ledger_topic, 3, PREFIX, other)
+    assert KafkaLedger(client, ledger_topic, 3, PREFIX, query).read() == head(1)
+    second = KafkaLedger(client, ledger_topic, 3, PREFIX, other)
     second.take()
     second.take().publish(head(5))
-    assert KafkaLedger(kafka, ledger_topic, 3, PREFIX, other).read() == head(5)
+    assert KafkaLedger(client, ledger_topic, 3, PREFIX, other).read() == head(5)

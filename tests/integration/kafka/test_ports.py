@@ -25,7 +25,7 @@ def coordinator(client: BrokerClient) -> TransactionCoordinator:
 
 
 def lookup(client: BrokerClient) -> RecordLookup:
-    return RecordLookup(client.properties)
+    return RecordLookup(client)
 
 
 def named(coordinator: TransactionCoordinator, **task: int) -> str:

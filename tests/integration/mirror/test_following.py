@@ -10,6 +10,7 @@ from confluent_kafka.admin import NewPartitions, NewTopic
 from spark_eos.errors import EosError
 from spark_eos.kafka.admin.topics import describe_topics
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.mirror.map_topic import make_map
 from spark_eos.mirror.origins import Origin, origins, write_origin
 from spark_eos.tools.devcluster import DevCluster
@@ -94,7 +95,7 @@ def test_a_topic_that_becomes_a_copy_while_it_is_mirrored(mirror, topic, there):
 
     wait_for(lambda: fed() and len(chain()) == 1, "its origin", SECONDS)
     make_map(here, map_, 1)
-    of_c = Origin(name, describe_topics(here, [name])[name].id, "x", "x-id", ("c",))
+    of_c = Origin(name, describe_topics(broker_client(here), [name])[name].id, "x", "x-id", ("c",))
     write_origin(here, map_, of_c)
     wait_for(lambda: fed() and chain() == (cluster_of(copies.here), "c"), "the longer chain", SECONDS)
     write_origin(here, map_, replace(of_c, chain=("c", cluster_of(there))))

@@ -16,6 +16,7 @@ from confluent_kafka.admin import AclOperation, ResourceType
 from spark_eos import cli
 from spark_eos.kafka.admin.configs import create_topic
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.protocol.names import doctor_name
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.command_line import command_line
@@ -37,7 +38,12 @@ class Patient:
         self.prefix = f"doctor-{uuid.uuid4().hex[:8]}"
         self.ledger = f"ledger-{self.prefix}"
         settings = {"cleanup.policy": "compact"}
-        assert create_topic(KafkaProperties({"bootstrap.servers": self.servers}), self.ledger, 1, 1, settings)[0] == 0
+        assert (
+            create_topic(
+                broker_client(KafkaProperties({"bootstrap.servers": self.servers})), self.ledger, 1, 1, settings
+            )[0]
+            == 0
+        )
 
     def ask(self, *words: str) -> tuple[int, dict[str, Any]]:
         """Exit code and answer."""

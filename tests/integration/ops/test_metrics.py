@@ -16,6 +16,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 import spark_eos
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.ledger.owners import Cluster
 from spark_eos.ops.metrics import Metrics
 from spark_eos.ops.metrics.recording import EventFile
@@ -109,7 +110,7 @@ def copies(spark, cluster, tmp_path) -> Copies:
 
 def place_of(cluster: DevCluster) -> Cluster:
     kafka = KafkaProperties({"bootstrap.servers": cluster.bootstrap_servers})
-    return Cluster(kafka, DEFAULT_LEDGER_TOPIC, DEFAULT_PREFIX)
+    return Cluster(broker_client(kafka), DEFAULT_LEDGER_TOPIC, DEFAULT_PREFIX)
 
 
 def feed(write: Callable, topic: str) -> None:

@@ -6,6 +6,7 @@ import struct
 
 from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.ledger.owners import Cluster
 from spark_eos.ops.checkpoint_timeline import timeline_from, traces_of
 from spark_eos.options.table import DEFAULT_LEDGER_TOPIC, DEFAULT_PREFIX
@@ -27,7 +28,9 @@ def test_a_query_is_drawn_from_its_checkpoint_and_its_cluster(quiet, tmp_path):
 def test_the_traces_of_a_query(quiet, cluster):
     """When each micro-batch was planned, decided, ended and done: in this order, as all clocks are one here."""
     kafka = KafkaProperties({"bootstrap.servers": cluster.bootstrap_servers})
-    traces = traces_of(Checkpoint(str(quiet.checkpoint)), Cluster(kafka, DEFAULT_LEDGER_TOPIC, DEFAULT_PREFIX))
+    traces = traces_of(
+        Checkpoint(str(quiet.checkpoint)), Cluster(broker_client(kafka), DEFAULT_LEDGER_TOPIC, DEFAULT_PREFIX)
+    )
     timeline = timeline_from(traces)
     with_rows = [batch for batch in timeline.batches if batch.rows]
     assert [batch.rows for batch in with_rows] == [3, 3, 3]

@@ -16,6 +16,7 @@ import pytest
 from spark_eos.errors import Superseded
 from spark_eos.kafka.admin import topics
 from spark_eos.kafka.admin.configs import create_topic
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.ledger import log as ledger_log
 from spark_eos.protocol.commit import commit
@@ -138,7 +139,7 @@ def test_without_a_ledger_nothing_is_ended(part, left, capsys, monkeypatch):
     assert "EOS_TOPIC_MISSING" in capsys.readouterr().err
     other = Left.__new__(Left)
     other.__dict__ |= left.__dict__ | {"ledger": f"empty-{left.ledger}"}
-    assert create_topic(left.kafka, other.ledger, 1, 1, {"cleanup.policy": "compact"})[0] == 0
+    assert create_topic(broker_client(left.kafka), other.ledger, 1, 1, {"cleanup.policy": "compact"})[0] == 0
     assert other.recover(*part, "--yes") == 2
     assert "EOS_QUERY_UNKNOWN" in capsys.readouterr().err
     assert left.state(prepared) is State.ONGOING

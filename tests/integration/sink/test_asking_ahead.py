@@ -14,6 +14,7 @@ from pyspark.sql.types import IntegerType, StringType, StructType
 
 from spark_eos.kafka.admin.topics import topic_partitions
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.net.connection import Connection
 from spark_eos.kafka.net.metadata import METADATA
 from spark_eos.options.parse import sink_options
@@ -99,7 +100,7 @@ def test_a_row_for_a_partition_that_was_added_while_it_was_awaited(tasks, monkey
     def added() -> pa.RecordBatch:
         tasks.view.admin.create_partitions([NewPartitions(tasks.topic, 2)])[tasks.topic].result(TIMEOUT)
         kafka = KafkaProperties({"bootstrap.servers": tasks.view.bootstrap_servers})
-        wait_for(lambda: topic_partitions(kafka, [tasks.topic]) == {tasks.topic: 2}, "the partition")
+        wait_for(lambda: topic_partitions(broker_client(kafka), [tasks.topic]) == {tasks.topic: 2}, "the partition")
         return a_row(1)
 
     report = tasks.write(waiting(tasks, added))

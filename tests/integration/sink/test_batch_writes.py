@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
 import spark_eos
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.ledger.query import LedgerPlace, query_ports
 from spark_eos.options.table import DEFAULT_LEDGER_TOPIC, DEFAULT_PREFIX
 from spark_eos.protocol.head import Head
@@ -67,7 +68,9 @@ class Jobs:
     def head(self, job: str) -> Head:
         partitions = len(self.view.partitions(DEFAULT_LEDGER_TOPIC))
         place = LedgerPlace(DEFAULT_LEDGER_TOPIC, partitions, DEFAULT_PREFIX)
-        ports, _ = query_ports(KafkaProperties({"bootstrap.servers": self.servers}), place, query_of_job(job))
+        ports, _ = query_ports(
+            broker_client(KafkaProperties({"bootstrap.servers": self.servers})), place, query_of_job(job)
+        )
         head = ports.ledger.read()
         assert head is not None
         return head

@@ -64,11 +64,12 @@ def test_a_ledger_made_by_a_user_who_may_not_read_the_brokers_settings(three, ca
     """Three replicas, of which two must have each decision, though by default one would do; and it can be written."""
     servers = {"kafka.bootstrap.servers": three.cluster.servers("PASSWORDS")}
     options = options_of(three.cluster, **BOB, **servers)
+    client = broker_client(options.kafka)
     with three.forbidden(ResourceType.BROKER, "kafka-cluster", AclOperation.DESCRIBE_CONFIGS):
         every_broker = range(20)  # each time another one is asked
-        wait_for(lambda: all(broker_config(options.kafka) is None for _ in every_broker), "the rule at each broker")
+        wait_for(lambda: all(broker_config(client) is None for _ in every_broker), "the rule at each broker")
         partitions = preflight(options).ledger_partitions
-    config = topic_config(options.kafka, options.ledger_topic)
+    config = topic_config(client, options.ledger_topic)
     assert (config["min.insync.replicas"], config["unclean.leader.election.enable"]) == ("2", "false")
     assert replicas(options) == {3}
     assert f"{options.ledger_topic} has 3 replica(s) and min.insync.replicas=2; whether" in caplog.text
@@ -80,14 +81,16 @@ def test_a_ledger_of_one_broker_made_by_such_a_user(guarded, caplog):
     options = options_of(guarded.cluster)
     with guarded.forbidden(ResourceType.BROKER, "kafka-cluster", AclOperation.DESCRIBE_CONFIGS):
         partitions = preflight(options).ledger_partitions
-    assert topic_config(options.kafka, options.ledger_topic)["min.insync.replicas"] == "1"
+    assert topic_config(broker_client(options.kafka), options.ledger_topic)["min.insync.replicas"] == "1"
     assert replicas(options) == {1}
     assert f"{options.ledger_topic} has 1 replica(s) and min.insync.replicas=1; whether" in caplog.text
     published(options, partitions)
 
 
 def published(options: SinkOptions, partitions: int) -> None:
-    ledger = KafkaLedger(options.kafka, options.ledger_topic, partitions, options.prefix, str(uuid.uuid4()))
+    ledger = KafkaLedger(
+        broker_client(options.kafka), options.ledger_topic, partitions, options.prefix, str(uuid.uuid4())
+    )
     head = Head("r1", 1, (), 5)
     ledger.take().publish(head)
     assert ledger.read() == head

@@ -15,6 +15,7 @@ from pyspark.errors import PySparkException
 import spark_eos
 from spark_eos.errors import EosError
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.ledger.lookup import RecordLookup
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.session_faults import armed
@@ -41,7 +42,7 @@ def aborted(cluster: DevCluster, spark, tmp_path) -> Callable[..., Any]:
         def operator(fault: Any) -> None:
             try:
                 wait_for(fault.marker.exists, "the decision", SECONDS)
-                data = RecordLookup(KafkaProperties({"bootstrap.servers": cluster.bootstrap_servers}))
+                data = RecordLookup(broker_client(KafkaProperties({"bootstrap.servers": cluster.bootstrap_servers})))
                 (start,) = data.partition(topic, 1).open.values()
                 place = ["--topic", topic, "--partition", "1", "--start-offset", str(start)]
                 cluster.java_tool(TRANSACTIONS, "--bootstrap-server", cluster.bootstrap_servers, "abort", *place)

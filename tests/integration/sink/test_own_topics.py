@@ -9,6 +9,7 @@ import pytest
 
 import spark_eos
 from spark_eos.errors import EosError, LedgerError, OptionError, TopicError
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.ledger.ledger import KafkaLedger
 from spark_eos.options.parse import SinkOptions, sink_options
 from spark_eos.options.table import DEFAULT_LEDGER_TOPIC
@@ -33,7 +34,9 @@ def ledger(cluster, topic) -> str:
     name = f"decisions-{uuid.uuid4()}"
     options = options_of(cluster, topic=topic(1), ledger__topic=name)
     partitions = preflight(options).ledger_partitions
-    KafkaLedger(options.kafka, name, partitions, options.prefix, str(uuid.uuid4())).take().publish(Head("r", 1, (), 5))
+    KafkaLedger(broker_client(options.kafka), name, partitions, options.prefix, str(uuid.uuid4())).take().publish(
+        Head("r", 1, (), 5)
+    )
     return name
 
 

@@ -80,7 +80,7 @@ def test_a_ledger_that_may_not_be_read(guarded):
     query = str(uuid.uuid4())
 
     def ledger() -> KafkaLedger:
-        return KafkaLedger(options.kafka, options.ledger_topic, partitions, options.prefix, query)
+        return KafkaLedger(broker_client(options.kafka), options.ledger_topic, partitions, options.prefix, query)
 
     head = Head("r1", 1, (), 5)
     ledger().take().publish(head)
@@ -101,7 +101,7 @@ def test_an_output_topic_that_may_not_be_read(guarded):
         assert caught.value.condition == "EOS_UNAUTHORIZED"
         pair = init_producer_id(broker_client(options.kafka), f"mine-{uuid.uuid4()}", 60_000)
         with pytest.raises(Unauthorized, match="may not READ"):
-            RecordLookup(options.kafka).look(pair, Probe(options.topic, 0, 0))
+            RecordLookup(broker_client(options.kafka)).look(pair, Probe(options.topic, 0, 0))
     assert preflight(options).ledger_partitions > 0
 
 

@@ -14,6 +14,7 @@ from confluent_kafka import Producer
 from spark_eos.errors import ConnectionFailed, DataLossError
 from spark_eos.kafka.admin.topics import end_offsets
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.requests.fetch import FetchConnection
 from spark_eos.options.parse import Fetching
 from spark_eos.source import gathered
@@ -58,7 +59,7 @@ def write(producer: Producer, topic: str, partition: int, count: int, size: int 
 
 
 def ranges_of(kafka: KafkaProperties, *topics: str) -> tuple[OffsetRange, ...]:
-    ends = end_offsets(kafka, {topic: range(PARTITIONS) for topic in topics})
+    ends = end_offsets(broker_client(kafka), {topic: range(PARTITIONS) for topic in topics})
     return tuple(OffsetRange(t, p, 0, end) for t in topics for p, end in sorted(ends[t].items()) if end)
 
 

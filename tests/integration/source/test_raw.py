@@ -14,6 +14,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from spark_eos.errors import DataLossError, KafkaError
 from spark_eos.kafka.admin.topics import end_offsets
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.records.batches import UnsupportedFormat
 from spark_eos.kafka.requests import fetch
 from spark_eos.kafka.requests.fetch import FetchConnection
@@ -47,7 +48,7 @@ def write(producer: Producer, topic: str, count: int, seed: int = 1, **message: 
 
 
 def end_of(kafka: KafkaProperties, topic: str) -> int:
-    return end_offsets(kafka, {topic: [0]}, "read_uncommitted")[topic][0]
+    return end_offsets(broker_client(kafka), {topic: [0]}, "read_uncommitted")[topic][0]
 
 
 def table(batches: Iterable[pa.RecordBatch]) -> pa.Table:

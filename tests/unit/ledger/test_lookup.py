@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.requests.fetch import FetchResponse
 from spark_eos.ledger import lookup
 from spark_eos.ledger.lookup import RecordLookup
@@ -27,7 +28,7 @@ def found(patch: pytest.MonkeyPatch, **batch: object) -> Found | None:
     answer = SimpleNamespace(error=0, high_watermark=9, stable=9, size=1, aborted=())
     patch.setattr(lookup, "fetch_once", lambda *_, **__: (answer, b""))
     patch.setattr(lookup, "walk_batches", lambda *_: iter([SimpleNamespace(**there | batch)]))
-    return RecordLookup(KafkaProperties({"bootstrap.servers": "none:1"})).look(PAIR, PLACE)
+    return RecordLookup(BrokerClient(KafkaProperties({"bootstrap.servers": "none:1"}))).look(PAIR, PLACE)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +119,7 @@ def test_a_look_at_many_places_says_of_each_what_became_of_it(steps, chance: ran
         return iter([SimpleNamespace(**there, aborted=(producer, first) in aborted)])
 
     asked: list[tuple[Pair, Probe]] = []
-    own = RecordLookup(KafkaProperties({"bootstrap.servers": "none:1"}))
+    own = RecordLookup(BrokerClient(KafkaProperties({"bootstrap.servers": "none:1"})))
     look = own.look
 
     def look_alone(pair: Pair, probe: Probe) -> Found | None:
@@ -148,7 +149,7 @@ def test_a_look_at_many_places_says_of_each_what_became_of_it(steps, chance: ran
 def test_an_answer_that_says_nothing_of_aborted_transactions_is_none(answer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor is silence."""
     monkeypatch.setattr(lookup, "fetch_many", lambda *_, **__: {} if answer is None else {("out", 0): (answer, b"")})
-    own = RecordLookup(KafkaProperties({"bootstrap.servers": "none:1"}))
+    own = RecordLookup(BrokerClient(KafkaProperties({"bootstrap.servers": "none:1"})))
     monkeypatch.setattr(own, "_is_missing", lambda *_: False)
     places = [(PAIR, PLACE), (PAIR, Probe("out", 0, 4))]
     assert own.look_each(places) == dict.fromkeys(places)
@@ -158,6 +159,6 @@ def test_a_place_that_cannot_be_fetched_is_looked_at_alone(monkeypatch: pytest.M
     """As where retention has taken it: the log may still tell of an abort."""
     refused = FetchResponse(1, 0)
     monkeypatch.setattr(lookup, "fetch_many", lambda *_, **__: {("out", 0): (refused, b"")})
-    own = RecordLookup(KafkaProperties({"bootstrap.servers": "none:1"}))
+    own = RecordLookup(BrokerClient(KafkaProperties({"bootstrap.servers": "none:1"})))
     monkeypatch.setattr(own, "look", lambda pair, probe: Found.GONE)
     assert own.look_each([(PAIR, PLACE)]) == {(PAIR, PLACE): Found.GONE}

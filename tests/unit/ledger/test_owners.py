@@ -8,6 +8,7 @@ import pytest
 
 from spark_eos.errors import EosError, KafkaError
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.ledger import owners
 from spark_eos.ledger.owners import DEFAULT_PREFIX, Cluster, find
 from spark_eos.options import table
@@ -15,7 +16,8 @@ from spark_eos.protocol.head import Head, Pair
 from spark_eos.protocol.names import TaskId, ledger_name, task_name
 from spark_eos.protocol.ports import Description, State
 
-KAFKA, QUERY, OTHER = KafkaProperties({"bootstrap.servers": "h:1"}), str(uuid.uuid4()), str(uuid.uuid4())
+CLIENT = BrokerClient(KafkaProperties({"bootstrap.servers": "h:1"}))
+QUERY, OTHER = str(uuid.uuid4()), str(uuid.uuid4())
 
 
 @pytest.fixture
@@ -35,7 +37,6 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
         return {name: Description(Pair(name, 1, 0), State.ONGOING, 0, 1) for name in names}
 
     monkeypatch.setattr(Cluster, "head", head)
-    monkeypatch.setattr(owners, "broker_client", lambda kafka: None)
     monkeypatch.setattr(owners, "open_transactional_ids", lambda client, pattern, states: there["ids"])
     monkeypatch.setattr(owners.TransactionCoordinator, "describe", described)
     return there
@@ -57,11 +58,12 @@ def test_the_default_is_that_of_the_option():
 def test_the_head_says_it(asked, prefix):
     """Nobody has to name it; whoever names another one is refused, one that is the beginning of it among them."""
     asked["head"] = head_of(prefix)
-    assert Cluster(KAFKA, "ledger").prefix_of(QUERY) == prefix
-    assert Cluster(KAFKA, "ledger", prefix).prefix_of(QUERY) == prefix
+    client = CLIENT
+    assert Cluster(client, "ledger").prefix_of(QUERY) == prefix
+    assert Cluster(client, "ledger", prefix).prefix_of(QUERY) == prefix
     for wrong in ("team-", f"{prefix}-", f"x{prefix}", "other"):
         with pytest.raises(EosError, match=f"EOS_PREFIX_MISMATCH.*'{prefix}'.*'{wrong}'"):
-            Cluster(KAFKA, "ledger", wrong).prefix_of(QUERY)
+            Cluster(client, "ledger", wrong).prefix_of(QUERY)
 
 
 @pytest.mark.parametrize("why", [None, HELD])
@@ -69,19 +71,21 @@ def test_ids_say_it_where_there_is_no_head(asked, why):
     """Of a query that was killed before its first one, and where an open transaction hides it."""
     asked["head"] = why
     asked["ids"] = [ledger_name("team-a", QUERY), f"x-{QUERY}", "another-program-1"]
-    assert Cluster(KAFKA, "ledger").prefix_of(QUERY) == "team-a"
+    client = CLIENT
+    assert Cluster(client, "ledger").prefix_of(QUERY) == "team-a"
     with pytest.raises(EosError, match="EOS_PREFIX_MISMATCH"):
-        Cluster(KAFKA, "ledger", "spark-eos").prefix_of(QUERY)
+        Cluster(client, "ledger", "spark-eos").prefix_of(QUERY)
     asked["ids"] = []
-    assert Cluster(KAFKA, "ledger", "team-a").prefix_of(QUERY) == "team-a"
+    assert Cluster(client, "ledger", "team-a").prefix_of(QUERY) == "team-a"
 
 
 def test_nobody_says_it(asked):
     """A query that has never begun has the default one, but one that is hidden may have any."""
-    assert Cluster(KAFKA, "ledger").prefix_of(QUERY) == DEFAULT_PREFIX
+    client = CLIENT
+    assert Cluster(client, "ledger").prefix_of(QUERY) == DEFAULT_PREFIX
     asked["head"] = HELD
     with pytest.raises(EosError, match="EOS_LEDGER_HELD"):
-        Cluster(KAFKA, "ledger").prefix_of(QUERY)
+        Cluster(client, "ledger").prefix_of(QUERY)
 
 
 def test_transactions_of_all_prefixes(asked):
@@ -91,7 +95,7 @@ def test_transactions_of_all_prefixes(asked):
     asked |= {"head": head_of("team-a"), "ids": [own, stray, other, "another-program-1"]}
 
     def found(prefix: str | None, *queries: str) -> dict[str, bool | None]:
-        return {t.id: t.decided for t in find(Cluster(KAFKA, "ledger", prefix), queries)}
+        return {t.id: t.decided for t in find(Cluster(CLIENT, "ledger", prefix), queries)}
 
     assert found(None) == {own: False, stray: None, other: None}
     assert found(None, QUERY) == found("team-a", QUERY) == found("team-a") == {own: False}

@@ -77,8 +77,8 @@ def test_a_group_that_was_moved_and_has_gone_on_at_the_target_meanwhile(monkeypa
     clusters.log.write(entry(0, 9))
     found = iter([{}, {"out": {0: 7}}])
 
-    def committed(kafka, group, places):
-        return next(found) if kafka is TARGET else {"in": {0: 3}}
+    def committed(client, group, places):
+        return next(found) if client.properties is TARGET else {"in": {0: 3}}
 
     monkeypatch.setattr(offsets, "committed_offsets", committed)
     assert clusters.refusal().condition == "EOS_MIRROR_GROUP_REFUSED"
@@ -155,8 +155,8 @@ def test_a_partition_of_which_the_map_has_no_row(monkeypatch):
     ends = offsets.end_offsets
     number = partition_of(SourcePartition(CLUSTER, "id", 0), 9)
 
-    def late(kafka: Any, places: Any, *more: Any) -> Any:
-        found = ends(kafka, places, *more)
+    def late(client: Any, places: Any, *more: Any) -> Any:
+        found = ends(client, places, *more)
         if "out" in places and len(clusters.log.rows[number]) == 1:
             clusters.log.write(entry(5, 6, 7))
             found["out"][0] = 8

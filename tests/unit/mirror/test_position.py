@@ -10,6 +10,7 @@ import pytest
 from spark_eos.errors import EosError, KafkaError
 from spark_eos.kafka.admin.topics import Topic
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.ledger.owners import Cluster
 from spark_eos.mirror import offsets
 from spark_eos.mirror.entries import MapEntry, OffsetRun, SourcePartition
@@ -127,7 +128,7 @@ def query(monkeypatch) -> MirrorQuery:
     head = Head(NOBODY, 3, (), 5, state().decision, prefix="p")
     monkeypatch.setattr(Cluster, "ports", lambda *_: None)
     monkeypatch.setattr(offsets, "newest_head", lambda ports: head)
-    return MirrorQuery("q", KAFKA, Cluster(OTHER, "ledger", "p"), "map")
+    return MirrorQuery("q", KAFKA, Cluster(broker_client(OTHER), "ledger", "p"), "map")
 
 
 def test_a_query_that_is_closed_and_settled(query):

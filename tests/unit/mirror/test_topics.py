@@ -12,6 +12,7 @@ from spark_eos.errors import ConnectionFailed, TopicError
 from spark_eos.kafka.admin.topics import Topic
 from spark_eos.kafka.codes import OK
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.ledger import own_topics
 from spark_eos.mirror import map_topic, origins, topics
 from spark_eos.mirror.origins import Origin, OriginsLog, write_origin
@@ -44,12 +45,12 @@ class Clusters:
             self._made += 1
             self.there.setdefault(cluster, {})[name] = Topic(f"{name}-{self._made}", 1, internal=False)
 
-    def describe(self, kafka: KafkaProperties, names: list[str], **_: object) -> dict[str, Topic]:
-        there = self.there.get(_cluster(kafka["bootstrap.servers"]), {})
+    def describe(self, client: BrokerClient, names: list[str], **_: object) -> dict[str, Topic]:
+        there = self.there.get(_cluster(client.bootstrap_servers), {})
         return {name: there[name] for name in names if name in there}
 
-    def create(self, kafka: KafkaProperties, name: str, *_: object) -> tuple[int, str]:
-        self.make(_cluster(kafka["bootstrap.servers"]), name)
+    def create(self, client: BrokerClient, name: str, *_: object) -> tuple[int, str]:
+        self.make(_cluster(client.bootstrap_servers), name)
         return OK, ""
 
     def producer(self, config: dict[str, str]) -> SimpleNamespace:
@@ -235,8 +236,8 @@ def test_a_source_or_a_target_that_is_another_ones_ledger_by_its_records(cluster
     clusters.make("b", "X")
     for cluster, condition in (("a", "EOS_MIRROR_TOPIC_REFUSED"), ("b", "EOS_TOPIC_RESERVED")):
 
-        def of(kafka, asked, cluster=cluster):
-            return {"X": OwnTopic.LEDGER} if "X" in asked and kafka == kafka_of(cluster) else {}
+        def of(client, asked, cluster=cluster):
+            return {"X": OwnTopic.LEDGER} if "X" in asked and client.properties == kafka_of(cluster) else {}
 
         monkeypatch.setattr(own_topics, "own_topics", of)
         with pytest.raises(TopicError, match=condition) as caught:

@@ -13,6 +13,7 @@ from spark_eos import cli
 from spark_eos.errors import ConnectionFailed, EosError
 from spark_eos.kafka.admin.open_transactions import OpenTransaction
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.ledger.owners import Cluster, Transaction
 from spark_eos.ops import top as tops
 from spark_eos.ops.metrics.recording import EventFile
@@ -21,7 +22,7 @@ from spark_eos.ops.timeline import EventReader, chosen, cut, queries_in, timelin
 from spark_eos.ops.top import as_json, now_of, top
 from tests.support.events import Script, killed_and_restarted
 
-CLUSTER = Cluster(KafkaProperties({"bootstrap.servers": "h:1"}), "ledger", "spark-eos")
+CLUSTER = Cluster(broker_client(KafkaProperties({"bootstrap.servers": "h:1"})), "ledger", "spark-eos")
 OTHERS = OpenTransaction("other", 7, 0, 23, 4.0, 60.0)
 
 

@@ -14,6 +14,7 @@ from spark_eos.copy import task
 from spark_eos.copy.plan import CopyPlan
 from spark_eos.errors import KafkaError
 from spark_eos.kafka.admin.topics import describe_topics
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.options.parse import Fetching, sink_options, stream_options
 from spark_eos.protocol.head import Digest
 from spark_eos.source import fetch
@@ -30,7 +31,7 @@ def was(topic, write, admin, cluster, kafka) -> tuple[str, Any]:
     """A topic that has been created anew, with as many rows as the old one; and what brokers said of that."""
     name = topic()
     write(name, *(b"old %d" % i for i in range(ROWS)))
-    before = describe_topics(kafka, [name])
+    before = describe_topics(broker_client(kafka), [name])
     anew(admin, cluster, name)
     write(name, *(b"new %d" % i for i in range(ROWS)))
     return name, before
@@ -59,7 +60,7 @@ def test_rows_of_a_topic_by_its_id(raw, was, kafka, monkeypatch):
     with pytest.raises(KafkaError) as caught:
         list(read_range(Fetching(kafka), OffsetRange(name, 0, 0, ROWS, before[name].id)))
     assert caught.value.condition == "EOS_SOURCE_RECREATED"
-    now = describe_topics(kafka, [name])[name].id
+    now = describe_topics(broker_client(kafka), [name])[name].id
     rows = [row for b in read_range(Fetching(kafka), OffsetRange(name, 0, 1, ROWS, now)) for row in b.to_pylist()]
     assert [row["value"] for row in rows] == [b"new %d" % i for i in range(1, ROWS)]
 
@@ -69,7 +70,7 @@ def test_rows_of_several_ranges_by_the_ids_of_their_topics(was, topic, write, ka
     name, before = was
     other = topic()
     write(other, *(b"other %d" % i for i in range(ROWS)))
-    ids = {known: there.id for known, there in describe_topics(kafka, [name, other]).items()}
+    ids = {known: there.id for known, there in describe_topics(broker_client(kafka), [name, other]).items()}
     of_other = OffsetRange(other, 0, 0, ROWS, ids[other])
     rows = []
     with pytest.raises(KafkaError) as caught:

@@ -10,10 +10,8 @@ from hypothesis import strategies as st
 
 from spark_eos.errors import KafkaError
 from spark_eos.kafka.admin import groups
-from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.requests.list_groups import LIST_GROUPS, ListedGroup, ListGroupsResponse
 
-KAFKA = KafkaProperties({"bootstrap.servers": "127.0.0.1:1"})
 STREAMS_STATES = ["Empty", "NotReady", "Assigning", "Reconciling", "Stable", "Dead"]
 _ANY = st.text(st.characters(categories=["L"]), min_size=1, max_size=12)
 
@@ -22,9 +20,8 @@ def members(patch: pytest.MonkeyPatch, kind: str, state: str, name: str = "g") -
     """Of the group ``g``, where the coordinator lists one of this name, and describes none."""
     group = ListedGroup(group_id=name, protocol_type="", group_state=state, group_type=kind)
     listed = ListGroupsResponse(throttle_time_ms=0, error_code=0, groups=(group,))
-    patch.setattr(groups, "_ask", lambda _kafka, _group, request, *_: listed if request is LIST_GROUPS else None)
-    patch.setattr(groups, "broker_client", lambda _: SimpleNamespace(speaks=lambda *_: True))
-    return groups.active_members(KAFKA, "g")
+    patch.setattr(groups, "_ask", lambda _client, _group, request, *_: listed if request is LIST_GROUPS else None)
+    return groups.active_members(SimpleNamespace(speaks=lambda *_: True), "g")
 
 
 @pytest.mark.parametrize("state", STREAMS_STATES)

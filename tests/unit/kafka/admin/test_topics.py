@@ -10,6 +10,7 @@ from spark_eos.errors import ConnectionFailed
 from spark_eos.kafka.admin import topics as module
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net import client
+from spark_eos.kafka.net.client import broker_client
 from tests.support.fake_broker import FakeBroker
 
 
@@ -26,12 +27,12 @@ def test_a_cluster_that_is_away_is_waited_for_as_long_as_was_said(broker, monkey
     """Longer than one try takes: a restart of a broker does not end a query."""
     monkeypatch.setattr(client, "_FIRST_TRY_S", 0.05)
     kafka = KafkaProperties({"bootstrap.servers": f"127.0.0.1:{broker.port}"})
-    assert module.topic_partitions(kafka, ["t"]) == {"t": 1}
+    assert module.topic_partitions(broker_client(kafka), ["t"]) == {"t": 1}
     broker.fate = "silent"
     with pytest.raises(ConnectionFailed) as caught:
-        module.end_offsets(kafka, {"t": [0]}, timeout_s=0.5)
+        module.end_offsets(broker_client(kafka), {"t": [0]}, timeout_s=0.5)
     assert caught.value.parameters["waited_s"] >= 0.4
     back = threading.Timer(0.5, lambda: setattr(broker, "fate", "works"))
     back.start()
-    assert module.topic_partitions(kafka, ["t"], timeout_s=20) == {"t": 1}
+    assert module.topic_partitions(broker_client(kafka), ["t"], timeout_s=20) == {"t": 1}
     back.join()

@@ -125,7 +125,7 @@ def properties(broker: FakeBroker) -> KafkaProperties:
 
 def ask_offsets(kafka: KafkaProperties) -> None:
     """As a source does."""
-    end_offsets(kafka, {"t": [0]}, timeout_s=60.0)
+    end_offsets(broker_client(kafka), {"t": [0]}, timeout_s=60.0)
 
 
 def init(kafka: KafkaProperties) -> None:
@@ -178,7 +178,7 @@ def test_a_broker_that_is_away_is_waited_for(cluster, monkeypatch):
     with refused() as nowhere:
         cluster[0].advertised = nowhere
         with pytest.raises(ConnectionFailed, match="EOS_KAFKA_UNREACHABLE") as caught:
-            end_offsets(properties(cluster[1]), {"t": [0]}, timeout_s=1.5)
+            end_offsets(broker_client(properties(cluster[1])), {"t": [0]}, timeout_s=1.5)
     assert f"broker 0 at 127.0.0.1:{nowhere[1]} (" in caught.value.message
 
 

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from spark_eos.errors import ConnectionFailed, KafkaError, stop
-from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.schema import Request
 from spark_eos.kafka.requests import init_producer_id as module
 
@@ -76,7 +75,7 @@ def test_a_coordinator_that_does_not_speak_two_phase_commit():
     which Kafka plain transactions do."""
 
     class Old(Client):
-        properties = KafkaProperties({"bootstrap.servers": "k:9092"})
+        bootstrap_servers = "k:9092"
 
         def coordinators(self, keys: list[str], timeout_s: float) -> Any:
             return {3: keys}, {}
