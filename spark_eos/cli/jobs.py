@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import os
 import signal
-from types import ModuleType
 from typing import Annotated
 
 import typer
@@ -54,16 +53,12 @@ def run(
 
 def run_job(job: str, arguments: list[str]) -> int:
     """The exit code of the job. Raises UnsupportedError where what it imports is not installed."""
-    code: int = _imported(job).main(arguments)
-    return code
-
-
-def _imported(job: str) -> ModuleType:
-    """The module of a job. Raises UnsupportedError where something that it imports is not installed."""
     try:
-        return importlib.import_module(f"spark_eos.jobs.{job}")
+        module = importlib.import_module(f"spark_eos.jobs.{job}")
     except ModuleNotFoundError as error:
         extra = _EXTRAS.get((error.name or "").partition(".")[0])
         if extra is None:
             raise
         raise stop("EOS_NOT_INSTALLED.job", job=job, module=error.name, extra=extra) from None
+    code: int = module.main(arguments)
+    return code

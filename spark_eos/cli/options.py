@@ -5,14 +5,15 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from spark_eos.errors import EosError
+from spark_eos.errors import EosError, stop
 from spark_eos.printable import json_text, printable_lines
 
 if TYPE_CHECKING:
@@ -67,12 +68,10 @@ class Setting:
 
 def setting(text: str) -> Setting:
     """Raises BadParameter, which does not have the value in it."""
-    from spark_eos.ops.client import client_property
-
-    try:
-        return Setting(*client_property(text))
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise typer.BadParameter("it takes KEY=VALUE")
+    return Setting(key.strip().removeprefix("kafka."), value)
 
 
 Kafka = typer.Option(
@@ -213,10 +212,27 @@ def connection(context: typer.Context) -> Connection:
 
 
 def client(servers: str, kafka: Sequence[Setting] | None, kafka_file: str | None) -> KafkaProperties:
-    """A client's properties. Raises OptionError, without the value of any."""
-    from spark_eos.ops.client import client_of
+    """The properties of a client; options count more than lines of the file. Raises OptionError, without any value."""
+    from spark_eos.kafka.config.properties import KafkaProperties
 
-    return client_of(servers, {given.key: given.value for given in kafka or ()}, kafka_file)
+    given = [*(_settings_in(kafka_file) if kafka_file else ()), *(kafka or ())]
+    return KafkaProperties({each.key: each.value for each in given} | {"bootstrap.servers": servers})
+
+
+def _settings_in(file: str) -> Iterator[Setting]:
+    try:
+        lines = Path(file).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        why = f"{file} cannot be read ({type(error).__name__})"
+        raise stop("EOS_OPTION_INVALID.kafka_file", what=why) from None
+    for number, line in enumerate(lines, 1):
+        if line.strip() and not line.lstrip().startswith("#"):
+            try:
+                found = setting(line)
+            except typer.BadParameter:
+                why = f"line {number} of {file} is not KEY=VALUE"
+                raise stop("EOS_OPTION_INVALID.kafka_file", what=why) from None
+            yield Setting(found.key, found.value.strip())
 
 
 def tell(output: Format, answering: Callable[[], Answer], *, failed: int = 2) -> int:

@@ -1,4 +1,4 @@
-"""What a command has to say, and how it lays text out."""
+"""The answer of a command, and how it lays text out."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from spark_eos.printable import printable
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer of a command as plain data for JSON, and as text; ``code`` is the exit code. Kafka properties are in
-    neither."""
+    """``data``: for JSON; ``text``: for people; ``code``: the exit code. Client properties, which may be passwords, are
+    in neither."""
 
     data: Any
     text: str
@@ -20,17 +20,20 @@ class Answer:
 
 
 def table(rows: Sequence[Sequence[str]]) -> list[str]:
-    """A line for each row, in columns; the first row is the heading."""
+    """Lines of text in columns; the first row is the heading."""
     rows = [[printable(cell) for cell in row] for row in rows]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
 
 
+def duration(duration_s: float) -> str:
+    """In the largest unit that it has one of, to three digits: 15 min, 1.5 s, 20 ms."""
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60), ("s", 1)):
+        if duration_s >= size:
+            return f"{duration_s / size:.3g} {unit}"
+    return f"{duration_s * 1000:.3g} ms"
+
+
 def ago(age_s: float | None) -> str:
-    """How long ago; "?" where nobody knows."""
-    if age_s is None:
-        return "?"
-    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
-        if age_s >= 2 * size:
-            return f"{age_s / size:.0f} {unit} ago"
-    return f"{age_s:.0f} s ago"
+    """How long ago; "?" where that is not known."""
+    return "?" if age_s is None else f"{duration(age_s)} ago"

@@ -17,7 +17,7 @@ from rich.text import Text
 from spark_eos.errors import CommandError, EosError
 from spark_eos.kafka.admin.open_transactions import oldest_open_transaction
 from spark_eos.ledger.owners import Cluster, Transaction, find
-from spark_eos.ops.answer import Answer
+from spark_eos.ops.answer import Answer, duration
 from spark_eos.ops.metrics.hub import Event
 from spark_eos.ops.metrics.queries import is_held
 from spark_eos.ops.timeline import BatchAttempt, EventReader, Timeline, TopicLag, chosen, timeline_of
@@ -107,7 +107,7 @@ def now_of(timeline: Timeline, blocking: Sequence[BlockingTransaction] | None = 
     begin = max(at - _RATE_S, min((run.begin for run in timeline.runs), default=at))
     seconds = max(1.0, at - begin)
     run = timeline.runs[-1] if timeline.runs else None
-    state = "not started" if run is None else run.how or f"running for {_short_time(at - run.begin)}"
+    state = "not started" if run is None else run.how or f"running for {duration(at - run.begin)}"
     newest = {lag.topic: lag for lag in timeline.lags if run is None or lag.at >= run.begin}
     rows = sum(batch.rows for batch in recent)
     lags = [] if run is None or run.how else list(newest.values())
@@ -168,7 +168,7 @@ def _lag_table(now: Now) -> RenderableType:
         table.add_column(column, justify="right")
     table.add_column("who holds it")
     for lag in now.lags:
-        stalled = Text(_short_time(lag.stalled), style="yellow") if lag.stalled else Text("-")
+        stalled = Text(duration(lag.stalled), style="yellow") if lag.stalled else Text("-")
         table.add_row(lag.topic, f"{lag.stable:,}", f"{lag.high:,}", stalled, _who(now, lag))
     return table
 
@@ -206,7 +206,7 @@ def _bars(batches: Sequence[BatchAttempt]) -> RenderableType:
             bar.append("█" * _cells(seconds / longest), style=colour)
         if batch.outcome != "committed":
             bar.append(f" {batch.outcome or 'commits'}", style=_COLOURS.get(batch.outcome, "red"))
-        table.add_row(name, f"{batch.rows:,}", _short_time(batch.seconds), bar)
+        table.add_row(name, f"{batch.rows:,}", duration(batch.seconds), bar)
     return table
 
 
@@ -228,15 +228,6 @@ def _legend() -> Text:
 
 def _ended(batch: BatchAttempt) -> float:
     return batch.span[1]
-
-
-def _short_time(duration_s: float) -> str:
-    if duration_s < 1:
-        return f"{duration_s * 1000:.0f} ms"
-    if duration_s < 100:
-        return f"{duration_s:.1f} s"
-    minutes, hours = duration_s / 60, duration_s / 3600
-    return f"{minutes:.0f} min" if minutes < 100 else f"{hours:.0f} h"
 
 
 def _short(number: float) -> str:

@@ -164,6 +164,21 @@ def test_a_wrong_command_line_is_exit_code_2(capsys):
     assert "hunter2" not in repr(options.Connection(kafka=[options.setting("sasl.password=hunter2")]))
 
 
+def test_properties_from_a_file(tmp_path):
+    """Spaces and comments are left out, an option counts more, and an error does not contain a value."""
+    file = tmp_path / "client.properties"
+    file.write_text("# login\n\n kafka.sasl.username = ann \nsasl.password=a=b\nclient.id=file\n")
+    found = options.client("h:1", [options.setting("client.id=option")], str(file))
+    assert (found.get("sasl.username"), found.get("sasl.password"), found.get("client.id")) == ("ann", "a=b", "option")
+    assert found.bootstrap_servers == "h:1"
+    file.write_text("sasl.username=ann\nhunter2\n")
+    for wrong in (file, tmp_path / "none"):
+        with pytest.raises(EosError, match="EOS_OPTION_INVALID") as caught:
+            options.client("h:1", None, str(wrong))
+        assert str(wrong) in caught.value.message
+        assert "hunter2" not in str(caught.value)
+
+
 def test_an_error_is_one_line_and_with_json_also_an_object(capsys):
     """So that a program which reads the output always gets JSON."""
 

@@ -9,7 +9,8 @@ from spark_eos.kafka.admin.configs import each_broker_config
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.net.schema import Api
-from spark_eos.ops.doctor.findings import Finding, Severity, Tools, duration, in_properties
+from spark_eos.ops.answer import duration
+from spark_eos.ops.doctor.findings import Finding, Severity, Tools, in_properties
 from spark_eos.ops.doctor.trial import Clock
 
 ERROR, WARNING, UNKNOWN, OK = Severity.ERROR, Severity.WARNING, Severity.UNKNOWN, Severity.OK

@@ -91,14 +91,6 @@ def in_properties(setting: str) -> str:
     return f"# in server.properties of every broker, then restart them one by one: {setting}"
 
 
-def duration(duration_s: float) -> str:
-    """A duration as people write it."""
-    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
-        if duration_s >= size:
-            return f"{duration_s / size:.4g} {unit}"
-    return f"{duration_s:.3g} s"
-
-
 _WORST_FIRST = (Severity.ERROR, Severity.UNKNOWN, Severity.WARNING, Severity.OK)
 _PLURALS = {Severity.ERROR: "error(s)", Severity.WARNING: "warning(s)"}
 Paint = Callable[[Severity, str], str]

@@ -11,8 +11,9 @@ from spark_eos.kafka.admin.configs import topic_config
 from spark_eos.kafka.admin.topics import describe_topic, describe_topics
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client
+from spark_eos.ops.answer import duration
 from spark_eos.ops.doctor.brokers import ClusterFacts
-from spark_eos.ops.doctor.findings import Finding, Severity, Tools, duration
+from spark_eos.ops.doctor.findings import Finding, Severity, Tools
 
 ERROR, WARNING, UNKNOWN, OK = Severity.ERROR, Severity.WARNING, Severity.UNKNOWN, Severity.OK
 

@@ -155,7 +155,7 @@ def _no_id(side: str, rows: Mapping[str, int], id_place: IdPlace, sample: Sample
 
 
 def row_schema(key: bool = False, value: bool = False) -> pa.Schema:
-    """A row of a topic: its id, the index of its place, its offset; its key and its value's hash id_place asked for."""
+    """A row of a topic: its id, the index of its place, its offset; its key and its value's hash where asked for."""
     fields = [("id", pa.binary()), ("place", pa.int32()), ("offset", pa.int64())]
     return pa.schema(fields + [("key", pa.binary())] * key + [("value", pa.int64())] * value)
 

@@ -10,9 +10,10 @@ import pytest
 import typer
 
 from spark_eos.cli.doctor import seconds
+from spark_eos.ops.answer import duration
 from spark_eos.ops.doctor import brokers, topics
 from spark_eos.ops.doctor.brokers import ClusterFacts
-from spark_eos.ops.doctor.findings import Finding, Severity, Tools, as_json, as_text, duration, exit_code, in_order
+from spark_eos.ops.doctor.findings import Finding, Severity, Tools, as_json, as_text, exit_code, in_order
 from spark_eos.ops.doctor.topics import TopicFacts
 from spark_eos.ops.doctor.trial import Clock
 
@@ -220,6 +221,6 @@ def test_the_worst_comes_first_and_decides_the_exit_code():
 def test_times_as_people_say_them():
     """Both ways."""
     assert [seconds(text) for text in ("90s", "30min", "1.5h", "7 d")] == [90, 1800, 5400, WEEK_S]
-    assert [duration(s) for s in (0.0031, 90, 7200, WEEK_S)] == ["0.0031 s", "1.5 min", "2 h", "7 d"]
+    assert [duration(s) for s in (0.0031, 90, 7200, WEEK_S)] == ["3.1 ms", "1.5 min", "2 h", "7 d"]
     with pytest.raises(typer.BadParameter):
         seconds("a week")
