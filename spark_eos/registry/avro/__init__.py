@@ -1,0 +1,19 @@
+"""Columns of Avro datums: decoding and encoding thousands at once, with numpy.
+
+::
+
+    schema ── arrow (types) ── resolve ── decoder
+                 │                │
+                 │       items ── readers ── cursor
+                 └──────────── encoder
+
+Pure functions: no I/O, no Spark, no registry.
+"""
+
+from __future__ import annotations
+
+from spark_eos.registry.avro.arrow import arrow_type
+from spark_eos.registry.avro.decoder import Decoded, Decoder
+from spark_eos.registry.avro.schema import Schema, parse
+
+__all__ = ["Decoded", "Decoder", "Schema", "arrow_type", "parse"]

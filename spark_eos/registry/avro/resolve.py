@@ -1,0 +1,306 @@
+"""How datums of a writer's schema are read as values of a reader's: Avro's rules of resolution. No I/O.
+
+The reader's fields are found by name or alias, wherever they stand; missing ones have their default. Numbers are
+promoted, string and bytes stand for each other, symbols that the reader lacks are its default. Named types match by
+their names without namespace, or by an alias. Where the specification leaves room:
+
+- A value that the reader has a union for is read as the first branch of its own type and name, as Java does, else as
+  the first that it can be promoted to.
+- Times are converted from the unit that was written to the one that is wanted. Two logical types that mean different
+  things do not match; a type without one is read as the number, the bytes or the text that was written.
+- Decimals match if the scale is the same and the reader has as many digits or more.
+- A branch or symbol that the reader has no place for makes bad only the rows that have it.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+import pyarrow as pa
+
+from spark_eos.errors import EosError, stop
+from spark_eos.registry.avro.arrow import arrow_type
+from spark_eos.registry.avro.cursor import Cursor, Data, Verdicts
+from spark_eos.registry.avro.defaults import default_bytes
+from spark_eos.registry.avro.items import List, Pairs
+from spark_eos.registry.avro.readers import (
+    INT_LEAST,
+    INT_MOST,
+    LONG_LEAST,
+    LONG_MOST,
+    Binary,
+    Boolean,
+    Branches,
+    Bundle,
+    Constant,
+    Decimals,
+    Integer,
+    Member,
+    Null,
+    Reader,
+    Real,
+    Struct,
+    Symbols,
+    Text,
+)
+from spark_eos.registry.avro.schema import (
+    NULL,
+    Array,
+    Decimal,
+    Enum,
+    Field,
+    Fixed,
+    Map,
+    Primitive,
+    Record,
+    Schema,
+    Union,
+    least_bytes,
+    name_of,
+)
+
+#: Errors of two schemas that do not match, each of which may be right.
+_NO_MATCH = ("EOS_AVRO_SCHEMA.mismatch", "EOS_AVRO_SCHEMA.missing")
+#: Pairs of schemas whose readers are kept.
+_PAIRS = 256
+
+#: What a written type can be read as besides itself.
+_PROMOTED = {
+    "int": ("long", "float", "double"),
+    "long": ("float", "double"),
+    "float": ("double",),
+    "string": ("bytes",),
+    "bytes": ("string",),
+}
+_STORED = {"float": "<f4", "double": "<f8"}
+#: Numpy types of the numbers in a column.
+_NUMBERS = {"int": "<i4", "long": "<i8", "float": "<f4", "double": "<f8"}
+#: Units of times, in a second.
+_UNITS = {"millis": 10**3, "micros": 10**6, "nanos": 10**9}
+_DAY_S = 24 * 60 * 60
+
+
+@lru_cache(_PAIRS)
+def resolve(writer: Schema, reader: Schema) -> Reader:
+    """The reader of a pair of schemas. Raises SchemaError where no value of the writer's could be read."""
+    return _reader(writer, reader, name_of(reader).rpartition(".")[2])
+
+
+def _reader(writer: Schema, reader: Schema, path: str) -> Reader:
+    match writer, reader:
+        case Union(), _:
+            return _written_union(writer, reader, path)
+        case _, Union():
+            return _into_union(writer, reader, path)
+        case Record(), Record() if _same_name(writer, reader):
+            return _record(writer, reader, path)
+        case Enum(), Enum() if _same_name(writer, reader):
+            return _enum(writer, reader, path)
+        case Array(), Array():
+            item = _reader(writer.items, reader.items, f"{path}[]")
+            return List(path, arrow_type(reader), item, least_bytes(writer.items))
+        case Map(), Map():
+            return _map(writer, reader, path)
+        case Fixed(), Fixed() if _same_name(writer, reader) and writer.size == reader.size:
+            return _fixed(writer, reader, path)
+        case Primitive(), Primitive() if reader.type in (writer.type, *_PROMOTED.get(writer.type, ())):
+            return _primitive(writer, reader, path)
+    raise _mismatch(writer, reader, path)
+
+
+def _mismatch(writer: Schema, reader: Schema, path: str) -> EosError:
+    return stop("EOS_AVRO_SCHEMA.mismatch", path=path, writer=_described(writer), reader=_described(reader))
+
+
+def _described(schema: Schema) -> str:
+    if isinstance(schema, Union):
+        return f"union of {', '.join(map(_described, schema.branches))}"
+    logical = schema.logical if isinstance(schema, Primitive | Fixed) else None
+    if isinstance(logical, Decimal):
+        logical = f"decimal({logical.precision}, {logical.scale})"
+    size = f" of {schema.size} bytes" if isinstance(schema, Fixed) else ""
+    return f"{name_of(schema)}{size}{f' ({logical})' if logical else ''}"
+
+
+def _same_name(writer: Record | Enum | Fixed, reader: Record | Enum | Fixed) -> bool:
+    """Whether both have the same name without namespace, or the writer's is an alias of the reader's."""
+    short = writer.name.rpartition(".")[2]
+    aliases = {name for alias in reader.aliases for name in (alias, alias.rpartition(".")[2])}
+    return short == reader.name.rpartition(".")[2] or bool(aliases & {writer.name, short})
+
+
+def _record(writer: Record, reader: Record, path: str) -> Struct:
+    type_, sources = arrow_type(reader), _sources(writer, reader)
+    numbers = {source.name: number for number, source in enumerate(sources) if source is not None}
+    steps: list[tuple[Reader, int | None]] = []
+    for field in writer.fields:
+        number = numbers.get(field.name)
+        wanted = field if number is None else reader.fields[number]
+        steps.append((_reader(field.schema, wanted.schema, f"{path}.{wanted.name}"), number))
+    for number, (wanted, source) in enumerate(zip(reader.fields, sources, strict=True)):
+        if source is None:
+            steps.append((_default(wanted, f"{path}.{wanted.name}"), number))
+    return Struct(type_, tuple(steps))
+
+
+def _sources(writer: Record, reader: Record) -> list[Field | None]:
+    """The writer's field for each of the reader's: of its name, or else of one of its aliases; each for one at most."""
+    written = {field.name: field for field in writer.fields}
+    taken = {field.name for field in reader.fields} & written.keys()
+    sources: list[Field | None] = []
+    for field in reader.fields:
+        name = field.name
+        if name not in written:
+            name = next((alias for alias in field.aliases if alias in written and alias not in taken), name)
+            taken.add(name)
+        sources.append(written.get(name))
+    return sources
+
+
+def _default(field: Field, path: str) -> Constant:
+    if field.default is None:
+        raise stop("EOS_AVRO_SCHEMA.missing", path=path)
+    datum = np.frombuffer(default_bytes(field.schema, field.default, path), np.uint8)
+    verdicts = Verdicts(np.zeros(1, np.int32))
+    cursor = Cursor(Data(datum), np.zeros(1, np.int64), np.array([len(datum)]), np.zeros(1, np.int64), verdicts)
+    value = _reader(field.schema, field.schema, path).read(cursor)
+    if verdicts.reasons:
+        raise stop("EOS_AVRO_SCHEMA.default", path=path, default=field.default, type=_described(field.schema))
+    return Constant(value)
+
+
+def _enum(writer: Enum, reader: Enum, path: str) -> Symbols:
+    places = {symbol: number for number, symbol in enumerate(reader.symbols)}
+    other = -1 if reader.default is None else places[reader.default]
+    return Symbols(path, tuple(places.get(symbol, other) for symbol in writer.symbols), reader.symbols)
+
+
+def _map(writer: Map, reader: Map, path: str) -> Pairs:
+    type_ = arrow_type(reader)
+    steps = (Text(f"{path}{{}}", None), 0), (_reader(writer.values, reader.values, f"{path}{{}}"), 1)
+    entry = Struct(pa.struct([type_.key_field, type_.item_field]), steps)
+    return Pairs(path, type_, entry, 1 + least_bytes(writer.values))
+
+
+def _written_union(writer: Union, reader: Schema, path: str) -> Reader:
+    type_, readers = arrow_type(reader), list[Reader | str]()
+    for branch in writer.branches:
+        try:
+            # In the same union, a branch is itself.
+            one = _reader(branch, reader, path) if writer != reader else _member(branch, branch, writer, path)
+            readers.append(one)
+        except EosError as e:
+            if e.entry not in _NO_MATCH:
+                raise
+            readers.append(f"the reader's schema has no place for a {_described(branch)}")
+    if all(isinstance(one, str) for one in readers):
+        raise _mismatch(writer, reader, path)
+    return Branches(path, type_, tuple(readers))
+
+
+def _into_union(writer: Schema, reader: Union, path: str) -> Reader:
+    """Of a value that was written as no union."""
+    for exact in (True, False):
+        for branch in reader.branches:
+            if exact and not _is_same(writer, branch):
+                continue
+            try:
+                return _member(writer, branch, reader, path)
+            except EosError as e:
+                if e.entry not in _NO_MATCH:
+                    raise
+    raise _mismatch(writer, reader, path)
+
+
+def _is_same(writer: Schema, reader: Schema) -> bool:
+    """Whether a branch is of the same type, and of the same full name if it has one."""
+    if isinstance(writer, Primitive) and isinstance(reader, Primitive):
+        return writer.type == reader.type
+    if isinstance(writer, Record | Enum | Fixed):
+        return type(writer) is type(reader) and name_of(writer) == name_of(reader)
+    return type(writer) is type(reader)
+
+
+def _member(writer: Schema, branch: Schema, union: Union, path: str) -> Reader:
+    """Reads a value as this branch of the reader's union."""
+    type_ = arrow_type(union)
+    inner = _reader(writer, branch, path)
+    if branch == NULL:
+        return Null(type_)
+    members = union.members
+    return inner if len(members) == 1 else Member(type_, members.index(branch), inner)
+
+
+def _fixed(writer: Fixed, reader: Fixed, path: str) -> Reader:
+    match writer.logical, reader.logical:
+        case _, None:
+            return Binary(path, writer.size)
+        case ((None | Decimal()), Decimal()):
+            return _decimals(writer, reader, writer.size, path)
+        case written, wanted if written in (None, wanted):
+            return Bundle(path, arrow_type(reader))
+    raise _mismatch(writer, reader, path)
+
+
+def _decimals(writer: Primitive | Fixed, reader: Primitive | Fixed, size: int | None, path: str) -> Reader:
+    written, wanted = writer.logical, reader.logical
+    assert isinstance(wanted, Decimal)
+    written = written if isinstance(written, Decimal) else wanted
+    if written.scale != wanted.scale or written.precision > wanted.precision:
+        raise _mismatch(writer, reader, path)
+    return Decimals(path, size, arrow_type(reader), written.precision)
+
+
+def _primitive(writer: Primitive, reader: Primitive, path: str) -> Reader:
+    type_ = arrow_type(reader)
+    match writer.type, reader.type:
+        case "null", _:
+            return Null(type_)
+        case "boolean", _:
+            return Boolean(path)
+        case (("int" | "long"), ("int" | "long")):
+            return _integer(writer, reader, path)
+        case (("int" | "long"), _):
+            return Integer(path, type_, _NUMBERS[reader.type], *_range(writer.type))
+        case (("float" | "double"), _):
+            return Real(path, type_, _STORED[writer.type], _NUMBERS[reader.type])
+    if isinstance(reader.logical, Decimal):
+        return _decimals(writer, reader, None, path)
+    return Text(path, None, reader.logical == "uuid") if reader.type == "string" else Binary(path, None)
+
+
+def _range(type_: str) -> tuple[int, int, int, str]:
+    """Least and most of a written type, the factor 1, and a name, if it has to be looked at."""
+    if type_ == "int":
+        return INT_LEAST, INT_MOST, 1, "an int of 32 bits"
+    return LONG_LEAST, LONG_MOST, 1, ""
+
+
+def _integer(writer: Primitive, reader: Primitive, path: str) -> Integer:
+    """Whole numbers, which may be dates and times."""
+    type_, numbers = arrow_type(reader), _NUMBERS[reader.type]
+    least, most, factor, what = _range(writer.type)
+    if reader.logical is None:
+        return Integer(path, type_, numbers, least, most, factor, what)
+    kind, unit = _kind(reader.logical)
+    written_kind, written_unit = _kind(writer.logical or reader.logical)
+    if kind != written_kind or (written_unit == "nanos") > (unit == "nanos"):
+        raise _mismatch(writer, reader, path)
+    if kind == "time":
+        # A column of times has microseconds, also of reader's milliseconds.
+        least, most, what = 0, _DAY_S * _UNITS[written_unit] - 1, "a time of day"
+        return Integer(path, type_, "<i8", least, most, _UNITS["micros"] // _UNITS[written_unit], what)
+    if kind.endswith("timestamp"):
+        factor = _UNITS["nanos" if unit == "nanos" else "micros"] // _UNITS[written_unit]
+        if factor > 1:
+            least, most = max(least, -(LONG_MOST // factor)), min(most, LONG_MOST // factor)
+            what = f"a timestamp that 64 bits can hold in {unit if unit == 'nanos' else 'micros'}"
+    return Integer(path, type_, numbers, least, most, factor, what)
+
+
+def _kind(logical: str | Decimal) -> tuple[str, str]:
+    """What a number means, without and with its unit."""
+    assert isinstance(logical, str)
+    kind, _, unit = logical.rpartition("-")
+    return (kind, unit) if unit in _UNITS else (logical, "")

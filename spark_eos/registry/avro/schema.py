@@ -1,0 +1,407 @@
+"""Avro schemas as trees of frozen values. No I/O.
+
+`parse` is strict: what the specification forbids is refused, and so is what no column of Arrow can hold: recursive
+types, decimals of more than 38 digits, arrays whose items take no bytes. Errors name the path in the schema, such as
+``Order.lines[].price``: fields are joined by dots, ``[]`` are the items of an array, ``{}`` the values of a map, and
+``|2`` is the third branch of a union.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from spark_eos.errors import EosError, stop
+
+#: What a text of JSON gives.
+Json: TypeAlias = Any
+
+PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
+#: Levels of arrays, maps, unions and records within one another.
+MOST_LEVELS = 64
+#: Types in a schema, each counted as often as it is used: a small text, in which each type has the one before it twice,
+#: would be a huge tree.
+MOST_NODES = 20_000
+#: Digits of a decimal, in Spark and in Arrow's decimal128.
+MOST_DIGITS = 38
+DURATION_BYTES, UUID_BYTES = 12, 16
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+#: The logical types that are more than their base here, by base. Every other one is read as its base.
+_LOGICAL = {
+    "int": ("date", "time-millis"),
+    "long": (
+        "time-micros",
+        "timestamp-millis",
+        "timestamp-micros",
+        "timestamp-nanos",
+        "local-timestamp-millis",
+        "local-timestamp-micros",
+        "local-timestamp-nanos",
+    ),
+    "string": ("uuid",),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Decimal:
+    """The logical type of a decimal, of bytes or fixed."""
+
+    precision: int
+    scale: int
+
+
+@dataclass(frozen=True, slots=True)
+class Primitive:
+    """``type``: one of PRIMITIVES. ``logical``: its logical type, where that is more than the base."""
+
+    type: str
+    logical: str | Decimal | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """``size``: in bytes. ``name`` and ``aliases`` are full names, as in all named types."""
+
+    name: str
+    size: int
+    aliases: tuple[str, ...] = ()
+    logical: str | Decimal | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Enum:
+    """``default``: the symbol that a reader takes for symbols that it does not know."""
+
+    name: str
+    symbols: tuple[str, ...]
+    aliases: tuple[str, ...] = ()
+    default: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """A list of ``items``."""
+
+    items: Schema
+
+
+@dataclass(frozen=True, slots=True)
+class Map:
+    """``values`` by texts."""
+
+    values: Schema
+
+
+@dataclass(frozen=True, slots=True)
+class Union:
+    """One of ``branches``, none of which is a union."""
+
+    branches: tuple[Schema, ...]
+
+    @property
+    def null(self) -> int | None:
+        """The number of the branch that is null."""
+        return next((n for n, branch in enumerate(self.branches) if branch == NULL), None)
+
+    @property
+    def members(self) -> tuple[Schema, ...]:
+        """The branches that are not null."""
+        return tuple(branch for branch in self.branches if branch != NULL)
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """``default``: as JSON text; None if there is none."""
+
+    name: str
+    schema: Schema
+    aliases: tuple[str, ...] = ()
+    default: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Fields in the order of their bytes."""
+
+    name: str
+    fields: tuple[Field, ...]
+    aliases: tuple[str, ...] = ()
+
+
+Schema: TypeAlias = Primitive | Fixed | Enum | Array | Map | Union | Record
+
+NULL = Primitive("null")
+
+
+def parse(text: str, references: Sequence[str] = ()) -> Schema:
+    """The schema of a JSON text.
+
+    ``references``: texts of the schemas that define the named types which ``text`` uses without defining them, each
+    after those that it uses itself. Raises SchemaError with the path of what is wrong.
+    """
+    parser = _Parser()
+    for reference in references:
+        parser.parse(reference)
+    return parser.parse(text)
+
+
+def name_of(schema: Schema) -> str:
+    """What errors call a type: its own name or its kind."""
+    if isinstance(schema, Primitive):
+        return schema.type
+    if isinstance(schema, Fixed | Enum | Record):
+        return schema.name
+    return type(schema).__name__.lower()
+
+
+def least_bytes(schema: Schema) -> int:
+    """The fewest bytes that a value takes."""
+    match schema:
+        case Primitive(type="null"):
+            return 0
+        case Primitive(type=type_):
+            return {"float": 4, "double": 8}.get(type_, 1)
+        case Fixed(size=size):
+            return size
+        case Record(fields=fields):
+            return sum(least_bytes(one.schema) for one in fields)
+        case Union(branches=branches):
+            return 1 + min(least_bytes(branch) for branch in branches)
+    return 1
+
+
+@dataclass
+class _Named:
+    """A named type that was defined, with its nodes and levels."""
+
+    schema: Schema
+    nodes: int
+    levels: int
+
+
+@dataclass
+class _Parser:
+    """Reads texts that share their named types. ``_open``: the named types around the place that is read."""
+
+    _named: dict[str, _Named] = field(default_factory=dict)
+    _open: list[str] = field(default_factory=list)
+    _nodes: int = 0
+    _level: int = 0
+    _deepest: int = 0
+
+    def parse(self, text: str) -> Schema:
+        """Raises SchemaError."""
+        try:
+            tree = json.loads(text, parse_constant=_no_constant)
+        except RecursionError:
+            raise stop("EOS_AVRO_SCHEMA.deep", path="", most=MOST_LEVELS) from None
+        except ValueError as e:
+            raise _invalid("", f"it is not JSON: {e}") from None
+        self._nodes = self._level = self._deepest = 0
+        return self._schema(tree, "", "")
+
+    def _schema(self, tree: Json, namespace: str, path: str) -> Schema:
+        with self._within(path):
+            if isinstance(tree, str):
+                return Primitive(tree) if tree in PRIMITIVES else self._reference(tree, namespace, path)
+            if isinstance(tree, list):
+                return self._union(tree, namespace, path)
+            if not isinstance(tree, dict) or "type" not in tree:
+                raise _invalid(path, "a type is a name, a list, or an object with 'type'")
+            type_ = tree["type"]
+            if isinstance(type_, dict | list):
+                return self._schema(type_, namespace, path)
+            return self._object(tree, type_, namespace, path)
+
+    def _object(self, tree: dict[str, Json], type_: Json, namespace: str, path: str) -> Schema:
+        match type_:
+            case "record" | "error":
+                return self._record(tree, namespace, path)
+            case "enum":
+                return self._enum(tree, namespace, path)
+            case "fixed":
+                return self._fixed(tree, namespace, path)
+            case "array":
+                items = self._schema(_needed(tree, "items", path), namespace, f"{path}[]")
+                if least_bytes(items) == 0:
+                    raise stop("EOS_AVRO_SCHEMA.empty_items", path=path or "the schema")
+                return Array(items)
+            case "map":
+                return Map(self._schema(_needed(tree, "values", path), namespace, f"{path}{{}}"))
+            case str() if type_ in PRIMITIVES:
+                return Primitive(type_, _logical(tree, type_, path))
+            case str():
+                return self._reference(type_, namespace, path)
+        raise _invalid(path, f"{type_!r} is no type")
+
+    @contextmanager
+    def _within(self, path: str) -> Iterator[None]:
+        """Counts the type at this path, and the level."""
+        self._count(path, 1, 1)
+        self._level += 1
+        yield
+        self._level -= 1
+
+    def _count(self, path: str, nodes: int, levels: int) -> None:
+        self._nodes += nodes
+        self._deepest = max(self._deepest, self._level + levels)
+        if self._level + levels > MOST_LEVELS:
+            raise stop("EOS_AVRO_SCHEMA.deep", path=path or "the schema", most=MOST_LEVELS)
+        if self._nodes > MOST_NODES:
+            raise stop("EOS_AVRO_SCHEMA.large", path=path or "the schema", most=MOST_NODES)
+
+    def _reference(self, name: str, namespace: str, path: str) -> Schema:
+        for full in dict.fromkeys((_full(name, namespace), name)):
+            if full in self._open:
+                raise stop("EOS_AVRO_SCHEMA.recursive", path=path or "the schema", name=full)
+            if full in self._named:
+                named = self._named[full]
+                self._count(path, named.nodes, named.levels)
+                return named.schema
+        raise _invalid(path, f"there is no type '{name}'")
+
+    @contextmanager
+    def _defined(self, name: str, path: str) -> Iterator[list[Schema]]:
+        """Notes the type that the block puts into the list under its full name."""
+        if name in self._named or name in self._open:
+            raise _invalid(path, f"'{name}' is defined twice")
+        made: list[Schema] = []
+        nodes, deepest, self._deepest = self._nodes, self._deepest, self._level
+        self._open.append(name)
+        yield made
+        self._open.pop()
+        self._named[name] = _Named(made[0], self._nodes - nodes, self._deepest - self._level)
+        self._deepest = max(deepest, self._deepest)
+
+    def _record(self, tree: dict[str, Json], namespace: str, path: str) -> Schema:
+        name = _own_name(tree, namespace, path)
+        inner, path = _namespace(name), path or name.rpartition(".")[2]
+        with self._defined(name, path) as made:
+            found = _needed(tree, "fields", path)
+            if not isinstance(found, list):
+                raise _invalid(path, "'fields' is no list")
+            fields = tuple(self._field(one, inner, path) for one in found)
+            _no_twins(path, "field", [one.name for one in fields])
+            made.append(Record(name, fields, _aliases(tree, inner, path)))
+        return made[0]
+
+    def _field(self, tree: Json, namespace: str, path: str) -> Field:
+        name = tree.get("name") if isinstance(tree, dict) else None
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise _invalid(path, f"{name!r} is no name of a field")
+        path = f"{path}.{name}"
+        aliases = tree.get("aliases", [])
+        if not isinstance(aliases, list) or not all(isinstance(one, str) for one in aliases):
+            raise _invalid(path, "'aliases' is no list of names")
+        schema = self._schema(_needed(tree, "type", path), namespace, path)
+        return Field(name, schema, tuple(aliases), json.dumps(tree["default"]) if "default" in tree else None)
+
+    def _enum(self, tree: dict[str, Json], namespace: str, path: str) -> Schema:
+        name = _own_name(tree, namespace, path)
+        with self._defined(name, path) as made:
+            symbols, default = _needed(tree, "symbols", path), tree.get("default")
+            if not isinstance(symbols, list) or not symbols:
+                raise _invalid(path, "'symbols' is no list of names")
+            wrong = next((one for one in symbols if not isinstance(one, str) or not _NAME.fullmatch(one)), None)
+            if wrong is not None:
+                raise _invalid(path, f"{wrong!r} is no name of a symbol")
+            _no_twins(path, "symbol", symbols)
+            if default is not None and default not in symbols:
+                raise _invalid(path, f"the default {default!r} is not among the symbols")
+            made.append(Enum(name, tuple(symbols), _aliases(tree, _namespace(name), path), default))
+        return made[0]
+
+    def _fixed(self, tree: dict[str, Json], namespace: str, path: str) -> Schema:
+        name = _own_name(tree, namespace, path)
+        with self._defined(name, path) as made:
+            size = _needed(tree, "size", path)
+            if type(size) is not int or not 0 <= size < 1 << 31:
+                raise _invalid(path, f"{size!r} is no size")
+            logical = _logical(tree, "fixed", path)
+            made.append(Fixed(name, size, _aliases(tree, _namespace(name), path), logical))
+        return made[0]
+
+    def _union(self, tree: list[Json], namespace: str, path: str) -> Schema:
+        branches = tuple(self._schema(one, namespace, f"{path}|{n}") for n, one in enumerate(tree))
+        if not branches:
+            raise _invalid(path, "a union has no branch")
+        if any(isinstance(branch, Union) for branch in branches):
+            raise _invalid(path, "a branch of a union is a union")
+        _no_twins(path, "branch", [name_of(branch) for branch in branches])
+        return Union(branches)
+
+
+def _logical(tree: dict[str, Json], base: str, path: str) -> str | Decimal | None:
+    """The logical type; None where it is unknown, or invalid for its base: then it has to be ignored, as the
+    specification says."""
+    name = tree.get("logicalType")
+    if name == "decimal" and base in ("bytes", "fixed"):
+        return _decimal(tree, base, path)
+    if base == "fixed":
+        fits = (name, tree["size"]) in (("duration", DURATION_BYTES), ("uuid", UUID_BYTES))
+        return str(name) if fits else None
+    return str(name) if name in _LOGICAL.get(base, ()) else None
+
+
+def _decimal(tree: dict[str, Json], base: str, path: str) -> Decimal | None:
+    precision, scale = tree.get("precision"), tree.get("scale", 0)
+    if type(precision) is not int or type(scale) is not int or precision < 1 or not 0 <= scale <= precision:
+        return None
+    if base == "fixed" and precision > len(str((1 << max(0, 8 * tree["size"] - 1)) - 1)) - 1:
+        return None  # its largest values would not fit into the bytes
+    if precision > MOST_DIGITS:
+        raise stop("EOS_AVRO_SCHEMA.digits", path=path or "the schema", precision=precision, most=MOST_DIGITS)
+    return Decimal(precision, scale)
+
+
+def _own_name(tree: dict[str, Json], namespace: str, path: str) -> str:
+    """The full name of a type that is defined here."""
+    name, given = tree.get("name"), tree.get("namespace", namespace)
+    if not isinstance(name, str) or not isinstance(given, str):
+        raise _invalid(path, f"{name!r} is no name of a type")
+    full = _full(name, given)
+    if not all(_NAME.fullmatch(part) for part in full.split(".")) or full in PRIMITIVES:
+        raise _invalid(path, f"'{full}' is no name of a type")
+    return full
+
+
+def _aliases(tree: dict[str, Json], namespace: str, path: str) -> tuple[str, ...]:
+    aliases = tree.get("aliases", [])
+    if not isinstance(aliases, list) or not all(isinstance(one, str) for one in aliases):
+        raise _invalid(path, "'aliases' is no list of names")
+    return tuple(_full(alias, namespace) for alias in aliases)
+
+
+def _full(name: str, namespace: str) -> str:
+    return name if "." in name or not namespace else f"{namespace}.{name}"
+
+
+def _namespace(name: str) -> str:
+    return name.rpartition(".")[0]
+
+
+def _needed(tree: dict[str, Json], key: str, path: str) -> Json:
+    if key not in tree:
+        raise _invalid(path, f"'{key}' is missing")
+    return tree[key]
+
+
+def _no_twins(path: str, what: str, names: list[str]) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise _invalid(path, f"the {what} '{name}' is there twice")
+        seen.add(name)
+
+
+def _no_constant(text: str) -> None:
+    raise ValueError(f"{text} is no value of JSON")
+
+
+def _invalid(path: str, reason: str) -> EosError:
+    return stop("EOS_AVRO_SCHEMA.invalid", path=path or "the schema", reason=reason)

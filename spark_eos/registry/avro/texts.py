@@ -1,0 +1,64 @@
+"""Columns of texts: which bytes are no UTF-8, and uuids. No I/O."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_UUID = r"^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$"
+_UUID_DASHES = (8, 13, 18, 23)
+_UUID_LENGTH = 36
+_DIGITS = np.frombuffer(b"0123456789abcdef", np.uint8)
+_UUID_PLACES = np.array([place for place in range(_UUID_LENGTH) if place not in _UUID_DASHES])
+
+
+def as_texts(values: pa.BinaryArray) -> tuple[pa.StringArray, np.ndarray | None]:
+    """n values as string, and which are no UTF-8 (n bool), for which the text is empty; None if there are none."""
+    try:
+        return values.cast(pa.string()), None
+    except pa.ArrowInvalid:
+        wrong = _not_utf8(values)
+        return pc.if_else(pa.array(wrong), b"", values).cast(pa.string()), wrong
+
+
+def _not_utf8(values: pa.BinaryArray) -> np.ndarray:
+    """Which of n values without nulls are no UTF-8, as Python sees it, in one pass over their bytes."""
+    # Python puts a surrogate, U+DC80 to U+DCFF, for each byte that is none; UTF-8 has no surrogates. A zero behind each
+    # value keeps its last bytes from being continued by the next one.
+    nothing, zero = (pa.scalar(one, pa.large_binary()) for one in (b"", b"\0"))
+    closed = pc.binary_join_element_wise(values.cast(pa.large_binary()), zero, nothing)
+    ends = np.cumsum(pc.binary_length(closed).to_numpy(zero_copy_only=False))
+    text = closed.buffers()[2].to_pybytes()[: ends[-1]].decode("utf-8", "surrogateescape")
+    points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
+    escaped = points >> 7 == 0xDC80 >> 7
+    sizes = 1 + (points >= 0x80).astype(np.int64) + (points >= 0x800) + (points >= 0x10000)
+    sizes[escaped] = 1
+    at = np.cumsum(sizes) - sizes
+    wrong = np.zeros(len(values), np.bool_)
+    wrong[np.searchsorted(ends, at[escaped], side="right")] = True
+    return wrong
+
+
+def not_uuids(texts: pa.StringArray) -> np.ndarray:
+    """Which of n texts do not have the form of a uuid, n bool; nulls have it."""
+    found: np.ndarray = pc.fill_null(pc.match_substring_regex(texts, _UUID), True).to_numpy(zero_copy_only=False)
+    return ~found
+
+
+def uuid_texts(data: np.ndarray) -> pa.StringArray:
+    """Uuids of n × 16 bytes, as texts in lower case."""
+    count = len(data)
+    letters = np.full((count, _UUID_LENGTH), ord("-"), np.uint8)
+    letters[:, _UUID_PLACES[0::2]] = _DIGITS[data >> 4]
+    letters[:, _UUID_PLACES[1::2]] = _DIGITS[data & 15]
+    ends = np.arange(0, _UUID_LENGTH * (count + 1), _UUID_LENGTH, dtype=np.int32)
+    return pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(ends), pa.py_buffer(letters)])
+
+
+def uuid_bytes(texts: pa.StringArray) -> np.ndarray:
+    """The n × 16 bytes of n texts that have the form of a uuid."""
+    joined = pc.replace_substring(pc.utf8_lower(texts), "-", "").cast(pa.binary()).cast(pa.binary(32))
+    letters = np.frombuffer(joined.buffers()[1], np.uint8)[32 * joined.offset :][: 32 * len(texts)].reshape(-1, 32)
+    digits = np.where(letters > ord("9"), letters - (ord("a") - 10), letters - ord("0"))
+    return digits[:, 0::2] << 4 | digits[:, 1::2]
