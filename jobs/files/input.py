@@ -19,33 +19,14 @@ from ..runner.columns import PARSED, in_filter, raised, struct_of, with_fields
 from ..runner.models import Section, check_schema
 from ..runner.values import AtLeastOne, Interval, Rejected, Text, seconds_of, unknown
 
-_OF_BOTH = ("dateFormat", "timestampFormat", "timestampNTZFormat", "locale")
-#: What may be said to Spark's parsers. The others would leave rows out, or read them in another way from day to day.
-OPTIONS: dict[str, tuple[str, ...]] = {
-    "csv": (
-        *(
-            "header",
-            "multiLine",
-            "delimiter",
-            "quote",
-            "escape",
-            "nullValue",
-            "emptyValue",
-            "nanValue",
-            "positiveInf",
-            "negativeInf",
-        ),
-        *("ignoreLeadingWhiteSpace", "ignoreTrailingWhiteSpace", *_OF_BOTH),
-    ),
-    "json": (
-        "allowUnquotedFieldNames",
-        "allowSingleQuotes",
-        "allowNumericLeadingZeros",
-        "primitivesAsString",
-        *_OF_BOTH,
-    ),
-    "text": (),
-    "parquet": (),
+_OF_BOTH = "dateFormat timestampFormat timestampNTZFormat locale"
+#: Options of Spark's parsers that an ingest takes. Others would leave rows out, or read them differently at a replay.
+OPTIONS = {
+    "csv": "header multiLine delimiter quote escape nullValue emptyValue nanValue positiveInf negativeInf "
+    f"ignoreLeadingWhiteSpace ignoreTrailingWhiteSpace {_OF_BOTH}",
+    "json": f"allowUnquotedFieldNames allowSingleQuotes allowNumericLeadingZeros primitivesAsString {_OF_BOTH}",
+    "text": "",
+    "parquet": "",
 }
 #: Of these, the first is for us alone, and the second asks Spark's parser for more than one record.
 _OURS = ("header", "multiLine")
@@ -87,9 +68,10 @@ class Files(Section, extra="allow"):
         check_schema(self.ddl, required=self.format in ("csv", "json"))
         if self.marker is not None and self.unchanged_for is not None:
             raise Rejected("is not for files with a marker.", "Keep one of them.", ["unchangedFor"])
+        known = OPTIONS[self.format].split()
         for name in self.options:
-            if name not in OPTIONS[self.format]:
-                raise unknown(name, [*self.key_names(), *OPTIONS[self.format]], [name])
+            if name not in known:
+                raise unknown(name, [*self.key_names(), *known], [name])
         if self.format == "csv":
             self._check_csv()
         return self

@@ -102,7 +102,9 @@ def _csv(text: Column, schema: str, options: dict[str, str]) -> tuple[Column, Co
     mark = _mark(delimiter + quote)
     whole = F.concat(text, F.lit(delimiter + mark))
     delimiters = F.length(text) - F.length(F.replace(text, F.lit(delimiter), F.lit("")))
-    parsable = F.when(F.length(text) < _MOST_COLUMNS, whole).when(delimiters < _MOST_COLUMNS, whole)
+    # Univocity leaves out a NUL behind a quote that is escaped: then the row would not be what is in the record.
+    exact = ~(F.contains(text, F.lit("\0")) & F.contains(text, F.lit(quote)))
+    parsable = F.when(exact & ((F.length(text) < _MOST_COLUMNS) | (delimiters < _MOST_COLUMNS)), whole)
     raw = F.from_csv(parsable, f"{schema}, `{mark}` STRING, {_CORRUPT} STRING", options)
     return raw, F.col(_RAW)[mark] == mark, F.col(_RAW)
 
