@@ -16,7 +16,7 @@ from spark_eos.kafka.admin.topics import begin_offsets, cluster_id, describe_top
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.log import logger
-from spark_eos.mirror.entries import SourcePartition, extent, has_rows, key_of, newest_of_each, place_of, split_key
+from spark_eos.mirror.entries import SourcePartition, extent, has_rows, key_of, newest_of_each, prefix_of, split_key
 from spark_eos.mirror.map_topic import MapPartition, MapWriter
 from spark_eos.mirror.origins import origins_from
 
@@ -78,7 +78,7 @@ def _begins(source: KafkaProperties, target: KafkaProperties, map_topic: str) ->
     topics = {name: topic for name, topic in there.items() if topic.id in ids}
     begins = begin_offsets(client, {name: range(topic.partitions) for name, topic in topics.items()})
     return {
-        place_of(SourcePartition(cluster, topics[name].id, partition)): offset
+        prefix_of(SourcePartition(cluster, topics[name].id, partition)): offset
         for name, offsets in begins.items()
         for partition, offset in offsets.items()
     }
@@ -99,7 +99,7 @@ class _OldEntries:
             self.last = max(self.last, first)
         if first < self.begin:
             found = None if value is None else extent(first, value)
-            self.fields.extend((first, _GONE, _GONE) if found is None else (first, found.end, found.rows))
+            self.fields.extend((first, _GONE, _GONE) if found is None else (first, found.end, found.rows_end))
         elif value is not None:
             self.goes_on = self.goes_on or has_rows(value)
 

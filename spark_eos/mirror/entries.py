@@ -16,16 +16,18 @@ from typing import Any
 
 import numpy as np
 
-#: Of one record: with more, a range has several, so that none is too large for a topic.
-MOST_RUNS = 5_000
+#: Runs in one record. A range with more has several records, so that none is too large for a topic.
+MAX_RUNS = 5_000
 
-#: Partitions of the map's topic that have entries, where it has more than that: the mirror makes it with one more.
+#: Partitions of the map's topic that have entries, where it has more partitions: mirrors create it with one more.
 ENTRY_PARTITIONS = 8
 
 _FIRST = b',"first":'
+_GONE = -1
+_FIELDS = 7
 
 #: (first offset, number) of offsets without a gap.
-Stretches = Sequence[tuple[int, int]]
+Spans = Sequence[tuple[int, int]]
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,8 @@ class SourcePartition:
 
 @dataclass(frozen=True)
 class OffsetRun:
-    """``count`` rows that lie without a gap in the source, from offset ``source`` on, and in the target."""
+    """``count`` rows whose offsets have no gap on either side: from ``source`` on in the source, and from ``target`` on
+    in the target."""
 
     source: int
     target: int
@@ -48,10 +51,10 @@ class OffsetRun:
 
 @dataclass(frozen=True)
 class MapEntry:
-    """Offsets ``first`` to ``end``, exclusive, of a source: those with a row are in ``runs``, by their order.
+    """Offsets ``first`` to ``end``, exclusive, of a source. Those with a row are in ``runs``, in ascending order.
 
-    ``topic``: the name of the source's topic; ``target``, ``target_id``: name and id of the target's, whose partition
-    has the same number.
+    ``topic``: the source topic's name; ``target``, ``target_id``: name and id of the target topic, whose partition has
+    the same number.
     """
 
     source: SourcePartition
@@ -63,87 +66,44 @@ class MapEntry:
     runs: tuple[OffsetRun, ...]
 
 
-def runs_of(source: Stretches, target: Stretches) -> tuple[OffsetRun, ...]:
-    """Runs of rows, by their offsets on both sides, in order. Raises ValueError unless both sides have as many."""
+def runs_of(source: Spans, target: Spans) -> tuple[OffsetRun, ...]:
+    """The runs of rows with these offsets, in the same order on both sides. Raises ValueError unless both sides have
+    equally many."""
     runs: list[OffsetRun] = []
-    ours, theirs = list(source)[::-1], list(target)[::-1]
-    while ours and theirs:
-        (at, left), (there, room) = ours.pop(), theirs.pop()
-        count = min(left, room)
+    source_left, target_left = list(source)[::-1], list(target)[::-1]
+    while source_left and target_left:
+        (at, rows), (there, room) = source_left.pop(), target_left.pop()
+        count = min(rows, room)
         last = runs[-1] if runs else OffsetRun(at, there, 0)
         if (last.source + last.count, last.target + last.count) == (at, there):
             runs[-1:] = [OffsetRun(last.source, last.target, last.count + count)]
         else:
             runs.append(OffsetRun(at, there, count))
-        if left > count:
-            ours.append((at + count, left - count))
+        if rows > count:
+            source_left.append((at + count, rows - count))
         if room > count:
-            theirs.append((there + count, room - count))
-    if ours or theirs:
+            target_left.append((there + count, room - count))
+    if source_left or target_left:
         raise ValueError("not as many rows in the target as in the source")
     return tuple(runs)
 
 
-def cut(entry: MapEntry) -> Iterator[MapEntry]:
-    """The entry as one or more that are not too large."""
-    starts = [entry.first, *(run.source for run in entry.runs[MOST_RUNS::MOST_RUNS])]
+def split(entry: MapEntry) -> Iterator[MapEntry]:
+    """The entry, as several that are not too large if need be."""
+    starts = [entry.first, *(run.source for run in entry.runs[MAX_RUNS::MAX_RUNS])]
     for number, (first, end) in enumerate(zip(starts, [*starts[1:], entry.end], strict=True)):
-        some = entry.runs[number * MOST_RUNS : (number + 1) * MOST_RUNS]
-        yield MapEntry(entry.source, entry.topic, first, end, entry.target, entry.target_id, some)
+        runs = entry.runs[number * MAX_RUNS : (number + 1) * MAX_RUNS]
+        yield MapEntry(entry.source, entry.topic, first, end, entry.target, entry.target_id, runs)
 
 
 def to_record(entry: MapEntry) -> tuple[bytes, bytes]:
-    """Key and value, as JSON. Of runs, the differences to the end of the run before."""
+    """Key and value, as JSON. Runs are written as the distances from the end of the run before."""
     runs, at, there = [], entry.first, 0
     for run in entry.runs:
         runs.append([run.source - at, run.target - there, run.count])
         at, there = run.source + run.count, run.target + run.count
     value = {"topic": entry.topic, "end": entry.end, "target": entry.target, "id": entry.target_id, "runs": runs}
-    return key_of(place_of(entry.source), entry.first), _text(value)
-
-
-def place_of(source: SourcePartition) -> bytes:
-    """How the keys of all entries of a partition begin; no other partition's do."""
-    return _text({"cluster": source.cluster, "topic": source.topic_id, "partition": source.partition})[:-1]
-
-
-def key_of(place: bytes, first: int) -> bytes:
-    """The key of the entry whose range begins at ``first``; ``place`` is in the form of `place_of`."""
-    return b"%b%b%d}" % (place, _FIRST, first)
-
-
-def split_key(key: bytes | None) -> tuple[bytes, int] | None:
-    """The inverse of `key_of`; None for a record that is no entry."""
-    place, found, first = (key or b"").rpartition(_FIRST)
-    return (place, int(first[:-1])) if found else None
-
-
-@dataclass(frozen=True)
-class Extent:
-    """What is needed to find an entry: the ``end`` of its range; the offset behind its last row, in the source
-    (``rows``) and in the target (``target_end``), and the target's of its first row, all -1 if it has none; and the
-    target's id."""
-
-    end: int
-    rows: int
-    target_begin: int
-    target_end: int
-    target_id: str
-
-
-def extent(first: int, value: bytes) -> Extent:
-    """The extent of the entry whose range begins at ``first``, without decoding the rest of it."""
-    fields = json.loads(value)
-    runs = fields["runs"]
-    if not runs:
-        return Extent(fields["end"], -1, -1, -1, fields["id"])
-    rows = first + sum(gap + count for gap, _, count in runs)
-    return Extent(fields["end"], rows, runs[0][1], sum(jump + count for _, jump, count in runs), fields["id"])
-
-
-def has_rows(value: bytes) -> bool:
-    """Whether an entry has any, by its value as `to_record` writes it."""
-    return not value.endswith(b'"runs":[]}')
+    return key_of(prefix_of(entry.source), entry.first), _text(value)
 
 
 def from_record(key: bytes, value: bytes) -> MapEntry | None:
@@ -160,10 +120,31 @@ def from_record(key: bytes, value: bytes) -> MapEntry | None:
     return MapEntry(source, fields["topic"], place["first"], fields["end"], fields["target"], fields["id"], tuple(runs))
 
 
+def prefix_of(source: SourcePartition) -> bytes:
+    """The prefix of the keys of all entries of a partition of the source, and of no other partition's."""
+    return _text({"cluster": source.cluster, "topic": source.topic_id, "partition": source.partition})[:-1]
+
+
+def key_of(prefix: bytes, first: int) -> bytes:
+    """The key of the entry whose range begins at ``first``; ``prefix`` as from `prefix_of`."""
+    return b"%b%b%d}" % (prefix, _FIRST, first)
+
+
+def split_key(key: bytes | None) -> tuple[bytes, int] | None:
+    """The inverse of `key_of`; None for a record that is no entry."""
+    prefix, found, first = (key or b"").rpartition(_FIRST)
+    return (prefix, int(first[:-1])) if found else None
+
+
+def has_rows(value: bytes) -> bool:
+    """Whether an entry has rows, by its value as `to_record` writes it."""
+    return not value.endswith(b'"runs":[]}')
+
+
 def partition_of(source: SourcePartition, count: int) -> int:
-    """Where a map of so many partitions has the entries of a source. The first one is for the origins of topics, which
-    whoever asks for them can read without the rest. A map that gets more partitions than the mirror gives it has its
-    entries where they were."""
+    """The partition of a map's topic with ``count`` partitions that has the entries of a source. The first one is for
+    what is known of whole topics, which can be read there without the entries. Entries stay where they are when the
+    topic gets more partitions than mirrors give it."""
     name = f"{source.cluster} {source.topic_id} {source.partition}".encode()
     return 1 + zlib.crc32(name) % min(count - 1, ENTRY_PARTITIONS) if count > 1 else 0
 
@@ -179,8 +160,8 @@ class TargetPosition:
 
 
 def position_in(entry: MapEntry, offset: int) -> TargetPosition:
-    """Where a reader of the target goes on that has read all before ``offset``, by an entry with rows: at its first row
-    that is not before it or, if all are, behind the last one."""
+    """Where a reader of the target continues that has read all before ``offset``, by an entry with rows: at the first
+    row that is not before it or, if all are, after the last one."""
     there = entry.runs[0].target
     for run in entry.runs:
         there = run.target + min(max(0, offset - run.source), run.count)
@@ -193,26 +174,45 @@ def _text(fields: dict[str, Any]) -> bytes:
     return json.dumps(fields, separators=(",", ":")).encode()
 
 
-_GONE = -1
-_FIELDS = 7
+@dataclass(frozen=True)
+class Extent:
+    """What is needed to find an entry: the ``end`` of its range; the offset after its last row in the source
+    (``rows_end``); the offsets of its first row and after its last one in the target, and the target's id. The offsets
+    of rows are -1 if it has none."""
+
+    end: int
+    rows_end: int
+    target_begin: int
+    target_end: int
+    target_id: str
+
+
+def extent(first: int, value: bytes) -> Extent:
+    """The extent of the entry whose range begins at ``first``, without decoding the rest of it."""
+    fields = json.loads(value)
+    runs = fields["runs"]
+    if not runs:
+        return Extent(fields["end"], -1, -1, -1, fields["id"])
+    rows_end = first + sum(gap + count for gap, _, count in runs)
+    return Extent(fields["end"], rows_end, runs[0][1], sum(jump + count for _, jump, count in runs), fields["id"])
 
 
 class Extents:
-    """The map's entries of one partition of the source, in the order of the map's log: 56 bytes for each."""
+    """The extents of the entries for one partition of the source, in the order of the map's log: 56 bytes each."""
 
     def __init__(self) -> None:
         self._found = array("q")
         self._targets: dict[str, int] = {}
 
     def add(self, at: int, first: int, value: bytes | None) -> None:
-        """The record at offset ``at`` of the map's log. What has the same ``first`` takes the place of what came before
-        it; None deletes it."""
+        """Add the record at offset ``at`` of the map's log. It replaces earlier ones with the same ``first``; without a
+        value, it deletes them."""
         found = Extent(_GONE, _GONE, _GONE, _GONE, "") if value is None else extent(first, value)
         target = self._targets.setdefault(found.target_id, len(self._targets))
-        self._found.extend((first, found.end, found.rows, found.target_begin, found.target_end, target, at))
+        self._found.extend((first, found.end, found.rows_end, found.target_begin, found.target_end, target, at))
 
     def newest(self) -> Ranges | None:
-        """What counts of all this; None, if there is nothing."""
+        """What is in the map after all these records; None if nothing is."""
         found = np.frombuffer(self._found, np.int64, len(self._found)).reshape(-1, _FIELDS)
         found = found[newest_of_each(found[:, 0])]
         found = found[found[:, 1] != _GONE]
@@ -220,14 +220,14 @@ class Extents:
 
 
 class Ranges:
-    """Ranges that are in the map, at least one: rows of (first offset, end, offset behind the last row or -1, the same
-    of the first and behind the last row in the target, number of the target's id, place in the map's log), by their
-    first offsets.
+    """The ranges of one partition that are in the map, at least one, by their first offsets. A row of ``ranges`` has:
+    first offset, end, offset after the last row or -1, offsets of the first row and after the last one in the target,
+    number of the target's id, offset in the map's log.
 
-    ``doubled``: rows were mirrored more than once, as by a mirror that was started from the beginning again, so that
-    they are twice in the target. ``holes``: the offsets of which the map has nothing, each between two ranges.
-    ``targets``: the ids of the topics that the rows are in, each with the offset behind the last of them.
-    ``rowless``: no range has a row.
+    ``doubled``: rows were mirrored more than once, as by a mirror that started from the beginning again, so that they
+    are in the target twice. ``holes``: offsets of which the map has nothing, each between two ranges. ``targets``: the
+    ids of the topics that have the rows, each with the offset after the last of them in the source. ``rowless``: no
+    range has a row.
     """
 
     def __init__(self, ranges: np.ndarray, targets: Sequence[str]) -> None:
@@ -243,29 +243,29 @@ class Ranges:
         gaps = np.flatnonzero(self._ends[:-1] < self._firsts[1:])
         self.holes = tuple((int(self._ends[gap]), int(self._firsts[gap + 1])) for gap in gaps)
         self.targets = {targets[n]: int(self._last_rows[self._numbers == n].max()) for n in np.unique(self._numbers)}
-        #: The number of filled ranges up to the last one that is not in the same topic as the one behind it.
+        #: The number of filled ranges up to the last one whose successor is in another topic.
         self._mixed = int(np.flatnonzero(~same)[-1]) + 1 if not same.all() else 0
 
     def covers(self, offset: int) -> bool:
-        """Whether all that is before this position, and after the first range, has been mirrored up to it, once; and
-        what comes behind it to one topic."""
+        """Whether the position lies in a range or at its end, no row was mirrored twice, and all rows from the position
+        on went to one topic."""
         before = max(0, int(np.searchsorted(self._firsts, offset, "right")) - 1)
         there = bool(self._firsts[before] <= offset <= self._ends[before])
         return there and not self.doubled and self._next(offset) >= self._mixed
 
-    def place(self, offset: int) -> int:
-        """The place in the map's log of the entry that says where a reader goes on, by `position_in`, which has read
-        everything before this position: one that is covered, where there are rows."""
+    def entry_at(self, offset: int) -> int:
+        """The offset in the map's log of the entry by which `position_in` translates this offset: one that is covered,
+        in a partition with rows."""
         return int(self._at[self._filled[self._next(offset)]])
 
     def _next(self, offset: int) -> int:
-        """The number of the first range that has rows from the offset on, or of the last range; 0 without ranges."""
+        """The number of the first filled range with rows from the offset on, or of the last one; 0 if there is none."""
         number = int(np.searchsorted(self._last_rows, offset, "right"))
         return max(0, min(number, len(self._filled) - 1))
 
 
 def newest_of_each(firsts: np.ndarray) -> np.ndarray:
-    """The numbers of the newest record of each key, ascending by key; records are in the order of the log."""
+    """The indexes of the newest record of each key, ascending by key; records are in the order of the log."""
     order = np.argsort(firsts, kind="stable")
     last = np.append(np.diff(firsts[order]) != 0, np.ones(min(1, len(order)), bool))
     newest: np.ndarray = order[last]

@@ -295,7 +295,7 @@ class _Translator:
         map_ = OffsetMap.read(self.target, self.cluster, here, self.map, ids=ids)
         lacking = []
         for (topic, p), offset in left.items():
-            found = self._in_map[topic, p] = map_.of(ids.get(topic, ""), p)
+            found = self._in_map[topic, p] = map_.get(ids.get(topic, ""), p)
             end = self._target_ends.get((topic, p))
             if found is not None and offset <= found.end and not found.rowless:
                 self._positions[topic, p] = found.positions[offset]
@@ -498,7 +498,7 @@ class MirrorState:
         ids = dict(copied_from.topics)
         for w in self.decision.written:
             for r in w.ranges:
-                found = self.map_.of(ids[r.topic], r.partition)
+                found = self.map_.get(ids[r.topic], r.partition)
                 end = r.start if found is None else found.end
                 if end != (r.end if w.verdict is Verdict.COMMITTED else r.start):
                     batch = f"micro-batch {self.decision.batch} has {r.start} to {r.end}"
@@ -524,7 +524,7 @@ class MirrorState:
             (name, p)
             for name, topic in sorted(self.sources.items())
             for p in range(topic.partitions)
-            if self.map_.of(topic.id, p) is None and (name, p) not in self._lost()
+            if self.map_.get(topic.id, p) is None and (name, p) not in self._lost()
         ]
 
     def position(self, query: str, unread: Sequence[TopicPartition]) -> MirrorPosition:
@@ -539,7 +539,7 @@ class MirrorState:
         return MirrorPosition(query, self.decision.batch, offsets, tuple(unread), lost)
 
     def _end(self, topic: str, partition: int, target_id: str) -> int:
-        found = self.map_.of(self.sources[topic].id, partition)
+        found = self.map_.get(self.sources[topic].id, partition)
         if found is None:
             return self._lost()[topic, partition]
         if found.doubled:

@@ -381,7 +381,7 @@ def check_positions(plan: MirrorPlan, ids: Mapping[str, str], at: PartitionOffse
     map_ = OffsetMap.read(plan.sink.kafka, plan.cluster, places, plan.targets.map, ids=known)
     ends: dict[TopicPartition, int] = {}
     for topic, p in sorted(places):
-        name, found = plan.target(topic), map_.of(ids[topic], p)
+        name, found = plan.target(topic), map_.get(ids[topic], p)
         if found is None or name not in there:
             continue
         end = found.targets.get(there[name].id, 0)

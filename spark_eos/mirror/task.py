@@ -22,7 +22,7 @@ from spark_eos.kafka.producer.partition_queue import UNKNOWN_OFFSET
 from spark_eos.kafka.records.batches import Damage, UnsupportedFormat, walk_batches
 from spark_eos.kafka.requests.describe_producers import describe_producers, open_begins
 from spark_eos.kafka.requests.fetch import fetch_once
-from spark_eos.mirror.entries import MapEntry, SourcePartition, Stretches, cut, partition_of, runs_of, to_record
+from spark_eos.mirror.entries import MapEntry, SourcePartition, Spans, partition_of, runs_of, split, to_record
 from spark_eos.mirror.plan import MirrorPlan
 from spark_eos.protocol.head import Digest, Pair
 from spark_eos.retry import retrying
@@ -61,7 +61,7 @@ class MirrorParts(Parts):
         after = {name: topic.id for name, topic in describe_topics(client, names).items()}
         if before != after:
             raise _changed([name for name in names if before[name] != after[name]])
-        entries = [part for entry in self._entries(after) for part in cut(entry)]
+        entries = [part for entry in self._entries(after) for part in split(entry)]
         if entries:
             self._write(entries)
             failpoints.reach("prepare.mapped")
@@ -84,7 +84,7 @@ class MirrorParts(Parts):
             runs = runs_of(copied.runs, mine)
             yield MapEntry(source, range_.topic, range_.start, range_.end, target, ids[target], runs)
 
-    def _offsets_in(self, topic: str, partition: int) -> Stretches:
+    def _offsets_in(self, topic: str, partition: int) -> Spans:
         """Where all rows of this transaction lie in a partition of the target: by the acknowledgements or, where one of
         them had no offset, by the log."""
         producer = arrow_producer(self._producer)

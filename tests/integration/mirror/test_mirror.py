@@ -80,7 +80,7 @@ def test_ranges_without_a_row_are_in_the_map(mirror, topic, transactions, there,
     end = view.ends(name, committed=True)[name, 0]
     assert end == 2
     (entry,) = copies.entries()
-    assert copies.map(name, {0: [end]}).of(entry.source.topic_id, 0).reaches(end)
+    assert copies.map(name, {0: [end]}).get(entry.source.topic_id, 0).reaches(end)
     assert seen(there, name) == []
     assert not there.open_transactions(query)
 

@@ -15,15 +15,15 @@ from spark_eos.mirror.entries import (
     MapEntry,
     OffsetRun,
     SourcePartition,
-    cut,
     extent,
     from_record,
     has_rows,
     key_of,
     partition_of,
-    place_of,
     position_in,
+    prefix_of,
     runs_of,
+    split,
     split_key,
     to_record,
 )
@@ -63,8 +63,8 @@ def test_each_row_is_found_where_it_is(jumps, data):
     assert extent(10, value) == Extent(end, *bounds, "out-id")
     assert [position_in(whole, offset).offset for offset in source] == target
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "MOST_RUNS", data.draw(st.integers(1, 5)))
-        parts = list(cut(whole))
+        patch.setattr(module, "MAX_RUNS", data.draw(st.integers(1, 5)))
+        parts = list(split(whole))
     assert [(part.first, part.end) for part in parts] == list(pairwise([*(part.first for part in parts), end]))
     assert sum((part.runs for part in parts), ()) == whole.runs
 
@@ -84,8 +84,8 @@ def test_a_reader_misses_nothing_and_sees_nothing_twice(jumps, offset):
 def test_keys(first, partition):
     """They are JSON, and taken apart without reading it; no key of one partition begins as those of another."""
     source = SourcePartition("cluster", "id", partition)
-    key = key_of(place_of(source), first)
-    assert split_key(key) == (place_of(source), first)
+    key = key_of(prefix_of(source), first)
+    assert split_key(key) == (prefix_of(source), first)
     assert json.loads(key) == {"cluster": "cluster", "topic": "id", "partition": partition, "first": first}
     assert split_key(b'{"origin": "x", "source": "y"}') is None
 
