@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from spark_eos._version import __version__
 from spark_eos.copy.start import copy
-from spark_eos.foreach import batch_writer
-from spark_eos.restarts import Restart, run
+from spark_eos.spark.foreach_batch import batch_writer
 from spark_eos.spark.reasons import Reason, reason
+from spark_eos.spark.restarts import Restart, run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,11 +28,11 @@ def register(spark: SparkSession) -> None:
     Needed for these settings, and if Spark's own look-up of installed data sources does not find the format, for
     example with an editable install.
     """
-    from spark_eos import events
+    from spark_eos import metrics_events
     from spark_eos.checkpoint.settings import of_session
-    from spark_eos.datasource import with_settings
+    from spark_eos.spark.datasource import with_settings
 
-    spark.dataSource.register(with_settings(of_session(spark), events.here()))
+    spark.dataSource.register(with_settings(of_session(spark), metrics_events.here()))
 
 
 def metrics(

@@ -12,8 +12,6 @@ Spark sets for each process. Anything else, for example with other variables, st
 from __future__ import annotations
 
 import contextlib
-import gc
-import importlib
 import os
 import runpy
 import select
@@ -31,6 +29,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, NoReturn
 
+from spark_eos.spark.preload import MODULES, preload, reseed
+
 from . import forked_python
 from .forked_python import ACCEPTED, ANSWER_S
 
@@ -42,33 +42,6 @@ _CHOSEN = ("PYSPARK_DRIVER_PYTHON", "spark.pyspark.python", "spark.pyspark.drive
 _EXECUTORS = "spark.executorEnv."
 #: What Spark sets for workers, where the user has not.
 _SET_BY_SPARK = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"}
-#: Which modules the processes import. pyarrow imports pandas, where it is installed, as soon as it makes an array of
-#: Python's objects; the names of brokers need stringprep.
-MODULES = (
-    "stringprep",
-    "pandas",
-    "pyarrow.pandas_compat",
-    "pyspark.worker",
-    "pyspark.sql.worker.create_data_source",
-    "pyspark.sql.worker.plan_data_source_read",
-    "pyspark.sql.worker.write_into_data_source",
-    "pyspark.sql.worker.commit_data_source_write",
-    "pyspark.sql.worker.python_streaming_sink_runner",
-    "spark_eos.datasource",
-    "spark_eos.tables",
-    "spark_eos.options.parse",
-    "spark_eos.options.writes",
-    "spark_eos.source.batch",
-    "spark_eos.source.consumer",
-    "spark_eos.source.fetch",
-    "spark_eos.source.reader",
-    "spark_eos.sink.batch_writer",
-    "spark_eos.sink.task",
-    "spark_eos.sink.writer",
-    "spark_eos.copy.source",
-    "spark_eos.copy.task",
-    "spark_eos.copy.writer",
-)
 #: Variables that Spark sets for each process; those of spark-eos are not among them.
 _OF_SPARK = ("SPARK_", "PYSPARK_", "_PYSPARK_", "PYTHON_")
 _OF_SPARK_EOS = "SPARK_EOS_"
@@ -226,8 +199,7 @@ class ForkServer:
                 os.close(fork)
             os.environ.clear()
             os.environ.update(request.environ)
-            if (random := sys.modules.get("numpy.random")) is not None:  # else all forks draw the same numbers
-                random.seed()
+            reseed()
             sys.argv[:] = request.arguments
             runpy.run_module(request.arguments[0], run_name="__main__", alter_sys=True)
             code = 0
@@ -272,10 +244,7 @@ def main(folder: str, descriptor: str, *added: str) -> None:
     try:
         os.close(os.pidfd_open(os.getpid()))  # some sandboxes do not allow it
         server = ForkServer(listener, added)
-        for name in MODULES:
-            with contextlib.suppress(Exception):  # the process that needs it says what is wrong
-                importlib.import_module(name)
-        gc.freeze()  # what lies still is not copied for a fork
+        preload(MODULES)
         server.run()
     except OSError:
         pass

@@ -3,7 +3,7 @@
 The worker that looks for them does nothing else, and is let go after a minute.
 """
 
-from spark_eos.datasource import EosKafkaDataSource as DefaultSource
+from spark_eos.spark.datasource import EosKafkaDataSource as DefaultSource
 from spark_eos.spark.worker_exit import quiet_here
 
 __all__ = ["DefaultSource"]

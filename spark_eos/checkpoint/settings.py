@@ -20,7 +20,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from spark_eos.settings import Settings
+from spark_eos.frozen_settings import Settings
 
 DEFAULT_FS = "fs.defaultFS"
 _SPARKS_PREFIX = "spark.hadoop."

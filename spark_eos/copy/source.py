@@ -18,15 +18,15 @@ from spark_eos.checkpoint import offset_log
 from spark_eos.checkpoint.offset_log import Position
 from spark_eos.copy.checks import check_targets
 from spark_eos.copy.plan import CopyPlan
-from spark_eos.datasource import EosKafkaDataSource
-from spark_eos.events import NOWHERE, Events
 from spark_eos.kafka.admin.topics import cluster_id
 from spark_eos.kafka.net.client import broker_client
+from spark_eos.metrics_events import NOWHERE, Events
 from spark_eos.source import planning
 from spark_eos.source.losses import check_cluster
 from spark_eos.source.plan import ranges_between
 from spark_eos.source.reader import EosKafkaStreamReader, SparkOffset
 from spark_eos.spark.by_value import by_value
+from spark_eos.spark.datasource import EosKafkaDataSource
 from spark_eos.spark.tracebacks import hidden_traceback
 from spark_eos.spark.versions import ReadLimit
 from spark_eos.topic_partition import OffsetRange

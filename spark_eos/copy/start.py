@@ -65,14 +65,16 @@ def started(
     name: str | None,
 ) -> StreamingQuery:
     """The query of a plan, with a data source of its own, made from ``base``."""
-    from spark_eos import events
+    from spark_eos import metrics_events
     from spark_eos.copy.source import data_source_of
     from spark_eos.copy.written import of_one_query
     from spark_eos.sink.ended import remember
     from spark_eos.spark.versions import in_session
 
     format_ = f"{_NAME}-{uuid.uuid4().hex[:8]}"
-    spark.dataSource.register(data_source_of(replace(plan, written=of_one_query()), format_, events.here(), base))
+    spark.dataSource.register(
+        data_source_of(replace(plan, written=of_one_query()), format_, metrics_events.here(), base)
+    )
     with in_session(spark):
         ranges = spark.readStream.format(format_).load()
         writer = ranges.writeStream.format(format_).option("checkpointLocation", checkpoint)

@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from spark_eos.copy.plan import CopyPlan
-from spark_eos.events import NOWHERE, Events
+from spark_eos.metrics_events import NOWHERE, Events
 from spark_eos.protocol.commit import CommitReport
 from spark_eos.protocol.task import MicroBatch, TaskReport
 from spark_eos.sink.job import Identity, SinkJob

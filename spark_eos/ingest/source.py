@@ -72,7 +72,7 @@ def options_of(form: Form, splits: Splits) -> dict[str, str]:
 
 
 def source_for(settings: Mapping[str, str]) -> type[EosFilesDataSource]:
-    """The data source for a session with these settings of file systems, as in `spark_eos.datasource.with_settings`."""
+    """The data source for a session with these settings of file systems, like `with_settings` of `eos-kafka`."""
     return by_value(EosFilesDataSource, _settings=HadoopSettings(settings))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from spark_eos import failpoints, system
-from spark_eos.elapsed import Elapsed
+from spark_eos.clocks import Elapsed
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.ledger.coordinator import TransactionCoordinator
 from spark_eos.ledger.ledger import KafkaLedger

@@ -14,8 +14,8 @@ from spark_eos.checkpoint import offset_log
 from spark_eos.checkpoint.offset_log import Position
 from spark_eos.copy.source import CopyDataSource, CopyStreamReader
 from spark_eos.copy.writer import CopyStreamWriter
-from spark_eos.events import NOWHERE, Events
 from spark_eos.log import logger
+from spark_eos.metrics_events import NOWHERE, Events
 from spark_eos.mirror.cleaner import MapCleaner
 from spark_eos.mirror.owner import Followed, Ownership
 from spark_eos.mirror.plan import MirrorPlan

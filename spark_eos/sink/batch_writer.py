@@ -18,8 +18,8 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from spark_eos.errors import EosError, Superseded, stop
-from spark_eos.events import NOWHERE, Events
 from spark_eos.log import logger
+from spark_eos.metrics_events import NOWHERE, Events
 from spark_eos.options.parse import SinkOptions
 from spark_eos.options.writes import Each, WriteOptions
 from spark_eos.protocol.abort import abort, clear_late

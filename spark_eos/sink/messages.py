@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pyspark.sql.datasource import WriterCommitMessage
 
-from spark_eos.elapsed import Moment
+from spark_eos.clocks import Moment
 from spark_eos.errors import stop
 from spark_eos.protocol.task import MicroBatch, TaskReport
 from spark_eos.sink.preflight import Facts

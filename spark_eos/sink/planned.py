@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from spark_eos import system
-from spark_eos.elapsed import Moment
+from spark_eos.clocks import Moment
 from spark_eos.protocol.ports import Ports
 from spark_eos.sink.messages import Message
 

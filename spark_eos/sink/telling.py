@@ -1,4 +1,4 @@
-"""What the sink tells of its micro-batches, for metrics (`spark_eos.events`). Times are seconds; ids are no secrets."""
+"""Events of micro-batches in the sink, for metrics (`spark_eos.metrics_events`). Times are in seconds; no secrets."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_eos.errors import EosError, TransactionLost, Unclear
-from spark_eos.events import Events
+from spark_eos.metrics_events import Events
 from spark_eos.protocol.commit import CommitReport
 from spark_eos.protocol.names import parse_task_name
 from spark_eos.protocol.task import MicroBatch

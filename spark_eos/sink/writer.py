@@ -15,11 +15,11 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 from pyspark.sql.types import StructType
 
 from spark_eos.checkpoint.files import Checkpoint
-from spark_eos.elapsed import Moment
-from spark_eos.events import NOWHERE, Events
+from spark_eos.clocks import Moment
 from spark_eos.kafka.admin.topics import topic_partitions
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.log import logger
+from spark_eos.metrics_events import NOWHERE, Events
 from spark_eos.options.parse import SinkOptions
 from spark_eos.protocol.abort import abort
 from spark_eos.protocol.commit import CommitReport, commit

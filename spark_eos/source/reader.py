@@ -28,8 +28,8 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from spark_eos import system
 from spark_eos.checkpoint import offset_log
 from spark_eos.checkpoint.offset_log import Position
-from spark_eos.events import NOWHERE, Events
 from spark_eos.log import logger
+from spark_eos.metrics_events import NOWHERE, Events
 from spark_eos.options.parse import SourceOptions
 from spark_eos.source import planning
 from spark_eos.source.group import GroupReport

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from spark_eos.events import Events
 from spark_eos.log import logger
+from spark_eos.metrics_events import Events
 
 #: ``event`` says which, ``at`` when, in seconds; the others depend on that.
 Event = Mapping[str, Any]
@@ -52,7 +52,7 @@ class Hub:
 
 
 class Inbox:
-    """The socket at which other processes of this machine and user tell of events (`spark_eos.events`).
+    """The socket at which other processes of this machine and user tell of events (`spark_eos.metrics_events`).
 
     Raises OSError where there can be none.
     """

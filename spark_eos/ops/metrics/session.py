@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import spark_eos
-from spark_eos import events
+from spark_eos import metrics_events
 from spark_eos._version import __version__
 from spark_eos.errors import stop
 from spark_eos.log import logger
@@ -36,13 +36,13 @@ class Metrics:
         self.port = endpoint.port if endpoint is not None else None
         self._listener = QueryListener(hub)
         spark.streams.addListener(self._listener)
-        events.tell_to(inbox.events if inbox is not None else events.NOWHERE)
+        metrics_events.tell_to(inbox.events if inbox is not None else metrics_events.NOWHERE)
         spark_eos.register(spark)
         atexit.register(self._leave)
 
     def close(self) -> None:
         """Turn metrics off. Queries that run go on, and what they tell is lost."""
-        events.tell_to(events.NOWHERE)
+        metrics_events.tell_to(metrics_events.NOWHERE)
         with contextlib.suppress(Exception):  # the session may have ended
             self._spark.streams.removeListener(self._listener)
             spark_eos.register(self._spark)

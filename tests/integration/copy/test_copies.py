@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 
-from spark_eos import events
+from spark_eos import metrics_events
 from spark_eos.ops.metrics.hub import Event, Hub, Inbox
 from tests.support.copies import copied, shouted
 from tests.support.sink_queries import SECONDS
@@ -69,7 +69,7 @@ def test_rows_and_bytes_that_were_written_are_told(transform, copy, write, clust
     Bytes of a copy are those of the target's log."""
     heard: list[Event] = []
     inbox = Inbox(Hub([SimpleNamespace(take=heard.append)]))
-    monkeypatch.setattr(events, "here", lambda: inbox.events)
+    monkeypatch.setattr(metrics_events, "here", lambda: inbox.events)
     query = copy(1)
     query.reads = {"maxOffsetsPerTrigger": 70}
     write(query.source, *(b"%03d" % i for i in range(100)), key=b"key")

@@ -20,7 +20,7 @@ from prometheus_client import CollectorRegistry
 from pyspark.sql.streaming.listener import QueryStartedEvent, QueryTerminatedEvent
 
 from spark_eos.errors import UnsupportedError
-from spark_eos.events import NOWHERE, Events
+from spark_eos.metrics_events import NOWHERE, Events
 from spark_eos.ops.metrics import endpoint as module
 from spark_eos.ops.metrics import start
 from spark_eos.ops.metrics.endpoint import Endpoint

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_eos.errors import OptionError
-from spark_eos.foreach import batch_writer
 from spark_eos.ingest.run import Ingest
 from spark_eos.options.writes import write_options
 from spark_eos.protocol.head import EachSink
 from spark_eos.protocol.names import INGESTS, query_of_sink
+from spark_eos.spark.foreach_batch import batch_writer
 
 SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:1"}
 

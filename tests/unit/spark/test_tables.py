@@ -9,7 +9,7 @@ from pyspark.sql.types import StructType
 
 from spark_eos.errors import OptionError
 from spark_eos.source.schema import schema
-from spark_eos.tables import columns, is_created, options_of
+from spark_eos.spark.tables import columns, is_created, options_of
 
 READ = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t", "startingoffsets": "earliest"}
 WRITTEN = {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"}

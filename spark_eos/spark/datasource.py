@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.errors import EosError
-from spark_eos.events import NOWHERE, Events
+from spark_eos.metrics_events import NOWHERE, Events
 from spark_eos.spark.by_value import by_value
 from spark_eos.spark.tracebacks import hidden_traceback
 from spark_eos.spark.versions import SupportsTriggerAvailableNow
@@ -50,9 +50,9 @@ class EosKafkaDataSource(DataSource):
     @hidden_traceback()
     def schema(self) -> StructType:
         """Called by ``load()``, which therefore refuses bad options of the source, and by CREATE TABLE."""
-        from spark_eos import tables
         from spark_eos.options.parse import source_options
         from spark_eos.source.schema import schema
+        from spark_eos.spark import tables
 
         if tables.is_created(self.options):
             return tables.columns(self.options)
@@ -63,7 +63,7 @@ class EosKafkaDataSource(DataSource):
         from spark_eos.options.parse import batch_options
         from spark_eos.source.batch import EosKafkaBatchReader
         from spark_eos.source.schema import check_given
-        from spark_eos.tables import options_of
+        from spark_eos.spark.tables import options_of
 
         options = batch_options(options_of(schema, self.options))
         check_given(schema, options.include_headers)
@@ -75,7 +75,7 @@ class EosKafkaDataSource(DataSource):
         from spark_eos.options.parse import stream_options
         from spark_eos.source.reader import EosKafkaStreamReader
         from spark_eos.source.schema import check_given
-        from spark_eos.tables import options_of
+        from spark_eos.spark.tables import options_of
 
         try:
             options = stream_options(options_of(schema, self.options))
@@ -91,7 +91,7 @@ class EosKafkaDataSource(DataSource):
         from spark_eos.options.writes import write_options
         from spark_eos.sink.batch_writer import EosKafkaBatchWriter
         from spark_eos.spark.reasons import batch_overwrite
-        from spark_eos.tables import options_of
+        from spark_eos.spark.tables import options_of
 
         if overwrite:
             raise batch_overwrite()
@@ -103,7 +103,7 @@ class EosKafkaDataSource(DataSource):
         called for a commit or an abort, on a data source sent to another process: this uses the tasks' reports."""
         from spark_eos.options.parse import sink_options
         from spark_eos.sink.writer import EosKafkaStreamWriter
-        from spark_eos.tables import options_of
+        from spark_eos.spark.tables import options_of
 
         options = sink_options(options_of(schema, self.options), self._settings)
         writer = EosKafkaStreamWriter(options, schema, self._events)

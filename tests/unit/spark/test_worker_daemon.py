@@ -16,8 +16,8 @@ import pyspark
 import pytest
 from pyspark.serializers import UTF8Deserializer, read_int
 
-from spark_eos.datasource import EosKafkaDataSource
 from spark_eos.sink.batch_writer import EosKafkaBatchWriter
+from spark_eos.spark.datasource import EosKafkaDataSource
 from tests.support.waiting import is_gone, wait_for
 
 SECONDS = 60
@@ -76,7 +76,7 @@ def test_a_worker_that_spark_lets_go_says_nothing_with_our_daemon(folder):
 
 FIRST_TASK = """\
 import pickle
-from spark_eos.datasource import EosKafkaDataSource
+from spark_eos.spark.datasource import EosKafkaDataSource
 
 def main(infile, outfile):
     {meets}
@@ -115,15 +115,14 @@ def test_a_worker_has_what_tasks_import():
     """From the daemon; nothing of it is imported by a worker once more. No two draw the same numbers. A library that
     cannot be imported is told by the task that needs it, not by the daemon."""
     code = (
-        "import sys, spark_eos.worker_daemon as daemon; daemon.preload(); had = set(sys.modules);"
+        "import sys, spark_eos.spark.worker_daemon as daemon; daemon.preload_tasks(); had = set(sys.modules);"
         "import spark_eos.source.reader, spark_eos.sink.task, spark_eos.copy.task; print(set(sys.modules) - had)"
     )
     assert printed(code) == "set()"
     pairs = "import os, numpy.random; os.fork() or (print(numpy.random.random(), flush=True), os._exit(0)); os.wait()\n"
-    forked = printed(f"import spark_eos.worker_daemon as daemon, numpy.random; daemon.preload()\n{2 * pairs}").split()
-    assert len(set(forked)) == 2
-    broken = "import sys; sys.modules['pyarrow'] = None; import spark_eos.worker_daemon as daemon; daemon.preload();"
-    assert printed(f"{broken} print('started')") == "started"
+    preload = "import spark_eos.spark.worker_daemon as daemon; daemon.preload_tasks()"
+    assert len(set(printed(f"import numpy.random; {preload}\n{2 * pairs}").split())) == 2
+    assert printed(f"import sys; sys.modules['pyarrow'] = None; {preload}; print('started')") == "started"
 
 
 @pytest.mark.parametrize("source", ["spark_eos.source.reader", "spark_eos.copy.source"])

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 from spark_eos import system
-from spark_eos.elapsed import Elapsed, Moment
+from spark_eos.clocks import Elapsed, Moment
 
 
 def test_whatever_one_clock_misses_another_one_tells():

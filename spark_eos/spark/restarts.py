@@ -125,7 +125,7 @@ def _pause(pause_s: float, stop: Callable[[], bool]) -> bool:
 
 def _count(restart: Restart, query: StreamingQuery | Running | None) -> None:
     """For metrics."""
-    from spark_eos.events import here
+    from spark_eos.metrics_events import here
 
     known = str(getattr(query, "id", None) or "unknown")
     here().tell("restart", query=known, condition=restart.reason.condition)

@@ -11,10 +11,10 @@ import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
-from spark_eos.datasource import EosKafkaDataSource
 from spark_eos.errors import EosError, OptionError, SchemaError, UnsupportedError
 from spark_eos.sink.writer import EosKafkaStreamWriter
 from spark_eos.source.reader import EosKafkaStreamReader
+from spark_eos.spark.datasource import EosKafkaDataSource
 from spark_eos.spark.tracebacks import hidden_traceback
 
 VALUE = StructType([StructField("value", StringType())])

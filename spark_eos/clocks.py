@@ -1,4 +1,4 @@
-"""How much time has passed, where a clock alone may miss some of it."""
+"""The time that has passed, by several clocks: one alone may miss some of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings by name, as users give them."""
+"""Settings by name, as users give them: an immutable mapping that can be the key of a cache."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 
 class Settings(Mapping[str, str]):
-    """Texts by name that do not change and can be a key of a cache; equal to settings of the same kind."""
+    """An immutable, hashable mapping of setting names to values. Equal only to settings of the same class."""
 
     def __init__(self, values: Mapping[str, str] | None = None) -> None:
         self._values = dict(values or {})
