@@ -1,7 +1,7 @@
-"""What ``spark-eos recover`` does: what the next start of a query would do first, without Spark. Undecided transactions
-are aborted, decided ones committed, never the other way round.
+"""``spark-eos recover``: does what the next start of a query would do first, without Spark. It aborts undecided
+transactions and commits decided ones, never the other way round.
 
-Without ``--yes`` it plans. Each step is done only while the ledger has the head by which it was planned.
+Without ``--yes`` it only plans. Each step is done only while the ledger has the head by which it was planned.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from spark_eos.protocol.head import NOBODY, Head, Verdict
 from spark_eos.protocol.ports import State
 from spark_eos.retry import retrying
 
-#: Coordinators answer before the markers are written, in which a partition without a leader may take its time.
+#: Coordinators answer before the markers are written; a partition without a leader delays its marker.
 _MARKERS_S = 15.0
 
 
 class Part(Enum):
-    """How much of a recovery is asked for."""
+    """The part of a recovery that is wanted."""
 
     ALL = "all"
     ABORT = "abort"
@@ -37,13 +37,13 @@ class Part(Enum):
 
 @dataclass(frozen=True)
 class SinkPlan:
-    """What there is to do for one head. ``head``: None where the query's own transaction holds the ledger, so that
-    nobody can read it; to take the ledger ends that. ``aborts``: open transactions that are to be aborted; ``commits``:
-    those that are to be committed; ``unsettled``: transactions of the last decision of which the ledger does not say
-    that they are committed; ``stays``: what is open and not to be ended.
+    """The recovery of one sink.
 
-    When it is done, ``ended`` is what it has ended, ``lost`` what the brokers had aborted of the decision, and ``left``
-    what should have been ended, and is still open.
+    ``head``: None where it cannot be read, as a transaction of the query itself holds the ledger; to take the ledger
+    ends that. ``aborts``, ``commits``: open transactions to abort and to commit; ``unsettled``: transactions of the
+    last decision that the ledger does not say are committed; ``stays``: transactions that stay open. When it is done,
+    ``ended``: transactions that it has ended; ``lost``: decided ones that the brokers had aborted; ``left``: those that
+    should have been ended and are still open.
     """
 
     key: str
@@ -60,13 +60,14 @@ class SinkPlan:
 
     @property
     def closes(self) -> str | None:
-        """The run that is closed by it; None where there is none, or nobody knows."""
+        """The run that the recovery closes; None if there is none, or it is not known."""
         head = self.head
         return None if head is None or self.part is Part.SETTLE or head.run == NOBODY else head.run
 
     @property
     def needed(self) -> bool:
-        """Whether there is something to do. With two-phase commit, what has not begun yet would never expire."""
+        """Whether there is something to do. With two-phase commit, a run is closed even if nothing is open: what it
+        begins later would never expire."""
         if self.aborts or self.commits or self.unsettled:
             return True
         return self.part is not Part.SETTLE and self.head is not None and self.head.two_phase and bool(self.closes)
@@ -74,7 +75,7 @@ class SinkPlan:
 
 @dataclass(frozen=True)
 class Recovery:
-    """A query, as it was found, and what is done, or was."""
+    """The state of a query, and its recovery, planned or ``done``."""
 
     state: QueryState
     sinks: Sequence[SinkPlan]
@@ -87,14 +88,14 @@ class Recovery:
 
     @property
     def complete(self) -> bool:
-        """Whether nothing is left that it cannot do."""
+        """Whether nothing is left that only a start of the query, or time, can do."""
         return not any(sink.lost or sink.left for sink in self.sinks)
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What the operator asks for. ``even_if_running``: also of a query that seems to be running; ``abort_broken``: what
-    is decided and has lost rows in one partition is aborted as a whole, so that the query writes all of it again."""
+    """The command's options. ``even_if_running``: also for a query that seems to be running; ``abort_broken``: abort
+    the whole of a decided micro-batch that has lost rows in one partition, so that the query writes all of it again."""
 
     part: Part = Part.ALL
     yes: bool = False
@@ -105,9 +106,9 @@ class Wanted:
 
 
 def recover(cluster: Cluster, checkpoint: Checkpoint | None, queries: Sequence[str], wanted: Wanted) -> Answer:
-    """Exit code: 0 where it is done, or, without ``yes``, can be; 1 where something is left that it cannot do. Raises
-    EosError; where somebody runs a query that would be closed, CommandError (EOS_RECOVER_RUNNING), unless asked to go
-    on."""
+    """Recover the query of a checkpoint, or queries by their ids; without ``wanted.yes``, only plan it. Exit code: 0 if
+    it is done, or can be; 1 if something is left that it cannot do. Raises EosError: EOS_RECOVER_RUNNING where a query
+    that would be closed seems to be running, unless ``wanted.even_if_running``."""
     planned = [_planned(cluster, state, wanted.part) for state in _states(cluster, checkpoint, queries, wanted)]
     if wanted.yes:
         for recovery in planned:
@@ -133,12 +134,12 @@ def _states(
 
 
 def _of_ledger(state: QueryState) -> Sequence[Transaction]:
-    """The query's own transactions that hold the ledger, where it cannot be read."""
+    """The query's own transactions that hold the ledger, if it cannot be read."""
     return [t for t in state.open if t.of_ledger] if state.problem else []
 
 
 def _planned(cluster: Cluster, state: QueryState, part: Part) -> Recovery:
-    """What there is to do. Raises EosError where a head cannot be read."""
+    """The plan. Raises EosError where a head cannot be read."""
     held = _of_ledger(state)
     if held and part is not Part.SETTLE:
         stays = [t for t in state.open if not t.of_ledger]
@@ -146,9 +147,9 @@ def _planned(cluster: Cluster, state: QueryState, part: Part) -> Recovery:
     sinks = []
     for sink in state.sinks:
         head = sink.head or known_head(cluster.head(sink.key), sink.key)
-        cluster.prefix_of(sink.key)  # another one that was named is refused, before anything is done
+        cluster.prefix_of(sink.key)  # raises where another prefix was named, before anything is done
         sinks.append(_plan(sink.key, sink.name, head, [t for t in state.open if t.query == sink.key], part))
-    if not sinks:  # the ledger is held, and only to take it would end that
+    if not sinks:  # the ledger is held, and only taking it would end that
         known_head(cluster.head(state.query or ""), state.query or "")
     return Recovery(state, sinks)
 
@@ -171,12 +172,12 @@ def _plan(key: str, sink: str | None, head: Head, found: Sequence[Transaction], 
 
 
 def _check_running(recovery: Recovery, wanted: Wanted) -> None:
-    """Raise CommandError where somebody runs the query, and this would close it. What is decided may be committed all
-    the same: a run that is alive does that, too."""
+    """Raise CommandError where the query seems to be running, and this would close its run. What is decided may be
+    committed all the same: a run that is alive does that, too."""
     state = recovery.state
-    if wanted.part is Part.SETTLE or wanted.even_if_running or not recovery.needed or not state.life.running:
+    if wanted.part is Part.SETTLE or wanted.even_if_running or not recovery.needed or not state.liveness.running:
         return
-    signs = ", ".join(state.life.signs) or f"its last sign of life was {ago(state.life.last_s)}"
+    signs = ", ".join(state.liveness.signs) or f"its last sign of life was {ago(state.liveness.last_s)}"
     raise stop("EOS_RECOVER_RUNNING", query=state.query or "", query_id=state.query, signs=signs)
 
 
@@ -186,13 +187,13 @@ def _recovered(cluster: Cluster, recovery: Recovery, wanted: Wanted) -> Recovery
 
 
 def recovered(cluster: Cluster, plan: SinkPlan, wanted: Wanted) -> SinkPlan:
-    """Do what was planned for a head, if the ledger still has that. Raises EosError: CommandError
+    """Carry out the plan of a sink, if the ledger still has its head. Raises EosError: CommandError
     (EOS_COMMAND_OVERTAKEN) where it has another one, and Unclear."""
     done = _carried_out(cluster, plan, wanted)
     lost = [pair.id for pair, verdict in done.verdicts if verdict is Verdict.LOST]
     still = {t.id for t in _after(cluster, plan.key)}
     planned = list(dict.fromkeys([*plan.aborts, *plan.commits]))
-    if plan.head is None:  # what was not known to be undecided was ended, too
+    if plan.head is None:  # transactions that may have been decided were ended, too
         planned += [t.id for t in plan.stays if t.decided is None]
     left = sorted({pair.id for pair in done.left} | {id_ for id_ in planned if id_ in still} - {*lost})
     ended = [id_ for id_ in planned if id_ not in still and id_ not in lost]
@@ -202,7 +203,7 @@ def recovered(cluster: Cluster, plan: SinkPlan, wanted: Wanted) -> SinkPlan:
 
 def _carried_out(cluster: Cluster, plan: SinkPlan, wanted: Wanted) -> Ended:
     ports = cluster.ports(plan.key)
-    # What has begun, or decided, since the query was looked at is alive, and is left alone.
+    # A run that has begun, or decided, since the plan was made is alive, and is left alone.
     decided = plan.part is Part.ALL
     check = None if plan.head is None or (wanted.even_if_running and decided) else closes(plan.head, decided=decided)
     if plan.part is Part.ABORT:
@@ -215,7 +216,7 @@ def _carried_out(cluster: Cluster, plan: SinkPlan, wanted: Wanted) -> Ended:
 
 
 def _after(cluster: Cluster, key: str) -> list[Transaction]:
-    """What is open when the markers of what was ended are written."""
+    """What is still open once the markers of the ended transactions are written."""
     found: list[Transaction] = []
     for _ in retrying(_MARKERS_S):
         found = find(cluster, [key])
@@ -230,7 +231,7 @@ def as_json(recovery: Recovery) -> dict[str, Any]:
         "query": state.query,
         "checkpoint": None if state.checkpoint is None else state.checkpoint.location,
         "dry_run": not recovery.done,
-        "running": state.life.running,
+        "running": state.liveness.running,
         "sinks": [_sink_as_json(sink) for sink in recovery.sinks],
     }
 
@@ -258,27 +259,28 @@ def as_text(recovery: Recovery, wanted: Wanted) -> str:
     if not recovery.needed:
         lines.append("  Nothing needs to be done.")
     elif not recovery.done:
-        if recovery.state.life.running and wanted.part is not Part.SETTLE:
-            lines.append("  It seems to be running: with --yes alone, this would be refused (--even-if-running).")
+        if recovery.state.liveness.running and wanted.part is not Part.SETTLE:
+            lines.append("  A run of it seems to be alive: --yes is refused without --even-if-running.")
         lines.append("  Nothing was done: add --yes.")
     return "\n".join(lines)
 
 
 def _lines(sink: SinkPlan, done: bool) -> list[str]:
-    name = "the stream's sink" if sink.sink is None else f"sink {sink.sink or '(all)'}"
+    name = "sink" if sink.sink is None else f"sink {sink.sink or '(all)'}"
     lines = []
     if sink.needed:
-        aborted, committed = ("aborted", "committed") if done else ("would abort", "would commit")
+        abort, commit = ("aborted", "committed") if done else ("would abort", "would commit")
         last = sink.head.decision if sink.head is not None else None
         if sink.part is not Part.SETTLE:
             what = "undecided" if sink.head is not None else "ledger"
-            lines += [f"  {name}: {aborted} {len(sink.aborts)} {what} transaction(s)", *_ids(sink.aborts)]
+            lines += [f"  {name}: {abort} {len(sink.aborts)} {what} transaction(s)", *_ids(sink.aborts)]
         if sink.part is not Part.ABORT and sink.head is not None:
             batch = "" if last is None else f" of micro-batch {last.batch}"
-            number = f"{len(sink.unsettled)} decided transaction(s){batch}, {len(sink.commits)} open"
-            lines += [f"  {name}: {committed} {number}", *_ids(sink.commits)]
+            number = f"{len(sink.unsettled)} decided transaction(s){batch}"
+            were = "were" if done else "are"
+            lines += [f"  {name}: {commit} {number}; {len(sink.commits)} {were} open", *_ids(sink.commits)]
         if sink.closes is not None and not done:
-            lines.append(f"  {name}: would first close run {sink.closes}; the next start of the query goes on")
+            lines.append(f"  {name}: would first close run {sink.closes}, so that it decides nothing more")
     return lines + [f"  {name}: {line}" for line in _remaining(sink)]
 
 
@@ -287,18 +289,20 @@ def _ids(ids: Sequence[str]) -> list[str]:
 
 
 def _remaining(sink: SinkPlan) -> list[str]:
-    """What is left to be done, in sentences."""
+    """What is left to do, in sentences."""
     lines = []
     if sink.left:
         lines.append(f"{len(sink.left)} transaction(s) are still open: {', '.join(sink.left)}")
     if sink.lost:
         lines.append(
-            f"{len(sink.lost)} decided transaction(s) were aborted: {', '.join(sink.lost)}. Start the query again, "
-            "from its checkpoint: it writes their rows again."
+            f"brokers had aborted {len(sink.lost)} decided transaction(s): {', '.join(sink.lost)}. Start the query from "
+            "its checkpoint: it writes their rows again."
         )
     if sink.stays:
-        why = "they are decided (--settle-only)" if sink.part is Part.ABORT else "they are not decided (--abort-only)"
+        why = "they are not decided, and --abort-only aborts them"
+        if sink.part is Part.ABORT:
+            why = "they are decided, and --settle-only commits them"
         if any(t.decided is None for t in sink.stays):
-            why = "whether they are decided is known when the ledger can be read"
+            why = "whether they are decided is not known until the ledger can be read"
         lines.append(f"{len(sink.stays)} other transaction(s) stay open: {why}")
     return lines

@@ -1,4 +1,5 @@
-"""The state of queries: what the ledger, the coordinators and a checkpoint hold of them, and what a start would do.
+"""The state of a query (`QueryState`), from the ledger, the coordinators and its checkpoint, and what its next start
+does.
 
 Reads only. `spark_eos.ops.status` prints it, and `spark_eos.ops.recover` plans by it.
 """
@@ -38,9 +39,9 @@ class InputPartition:
 
 @dataclass(frozen=True)
 class CheckpointState:
-    """What a checkpoint holds. ``planned``: the micro-batches in its offset log, ``committed`` those in its commit log.
-    ``sources``: the kind of each; ``recreated``: topics that have another id than the offset log says; ``left``: where
-    the query has left topics that it no longer reads, and goes on if it reads them again."""
+    """What a checkpoint holds. ``planned``: the micro-batches in its offset log; ``committed``: those in its commit
+    log; ``sources``: the kind of each source; ``recreated_topics``: topics whose id is not the one in the offset log;
+    ``left``: the offset at which the query continues if it reads a topic or partition again that it no longer reads."""
 
     location: str
     planned: Sequence[int] = ()
@@ -48,7 +49,7 @@ class CheckpointState:
     stateful: bool = False
     sources: Sequence[str] = ()
     partitions: Sequence[InputPartition] = ()
-    recreated: Sequence[str] = ()
+    recreated_topics: Sequence[str] = ()
     left: PartitionOffsets = field(default_factory=dict)
 
     @property
@@ -70,10 +71,12 @@ class CheckpointState:
 
 
 @dataclass(frozen=True)
-class Life:
-    """Signs of a run. A run that waits for rows gives none, so that "no sign" does not mean that there is no run.
-    ``signs``: what moved while it was looked at, in a few words. ``last_s``: seconds since the newest sign before that,
-    None without any. ``closed``: no run has the query. ``quiet_s``: a sign that is younger counts."""
+class Liveness:
+    """Signs of a run. A run that waits for rows gives none, so that "no sign" does not mean "no run".
+
+    ``signs``: what changed between two looks, in a few words; ``last_s``: seconds since the newest sign before that,
+    None if there is none; ``closed``: the last run of each sink is closed; ``quiet_s``: a sign that is younger counts.
+    """
 
     signs: Sequence[str] = ()
     last_s: float | None = None
@@ -82,7 +85,7 @@ class Life:
 
     @property
     def running(self) -> bool | None:
-        """Whether somebody runs the query; None where nobody can tell."""
+        """Whether the query is running; None where that cannot be known."""
         if self.signs or (not self.closed and self.last_s is not None and self.last_s < self.quiet_s):
             return True
         return False if self.closed else None
@@ -90,14 +93,14 @@ class Life:
 
 @dataclass(frozen=True)
 class QueryState:
-    """A query. ``query``: its id, None before its first start. ``sinks``: its newest heads, by the sinks' names.
-    ``parts``: the partitions of open transactions as their leaders have them, by transactional id, where these were
-    asked. ``checkpoint``: None where none was named. ``problem``: why the ledger could not be read."""
+    """A query. ``query``: its id, None before its first start; ``sinks``: the newest head of each sink, by name;
+    ``open``: its open transactions; ``parts``: their partitions as the leaders have them, by transactional id, where
+    these were looked up; ``checkpoint``: None where none was named; ``problem``: why the ledger could not be read."""
 
     query: str | None
     sinks: Sequence[SinkHead] = ()
     open: Sequence[Transaction] = ()
-    life: Life = field(default_factory=Life)
+    liveness: Liveness = field(default_factory=Liveness)
     checkpoint: CheckpointState | None = None
     parts: Mapping[str, Sequence[TransactionPart]] = field(default_factory=dict)
     problem: str = ""
@@ -113,10 +116,11 @@ class QueryState:
 
     @property
     def stop(self) -> tuple[SinkHead | None, Status] | None:
-        """The head, or none, by which a start stops, and why; None where it does not stop, or that is not known."""
+        """The sink by whose head a start stops, None for a missing head, and why. None where it does not stop, or that
+        is not known."""
         for sink in self.sinks:
             found = self.status(sink)
-            # Whether Spark has passed what was given up, the checkpoint tells.
+            # Only the checkpoint tells whether Spark has passed the micro-batch that was given up.
             if found is not None and found.stops and (found is not Status.GIVEN_UP or self.checkpoint is not None):
                 return sink, found
         if not self.sinks and not self.problem and (found := status(None, self.start())).stops:
@@ -125,25 +129,53 @@ class QueryState:
 
     @property
     def next(self) -> str | None:
-        """What a start of the query does, in a sentence without its subject; None where that is not known."""
-        return next_step(self)
+        """What the next start does, as a sentence without its subject; None where that is not known."""
+        stop, at = self.stop, self.checkpoint
+        if stop is not None:
+            sink, found = stop
+            if sink is None:
+                return f"stops ({found.value}): {_without_a_head(at or CheckpointState(''))}"
+            of = f"{name_of(sink)}: " if sink.name else ""
+            return f"stops: {of}{stop_of(found, sink.head, self.start(sink.name))}"
+        if at is None or self.problem or any(sink.head is None for sink in self.sinks):
+            return None
+        if self.query is None or not at.planned:
+            return "begins a new query, with micro-batch 0"
+        step = f"{'runs' if at.runs_again else 'plans'} micro-batch {at.next_batch}{' again' if at.runs_again else ''}"
+        if any(sink.name is not None for sink in self.sinks):
+            return f"{step}; each sink within foreachBatch compares its rows with what it has decided before"
+        if not self.sinks:
+            return f"{step}; the ledger topic has no decision of the query yet"
+        return self._with_last_decision(step)
+
+    def _with_last_decision(self, step: str) -> str:
+        """The step, and what is done about the last decision of the stream's sink."""
+        sink = self.sinks[0]
+        found = self.status(sink)
+        if found is Status.REPAIRS:
+            return f"{step}, and writes the rows of the lost transactions again"
+        if found is Status.COMPLETES:
+            return f"{step}: it is decided already, so its transactions are committed, and no row is written again"
+        last = None if sink.head is None else sink.head.decision
+        return step if last is None or is_visible(last) else f"commits micro-batch {last.batch}, then {step}"
 
     @property
     def troubles(self) -> list[str]:
-        """What needs somebody: a start or a command that does it."""
+        """What needs attention: a start of the query, or a command."""
         found = [f"the ledger cannot be read: {self.problem}"] if self.problem else []
         stop = self.stop
-        # A query that is retired needs nobody, until somebody is about to start it.
+        # A retired query needs no attention until somebody is about to start it.
         if stop is not None and (self.checkpoint is not None or stop[1] in _UNFINISHED):
-            found.append(self.next or "")
+            found.append(f"the next start {self.next}")
         for sink in self.sinks:
             if sink.head is None:
-                found.append(f"{name_of(sink)}: {sink.problem}")
+                found.append(f"{name_of(sink)}: its record in the ledger topic cannot be read: {sink.problem}")
             elif (stop is None or sink is not stop[0]) and _waits_for_a_start(sink.head):
                 found.append(f"{name_of(sink)}: {in_words(sink.head)}")
-        if self.life.running is not True and self.open:
+        if self.liveness.running is not True and self.open:
             found.append(
-                f"{len(self.open)} transaction(s) hold back readers, and the query does not seem to be running"
+                f"{len(self.open)} open transaction(s) hold back read_committed consumers, and there is no sign of a "
+                "run that would end them"
             )
         return found
 
@@ -162,16 +194,16 @@ def name_of(sink: SinkHead) -> str:
 
 
 def in_words(head: Head) -> str:
-    """What a head says of its query, in a few words."""
+    """The state of a sink by its head, in a few words."""
     found, last, marks = status(head, Start(None)), head.decision, head.marks
     if found is Status.RETIRED and marks.successor is not None:
-        return f"retired, in favour of {marks.successor.query}"
+        return f"retired, replaced by query {marks.successor.query}"
     words = {
-        Status.DROP_UNFINISHED: "drop not finished",
+        Status.DROP_UNFINISHED: "drop of a micro-batch not finished",
         Status.REPLAY_UNFINISHED: "replay not finished",
-        Status.ROWS_MISSING: "rows are missing",
-        Status.GIVEN_UP: f"micro-batch {head.unwritten} was given up",
-        Status.REPAIRS: f"{len(last.lost) if last else 0} transaction(s) lost: its next start writes them again",
+        Status.ROWS_MISSING: "rows of a committed transaction are missing",
+        Status.GIVEN_UP: f"the write of micro-batch {head.unwritten} was given up",
+        Status.REPAIRS: f"{len(last.lost) if last else 0} transaction(s) lost; the next start writes their rows again",
     }
     if found in words:
         return words[found]
@@ -180,51 +212,21 @@ def in_words(head: Head) -> str:
     return "closed" if head.run == NOBODY else "open"
 
 
-def next_step(state: QueryState) -> str | None:
-    """See `QueryState.next`."""
-    stop, at = state.stop, state.checkpoint
-    if stop is not None:
-        sink, found = stop
-        if sink is None:
-            return f"stops ({found.value}): {_without_a_head(at or CheckpointState(''))}"
-        of = f"{name_of(sink)}: " if sink.name else ""
-        return f"stops: {of}{stop_of(found, sink.head, state.start(sink.name))}"
-    if at is None or state.problem or any(sink.head is None for sink in state.sinks):
-        return None
-    if state.query is None or not at.planned:
-        return "begins a new query, with micro-batch 0"
-    doing = f"{'runs' if at.runs_again else 'plans'} micro-batch {at.next_batch}{' again' if at.runs_again else ''}"
-    if any(sink.name is not None for sink in state.sinks):
-        return f"{doing}; each sink within foreachBatch compares what it has decided"
-    return _does(state, doing)
-
-
-def _does(state: QueryState, doing: str) -> str:
-    if not state.sinks:
-        return f"{doing}: nothing of the query is decided"
-    found = state.status(state.sinks[0])
-    if found is Status.REPAIRS:
-        return f"{doing}, and writes the rows again that it lost"
-    if found is Status.COMPLETES:
-        return f"{doing}: it is decided, so that it is only committed, compared, and not written again"
-    head = state.sinks[0].head
-    last = None if head is None else head.decision
-    return doing if last is None or is_visible(last) else f"commits micro-batch {last.batch}, then {doing}"
-
-
 def _without_a_head(at: CheckpointState) -> str:
-    batch, known = at.next_batch, "the ledger knows nothing of the query"
+    batch = at.next_batch
+    missing = f"the ledger topic has no record of this query, and its checkpoint is at micro-batch {batch}"
     if at.runs_again:
         return (
-            f"{known}. If another sink has left micro-batch {batch} under way, start that query once more, unchanged, "
-            f"with trigger(availableNow=True); if a start that stopped so has planned it, set 'ledger.begin' to {batch}"
+            f"{missing}. If another sink wrote until now and has not finished that micro-batch, start the query once "
+            "more with that sink, unchanged, with trigger(availableNow=True). If a start with this sink has planned "
+            f"it, and stopped with this error, set the option 'ledger.begin' to {batch}"
         )
-    return f"{known}. If another sink has written until now, set 'ledger.begin' to {batch}, with which it goes on"
+    return f"{missing}. If another sink wrote until now, set the option 'ledger.begin' to {batch} to continue here"
 
 
 @dataclass(frozen=True)
-class _Look:
-    """One look at everything that a run moves. ``ends``: where partitions end that open transactions write to."""
+class _Snapshot:
+    """Everything that a run changes, at one moment. ``ends``: of the partitions that open transactions write to."""
 
     heads: Sequence[SinkHead]
     open: Sequence[Transaction]
@@ -236,16 +238,16 @@ class _Look:
 def states_of(
     cluster: Cluster, queries: Collection[str] = (), *, watch_s: float = 0.0, quiet_s: float = 60.0
 ) -> list[QueryState]:
-    """Queries by their ids, or the keys of their sinks in the ledger; without any, all that the ledger or the
-    coordinators know. The newest head comes first.
+    """Queries by their ids, or by the keys of their sinks in the ledger; without any, all queries that have a head in
+    the ledger or an open transaction. The newest head comes first.
 
-    It looks twice, ``watch_s`` seconds apart, for signs of a run. Raises EosError where nothing is known of a query
-    that was named, or this user is not told of transactions.
+    Signs of a run are what changes within ``watch_s`` seconds. Raises EosError where a named query is unknown, or this
+    user may not describe transactions.
     """
-    before = _look(cluster, queries, None, ends=watch_s > 0)
-    after = _again(cluster, queries, None, watch_s)
+    before = _snapshot(cluster, queries, None, ends=watch_s > 0)
+    after = _second_snapshot(cluster, queries, None, watch_s)
     found = []
-    for query in dict.fromkeys([*(sink.query for sink in before.heads), *_unknown(before)]):
+    for query in dict.fromkeys([*(sink.query for sink in before.heads), *_queries_without_head(before)]):
         found.append(_state(query, before, after, quiet_s))
     for query in queries:
         if not any(query in (state.query, *(sink.key for sink in state.sinks)) for state in found):
@@ -257,20 +259,22 @@ def state_at(checkpoint: Checkpoint, cluster: Cluster, *, watch_s: float = 0.0, 
     """The query of a checkpoint. Raises EosError."""
     query, logs = checkpoint.query_id(), Logs(checkpoint)
     if query is None:
-        return QueryState(None, checkpoint=_checkpoint_state(logs, cluster), life=Life(closed=True, quiet_s=quiet_s))
-    before = _look(cluster, [query], checkpoint, ends=watch_s > 0)
+        return QueryState(
+            None, checkpoint=_checkpoint_state(logs, cluster), liveness=Liveness(closed=True, quiet_s=quiet_s)
+        )
+    before = _snapshot(cluster, [query], checkpoint, ends=watch_s > 0)
     at = _checkpoint_state(logs, cluster)
-    after = _again(cluster, [query], checkpoint, watch_s)
+    after = _second_snapshot(cluster, [query], checkpoint, watch_s)
     return replace(_state(query, before, after, quiet_s), checkpoint=at)
 
 
-def _look(cluster: Cluster, queries: Collection[str], checkpoint: Checkpoint | None, *, ends: bool) -> _Look:
+def _snapshot(cluster: Cluster, queries: Collection[str], checkpoint: Checkpoint | None, *, ends: bool) -> _Snapshot:
     heads: list[SinkHead] = []
     problem = None
     try:
-        heads = [sink for sink in newest_heads(cluster) if _is_asked_for(cluster, sink, queries)]
+        heads = [sink for sink in newest_heads(cluster) if _is_wanted(cluster, sink, queries)]
     except EosError as error:
-        # Where a checkpoint has never had this sink, its first start makes the ledger.
+        # The first start with this sink creates the ledger topic.
         problem = None if checkpoint is not None and error.condition == "EOS_TOPIC_MISSING" else error
     keys = [sink.key for sink in heads]
     open_ = find(cluster, [*keys, *(q for q in queries if q not in keys)] if queries else ())
@@ -285,29 +289,31 @@ def _look(cluster: Cluster, queries: Collection[str], checkpoint: Checkpoint | N
         files = [f"{log}/{name}" for log in ("offsets", "commits") for name in checkpoint.names(log)]
     if queries:
         heads.sort(key=lambda head: head.name or "")
-    return _Look(heads, open_, problem, _ends(cluster, own) if ends else frozenset(), frozenset(files))
+    return _Snapshot(heads, open_, problem, _ends(cluster, own) if ends else frozenset(), frozenset(files))
 
 
-def _is_asked_for(cluster: Cluster, sink: SinkHead, queries: Collection[str]) -> bool:
+def _is_wanted(cluster: Cluster, sink: SinkHead, queries: Collection[str]) -> bool:
     if queries:
         return sink.key in queries or sink.query in queries
     return cluster.prefix is None or sink.head is None or sink.head.prefix == cluster.prefix
 
 
-def _again(cluster: Cluster, queries: Collection[str], checkpoint: Checkpoint | None, watch_s: float) -> _Look | None:
+def _second_snapshot(
+    cluster: Cluster, queries: Collection[str], checkpoint: Checkpoint | None, watch_s: float
+) -> _Snapshot | None:
     if watch_s <= 0:
         return None
     time.sleep(watch_s)
-    return _look(cluster, queries, checkpoint, ends=True)
+    return _snapshot(cluster, queries, checkpoint, ends=True)
 
 
-def _unknown(look: _Look) -> Iterable[str]:
-    """Queries that have something open, and no head."""
-    keys = {sink.key for sink in look.heads}
-    return [t.query for t in look.open if t.query not in keys]
+def _queries_without_head(snapshot: _Snapshot) -> Iterable[str]:
+    """Queries that have an open transaction, and no head."""
+    keys = {sink.key for sink in snapshot.heads}
+    return [t.query for t in snapshot.open if t.query not in keys]
 
 
-def _state(query: str, before: _Look, after: _Look | None, quiet_s: float) -> QueryState:
+def _state(query: str, before: _Snapshot, after: _Snapshot | None, quiet_s: float) -> QueryState:
     sinks = [sink for sink in before.heads if sink.query == query or sink.key == query]
     keys = {query, *(sink.key for sink in sinks)}
     open_ = [t for t in before.open if t.query in keys]
@@ -317,15 +323,15 @@ def _state(query: str, before: _Look, after: _Look | None, quiet_s: float) -> Qu
     closed = before.problem is None and all(sink.head is not None and sink.head.run == NOBODY for sink in sinks)
     signs = [] if after is None else _signs(keys, before, after)
     problem = "" if before.problem is None else f"[{before.problem.condition}] {before.problem.message}"
-    return QueryState(query, sinks, open_, Life(signs, min(ages, default=None), closed, quiet_s), problem=problem)
+    return QueryState(query, sinks, open_, Liveness(signs, min(ages, default=None), closed, quiet_s), problem=problem)
 
 
-def _signs(keys: Collection[str], before: _Look, after: _Look) -> list[str]:
-    def published(look: _Look) -> set[tuple[str, int, int]]:
-        return {(sink.key, sink.partition, sink.offset) for sink in look.heads if sink.key in keys}
+def _signs(keys: Collection[str], before: _Snapshot, after: _Snapshot) -> list[str]:
+    def published(snapshot: _Snapshot) -> set[tuple[str, int, int]]:
+        return {(sink.key, sink.partition, sink.offset) for sink in snapshot.heads if sink.key in keys}
 
-    def begun(look: _Look) -> set[tuple[str, int]]:
-        return {(t.id, t.epoch) for t in look.open if t.query in keys}
+    def begun(snapshot: _Snapshot) -> set[tuple[str, int]]:
+        return {(t.id, t.epoch) for t in snapshot.open if t.query in keys}
 
     places: set[TopicPartition] = {place for t in before.open if t.query in keys for place in t.places}
     known = {(topic, partition) for topic, partition, _ in before.ends} & places
@@ -339,21 +345,21 @@ def _signs(keys: Collection[str], before: _Look, after: _Look) -> list[str]:
 
 
 def _ends(cluster: Cluster, transactions: Sequence[Transaction]) -> frozenset[tuple[str, int, int]]:
-    """Where the partitions end that these transactions write to."""
+    """The partitions that these transactions write to, each with its high watermark."""
     asked = by_topic(sorted({place for t in transactions for place in t.places}))
     found = end_offsets(cluster.client, asked, "read_uncommitted") if asked else {}
     return frozenset((topic, partition, at) for topic, of in found.items() for partition, at in of.items())
 
 
 def with_parts(cluster: Cluster, state: QueryState) -> QueryState:
-    """The state with the partitions of its open transactions, of which each one's leader is asked."""
+    """The state with the partitions of its open transactions, as their leaders have them."""
     if state.problem:
-        return state  # to ask for them takes the ledger, too
+        return state  # they cannot be looked up without the ledger
     return replace(state, parts={t.id: _parts(cluster, t) for t in state.open})
 
 
 def _parts(cluster: Cluster, transaction: Transaction) -> Sequence[TransactionPart]:
-    """The partitions of a transaction; only the names of an output that this user may not read."""
+    """The partitions of a transaction; without offsets where this user may not read the output."""
     try:
         return parts(cluster, transaction)
     except EosError:
@@ -370,13 +376,13 @@ def _checkpoint_state(logs: Logs, cluster: Cluster) -> CheckpointState:
         logs.done,
         logs.stateful,
         [source.kind for source in sources],
-        _places(cluster, sources, before, {name: topic.partitions for name, topic in there.items()}),
+        _input_partitions(cluster, sources, before, {name: topic.partitions for name, topic in there.items()}),
         sorted(t for s in sources for t, known in s.position.ids.items() if t not in there or there[t].id != known),
         {topic: left.offsets for source in sources for topic, left in source.position.left.items()},
     )
 
 
-def _places(
+def _input_partitions(
     cluster: Cluster, sources: Sequence[SourceLine], before: PartitionOffsets, there: dict[str, int]
 ) -> list[InputPartition]:
     planned = merged(sources)

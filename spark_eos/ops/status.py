@@ -1,5 +1,5 @@
-"""What ``spark-eos status`` answers. Exit code: 0 where no query needs attention, 1 where one does; 2, by the caller,
-where that is not known."""
+"""``spark-eos status``: the state of queries as text and JSON. Exit code: 0 if no query needs attention, 1 if one does;
+2, by the caller, if that is not known."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def status(
     quiet_s: float,
     open_for_s: float | None = None,
 ) -> Answer:
-    """The query of a checkpoint, queries by their ids, or all. With ``open_for_s``, only what transactions have been
-    open for so many seconds, and whose. Raises EosError."""
+    """The query of a checkpoint, queries by their ids, or all queries. With ``open_for_s``: only transactions that have
+    been open for at least so many seconds, and their queries. Raises EosError."""
     named = checkpoint is not None or bool(queries)
     if checkpoint is not None:
         states = [state_at(checkpoint, cluster, watch_s=watch_s, quiet_s=quiet_s)]
@@ -49,14 +49,14 @@ def status(
 
 
 def as_json(state: QueryState) -> dict[str, Any]:
-    """Times are seconds, ``lag`` is in offsets. ``running`` and ``next`` are null where nobody can tell."""
-    at, life = state.checkpoint, state.life
+    """Times are in seconds, ``lag`` is in offsets. ``running`` and ``next`` are null where they are not known."""
+    at, liveness = state.checkpoint, state.liveness
     return {
         "query": state.query,
-        "checkpoint": None if at is None else _checkpoint_as_json(at),
-        "running": life.running,
-        "signs_of_life": list(life.signs),
-        "last_sign_s": None if life.last_s is None else round(life.last_s, 3),
+        "checkpoint": None if at is None else asdict(at) | {"left": with_text_keys(at.left)},
+        "running": liveness.running,
+        "signs_of_life": list(liveness.signs),
+        "last_sign_s": None if liveness.last_s is None else round(liveness.last_s, 3),
         "lag": None if at is None else at.lag,
         "sinks": [_sink_as_json(state, sink) for sink in state.sinks],
         "open": [transaction_as_json(t, state.parts.get(t.id)) for t in state.open],
@@ -66,22 +66,9 @@ def as_json(state: QueryState) -> dict[str, Any]:
     }
 
 
-def _checkpoint_as_json(at: CheckpointState) -> dict[str, Any]:
-    return {
-        "location": at.location,
-        "planned": list(at.planned),
-        "committed": list(at.committed),
-        "stateful": at.stateful,
-        "sources": list(at.sources),
-        "partitions": [asdict(place) for place in at.partitions],
-        "recreated_topics": list(at.recreated),
-        "left": with_text_keys(at.left),
-    }
-
-
 def _sink_as_json(state: QueryState, sink: SinkHead) -> dict[str, Any]:
-    """``state``: "open" says that a run has the query, not that it is alive. ``start``: what a start does with it; null
-    without the checkpoint, which tells the micro-batch."""
+    """``state``: "open" means that a run has opened the query, not that it is alive. ``start``: what the next start
+    does with the head; null without a checkpoint, which has the micro-batch."""
     head, start = sink.head, None if state.checkpoint is None else state.status(sink)
     data = {
         "ledger_key": sink.key,
@@ -108,8 +95,8 @@ def _sink_as_json(state: QueryState, sink: SinkHead) -> dict[str, Any]:
 
 
 def _decision_as_json(last: Decision) -> dict[str, Any]:
-    """``complete``: whether the ledger knows that all of it is committed; while a query runs, the next micro-batch says
-    so of the one before."""
+    """``complete``: whether the ledger says that all of it is committed; of a running query, the next micro-batch notes
+    that."""
     return {
         "batch": last.batch,
         "repairs": last.rev,
@@ -132,8 +119,8 @@ def _counts(last: Decision) -> dict[str, int]:
 
 
 def _ranges_as_json(last: Decision, copied_from: CopiedFrom) -> dict[str, Any]:
-    """What a decision on rows that did not pass Spark has read, and what became of the rows: ``committed``, ``lost``,
-    or ``none`` where there were none; null where that is not noted yet."""
+    """The ranges of offsets that a copy has read for its last decision. ``rows``: ``committed``, ``lost``, or ``none``
+    where a range had none; null where that is not noted yet."""
     read = [(r, w.verdict.value if w.verdict is not None else None) for w in last.written for r in w.ranges]
     read += [(r, "none") for r in copied_from.ranges]
     ranges = [
@@ -144,8 +131,8 @@ def _ranges_as_json(last: Decision, copied_from: CopiedFrom) -> dict[str, Any]:
 
 
 def transaction_as_json(transaction: Transaction, parts: Sequence[TransactionPart] | None = None) -> dict[str, Any]:
-    """``timeout_s`` is null where the transaction never expires; ``first_offset`` where its leader was not asked, or
-    has nothing open."""
+    """``timeout_s`` is null if the transaction never expires; ``first_offset`` if it was not looked up, or the leader
+    has no open transaction of it."""
     if parts is None:
         parts = [TransactionPart(topic, partition, None) for topic, partition in transaction.places]
     return {
@@ -170,16 +157,16 @@ def transaction_as_json(transaction: Transaction, parts: Sequence[TransactionPar
 def overview(states: Sequence[QueryState], ledger: str) -> str:
     """All queries: a table of their heads, and one of their open transactions."""
     if not states:
-        return f"no query in the ledger {ledger}"
+        return f"no query in the ledger topic {ledger}"
     heads = [(state, sink) for state in states for sink in state.sinks]
     lines = [*table([_HEADINGS, *(_row(state, sink) for state, sink in heads)]), ""] if heads else []
     open_ = [t for state in states for t in state.open]
-    lines += _transactions(open_, "no open transaction")
+    lines += _transactions(open_, "no open transactions")
     lines += [f"trouble     query {state.query}: {text}" for state in states for text in state.troubles]
     return "\n".join(lines)
 
 
-_HEADINGS = ("query", "sink or job", "generation", "micro-batch", "published", "state", "open", "run")
+_HEADINGS = ("query", "sink or job", "generation", "micro-batch", "published", "state", "open transactions", "run")
 
 
 def _row(state: QueryState, sink: SinkHead) -> tuple[str, ...]:
@@ -203,32 +190,32 @@ def as_text(state: QueryState) -> str:
     for sink in state.sinks:
         lines += _sink_as_text(sink)
     if not state.sinks and not state.problem:
-        lines.append("sink        the ledger knows nothing of the query")
-    lines += _transactions(state.open, "open        no transaction")
+        lines.append("sink        no record of this query in the ledger topic")
+    lines += _transactions(state.open, "open        no transactions")
     lines += _held(state)
     lines += [f"trouble     {text}" for text in state.troubles]
     if not state.troubles:
-        lines.append("trouble     none that is known here; what ended a run is in its log")
+        lines.append("trouble     none found; why a run ended is in the log of its driver")
     if state.next is not None:
-        lines += ["", f"A start of the query {state.next.rstrip('.')}."]
+        lines += ["", f"The next start {state.next.rstrip('.')}."]
     return "\n".join(lines)
 
 
 def _running(state: QueryState) -> str:
-    life = state.life
-    last = f"the last sign was {ago(life.last_s)}" if life.last_s is not None else "there is no sign of a run"
-    if life.running:
-        return f"yes: {', '.join(life.signs) or last}"
-    if life.running is None:
-        return f"unknown: {last}; one that waits for rows gives none"
-    return "no: it is closed" if state.sinks else "no: it has never run with this ledger"
+    liveness = state.liveness
+    last = "no sign of a run" if liveness.last_s is None else f"the last sign of a run was {ago(liveness.last_s)}"
+    if liveness.running:
+        return f"yes: {', '.join(liveness.signs) or last}"
+    if liveness.running is None:
+        return f"unknown: {last}; a run that waits for rows gives none"
+    return "no: its last run is closed" if state.sinks else "no: it has never run with this ledger topic"
 
 
 def _checkpoint_as_text(at: CheckpointState) -> Iterator[str]:
-    yield f"planned     {_span(at.planned)}"
-    yield f"committed   {_span(at.committed)}, by Spark"
+    yield f"planned     {_span(at.planned)} (in the offset log)"
+    yield f"committed   {_span(at.committed)} (in the commit log)"
     if at.stateful:
-        yield "state       yes"
+        yield "stateful    yes"
     yield from (f"source      {kind}" for kind in at.sources)
     if at.partitions:
         rows: list[tuple[str, ...]] = [("partition", "committed", "planned", "log begins", "log ends")]
@@ -236,10 +223,10 @@ def _checkpoint_as_text(at: CheckpointState) -> Iterator[str]:
             numbers = (place.committed, place.planned, place.begin, place.end)
             rows.append((f"{place.topic}-{place.partition}", *("-" if n is None else str(n) for n in numbers)))
         yield from (f"  {line}" for line in table(rows))
-    yield from (f"  {topic}: was deleted or recreated since it was read" for topic in at.recreated)
+    yield from (f"  {topic}: was deleted or recreated since it was read" for topic in at.recreated_topics)
     for topic, partitions in sorted(at.left.items()):
         for p, offset in sorted(partitions.items()):
-            yield f"  {topic}-{p}: no longer read; if it is again, the query goes on at offset {offset}"
+            yield f"  {topic}-{p}: no longer read; if the query reads it again, it continues at offset {offset}"
     if at.partitions:
         lag = "unknown" if at.lag is None else f"{at.lag:,} offsets to the last stable offset"
         yield f"lag         {lag}, in {len(at.partitions)} partition(s)"
@@ -249,7 +236,7 @@ def _span(batches: Sequence[int]) -> str:
     if not batches:
         return "none"
     whole = len(batches) == batches[-1] - batches[0] + 1
-    return f"{batches[0]} to {batches[-1]}" + ("" if whole else f", {len(batches)} of them")
+    return f"micro-batches {batches[0]} to {batches[-1]}" + ("" if whole else f", {len(batches)} of them")
 
 
 def _sink_as_text(sink: SinkHead) -> list[str]:
@@ -260,7 +247,7 @@ def _sink_as_text(sink: SinkHead) -> list[str]:
     lines = [f"{name_of(sink):<12}{in_words(head)}, published {ago(sink.age_s)}{job}"]
     lines.append(f"  run         {head.run or '-'} (generation {head.generation})")
     if head.marks.topic is not None:
-        lines.append(f"  only to     {head.marks.topic}")
+        lines.append(f"  topic       {head.marks.topic}, and no other since its replay")
     return lines + [f"  {line}" for line in _decision_as_text(head)]
 
 
@@ -269,7 +256,8 @@ def _decision_as_text(head: Head) -> Iterator[str]:
     if last is None:
         yield "decided     nothing"
         return
-    counts = ", ".join(f"{n} {what.replace('_', ' ')}" for what, n in _counts(last).items() if n)
+    outcomes = {"without_verdict": "not known to be committed yet"}
+    counts = ", ".join(f"{n} {outcomes.get(outcome, outcome)}" for outcome, n in _counts(last).items() if n)
     yield f"decided     micro-batch {last.batch}: {last.rows:,} row(s), transactions: {counts or 'none'}"
     if last.offsets is not None:
         yield f"offsets     {offsets_as_json(last.offsets)}" + (f" (group {last.group})" if last.group else "")
@@ -282,12 +270,14 @@ def _transactions(open_: Sequence[Transaction], none: str) -> list[str]:
     if not open_:
         return [none]
     decided, oldest = sum(t.decided is True for t in open_), max(t.open_s for t in open_)
-    lines = [f"open        {len(open_)} transaction(s), {decided} of them decided; the oldest for {oldest:,.0f} s"]
+    lines = [
+        f"open        {len(open_)} transaction(s), {decided} of them decided; the oldest is open for {oldest:,.0f} s"
+    ]
     lines += [f"  {line}" for line in table([_OPEN_HEADINGS, *map(_open_row, open_)])]
     jobs = dict.fromkeys((t.query, t.job) for t in open_ if t.job is not None)
     lines += [f"  query {query} is the batch write with job.id '{job}'" for query, job in jobs]
     problems = dict.fromkeys(t.problem for t in open_ if t.problem)
-    return [*lines, *(f"  warning: whether they are decided is not known: {text}" for text in problems)]
+    return [*lines, *(f"  warning: it is not known whether they are decided: {text}" for text in problems)]
 
 
 def _open_row(t: Transaction) -> tuple[str, ...]:
@@ -304,11 +294,14 @@ def _open_row(t: Transaction) -> tuple[str, ...]:
 
 
 def _held(state: QueryState) -> list[str]:
-    """Where readers wait: of each partition, the first offset that is open."""
+    """The first open offset of each partition, at which read_committed consumers wait."""
     first: dict[tuple[str, int], tuple[int, str]] = {}
     for id_, parts in state.parts.items():
         for part in parts:
             if part.first_offset is not None:
                 place, own = (part.topic, part.partition), (part.first_offset, id_)
                 first[place] = min(first.get(place, own), own)
-    return [f"  {topic}-{p}: held from offset {at} by {id_}" for (topic, p), (at, id_) in sorted(first.items())]
+    return [
+        f"  {topic}-{p}: read_committed consumers wait at offset {at} for {id_}"
+        for (topic, p), (at, id_) in sorted(first.items())
+    ]

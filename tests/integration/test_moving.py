@@ -120,7 +120,7 @@ def test_a_checkpoint_is_taken_over_where_status_says(move, view):
     batch = move.newest("commits") + 1
     found = move.next()
     assert "EOS_LEDGER_HEAD_MISSING" in found
-    assert f"set 'ledger.begin' to {batch}, with which it goes on" in found
+    assert f"set the option 'ledger.begin' to {batch} to continue here" in found
     move.feed("taken over")
     move.ours(ledger__begin=str(batch), offsets__group__id="adopted").run(move.frame())
     assert move.visible() == sorted(move.expected)

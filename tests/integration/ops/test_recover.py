@@ -178,15 +178,15 @@ def test_how_a_query_is(left, tmp_path, capsys):
     assert [t["transactional_id"] for t in answer["open"] if t["decided"]] == [decided.pair.id]
     code, answer = told(left, capsys, *words, "--quiet", "0")
     assert (code, answer["running"]) == (1, None)
-    assert "hold back readers" in answer["troubles"][0]
+    assert "hold back read_committed consumers" in answer["troubles"][0]
     assert recover(left, tmp_path, "--yes") == 0
     capsys.readouterr()
     assert left.ask(*words) == 0
     said = capsys.readouterr().out
-    assert "no: it is closed" in said
+    assert "no: its last run is closed" in said
     assert "micro-batch 0: 1 row(s), transactions: 1 committed" in said
     assert "no transaction" in said
-    assert "A start of the query runs micro-batch 0 again" in said
+    assert "The next start runs micro-batch 0 again" in said
 
 
 def test_all_queries_of_a_ledger(left, tmp_path, capsys):
@@ -200,7 +200,7 @@ def test_all_queries_of_a_ledger(left, tmp_path, capsys):
     left.decide(left.prepare(0))
     capsys.readouterr()
     assert left.ask("status", "--quiet", "0") == 1
-    assert "hold back readers" in capsys.readouterr().out
+    assert "hold back read_committed consumers" in capsys.readouterr().out
     assert recover(left, tmp_path, "--yes") == 0
     capsys.readouterr()
     assert left.ask("status") == 0
@@ -208,7 +208,7 @@ def test_all_queries_of_a_ledger(left, tmp_path, capsys):
     assert heading.split()[0] == "query"
     assert row.split()[0] == left.query
     assert "closed" in row
-    assert nothing == "no open transaction"
+    assert nothing == "no open transactions"
 
 
 def test_a_query_that_nobody_knows(left, capsys):

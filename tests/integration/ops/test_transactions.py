@@ -39,7 +39,7 @@ def listed(left: Left, capsys: pytest.CaptureFixture[str], *more: str) -> dict[s
 def test_a_list_tells_whose_transactions_are(left, capsys):
     """Query, run, micro-batch, and whether it is decided; the exit code says whether there is one."""
     assert left.status() == 0
-    assert "open        no transaction" in capsys.readouterr().out
+    assert "open        no transactions" in capsys.readouterr().out
     decided, other = left.prepare(0), left.prepare(1)
     left.decide(decided)
     found = listed(left, capsys)

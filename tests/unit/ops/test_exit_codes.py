@@ -19,7 +19,7 @@ from spark_eos.ops import replay as replaying
 from spark_eos.ops.answer import Answer
 from spark_eos.ops.heads import SinkHead
 from spark_eos.ops.replay_plan import ReplayPlan, ReplayRequest
-from spark_eos.ops.state import Life, QueryState
+from spark_eos.ops.state import Liveness, QueryState
 from spark_eos.protocol.head import Head, Unfinished
 from tests.unit.test_cli import CHANGES
 
@@ -47,7 +47,7 @@ def recovers(part: recovery.Part) -> Callable[[pytest.MonkeyPatch, bool], Answer
     def answered(patch: pytest.MonkeyPatch, yes: bool) -> Answer:
         own = SinkHead("q", "q", None, HEAD)
         found = replace(OPEN, decided=part is recovery.Part.SETTLE)
-        state = QueryState("q", [own], [found], Life(closed=True))
+        state = QueryState("q", [own], [found], Liveness(closed=True))
         patch.setattr(recovery, "states_of", lambda *_, **__: [state])
         patch.setattr(recovery, "recovered", lambda cluster, plan, wanted: plan)
         cluster: Any = SimpleNamespace(prefix_of=lambda _: "p")

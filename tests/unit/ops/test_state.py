@@ -10,7 +10,7 @@ import pytest
 from spark_eos.ledger.owners import Transaction
 from spark_eos.ledger.reader import Dated
 from spark_eos.ops.heads import SinkHead, sink_head
-from spark_eos.ops.state import CheckpointState, InputPartition, Life, QueryState
+from spark_eos.ops.state import CheckpointState, InputPartition, Liveness, QueryState
 from spark_eos.ops.status import as_json, as_text, overview
 from spark_eos.protocol.head import (
     Decision,
@@ -36,7 +36,7 @@ def decision(batch: int, *verdicts: Verdict | None) -> Decision:
 def shown(planned: Sequence[int], done: Sequence[int], *heads: SinkHead) -> QueryState:
     place = InputPartition("t", 0, 9, None, 0, 12)
     at = CheckpointState("/c", planned, done, False, ["eos-kafka"], [place], ["u"])
-    return QueryState("q" if planned else None, heads, checkpoint=at, life=Life(closed=True))
+    return QueryState("q" if planned else None, heads, checkpoint=at, liveness=Liveness(closed=True))
 
 
 def of(head: Head) -> SinkHead:
@@ -60,16 +60,16 @@ OK, LOST = Verdict.COMMITTED, Verdict.LOST
     ("state", "does"),
     [
         (shown([], []), "begins a new query"),
-        (shown([0], []), "runs micro-batch 0 again: nothing of the query is decided"),
-        (shown([0, 1], [0]), "If another sink has left micro-batch 1 under way, start"),
-        (shown([0, 1], [0, 1]), "EOS_LEDGER_HEAD_MISSING): the ledger knows nothing of the query. If"),
-        (shown([0, 1], [0, 1]), "set 'ledger.begin' to 2, with which it goes on"),
+        (shown([0], []), "runs micro-batch 0 again; the ledger topic has no decision of the query yet"),
+        (shown([0, 1], [0]), "If another sink wrote until now and has not finished that micro-batch, start"),
+        (shown([0, 1], [0, 1]), "EOS_LEDGER_HEAD_MISSING): the ledger topic has no record of this query, and"),
+        (shown([0, 1], [0, 1]), "set the option 'ledger.begin' to 2 to continue here"),
         (shown([0, 1], [0, 1], own(decision(1, OK))), "plans micro-batch 2"),
         (shown([0, 1], [0, 1], own(decision(1, None))), "commits micro-batch 1, then plans micro-batch 2"),
         (shown([0, 1], [0, 1], own(decision(1, LOST))), "EOS_CHECKPOINT_AHEAD"),
         (shown([0, 1], [0, 1], own(decision(3, OK))), "[EOS_CHECKPOINT_BEHIND] The checkpoint is at micro-batch 2"),
-        (shown([0, 1], [0], own(decision(1, OK))), "runs micro-batch 1 again: it is decided"),
-        (shown([0, 1], [0], own(decision(1, LOST))), "runs micro-batch 1 again, and writes the rows again"),
+        (shown([0, 1], [0], own(decision(1, OK))), "runs micro-batch 1 again: it is decided already"),
+        (shown([0, 1], [0], own(decision(1, LOST))), "runs micro-batch 1 again, and writes the rows of the lost"),
         (shown([0, 1], [0], own(decision(0, OK))), "runs micro-batch 1 again"),
         (shown([0, 1], [0], own()), "runs micro-batch 1 again"),
         (shown([0, 1], [0], own(each=EachSink("q", "s"))), "each sink within foreachBatch"),
@@ -86,7 +86,7 @@ def test_what_a_start_would_do(state, does):
     assert state.next is not None and does in state.next
     assert does in as_text(state)
     assert as_json(state)["next"] == state.next
-    assert (state.next in state.troubles) is state.next.startswith("stops")
+    assert (f"the next start {state.next}" in state.troubles) is state.next.startswith("stops")
 
 
 def test_topics_that_a_query_no_longer_reads():
@@ -109,17 +109,17 @@ OPEN = Transaction("p-q-2-0-0", "q", 1, 0, "Ongoing", 100.0, 60.0, False, 2, "r"
         (Head("r", 2, (), 5), None, None),
         (Head("", 2, (), 5, marks=Marks(successor=Successor("n", "/n"))), None, "stops: [EOS_QUERY_RETIRED]"),
         (Head("r", 2, (), 5, decision(1, LOST)), "sink: 1 transaction(s) lost", None),
-        (Head("r", 2, (), 5, given_up=3), "sink: micro-batch 3 was given up", None),
+        (Head("r", 2, (), 5, given_up=3), "sink: the write of micro-batch 3 was given up", None),
         (
             Head("", 2, (), 5, marks=Marks(unfinished=Unfinished("q", "/c", "/c", 0, ()))),
-            "stops: [EOS_DROP_UNFINISHED]",
+            "the next start stops: [EOS_DROP_UNFINISHED]",
             "stops: [EOS_DROP_UNFINISHED]",
         ),
     ],
 )
 def test_what_is_known_without_a_checkpoint(head, trouble, next_):
     """What a start does at any micro-batch; a query that is retired needs nobody."""
-    state = QueryState("q", [of(head)], life=Life(closed=True))
+    state = QueryState("q", [of(head)], liveness=Liveness(closed=True))
     assert len(state.troubles) == (trouble is not None)
     assert trouble is None or state.troubles[0].startswith(trouble)
     assert (state.next is None) is (next_ is None)
@@ -128,12 +128,12 @@ def test_what_is_known_without_a_checkpoint(head, trouble, next_):
 
 def test_open_transactions_need_somebody_unless_the_query_runs():
     """By its signs of life, and by the age of the newest."""
-    alive = QueryState("q", [own()], [OPEN], Life(last_s=20.0))
-    assert (alive.life.running, alive.troubles) == (True, [])
-    assert "hold back readers" in replace(alive, life=Life(last_s=80.0)).troubles[0]
-    moved = replace(alive, life=Life(["rows were written"], last_s=80.0))
-    assert (moved.life.running, moved.troubles) == (True, [])
-    assert replace(alive, life=Life(closed=True)).life.running is False
+    alive = QueryState("q", [own()], [OPEN], Liveness(last_s=20.0))
+    assert (alive.liveness.running, alive.troubles) == (True, [])
+    assert "hold back read_committed consumers" in replace(alive, liveness=Liveness(last_s=80.0)).troubles[0]
+    moved = replace(alive, liveness=Liveness(["rows were written"], last_s=80.0))
+    assert (moved.liveness.running, moved.troubles) == (True, [])
+    assert replace(alive, liveness=Liveness(closed=True)).liveness.running is False
 
 
 def test_a_ledger_that_cannot_be_read_is_no_empty_one():
@@ -141,7 +141,7 @@ def test_a_ledger_that_cannot_be_read_is_no_empty_one():
     state = replace(shown([0, 1], [0]), open=[OPEN], problem="[EOS_LEDGER_HELD] it is held")
     assert state.next is None
     assert "[EOS_LEDGER_HELD] it is held" in as_text(state)
-    assert "knows nothing" not in as_text(state)
+    assert "no record" not in as_text(state)
     assert OPEN.id in overview([state], "ledger")
 
 
@@ -149,7 +149,7 @@ def test_a_head_that_cannot_be_read():
     """It is told, and nothing is said of a start."""
     unknown = sink_head("q", Dated(0, 7, None, b""), None, problem="[EOS_LEDGER_VERSION] too new")
     state = replace(shown([0, 1], [0]), sinks=[unknown])
-    assert (state.next, state.troubles) == (None, ["sink: [EOS_LEDGER_VERSION] too new"])
+    assert (state.next, state.troubles) == (None, ["sink: its record in the ledger topic cannot be read: [EOS_LEDGER_VERSION] too new"])
     assert "[EOS_LEDGER_VERSION] too new" in as_text(state)
     assert "[EOS_LEDGER_VERSION] too new" in overview([state], "ledger")
     assert as_json(state)["sinks"][0]["problem"] == "[EOS_LEDGER_VERSION] too new"

@@ -12,7 +12,7 @@ from spark_eos.ledger.owners import Transaction
 from spark_eos.ops import status
 from spark_eos.ops.answer import Answer
 from spark_eos.ops.heads import SinkHead
-from spark_eos.ops.state import Life, QueryState
+from spark_eos.ops.state import Liveness, QueryState
 from spark_eos.ops.status import as_json, overview
 from spark_eos.protocol.head import CopiedFrom, Decision, Head, Marks, Pair, Probe, Unfinished, Verdict, Written
 from spark_eos.topic_partition import OffsetRange
@@ -58,7 +58,10 @@ def test_a_query_whose_rows_are_sparks():
 def test_a_drop_that_is_not_finished():
     """It is told from a replay."""
     drop = Unfinished("q", "/c", "/c", 3, ())
-    for mark, state in ((drop, "drop not finished"), (replace(drop, lines=("line",)), "replay not finished")):
+    for mark, state in (
+        (drop, "drop of a micro-batch not finished"),
+        (replace(drop, lines=("line",)), "replay not finished"),
+    ):
         head = Head("", 2, (), 5, marks=Marks(unfinished=mark))
         assert shown(head)["state"] == state
         assert state in overview([state_of(head)], "ledger")
@@ -69,7 +72,7 @@ def test_only_what_is_open_for_so_long(named, monkeypatch):
     """For monitoring: exit code 1 if there is such a transaction, whatever else needs somebody."""
     open_ = Transaction("p-q-2-0-0", "q", 1, 0, "Ongoing", 100.0, None, False, 2, "r", 0, True)
     lost = Decision(4, 0, 1, 1, 1, None, (written(0, Verdict.LOST),))
-    found = [replace(state_of(Head("r", 2, (), 5, lost)), open=[open_], life=Life(closed=True))]
+    found = [replace(state_of(Head("r", 2, (), 5, lost)), open=[open_], liveness=Liveness(closed=True))]
     monkeypatch.setattr(status, "states_of", lambda *_, **__: found)
     monkeypatch.setattr(status, "with_parts", lambda cluster, state: state)
     cluster: Any = SimpleNamespace(ledger="ledger")
@@ -83,4 +86,4 @@ def test_only_what_is_open_for_so_long(named, monkeypatch):
     assert answer(None).code == 1
     found.clear()
     if not named:
-        assert answer(None) == Answer([], "no query in the ledger ledger", 0)
+        assert answer(None) == Answer([], "no query in the ledger topic ledger", 0)
