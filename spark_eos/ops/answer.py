@@ -26,14 +26,14 @@ def table(rows: Sequence[Sequence[str]]) -> list[str]:
     return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
 
 
-def duration(duration_s: float) -> str:
-    """In the largest unit that it has one of, to three digits: 15 min, 1.5 s, 20 ms."""
-    for unit, size in (("d", 86400), ("h", 3600), ("min", 60), ("s", 1)):
-        if duration_s >= size:
-            return f"{duration_s / size:.3g} {unit}"
-    return f"{duration_s * 1000:.3g} ms"
+def duration(duration_s: float, digits: int = 3) -> str:
+    """In the largest unit of which it has at least one: 15 min, 1.5 s, 20 ms."""
+    units = (("d", 86400.0), ("h", 3600.0), ("min", 60.0), ("s", 1.0), ("ms", 0.001))
+    unit, size = next(((unit, size) for unit, size in units if duration_s >= size), units[-1])
+    number = duration_s / size
+    return f"{number:.0f} {unit}" if number >= 10 ** (digits - 1) else f"{number:.{digits}g} {unit}"
 
 
 def ago(age_s: float | None) -> str:
     """How long ago; "?" where that is not known."""
-    return "?" if age_s is None else f"{duration(age_s)} ago"
+    return "?" if age_s is None else f"{duration(age_s, digits=2)} ago"

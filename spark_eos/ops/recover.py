@@ -295,8 +295,8 @@ def _remaining(sink: SinkPlan) -> list[str]:
         lines.append(f"{len(sink.left)} transaction(s) are still open: {', '.join(sink.left)}")
     if sink.lost:
         lines.append(
-            f"brokers had aborted {len(sink.lost)} decided transaction(s): {', '.join(sink.lost)}. Start the query from "
-            "its checkpoint: it writes their rows again."
+            f"brokers had aborted {len(sink.lost)} decided transaction(s): {', '.join(sink.lost)}. Start the query "
+            "from its checkpoint: it writes their rows again."
         )
     if sink.stays:
         why = "they are not decided, and --abort-only aborts them"

@@ -133,12 +133,16 @@ def test_status_tells_of_a_micro_batch_under_way(move):
     move.to_files()
     last = move.newest("commits")
     move.ours().forget(last)
-    assert f"another sink has left micro-batch {last} under way, start that query once more" in move.next()
+    found = move.next()
+    assert f"its checkpoint is at micro-batch {last}" in found
+    assert "If another sink wrote until now and has not finished that micro-batch, start the query once more" in found
     move.to_files()
     move.feed("taken over")
     move.ours().stopped_by(move.frame(), "EOS_LEDGER_HEAD_MISSING")
     planned = move.newest("offsets")
-    assert f"if a start that stopped so has planned it, set 'ledger.begin' to {planned}" in move.next()
+    found = move.next()
+    assert "If a start with this sink has planned it, and stopped with this error, set" in found
+    assert f"set the option 'ledger.begin' to {planned}" in found
     move.ours(ledger__begin=str(planned)).run(move.frame())
     assert move.visible() == sorted(move.expected)
 

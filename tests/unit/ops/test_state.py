@@ -149,7 +149,8 @@ def test_a_head_that_cannot_be_read():
     """It is told, and nothing is said of a start."""
     unknown = sink_head("q", Dated(0, 7, None, b""), None, problem="[EOS_LEDGER_VERSION] too new")
     state = replace(shown([0, 1], [0]), sinks=[unknown])
-    assert (state.next, state.troubles) == (None, ["sink: its record in the ledger topic cannot be read: [EOS_LEDGER_VERSION] too new"])
+    trouble = "sink: its record in the ledger topic cannot be read: [EOS_LEDGER_VERSION] too new"
+    assert (state.next, state.troubles) == (None, [trouble])
     assert "[EOS_LEDGER_VERSION] too new" in as_text(state)
     assert "[EOS_LEDGER_VERSION] too new" in overview([state], "ledger")
     assert as_json(state)["sinks"][0]["problem"] == "[EOS_LEDGER_VERSION] too new"
