@@ -68,7 +68,7 @@ def copy_batches(spec: CopySpec) -> list[CopiedTransaction]:
 
 def _transaction(kafka: KafkaProperties, name: str, range_: OffsetRange, output: str) -> CopiedTransaction:
     begin, cpu = time.time(), time.process_time()
-    producer = ArrowProducer(kafka, name, int(1000 * _TIMEOUT_S))
+    producer = ArrowProducer(broker_client(kafka), name, int(1000 * _TIMEOUT_S))
     try:
         producer.init()
         copied = copy_range(Fetching(kafka), range_, (output, range_.partition), producer)

@@ -284,7 +284,7 @@ class _Pouring:
 
     def __init__(self, kafka: KafkaProperties, topic: str, partitions: int) -> None:
         self._kafka, self._topic, self._partitions = kafka, topic, partitions
-        self._producer = ArrowProducer(kafka, f"pouring-{topic}", 1000 * _SECONDS)
+        self._producer = ArrowProducer(broker_client(kafka), f"pouring-{topic}", 1000 * _SECONDS)
         self._producer.init()
 
     def __call__(

@@ -90,7 +90,7 @@ def check_sink(source: SourceOptions, sink: SinkOptions, *, copies: bool) -> Non
         raise stop("EOS_OPTION_CONFLICT.copy_dead_letters", option="deadLetters.topic")
     from spark_eos.kafka.producer.arrow import supports  # not for the process that only plans
 
-    if copies and not supports(sink.kafka):
+    if copies and not supports(broker_client(sink.kafka)):
         raise stop("EOS_OPTION_CONFLICT.copy_librdkafka")
     if sink.group_id and source.report_group:
         raise stop("EOS_OPTION_CONFLICT.group_of_copy", group=sink.group_id)

@@ -97,7 +97,7 @@ class KafkaTerm:
     def _write(self, head: Head, offsets: Offsets | None, notes: Notes | None) -> int:
         """The offset at which it was written. What fails in here has committed nothing: the cause is told where a new
         attempt would not help."""
-        sender = Sender(self._client.properties, self._producer.id, WRITE_S, silence_s=TRANSACTION_MS / 1000 / 3)
+        sender = Sender(self._client, self._producer.id, WRITE_S, silence_s=TRANSACTION_MS / 1000 / 3)
         sender.begin(self._producer, self._version)
         try:
             if notes is not None and notes.records:

@@ -46,7 +46,7 @@ def check_dead_letters(options: SinkOptions) -> int:
     for name, other in (("topic", options.topic), ("ledger.topic", options.ledger_topic)):
         if letters == other:
             raise stop("EOS_OPTION_CONFLICT.dead_letters_topic", option=_OPTION, name=name, topic=letters)
-    if not supports(options.kafka):
+    if not supports(broker_client(options.kafka)):
         raise stop("EOS_OPTION_CONFLICT.dead_letters_librdkafka", option=_OPTION)
     if _settings(options.kafka, letters).compacted:
         raise stop("EOS_DEAD_LETTER_TOPIC.compacted", topic=letters)

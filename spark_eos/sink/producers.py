@@ -8,6 +8,7 @@ from typing import Protocol
 
 from spark_eos.errors import RowError, stop
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.producer.arrow import ArrowProducer, supports
 from spark_eos.kafka.producer.librdkafka import LibrdkafkaProducer
 from spark_eos.kafka.producer.refusals import DeadLetters
@@ -69,7 +70,7 @@ class TaskProducer(Protocol):
 
 def check_two_phase_producer(kafka: KafkaProperties) -> None:
     """Raise OptionError where rows go through librdkafka, which begins no transactions that never expire."""
-    if not supports(kafka):
+    if not supports(broker_client(kafka)):
         raise stop("EOS_OPTION_CONFLICT.two_phase_librdkafka")
 
 
@@ -88,23 +89,24 @@ def begin(
     Raises OptionError where that cannot be."""
     if two_phase:
         check_two_phase_producer(kafka)
-    if supports(kafka):
+    client = broker_client(kafka)
+    if supports(client):
         producer = RecordBatchProducer(
-            kafka, name, timeout_ms, partitioner=partitioner, two_phase=two_phase, dead_letters=dead_letters
+            client, name, timeout_ms, partitioner=partitioner, two_phase=two_phase, dead_letters=dead_letters
         )
         producer.init()
         return producer
     own = {"queue.buffering.max.kbytes": _QUEUE_KBYTES, "partitioner": partitioner}
-    client = RowProducer(kafka, name, timeout_ms, own)
+    by_rows = RowProducer(client, name, timeout_ms, own)
     try:
-        client.warm_up(topic)
-        client.init()
-        client.identity()
-        client.begin()
+        by_rows.warm_up(topic)
+        by_rows.init()
+        by_rows.identity()
+        by_rows.begin()
     except BaseException:
-        client.close()
+        by_rows.close()
         raise
-    return client
+    return by_rows
 
 
 class RecordBatchProducer(ArrowProducer):

@@ -17,7 +17,6 @@ from spark_eos import system
 from spark_eos.errors import DataLossError
 from spark_eos.kafka.admin.topics import id_bytes
 from spark_eos.kafka.codes import ANOTHER_TOPIC, FETCH_RETRIES, OK, Code, meaning_of, name_of
-from spark_eos.kafka.config.handshake import silence_seconds
 from spark_eos.kafka.config.java_names import canonical
 from spark_eos.kafka.config.librdkafka import is_for_librdkafka
 from spark_eos.kafka.config.properties import KafkaProperties
@@ -127,7 +126,7 @@ class _Fetches:
         user = canonical(fetching.kafka)
         each, all_ = integer(user, "max.partition.fetch.bytes", most_bytes), integer(user, "fetch.max.bytes", _NO_LIMIT)
         self._most_bytes = min(each, all_)
-        self._silence_s = silence_seconds(fetching.kafka)
+        self._silence_s = self._client.silence_s
         self._bytes_per_offset = _BYTES_PER_OFFSET
         self._connection: FetchConnection | None = None
         id_ = id_bytes(range_.topic_id)

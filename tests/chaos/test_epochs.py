@@ -14,7 +14,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 import spark_eos
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.net.client import BrokerClient
+from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.kafka.producer.librdkafka import LibrdkafkaProducer
 from spark_eos.kafka.requests import end_txn
 from tests.support.kafka_view import KafkaView, write
@@ -64,7 +64,7 @@ def test_transactions_are_ended_across_the_change_of_the_producer_id(view, clust
     client = BrokerClient(kafka)
 
     def transaction(value: str, commit: bool) -> int:
-        producer = LibrdkafkaProducer(kafka, name, TIMEOUT_MS)
+        producer = LibrdkafkaProducer(broker_client(kafka), name, TIMEOUT_MS)
         producer.warm_up(out)
         producer.init()
         producer.begin()

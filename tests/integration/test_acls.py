@@ -193,7 +193,9 @@ def test_the_transactions_of_others_are_out_of_reach(copied, secure, view, capsy
     query, topic = str(uuid.uuid4()), f"other-{uuid.uuid4()}"
     name = task_name("other", query, TaskId(1, 0, 0))
     secure.cluster.create_topic(topic)
-    own = ArrowProducer(KafkaProperties({"bootstrap.servers": secure.cluster.bootstrap_servers}), name, 60_000)
+    own = ArrowProducer(
+        broker_client(KafkaProperties({"bootstrap.servers": secure.cluster.bootstrap_servers})), name, 60_000
+    )
     own.init()
     own.write(topic, 1, value=pa.array([b"x"]))
     own.flush()

@@ -85,7 +85,7 @@ def tool(kafka: Mapping[str, str], folder: Path, *arguments: str) -> int:
 
 def get_in(kafka: KafkaProperties) -> None:
     """With a connection of our own, as all paths of a query have them, and with one of librdkafka's."""
-    assert supports(kafka) and arrow.supports(kafka)
+    assert supports(kafka) and arrow.supports(broker_client(kafka))
     assert broker_client(kafka).brokers() == [0]
     consumer = Consumer(librdkafka_config(kafka, "consumer"))
     assert list(consumer.list_topics(timeout=30).brokers) == [0]
@@ -194,7 +194,7 @@ def test_record_batches_are_written_over_tls(secure, view):
     """More than the socket takes at once, by the producer that has no librdkafka."""
     topic = new_topic(secure, "written")
     kafka = KafkaProperties(secure.properties("SCRAM-SHA-512"))
-    producer = ArrowProducer(kafka, "over-tls", 60_000)
+    producer = ArrowProducer(broker_client(kafka), "over-tls", 60_000)
     producer.init()
     values = [b"%06d" % i * 200 for i in range(10_000)]
     producer.write(topic, 2, value=pa.array(values))
@@ -216,7 +216,7 @@ def watch_sessions(monkeypatch: pytest.MonkeyPatch) -> tuple[list[int], list[obj
     monkeypatch.setattr(
         ConnectionPool,
         "lost",
-        lambda self, kafka, connection: (broken.append(connection), pool_lost(self, kafka, connection)),
+        lambda self, connection: (broken.append(connection), pool_lost(self, connection)),
     )
     return begun, broken
 
@@ -225,10 +225,10 @@ def test_a_connection_is_replaced_before_its_session_is_over(secure):
     """A broker closes what is used for longer; of a connection that waits for its next use, nothing is lost."""
     client = broker_client(KafkaProperties(secure.properties("TOKENS")))
     assert client.brokers() == [0]
-    used = client._pool.take(client.properties, -1)
+    used = client.pool.take(Connection, -1)
     wait_for(lambda: used.due, "the end of most of the session")
-    client._pool.give_back(client.properties, used)
-    assert client._pool.take(client.properties, -1) is None
+    client.pool.give_back(used)
+    assert client.pool.take(Connection, -1) is None
     assert client.brokers() == [0]
     other = KafkaProperties(secure.properties("TOKENS") | {"client.id": "other"})
     kept = Connection(broker_client(other).connect(-1), -1)
@@ -270,7 +270,7 @@ def test_tokens_that_expire_while_rows_are_written_and_read(secure, monkeypatch)
     issued = len(secure.tokens.issued)
     secure.cluster.create_topic(topic)
     consumer = Consumer(librdkafka_config(kafka, "consumer"))
-    producer = ArrowProducer(kafka, "renewing", 60_000)
+    producer = ArrowProducer(broker_client(kafka), "renewing", 60_000)
     producer.init()
     fetching, rows = Fetching(kafka, isolation="read_uncommitted"), 0
     until, read = time.monotonic() + 2.2 * SESSION_S, iter(())

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from confluent_kafka import Producer
 
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.net.client import BrokerClient
+from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.kafka.producer.librdkafka import LibrdkafkaProducer
 from spark_eos.kafka.records.batches import RecordBatch, walk_batches
@@ -25,7 +25,7 @@ class Transaction:
 
     def __init__(self, kafka: KafkaProperties, topic: str, name: str, rows: int = 1, life_ms: int = LIFE_MS) -> None:
         self.topic = topic
-        self.producer = LibrdkafkaProducer(kafka, name, life_ms)
+        self.producer = LibrdkafkaProducer(broker_client(kafka), name, life_ms)
         self.producer.warm_up(topic)
         self.producer.init()
         self.producer.begin()
@@ -49,7 +49,7 @@ def arrow_producers(kafka: KafkaProperties) -> Iterator[Callable[..., ArrowProdu
         properties = {key.replace("__", "."): str(value) for key, value in more.items() if "__" in key}
         more = {key: value for key, value in more.items() if "__" not in key}
         own = KafkaProperties({**kafka, **properties})
-        begun.append(ArrowProducer(own, name or f"arrow-{uuid.uuid4()}", LIFE_MS, **more))
+        begun.append(ArrowProducer(broker_client(own), name or f"arrow-{uuid.uuid4()}", LIFE_MS, **more))
         begun[-1].init()
         return begun[-1]
 

@@ -20,6 +20,7 @@ from spark_eos.kafka.errors import Cause
 from spark_eos.kafka.net import connection
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.net.connection import Connection
+from spark_eos.kafka.net.pool import ConnectionPool
 from spark_eos.kafka.net.schema import FieldReader
 from spark_eos.kafka.producer import additions, arrow, refusals, sender
 from spark_eos.kafka.records import batches, encode, passing
@@ -64,12 +65,12 @@ def late_answer_on_a_kept_connection(patch: pytest.MonkeyPatch) -> None:
     """A connection that was given up for its silence is used again, and its late answer is taken for the next one."""
     number_not_checked(patch)
 
-    def lost(self: Any, kafka: Any, given_up: Any) -> None:
+    def lost(self: ConnectionPool, given_up: Any) -> None:
         given_up._asked.clear()
         given_up._unsent.clear()
-        self.give_back(kafka, given_up)
+        self.give_back(given_up)
 
-    patch.setattr(type(end_txn.connection_pool), "lost", lost)
+    patch.setattr(ConnectionPool, "lost", lost)
 
 
 def partial_write_taken_for_whole(patch: pytest.MonkeyPatch) -> None:
@@ -171,9 +172,16 @@ def aborted_index_ignored(patch: pytest.MonkeyPatch) -> None:
 
 
 def silence_without_end(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(end_txn, "silence_seconds", lambda _: math.inf)
     ends = end_txn.end_txns
-    patch.setattr(end_txn, "end_txns", lambda client, asked, commit, _=None, version=5: ends(client, asked, commit))
+
+    def patient(client: BrokerClient, asked: Any, commit: bool, _: float | None = None, version: int = 5) -> Any:
+        before, client.silence_s = client.silence_s, math.inf
+        try:
+            return ends(client, asked, commit)
+        finally:
+            client.silence_s = before
+
+    patch.setattr(end_txn, "end_txns", patient)
 
 
 def batch_before_its_addition(patch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,6 @@ import pytest
 from spark_eos.copy import copying
 from spark_eos.errors import EosError
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.requests import end_txn, fetch, produce
 from spark_eos.source import gathered
 
 from .cluster import Cluster
@@ -56,8 +55,6 @@ def staged(schedule: Schedule) -> Iterator[Stage]:
                 yield Stage(world, cluster, scene)
             finally:
                 forget()
-                for pool in (end_txn.connection_pool, fetch.connection_pool, produce.connection_pool):
-                    pool.close()
     finally:
         random.setstate(before)
 

@@ -230,7 +230,7 @@ def _run_task(driver: _Driver, batch: int, number: int) -> TaskReport:
         return report
     began_ms = ports.now_ms()
     name = free_name(scene.prefix, QUERY, assignment.name, head, ports.coordinator)
-    producer = ArrowProducer(scene.kafka, name, TIMEOUT_MS, two_phase=driver.two_phase)
+    producer = ArrowProducer(broker_client(scene.kafka), name, TIMEOUT_MS, two_phase=driver.two_phase)
     try:
         producer.init()
         driver.prepares("prepare.begun")

@@ -101,12 +101,12 @@ class Wire:
         leader = self._client.leader(*place)
         if leader is None:
             return None
-        connection = produce.connection_pool.connect(self._client, leader)
+        connection = self._client.connection(produce.ProduceConnection, leader)
         connection.send(self._name(own.name), {place: data}, 5_000)
         until = system.monotonic() + _WAIT_S
         while not (answers := connection.answers()) and system.monotonic() < until:
             wait([connection], until)
-        produce.connection_pool.give_back(self._scene.kafka, connection)
+        self._client.pool.give_back(connection)
         return answers[0].errors[place] if answers else None
 
     def end(self, own: Own, commit: bool, version: int = FENCING_END) -> int:

@@ -129,7 +129,7 @@ def _write(
 ) -> None:
     in_flight = scene.chance.choice((300, 8 << 20))
     producer = ArrowProducer(
-        scene.kafka, attempt.name, TIMEOUT_MS, two_phase=attempt.two_phase, in_flight_bytes=in_flight
+        broker_client(scene.kafka), attempt.name, TIMEOUT_MS, two_phase=attempt.two_phase, in_flight_bytes=in_flight
     )
     try:
         attempt.timed("init", producer.init)

@@ -3,7 +3,7 @@
 Users write librdkafka's names or, as with Spark's built-in source and sink, the Java client's::
 
     KafkaProperties ─canonical()─> librdkafka's names ─┬─> librdkafka_config()  rows that our own path does not take
-                                                       └─> handshake()          our own connections: all else
+                                                       └─> client_config()      our own client: all else
 
 librdkafka ignores properties of the other kind of client (a producer's for a consumer), so users can share one set of
 properties between a source and a sink. An unknown property is an error; `check` finds it on the driver.

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from spark_eos import system
 from spark_eos.errors import ConnectionFailed, EosError, KafkaError, stop
 from spark_eos.kafka.codes import OK, Code
-from spark_eos.kafka.config.handshake import Address, handshake, silence_seconds
+from spark_eos.kafka.config.client import Address, client_config
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.connection import Connection, wait
 from spark_eos.kafka.net.handshake import Abilities, abilities, open_socket
@@ -36,6 +36,7 @@ from spark_eos.retry import retrying
 from spark_eos.topic_partition import TopicPartition
 
 R = TypeVar("R", bound=Record)
+C = TypeVar("C", bound="Connection[Any]")
 
 #: For how long a question that any broker can answer is asked, of one after the other.
 ANY_BROKER_S = 15.0
@@ -57,7 +58,7 @@ LEVEL_S = 30.0
 #: Once no broker was reached for so long at the address that it advertises, it is found out whether that is the reason.
 _ADVERTISED_S = 5.0
 _PROBE_S, _PROBED = 1.5, 3
-_CLIENTS = 4
+_CLIENTS = 8
 
 
 class BrokerClient:
@@ -67,8 +68,9 @@ class BrokerClient:
     def __init__(self, properties: KafkaProperties) -> None:
         self.properties = properties
         self.bootstrap_servers = properties.bootstrap_servers
-        self._how = handshake(properties)
-        self._silence_s = silence_seconds(properties)
+        self._config = client_config(properties)
+        #: For how long a broker may be silent that owes a response.
+        self.silence_s = self._config.silence_s
         self._brokers: dict[int, Address] = {}
         self._abilities: dict[int, Abilities] = {}
         self._learned_at = 0.0
@@ -83,11 +85,11 @@ class BrokerClient:
         self._failures: dict[int, OSError] = {}
         #: The cluster's id by the newest answer of one of its brokers; empty where they have none.
         self.cluster_id = ""
-        self._pool: ConnectionPool[Connection[None]] = ConnectionPool(Connection, each=2)
+        self.pool = ConnectionPool()
 
     def close(self) -> None:
         """Close its connections; a later question opens new ones."""
-        self._pool.close()
+        self.pool.close()
 
     # Questions
 
@@ -105,7 +107,7 @@ class BrokerClient:
 
         Raises ConnectionFailed (EOS_BROKER_UNREACHABLE) where no broker was ever reached by what it advertises.
         """
-        answers, failures = self._ask(asked, request, timeout_s or min(ANSWER_S, self._silence_s))
+        answers, failures = self._ask(asked, request, timeout_s or min(ANSWER_S, self.silence_s))
         if failures:
             self._check_advertised()
         return answers
@@ -137,7 +139,7 @@ class BrokerClient:
         now = system.monotonic()
         known = random.sample(list(self._brokers), len(self._brokers))
         known.sort(key=lambda node: (self._avoided.get(node, 0.0) > now, node != self._last))
-        given = [-1 - i for i in range(len(self._how.servers))]
+        given = [-1 - i for i in range(len(self._config.servers))]
         return given + known if self._failures and not self._reached else known + given
 
     def _ask(
@@ -158,10 +160,10 @@ class BrokerClient:
                     answers[node] = _answer(connection, request, until)
                 except OSError as error:
                     failures[node] = self._silent(node, error)
-                    self._pool.lost(self.properties, busy.pop(node))
+                    self.pool.lost(busy.pop(node))
                 else:
                     if answers[node] is not None:
-                        self._pool.give_back(self.properties, busy.pop(node))
+                        self.pool.give_back(busy.pop(node))
             if busy:
                 wait(busy.values(), until)
         return answers, failures
@@ -192,11 +194,17 @@ class BrokerClient:
             self._check_advertised()
             raise
 
+    def connection(self, kind: type[C], node: int, timeout_s: float | None = None) -> C:
+        """A connection of this class to a broker: an idle one of the pool, or a new one within so many seconds. It
+        belongs to the caller, until given back to the `pool`. Raises as `connect`."""
+        kept = self.pool.take(kind, node)
+        return kept if kept is not None else kind(self.connect(node, timeout_s), node, self._config.client_id)
+
     def _open(self, node: int, timeout_s: float) -> socket.socket:
         address = self._address(node)
         if node >= 0 and not self._reached:
             self._unreached_since = self._unreached_since or system.monotonic()
-        return open_socket(self._how, address, timeout_s)
+        return open_socket(self._config, address, timeout_s)
 
     def _connect_s(self, node: int) -> float:
         return _ADVERTISED_S if node >= 0 and not self._reached else _CONNECT_S
@@ -204,13 +212,13 @@ class BrokerClient:
     def _control(self, node: int, timeout_s: float) -> tuple[Connection[None], Abilities]:
         """A connection for questions, and what the broker speaks, which is asked on each new one."""
         known = self._abilities.get(node)
-        connection = self._pool.take(self.properties, node) if known is not None else None
+        connection = self.pool.take(Connection, node) if known is not None else None
         if known is not None and connection is not None:
             return connection, known
         until = system.monotonic() + min(timeout_s, self._connect_s(node))
         broker = self._open(node, until - system.monotonic())
         try:
-            spoken = abilities(broker, self._how.client_id, until - system.monotonic())
+            spoken = abilities(broker, self._config.client_id, until - system.monotonic())
         except BaseException:
             broker.close()
             raise
@@ -220,11 +228,11 @@ class BrokerClient:
         if node >= 0:
             self._reached = True
             self._failures.pop(node, None)
-        return Connection(broker, node, self._how.client_id), spoken
+        return Connection(broker, node, self._config.client_id), spoken
 
     def _address(self, node: int) -> Address:
         if node < 0:
-            return self._how.servers[-1 - node]
+            return self._config.servers[-1 - node]
         if node not in self._brokers and system.monotonic() - self._refreshed_at >= _REFRESH_S:
             self.metadata([])
         if node not in self._brokers:
@@ -252,10 +260,10 @@ class BrokerClient:
         if self._reached or since is None or system.monotonic() - since < _ADVERTISED_S or not self._brokers:
             return
         nodes = random.sample(list(self._brokers), len(self._brokers))
-        nodes.sort(key=lambda node: self._brokers[node] not in self._how.servers)  # these may well answer
+        nodes.sort(key=lambda node: self._brokers[node] not in self._config.servers)  # these may well answer
         if any(self._answers(node) for node in nodes[:_PROBED]):
             return
-        for i, (host, port) in enumerate(self._how.servers):
+        for i, (host, port) in enumerate(self._config.servers):
             if self._answers(-1 - i):
                 raise self._advertised_wrongly(f"{host}:{port}")
         self._unreached_since = system.monotonic()  # nobody answers: not to be found out each time
@@ -367,7 +375,7 @@ class BrokerClient:
         (EOS_BROKER_UNSUITABLE) where there is none."""
         if node not in self._abilities:
             connection, _ = self._control(node, _CONNECT_S)
-            self._pool.give_back(self.properties, connection)
+            self.pool.give_back(connection)
         return _version(node, api, self._abilities[node])
 
     def has(self, node: int, api: Api) -> bool:

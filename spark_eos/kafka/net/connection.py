@@ -14,7 +14,7 @@ import ssl
 import struct
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from spark_eos import system
 from spark_eos.kafka.net import sessions
@@ -44,6 +44,9 @@ class Connection(Generic[A]):
     one unless somebody has taken it out.
     """
 
+    #: How many idle connections of this class a `ConnectionPool` keeps, to one broker and to all of them.
+    kept_each: ClassVar[int] = 2
+    kept_in_all: ClassVar[int] = 16
     #: An answer has some dozens of bytes to a partition; one that says it has more than this is none.
     largest = 1 << 26
     #: So many bytes are received before the size of the next answer is looked at.

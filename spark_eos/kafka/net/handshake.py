@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypeVar
 
 from spark_eos import system
 from spark_eos.kafka.codes import OK, name_of
-from spark_eos.kafka.config.handshake import Address, Handshake
+from spark_eos.kafka.config.client import Address, ClientConfig
 from spark_eos.kafka.net import sessions
 from spark_eos.kafka.net.connection import Connection, check_certificate
 from spark_eos.kafka.net.sasl import Refused, conversation
@@ -106,21 +106,21 @@ class Abilities:
     features: dict[str, int]
 
 
-def open_socket(how: Handshake, address: Address, timeout_s: float) -> socket.socket:
+def open_socket(config: ClientConfig, address: Address, timeout_s: float) -> socket.socket:
     """Connect, encrypt and authenticate, within so many seconds. Raises OSError, `Refused` where retrying will not
     help.
 
     It is for a `Connection`, which sets how long it waits.
     """
     until = system.monotonic() + timeout_s
-    broker = _connect(how, address, until)
+    broker = _connect(config, address, until)
     try:
         broker.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         broker.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        if how.tls is not None:
-            broker = _encrypt(broker, how.tls.context(), address[0])
-        if how.sasl is not None:
-            _authenticate(broker, how, address[0], until)
+        if config.tls is not None:
+            broker = _encrypt(broker, config.tls.context(), address[0])
+        if config.sasl is not None:
+            _authenticate(broker, config, address[0], until)
     except BaseException:
         broker.close()
         raise
@@ -142,11 +142,11 @@ def abilities(broker: socket.socket, client_id: str, timeout_s: float) -> Abilit
     )
 
 
-def _connect(how: Handshake, address: Address, until: float) -> socket.socket:
+def _connect(config: ClientConfig, address: Address, until: float) -> socket.socket:
     host, port = address
     failure: OSError = OSError(f"{host} has no address")
     try:
-        found = system.getaddrinfo(host, port, how.family, socket.SOCK_STREAM)
+        found = system.getaddrinfo(host, port, config.family, socket.SOCK_STREAM)
     except ValueError as error:  # the name cannot be asked for, as with two dots in a row
         raise OSError(f"{host} cannot be the name of a host: {error}") from None
     except OverflowError:
@@ -173,16 +173,16 @@ def _encrypt(broker: socket.socket, tls: ssl.SSLContext, host: str) -> socket.so
         raise OSError(f"TLS handshake failed ({error.reason}): does this port of the broker speak TLS?") from None
 
 
-def _authenticate(broker: socket.socket, how: Handshake, host: str, until: float) -> None:
-    assert how.sasl is not None
-    name = how.sasl.mechanism.encode()
-    connection = _Talk(broker, _NOBODY, how.client_id)
+def _authenticate(broker: socket.socket, config: ClientConfig, host: str, until: float) -> None:
+    assert config.sasl is not None
+    name = config.sasl.mechanism.encode()
+    connection = _Talk(broker, _NOBODY, config.client_id)
     body = struct.pack(">h", len(name)) + name
     connection.ask(_SASL_HANDSHAKE, _SASL_HANDSHAKE_VERSION, [body], None, flexible=False)
     code = connection.answer(INT16.read, _left(until))
     if code != OK:
-        raise Refused(f"the brokers do not offer the SASL mechanism {how.sasl.mechanism} ({name_of(code)})")
-    talk = conversation(how.sasl, host)
+        raise Refused(f"the brokers do not offer the SASL mechanism {config.sasl.mechanism} ({name_of(code)})")
+    talk = conversation(config.sasl, host)
     auth_bytes, began, lifetime_ms = next(talk, None), system.monotonic(), 0
     while auth_bytes is not None:
         answer = connection.ask_for(_SASL_AUTHENTICATE, {"auth_bytes": auth_bytes}, _left(until))

@@ -1,32 +1,23 @@
-"""Connections to brokers: new ones, and those of this process that wait for their next use."""
+"""Connections of one client that wait for their next use."""
 
 from __future__ import annotations
 
 import os
 import select
-import socket
 import threading
-import weakref
-from collections.abc import Callable
-from typing import Any, Generic, Protocol, TypeVar
+from typing import ClassVar, Protocol, TypeVar, cast
 
 from spark_eos import system
-from spark_eos.kafka.config.handshake import client_id
-from spark_eos.kafka.config.properties import KafkaProperties
-
-
-class Connects(Protocol):
-    """Who opens sockets to the brokers of a cluster; ``connect`` raises OSError."""
-
-    @property
-    def properties(self) -> KafkaProperties: ...
-
-    def connect(self, node: int, timeout_s: float | None = None) -> socket.socket: ...
 
 
 class PooledConnection(Protocol):
-    """``idle``: nothing is awaited on it. ``due``: the broker wants to know again who this is."""
+    """``idle``: no response is awaited. ``due``: the broker requires a new authentication soon.
 
+    Of one class, at most ``kept_each`` connections to a broker are kept, and ``kept_in_all`` to all of them.
+    """
+
+    kept_each: ClassVar[int]
+    kept_in_all: ClassVar[int]
     node: int
 
     @property
@@ -41,84 +32,64 @@ class PooledConnection(Protocol):
 
 
 C = TypeVar("C", bound=PooledConnection)
-_Key = tuple[KafkaProperties, int, int]
+#: Class of the connection, and process: sockets are of no use to a forked child.
+_Kind = tuple[type[PooledConnection], int]
 
 
-class ConnectionPool(Generic[C]):
-    """At most ``each`` to a broker, and ``most`` in all; the least recently used are closed first.
+class ConnectionPool:
+    """Idle connections to the brokers of one cluster. Where there are too many of a class, the least recently used ones
+    are closed."""
 
-    ``make`` makes one of a socket, the broker's number and the client id.
-    """
-
-    def __init__(self, make: Callable[[socket.socket, int, str], C], *, each: int = 1, most: int = 16) -> None:
-        self._make = make
-        self._each, self._most = each, most
-        self._waiting: list[tuple[_Key, C]] = []
+    def __init__(self) -> None:
+        self._waiting: dict[_Kind, list[PooledConnection]] = {}
         self._lock = threading.Lock()
-        with _POOLS_LOCK:
-            _POOLS.add(self)
 
-    def connect(self, client: Connects, node: int, timeout_s: float | None = None) -> C:
-        """One that was given back, or a new one, within so many seconds. Raises OSError."""
-        waiting = self.take(client.properties, node)
-        if waiting is not None:
-            return waiting
-        return self._make(client.connect(node, timeout_s), node, client_id(client.properties))
-
-    def take(self, kafka: KafkaProperties, node: int) -> C | None:
-        """The one that was used last and that the broker has not closed since."""
-        key = kafka, os.getpid(), node
-        while (connection := self._newest(key)) is not None:
+    def take(self, kind: type[C], node: int) -> C | None:
+        """The connection of this class that was used last, and that the broker has not closed since."""
+        while (connection := self._newest((kind, os.getpid()), node)) is not None:
             if not connection.due and not _speaks_unasked(connection):
-                return connection
+                return cast(C, connection)
             connection.close()
         return None
 
-    def give_back(self, kafka: KafkaProperties, connection: C) -> None:
-        """Keep it for the next user; one with an answer outstanding is closed."""
+    def give_back(self, connection: PooledConnection) -> None:
+        """Keep it for its next use; one with a response outstanding is closed."""
         if not connection.idle:
             connection.close()
             return
-        key = kafka, os.getpid(), connection.node
+        kind = type(connection)
         with self._lock:
-            self._waiting.append((key, connection))
-            alike = [entry for entry in self._waiting if entry[0] == key]
-            too_many = alike[: -self._each] or self._waiting[: -self._most]
-            self._waiting = [entry for entry in self._waiting if entry not in too_many]
-        for _, surplus in too_many:
+            waiting = self._waiting.setdefault((kind, os.getpid()), [])
+            waiting.append(connection)
+            alike = [other for other in waiting if other.node == connection.node]
+            too_many = alike[: -kind.kept_each] or waiting[: -kind.kept_in_all]
+            waiting[:] = [other for other in waiting if other not in too_many]
+        for surplus in too_many:
             surplus.close()
 
-    def lost(self, kafka: KafkaProperties, connection: C) -> None:
-        """Close a broken connection, and with it those to the same broker in every pool: what has cut this one has cut
-        them, too, and each would have to be silent for long before that was noticed."""
+    def lost(self, connection: PooledConnection) -> None:
+        """Close a broken connection and all to the same broker: what has cut this one has cut them, too, and each would
+        have to be silent for long before that was noticed."""
         connection.close()
-        with _POOLS_LOCK:
-            pools = list(_POOLS)
-        for pool in pools:
-            pool.drop(kafka, connection.node)
+        for kind in list(self._waiting):
+            while kind[1] == os.getpid() and (other := self._newest(kind, connection.node)) is not None:
+                other.close()
 
     def close(self) -> None:
         """Close all that wait for their next use; those in use belong to their users."""
         with self._lock:
-            closed, self._waiting = self._waiting, []
-        for _, connection in closed:
-            connection.close()
+            closed, self._waiting = self._waiting, {}
+        for connections in closed.values():
+            for connection in connections:
+                connection.close()
 
-    def drop(self, kafka: KafkaProperties, node: int) -> None:
-        """Close those to a broker that wait for their next use."""
-        while (alike := self._newest((kafka, os.getpid(), node))) is not None:
-            alike.close()
-
-    def _newest(self, key: _Key) -> C | None:
+    def _newest(self, kind: _Kind, node: int) -> PooledConnection | None:
         with self._lock:
-            for i in reversed(range(len(self._waiting))):
-                if self._waiting[i][0] == key:
-                    return self._waiting.pop(i)[1]
+            waiting = self._waiting.get(kind, [])
+            for i in reversed(range(len(waiting))):
+                if waiting[i].node == node:
+                    return waiting.pop(i)
         return None
-
-
-_POOLS: weakref.WeakSet[ConnectionPool[Any]] = weakref.WeakSet()
-_POOLS_LOCK = threading.Lock()
 
 
 def _speaks_unasked(connection: PooledConnection) -> bool:

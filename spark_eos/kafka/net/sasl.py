@@ -16,7 +16,7 @@ import secrets
 from collections.abc import Generator, Mapping
 from types import ModuleType
 
-from spark_eos.kafka.config.handshake import Kerberos, Sasl
+from spark_eos.kafka.config.client import Kerberos, Sasl
 from spark_eos.kafka.config.tokens import TokenRefused, forget, token
 from spark_eos.printable import excerpt
 

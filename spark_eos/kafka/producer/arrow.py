@@ -18,10 +18,9 @@ from spark_eos import system
 from spark_eos.kafka.codes import Code
 from spark_eos.kafka.config.java_names import canonical
 from spark_eos.kafka.config.librdkafka import codec, is_for_librdkafka
-from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.config.values import integer
 from spark_eos.kafka.errors import too_large
-from spark_eos.kafka.net.client import broker_client
+from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.partitioners import DEFAULT_PARTITIONER
 from spark_eos.kafka.producer.partitioner import Partitioner
 from spark_eos.kafka.producer.refusals import DeadLetters, Refusals, Splitting
@@ -57,12 +56,12 @@ class _Topic:
     bytes: int = 0
 
 
-def supports(kafka: KafkaProperties) -> bool:
+def supports(client: BrokerClient) -> bool:
     """Whether this producer and the brokers support all of the user's properties for connections and batches.
 
     Raises ConnectionFailed if no broker responds.
     """
-    return not is_for_librdkafka(kafka, "producer") and produce.is_spoken(broker_client(kafka))
+    return not is_for_librdkafka(client.properties, "producer") and produce.is_spoken(client)
 
 
 class ArrowProducer:
@@ -77,7 +76,7 @@ class ArrowProducer:
 
     def __init__(
         self,
-        kafka: KafkaProperties,
+        client: BrokerClient,
         name: str,
         timeout_ms: int,
         *,
@@ -88,15 +87,15 @@ class ArrowProducer:
     ) -> None:
         self.name = name
         self._two_phase = two_phase
-        self.kafka = kafka
+        self.client = client
         self._timeout_ms = timeout_ms
         self._partitioner = partitioner
         self._in_flight_bytes = in_flight_bytes
         self._dead_letters = dead_letters
-        user = canonical(kafka)
+        user = canonical(client.properties)
         level = integer(user, "compression.level", -1)
         self._batch_bytes = integer(user, "batch.size", BATCH_BYTES)
-        compression = codec(kafka)
+        compression = codec(client.properties)
         assert compression is not None  # else `supports` has said no
         self._make_encoder = partial(
             Encoder, codec=compression, level=None if level < 0 else level, max_bytes=self._batch_bytes
@@ -104,14 +103,14 @@ class ArrowProducer:
         self._identity: ProducerIdentity | None = None
         self._topics: dict[str, _Topic] = {}
         self._held_bytes = 0
-        self._sender = Sender(kafka, name, timeout_ms / 1000)
+        self._sender = Sender(client, name, timeout_ms / 1000)
         self.endtxn_version = FENCING_END
 
     def init(self) -> None:
         """InitProducerId: fences the previous producer with this name, and aborts its open transaction."""
-        client = broker_client(self.kafka)
-        self.endtxn_version = endtxn_version(client)
-        identity = self._identity = init_producer_id(client, self.name, self._timeout_ms, two_phase=self._two_phase)
+        self.endtxn_version = endtxn_version(self.client)
+        identity = init_producer_id(self.client, self.name, self._timeout_ms, two_phase=self._two_phase)
+        self._identity = identity
         self._sender.begin(identity, self.endtxn_version)
         self._encoder = self._make_encoder(identity.producer_id, identity.epoch)
         letters = self._dead_letters

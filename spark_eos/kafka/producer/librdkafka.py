@@ -20,9 +20,8 @@ from confluent_kafka import KafkaException, Message, Producer
 from spark_eos.errors import ConnectionFailed, stop
 from spark_eos.kafka.codes import Code
 from spark_eos.kafka.config.librdkafka import librdkafka_config
-from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.errors import Cause, delivery_error, init_error, no_coordinator
-from spark_eos.kafka.net.client import broker_client
+from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.requests.end_txn import endtxn_version
 from spark_eos.kafka.requests.init_producer_id import INIT_S
 from spark_eos.kafka.transactions import FENCING_END, ProducerIdentity
@@ -46,11 +45,11 @@ class LibrdkafkaProducer:
     """
 
     def __init__(
-        self, kafka: KafkaProperties, name: str, timeout_ms: int, overrides: dict[str, Any] | None = None
+        self, client: BrokerClient, name: str, timeout_ms: int, overrides: dict[str, Any] | None = None
     ) -> None:
         self.name = name
         self.endtxn_version = FENCING_END
-        self._kafka = kafka
+        self._client = client
         self._timeout_ms = timeout_ms
         self._reports = _Reports(name)
         ours = {
@@ -64,7 +63,7 @@ class LibrdkafkaProducer:
             "reconnect.backoff.ms": 1,
             **(overrides or {}),
         }
-        self._producer = Producer(librdkafka_config(kafka, "producer", ours))
+        self._producer = Producer(librdkafka_config(client.properties, "producer", ours))
         self.produce = self._producer.produce
         self._closed = threading.Event()
         threading.Thread(target=_serve, args=(self._producer, self._closed), name=f"poll {name}", daemon=True).start()
@@ -77,7 +76,7 @@ class LibrdkafkaProducer:
     def init(self) -> None:
         """InitProducerId: fences the previous producer with this name, and aborts its open transaction."""
         try:
-            broker_client(self._kafka).reach(INIT_S)
+            self._client.reach(INIT_S)
         except ConnectionFailed as error:
             if error.entry == "EOS_BROKER_UNREACHABLE":
                 raise
@@ -85,7 +84,7 @@ class LibrdkafkaProducer:
         for _ in retrying(INIT_S):
             try:
                 self._producer.init_transactions(INIT_S)
-                self.endtxn_version = endtxn_version(broker_client(self._kafka))
+                self.endtxn_version = endtxn_version(self._client)
                 return
             except KafkaException as error:
                 if not error.args[0].retriable():

@@ -29,10 +29,8 @@ from dataclasses import astuple
 from spark_eos import system
 from spark_eos.errors import ConnectionFailed, EosError
 from spark_eos.kafka.codes import LEADER_MOVED, NOT_APPENDED, OK, PRODUCE_RETRIES, REFUSED_FOR_GOOD, Code, meaning_of
-from spark_eos.kafka.config.handshake import silence_seconds
-from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.errors import Cause, delivery_error, too_large
-from spark_eos.kafka.net.client import broker_client
+from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.net.connection import wait
 from spark_eos.kafka.producer.additions import Additions
 from spark_eos.kafka.producer.partition_queue import UNKNOWN_OFFSET, PartitionQueue
@@ -40,7 +38,7 @@ from spark_eos.kafka.producer.refusals import Splitting, unclear
 from spark_eos.kafka.records.encode import Sealed
 from spark_eos.kafka.records.resealing import later
 from spark_eos.kafka.requests.end_txn import end_own_txn
-from spark_eos.kafka.requests.produce import ProduceConnection, ProduceResponse, connection_pool, version
+from spark_eos.kafka.requests.produce import ProduceConnection, ProduceResponse, version
 from spark_eos.kafka.transactions import FENCING_END, ProducerIdentity
 from spark_eos.retry import ANNOUNCED_AFTER_S, Waiting
 from spark_eos.topic_partition import TopicPartition, name_of_place
@@ -69,19 +67,18 @@ class Sender:
     """
 
     def __init__(
-        self, kafka: KafkaProperties, transactional_id: str, timeout_s: float, *, silence_s: float | None = None
+        self, client: BrokerClient, transactional_id: str, timeout_s: float, *, silence_s: float | None = None
     ) -> None:
         self.size = 0
         self.offsets: dict[TopicPartition, int] = {}
         self.firsts: dict[TopicPartition, int] = {}
         self.refusals: Splitting | None = None
         self._any_sent = False
-        self._kafka = kafka
-        self._client = broker_client(kafka)
+        self._client = client
         self._name = transactional_id
         self._timeout_s = timeout_s
         self._unheard_since = math.inf
-        self._silence_s = min(silence_seconds(kafka), silence_s or timeout_s / _TRIES)
+        self._silence_s = min(client.silence_s, silence_s or timeout_s / _TRIES)
         self._version = FENCING_END
         self._additions: Additions | None = None
         self._queues: dict[TopicPartition, PartitionQueue] = {}
@@ -180,7 +177,7 @@ class Sender:
     def close(self) -> None:
         """Give the connections back to the pool, which closes those with a response outstanding."""
         for connection in self._connections.values():
-            connection_pool.give_back(self._kafka, connection)
+            self._client.pool.give_back(connection)
         self._connections.clear()
 
     # Sending
@@ -248,7 +245,7 @@ class Sender:
         if connection is not None:
             self._connections.pop(queue.node).close()
         try:
-            connection = connection_pool.connect(self._client, queue.node)
+            connection = self._client.connection(ProduceConnection, queue.node)
             self._connections[queue.node] = connection
             connection.version = version(self._client, queue.node, self._version)
         except OSError as error:
@@ -365,7 +362,7 @@ class Sender:
     def _disconnect(self, connection: ProduceConnection) -> None:
         """The outcome of the batches without a response on this connection is unknown."""
         now = system.monotonic()
-        connection_pool.lost(self._kafka, connection)
+        self._client.pool.lost(connection)
         self._client.forget_versions(connection.node)
         self._connections.pop(connection.node, None)
         lost = [key for key in self._requests if key[0] == connection.node]

@@ -14,10 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 from spark_eos import system
 from spark_eos.kafka.codes import COORDINATOR_MOVED, COORDINATOR_RETRIES
-from spark_eos.kafka.config.handshake import silence_seconds
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.net.connection import Connection, wait
-from spark_eos.kafka.net.pool import ConnectionPool
 from spark_eos.kafka.net.schema import NO_TAGS, Api, text
 from spark_eos.kafka.transactions import FENCING_END, PLAIN_END
 from spark_eos.retry import retrying
@@ -42,6 +40,9 @@ _ANSWER = struct.Struct(">ih")
 class EndConnection(Connection[str]):
     """One connection to one coordinator."""
 
+    kept_each = _CONNECTIONS
+    kept_in_all = _KEPT
+
     def queue(self, transactions: Iterable[TransactionKey], commit: bool, version: int = FENCING_END) -> None:
         """Ask to end each of them by this version of the request, once it is pushed."""
         for name, producer_id, epoch in transactions:
@@ -51,9 +52,6 @@ class EndConnection(Connection[str]):
     def answers(self) -> list[tuple[str, int]]:
         """Transactional id and error code, of the answers that are there."""
         return [(name, code) for _, name, (_, code) in self.receive(lambda fields: fields.of(_ANSWER))]
-
-
-connection_pool = ConnectionPool(EndConnection, each=_CONNECTIONS, most=_KEPT)
 
 
 def endtxn_version(client: BrokerClient) -> int:
@@ -91,7 +89,7 @@ def end_txns(
     one for what began with the other. ``silence_s``: for how long one may be silent; by default, and at most, as the
     user's properties say.
     """
-    silence_s = min(silence_seconds(client.properties), silence_s or math.inf)
+    silence_s = min(client.silence_s, silence_s or math.inf)
     asked = {transaction[0]: transaction for transaction in transactions}
     codes: dict[str, int | None] = dict.fromkeys(asked)
     coordinators, _ = client.coordinators(asked, silence_s)
@@ -125,12 +123,12 @@ def _end_txns_at(
                 if not connection.idle and system.monotonic() - connection.moved_at > silence_s:
                     raise TimeoutError("the broker is silent")
             except OSError:
-                connection_pool.lost(client.properties, connection)
+                client.pool.lost(connection)
                 client.forget_versions(node)
             else:
                 if not connection.idle:
                     continue
-                connection_pool.give_back(client.properties, connection)
+                client.pool.give_back(connection)
             busy.remove(connection)
         if busy:
             wait(busy, min(connection.moved_at for connection in busy) + silence_s)
@@ -160,6 +158,6 @@ def _connections(client: BrokerClient, node: int, ends: int, timeout_s: float) -
     """As many connections as so many ends are worth, or as can be had."""
     for _ in range(min(_CONNECTIONS, -(-ends // _FEWEST))):
         try:
-            yield connection_pool.connect(client, node, timeout_s)
+            yield client.connection(EndConnection, node, timeout_s)
         except OSError:
             return

@@ -21,11 +21,9 @@ from dataclasses import dataclass, field
 
 from spark_eos import system
 from spark_eos.kafka.codes import LEADER_MOVED, OK
-from spark_eos.kafka.config.handshake import silence_seconds
 from spark_eos.kafka.config.properties import Isolation
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.net.connection import Connection
-from spark_eos.kafka.net.pool import ConnectionPool
 from spark_eos.kafka.net.schema import NO_TAGS, FieldReader, text, varint
 from spark_eos.topic_partition import TopicPartition
 
@@ -88,6 +86,7 @@ class FetchResponse:
 class FetchConnection(Connection[None]):
     """One connection to one broker, for one request at a time."""
 
+    kept_each = 1
     #: An answer is as large as asked for, or as one record batch.
     largest = 1 << 30
     #: Only an answer's size: all else is received where it stays.
@@ -228,7 +227,6 @@ def _read_partition(fields: FieldReader) -> tuple[int, FetchResponse]:
     )
 
 
-connection_pool = ConnectionPool(FetchConnection)
 _LARGEST_KEPT = 4 * 1024 * 1024
 
 
@@ -236,12 +234,12 @@ def connect(client: BrokerClient, topic: str, partition: int, replica: int | Non
     """A connection to the partition's leader, or to that replica; one that was given back or a new one. Raises
     OSError."""
     if replica is not None:
-        return connection_pool.connect(client, replica)
+        return client.connection(FetchConnection, replica)
     leader = client.leader(topic, partition)
     if leader is None:
         raise OSError(f"{topic}-{partition} has no leader that is known")
     try:
-        return connection_pool.connect(client, leader)
+        return client.connection(FetchConnection, leader)
     except OSError:
         client.forget_leader(topic, partition)
         raise
@@ -251,7 +249,7 @@ def give_back(client: BrokerClient, connection: FetchConnection) -> None:
     """Keep a connection for the next who reads from its broker, without the memory that a large answer took."""
     if len(connection.buffer) > _LARGEST_KEPT:
         connection.take_buffer()
-    connection_pool.give_back(client.properties, connection)
+    client.pool.give_back(connection)
 
 
 def is_spoken(client: BrokerClient) -> bool:
@@ -287,7 +285,7 @@ def fetch_many(
     asked: list[FetchConnection] = []
     for node, places in by_leader.items():
         try:
-            connection = connection_pool.connect(client, node)
+            connection = client.connection(FetchConnection, node)
         except OSError:
             continue
         asked.append(connection)
@@ -298,9 +296,7 @@ def fetch_many(
     found: Answers = {}
     for connection in asked:
         try:
-            answers = connection.receive_many(
-                max(0.1, min(silence_seconds(client.properties), deadline - system.monotonic()))
-            )
+            answers = connection.receive_many(max(0.1, min(client.silence_s, deadline - system.monotonic())))
         except OSError:
             connection.close()
             continue
@@ -327,7 +323,7 @@ def fetch_once(
         connection = connect(client, topic, partition)
         try:
             connection.send(topic, partition, offset, isolation=isolation, max_bytes=max_bytes, max_wait_ms=0)
-            answer = connection.receive_one(silence_seconds(client.properties))
+            answer = connection.receive_one(client.silence_s)
             data = answer.records
         except BaseException:
             connection.close()

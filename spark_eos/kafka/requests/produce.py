@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.net.connection import Connection
-from spark_eos.kafka.net.pool import ConnectionPool
 from spark_eos.kafka.net.schema import NO_TAGS, Api, FieldReader, text, varint
 from spark_eos.kafka.transactions import FENCING_END
 from spark_eos.topic_partition import TopicPartition
@@ -37,6 +36,7 @@ class ProduceResponse:
 class ProduceConnection(Connection[frozenset[TopicPartition]]):
     """One connection to one broker, for one transaction at a time. ``version``: of the requests."""
 
+    kept_each = 1
     version = _FENCING.last
 
     def send(self, transactional_id: str, batches: Mapping[TopicPartition, bytes | memoryview], timeout_ms: int) -> int:
@@ -89,9 +89,6 @@ def _read(fields: FieldReader) -> tuple[dict[TopicPartition, int], dict[TopicPar
                 offsets[topic, partition] = offset
         fields.skip_tags()
     return errors, offsets
-
-
-connection_pool = ConnectionPool(ProduceConnection)
 
 
 def version(client: BrokerClient, node: int, endtxn_version: int) -> int:

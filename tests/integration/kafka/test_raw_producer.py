@@ -14,11 +14,12 @@ from confluent_kafka import Producer
 from spark_eos.errors import EosError
 from spark_eos.kafka.codes import OK
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.net.client import BrokerClient
+from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.kafka.records.headers import encode_headers
-from spark_eos.kafka.requests import end_txn, produce
+from spark_eos.kafka.requests import end_txn
 from spark_eos.kafka.requests.describe_transactions import describe_transactions
+from spark_eos.kafka.requests.produce import ProduceConnection
 from spark_eos.options.parse import Fetching
 from spark_eos.protocol.head import Pair
 from spark_eos.source.raw import read_raw
@@ -288,7 +289,7 @@ def test_rows_of_many_topics_are_held_together_within_bounds(begin, end, topic, 
 def test_a_life_that_no_broker_grants(kafka):
     """transaction.max.timeout.ms is 15 minutes."""
     with pytest.raises(EosError) as caught:
-        ArrowProducer(kafka, "long", 10**8).init()
+        ArrowProducer(broker_client(kafka), "long", 10**8).init()
     assert caught.value.condition == "EOS_TRANSACTION_TIMEOUT_TOO_LONG"
 
 
@@ -324,8 +325,8 @@ def test_a_process_keeps_its_connection(begin, topic, end, view):
         producer.flush()
         end(producer, commit=True)
         producer.close()
-        kept = produce.connection_pool.take(producer.kafka, 0)
-        produce.connection_pool.give_back(producer.kafka, kept)
+        kept = producer.client.pool.take(ProduceConnection, 0)
+        producer.client.pool.give_back(kept)
         if i == 0:
             first = kept
         elif i == 1:

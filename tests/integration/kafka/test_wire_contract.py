@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 
 from spark_eos.errors import ProtocolStop
 from spark_eos.kafka.codes import OK, Code
-from spark_eos.kafka.net.client import BrokerClient
+from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.kafka.producer.librdkafka import LibrdkafkaProducer
 from spark_eos.kafka.requests import end_txn
 from spark_eos.kafka.requests.describe_producers import describe_producers
@@ -224,7 +224,7 @@ def test_a_commit_after_an_abort_is_an_invalid_state(begin, end):
 def test_a_commit_after_the_brokers_own_abort_is_an_invalid_state(client, begin, end, kafka, view):
     """By fencing, which ends it as the time-out does, one epoch on."""
     transaction = begin()
-    again = LibrdkafkaProducer(kafka, transaction.pair.id, LIFE_MS)
+    again = LibrdkafkaProducer(broker_client(kafka), transaction.pair.id, LIFE_MS)
     again.init()
     again.close()
     wait_for(lambda: not view.held(transaction.topic), "the abort")
@@ -252,7 +252,7 @@ def test_an_id_that_was_initialised_later_says_nothing(commit, begin, end):
 
 def test_an_empty_transaction_cannot_be_committed(kafka, end):
     """48, so tasks without rows must leave none."""
-    producer = LibrdkafkaProducer(kafka, f"contract-{uuid.uuid4()}", LIFE_MS)
+    producer = LibrdkafkaProducer(broker_client(kafka), f"contract-{uuid.uuid4()}", LIFE_MS)
     producer.warm_up(None)
     producer.init()
     pair = producer.identity()

@@ -148,7 +148,7 @@ def test_without_a_ledger_nothing_is_ended(part, left, capsys, monkeypatch):
 def test_a_ledger_that_is_held_by_the_querys_own_transaction(left, capsys, monkeypatch):
     """The list names it, and to take the ledger ends it."""
     monkeypatch.setattr(ledger_log, "READ_S", 0.5)
-    holder = ArrowProducer(left.kafka, ledger_name(PREFIX, left.query), 600_000)
+    holder = ArrowProducer(broker_client(left.kafka), ledger_name(PREFIX, left.query), 600_000)
     holder.init()
     holder.write(left.ledger, 1, key=pa.array(["another"]), value=pa.array(["row"]))
     holder.flush()
@@ -173,7 +173,7 @@ def test_a_ledger_that_is_held_by_another_query(left, capsys, monkeypatch):
     """Nothing of this query is ended; the hint leads to the other one."""
     monkeypatch.setattr(ledger_log, "READ_S", 0.5)
     other, prepared = str(uuid.uuid4()), left.prepare(0)
-    holder = ArrowProducer(left.kafka, ledger_name(PREFIX, other), 600_000)
+    holder = ArrowProducer(broker_client(left.kafka), ledger_name(PREFIX, other), 600_000)
     holder.init()
     holder.write(left.ledger, 1, key=pa.array(["another"]), value=pa.array(["row"]))
     holder.flush()

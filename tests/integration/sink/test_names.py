@@ -7,6 +7,7 @@ import uuid
 import pytest
 
 from spark_eos.errors import LedgerError
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.producer.librdkafka import LibrdkafkaProducer
 from spark_eos.options.parse import sink_options
 from spark_eos.protocol.head import Head
@@ -28,7 +29,7 @@ def test_a_resubmitted_stage_leaves_the_open_transaction_of_its_predecessor_alon
     def free() -> str:
         return free_name(options.prefix, query, first, Head("run", 1, (), 5), own.coordinator)
 
-    prepared = LibrdkafkaProducer(options.kafka, free(), 60_000)
+    prepared = LibrdkafkaProducer(broker_client(options.kafka), free(), 60_000)
     prepared.warm_up(name)
     prepared.init()
     prepared.begin()

@@ -66,7 +66,7 @@ def out(old: DevCluster) -> str:
 
 @pytest.fixture
 def producer(kafka: KafkaProperties) -> Iterator[ArrowProducer]:
-    made = ArrowProducer(kafka, f"older-{uuid.uuid4()}", LIFE_MS)
+    made = ArrowProducer(broker_client(kafka), f"older-{uuid.uuid4()}", LIFE_MS)
     made.init()
     yield made
     made.abort()
@@ -117,7 +117,7 @@ def test_an_aborted_or_fenced_transaction_is_not_committed(producer, kafka, end,
     write(producer, out, "a")
     assert end(producer.identity(), False) == OK
     assert end(producer.identity(), True) == Code.INVALID_TXN_STATE
-    other = ArrowProducer(kafka, producer.name, LIFE_MS)
+    other = ArrowProducer(broker_client(kafka), producer.name, LIFE_MS)
     other.init()
     write(other, out, "b")
     assert end(producer.identity(), True) in (47, 90)
@@ -155,7 +155,7 @@ def test_a_transaction_that_was_aborted_and_began_again_is_not_handed_over(produ
 def test_the_first_batch_is_told_by_its_sequence_number(kafka, client, old, out):
     """For librdkafka's producer, which does not say where its rows are."""
     coordinator = TransactionCoordinator(client, "older", "q")
-    producer = LibrdkafkaProducer(kafka, f"older-{uuid.uuid4()}", LIFE_MS)
+    producer = LibrdkafkaProducer(broker_client(kafka), f"older-{uuid.uuid4()}", LIFE_MS)
     producer.warm_up(out)
     producer.init()
     producer.begin()

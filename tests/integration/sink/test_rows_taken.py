@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient
 
 from spark_eos.cli import main
 from spark_eos.errors import EosError
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.options.parse import SinkOptions, sink_options
 from spark_eos.protocol.commit import commit
@@ -55,7 +56,7 @@ class Query:
     def prepared(self, head: Head, began_ms: int) -> MicroBatch:
         """A row in each partition, in one open transaction."""
         name = task_name(self.options.prefix, self.id, TaskId(head.generation, 0, 0))
-        producer = ArrowProducer(self.options.kafka, name, TIMEOUT_MS)
+        producer = ArrowProducer(broker_client(self.options.kafka), name, TIMEOUT_MS)
         producer.init()
         rows = {"value": pa.array([b"a", b"b"]), "partition": pa.array([0, 1], pa.int32())}
         producer.write(self.options.topic, PARTITIONS, **rows)

@@ -12,6 +12,7 @@ from confluent_kafka.admin import AclOperation, ResourceType
 
 from spark_eos import cli
 from spark_eos.errors import EosError, ProtocolStop
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.options.parse import SinkOptions, sink_options
 from spark_eos.protocol.head import Decision, Head, Written
@@ -121,7 +122,7 @@ def test_a_user_who_may_not(guarded, out, spark, tmp_path):
 
 def prepare(options: SinkOptions, name: str) -> ArrowProducer:
     """A row in an open transaction that never expires."""
-    producer = ArrowProducer(options.kafka, name, 60_000, two_phase=True)
+    producer = ArrowProducer(broker_client(options.kafka), name, 60_000, two_phase=True)
     producer.init()
     producer.write(options.topic, 1, value=pa.array(["a"]))
     producer.flush()
@@ -154,9 +155,10 @@ def test_an_attempt_that_has_not_written_anything_yet_is_fenced(guarded, out):
     own = session_of(options, query)
     given = {"endtxn_version": 5, "prefix": options.prefix}
     open_run(own.ports, "first", 0, two_phase=True, **given)
-    attempt = ArrowProducer(options.kafka, task_name(options.prefix, query, TaskId(1, 0, 0)), 60_000, two_phase=True)
+    client = broker_client(options.kafka)
+    attempt = ArrowProducer(client, task_name(options.prefix, query, TaskId(1, 0, 0)), 60_000, two_phase=True)
     attempt.init()
-    plain = ArrowProducer(options.kafka, task_name(options.prefix, query, TaskId(1, 1, 0)), 60_000)
+    plain = ArrowProducer(client, task_name(options.prefix, query, TaskId(1, 1, 0)), 60_000)
     plain.init()
     names = [attempt.name, plain.name]
     assert {d.pair.id for d in own.coordinator.ongoing(empty=True)} == {attempt.name, plain.name}

@@ -10,7 +10,7 @@ import pytest
 
 from spark_eos.kafka.codes import Code
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.net.client import broker_client
+from spark_eos.kafka.net.client import broker_client, close_all
 from spark_eos.kafka.requests import fetch
 from spark_eos.options.parse import Fetching
 from spark_eos.source import nearest, raw
@@ -85,7 +85,7 @@ def racks(_racks: Racks) -> Iterator[Racks]:
     yield _racks
     for proxy in _racks.proxies:
         proxy.restore()
-    fetch.connection_pool.close()
+    close_all()
 
 
 def most(sent: list[int]) -> int:

@@ -16,7 +16,6 @@ from spark_eos.kafka.admin.topics import end_offsets
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.records.batches import UnsupportedFormat
-from spark_eos.kafka.requests import fetch
 from spark_eos.kafka.requests.fetch import FetchConnection
 from spark_eos.options.parse import Fetching
 from spark_eos.source import raw
@@ -163,7 +162,7 @@ def test_a_range_given_up_half_way(kafka, topic, producer, monkeypatch):
     name = topic()
     write(producer(batch_num_messages=100), name, 3000)
     monkeypatch.setattr(raw, "FETCH_BYTES", 20_000)
-    fetch.connection_pool.close()
+    broker_client(kafka).close()
     opened = []
     make = FetchConnection.__init__
     monkeypatch.setattr(FetchConnection, "__init__", lambda self, *args: opened.append(self) or make(self, *args))
@@ -179,7 +178,7 @@ def test_a_process_keeps_its_connection(kafka, topic, producer, monkeypatch):
     name = topic(2)
     write(producer(), name, 50, partition=0)
     write(producer(), name, 50, partition=1)
-    fetch.connection_pool.close()
+    broker_client(kafka).close()
     opened = []
     make = FetchConnection.__init__
     monkeypatch.setattr(FetchConnection, "__init__", lambda self, *args: opened.append(self) or make(self, *args))

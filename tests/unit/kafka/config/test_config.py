@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from spark_eos.errors import OptionError
-from spark_eos.kafka.config import handshake, librdkafka
+from spark_eos.kafka.config import client, librdkafka
 from spark_eos.kafka.config.java_names import RENAMED, canonical
 from spark_eos.kafka.config.own_client import BY_LIBRDKAFKA, WITHOUT_EFFECT
 from spark_eos.kafka.config.properties import KafkaProperties, is_secret
@@ -196,7 +196,7 @@ def test_connections_follow_the_properties():
         sasl__password="hunter2",
         client__id="me",
     )
-    how = handshake.handshake(kafka)
+    how = client.client_config(kafka)
     tls = how.tls.context()
     assert tls.verify_mode is ssl.CERT_REQUIRED and tls.check_hostname
     assert (how.servers, how.client_id) == ((("kafka.example", 9092),), "me")
@@ -215,35 +215,35 @@ def test_connections_follow_the_properties():
 )
 def test_addresses_are_read_in_every_form(servers, addresses):
     """Several, with the protocol before them, of IP version 6, and without a port."""
-    assert list(handshake.handshake(KafkaProperties({"bootstrap.servers": servers})).servers) == addresses
+    assert list(client.client_config(KafkaProperties({"bootstrap.servers": servers})).servers) == addresses
 
 
 @pytest.mark.parametrize("servers", ["a:b", "http//a:1", "a:1:2"])
 def test_what_is_no_address_is_refused(servers):
     """By its text, before anything is connected."""
     with pytest.raises(OptionError, match=servers) as caught:
-        handshake.handshake(KafkaProperties({"bootstrap.servers": servers}))
+        client.client_config(KafkaProperties({"bootstrap.servers": servers}))
     assert caught.value.condition == "EOS_OPTION_INVALID"
 
 
 def test_connections_follow_the_host_name_check():
     """The Java client's empty algorithm turns the check off; the certificate is still verified."""
     kafka = dotted(security__protocol="SSL", ssl__endpoint__identification__algorithm="")
-    tls = handshake.handshake(kafka).tls.context()
+    tls = client.client_config(kafka).tls.context()
     assert not tls.check_hostname and tls.verify_mode is ssl.CERT_REQUIRED
 
 
 def test_a_missing_certificate_file_is_named_error():
     """Not a bare FileNotFoundError from the depth of a client."""
     with pytest.raises(OptionError, match="EOS_OPTION_INVALID"):
-        handshake.handshake(dotted(security__protocol="SSL", ssl__ca__location="/nowhere/ca.pem"))
+        client.client_config(dotted(security__protocol="SSL", ssl__ca__location="/nowhere/ca.pem"))
 
 
 def test_a_mechanism_that_is_not_spoken_is_refused():
     """With those that are."""
     kafka = dotted(security__protocol="SASL_SSL", sasl__mechanism="DIGEST-MD5")
     with pytest.raises(OptionError, match="OAUTHBEARER") as caught:
-        handshake.handshake(kafka)
+        client.client_config(kafka)
     assert caught.value.condition == "EOS_OPTION_UNSUPPORTED"
 
 

@@ -7,7 +7,7 @@ import importlib.util
 import pytest
 
 from spark_eos.errors import OptionError
-from spark_eos.kafka.config import handshake, librdkafka, msk, tokens
+from spark_eos.kafka.config import client, librdkafka, msk, tokens
 from spark_eos.kafka.config.java_names import canonical
 from spark_eos.kafka.config.properties import KafkaProperties
 
@@ -23,14 +23,14 @@ def properties(**values: str) -> KafkaProperties:
 
 def refused(**values: str) -> OptionError:
     with pytest.raises(OptionError) as caught:
-        handshake.handshake(properties(security__protocol="SASL_SSL", **values))
+        client.client_config(properties(security__protocol="SASL_SSL", **values))
     return caught.value
 
 
 def bearer(**values: str) -> dict[str, str]:
     """What tokens are made of, by our own connections and by librdkafka's clients."""
     kafka = properties(security__protocol="SASL_SSL", **{"sasl__mechanism": "OAUTHBEARER"} | values)
-    how, config = handshake.handshake(kafka).sasl, librdkafka.librdkafka_config(kafka, "consumer")
+    how, config = client.client_config(kafka).sasl, librdkafka.librdkafka_config(kafka, "consumer")
     assert how.mechanism == config["sasl.mechanism"] == "OAUTHBEARER"
     assert config["oauth_cb"].args == (how.oauthbearer,)
     assert not any(key.startswith(("sasl.oauthbearer", "aws.", "https.")) for key in config)
@@ -161,10 +161,10 @@ def test_kerberos_without_its_library(monkeypatch):
     kafka = properties(security__protocol="SASL_SSL", sasl__mechanism="GSSAPI", sasl__kerberos__keytab="/keys/ann")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(OptionError, match="GSSAPI") as caught:
-        handshake.handshake(kafka)
+        client.client_config(kafka)
     assert "Install the extra 'kerberos'" in caught.value.hint
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
-    assert handshake.handshake(kafka).sasl == handshake.Sasl("GSSAPI", kerberos=handshake.Kerberos(keytab="/keys/ann"))
+    assert client.client_config(kafka).sasl == client.Sasl("GSSAPI", kerberos=client.Kerberos(keytab="/keys/ann"))
     for kind in ("consumer", "producer"):
         librdkafka.check(kafka, kind)
         assert not librdkafka.is_for_librdkafka(kafka, kind)

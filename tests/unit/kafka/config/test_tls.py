@@ -13,7 +13,7 @@ import pytest
 
 from spark_eos.errors import OptionError
 from spark_eos.kafka.config import librdkafka, tls
-from spark_eos.kafka.config.handshake import handshake
+from spark_eos.kafka.config.client import client_config
 from spark_eos.kafka.config.properties import KafkaProperties
 from tests.support.certificates import Authority
 
@@ -40,13 +40,13 @@ def store(what: str, file, type_: str | None = None, password: str = PASSWORD) -
 
 
 def context(values: Mapping[str, str]) -> ssl.SSLContext:
-    return handshake(properties(values)).tls.context()
+    return client_config(properties(values)).tls.context()
 
 
 def refused(values: Mapping[str, str]) -> OptionError:
     """By both kinds of client, in the same words."""
     errors = []
-    for call in (handshake, lambda kafka: librdkafka.check(kafka, "producer")):
+    for call in (client_config, lambda kafka: librdkafka.check(kafka, "producer")):
         with pytest.raises(OptionError) as caught:
             call(properties(values))
         errors.append(caught.value)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from spark_eos.errors import OptionError
 from spark_eos.kafka.config import librdkafka
-from spark_eos.kafka.config.handshake import handshake, silence_seconds
+from spark_eos.kafka.config.client import client_config
 from spark_eos.kafka.config.java_names import RENAMED, canonical
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.config.values import BOOLEANS, ENUMERATIONS, INTEGERS, normalized
@@ -181,7 +181,7 @@ def properties(values: dict[str, str]) -> KafkaProperties:
 @pytest.mark.parametrize(("value", "verified"), [("1", True), ("t", True), ("TRUE", True), ("0", False), ("F", False)])
 def test_certificates_are_verified_where_librdkafka_does(value, verified):
     """A man in the middle gets no password because of a spelling."""
-    tls = handshake(properties({"security.protocol": " SSL", "enable.ssl.certificate.verification": value})).tls
+    tls = client_config(properties({"security.protocol": " SSL", "enable.ssl.certificate.verification": value})).tls
     assert tls is not None
     assert (tls.context().verify_mode is ssl.CERT_REQUIRED) == verified
     assert tls.context().check_hostname == verified
@@ -190,7 +190,7 @@ def test_certificates_are_verified_where_librdkafka_does(value, verified):
 @pytest.mark.parametrize("value", ["HTTPS", "https", " https"])
 def test_host_names_are_checked_in_any_spelling(value):
     """As with librdkafka."""
-    tls = handshake(properties({"security.protocol": "ssl", "ssl.endpoint.identification.algorithm": value})).tls
+    tls = client_config(properties({"security.protocol": "ssl", "ssl.endpoint.identification.algorithm": value})).tls
     assert tls is not None and tls.context().check_hostname
 
 
@@ -209,7 +209,7 @@ def test_host_names_are_checked_in_any_spelling(value):
 )
 def test_what_is_no_value_is_refused_before_any_connection(key, value):
     """By the user's name of it, whoever asks, and by both clients in the same words."""
-    for call in (handshake, canonical, lambda kafka: librdkafka.check(kafka, "consumer")):
+    for call in (client_config, canonical, lambda kafka: librdkafka.check(kafka, "consumer")):
         with pytest.raises(OptionError, match=rf"'kafka\.{key}' is '{value}'") as caught:
             call(properties({key: value}))
         assert caught.value.condition == "EOS_OPTION_INVALID"
@@ -217,7 +217,7 @@ def test_what_is_no_value_is_refused_before_any_connection(key, value):
 
 def test_a_number_is_read_as_librdkafka_reads_it():
     """Octal, as it has a leading zero."""
-    assert silence_seconds(properties({"socket.timeout.ms": "010000"})) == 4.096
+    assert client_config(properties({"socket.timeout.ms": "010000"})).silence_s == 4.096
 
 
 @pytest.mark.parametrize(

@@ -135,7 +135,7 @@ def init(kafka: KafkaProperties) -> None:
 
 def by_librdkafka(kafka: KafkaProperties) -> None:
     """As a sink does whose properties are librdkafka's affair."""
-    producer = LibrdkafkaProducer(kafka, "name", 60_000)
+    producer = LibrdkafkaProducer(broker_client(kafka), "name", 60_000)
     try:
         producer.init()
     finally:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_eos.kafka.config.handshake import Sasl
+from spark_eos.kafka.config.client import Sasl
 from spark_eos.kafka.net import sasl as module
 from spark_eos.kafka.net.sasl import Refused, conversation
 

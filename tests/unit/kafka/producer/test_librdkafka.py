@@ -10,6 +10,7 @@ import pytest
 
 from spark_eos.errors import ConnectionFailed, EosError, ProtocolStop
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.producer import librdkafka
 from spark_eos.kafka.producer.librdkafka import LibrdkafkaProducer
 from tests.support.hosts import nobody
@@ -20,7 +21,9 @@ from tests.support.waiting import wait_for
 def producer():
     """Of a cluster that is not there."""
     with nobody() as servers:
-        made = LibrdkafkaProducer(KafkaProperties({"bootstrap.servers": servers}), "name-of-a-task", 60_000)
+        made = LibrdkafkaProducer(
+            broker_client(KafkaProperties({"bootstrap.servers": servers})), "name-of-a-task", 60_000
+        )
         yield made
         made.close()
 
@@ -64,7 +67,9 @@ def test_a_closed_producer_leaves_no_client_behind():
     gc.disable()
     try:
         with nobody() as servers:
-            made = LibrdkafkaProducer(KafkaProperties({"bootstrap.servers": servers}), "name-of-a-task", 60_000)
+            made = LibrdkafkaProducer(
+                broker_client(KafkaProperties({"bootstrap.servers": servers})), "name-of-a-task", 60_000
+            )
             own = clients() - before
             assert own  # one; or more, as a thread that it has just begun bears its name for a moment
             made.close()

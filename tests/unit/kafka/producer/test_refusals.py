@@ -10,7 +10,6 @@ import os
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +19,6 @@ from hypothesis import strategies as st
 
 from spark_eos.errors import EosError, KafkaError, RowError, TopicError
 from spark_eos.kafka.producer import partition_queue
-from spark_eos.kafka.producer import sender as module
 from spark_eos.kafka.producer.partition_queue import PartitionQueue
 from spark_eos.kafka.producer.refusals import Refusals, Splitting
 from spark_eos.kafka.producer.sender import Sender
@@ -29,7 +27,7 @@ from spark_eos.kafka.records.fields import read_headers
 from spark_eos.kafka.records.headers import encode_headers
 from spark_eos.kafka.records.resealing import halves, later, rows_of
 from tests.unit.kafka.producer import test_sender as brokers_of
-from tests.unit.kafka.producer.test_sender import KAFKA, NODES, OK, OUT_OF_ORDER, Connection, fates
+from tests.unit.kafka.producer.test_sender import NODES, OK, OUT_OF_ORDER, fates
 
 TOO_LARGE, INVALID, UNKNOWN = 10, 87, 3
 LETTERS = "letters"
@@ -110,12 +108,9 @@ def deliver(
     brokers.known = _Parsed()
     added: dict[int, list[bytes]] = {}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "broker_client", lambda kafka: brokers)
-        connect, give_back = lambda kafka, node: Connection(brokers, node), lambda kafka, connection: connection.close()
-        patch.setattr(module, "connection_pool", SimpleNamespace(connect=connect, give_back=give_back, lost=give_back))
         patch.setattr(partition_queue, "FIRST_WAIT_S", 0.0)
         patch.setattr(partition_queue, "LONGEST_WAIT_S", 0.0)
-        sender = Sender(KAFKA, "id", 60)
+        sender = Sender(brokers, "id", 60)
         sender.refusals = refusals
         try:
             for count, (number, larges) in enumerate(batches, 1):

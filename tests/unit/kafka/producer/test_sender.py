@@ -21,7 +21,6 @@ from hypothesis import strategies as st
 
 from spark_eos import retry
 from spark_eos.errors import ConnectionFailed, EosError
-from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.producer import partition_queue
 from spark_eos.kafka.producer import sender as module
 from spark_eos.kafka.producer.sender import Sender
@@ -29,7 +28,6 @@ from spark_eos.kafka.records.encode import Sealed
 from spark_eos.kafka.requests.produce import ProduceResponse
 from spark_eos.topic_partition import TopicPartition
 
-KAFKA = KafkaProperties({"bootstrap.servers": "a"})
 NODES = 3
 OK, OUT_OF_ORDER, DUPLICATE, NOT_LEADER, NOT_REPLICATED = 0, 45, 46, 6, 7
 REFUSALS = (3, 6, 14, 19, 51, 56)
@@ -71,8 +69,13 @@ class Brokers:
         self.readable = os.eventfd(1)
         #: Requests after which each connection is to be replaced; 0 for never.
         self.life = 0
+        self.silence_s = 30.0
+        self.pool = SimpleNamespace(give_back=Connection.close, lost=Connection.close)
 
     # As the client
+
+    def connection(self, kind: type, node: int) -> Connection:
+        return Connection(self, node)
 
     def leaders(self, places: list[TopicPartition]) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
         return {place: self.partitions[place].leader for place in places}, {}
@@ -180,18 +183,20 @@ class Connection:
 
 
 def _deliver(
-    fates: list[tuple[str, int]], adds: list[int], bound: int = 10**9, every: int = 1, life: int = 0
+    fates: list[tuple[str, int]],
+    adds: list[int],
+    bound: int = 10**9,
+    every: int = 1,
+    life: int = 0,
+    silence_s: float = 30,
 ) -> tuple[Brokers, dict[TopicPartition, list[Sealed]]]:
     """Add a batch to the partitions of these numbers, one after the other, and wait after every so many of them; the
     brokers, and what was added."""
     brokers = Brokers(fates)
-    brokers.life = life
+    brokers.life, brokers.silence_s = life, silence_s
     added: dict[TopicPartition, list[Sealed]] = {}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "broker_client", lambda kafka: brokers)
-        sender = Sender(KAFKA, "id", 60)
-        connect, give_back = lambda kafka, node: Connection(brokers, node), lambda kafka, connection: connection.close()
-        patch.setattr(module, "connection_pool", SimpleNamespace(connect=connect, give_back=give_back, lost=give_back))
+        sender = Sender(brokers, "id", 60)
         patch.setattr(partition_queue, "FIRST_WAIT_S", 0.0)
         patch.setattr(partition_queue, "LONGEST_WAIT_S", 0.0)
         try:
@@ -338,7 +343,7 @@ def test_a_duplicate_counts_as_written(monkeypatch):
 
 def test_a_pause_that_has_just_ended():
     """Is not slept through: nobody wakes us."""
-    sender = Sender(KAFKA, "id", 60)
+    sender = Sender(Brokers([]), "id", 60)
     sender.add(("t", 0), Sealed(b"", 0, 1))
     sender._queues["t", 0].not_before = time.monotonic() - 1
     assert sender._next_moment() < time.monotonic()
@@ -346,7 +351,6 @@ def test_a_pause_that_has_just_ended():
 
 def test_a_broker_that_is_silent(monkeypatch):
     """Its connection is given up, and the batches go again on another one."""
-    monkeypatch.setattr(module, "silence_seconds", lambda kafka: 0.01)
     answers, opened = Connection.answers, []
 
     def silent(self: Connection) -> list[ProduceResponse]:
@@ -356,7 +360,7 @@ def test_a_broker_that_is_silent(monkeypatch):
         return [] if self is opened[0] else answers(self)
 
     monkeypatch.setattr(Connection, "answers", silent)
-    brokers, added = _deliver([], [0, 0, 0])
+    brokers, added = _deliver([], [0, 0, 0], silence_s=0.01)
     assert brokers.partitions["t", 0].log == added["t", 0]
     assert len(opened) == 2
 
@@ -400,10 +404,9 @@ class Silent(Brokers):
 def test_a_cluster_that_nobody_hears_of_is_not_waited_for_as_long_as_transactions_live(monkeypatch):
     """Which is a quarter of an hour by default: the query would seem to hang, and its error says what is wrong."""
     brokers = Silent([])
-    monkeypatch.setattr(module, "broker_client", lambda _: brokers)
     monkeypatch.setattr(module, "system", SimpleNamespace(monotonic=lambda: brokers.now))
     monkeypatch.setattr(module, "wait", lambda _, until: setattr(brokers, "now", until))
-    sender = Sender(KAFKA, "id", 900)
+    sender = Sender(brokers, "id", 900)
     sender.add(("t", 0), Sealed(b"rows", 0, 1))
     with pytest.raises(ConnectionFailed):
         sender.wait_until_below(0)

@@ -11,9 +11,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from kafka.protocol.producer.transaction import EndTxnRequest, EndTxnResponse
 
-from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.pool import ConnectionPool
-from spark_eos.kafka.requests import end_txn as module
 from spark_eos.kafka.requests.end_txn import EndConnection, end_own_txn, end_txns
 
 VERSION = 5
@@ -44,7 +42,7 @@ class Brokers:
     """
 
     def __init__(self, homes: dict[str, int], answers: Answers) -> None:
-        self.properties = KafkaProperties({"bootstrap.servers": "a", "socket.timeout.ms": "1000"})
+        self.pool, self.silence_s = ConnectionPool(), 1.0
         self.asked: list[EndTxnRequest] = []
         self.connections: list[int] = []
         self.unreachable: set[int] = set()
@@ -67,7 +65,10 @@ class Brokers:
     def forget_versions(self, node: int) -> None:
         pass
 
-    def connect(self, node: int, seconds: float) -> socket.socket:
+    def connection(self, kind: type[EndConnection], node: int, seconds: float) -> EndConnection:
+        return self.pool.take(kind, node) or kind(self._connect(node), node)
+
+    def _connect(self, node: int) -> socket.socket:
         if node in self.unreachable or len(self.connections) == self.most:
             raise OSError("no connection")
         self.connections.append(node)
@@ -95,17 +96,16 @@ class Brokers:
 
 
 @pytest.fixture
-def brokers(monkeypatch) -> Iterator[Callable[..., Brokers]]:
+def brokers() -> Iterator[Callable[..., Brokers]]:
     made: list[Brokers] = []
 
     def make(homes: dict[str, int], answers: Answers) -> Brokers:
         made.append(Brokers(homes, answers))
         return made[-1]
 
-    monkeypatch.setattr(module, "connection_pool", ConnectionPool(EndConnection, each=16, most=64))
     yield make
-    module.connection_pool.close()
     for each in made:
+        each.pool.close()
         each.join()
 
 

@@ -12,7 +12,6 @@ import pytest
 
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import BrokerClient
-from spark_eos.kafka.net.pool import ConnectionPool
 from spark_eos.kafka.requests import fetch as module
 from spark_eos.kafka.requests.fetch import FetchConnection, FetchResponse, give_back
 from tests.wire import codec
@@ -349,15 +348,14 @@ def test_a_silent_broker(pair):
         fetching.receive_one(0.05)
 
 
-def test_a_kept_connection_does_not_keep_the_memory_of_a_large_answer(monkeypatch):
+def test_a_kept_connection_does_not_keep_the_memory_of_a_large_answer():
     """A buffer that has grown beyond the limit is let go with its connection's return."""
-    monkeypatch.setattr(module, "connection_pool", ConnectionPool(FetchConnection))
-    kafka = KafkaProperties({"bootstrap.servers": "a"})
+    client = BrokerClient(KafkaProperties({"bootstrap.servers": "a"}))
     for node, size in enumerate((module._LARGEST_KEPT, module._LARGEST_KEPT + 1)):
         ours, theirs = socket.socketpair()
         with ours, theirs:
             fetching = FetchConnection(ours, node)
             fetching.buffer = bytearray(size)
-            give_back(BrokerClient(kafka), fetching)
-            assert module.connection_pool.take(kafka, node) is fetching
+            give_back(client, fetching)
+            assert client.pool.take(FetchConnection, node) is fetching
             assert len(fetching.buffer) == (size if size <= module._LARGEST_KEPT else 0)

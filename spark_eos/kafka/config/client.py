@@ -1,4 +1,4 @@
-"""The properties that our own connections follow: addresses, TLS and SASL."""
+"""What our own client follows of the user's properties: addresses, client id, TLS and SASL."""
 
 from __future__ import annotations
 
@@ -46,33 +46,30 @@ class Sasl:
 
 
 @dataclass(frozen=True)
-class Handshake:
-    """How to connect to the brokers of a cluster."""
+class ClientConfig:
+    """How to connect to the brokers of a cluster. ``servers``: the bootstrap servers; ``family``: of their addresses;
+    ``silence_s``: for how long a broker may be silent that owes a response."""
 
     servers: tuple[Address, ...]
     client_id: str
     family: int
+    silence_s: float
     tls: Tls | None
     sasl: Sasl | None
 
 
-def silence_seconds(properties: KafkaProperties) -> float:
-    """For how long a broker that has been asked may be silent, by our own sockets."""
-    return min(_SILENCE_S, integer(canonical(properties), "socket.timeout.ms", 60_000) / 1000)
+def client_config(kafka: KafkaProperties) -> ClientConfig:
+    """The configuration of our own client.
 
-
-def client_id(properties: KafkaProperties) -> str:
-    return canonical(properties).get("client.id", "spark-eos")
-
-
-def handshake(kafka: KafkaProperties) -> Handshake:
-    """Raises OptionError for a mechanism that is not spoken here, an address or a certificate that cannot be read."""
+    Raises OptionError for a mechanism that is not spoken here, an address or a certificate that cannot be read.
+    """
     user = canonical(kafka)
     protocol = enumerated(user, "security.protocol", "plaintext")
-    return Handshake(
+    return ClientConfig(
         servers=tuple(_address(server.strip()) for server in kafka.bootstrap_servers.split(",") if server.strip()),
-        client_id=client_id(kafka),
+        client_id=user.get("client.id", "spark-eos"),
         family=_FAMILIES[enumerated(user, "broker.address.family", "any")],
+        silence_s=min(_SILENCE_S, integer(user, "socket.timeout.ms", 60_000) / 1000),
         tls=_tls(user) if protocol.endswith("ssl") else None,
         sasl=_sasl(user) if protocol.startswith("sasl") else None,
     )
