@@ -101,7 +101,7 @@ def doctor(
     if acls_only:
         return tell(output, lambda: _rights(query, principal, at.servers or "HOST:9092"))
     stop_s = seconds(longest_stop)
-    return tell(output, lambda: _visit(query, at, timeout_ms, stop_s, trial, principal))
+    return tell(output, lambda: _checkup(query, at, timeout_ms, stop_s, trial, principal))
 
 
 def _rights(query: Query, principal: str, servers: str) -> Answer:
@@ -114,8 +114,10 @@ def _rights(query: Query, principal: str, servers: str) -> Answer:
     return Answer(data, "\n".join(as_commands(rights, principal, servers)))
 
 
-def _visit(query: Query, at: Connection, timeout_ms: int | None, stop_s: float, trial: bool, principal: str) -> Answer:
-    from spark_eos.ops.doctor.checkup import doctor as visit
+def _checkup(
+    query: Query, at: Connection, timeout_ms: int | None, stop_s: float, trial: bool, principal: str
+) -> Answer:
+    from spark_eos.ops.doctor.checkup import doctor as checkup
     from spark_eos.ops.doctor.findings import PlannedQuery
     from spark_eos.options.parse import SinkOptions
 
@@ -129,8 +131,8 @@ def _visit(query: Query, at: Connection, timeout_ms: int | None, stop_s: float, 
         ledger_topic=query.ledger,
         group_id=query.group,
     )
-    asked = PlannedQuery(options, query.inputs, query.outputs, stop_s, trial, principal)
-    return visit(asked, _paint if sys.stdout.isatty() else lambda severity, text: text)
+    planned = PlannedQuery(options, query.inputs, query.outputs, stop_s, trial, principal)
+    return checkup(planned, _paint if sys.stdout.isatty() else lambda severity, text: text)
 
 
 def _paint(severity: Severity, text: str) -> str:

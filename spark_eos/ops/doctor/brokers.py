@@ -19,14 +19,14 @@ _FENCING = 2
 _SHORT_MS = 60_000
 _SKEW_MS = 5_000
 _TIMESTAMP_AHEAD_MS = 3_600_000
-#: Settings by which brokers make their own topics, where these cannot be seen, or are not there yet.
+#: The settings by which brokers create their internal topics.
 _OWN_TOPICS = {
     "__transaction_state": ("transaction.state.log.replication.factor", "transaction.state.log.min.isr"),
     "__consumer_offsets": ("offsets.topic.replication.factor", "min.insync.replicas"),
 }
 _LOST_WITH = {
-    "__transaction_state": "If its only disk is lost, the coordinators forget what is open and decided: decided rows "
-    "are aborted, and the query has to write them again.",
+    "__transaction_state": "If its only disk is lost, the coordinators lose all transactions: decided rows are "
+    "aborted, and the query has to write them again.",
     "__consumer_offsets": "If its only disk is lost, the offsets of groups are gone: a new checkpoint cannot continue "
     "from them.",
 }
@@ -38,8 +38,8 @@ _LISTS_BY_PATTERN = Api("ListTransactions", 66, 2, 1 << 14)
 
 @dataclass(frozen=True)
 class ClusterFacts:
-    """The numbers of the brokers, their settings (None where this user may not read them), the finalized level of
-    ``transaction.version``, and the brokers that are older than Kafka 4.1."""
+    """``nodes``: the ids of the brokers; ``config``: their settings, None where this user may not read them;
+    ``transaction_version``: its finalized level; ``before_4_1``: the brokers that are older than Kafka 4.1."""
 
     nodes: tuple[int, ...]
     config: Mapping[int, Mapping[str, str]] | None
@@ -47,7 +47,7 @@ class ClusterFacts:
     before_4_1: tuple[int, ...]
 
     def least(self, setting: str) -> int | None:
-        """The lowest value that a broker has; None where nobody could tell."""
+        """The lowest value of a setting among the brokers; None where it is not known."""
         values = [each[setting] for each in (self.config or {}).values() if each.get(setting)]
         return min(map(int, values), default=None)
 
@@ -64,7 +64,7 @@ def cluster_facts(kafka: KafkaProperties) -> ClusterFacts:
 
 
 def readable(cluster: ClusterFacts) -> Iterator[Finding]:
-    """Whether the settings of brokers could be looked at."""
+    """Whether this user may read the brokers' settings."""
     if cluster.config is None:
         yield Finding(
             "settings",
@@ -73,12 +73,12 @@ def readable(cluster: ClusterFacts) -> Iterator[Finding]:
             "this user may not read the brokers' settings",
             "How long transactions, ids and offsets are kept, and how the coordinators' topics are replicated, is not "
             "known.",
-            ("# ask again as a user with DESCRIBE_CONFIGS on the cluster",),
+            ("# run it again as a user with DESCRIBE_CONFIGS on the cluster",),
         )
 
 
 def own_topic(topic: str, cluster: ClusterFacts) -> Iterator[Finding]:
-    """A topic of the brokers' own that this user cannot see, or that is not there yet: by the settings."""
+    """An internal topic that this user may not describe, or that does not exist yet: by the brokers' settings."""
     replication, in_sync = _OWN_TOPICS[topic]
     replicas, needed = cluster.least(replication), cluster.least(in_sync)
     if replicas is None or needed is None:
@@ -94,7 +94,7 @@ def own_topic(topic: str, cluster: ClusterFacts) -> Iterator[Finding]:
 
 
 def versions(cluster: ClusterFacts, tools: Tools) -> Iterator[Finding]:
-    """What is known of these versions, and handled (docs/versions.md). What is refused is a rule of the sink's."""
+    """Versions with restrictions that the sink handles (docs/versions.md); the sink's checks refuse the others."""
     level = cluster.transaction_version
     if level >= _FENCING:
         yield Finding("transaction.version", "brokers", OK, f"transaction.version={level}")
@@ -125,20 +125,20 @@ def versions(cluster: ClusterFacts, tools: Tools) -> Iterator[Finding]:
 
 
 def timeouts(timeout_ms: int, *, two_phase: bool) -> Iterator[Finding]:
-    """For how long a micro-batch may take until the brokers abort it. More than they allow is a rule of the sink's."""
+    """Whether transactions live long enough. Whether brokers allow that long is one of the sink's checks."""
     if two_phase:
         return
     what = f"transactions expire after {duration(timeout_ms / 1000)}"
     if timeout_ms >= _SHORT_MS:
         yield Finding("transaction.timeout.ms", "query", OK, what)
         return
-    why = "Brokers that are away for longer abort what is decided: the query stops, and has to write those rows again."
+    why = "If brokers are down for longer, decided transactions are aborted: the next start writes their rows again."
     fix = "# set the option transaction.timeout.ms of the sink to 900000"
     yield Finding("transaction.timeout.ms", "query", WARNING, what, why, (fix,))
 
 
 def retention(cluster: ClusterFacts, stop_s: float, group: str | None) -> Iterator[Finding]:
-    """Whether ids and offsets are still known after the longest stop."""
+    """Whether transactional ids and committed offsets are kept for the longest stop."""
     ids_ms, offsets_min = cluster.least("transactional.id.expiration.ms"), cluster.least("offsets.retention.minutes")
     if ids_ms is not None:
         what = f"transactional ids are forgotten after {duration(ids_ms / 1000)} (transactional.id.expiration.ms)"
@@ -153,27 +153,28 @@ def retention(cluster: ClusterFacts, stop_s: float, group: str | None) -> Iterat
             yield Finding("transactional.id.expiration.ms", "brokers", OK, what)
     if offsets_min is None:
         return
-    what = f"offsets of groups are forgotten after {duration(offsets_min * 60)} (offsets.retention.minutes)"
+    what = f"committed offsets are deleted after {duration(offsets_min * 60)} (offsets.retention.minutes)"
     if offsets_min * 60 >= stop_s:
         yield Finding("offsets.retention.minutes", "brokers", OK, what)
         return
+    who = f"the consumer group {group}" if group else "a consumer group"
     why = (
-        f"After a stop of {duration(stop_s)}, {'the group ' + group if group else 'a group'} has no offsets: a new "
-        "checkpoint cannot go on from it, and other consumers begin anew, where rows are read twice or left out."
+        f"After a stop of {duration(stop_s)}, {who} has no offsets: a new "
+        "checkpoint cannot continue from it, and other consumers follow auto.offset.reset, which repeats or skips rows."
     )
     fix = in_properties(f"offsets.retention.minutes={int(stop_s / 60)}")
     yield Finding("offsets.retention.minutes", "brokers", ERROR if group else WARNING, what, why, (fix,))
 
 
 def clocks(measured: Sequence[Clock], nodes: Sequence[int]) -> Iterator[Finding]:
-    """How far the brokers' clocks are from this machine's."""
+    """How much the brokers' clocks and this machine's differ."""
     for clock in measured:
         subject, off_ms = f"broker {clock.node}", clock.surely_off_ms
         side = "ahead of" if clock.low_ms > 0 else "behind"
         what = f"its clock is at least {duration(off_ms / 1000)} {side} this machine's"
         fix = ("timedatectl set-ntp true",)
         if off_ms >= _TIMESTAMP_AHEAD_MS and side == "behind":
-            why = "Rows and decisions from here are refused as too far in the future (INVALID_TIMESTAMP)."
+            why = "Brokers refuse rows and decisions from here as too far in the future (INVALID_TIMESTAMP)."
             yield Finding("clock", subject, ERROR, what, why, fix)
         elif off_ms >= _SKEW_MS:
             why = (
@@ -186,4 +187,4 @@ def clocks(measured: Sequence[Clock], nodes: Sequence[int]) -> Iterator[Finding]
             yield Finding("clock", subject, OK, f"its clock and this machine's differ by no more than {within}")
     for node in sorted({*nodes} - {clock.node for clock in measured}):
         what = "its clock could not be compared with this machine's"
-        yield Finding("clock", f"broker {node}", UNKNOWN, what, "Clocks that differ make transactions expire too soon.")
+        yield Finding("clock", f"broker {node}", UNKNOWN, what, "If clocks differ, transactions can expire too soon.")

@@ -1,5 +1,5 @@
-"""``spark-eos doctor``: asks, tries, judges. Exit code: 0 where all is well, 1 where something is wrong, 2 where
-something could not be found out."""
+"""``spark-eos doctor``: goes through all checks of a planned query. Exit code: 0 if all is well, 1 if something is
+wrong, 2 if something could not be determined."""
 
 from __future__ import annotations
 
@@ -20,32 +20,32 @@ from spark_eos.sink.preflight import KAFKA_DEFAULT_MAX_TIMEOUT_MS
 _OWN_TOPICS = ("__transaction_state", "__consumer_offsets")
 
 
-def doctor(asked: PlannedQuery, paint: findings.Paint = lambda severity, text: text) -> Answer:
-    """Look at everything. Raises EosError where no broker answers, or a property is not understood."""
-    visit = _Visit(asked, cluster_facts(asked.options.kafka))
-    found = list(visit.findings())
-    text = findings.as_text(found, visit.did, paint)
-    return Answer(findings.as_json(found, visit.did), text, findings.exit_code(found))
+def doctor(query: PlannedQuery, paint: findings.Paint = lambda severity, text: text) -> Answer:
+    """Run all checks. Raises EosError where no broker answers, or a client property is invalid."""
+    checkup = _Checkup(query, cluster_facts(query.options.kafka))
+    found = list(checkup.findings())
+    text = findings.as_text(found, checkup.tried, paint)
+    return Answer(findings.as_json(found, checkup.tried), text, findings.exit_code(found))
 
 
 @dataclass
-class _Visit:
-    """What is known so far; ``did`` says in sentences what was tried."""
+class _Checkup:
+    """What is known so far. ``tried``: sentences on what was tried; ``known``: topics that were looked up."""
 
-    asked: PlannedQuery
+    query: PlannedQuery
     cluster: ClusterFacts
-    did: list[str] = field(default_factory=list)
+    tried: list[str] = field(default_factory=list)
     known: dict[str, TopicFacts | None] = field(default_factory=dict)
 
     @property
     def tools(self) -> Tools:
-        return Tools(self.asked.servers)
+        return Tools(self.query.servers)
 
     @property
     def timeout_ms(self) -> int:
-        """For how long a transaction may stay open."""
+        """For how long a transaction may stay open, in milliseconds."""
         most = self.cluster.least("transaction.max.timeout.ms")
-        return self.asked.options.transaction_timeout_ms or most or KAFKA_DEFAULT_MAX_TIMEOUT_MS
+        return self.query.options.transaction_timeout_ms or most or KAFKA_DEFAULT_MAX_TIMEOUT_MS
 
     def findings(self) -> Iterator[Finding]:
         yield from brokers.readable(self.cluster)
@@ -54,40 +54,40 @@ class _Visit:
         for topic in _OWN_TOPICS:
             yield from self._own_topic(topic)
         yield from brokers.versions(self.cluster, self.tools)
-        yield from brokers.timeouts(self.timeout_ms, two_phase=self.asked.options.two_phase)
-        yield from brokers.retention(self.cluster, self.asked.longest_stop_s, self.asked.options.group_id)
+        yield from brokers.timeouts(self.timeout_ms, two_phase=self.query.options.two_phase)
+        yield from brokers.retention(self.cluster, self.query.longest_stop_s, self.query.options.group_id)
         yield from self._trial()
 
     def _rules(self) -> Iterator[Finding]:
         config = self.cluster.config
         broker = dict(next(iter(config.values()))) if config else None
-        ledger = self.asked.options.ledger_topic
+        ledger = self.query.options.ledger_topic
         there = self._facts(ledger) is not None
         if not there:
             yield Finding(
                 "ledger",
                 f"ledger {ledger}",
                 Severity.WARNING,
-                "it is not there yet",
-                "The first start of a query makes it, with as many replicas as __transaction_state has, if this user "
-                "may CREATE it; else it stops (EOS_LEDGER_NOT_CREATED).",
-                (acls_command(self.asked) + " --create-ledger",),
+                "it does not exist yet",
+                "The first start of a query creates it, with as many replicas as __transaction_state has, if this user "
+                "has the right to CREATE it; otherwise it stops (EOS_LEDGER_NOT_CREATED).",
+                (acls_command(self.query) + " --create-ledger",),
             )
-        for rule in rules(self.asked, broker, ledger=there):
-            yield judged(rule, self.asked, len(self.cluster.nodes))
+        for rule in rules(self.query, broker, ledger=there):
+            yield judged(rule, self.query, len(self.cluster.nodes))
 
     def _topics(self) -> Iterator[Finding]:
-        asked, stop_s = self.asked, self.asked.longest_stop_s
-        inputs = [found for topic in asked.inputs if (found := self._facts(topic)) is not None]
+        query, stop_s = self.query, self.query.longest_stop_s
+        inputs = [found for topic in query.inputs if (found := self._facts(topic)) is not None]
         for topic in inputs:
             yield from topics.of_an_input(topic, stop_s, self.tools)
-        for name in asked.outputs:
+        for name in query.outputs:
             found = self._facts(name)
             if found is not None:
                 yield from topics.durability("output", found, self.cluster, self.tools)
                 yield from topics.of_an_output(found, self.timeout_ms, stop_s, self.tools)
                 yield from topics.sizes(inputs, found, self.tools)
-        for role, other in (("dead letters", asked.options.dead_letters), ("ledger", asked.options.ledger_topic)):
+        for role, other in (("dead letters", query.options.dead_letters), ("ledger", query.options.ledger_topic)):
             found = None if other is None else self._facts(other)
             if found is not None:
                 yield from topics.durability(role, found, self.cluster, self.tools)
@@ -100,10 +100,10 @@ class _Visit:
             yield from brokers.own_topic(topic, self.cluster)
 
     def _facts(self, topic: str) -> TopicFacts | None:
-        """None where there is none, or this user may not see it: the rules say which."""
+        """None if the topic does not exist, or this user may not describe it: the sink's checks tell which."""
         if topic not in self.known:
             try:
-                self.known[topic] = topic_facts(self.asked.options.kafka, topic)
+                self.known[topic] = topic_facts(self.query.options.kafka, topic)
             except ConnectionFailed:
                 raise
             except EosError:
@@ -111,26 +111,26 @@ class _Visit:
         return self.known[topic]
 
     def _trial(self) -> Iterator[Finding]:
-        asked, subject = self.asked, f"transactional ids {self.asked.options.prefix}-…"
-        if not asked.trial:
-            self.did.append("Nothing was tried (--no-trial): rights on transactional ids and clocks are not known.")
+        query, subject = self.query, f"transactional ids {self.query.options.prefix}-…"
+        if not query.trial:
+            self.tried.append("Nothing was tried (--no-trial): rights on transactional ids and clocks are not known.")
             why = "A query without these rights stops when it starts."
             yield Finding("rights", subject, Severity.UNKNOWN, "they were not tried (--no-trial)", why)
             return
-        ledger = asked.options.ledger_topic
+        ledger = query.options.ledger_topic
         there = self._facts(ledger) is not None
         try:
-            trial = try_out(broker_client(asked.options.kafka), asked.options.prefix, ledger if there else None)
+            trial = try_out(broker_client(query.options.kafka), query.options.prefix, ledger if there else None)
         except EosError as error:
-            self.did.append("Transactional ids were tried, without success; what was begun expires after 10 s.")
+            self.tried.append("Transactional ids could not be tried; transactions that were begun expire after 10 s.")
             silent = isinstance(error, ConnectionFailed)
             severity = Severity.UNKNOWN if silent else Severity.ERROR
-            fix = () if silent else (acls_command(asked),)
+            fix = () if silent else (acls_command(query),)
             yield Finding("rights", subject, severity, error.message, error.hint, fix, error.condition)
             return
         more = f", and began and aborted an empty transaction of each in {ledger}" if there else ""
-        self.did.append(f"Tried: took {', '.join(sorted(trial.ids))}{more}.")
-        yield Finding("rights", subject, Severity.OK, "they may be used")
+        self.tried.append(f"Tried: initialized producers with {', '.join(sorted(trial.ids))}{more}.")
+        yield Finding("rights", subject, Severity.OK, "this user may use them")
         yield from brokers.clocks(trial.clocks, self.cluster.nodes)
-        if asked.options.two_phase:
-            yield judged(two_phase_rule(asked), asked, len(self.cluster.nodes))
+        if query.options.two_phase:
+            yield judged(two_phase_rule(query), query, len(self.cluster.nodes))

@@ -1,4 +1,4 @@
-"""What the doctor was asked, what it finds, and how that is printed."""
+"""The query that the doctor checks, its findings, and how they are printed."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from spark_eos.options.parse import SinkOptions
 
 
 class Severity(StrEnum):
-    """``ERROR``: rows can be lost or doubled, or the query does not run. ``WARNING``: it stops, or loses its evidence,
-    where something else fails as well. ``UNKNOWN``: nobody could tell."""
+    """``ERROR``: rows can be lost or doubled, or the query cannot run. ``WARNING``: if something else fails, too, the
+    query stops, or cannot tell what became of its rows. ``UNKNOWN``: it could not be determined."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -23,9 +23,9 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """``check`` names what was looked at, for scripts; ``subject`` of whom. ``what`` was found, ``why`` that can lose
-    or double rows, or stop the query, and ``fix``: commands that mend it. ``condition`` is that of the library's own
-    check, if one has judged."""
+    """``check``: the name of the check, for scripts; ``subject``: the topic, broker or user; ``what`` was found;
+    ``why`` that can lose or double rows, or stop the query; ``fix``: commands that correct it; ``condition``: of the
+    sink's own check, if that has failed."""
 
     check: str
     subject: str
@@ -38,8 +38,9 @@ class Finding:
 
 @dataclass(frozen=True)
 class PlannedQuery:
-    """The query, as the sink would have it (``options``), what it reads and all that it writes to (without dead letters
-    and ledger). ``longest_stop_s``: for how long it may be stopped. ``trial``: transactional ids may be tried."""
+    """The query to check. ``options``: its sink's; ``inputs``: the topics that it reads; ``outputs``: those that it
+    writes, without dead letters and ledger; ``longest_stop_s``: for how long it may be stopped; ``trial``: whether
+    transactional ids may be tried; ``principal``: who runs it."""
 
     options: SinkOptions
     inputs: Sequence[str]
@@ -87,7 +88,7 @@ class Tools:
 
 
 def in_properties(setting: str) -> str:
-    """What a broker takes only when it starts."""
+    """How to set what a broker reads only when it starts."""
     return f"# in server.properties of every broker, then restart them one by one: {setting}"
 
 
@@ -114,32 +115,32 @@ def verdict(findings: Sequence[Finding]) -> str:
     if counts[Severity.ERROR]:
         return f"The exactly-once requirements are not met here: {counted}."
     if counts[Severity.UNKNOWN]:
-        return f"Nothing wrong was found, but not everything could be looked at: {counted}."
+        return f"No error was found, but not everything could be checked: {counted}."
     return f"The exactly-once requirements are met here: {counted}."
 
 
-def as_json(findings: Sequence[Finding], did: Sequence[str]) -> dict[str, Any]:
-    """``did``: what was tried, in sentences."""
+def as_json(findings: Sequence[Finding], tried: Sequence[str]) -> dict[str, Any]:
+    """``tried``: sentences on what was tried."""
     return {
         "verdict": verdict(findings),
         "findings": [{**asdict(finding), "fix": list(finding.fix)} for finding in in_order(findings)],
-        "did": list(did),
+        "tried": list(tried),
     }
 
 
-def as_text(findings: Sequence[Finding], did: Sequence[str], paint: Paint = lambda severity, text: text) -> str:
+def as_text(findings: Sequence[Finding], tried: Sequence[str], paint: Paint = lambda severity, text: text) -> str:
     """``paint`` colours a severity's word."""
     width = max(len(severity.value) for severity in Severity)
     lines: list[str] = []
     for finding in in_order(findings):
         word = paint(finding.severity, finding.severity.value.ljust(width))
-        lines.append(f"{word}  {finding.subject}: {_told(finding)}")
+        lines.append(f"{word}  {finding.subject}: {_what(finding)}")
         indent = " " * (width + 2)
         if finding.severity is not Severity.OK and finding.why:
             lines.append(f"{indent}{finding.why}")
         lines += [f"{indent}$ {fix}" if not fix.startswith("#") else f"{indent}{fix}" for fix in finding.fix]
-    return "\n".join([*lines, "", *did, verdict(findings)])
+    return "\n".join([*lines, "", *tried, verdict(findings)])
 
 
-def _told(finding: Finding) -> str:
+def _what(finding: Finding) -> str:
     return f"[{finding.condition}] {finding.what}" if finding.condition else finding.what

@@ -26,7 +26,7 @@ from spark_eos.sink.two_phase import check_two_phase
 
 @dataclass(frozen=True)
 class Rule:
-    """A check that raises, what it is about, and what is said where it does not."""
+    """One of the sink's checks. ``call``: raises EosError where it fails; ``fine``: the finding where it does not."""
 
     check: str
     subject: str
@@ -34,8 +34,8 @@ class Rule:
     fine: str
 
 
-def judged(rule: Rule, asked: PlannedQuery, brokers: int) -> Finding:
-    """By the sink's own check. Raises ConnectionFailed where no broker answers any more."""
+def judged(rule: Rule, query: PlannedQuery, brokers: int) -> Finding:
+    """The finding of a rule. Raises ConnectionFailed where no broker answers any more."""
     try:
         with _without_warnings():
             rule.call()
@@ -44,14 +44,14 @@ def judged(rule: Rule, asked: PlannedQuery, brokers: int) -> Finding:
             raise
         return Finding(rule.check, rule.subject, Severity.UNKNOWN, error.message, error.hint, (), error.condition)
     except EosError as error:
-        fix = _fix(rule, error, asked, brokers)
+        fix = _fix(rule, error, query, brokers)
         return Finding(rule.check, rule.subject, Severity.ERROR, error.message, error.hint, fix, error.condition)
     return Finding(rule.check, rule.subject, Severity.OK, rule.fine)
 
 
 @contextmanager
 def _without_warnings() -> Iterator[None]:
-    """What the checks warn of in a query's log is a finding here."""
+    """The warnings of the checks are for the log of a query; here, findings take their place."""
     before = logger.level
     logger.setLevel(logging.ERROR)
     try:
@@ -60,26 +60,26 @@ def _without_warnings() -> Iterator[None]:
         logger.setLevel(before)
 
 
-def _fix(rule: Rule, error: EosError, asked: PlannedQuery, brokers: int) -> tuple[str, ...]:
+def _fix(rule: Rule, error: EosError, query: PlannedQuery, brokers: int) -> tuple[str, ...]:
     if error.condition == "EOS_TOPIC_MISSING":
-        return (Tools(asked.servers).create(rule.subject.rpartition(" ")[2], brokers),)
+        return (Tools(query.servers).create(rule.subject.rpartition(" ")[2], brokers),)
     if isinstance(error, Unauthorized) or error.entry == "EOS_TWO_PHASE_UNAVAILABLE.refused":
-        return (acls_command(asked),)
+        return (acls_command(query),)
     return ()
 
 
-def acls_command(asked: PlannedQuery) -> str:
-    """The command that prints what this query needs."""
-    options = asked.options
+def acls_command(query: PlannedQuery) -> str:
+    """The command that prints the rights that this query needs."""
+    options = query.options
     before = {
-        "--bootstrap-servers": asked.servers,
+        "--bootstrap-servers": query.servers,
         "--ledger-topic": options.ledger_topic,
         "--prefix": options.prefix,
     }
     words = ["spark-eos", *(word for pair in before.items() for word in pair)]
-    words += ["doctor", "--acls", "--principal", asked.principal]
-    words += [word for topic in asked.inputs for word in ("--input", topic)]
-    words += [word for topic in asked.outputs for word in ("--output", topic)]
+    words += ["doctor", "--acls", "--principal", query.principal]
+    words += [word for topic in query.inputs for word in ("--input", topic)]
+    words += [word for topic in query.outputs for word in ("--output", topic)]
     given = {"--group": options.group_id, "--dead-letters": options.dead_letters}
     words += [word for flag, value in given.items() if value for word in (flag, value)]
     return shlex.join([*words, *(["--two-phase"] if options.two_phase else [])])
@@ -95,36 +95,37 @@ def check_input(kafka: KafkaProperties, topic: str) -> None:
         raise stop("EOS_UNAUTHORIZED.topic_input", topic=topic, bootstrap_servers=kafka.bootstrap_servers)
 
 
-def rules(asked: PlannedQuery, broker: dict[str, str] | None, *, ledger: bool) -> list[Rule]:
-    """All that can be checked without a trial; ``ledger``: whether there is a ledger topic."""
-    options = asked.options
+def rules(query: PlannedQuery, broker: dict[str, str] | None, *, ledger: bool) -> list[Rule]:
+    """The checks that need no trial. ``broker``: the settings of a broker; ``ledger``: whether the ledger topic
+    exists."""
+    options = query.options
     kafka = options.kafka
-    found = [Rule("client", "query", lambda: check_client(kafka, "producer"), "the client's properties are right")]
-    for topic in asked.inputs:
+    found = [Rule("client", "query", lambda: check_client(kafka, "producer"), "the client properties are valid")]
+    for topic in query.inputs:
         found.append(Rule("rights", f"input {topic}", partial(check_input, kafka, topic), "it may be read"))
-    for topic in asked.outputs:
+    for topic in query.outputs:
         fine = "it may be written and read"
         found.append(Rule("rights", f"output {topic}", partial(check_output, kafka, topic), fine))
     if options.dead_letters is not None:
         letters = options.dead_letters
-        subject, fine = f"dead letters {letters}", "it takes what other topics refuse"
+        subject, fine = f"dead letters {letters}", "it accepts rows that other topics refuse"
         found.append(Rule("rights", subject, lambda: check_output(kafka, letters), "it may be written and read"))
         found.append(Rule("dead letters", subject, lambda: check_dead_letters(options), fine))
     if ledger:
         subject = f"ledger {options.ledger_topic}"
-        fine = "compacted, in sync, and it may be read and written"
+        fine = "it is compacted and in sync, and may be read and written"
         found.append(Rule("ledger", subject, lambda: check_ledger(kafka, options.ledger_topic, broker), fine))
     fine = "the brokers reject late batches"
     found.append(Rule("late batches", "brokers", lambda: check_brokers(options), fine))
-    fine = "the brokers allow a transaction of that length"
+    fine = "the brokers allow transactions of this length"
     found.append(Rule("transaction.max.timeout.ms", "query", lambda: transaction_timeout(options, broker), fine))
     if options.group_id is not None:
         group = options.group_id
-        fine = "nobody else is in it, and its offsets may be committed"
+        fine = "it has no other members, and its offsets may be committed"
         found.append(Rule("group", f"group {group}", lambda: check_group(kafka, group), fine))
     return found
 
 
-def two_phase_rule(asked: PlannedQuery) -> Rule:
-    """It takes a transactional id, so that it is part of the trial."""
-    return Rule("two-phase commit", "brokers", lambda: check_two_phase(asked.options), "transactions need not expire")
+def two_phase_rule(query: PlannedQuery) -> Rule:
+    """Part of the trial, as it takes a transactional id."""
+    return Rule("two-phase commit", "brokers", lambda: check_two_phase(query.options), "transactions need not expire")

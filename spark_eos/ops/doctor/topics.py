@@ -19,14 +19,14 @@ ERROR, WARNING, UNKNOWN, OK = Severity.ERROR, Severity.WARNING, Severity.UNKNOWN
 
 _REPLICAS = 3
 _MOST_PARTITIONS = 50
-#: Of a topic's settings, with Kafka's default; milliseconds and bytes.
+#: Kafka's default of max.message.bytes.
 _DEFAULT_MAX_BYTES = 1_048_588
 
 
 @dataclass(frozen=True)
 class TopicFacts:
-    """The brokers that have each partition (``replicas``), how many of them are in sync, and the topic's settings, None
-    where this user may not read them."""
+    """``replicas``: the brokers of each partition; ``in_sync``: how many of them are in sync; ``config``: the topic's
+    settings, None where this user may not read them."""
 
     name: str
     replicas: tuple[tuple[int, ...], ...]
@@ -35,7 +35,7 @@ class TopicFacts:
 
 
 def topic_facts(kafka: KafkaProperties, topic: str) -> TopicFacts | None:
-    """None where there is no such topic. Raises EosError."""
+    """None if the topic does not exist. Raises EosError."""
     client = broker_client(kafka)
     if not describe_topics(client, [topic], missing_ok=True):
         return None
@@ -56,7 +56,7 @@ def _config(kafka: KafkaProperties, topic: str) -> Mapping[str, str] | None:
 
 
 def durability(role: str, topic: TopicFacts, cluster: ClusterFacts, tools: Tools) -> Iterator[Finding]:
-    """Whether what was acknowledged outlives a broker. ``role``: what the topic is to the query."""
+    """Whether acknowledged records outlive a broker. ``role``: of the topic in the query, such as output."""
     subject = f"{role} {topic.name}"
     fewest = min(map(len, topic.replicas))
     alone = len(cluster.nodes) == 1
@@ -68,7 +68,7 @@ def durability(role: str, topic: TopicFacts, cluster: ClusterFacts, tools: Tools
             subject,
             WARNING if alone else ERROR,
             "1 replica" + (", and the cluster has one broker" if alone else ""),
-            "If that disk is lost, so is what was acknowledged: rows that count as written, or the ledger's decisions.",
+            "If that disk is lost, acknowledged records are lost: rows that count as written, or decisions.",
             () if alone else (more_replicas(topic, cluster, tools),),
         )
     if topic.config is None:
@@ -86,8 +86,8 @@ def _unreadable(subject: str, topic: str) -> Finding:
         f"this user may not read the settings of {topic}",
         "Whether acknowledged rows outlive a broker depends on them.",
         (
-            f"# with the right to DESCRIBE_CONFIGS on topic {topic}, ask again; 'spark-eos doctor --acls' prints what "
-            "is needed",
+            f"# run it again with the right to DESCRIBE_CONFIGS on topic {topic}; 'spark-eos doctor --acls' prints "
+            "the command that grants it",
         ),
     )
 
@@ -99,12 +99,12 @@ def _in_sync(subject: str, topic: TopicFacts, fewest: int, alone: bool, tools: T
     if here < min(needed, fewest):
         why = "Nothing can be written to it until a broker is back: the query waits, and then stops."
         what = f"a partition has {here} replica(s) in sync, and {check} is {needed}"
-        return Finding(check, subject, ERROR, what, why, (f"# start the broker(s) that are away: {_away(topic)}",))
+        return Finding(check, subject, ERROR, what, why, (f"# start the broker(s) that are down: {_away(topic)}",))
     if fewest > 1 and needed < 2:
-        why = "One broker alone may acknowledge rows while the others are away; if its disk is lost, so are the rows."
+        why = "A single broker may acknowledge rows while the others are down; if its disk is lost, the rows are lost."
         return Finding(check, subject, ERROR, f"{check}={needed}", why, (tools.set_of_topic(topic.name, f"{check}=2"),))
     if 1 < fewest <= needed:
-        why = "No broker may be away: the query stops with each restart of a broker. Nothing is lost."
+        why = "No broker may be down: each restart of a broker stops the query. Nothing is lost."
         fix = tools.set_of_topic(topic.name, f"{check}={fewest - 1}")
         return Finding(check, subject, WARNING, f"{check}={needed}, of {fewest} replicas", why, (fix,))
     return Finding(check, subject, OK, f"{check}={needed}" + (", of one replica" if alone else ""))
@@ -119,7 +119,7 @@ def _unclean(subject: str, topic: TopicFacts, tools: Tools) -> Finding:
     check = "unclean.leader.election.enable"
     if (topic.config or {}).get(check) != "true":
         return Finding(check, subject, OK, f"{check}=false")
-    why = "A replica that lacks acknowledged rows may become the leader: they are lost, and so are decisions."
+    why = "A replica without the latest records may become the leader: acknowledged rows and decisions are lost."
     return Finding(check, subject, ERROR, f"{check}=true", why, (tools.set_of_topic(topic.name, f"{check}=false"),))
 
 
@@ -138,7 +138,7 @@ def more_replicas(topic: TopicFacts, cluster: ClusterFacts, tools: Tools) -> str
 
 
 def of_an_output(topic: TopicFacts, timeout_ms: int, stop_s: float, tools: Tools) -> Iterator[Finding]:
-    """Whether what is written stays until it is read, and until nobody has to ask what became of it."""
+    """Whether rows are kept until consumers have read them, and until the outcome of their transaction is known."""
     if topic.config is None:
         return
     subject = f"output {topic.name}"
@@ -147,7 +147,7 @@ def of_an_output(topic: TopicFacts, timeout_ms: int, stop_s: float, tools: Tools
     kind = topic.config.get("message.timestamp.type", "CreateTime")
     what = f"message.timestamp.type={kind}"
     if kind == "LogAppendTime":
-        why = "Brokers replace the times of rows: those of a repaired micro-batch are the repair's."
+        why = "Brokers replace the timestamps of rows: a repaired micro-batch has the time of its repair."
         yield Finding("message.timestamp.type", subject, WARNING, what, why)
     else:
         yield Finding("message.timestamp.type", subject, OK, what)
@@ -157,7 +157,7 @@ def _retention(subject: str, topic: TopicFacts, timeout_ms: int, stop_s: float, 
     config = topic.config or {}
     kept_ms = int(config.get("retention.ms", -1))
     if "delete" not in config.get("cleanup.policy", "delete") or kept_ms < 0:
-        return Finding("retention", subject, OK, "rows are not deleted by their age")
+        return Finding("retention", subject, OK, "rows are not deleted by age")
     what = f"rows are deleted after {duration(kept_ms / 1000)} (retention.ms={kept_ms})"
     if kept_ms < timeout_ms:
         why = (
@@ -173,7 +173,7 @@ def _retention(subject: str, topic: TopicFacts, timeout_ms: int, stop_s: float, 
         )
         fix = tools.set_of_topic(topic.name, f"retention.ms={int(stop_s * 1000)}")
         return Finding("retention", subject, WARNING, what, why, (fix,))
-    return Finding("retention", subject, OK, f"{what}; rows with older timestamps, at once")
+    return Finding("retention", subject, OK, f"{what}; rows with older timestamps can be deleted at once")
 
 
 def _compaction(subject: str, topic: TopicFacts) -> Finding:
@@ -188,7 +188,7 @@ def _compaction(subject: str, topic: TopicFacts) -> Finding:
 
 
 def sizes(inputs: list[TopicFacts], output: TopicFacts, tools: Tools) -> Iterator[Finding]:
-    """Whether the output takes rows that are as large as those of the inputs."""
+    """Whether the output accepts rows that are as large as those of the inputs."""
     known = [topic for topic in (*inputs, output) if topic.config is not None]
     most = {t.name: int((t.config or {}).get("max.message.bytes", _DEFAULT_MAX_BYTES)) for t in known}
     if output.name not in most:
@@ -200,13 +200,13 @@ def sizes(inputs: list[TopicFacts], output: TopicFacts, tools: Tools) -> Iterato
         yield Finding("max.message.bytes", subject, OK, what)
         return
     name, size = max(larger.items(), key=lambda item: item[1])
-    why = f"Rows of {name}, which takes {size} bytes, can be refused here: the query stops (EOS_ROW_TOO_LARGE)."
+    why = f"Rows of {name}, which may have {size} bytes, can be too large here: the query stops (EOS_ROW_TOO_LARGE)."
     fix = tools.set_of_topic(output.name, f"max.message.bytes={size}")
-    yield Finding("max.message.bytes", subject, WARNING, f"{what}, less than {name} has", why, (fix,))
+    yield Finding("max.message.bytes", subject, WARNING, f"{what}, less than that of {name}", why, (fix,))
 
 
 def of_an_input(topic: TopicFacts, stop_s: float, tools: Tools) -> Iterator[Finding]:
-    """Whether rows are still there after the longest stop."""
+    """Whether rows are kept for the longest stop."""
     subject = f"input {topic.name}"
     if topic.config is None:
         yield _unreadable(subject, topic.name)
@@ -214,15 +214,16 @@ def of_an_input(topic: TopicFacts, stop_s: float, tools: Tools) -> Iterator[Find
     yield _unclean(subject, topic, tools)
     kept_ms, kept_bytes = (int(topic.config.get(key, -1)) for key in ("retention.ms", "retention.bytes"))
     if "delete" not in topic.config.get("cleanup.policy", "delete"):
-        yield Finding("retention", subject, OK, "rows are not deleted by their age")
+        yield Finding("retention", subject, OK, "rows are not deleted by age")
         return
     if 0 <= kept_ms < stop_s * 1000:
-        why = f"A query that is stopped for {duration(stop_s)} has lost rows that it never read (EOS_SOURCE_DATA_LOSS)."
+        stop = f"If the query is stopped for {duration(stop_s)}"
+        why = f"{stop}, rows are deleted before it reads them (EOS_SOURCE_DATA_LOSS)."
         fix = tools.set_of_topic(topic.name, f"retention.ms={int(stop_s * 1000)}")
         what = f"rows are deleted after {duration(kept_ms / 1000)} (retention.ms={kept_ms})"
         yield Finding("retention", subject, ERROR, what, why, (fix,))
     elif kept_bytes >= 0:
-        why = f"Whether the rows of {duration(stop_s)} fit into that is not known: what does not is deleted unread."
+        why = f"If the rows of {duration(stop_s)} are larger than that, they are deleted before the query reads them."
         yield Finding("retention", subject, WARNING, f"retention.bytes={kept_bytes} for a partition", why)
     else:
-        yield Finding("retention", subject, OK, "rows stay for the longest stop")
+        yield Finding("retention", subject, OK, "rows are kept for the longest stop")

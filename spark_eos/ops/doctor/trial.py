@@ -1,10 +1,10 @@
-"""Tries what no broker tells without being tried: whether this user may have transactions under the prefix, and how far
-the brokers' clocks are from this machine's.
+"""The trial: whether this user may use transactional ids with the prefix, and how much the brokers' clocks differ from
+this machine's. Brokers do not report either.
 
-For each broker a transactional id of its own, ``<prefix>-doctor-<n>``, of which that broker is the coordinator: a
-transaction is begun with the ledger topic in it, described, and aborted. Nothing is written; the ledger gets the marker
-of an abort. The ids are the same ones at every run, so that they do not become more. The coordinator notes when the
-transaction began by its own clock, which is between two looks at the clock here.
+Each broker gets a transactional id, ``<prefix>-doctor-<n>``, of which it is the coordinator. A transaction is begun
+with the ledger topic in it, described, and aborted. No row is written; the ledger gets the marker of an abort. Every
+run uses the same ids, so that their number does not grow. The coordinator notes by its own clock when the transaction
+began, which was between two readings of the clock here.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ class Clock:
 
     @property
     def surely_off_ms(self) -> float:
-        """The least by which the two clocks differ."""
+        """The smallest possible difference of the two clocks."""
         return max(self.low_ms, -self.high_ms, 0.0)
 
 
 @dataclass(frozen=True)
 class Trial:
-    """What was tried: the ids, and what was found of the clocks."""
+    """``ids``: the transactional ids that were tried; ``clocks``: of their coordinators."""
 
     ids: Sequence[str]
     clocks: Sequence[Clock]
 
 
 def try_out(client: BrokerClient, prefix: str, ledger: str | None) -> Trial:
-    """Take an id for each broker; with a ``ledger``, also begin and abort a transaction. Raises EosError."""
+    """Initialize a producer for each broker; with a ``ledger``, also begin and abort a transaction. Raises EosError."""
     names = [doctor_name(prefix, n) for n in range(_IDS)]
     chosen = {node: of[0] for node, of in sorted(_coordinators(client, names).items())}
     clocks = []
@@ -64,7 +64,7 @@ def try_out(client: BrokerClient, prefix: str, ledger: str | None) -> Trial:
 
 
 def _coordinators(client: BrokerClient, names: Sequence[str]) -> dict[int, list[str]]:
-    """The coordinators of all names; brokers that have had no transaction yet create their topic for it first."""
+    """The names by coordinator. Brokers that have had no transaction yet first create __transaction_state."""
     coordinators: dict[int, list[str]] = {}
     for _ in retrying(INIT_S):
         coordinators, errors = client.coordinators(names, _ANSWER_S)
@@ -79,7 +79,7 @@ def _coordinators(client: BrokerClient, names: Sequence[str]) -> dict[int, list[
 
 
 def _try(client: BrokerClient, node: int, name: str, ledger: str | None) -> Clock | None:
-    """One id; None where the coordinator has not said when the transaction began."""
+    """The clock of a coordinator; None if no transaction was begun, or the coordinator does not report its begin."""
     version = endtxn_version(client)
     own = init_producer_id(client, name, _TIMEOUT_MS)
     if ledger is None:
@@ -94,7 +94,7 @@ def _try(client: BrokerClient, node: int, name: str, ledger: str | None) -> Cloc
         for state in describe_transactions(client, [name]):
             if state.error_code == 0 and state.producer_id == own.producer_id and state.transaction_start_time_ms > 0:
                 began_ms = state.transaction_start_time_ms
-                # By the millisecond, cut off: it may have been almost one later.
+                # Milliseconds are truncated: the true time may be almost one later.
                 return Clock(node, began_ms - after_ms, began_ms + 1 - before_ms)
         return None
     finally:

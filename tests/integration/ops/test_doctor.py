@@ -76,7 +76,7 @@ def test_a_cluster_that_is_well(patient):
     assert (code, worst(answer)) == (0, {})
     (clock,) = (finding for finding in answer["findings"] if finding["check"] == "clock")
     assert (clock["subject"], clock["severity"]) == ("broker 0", "ok")
-    (did,) = answer["did"]
+    (did,) = answer["tried"]
     assert doctor_name(patient.prefix, 0) in did
     assert patient.view.open_transactions(doctor_name(patient.prefix, 0)) == set()
     assert patient.run("--longest-stop", "1d") == 0
@@ -89,7 +89,7 @@ def test_it_writes_nothing_but_the_end_of_its_trial(patient):
     """No row anywhere, and no marker in the topics of the query; the same ids at each visit."""
     places = [(patient.source, 0), (patient.out, 0)]
     before = {place: patient.view.ends(place[0])[place] for place in places}
-    tried = [patient.ask()[1]["did"] for _ in range(2)]
+    tried = [patient.ask()[1]["tried"] for _ in range(2)]
     assert tried[0] == tried[1]
     assert {place: patient.view.ends(place[0])[place] for place in places} == before
     assert patient.view.values(patient.ledger) == []
@@ -101,7 +101,7 @@ def test_without_a_trial_nothing_is_taken(patient):
     assert code == 2
     assert set(worst(answer)) == {f"transactional ids {patient.prefix}-…"}
     assert patient.view.open_transactions(doctor_name(patient.prefix, 0)) == set()
-    assert "--no-trial" in answer["did"][0]
+    assert "--no-trial" in answer["tried"][0]
 
 
 def test_what_is_missing_comes_with_the_command_that_makes_it(patient):
