@@ -136,7 +136,7 @@ SOURCE = (
         "Whether to stop the query if offsets that it needs are gone (EOS_SOURCE_DATA_LOSS). If `false`, it logs "
         "a warning, counts the loss in its progress, and continues with the records that are left.",
         "better: names the topic, the partition and both offsets; recognises recreated topics by their id; counts; a "
-        "topic that was gone and comes back is read on where it was",
+        "topic that comes back is continued at its old offset",
     ),
     Option(
         "includeHeaders",
@@ -227,9 +227,9 @@ SOURCE = (
         "max_decompressed_bytes",
         parse_size,
         "128m",
-        "Maximum size of a record batch when it is decompressed: a number of bytes, or one with a unit, up to `2046m`. "
-        "A few kilobytes may become gigabytes, and take a task's memory; a larger batch is an error, which names its "
-        "offsets (EOS_SOURCE_BATCH_TOO_LARGE).",
+        "Maximum size of a decompressed record batch: a number of bytes, or one with a unit, up to `2046m`. A few "
+        "kilobytes may decompress to gigabytes, and exhaust a task's memory. A larger batch is an error, which names "
+        "its offsets (EOS_SOURCE_BATCH_TOO_LARGE).",
     ),
     Option(
         "groupIdPrefix",
@@ -251,8 +251,8 @@ SOURCE = (
         "report_group",
         parse_text,
         "(none)",
-        "Consumer group that is told, in the background, how far the query is, [whatever its sink]"
-        "(source.md#a-group-for-lag-tools). It is never moved back, and the query never depends on it.",
+        "Consumer group to which the source commits the query's offsets, in the background, [whatever the sink]"
+        "(source.md#a-group-for-lag-tools). They never go back, and the query does not read them.",
     ),
 )
 
@@ -309,8 +309,8 @@ SINK = (
         "ledger_topic",
         parse_text,
         DEFAULT_LEDGER_TOPIC,
-        "Compacted topic that holds the last decision of every query. Created if it does not exist. It belongs to the "
-        "checkpoint: with another ledger topic, the query does not know what it has decided.",
+        "Compacted topic that holds the last decision of every query. Created if it does not exist. Do not change it "
+        "later: in another ledger topic, the query does not find its decisions.",
     ),
     Option(
         "ledger.begin",
@@ -318,8 +318,8 @@ SINK = (
         parse_batch,
         "(none)",
         "Number of the micro-batch with which a ledger begins for a checkpoint that is already in use, for example "
-        "when [moving over](moving.md) from another sink. It counts for that micro-batch only: left on, it "
-        "does nothing later. A micro-batch that the other sink left unfinished is written again.",
+        "when [moving over](moving.md) from another sink. It has no effect on later micro-batches. A "
+        "micro-batch that the other sink left unfinished is written again.",
     ),
     Option(
         "offsets.group.id",
