@@ -117,14 +117,15 @@ def _copy(spec: LookSpec) -> float:
 def _translate(spec: LookSpec) -> float:
     """What ``spark-eos mirror translate`` does, for a position near the end of a partition."""
     at = end_offsets(broker_client(spec.kafka), {spec.query: [0]})[spec.query][0] - 2  # before the marker
-    return _median_ms(lambda: translate(spec.kafka, spec.kafka, spec.name, spec.query, 0, [at]), 3)
+    client = broker_client(spec.kafka)
+    return _median_ms(lambda: translate(client, client, spec.name, spec.query, 0, [at]), 3)
 
 
 def _trim(spec: LookSpec) -> float:
     """What a mirror does every six hours."""
 
     def once() -> None:
-        if not clean_map(spec.kafka, spec.kafka, spec.name):
+        if not clean_map(broker_client(spec.kafka), broker_client(spec.kafka), spec.name):
             raise RuntimeError("nothing was to be deleted")
 
     return _median_ms(once, 1)

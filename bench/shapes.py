@@ -236,7 +236,7 @@ def _map(bench: Bench, size: int) -> Iterator[tuple[str, Callable[[], Measuremen
         _pouring(bench, map_topic, 9) as pour,
     ):
         cluster, topic = cluster_id(client), describe_topics(client, [name])[name]
-        write_origin(kafka, map_topic, Origin(name, topic.id, name, topic.id, (cluster,)))
+        write_origin(broker_client(kafka), map_topic, Origin(name, topic.id, name, topic.id, (cluster,)))
         for source in (SourcePartition(cluster, topic.id, partition) for partition in range(_MAPPED)):
             entries = (
                 MapEntry(source, name, at, at + 1, name, topic.id, (OffsetRun(at, at, 1),)) for at in range(each)

@@ -58,11 +58,13 @@ def move_group(
     It continues there where it was at the source. The cluster of --bootstrap-servers is the target. The consumers must
     be stopped on both sides. Exit code: 0 if it was done, or can be; 2 if not.
     """
+    from spark_eos.kafka.net.client import broker_client
     from spark_eos.mirror.map_topic import DEFAULT_MAP
     from spark_eos.mirror.offsets import GroupMover
 
     def answer() -> Answer:
-        here, there = client(source, source_kafka, source_kafka_file), connection(context).client()
+        here = broker_client(client(source, source_kafka, source_kafka_file))
+        there = broker_client(connection(context).client())
         mover = GroupMover(group, here, there, map_ or DEFAULT_MAP)
         return move_answer(mover.move(apply=yes, delete=delete, overwrite=overwrite, wait_s=wait_s))
 
@@ -90,11 +92,13 @@ def position(
     For a mirror whose checkpoint is lost. The cluster of --bootstrap-servers is the target. Exit code: 0, or 2 if that
     is not known, or can still change.
     """
+    from spark_eos.kafka.net.client import broker_client
     from spark_eos.mirror.map_topic import DEFAULT_MAP
     from spark_eos.mirror.offsets import MirrorQuery
 
     def answer() -> Answer:
-        here, there = client(source, source_kafka, source_kafka_file), connection(context).cluster()
+        here = broker_client(client(source, source_kafka, source_kafka_file))
+        there = connection(context).cluster()
         mirror = MirrorQuery(query, here, there, map_ or DEFAULT_MAP, tuple(topic or ()))
         return position_answer(mirror.position(settle=yes, wait_s=wait_s))
 
@@ -124,11 +128,13 @@ def translate(
     The cluster of --bootstrap-servers is the target. A reader that has read all before OFFSET in the source goes on
     there. Changes nothing. Exit code: 0; 2 if one of the offsets cannot be translated.
     """
+    from spark_eos.kafka.net.client import broker_client
     from spark_eos.mirror.map_topic import DEFAULT_MAP
     from spark_eos.mirror.offsets import translate as translated
 
     def answer() -> Answer:
-        here, there = client(source, source_kafka, source_kafka_file), connection(context).client()
+        here = broker_client(client(source, source_kafka, source_kafka_file))
+        there = broker_client(connection(context).client())
         return translation_answer(translated(here, there, map_ or DEFAULT_MAP, topic, partition, offset, topic_id))
 
     return tell(output, answer)

@@ -13,8 +13,7 @@ import numpy as np
 
 from spark_eos.errors import EosError, stop
 from spark_eos.kafka.admin.topics import begin_offsets, cluster_id, describe_topics, topic_partitions
-from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.net.client import broker_client
+from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.log import logger
 from spark_eos.mirror.entries import SourcePartition, extent, has_rows, key_of, newest_of_each, prefix_of, split_key
 from spark_eos.mirror.map_topic import MapPartition, MapWriter
@@ -36,9 +35,7 @@ def _never() -> bool:
     return False
 
 
-def clean_map(
-    source: KafkaProperties, target: KafkaProperties, map_topic: str, stopped: Callable[[], bool] = _never
-) -> int:
+def clean_map(source: BrokerClient, target: BrokerClient, map_topic: str, stopped: Callable[[], bool] = _never) -> int:
     """Delete the entries of ranges that end at or before the start of the source's log; their number.
 
     The newest entry of each partition stays: it says where the mirror is. If it has no rows, the newest entry with rows
@@ -47,7 +44,7 @@ def clean_map(
     that may be deleted. May be repeated, and ``stopped``. Raises TopicError, ConnectionFailed, KafkaError.
     """
     begins = _begins(source, target, map_topic)
-    count = topic_partitions(broker_client(target), [map_topic])[map_topic]
+    count = topic_partitions(target, [map_topic])[map_topic]
     writer = MapWriter(target, map_topic)
     written = 0
     for number in random.sample(range(count), count):
@@ -68,15 +65,14 @@ def _flush(writer: MapWriter, map_topic: str) -> None:
         raise stop("EOS_MIRROR_MAP_NOT_WRITABLE.clean", topic=map_topic, refused=refused)
 
 
-def _begins(source: KafkaProperties, target: KafkaProperties, map_topic: str) -> dict[bytes, int]:
+def _begins(source: BrokerClient, target: BrokerClient, map_topic: str) -> dict[bytes, int]:
     """Where the logs of the mirrored partitions start that still exist, by the key prefix of their entries."""
-    client = broker_client(source)
-    cluster = cluster_id(client)
+    cluster = cluster_id(source)
     known = origins_from(target, map_topic, cluster)
     ids = {origin.source_id for origin in known}
-    there = describe_topics(client, {origin.source for origin in known}, missing_ok=True)
+    there = describe_topics(source, {origin.source for origin in known}, missing_ok=True)
     topics = {name: topic for name, topic in there.items() if topic.id in ids}
-    begins = begin_offsets(client, {name: range(topic.partitions) for name, topic in topics.items()})
+    begins = begin_offsets(source, {name: range(topic.partitions) for name, topic in topics.items()})
     return {
         prefix_of(SourcePartition(cluster, topics[name].id, partition)): offset
         for name, offsets in begins.items()
@@ -142,7 +138,7 @@ class MapCleaner:
     them, and each is deleted by a record of its own.
     """
 
-    def __init__(self, source: KafkaProperties, target: KafkaProperties, map_topic: str) -> None:
+    def __init__(self, source: BrokerClient, target: BrokerClient, map_topic: str) -> None:
         self._source, self._target, self._topic = source, target, map_topic
         self._next_s = 0.0
         self._thread: threading.Thread | None = None

@@ -11,8 +11,7 @@ from spark_eos.kafka.admin.configs import create_topic, topic_config
 from spark_eos.kafka.admin.topics import begin_offsets, describe_topics, end_offsets, topic_partitions
 from spark_eos.kafka.codes import FETCH_RETRIES, OK, name_of
 from spark_eos.kafka.config.librdkafka import librdkafka_config
-from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.net.client import broker_client
+from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.records.rows import Row
 from spark_eos.ledger.log import LOG_FETCH_BYTES, KafkaLog
 from spark_eos.ledger.reader import Fetched
@@ -36,9 +35,8 @@ _CONFIG = {
 }
 
 
-def make_map(kafka: KafkaProperties, topic: str, replication: int) -> None:
+def make_map(client: BrokerClient, topic: str, replication: int) -> None:
     """Create the topic if it is missing, and check that it is compacted. Raises TopicError, KafkaError."""
-    client = broker_client(kafka)
     if not describe_topics(client, [topic], missing_ok=True, unknown_s=0):
         code, message = create_topic(client, topic, _PARTITIONS, replication, _CONFIG)
         if code != OK:
@@ -51,9 +49,9 @@ def make_map(kafka: KafkaProperties, topic: str, replication: int) -> None:
 class MapWriter:
     """Writes records to the map's topic outside of any transaction."""
 
-    def __init__(self, kafka: KafkaProperties, topic: str) -> None:
+    def __init__(self, client: BrokerClient, topic: str) -> None:
         own = {"enable.idempotence": True, "queue.buffering.max.messages": 0}
-        self._producer = Producer(librdkafka_config(kafka, "producer", own))
+        self._producer = Producer(librdkafka_config(client.properties, "producer", own))
         self._topic = topic
         self._refused: set[str] = set()
 
@@ -70,12 +68,10 @@ class MapWriter:
             self._refused.add(str(error))
 
 
-def write_metadata(
-    kafka: KafkaProperties, topic: str, records: Iterable[tuple[bytes, bytes | None]], what: str
-) -> None:
+def write_metadata(client: BrokerClient, topic: str, records: Iterable[tuple[bytes, bytes | None]], what: str) -> None:
     """Write records, of key and value, to the partition `METADATA`. Returns when the brokers have them. ``what`` they
     say, for the error. Raises KafkaError (EOS_MIRROR_MAP_NOT_WRITABLE)."""
-    writer = MapWriter(kafka, topic)
+    writer = MapWriter(client, topic)
     for key, value in records:
         writer.write(METADATA, key, value)
     refused = writer.flush(_WRITE_S)
@@ -88,9 +84,8 @@ def not_made(topic: str, why: str) -> EosError:
     return stop("EOS_MIRROR_TOPIC_REFUSED.not_created", topic=topic, why=why)
 
 
-def held_partition(kafka: KafkaProperties, topic: str, wait_s: float) -> int | None:
+def held_partition(client: BrokerClient, topic: str, wait_s: float) -> int | None:
     """Wait until readers of the map get to where it ends now, for so many seconds; a partition in which they do not."""
-    client = broker_client(kafka)
     numbers = {topic: range(topic_partitions(client, [topic])[topic])}
     ends = end_offsets(client, numbers, "read_uncommitted")[topic]
     behind: list[int] = []
@@ -105,9 +100,8 @@ def held_partition(kafka: KafkaProperties, topic: str, wait_s: float) -> int | N
 class MapPartition:
     """One partition of the map's topic as it is now: what is stable, to ``end``. Errors as for `begin_offsets`."""
 
-    def __init__(self, kafka: KafkaProperties, topic: str, number: int) -> None:
+    def __init__(self, client: BrokerClient, topic: str, number: int) -> None:
         self.number = number
-        client = broker_client(kafka)
         self._log = KafkaLog(client, topic)
         self._begin = begin_offsets(client, {topic: [number]})[topic][number]
         self.end = end_offsets(client, {topic: [number]})[topic][number]

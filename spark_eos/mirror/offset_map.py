@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 
 from spark_eos.errors import EosError, stop
 from spark_eos.kafka.admin.topics import topic_partitions
-from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.net.client import broker_client
+from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.mirror.entries import (
     Extents,
     MapEntry,
@@ -67,14 +66,14 @@ class OffsetMap:
     @classmethod
     def read(
         cls,
-        kafka: KafkaProperties,
+        client: BrokerClient,
         cluster: str,
         wanted: Mapping[TopicPartition, Collection[int]],
         topic: str = DEFAULT_MAP,
         *,
         ids: Mapping[str, str] | None = None,
     ) -> OffsetMap:
-        """Read the map from the target's cluster, ``kafka``. ``cluster``: the id of the source's cluster; ``wanted``:
+        """Read the map from the target's cluster, ``client``. ``cluster``: the id of the source's cluster; ``wanted``:
         offsets in its partitions; ``ids``: ids of its topics, by name. A topic without one counts with every id that it
         had when it was mirrored.
 
@@ -84,10 +83,10 @@ class OffsetMap:
         """
         every = {name: [id_] for name, id_ in (ids or {}).items()}
         if any(name not in every for name, _ in wanted):
-            for origin in origins_from(kafka, topic, cluster):
+            for origin in origins_from(client, topic, cluster):
                 if ids is None or origin.source not in ids:
                     every.setdefault(origin.source, []).append(origin.source_id)
-        count = topic_partitions(broker_client(kafka), [topic])[topic]
+        count = topic_partitions(client, [topic])[topic]
         places: dict[int, dict[SourcePartition, Collection[int]]] = defaultdict(dict)
         for (name, number), offsets in wanted.items():
             for id_ in every.get(name, ()):
@@ -96,7 +95,7 @@ class OffsetMap:
         found: dict[SourcePartition, Translation] = {}
         ends: dict[int, int] = {}
         for number, sources in sorted(places.items()):
-            translations, ends[number] = _read(kafka, topic, number, sources)
+            translations, ends[number] = _read(client, topic, number, sources)
             found |= translations
         return cls(cluster, found, every, ends)
 
@@ -147,11 +146,11 @@ class _Cleaned(Exception):
 
 
 def _read(
-    kafka: KafkaProperties, topic: str, number: int, wanted: Mapping[SourcePartition, Collection[int]]
+    client: BrokerClient, topic: str, number: int, wanted: Mapping[SourcePartition, Collection[int]]
 ) -> tuple[dict[SourcePartition, Translation], int]:
     """What one partition of the map's topic has of the wanted sources, and up to which offset it was read."""
     for _ in range(_TRIES):
-        part = MapPartition(kafka, topic, number)
+        part = MapPartition(client, topic, number)
         extents = _extents(part, [prefix_of(source) for source in wanted])
         found: dict[SourcePartition, Translation] = {}
         try:

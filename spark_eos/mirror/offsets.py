@@ -22,8 +22,7 @@ from spark_eos.kafka.admin.topics import (
     end_offsets,
     topic_partitions,
 )
-from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.net.client import broker_client
+from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.ledger.owners import Cluster
 from spark_eos.mirror.entries import SourcePartition, TargetPosition, partition_of
 from spark_eos.mirror.map_topic import DEFAULT_MAP, held_partition
@@ -51,8 +50,8 @@ class TranslatedOffset:
 
 
 def translate(
-    source: KafkaProperties,
-    target: KafkaProperties,
+    source: BrokerClient,
+    target: BrokerClient,
     map_topic: str,
     topic: str,
     partition: int,
@@ -62,11 +61,10 @@ def translate(
     """Offsets of one partition of the source, in their order. ``topic_id``: of a topic that was deleted or recreated
     since; otherwise the topic is the one that has this name now. Raises KafkaError (EOS_MIRROR_GROUP_REFUSED), and the
     errors of `OffsetMap.read`."""
-    client = broker_client(source)
-    now = {} if topic_id else describe_topics(client, [topic], missing_ok=True)
+    now = {} if topic_id else describe_topics(source, [topic], missing_ok=True)
     id_ = now[topic].id if topic in now else topic_id
     ids = None if id_ is None else {topic: id_}
-    map_ = OffsetMap.read(target, cluster_id(client), {(topic, partition): offsets}, map_topic, ids=ids)
+    map_ = OffsetMap.read(target, cluster_id(source), {(topic, partition): offsets}, map_topic, ids=ids)
     return tuple(
         TranslatedOffset(topic, partition, offset, map_.translate(topic, partition, offset)) for offset in offsets
     )
@@ -89,8 +87,8 @@ class GroupMover:
     """``source`` and ``target``: clients of both clusters; ``map``: the topic of the offset map."""
 
     group: str
-    source: KafkaProperties
-    target: KafkaProperties
+    source: BrokerClient
+    target: BrokerClient
     map: str = DEFAULT_MAP
 
     def move(
@@ -111,7 +109,7 @@ class GroupMover:
         EOS_MIRROR_TARGET_RECREATED.
         """
         self._check_no_members(self.source, "source")
-        committed = committed_offsets(broker_client(self.source), self.group, None)
+        committed = committed_offsets(self.source, self.group, None)
         offsets, not_mirrored = self._translated(committed, wait_s)
         self._check_no_members(self.target, "target")
         at_target = self._check_target(offsets, overwrite=overwrite)
@@ -124,21 +122,19 @@ class GroupMover:
         moved: PartitionOffsets = {}
         for one in offsets:
             moved.setdefault(one.target.topic, {})[one.partition] = one.target.offset
-        commit_offsets(broker_client(self.target), self.group, moved)
+        commit_offsets(self.target, self.group, moved)
         if delete:
             self._check_source_unchanged(committed, "It was moved, and is not deleted at the source.")
-            delete_offsets(
-                broker_client(self.source), self.group, by_topic((one.topic, one.partition) for one in offsets)
-            )
+            delete_offsets(self.source, self.group, by_topic((one.topic, one.partition) for one in offsets))
         return GroupMove(self.group, offsets, not_mirrored, delete, done=True)
 
     def _check_source_unchanged(self, committed: PartitionOffsets, done: str = "Nothing was changed.") -> None:
         self._check_no_members(self.source, "source")
-        if committed_offsets(broker_client(self.source), self.group, None) != committed:
+        if committed_offsets(self.source, self.group, None) != committed:
             raise self._changed("source", done)
 
-    def _check_no_members(self, kafka: KafkaProperties, side: str) -> None:
-        members = active_members(broker_client(kafka), self.group, to_commit=side == "target")
+    def _check_no_members(self, client: BrokerClient, side: str) -> None:
+        members = active_members(client, self.group, to_commit=side == "target")
         if members:
             raise stop(
                 "EOS_GROUP_ACTIVE.mirror",
@@ -152,8 +148,7 @@ class GroupMover:
         self, committed: PartitionOffsets, wait_s: float
     ) -> tuple[tuple[TranslatedOffset, ...], tuple[str, ...]]:
         """The offsets of the topics that are mirrored, once the map covers them; and the topics that are not."""
-        client = broker_client(self.source)
-        cluster = cluster_id(client)
+        cluster = cluster_id(self.source)
         origins = origins_from(self.target, self.map, cluster)
         mirrored = {origin.source for origin in origins}
         wanted = {
@@ -164,7 +159,7 @@ class GroupMover:
         }
         if not wanted:
             raise stop("EOS_GROUP_UNSUITABLE.mirror", group=self.group)
-        topics = describe_topics(client, {topic for topic, _ in wanted}, missing_ok=True)
+        topics = describe_topics(self.source, {topic for topic, _ in wanted}, missing_ok=True)
         translator = _Translator(self.source, self.target, self.map, cluster, topics, origins, wanted)
         for _ in retrying(wait_s):
             if translator.update():
@@ -184,14 +179,13 @@ class GroupMover:
 
     def _check_target(self, offsets: Collection[TranslatedOffset], *, overwrite: bool) -> PartitionOffsets:
         """What the group has committed at the target. Raises KafkaError and TopicError if it cannot continue there."""
-        client = broker_client(self.target)
-        there = describe_topics(client, {one.target.topic for one in offsets}, missing_ok=True)
+        there = describe_topics(self.target, {one.target.topic for one in offsets}, missing_ok=True)
         for one in offsets:
             if one.target.topic not in there or there[one.target.topic].id != one.target.topic_id:
                 raise stop("EOS_MIRROR_TARGET_RECREATED.group", topic=one.target.topic, source_topic=one.topic)
         self._check_rows_there(offsets)
         numbers = {name: range(topic.partitions) for name, topic in there.items()}
-        committed = committed_offsets(client, self.group, numbers)
+        committed = committed_offsets(self.target, self.group, numbers)
         unlike = [
             f"{one.target.topic}-{one.partition}"
             for one in offsets
@@ -203,9 +197,7 @@ class GroupMover:
 
     def _check_rows_there(self, offsets: Collection[TranslatedOffset]) -> None:
         """Each topic has one target, which still has all that the group has not read."""
-        begins = begin_offsets(
-            broker_client(self.target), by_topic((one.target.topic, one.partition) for one in offsets)
-        )
+        begins = begin_offsets(self.target, by_topic((one.target.topic, one.partition) for one in offsets))
         targets = {one.topic: one.target.topic for one in offsets}
         for one in offsets:
             if one.target.topic != targets[one.topic]:
@@ -246,8 +238,8 @@ class _Translator:
     """Translates ``wanted``, offsets in partitions of the source, once the mirror has got there. ``topics``: those of
     the source that exist now; ``origins``: of all that is mirrored from its ``cluster``."""
 
-    source: KafkaProperties
-    target: KafkaProperties
+    source: BrokerClient
+    target: BrokerClient
     map: str
     cluster: str
     topics: Mapping[str, Topic]
@@ -274,7 +266,7 @@ class _Translator:
         between what is wanted and others that were."""
         holes = {place: found.holes for place, found in self._in_map.items() if found is not None}
         ahead = [place for place, found in holes.items() if found and found[-1][1] > self.wanted[place]]
-        begins = begin_offsets(broker_client(self.source), by_topic(ahead)) if ahead else {}
+        begins = begin_offsets(self.source, by_topic(ahead)) if ahead else {}
         firsts = {(t, p): max(self.wanted[t, p], begins[t][p]) for t, p in ahead}
         there = {place: [hole for hole in holes[place] if hole[1] > first] for place, first in firsts.items()}
         return {place: found[0] for place, found in there.items() if found}
@@ -322,14 +314,13 @@ class _Translator:
         """
         targets = self._targets({topic for topic, _ in idle if topic in self.topics})
         here = {(t, p): o for (t, p), o in idle.items() if t in targets and p < targets[t][1]}
-        client = broker_client(self.target)
-        ends = end_offsets(client, by_topic((targets[t][0].target, p) for t, p in here))
+        ends = end_offsets(self.target, by_topic((targets[t][0].target, p) for t, p in here))
         empty = self._empty(here)
         if not empty:
             return {}
-        count = topic_partitions(client, [self.map])[self.map]
+        count = topic_partitions(self.target, [self.map])[self.map]
         numbers = {(t, p): partition_of(SourcePartition(self.cluster, self.topics[t].id, p), count) for t, p in empty}
-        map_ends = end_offsets(client, {self.map: sorted(set(numbers.values()))}, "read_uncommitted")
+        map_ends = end_offsets(self.target, {self.map: sorted(set(numbers.values()))}, "read_uncommitted")
         found = {}
         for (topic, p), number in numbers.items():
             origin, _ = targets[topic]
@@ -342,17 +333,14 @@ class _Translator:
         row."""
         rowless = [place for place in idle if (found := self._in_map[place]) is not None and found.reaches(idle[place])]
         there = [(t, p) for t, p in idle if p < self.topics[t].partitions and (t, p) not in rowless]
-        client = broker_client(self.source)
-        begins = begin_offsets(client, by_topic(there))
-        ends = end_offsets(client, by_topic(there), "read_uncommitted")
+        begins = begin_offsets(self.source, by_topic(there))
+        ends = end_offsets(self.source, by_topic(there), "read_uncommitted")
         return rowless + [(t, p) for t, p in there if begins[t][p] == ends[t][p] == idle[t, p]]
 
     def _targets(self, topics: Collection[str]) -> dict[str, tuple[Origin, int]]:
         """The target of each topic and its number of partitions, if just one is still as the mirror has made it."""
         known = {topic: [o for o in self.origins if o.source_id == self.topics[topic].id] for topic in topics}
-        there = describe_topics(
-            broker_client(self.target), {o.target for some in known.values() for o in some}, missing_ok=True
-        )
+        there = describe_topics(self.target, {o.target for some in known.values() for o in some}, missing_ok=True)
         found = {}
         for topic, origins in known.items():
             made = [o for o in origins if o.target in there and there[o.target].id == o.target_id]
@@ -381,7 +369,7 @@ class MirrorQuery:
     map has of it."""
 
     query: str
-    source: KafkaProperties
+    source: BrokerClient
     target: Cluster
     map: str
     topics: tuple[str, ...] = ()
@@ -395,15 +383,15 @@ class MirrorQuery:
         Raises EosError: CommandError (EOS_QUERY_UNKNOWN, EOS_MIRROR_NOT_SETTLED), TopicError, and
         KafkaError (EOS_MIRROR_POSITION_UNKNOWN) where the map does not show the position.
         """
-        cluster = cluster_id(broker_client(self.source))
+        cluster = cluster_id(self.source)
         decision = self._settled(settle=settle)
         if decision is None and settle and self._has_claims():
             self._retire(None)
         if decision is None or decision.copied_from is None or decision.copied_from.cluster != cluster:
             raise self._not_of(cluster, decision)
-        origins = origins_from(self.target.client.properties, self.map, cluster)
+        origins = origins_from(self.target.client, self.map, cluster)
         names = self.topics or {origin.source for origin in origins}
-        sources = describe_topics(broker_client(self.source), names, missing_ok=not self.topics)
+        sources = describe_topics(self.source, names, missing_ok=not self.topics)
         places = {(name, p) for name, topic in sources.items() for p in range(topic.partitions)}
         map_ = self._map(cluster, places | {(r.topic, r.partition) for w in decision.written for r in w.ranges}, wait_s)
         if not self.topics:
@@ -423,7 +411,7 @@ class MirrorQuery:
         if not describe_topics(self.target.client, [self.map], missing_ok=True):
             return False
         own = self.query, self.target.ledger, self.target.prefix_of(self.query)
-        return any((c.query, c.ledger, c.prefix) == own for c in read_claims(self.target.client.properties, self.map))
+        return any((c.query, c.ledger, c.prefix) == own for c in read_claims(self.target.client, self.map))
 
     def _retire(self, decision: Decision | None) -> None:
         """From here on nobody continues with its checkpoint, whatever restarts it. Raises CommandError if it has
@@ -451,9 +439,9 @@ class MirrorQuery:
 
     def _map(self, cluster: str, places: Collection[TopicPartition], wait_s: float) -> OffsetMap:
         """The map up to its end: an open transaction of another mirror would hide what is behind it."""
-        if held_partition(self.target.client.properties, self.map, wait_s) is not None:
+        if held_partition(self.target.client, self.map, wait_s) is not None:
             raise self._not_settled(f"another mirror's transaction has been open in {self.map} for {wait_s:.0f} s")
-        return OffsetMap.read(self.target.client.properties, cluster, dict.fromkeys(places, ()), self.map)
+        return OffsetMap.read(self.target.client, cluster, dict.fromkeys(places, ()), self.map)
 
     def _check_unread(self, state: MirrorState, unread: Sequence[TopicPartition]) -> None:
         """Raise KafkaError where the target has had records in a partition of which the map has nothing."""

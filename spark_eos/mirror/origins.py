@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from spark_eos import system
 from spark_eos.errors import ConnectionFailed
 from spark_eos.kafka.admin.topics import describe_topics, topic_partitions
-from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.net.client import broker_client
+from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.log import logger
 from spark_eos.mirror.map_topic import METADATA, MapPartition, write_metadata
 
@@ -40,8 +39,8 @@ class Origin:
 class OriginsLog:
     """All origins of a cluster, asked for again and again: of what was read before, only what is new is read."""
 
-    def __init__(self, kafka: KafkaProperties, map_topic: str) -> None:
-        self._kafka, self._topic = kafka, map_topic
+    def __init__(self, client: BrokerClient, map_topic: str) -> None:
+        self._client, self._topic = client, map_topic
         self._id, self._end = "", 0
         self._newest: dict[bytes, bytes | None] = {}
         self._known: list[Origin] = []
@@ -51,12 +50,10 @@ class OriginsLog:
         """What is there now. Where there is no topic, or no longer, what was known. ``unknown_s`` as of
         `describe_topics`; errors as for `MapPartition`."""
         self._asked_s = system.monotonic()
-        there = describe_topics(broker_client(self._kafka), [self._topic], missing_ok=True, unknown_s=unknown_s).get(
-            self._topic
-        )
+        there = describe_topics(self._client, [self._topic], missing_ok=True, unknown_s=unknown_s).get(self._topic)
         if there is None:
             return self._known
-        part = MapPartition(self._kafka, self._topic, METADATA)
+        part = MapPartition(self._client, self._topic, METADATA)
         if there.id != self._id or part.end < self._end:
             self._id, self._end, self._newest = there.id, 0, {}
         rows = part.since(self._end)
@@ -81,16 +78,16 @@ def _origin(key: bytes, value: bytes) -> Origin:
     return Origin(fields["target"], place["origin"], fields["source"], place["source"], tuple(fields["chain"]))
 
 
-def origins(kafka: KafkaProperties, map_topic: str) -> list[Origin]:
+def origins(client: BrokerClient, map_topic: str) -> list[Origin]:
     """All of a cluster; none where nothing was ever mirrored to it. Errors as for `MapPartition`."""
-    return OriginsLog(kafka, map_topic).read()
+    return OriginsLog(client, map_topic).read()
 
 
-def origins_from(kafka: KafkaProperties, map_topic: str, cluster: str) -> list[Origin]:
+def origins_from(client: BrokerClient, map_topic: str, cluster: str) -> list[Origin]:
     """The origins of the topics of one cluster that are mirrored straight from it. Raises TopicError
     (EOS_TOPIC_MISSING) where there is no map, and errors as for `MapPartition`."""
-    topic_partitions(broker_client(kafka), [map_topic])
-    return [origin for origin in origins(kafka, map_topic) if origin.is_from(cluster)]
+    topic_partitions(client, [map_topic])
+    return [origin for origin in origins(client, map_topic) if origin.is_from(cluster)]
 
 
 def chains_of(known: Iterable[Origin]) -> dict[str, tuple[str, ...]]:
@@ -101,8 +98,8 @@ def chains_of(known: Iterable[Origin]) -> dict[str, tuple[str, ...]]:
     return {topic_id: tuple(sorted(clusters)) for topic_id, clusters in found.items()}
 
 
-def write_origin(kafka: KafkaProperties, map_topic: str, origin: Origin) -> None:
+def write_origin(client: BrokerClient, map_topic: str, origin: Origin) -> None:
     """Returns when the brokers have it, once or more often. Raises KafkaError (EOS_MIRROR_MAP_NOT_WRITABLE)."""
     key = json.dumps({"origin": origin.target_id, "source": origin.source_id}).encode()
     fields = {"target": origin.target, "source": origin.source, "chain": origin.chain}
-    write_metadata(kafka, map_topic, [(key, json.dumps(fields).encode())], f"Where {origin.target} comes from")
+    write_metadata(client, map_topic, [(key, json.dumps(fields).encode())], f"Where {origin.target} comes from")

@@ -28,8 +28,7 @@ from spark_eos.checkpoint.stores import without_secrets
 from spark_eos.errors import EosError, stop
 from spark_eos.kafka.admin.configs import broker_config
 from spark_eos.kafka.admin.topics import begin_offsets, describe_topics, end_offsets
-from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.net.client import broker_client
+from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.ledger.owners import Cluster
 from spark_eos.log import logger
 from spark_eos.mirror.map_topic import METADATA, MapPartition, held_partition, make_map, write_metadata
@@ -108,14 +107,14 @@ def from_record(at: int, key: bytes, value: bytes) -> Claim:
     return Claim(query=place["claim"], source_id=place["source"], target=place["target"], at=at, **known)
 
 
-def read_claims(kafka: KafkaProperties, map_topic: str) -> list[Claim]:
+def read_claims(client: BrokerClient, map_topic: str) -> list[Claim]:
     """All claims, released ones included, in the order of the log.
 
     Raises KafkaError (EOS_MIRROR_MAP_HELD) where an open transaction hides some, and errors as for `MapPartition`.
     """
-    end = end_offsets(broker_client(kafka), {map_topic: [METADATA]}, "read_uncommitted")[map_topic][METADATA]
+    end = end_offsets(client, {map_topic: [METADATA]}, "read_uncommitted")[map_topic][METADATA]
     for _ in retrying(_STABLE_S):
-        part = MapPartition(kafka, map_topic, METADATA)
+        part = MapPartition(client, map_topic, METADATA)
         if part.end >= end:
             newest = {key: (at, value) for at, key, value in part if key is not None and key.startswith(_KEY)}
             claims = [from_record(at, key, value) for key, (at, value) in newest.items() if value is not None]
@@ -123,14 +122,14 @@ def read_claims(kafka: KafkaProperties, map_topic: str) -> list[Claim]:
     raise _held(map_topic, METADATA)
 
 
-def write_claims(kafka: KafkaProperties, map_topic: str, claims: Iterable[Claim]) -> None:
+def write_claims(client: BrokerClient, map_topic: str, claims: Iterable[Claim]) -> None:
     """Returns when the brokers have them. Raises KafkaError (EOS_MIRROR_MAP_NOT_WRITABLE)."""
-    write_metadata(kafka, map_topic, map(to_record, claims), "Which query mirrors the topics")
+    write_metadata(client, map_topic, map(to_record, claims), "Which query mirrors the topics")
 
 
-def remove_claims(kafka: KafkaProperties, map_topic: str, claims: Iterable[Claim]) -> None:
+def remove_claims(client: BrokerClient, map_topic: str, claims: Iterable[Claim]) -> None:
     """Delete claims of queries that are retired. Errors as for `write_claims`."""
-    write_metadata(kafka, map_topic, [(key_of(claim), None) for claim in claims], "Which query mirrors the topics")
+    write_metadata(client, map_topic, [(key_of(claim), None) for claim in claims], "Which query mirrors the topics")
 
 
 def _held(map_topic: str, partition: int) -> EosError:
@@ -152,7 +151,8 @@ class Ownership:
     """The claims of one mirror, in the process that plans it."""
 
     def __init__(self, plan: MirrorPlan) -> None:
-        self._plan, self._kafka, self._map = plan, plan.sink.kafka, plan.targets.map
+        self._plan, self._map = plan, plan.targets.map
+        self._target = broker_client(plan.sink.kafka)
         self._held: set[tuple[str, str]] = set()
         self._query: str | None = None
 
@@ -165,15 +165,15 @@ class Ownership:
         topics = {name: id_ for name, id_ in followed.ids.items() if (name, id_) not in self._held}
         if not topics:
             return
-        make_map(self._kafka, self._map, self._plan.targets.replication)
+        make_map(self._target, self._map, self._plan.targets.replication)
         query = self._own_query()
-        takeover = _Takeover(self._plan, query, topics, followed, read_claims(self._kafka, self._map))
+        takeover = _Takeover(self._plan, query, topics, followed, read_claims(self._target, self._map))
         takeover.check()
         missing = takeover.missing_claims()
         if missing:
-            write_claims(self._kafka, self._map, missing)
+            write_claims(self._target, self._map, missing)
             failpoints.reach("mirror.claimed")
-            takeover = _Takeover(self._plan, query, topics, followed, read_claims(self._kafka, self._map))
+            takeover = _Takeover(self._plan, query, topics, followed, read_claims(self._target, self._map))
             if takeover.missing_claims():
                 self._check_not_retired(query)
                 raise ledger_busy()  # another start of this query, with other topics, has released them
@@ -183,10 +183,10 @@ class Ownership:
     def release(self, followed: Collection[str]) -> None:
         """Give up the claims on topics that are no longer mirrored; ``followed`` are those that still are."""
         query = self._own_query()
-        own = [c for c in read_claims(self._kafka, self._map) if c.query == query and not c.released]
+        own = [c for c in read_claims(self._target, self._map) if c.query == query and not c.released]
         gone = [claim for claim in own if claim.source not in followed]
         if gone:
-            write_claims(self._kafka, self._map, [replace(claim, released=True) for claim in gone])
+            write_claims(self._target, self._map, [replace(claim, released=True) for claim in gone])
             self._held -= {(claim.source, claim.source_id) for claim in gone}
 
     def _own_query(self) -> str:
@@ -196,7 +196,7 @@ class Ownership:
             query = Checkpoint(sink.checkpoint_location or "", sink.storage).query_id()
             if query is None:
                 raise stop("EOS_MIRROR_NO_QUERY", location=_location(self._plan))
-            ledger_partitions(sink.kafka, sink.ledger_topic, broker_config(broker_client(sink.kafka)))
+            ledger_partitions(sink.kafka, sink.ledger_topic, broker_config(self._target))
             self._check_not_retired(query)
             self._query = query
         return self._query
@@ -204,7 +204,7 @@ class Ownership:
     def _check_not_retired(self, query: str) -> None:
         """Raise Superseded where this query is retired."""
         sink = self._plan.sink
-        check_halts(Cluster(broker_client(sink.kafka), sink.ledger_topic, sink.prefix).ports(query).ledger.read(), None)
+        check_halts(Cluster(self._target, sink.ledger_topic, sink.prefix).ports(query).ledger.read(), None)
 
 
 def _location(plan: MirrorPlan) -> str:
@@ -218,6 +218,7 @@ class _Takeover:
         self, plan: MirrorPlan, query: str, topics: Mapping[str, str], followed: Followed, claims: Collection[Claim]
     ) -> None:
         self._plan, self._query, self._topics, self._followed, self._claims = plan, query, topics, followed, claims
+        self._target, self._map = broker_client(plan.sink.kafka), plan.targets.map
         own = [claim for claim in claims if claim.query == query]
         # Then its offset log may be behind what others have mirrored since.
         self._has_claimed_before = bool(own)
@@ -274,7 +275,7 @@ class _Takeover:
                 "query=%s mirrors %s from here on: %s", self._query, ", ".join(sorted(self._topics)), retired
             )
         replaced = [claim for claims in self._earlier.values() for claim in claims]
-        remove_claims(self._plan.sink.kafka, self._plan.targets.map, replaced)
+        remove_claims(self._target, self._map, replaced)
 
     def _checked_owners(self) -> tuple[dict[str, Standing], list[str]]:
         """The state of the earlier owners that are not retired, and the topics whose ends were checked."""
@@ -294,7 +295,7 @@ class _Takeover:
 
     def _ports(self, query: str) -> Ports:
         claim = self._earlier[query][0]
-        return Cluster(broker_client(self._plan.sink.kafka), claim.ledger, claim.prefix).ports(query)
+        return Cluster(self._target, claim.ledger, claim.prefix).ports(query)
 
     def _check_live(self, live: Collection[str]) -> None:
         """Raise KafkaError where this query must not stop an owner that may be running."""
@@ -343,9 +344,9 @@ class _Takeover:
 
     def _check_again(self, names: Collection[str]) -> None:
         """`_check_positions`, once no open transaction of others hides a part of the map. Raises as `hold` does."""
-        partition = held_partition(self._plan.sink.kafka, self._plan.targets.map, _STABLE_S)
+        partition = held_partition(self._target, self._map, _STABLE_S)
         if partition is not None:
-            raise _held(self._plan.targets.map, partition)
+            raise _held(self._map, partition)
         self._check_positions(names)
 
     def _check_positions(self, names: Collection[str]) -> None:
@@ -361,7 +362,9 @@ def _owned(claim: Claim, why: str) -> EosError:
 
 def mirrored_topics(plan: MirrorPlan, ids: Mapping[str, str]) -> set[str]:
     """The topics, out of these names and ids, whose targets may have rows."""
-    known = [origin for origin in origins(plan.sink.kafka, plan.targets.map) if origin.is_from(plan.cluster)]
+    known = [
+        origin for origin in origins(broker_client(plan.sink.kafka), plan.targets.map) if origin.is_from(plan.cluster)
+    ]
     return {o.source for o in known if ids.get(o.source) == o.source_id and o.target == plan.target(o.source)}
 
 
@@ -375,10 +378,11 @@ def check_positions(plan: MirrorPlan, ids: Mapping[str, str], at: PartitionOffse
     before = mirrored_topics(plan, ids)
     if not before:
         return
-    there = describe_topics(broker_client(plan.sink.kafka), {plan.target(topic) for topic in before}, missing_ok=True)
+    client = broker_client(plan.sink.kafka)
+    there = describe_topics(client, {plan.target(topic) for topic in before}, missing_ok=True)
     places = {(topic, p): () for topic in before for p in at.get(topic, ())}
     known = {topic: ids[topic] for topic in before}
-    map_ = OffsetMap.read(plan.sink.kafka, plan.cluster, places, plan.targets.map, ids=known)
+    map_ = OffsetMap.read(client, plan.cluster, places, plan.targets.map, ids=known)
     ends: dict[TopicPartition, int] = {}
     for topic, p in sorted(places):
         name, found = plan.target(topic), map_.get(ids[topic], p)
@@ -395,7 +399,11 @@ def check_positions(plan: MirrorPlan, ids: Mapping[str, str], at: PartitionOffse
 
 def _repeats(plan: MirrorPlan, id_: str, place: TopicPartition, at: int, end: int) -> EosError:
     (topic, partition), target = place, plan.target(place[0])
-    claims = [c for c in read_claims(plan.sink.kafka, plan.targets.map) if c.what == (id_, target) and not c.released]
+    claims = [
+        c
+        for c in read_claims(broker_client(plan.sink.kafka), plan.targets.map)
+        if c.what == (id_, target) and not c.released
+    ]
     return stop(
         "EOS_MIRROR_BEGINS_ELSEWHERE.repeats",
         topic=topic,

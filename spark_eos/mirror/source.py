@@ -14,6 +14,7 @@ from spark_eos.checkpoint import offset_log
 from spark_eos.checkpoint.offset_log import Position
 from spark_eos.copy.source import CopyDataSource, CopyStreamReader
 from spark_eos.copy.writer import CopyStreamWriter
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.log import logger
 from spark_eos.metrics_events import NOWHERE, Events
 from spark_eos.mirror.cleaner import MapCleaner
@@ -66,7 +67,7 @@ class MirrorStreamReader(CopyStreamReader):
     @cached_property
     def _cleaner(self) -> MapCleaner:
         plan = self._mirror
-        return MapCleaner(plan.source.kafka, plan.sink.kafka, plan.targets.map)
+        return MapCleaner(broker_client(plan.source.kafka), broker_client(plan.sink.kafka), plan.targets.map)
 
     @hidden_traceback()
     def latestOffset(self, start: SparkOffset | None = None, limit: ReadLimit | None = None) -> SparkOffset:

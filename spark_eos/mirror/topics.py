@@ -74,7 +74,8 @@ class TargetTopics:
     from may change later, as mirrors begin."""
 
     def __init__(self, plan: MirrorPlan) -> None:
-        self._plan, self._source, self._target = plan, plan.source.kafka, plan.sink.kafka
+        self._plan = plan
+        self._source, self._target = broker_client(plan.source.kafka), broker_client(plan.sink.kafka)
         self._origins = OriginsLog(self._source, plan.targets.map)
         self._chains: dict[str, tuple[str, ...]] = {}
         self._checked: set[tuple[str, bool]] = set()
@@ -84,7 +85,7 @@ class TargetTopics:
         """Refuse sources that must not be mirrored, and settings that no target can have. Raises TopicError
         (EOS_MIRROR_TOPIC_REFUSED, EOS_MIRROR_CIRCLE, EOS_MIRROR_TARGET_SETTINGS)."""
         named = set(names)
-        found = describe_topics(broker_client(self._source), named, missing_ok=True)
+        found = describe_topics(self._source, named, missing_ok=True)
         self._check_kind(named, found)
         for name in found:
             check_numbers(self._plan.target(name), self._plan.targets.settings)
@@ -101,7 +102,7 @@ class TargetTopics:
 
     def circles(self, names: Iterable[str]) -> set[str]:
         """The topics among these of the source whose rows come from the target's cluster."""
-        found = describe_topics(broker_client(self._source), names, missing_ok=True)
+        found = describe_topics(self._source, names, missing_ok=True)
         self._learn(self._origins.read())
         return {name for name, topic in found.items() if self._plan.target_cluster in self._chain(topic)}
 
@@ -113,7 +114,7 @@ class TargetTopics:
         (EOS_MIRROR_TARGET_SETTINGS, EOS_MIRROR_TARGET_RECREATED, EOS_MIRROR_TOPIC_REFUSED, EOS_MIRROR_MAP_…).
         """
         followed = set(followed)
-        found = describe_topics(broker_client(self._source), followed | set(read), missing_ok=True)
+        found = describe_topics(self._source, followed | set(read), missing_ok=True)
         self._learn(self._origins.lately(_ORIGINS_S))
         new = self._not_ready(found, read)
         if not new:
@@ -152,7 +153,7 @@ class TargetTopics:
             for ready in (self._ready.get((name, True)), self._ready.get((name, name in read))):
                 if ready is not None and (ready.topic, ready.chain) == (topic, self._chain(topic)):
                     ids[name] = ready.target_id
-        there = describe_topics(broker_client(self._target), {self._plan.target(name) for name in ids}, missing_ok=True)
+        there = describe_topics(self._target, {self._plan.target(name) for name in ids}, missing_ok=True)
         return {
             name: topic
             for name, topic in found.items()
@@ -162,15 +163,14 @@ class TargetTopics:
     def _there(self, targets: set[str], known: Collection[Origin]) -> dict[str, Topic]:
         """The targets that exist. One that is made now may be missing at the first look, as the controller knows
         better; not so one that was there before, which is hidden at the most."""
-        client = broker_client(self._target)
-        found = describe_topics(client, targets, missing_ok=True, unknown_s=0)
+        found = describe_topics(self._target, targets, missing_ok=True, unknown_s=0)
         before = {origin.target for origin in known} & targets - found.keys()
-        return found | describe_topics(client, before, missing_ok=True, unknown_s=HIDDEN_S)
+        return found | describe_topics(self._target, before, missing_ok=True, unknown_s=HIDDEN_S)
 
     def _check_kind(self, names: Iterable[str], found: Mapping[str, Topic]) -> None:
         """``found``: those of them that are there."""
         own = {self._plan.sink.ledger_topic, self._plan.targets.map}
-        kept = not_for_rows(broker_client(self._source), found)
+        kept = not_for_rows(self._source, found)
         for name in sorted(names):
             if name in kept or name in own or name.startswith(OWN_NAMES):
                 raise stop(
@@ -204,21 +204,21 @@ class TargetTopics:
     def _make(self, name: str, partitions: int, there: Topic | None) -> Topic:
         """The target as it is now: created, or given partitions, where that is needed. It is never made smaller."""
         target, own = self._plan.target(name), self._plan.targets
-        source = topic_config(broker_client(self._source), name)
+        source = topic_config(self._source, name)
         if there is None:
             wanted = target_settings(source, own.settings)
             check_settings(target, source, {**source, **wanted})
-            code, message = create_topic(broker_client(self._target), target, partitions, own.replication, wanted)
+            code, message = create_topic(self._target, target, partitions, own.replication, wanted)
             if code != OK:
                 raise not_made(target, message or name_of(code))
         elif there.partitions < partitions:
-            code, message = add_partitions(broker_client(self._target), target, partitions)
+            code, message = add_partitions(self._target, target, partitions)
             if code not in (OK, Code.INVALID_PARTITIONS):
                 raise not_made(target, message or name_of(code))
         for _ in retrying(_VISIBLE_S):
-            found = describe_topics(broker_client(self._target), [target], missing_ok=True).get(target)
+            found = describe_topics(self._target, [target], missing_ok=True).get(target)
             if found is not None and found.partitions >= partitions:
-                check_settings(target, source, topic_config(broker_client(self._target), target))
+                check_settings(target, source, topic_config(self._target, target))
                 return found
         raise not_made(target, f"the brokers do not show {partitions} partitions")
 

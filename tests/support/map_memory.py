@@ -14,13 +14,14 @@ from types import SimpleNamespace
 import pytest
 
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.mirror import cleaner, map_topic
 from spark_eos.mirror.entries import SourcePartition, partition_of
 from spark_eos.mirror.offset_map import OffsetMap
 from spark_eos.mirror.origins import Origin
 from tests.support.map_logs import CLUSTER, MadeLog, Record, reading
 
-KAFKA = KafkaProperties({"bootstrap.servers": "127.0.0.1:1"})
+CLIENT = broker_client(KafkaProperties({"bootstrap.servers": "127.0.0.1:1"}))
 ORIGIN = Origin("out", "out-id", "in", "id", (CLUSTER,))
 #: A partition of the map, and partitions of the source whose entries are there.
 NUMBER = 5
@@ -43,7 +44,7 @@ class Million:
 def read() -> int:
     """The sum of where one position is, in the target's partition, of each of the source's."""
     wanted = {("in", partition): [EACH - 7] for partition in SOURCES}
-    map_ = OffsetMap.read(KAFKA, CLUSTER, wanted, "map")
+    map_ = OffsetMap.read(CLIENT, CLUSTER, wanted, "map")
     return sum(map_.translate(*place, EACH - 7).offset for place in wanted)
 
 
@@ -55,7 +56,7 @@ def clean() -> int:
         patch.setattr(cleaner, "describe_topics", lambda *_, **__: {"in": SimpleNamespace(id="id", partitions=200)})
         patch.setattr(cleaner, "begin_offsets", lambda *_: begins)
         patch.setattr(map_topic, "Producer", lambda _: SimpleNamespace(produce=lambda *_, **__: 0, flush=lambda _: 0))
-        return cleaner.clean_map(KAFKA, KAFKA, "map")
+        return cleaner.clean_map(CLIENT, CLIENT, "map")
 
 
 def _mib() -> float:

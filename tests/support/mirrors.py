@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.mirror.entries import MapEntry, from_record
 from spark_eos.mirror.offset_map import OffsetMap
 from spark_eos.mirror.plan import Targets
@@ -70,7 +71,7 @@ class Mirror:
     def map(self, topic: str, offsets: Mapping[int, Collection[int]]) -> OffsetMap:
         """The offset map as it is now, for offsets of partitions of a topic of the source."""
         wanted = {(topic, partition): some for partition, some in offsets.items()}
-        return OffsetMap.read(self.kafka, cluster_of(self.here), wanted, self.targets.map)
+        return OffsetMap.read(self.client, cluster_of(self.here), wanted, self.targets.map)
 
     def entries(self) -> list[MapEntry]:
         """Those of the offset map, ascending, as a plain consumer sees them."""
@@ -79,9 +80,9 @@ class Mirror:
         return sorted((entry for entry in found if entry is not None), key=lambda entry: entry.first)
 
     @property
-    def kafka(self) -> KafkaProperties:
-        """How the target is reached."""
-        return KafkaProperties({"bootstrap.servers": self.there.bootstrap_servers})
+    def client(self) -> BrokerClient:
+        """A client of the target."""
+        return broker_client(KafkaProperties({"bootstrap.servers": self.there.bootstrap_servers}))
 
 
 def cluster_of(view: KafkaView) -> str:
@@ -130,11 +131,11 @@ def misplaced(map_: OffsetMap, topic: str, target: str, source: list[Row], resul
 
 def misplaced_by(view: KafkaView, spec: Spec) -> list[str]:
     """See `misplaced`, of a mirror within one cluster. Where its source ends is covered, too."""
-    kafka = KafkaProperties({"bootstrap.servers": view.bootstrap_servers})
+    client = broker_client(KafkaProperties({"bootstrap.servers": view.bootstrap_servers}))
     ends, rows = view.ends(spec.input), view.rows(spec.input)
     offsets = offsets_of(rows)
     wanted = {(topic, p): [*offsets.get(p, ()), end] for (topic, p), end in ends.items()}
-    map_ = OffsetMap.read(kafka, cluster_of(view), wanted)
+    map_ = OffsetMap.read(client, cluster_of(view), wanted)
     for (topic, partition), end in ends.items():
         map_.translate(topic, partition, end)
     return misplaced(map_, spec.input, spec.output, rows, view.rows(spec.output))

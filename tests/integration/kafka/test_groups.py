@@ -122,7 +122,7 @@ def test_a_streams_group(kafka, client, topic, group):
     with pytest.raises(KafkaError, match="EOS_GROUP_ACTIVE"):
         check_group(kafka, group)
     with pytest.raises(EosError, match="EOS_GROUP_ACTIVE"):
-        GroupMover(group, kafka, kafka).move()
+        GroupMover(group, broker_client(kafka), broker_client(kafka)).move()
     heartbeat(client, streams(group, member, LEAVES, name))
     wait_for(lambda: active_members(broker_client(kafka), group) == [], "the end of the member")
     check_group(kafka, group)

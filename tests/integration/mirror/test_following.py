@@ -84,18 +84,19 @@ def test_a_topic_that_becomes_a_copy_while_it_is_mirrored(mirror, topic, there):
     copies = mirror(name, prefix="grows.")
     copies.trigger = RUNNING
     query = copies.start()
-    here, map_ = KafkaProperties({"bootstrap.servers": copies.here.bootstrap_servers}), copies.targets.map
+    here = broker_client(KafkaProperties({"bootstrap.servers": copies.here.bootstrap_servers}))
+    map_ = copies.targets.map
 
     def fed() -> bool:
         put(copies.here.bootstrap_servers, name, [(0, "row")])
         return True
 
     def chain() -> tuple[str, ...]:
-        return next((o.chain for o in origins(copies.kafka, map_) if o.source == name), ())
+        return next((o.chain for o in origins(copies.client, map_) if o.source == name), ())
 
     wait_for(lambda: fed() and len(chain()) == 1, "its origin", SECONDS)
     make_map(here, map_, 1)
-    of_c = Origin(name, describe_topics(broker_client(here), [name])[name].id, "x", "x-id", ("c",))
+    of_c = Origin(name, describe_topics(here, [name])[name].id, "x", "x-id", ("c",))
     write_origin(here, map_, of_c)
     wait_for(lambda: fed() and chain() == (cluster_of(copies.here), "c"), "the longer chain", SECONDS)
     write_origin(here, map_, replace(of_c, chain=("c", cluster_of(there))))

@@ -8,6 +8,7 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
 from spark_eos.errors import EosError
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.mirror import task as module
 from spark_eos.mirror.cleaner import clean_map
 from spark_eos.mirror.origins import origins
@@ -93,10 +94,10 @@ def test_entries_that_the_source_has_passed_are_deleted(mirror, topic, write, vi
         write(name, *(b"%d" % i for i in range(10)))
         copies.run()
     delete_before(view.admin, name, 15)
-    source = KafkaProperties({"bootstrap.servers": view.bootstrap_servers})
+    source = broker_client(KafkaProperties({"bootstrap.servers": view.bootstrap_servers}))
     set_of_topic(there, copies.targets.map, "message.timestamp.before.max.ms", "0")
     with pytest.raises(EosError, match="EOS_MIRROR_MAP_NOT_WRITABLE"):
-        clean_map(source, copies.kafka, copies.targets.map)
+        clean_map(source, copies.client, copies.targets.map)
     set_of_topic(there, copies.targets.map, "message.timestamp.before.max.ms", str(10**12))
     assert first_offsets(copies) == [0, 10]
     write(name, *(b"%d" % i for i in range(10)))
@@ -106,7 +107,7 @@ def test_entries_that_the_source_has_passed_are_deleted(mirror, topic, write, vi
     with pytest.raises(EosError, match="EOS_MIRROR_GROUP_REFUSED"):
         copies.map(name, {0: [9]}).translate(name, 0, 9)
     delete_before(view.admin, name, 30)
-    assert [clean_map(source, copies.kafka, copies.targets.map) for _ in range(2)] == [1, 0]
+    assert [clean_map(source, copies.client, copies.targets.map) for _ in range(2)] == [1, 0]
     assert first_offsets(copies) == [20]
     assert (
         copies.map(name, {0: [30]}).translate(name, 0, 30).offset == there.ends(name)[name, 0] - 1
@@ -166,7 +167,7 @@ def test_copies_of_copies_are_exact(mirror, topic, write, transactions, spark, v
         second.run()
         check_same(second, f"b.{name}")
         assert copied(seen(end, f"c.b.{name}")) == copied(seen(view, name))
-        chains = {o.target: o.chain for o in origins(second.kafka, second.targets.map)}
+        chains = {o.target: o.chain for o in origins(second.client, second.targets.map)}
         assert chains == {f"c.b.{name}": (cluster_of(there), cluster_of(view))}
         back = Mirror(spark, end, view, tmp_path / "back", f"c.b.{name}", prefix="a.", map=first.targets.map)
         with pytest.raises(EosError, match="EOS_MIRROR_CIRCLE"):

@@ -12,6 +12,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from spark_eos.errors import EosError
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.mirror import offsets
 from spark_eos.mirror.entries import OffsetRun, partition_of, to_record
 from spark_eos.mirror.offsets import GroupMover
@@ -79,12 +80,12 @@ class Group:
         return consumer
 
 
-def properties(view: KafkaView) -> KafkaProperties:
-    return KafkaProperties({"bootstrap.servers": view.bootstrap_servers})
+def client_of(view: KafkaView) -> BrokerClient:
+    return broker_client(KafkaProperties({"bootstrap.servers": view.bootstrap_servers}))
 
 
 def mover(mirror: Mirror, group: Group) -> GroupMover:
-    return GroupMover(group.name, properties(mirror.here), properties(mirror.there), mirror.targets.map)
+    return GroupMover(group.name, client_of(mirror.here), client_of(mirror.there), mirror.targets.map)
 
 
 @pytest.fixture
@@ -266,7 +267,7 @@ def test_a_row_whose_entry_is_not_visible_yet(idle, there):
     known = copies.entries()[0]
     source = replace(known.source, partition=1)
     key, value = to_record(replace(known, source=source, first=5, end=6, runs=(OffsetRun(5, 3, 1),)))
-    with arrow_producers(copies.kafka) as begin:
+    with arrow_producers(copies.client.properties) as begin:
         producer = begin()
         producer.write(f"moved.{name}", 2, value=pa.array([b"row"]), partition=pa.array([1], pa.int32()))
         number = pa.array([partition_of(source, 9)], pa.int32())

@@ -50,7 +50,7 @@ def held(mirror: Mirror) -> dict[str, str]:
 
 
 def claims(mirror: Mirror) -> list[Claim]:
-    return read_claims(mirror.kafka, mirror.targets.map)
+    return read_claims(mirror.client, mirror.targets.map)
 
 
 def _has_rows(mirror: Mirror, target: str) -> bool:

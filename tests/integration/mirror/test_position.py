@@ -15,7 +15,6 @@ from confluent_kafka.admin import NewPartitions
 
 from spark_eos import cli
 from spark_eos.errors import KafkaError
-from spark_eos.kafka.net.client import broker_client
 from spark_eos.ledger.owners import Cluster
 from spark_eos.options.table import DEFAULT_LEDGER_TOPIC, DEFAULT_PREFIX
 from spark_eos.protocol.head import Decision
@@ -70,11 +69,7 @@ class Site:
 
     @property
     def decision(self) -> Decision:
-        head = (
-            Cluster(broker_client(self.mirror.kafka), DEFAULT_LEDGER_TOPIC, DEFAULT_PREFIX)
-            .ports(self.query)
-            .ledger.read()
-        )
+        head = Cluster(self.mirror.client, DEFAULT_LEDGER_TOPIC, DEFAULT_PREFIX).ports(self.query).ledger.read()
         assert head is not None and head.decision is not None
         return head.decision
 

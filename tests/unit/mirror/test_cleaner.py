@@ -18,7 +18,7 @@ from spark_eos.mirror.plan import Targets
 from spark_eos.mirror.source import MirrorStreamReader
 from spark_eos.source.questions import Topics
 from tests.support.map_logs import MapLog, reading
-from tests.unit.mirror.test_offset_map import HERE, KAFKA, ORIGIN, WholeMap, logs
+from tests.unit.mirror.test_offset_map import CLIENT, HERE, ORIGIN, WholeMap, logs
 
 
 class Brokers:
@@ -52,7 +52,7 @@ def test_what_the_source_has_passed_is_deleted(log, begin):
         patch.setattr(cleaner, "begin_offsets", lambda *_: {"in": {3: begin}})
         patch.setattr(map_topic, "Producer", lambda _: Brokers(log))
         patch.setattr(cleaner, "_AT_ONCE", 2)
-        assert [clean_map(KAFKA, KAFKA, "map") for _ in range(2)] == [len(wanted), 0]
+        assert [clean_map(CLIENT, CLIENT, "map") for _ in range(2)] == [len(wanted), 0]
     written = [key for number, after in enumerate(log.rows) for _, key, _ in after[rows[number] :]]
     assert sorted(split_key(key)[1] for key in written) == wanted
     after = WholeMap.of(log, HERE)
@@ -77,7 +77,7 @@ def test_nobody_waits_for_it(monkeypatch):
     monkeypatch.setattr(cleaner, "clean_map", endless)
     monkeypatch.setattr(cleaner, "EVERY_S", 0.0)
     monkeypatch.setattr(cleaner, "_STOP_S", 0.0)
-    own = MapCleaner(KAFKA, KAFKA, "map")
+    own = MapCleaner(CLIENT, CLIENT, "map")
     own.start_if_due()
     assert begun.wait(60)
     begun.clear()
@@ -94,7 +94,7 @@ def test_nobody_waits_for_it(monkeypatch):
 def test_it_ends_with_the_query(monkeypatch):
     """Spark stops the reader."""
     monkeypatch.setattr(cleaner, "clean_map", lambda *_: 0)
-    ends = SimpleNamespace(kafka=KAFKA, fail_on_data_loss=True)
+    ends = SimpleNamespace(kafka=CLIENT.properties, fail_on_data_loss=True)
     reader = MirrorStreamReader(SimpleNamespace(source=ends, sink=ends, targets=Targets()))
     reader.stop()
     reader._targets = SimpleNamespace(prepare=lambda *_: None)
@@ -117,7 +117,7 @@ def test_a_failure_is_a_warning(error, monkeypatch, caplog):
 
     monkeypatch.setattr(cleaner, "clean_map", failing)
     monkeypatch.setattr(cleaner, "EVERY_S", 0.0)
-    own = MapCleaner(KAFKA, KAFKA, "map")
+    own = MapCleaner(CLIENT, CLIENT, "map")
     for _ in range(2):
         own.start_if_due()
         own.finish()
@@ -132,6 +132,6 @@ def test_it_can_be_stopped_anywhere(monkeypatch):
     log.put(0, (b'{"cluster":"c","topic":"id","partition":0,"first":1}', b'{"end":2,"id":"o","runs":[]}'))
     place = b'{"cluster":"c","topic":"id","partition":0'
     with reading(log):
-        part = cleaner.MapPartition(KAFKA, "map", 0)
+        part = cleaner.MapPartition(CLIENT, "map", 0)
         assert list(cleaner._passed(part, {place: 9}, lambda: False)) == [log.rows[0][0][1]]
         assert list(cleaner._passed(part, {place: 9}, lambda: True)) == []

@@ -9,11 +9,12 @@ import pytest
 from spark_eos.errors import KafkaError, TopicError
 from spark_eos.kafka.codes import OK, Code
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.ledger.reader import Fetched
 from spark_eos.mirror import map_topic, origins, task
 from spark_eos.mirror.origins import Origin
 
-KAFKA = KafkaProperties({"bootstrap.servers": "127.0.0.1:1"})
+CLIENT = broker_client(KafkaProperties({"bootstrap.servers": "127.0.0.1:1"}))
 
 
 @pytest.mark.parametrize(("error", "damage"), [(Code.TOPIC_AUTHORIZATION_FAILED, ""), (OK, "a checksum")])
@@ -23,7 +24,7 @@ def test_a_map_that_cannot_be_read(error, damage, monkeypatch):
     monkeypatch.setattr(map_topic, "end_offsets", lambda *_: {"map": {0: 5}})
     monkeypatch.setattr(map_topic.KafkaLog, "fetch", lambda *_: Fetched(error, damage=damage))
     with pytest.raises(KafkaError, match="EOS_MIRROR_MAP_UNREADABLE"):
-        list(map_topic.MapPartition(KAFKA, "map", 0))
+        list(map_topic.MapPartition(CLIENT, "map", 0))
 
 
 def test_a_map_that_cannot_be_made(monkeypatch):
@@ -31,7 +32,7 @@ def test_a_map_that_cannot_be_made(monkeypatch):
     monkeypatch.setattr(map_topic, "describe_topics", lambda *_, **__: {})
     monkeypatch.setattr(map_topic, "create_topic", lambda *_: (Code.INVALID_REPLICATION_FACTOR, "too many"))
     with pytest.raises(TopicError, match=r"EOS_MIRROR_TOPIC_REFUSED.*too many"):
-        map_topic.make_map(KAFKA, "map", 9)
+        map_topic.make_map(CLIENT, "map", 9)
 
 
 def test_a_map_that_deletes(monkeypatch):
@@ -39,7 +40,7 @@ def test_a_map_that_deletes(monkeypatch):
     monkeypatch.setattr(map_topic, "describe_topics", lambda *_, **__: {"map": None})
     monkeypatch.setattr(map_topic, "topic_config", lambda *_: {"cleanup.policy": "delete"})
     with pytest.raises(TopicError, match="EOS_MIRROR_TARGET_SETTINGS"):
-        map_topic.make_map(KAFKA, "map", -1)
+        map_topic.make_map(CLIENT, "map", -1)
 
 
 def test_an_origin_that_nobody_has(monkeypatch):
@@ -47,7 +48,7 @@ def test_an_origin_that_nobody_has(monkeypatch):
     silent = SimpleNamespace(produce=lambda *_, **__: None, flush=lambda _: 1)
     monkeypatch.setattr(map_topic, "Producer", lambda _: silent)
     with pytest.raises(KafkaError, match="EOS_MIRROR_MAP_NOT_WRITABLE"):
-        origins.write_origin(KAFKA, "map", Origin("out", "o", "in", "i", ("c",)))
+        origins.write_origin(CLIENT, "map", Origin("out", "o", "in", "i", ("c",)))
 
 
 def test_a_target_that_changes_while_a_task_writes(monkeypatch):
@@ -56,7 +57,7 @@ def test_a_target_that_changes_while_a_task_writes(monkeypatch):
     monkeypatch.setattr(task, "describe_topics", lambda *_: {"out": SimpleNamespace(id=next(ids))})
     monkeypatch.setattr(task.Parts, "of", lambda *_: iter(()))
     parts = object.__new__(task.MirrorParts)
-    parts._mirror = SimpleNamespace(sink=SimpleNamespace(kafka=KAFKA), target=lambda _: "out")
+    parts._mirror = SimpleNamespace(sink=SimpleNamespace(kafka=CLIENT.properties), target=lambda _: "out")
     parts._producer = SimpleNamespace(flush=lambda: None)
     with pytest.raises(KafkaError, match="EOS_MIRROR_TARGET_RECREATED"):
         list(parts.of([SimpleNamespace(topic="in")]))

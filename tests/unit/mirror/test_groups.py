@@ -10,6 +10,7 @@ import pytest
 
 from spark_eos.errors import EosError
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.mirror import offsets
 from spark_eos.mirror.entries import MapEntry, OffsetRun, SourcePartition, partition_of
 from spark_eos.mirror.offsets import GroupMover
@@ -17,7 +18,7 @@ from spark_eos.mirror.origins import Origin
 from tests.support.map_logs import CLUSTER, MapLog, reading
 
 MAP = "map"
-SOURCE, TARGET = (KafkaProperties({"bootstrap.servers": f"127.0.0.1:{port}"}) for port in (1, 2))
+SOURCE, TARGET = (broker_client(KafkaProperties({"bootstrap.servers": f"127.0.0.1:{port}"})) for port in (1, 2))
 ORIGINS = [Origin(into, f"{into}-id", "in", "id", (CLUSTER,)) for into in ("out", "new")]
 
 
@@ -78,7 +79,7 @@ def test_a_group_that_was_moved_and_has_gone_on_at_the_target_meanwhile(monkeypa
     found = iter([{}, {"out": {0: 7}}])
 
     def committed(client, group, places):
-        return next(found) if client.properties is TARGET else {"in": {0: 3}}
+        return next(found) if client is TARGET else {"in": {0: 3}}
 
     monkeypatch.setattr(offsets, "committed_offsets", committed)
     assert clusters.refusal().condition == "EOS_MIRROR_GROUP_REFUSED"

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from spark_eos.errors import KafkaError
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.ledger.reader import Fetched
 from spark_eos.mirror.entries import (
     MapEntry,
@@ -32,7 +33,7 @@ from tests.support import map_memory
 from tests.support.map_logs import CLUSTER, MapLog, reading
 
 ROOT = Path(__file__).parents[3]
-KAFKA = KafkaProperties({"bootstrap.servers": "127.0.0.1:1"})
+CLIENT = broker_client(KafkaProperties({"bootstrap.servers": "127.0.0.1:1"}))
 HERE = SourcePartition(CLUSTER, "id", 3)
 ORIGIN = Origin("out", "out-id", "in", "id", (CLUSTER,))
 OFFSETS = range(60)
@@ -124,7 +125,7 @@ def test_what_is_read_translates_as_the_whole_map(log):
     """Every position, and every refusal, with what it says."""
     whole = WholeMap.of(log, HERE)
     with reading(log, [ORIGIN]):
-        map_ = OffsetMap.read(KAFKA, CLUSTER, {("in", 3): OFFSETS}, "map")
+        map_ = OffsetMap.read(CLIENT, CLUSTER, {("in", 3): OFFSETS}, "map")
     for offset in OFFSETS:
         wanted = whole.place(offset)
         if wanted is not None:
@@ -145,7 +146,7 @@ def entry(first: int, end: int, target: int = 0, source: SourcePartition = HERE,
 
 def read(log: MapLog, offsets: Iterable[int], *known: Origin, **more: object) -> OffsetMap:
     with reading(log, known or [ORIGIN]):
-        return OffsetMap.read(KAFKA, CLUSTER, {("in", 3): list(offsets)}, "map", **more)
+        return OffsetMap.read(CLIENT, CLUSTER, {("in", 3): list(offsets)}, "map", **more)
 
 
 def test_rows_that_were_mirrored_twice_are_not_translated():

@@ -14,6 +14,7 @@ import pytest
 
 from spark_eos.errors import CheckpointError, EosError, KafkaError, Superseded
 from spark_eos.kafka.admin.topics import Topic
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.mirror import owner
 from spark_eos.mirror.owner import Claim, Followed, Ownership, from_record, key_of, read_claims, to_record
 from spark_eos.mirror.plan import MirrorPlan, Targets
@@ -323,7 +324,7 @@ def test_claims_behind_an_open_transaction(monkeypatch):
     monkeypatch.setattr(owner, "MapPartition", lambda *_: SimpleNamespace(end=4))
     monkeypatch.setattr(owner, "retrying", lambda _: iter(range(2)))
     with pytest.raises(KafkaError, match="EOS_MIRROR_MAP_HELD"):
-        read_claims(plan_of("q").sink.kafka, "map")
+        read_claims(broker_client(plan_of("q").sink.kafka), "map")
 
 
 def test_a_claim_is_read_as_it_was_written():

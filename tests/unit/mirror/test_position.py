@@ -21,10 +21,10 @@ from spark_eos.protocol.head import NOBODY, CopiedFrom, Decision, Head, Pair, Pr
 from spark_eos.topic_partition import OffsetRange
 from tests.support.map_logs import MapLog, reading
 
-KAFKA = KafkaProperties({"bootstrap.servers": "127.0.0.1:1"})
+CLIENT = broker_client(KafkaProperties({"bootstrap.servers": "127.0.0.1:1"}))
 #: Some tests put another answer in its place.
 READ = OffsetMap.read
-OTHER = KafkaProperties({"bootstrap.servers": "127.0.0.1:2"})
+OTHER = broker_client(KafkaProperties({"bootstrap.servers": "127.0.0.1:2"}))
 
 
 def entry(first: int, end: int, partition: int = 0, target_id: str = "out-id") -> MapEntry:
@@ -41,7 +41,7 @@ def map_of(*entries: MapEntry) -> OffsetMap:
     log = MapLog()
     log.write(*entries)
     with reading(log):
-        return READ(KAFKA, "here", {("in", p): () for p in range(2)}, "map", ids={"in": "in-id"})
+        return READ(CLIENT, "here", {("in", p): () for p in range(2)}, "map", ids={"in": "in-id"})
 
 
 def state(*entries: MapEntry, decided: tuple[Written, ...] = (), **changed: object) -> MirrorState:
@@ -128,7 +128,7 @@ def query(monkeypatch) -> MirrorQuery:
     head = Head(NOBODY, 3, (), 5, state().decision, prefix="p")
     monkeypatch.setattr(Cluster, "ports", lambda *_: None)
     monkeypatch.setattr(offsets, "newest_head", lambda ports: head)
-    return MirrorQuery("q", KAFKA, Cluster(broker_client(OTHER), "ledger", "p"), "map")
+    return MirrorQuery("q", CLIENT, Cluster(OTHER, "ledger", "p"), "map")
 
 
 def test_a_query_that_is_closed_and_settled(query):

@@ -12,7 +12,7 @@ from spark_eos.errors import ConnectionFailed, TopicError
 from spark_eos.kafka.admin.topics import Topic
 from spark_eos.kafka.codes import OK
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.net.client import BrokerClient
+from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.ledger import own_topics
 from spark_eos.mirror import map_topic, origins, topics
 from spark_eos.mirror.origins import Origin, OriginsLog, write_origin
@@ -24,8 +24,8 @@ from spark_eos.protocol.head_codec import OwnTopic, own_topic_of
 MAP = "__spark_eos_mirror"
 
 
-def kafka_of(cluster: str) -> KafkaProperties:
-    return KafkaProperties({"bootstrap.servers": f"{cluster}:9092"})
+def client_of(cluster: str) -> BrokerClient:
+    return broker_client(KafkaProperties({"bootstrap.servers": f"{cluster}:9092"}))
 
 
 class Clusters:
@@ -64,10 +64,10 @@ class Clusters:
 
         return SimpleNamespace(produce=produce, flush=lambda _: 0)
 
-    def partition(self, kafka: KafkaProperties, *_: object) -> SimpleNamespace:
+    def partition(self, client: BrokerClient, *_: object) -> SimpleNamespace:
         if not self.reachable:
             raise ConnectionFailed("EOS_KAFKA_UNREACHABLE", "No answer.", hint="Wait.", reason="Timed out")
-        cluster = _cluster(kafka["bootstrap.servers"])
+        cluster = _cluster(client.bootstrap_servers)
         records = self.records.get(cluster, [])
 
         def since(offset: int) -> list[tuple[int, bytes, bytes]]:
@@ -78,7 +78,7 @@ class Clusters:
 
     def chains(self, cluster: str) -> dict[str, tuple[str, ...]]:
         """As whoever reads all of them sees them now."""
-        return {origin.target: origin.chain for origin in origins.origins(kafka_of(cluster), MAP)}
+        return {origin.target: origin.chain for origin in origins.origins(client_of(cluster), MAP)}
 
 
 def _cluster(servers: str) -> str:
@@ -133,7 +133,7 @@ def test_a_circle_is_seen_where_a_micro_batch_is_planned_and_where_it_runs(clust
     clusters.make("a", "X")
     ab = mirror("a", "b")
     run(ab)
-    write_origin(kafka_of("a"), MAP, Origin("X", clusters.there["a"]["X"].id, "X", "id", ("c", "b")))
+    write_origin(client_of("a"), MAP, Origin("X", clusters.there["a"]["X"].id, "X", "id", ("c", "b")))
     run(ab)  # within ten seconds
     clusters.now_s += 10
     for step in (ab.check_planned, ab.prepare):
@@ -145,7 +145,7 @@ def test_origins_are_not_read_again_for_each_micro_batch(clusters):
     """Nothing within ten seconds, and then what is new."""
     clusters.make("a", "X")
     for number in range(3):
-        write_origin(kafka_of("a"), MAP, Origin(f"t{number}", f"t{number}", "X", "id", ("c",)))
+        write_origin(client_of("a"), MAP, Origin(f"t{number}", f"t{number}", "X", "id", ("c",)))
     ab = mirror("a", "b")
     run(ab)
     clusters.read.clear()
@@ -162,7 +162,7 @@ def test_a_change_elsewhere_prepares_nothing_again(clusters, monkeypatch):
     clusters.make("a", "X")
     ab = mirror("a", "b")
     run(ab)
-    write_origin(kafka_of("a"), MAP, Origin("other", "other", "X", "id", ("b",)))
+    write_origin(client_of("a"), MAP, Origin("other", "other", "X", "id", ("b",)))
     clusters.now_s += 10
     monkeypatch.setattr(topics, "origins", lambda *_: pytest.fail("prepared again"))
     run(ab)
@@ -170,15 +170,15 @@ def test_a_change_elsewhere_prepares_nothing_again(clusters, monkeypatch):
 
 def test_origins_of_a_map_that_was_created_anew(clusters):
     """They are read from its beginning; one that is gone leaves what was known."""
-    log = OriginsLog(kafka_of("a"), MAP)
+    log = OriginsLog(client_of("a"), MAP)
     assert log.read() == []
     first, second = (Origin(name, name, "X", "id", ("c",)) for name in ("one", "two"))
-    write_origin(kafka_of("a"), MAP, first)
+    write_origin(client_of("a"), MAP, first)
     assert log.read() == [first]
     there = clusters.there["a"].pop(MAP)
     assert log.read() == [first]
     clusters.records["a"].clear()
-    write_origin(kafka_of("a"), MAP, second)
+    write_origin(client_of("a"), MAP, second)
     assert log.read() == [second]
     clusters.there["a"][MAP] = replace(there, id="a lagging broker's")
     assert log.read() == [second]
@@ -237,7 +237,7 @@ def test_a_source_or_a_target_that_is_another_ones_ledger_by_its_records(cluster
     for cluster, condition in (("a", "EOS_MIRROR_TOPIC_REFUSED"), ("b", "EOS_TOPIC_RESERVED")):
 
         def of(client, asked, cluster=cluster):
-            return {"X": OwnTopic.LEDGER} if "X" in asked and client.properties == kafka_of(cluster) else {}
+            return {"X": OwnTopic.LEDGER} if "X" in asked and client is client_of(cluster) else {}
 
         monkeypatch.setattr(own_topics, "own_topics", of)
         with pytest.raises(TopicError, match=condition) as caught:
@@ -247,7 +247,7 @@ def test_a_source_or_a_target_that_is_another_ones_ledger_by_its_records(cluster
 
 def test_an_origin_is_known_for_what_it_is(clusters):
     """So that no query reads or writes rows in an offset map with another name."""
-    write_origin(kafka_of("a"), MAP, Origin("X", "id", "X", "source", ("c",)))
+    write_origin(client_of("a"), MAP, Origin("X", "id", "X", "source", ("c",)))
     ((_, key, value),) = clusters.records["a"]
     assert own_topic_of(key, value) is OwnTopic.OFFSET_MAP
 
