@@ -1,8 +1,8 @@
-"""Which offsets a replay reads again, and whether they are still there."""
+"""The offsets that a replay reads again, and whether their records still exist."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from spark_eos.checkpoint.offset_log import OTHER, SourceLine, merged, source_line, with_offsets, with_text_keys
@@ -21,13 +21,11 @@ from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.records.batches import Damage, UnsupportedFormat, find_batches
 from spark_eos.kafka.requests.fetch import fetch_once
 from spark_eos.ops.checkpoint_logs import Logs
-from spark_eos.options.offsets import EARLIEST, parse_offsets
+from spark_eos.options.offsets import EARLIEST, LATEST, parse_offsets
 from spark_eos.protocol.head import Offsets
-from spark_eos.topic_partition import OffsetRange, by_topic, flat, nested
+from spark_eos.topic_partition import OffsetRange, TopicPartition, by_topic, flat, nested
 
 _LOOK_BYTES = 64 * 1024
-#: From where to begin in one partition, by topic and number; None leaves it where the query is.
-Choice = Callable[[str, int], int | None]
 
 
 @dataclass(frozen=True)
@@ -41,8 +39,8 @@ class ReplayRange:
 
 
 def check_sources(logs: Logs, batch: int) -> list[SourceLine]:
-    """The sources of the query by its micro-batch. Raises ReplayError where one is not Kafka's: its own files in
-    the checkpoint say what it has read."""
+    """The sources of the query in the offset log of a micro-batch. Raises ReplayError if one does not read Kafka: what
+    it has read is in files of its own in the checkpoint."""
     sources = logs.sources(batch)
     if any(source.kind == OTHER for source in sources):
         raise stop("EOS_REPLAY_REFUSED.other_source", location=logs.checkpoint.location, batch=batch)
@@ -50,8 +48,8 @@ def check_sources(logs: Logs, batch: int) -> list[SourceLine]:
 
 
 def check_cluster(client: BrokerClient, sources: Iterable[SourceLine], location: str) -> None:
-    """Raise ReplayError where a source is on another cluster than the ledger: its topics are not to be asked there, and
-    the topics of these names are other ones."""
+    """Raise ReplayError if a source reads another cluster than the ledger's: topics of the same names are others
+    here."""
     noted = {s.position.cluster for s in sources if s.position.cluster is not None}
     here = cluster_id(client) if noted else ""
     if here and noted - {here}:
@@ -64,10 +62,8 @@ def check_cluster(client: BrokerClient, sources: Iterable[SourceLine], location:
 
 
 def lines_of(logs: Logs, batch: int, position: int) -> tuple[str, ...]:
-    """The lines of the offset log at a micro-batch; ``position`` is the last one that is done.
-
-    Raises ReplayError.
-    """
+    """The lines of the offset log at a micro-batch. ``position``: the last micro-batch that is done. Raises ReplayError
+    if the micro-batch is later, or no longer in the offset log."""
     if batch not in logs.planned or batch > position:
         raise stop(
             "EOS_REPLAY_REFUSED.not_kept",
@@ -79,54 +75,45 @@ def lines_of(logs: Logs, batch: int, position: int) -> tuple[str, ...]:
     return logs.entry(batch).lines
 
 
-def moved(sources: Iterable[SourceLine], choice: Choice) -> tuple[str, ...]:
-    """The lines of the sources, each partition moved to where ``choice`` says, never forward."""
+def moved(sources: Iterable[SourceLine], wanted: Mapping[TopicPartition, int]) -> tuple[str, ...]:
+    """The lines of the sources with each partition at its wanted offset; those without one, or with a later one than
+    the query is at, stay where they are."""
     lines = []
     for source in sources:
-        wanted = {place: (at, choice(*place)) for place, at in flat(source.position.offsets).items()}
-        offsets = {place: at if to is None else min(at, to) for place, (at, to) in wanted.items()}
+        offsets = {place: min(at, wanted.get(place, at)) for place, at in flat(source.position.offsets).items()}
         lines.append(with_offsets(source, nested(offsets)))
     return tuple(lines)
 
 
-def by_timestamp(client: BrokerClient, sources: Sequence[SourceLine], at_ms: int) -> Choice:
-    """The first record of this time or later; where there is none, nothing is read again."""
+def by_timestamp(client: BrokerClient, sources: Sequence[SourceLine], at_ms: int) -> dict[TopicPartition, int]:
+    """The first offset of each partition whose record is of this time or later; partitions without one are left out."""
     asked = {topic: dict.fromkeys(parts, at_ms) for s in sources for topic, parts in s.position.offsets.items()}
-    found = offsets_at(client, asked)
-
-    def choice(topic: str, p: int) -> int | None:
-        offset = found[topic][p]
-        return None if offset == NO_OFFSET else offset
-
-    return choice
+    return {place: offset for place, offset in flat(offsets_at(client, asked)).items() if offset != NO_OFFSET}
 
 
-def by_offsets(client: BrokerClient, sources: Sequence[SourceLine], text: str) -> Choice:
-    """These offsets; a partition that is not named stays where it is. Raises ReplayError."""
-    wanted = parse_offsets("--to-offsets", text)
+def by_offsets(client: BrokerClient, sources: Sequence[SourceLine], text: str) -> dict[TopicPartition, int]:
+    """The offsets in the JSON ``text``. Raises ReplayError for a partition that the query does not read, and an offset
+    that it has not reached."""
+    wanted = flat(parse_offsets("--to-offsets", text))
     known = {place: at for s in sources for place, at in flat(s.position.offsets).items()}
-    earliest = {t: [p for p, at in parts.items() if at == EARLIEST] for t, parts in wanted.items()}
-    begin = begin_offsets(client, {t: parts for t, parts in earliest.items() if parts})
-    for topic, parts in wanted.items():
-        for p, at in parts.items():
-            if (topic, p) not in known or at == -1 or at > known[topic, p]:
-                where = f"the query is at {known[topic, p]}" if (topic, p) in known else "the query does not read it"
-                raise stop("EOS_REPLAY_REFUSED.skips", offset=at, topic=topic, partition=p, limit=where)
-    return lambda topic, p: (
-        begin[topic][p] if wanted.get(topic, {}).get(p) == EARLIEST else wanted.get(topic, {}).get(p)
-    )
+    begin = flat(begin_offsets(client, by_topic(place for place, at in wanted.items() if at == EARLIEST)))
+    for place, at in wanted.items():
+        if place not in known or at == LATEST or at > known[place]:
+            limit = f"the query is at {known[place]}" if place in known else "the query does not read it"
+            raise stop("EOS_REPLAY_REFUSED.skips", offset=at, topic=place[0], partition=place[1], limit=limit)
+    return wanted | begin
 
 
 def ranges(client: BrokerClient, lines: Sequence[str], position: Sequence[SourceLine]) -> list[ReplayRange]:
-    """What is read again from these lines of the offset log up to where the query is, after a look at whether it is
-    there. Raises TopicError and ReplayError."""
+    """The offsets from these lines of the offset log up to the query's position. Raises TopicError, and ReplayError if
+    a topic was recreated, or records were deleted."""
     starts = [source_line(line) for line in lines]
     ends = {place: at for s in position for place, at in flat(s.position.offsets).items()}
     topics = describe_topics(client, {topic for s in (*starts, *position) for topic in s.position.offsets})
     for source in (*starts, *position):
         _check_ids(source, topics)
     wanted = [(place, at) for s in starts for place, at in flat(s.position.offsets).items()]
-    # What was added since is read from its beginning, as it was then.
+    # The query read partitions that were added later from their beginning, and does so again.
     known = {place for place, _ in wanted}
     wanted += [(place, 0) for place in ends if place not in known]
     places = by_topic(dict.fromkeys(place for place, _ in wanted))
@@ -167,7 +154,7 @@ def _with_times(client: BrokerClient, r: OffsetRange) -> ReplayRange:
 
 
 def _time(client: BrokerClient, r: OffsetRange, offset: int) -> int | None:
-    """When the first batch from here on was written; None where there is none in the range, or it cannot be told."""
+    """The time of the first record batch from an offset on; None if there is none in the range, or it is not known."""
     fetched = fetch_once(client, r.topic, r.partition, offset, _LOOK_BYTES)
     if fetched is None or fetched[0].error != OK:
         return None

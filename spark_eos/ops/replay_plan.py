@@ -59,7 +59,7 @@ class ReplayPlan:
 
 
 def plan(checkpoint: Checkpoint, cluster: Cluster, request: ReplayRequest) -> ReplayPlan:
-    """Raises EosError where the query cannot be replayed, or not in this way."""
+    """The plan of a new replay. Raises EosError if the query cannot be replayed, or not in this way."""
     _check_request(request)
     logs, old, heads = opened(checkpoint, cluster)
     position = last_done(logs, heads)
@@ -73,32 +73,24 @@ def plan(checkpoint: Checkpoint, cluster: Cluster, request: ReplayRequest) -> Re
     else:
         lines = moved(now, by_offsets(cluster.client, now, request.offsets or ""))
     group = _group(heads) if request.topic is None else None
-    _check_twice(lines, group)
+    twice = topic_twice([source_line(line) for line in lines])
+    if twice is not None and group is not None:
+        raise stop("EOS_CHECKPOINT_WITHOUT_OFFSETS.topic_twice_replay", twice=twice)
     check_heads(heads, request)
     found = ranges(cluster.client, lines, now)
+    passed = logs.done[-1]
     if request.to is None:
         _check_in_place(logs, heads, request)
-        unfinished = Unfinished(
-            old, checkpoint.location, checkpoint.location, request.batch or 0, tuple(lines), group=group
-        )
-        return ReplayPlan(old, unfinished, logs.done[-1], heads, found)
-    entry, done = logs.entry(position), logs.commit_entry(logs.done[-1])
-    unfinished = Unfinished(
-        old,
-        checkpoint.location,
-        request.to,
-        0,
-        tuple(lines),
-        (entry.version, entry.metadata),
-        tuple(done),
-        request.topic,
-        group,
-    )
-    return ReplayPlan(query_of_replay(old, request.to), unfinished, logs.done[-1], heads, found)
+        mark = Unfinished(old, checkpoint.location, checkpoint.location, request.batch or 0, lines, group=group)
+        return ReplayPlan(old, mark, passed, heads, found)
+    entry, done = logs.entry(position), tuple(logs.commit_entry(passed))
+    files = (entry.version, entry.metadata), done
+    mark = Unfinished(old, checkpoint.location, request.to, 0, lines, *files, request.topic, group)
+    return ReplayPlan(query_of_replay(old, request.to), mark, passed, heads, found)
 
 
 def begun(checkpoint: Checkpoint, cluster: Cluster, to: str | None) -> ReplayPlan:
-    """The plan of a replay that was interrupted, by the ledger. Raises EosError."""
+    """The plan of an interrupted replay, by its mark in the ledger. Raises EosError."""
     logs, old, heads = opened(checkpoint, cluster)
     query = old if to is None else query_of_replay(old, to)
     new = heads if to is None else heads_of(cluster, query)
@@ -112,8 +104,8 @@ def begun(checkpoint: Checkpoint, cluster: Cluster, to: str | None) -> ReplayPla
 
 
 def _check_begun(unfinished: Unfinished, logs: Logs, query: str, heads: Sequence[SinkHead], to: str | None) -> None:
-    """Raise EosError where what the ledger says of a replay that has begun is not what a replay of this checkpoint to
-    this place writes there: it must not choose the places, the offsets or the group of a command."""
+    """Raise EosError unless the mark is what a replay of this checkpoint to this place writes to the ledger: whoever
+    may write there must not choose the places, the offsets or the group of a command."""
     check_named(unfinished, query, logs.checkpoint.location, to)
     if unfinished.group is not None:
         check_agree({"group": unfinished.group}, {"group": _group(heads)})
@@ -146,7 +138,7 @@ def _check_begun(unfinished: Unfinished, logs: Logs, query: str, heads: Sequence
 
 
 def _check_lines(unfinished: Unfinished, now: Sequence[str]) -> None:
-    """Each source is of the kind that it is now, and goes back."""
+    """Raise EosError unless each source is of the same kind as now, and moves back."""
     for line, current in zip(map(source_line, unfinished.lines), map(source_line, now), strict=True):
         there = flat(current.position.offsets)
         back_to = flat(line.position.offsets)
@@ -192,24 +184,19 @@ def opened(checkpoint: Checkpoint, cluster: Cluster) -> tuple[Logs, str, list[Si
 
 
 def last_done(logs: Logs, heads: Sequence[SinkHead]) -> int:
-    """The last micro-batch all of whose rows are, or will be, visible without being read again."""
+    """The last micro-batch whose rows are all visible, or will be without being read again."""
     decided = [sink.known.decision.batch for sink in heads if sink.name is None and sink.known.decision is not None]
     return min(max([logs.done[-1], *decided]), logs.planned[-1])
 
 
 def _group(heads: Sequence[SinkHead]) -> str | None:
-    """The group that gets the query's offsets, which go back with it."""
+    """The group that the query commits its offsets to; they move back, too."""
     return next((sink.known.decision.group for sink in heads if sink.known.decision is not None), None)
 
 
-def _check_twice(lines: Sequence[str], group: str | None) -> None:
-    twice = topic_twice([source_line(line) for line in lines])
-    if twice is not None and group is not None:
-        raise stop("EOS_CHECKPOINT_WITHOUT_OFFSETS.topic_twice_replay", twice=twice)
-
-
 def _check_in_place(logs: Logs, heads: Sequence[SinkHead], request: ReplayRequest) -> None:
-    """Going back in place is for queries that write nowhere else: other sinks skip micro-batches by their numbers."""
+    """Raise ReplayError if another sink may have written a part of the query: it would skip the micro-batches, by their
+    numbers, that are run again."""
     if request.batch is None:
         raise stop("EOS_REPLAY_REFUSED.in_place_batch")
     last = heads[0].known.decision
@@ -219,7 +206,7 @@ def _check_in_place(logs: Logs, heads: Sequence[SinkHead], request: ReplayReques
 
 
 def check_heads(heads: Sequence[SinkHead], request: ReplayRequest) -> None:
-    """Raise where the heads say that the query cannot be replayed in this way."""
+    """Raise EosError if the heads show that the query cannot be replayed in this way."""
     for sink in heads:
         last, marks = sink.known.decision, sink.known.marks
         if marks.successor is not None or marks.unfinished is not None:

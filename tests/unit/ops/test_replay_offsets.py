@@ -11,5 +11,5 @@ from spark_eos.ops.replay_offsets import moved
 def test_the_leader_epoch_of_another_offset_is_left_out():
     """It is that of the record before the offset at which the query was."""
     line = '{"#epochs":{"t":{"0":4,"1":4}},"t":{"0":9,"1":9}}'
-    (found,) = moved([source_line(line)], lambda topic, p: 5 if p == 0 else None)
+    (found,) = moved([source_line(line)], {("t", 0): 5})
     assert json.loads(found) == {"#epochs": {"t": {"1": 4}}, "t": {"0": 5, "1": 9}}
