@@ -104,6 +104,7 @@ def _plan(
     from spark_eos.copy.dealing import by_key, check_rule
     from spark_eos.copy.plan import SAME, CopyPlan
     from spark_eos.copy.transforming import checked
+    from spark_eos.kafka.net.client import broker_client
     from spark_eos.source.schema import arrow_schema
     from spark_eos.source.watch import TopicWatch
 
@@ -119,7 +120,7 @@ def _plan(
     reads, writes = ends.source, ends.sink
     check_rule(partition, writes, copies=transform is None)
     if transform is None:
-        topics = TopicWatch(reads.kafka, reads.selection).topics().partitions
+        topics = TopicWatch(broker_client(reads.kafka), reads.selection).topics().partitions
         check_copy(writes, topics, same_cluster=ends.same_cluster)
         if copies:
             return CopyPlan(reads, writes, ends.cluster, None, ordered)

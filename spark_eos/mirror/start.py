@@ -46,7 +46,7 @@ def mirror(
     reads, writes = ends.source, ends.sink
     plan = MirrorPlan(reads, writes, ends.cluster, None, True, targets, cluster_id(broker_client(writes.kafka)))
     check_not_to_itself(plan)
-    watch = TopicWatch(reads.kafka, reads.selection)
+    watch = TopicWatch(broker_client(reads.kafka), reads.selection)
     selected = reads.selection
     TargetTopics(plan).check(watch.topics().partitions if isinstance(selected, Pattern) else selected.topics)
     if is_new(checkpoint, writes.storage):

@@ -8,6 +8,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from spark_eos.errors import stop
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.options.parse import SourceOptions
 from spark_eos.source import planning
 from spark_eos.source.limits import resolve_end, resolve_start
@@ -27,7 +28,7 @@ class EosKafkaBatchReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """The ranges to read. Errors as for `resolve_start` and `resolve_end`."""
         options = self._options
-        watch = TopicWatch(options.kafka, options.selection, options.isolation, looks_only=True)
+        watch = TopicWatch(broker_client(options.kafka), options.selection, options.isolation, looks_only=True)
         ids = watch.topics().ids
         start = resolve_start(options, watch, Losses(options.fail_on_data_loss))
         assert options.ending is not None

@@ -69,7 +69,7 @@ def read_by_consumer(fetching: Fetching, range_: OffsetRange) -> Iterator[pa.Rec
             elif progress.error is not None or progress.stalled:
                 error = progress.error
                 refusal = None if error is None else f"{error.str()} ({error.name()})"
-                raise why_not(fetching.kafka, range_, progress.position, refusal)
+                raise why_not(broker_client(fetching.kafka), range_, progress.position, refusal)
 
 
 def _check_sizes(batch: pa.RecordBatch, range_: OffsetRange, most_bytes: int) -> None:

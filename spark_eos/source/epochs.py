@@ -19,8 +19,7 @@ from typing import TypeVar
 
 from spark_eos.kafka.admin.topics import begin_offsets, epoch_ends
 from spark_eos.kafka.codes import OK
-from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.net.client import broker_client
+from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.records.batches import Damage, OtherEpoch, RecordBatch, UnsupportedFormat, walk_batches
 from spark_eos.kafka.requests.fetch import fetch_once
 from spark_eos.kafka.requests.offset_for_leader_epoch import NOTHING, UNKNOWN, EpochEnd
@@ -188,19 +187,17 @@ def _search(offset: int, leader: int, least: int) -> _Question[tuple[int, bool]]
     return high, sure
 
 
-def leaders_of(kafka: KafkaProperties, timeout_s: float) -> Leaders:
+def leaders_of(client: BrokerClient, timeout_s: float) -> Leaders:
     """The leaders of a cluster."""
-
-    client = broker_client(kafka)
 
     def begins(places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         return flat(begin_offsets(client, by_topic(places), timeout_s))
 
-    return Leaders(lambda epochs: epoch_ends(client, epochs, timeout_s), begins, partial(_first_batch, kafka))
+    return Leaders(lambda epochs: epoch_ends(client, epochs, timeout_s), begins, partial(_first_batch, client))
 
 
-def _first_batch(kafka: KafkaProperties, place: TopicPartition, offset: int) -> tuple[int, int] | None:
-    fetched = fetch_once(broker_client(kafka), *place, offset, _LOOK_BYTES, isolation="read_uncommitted")
+def _first_batch(client: BrokerClient, place: TopicPartition, offset: int) -> tuple[int, int] | None:
+    fetched = fetch_once(client, *place, offset, _LOOK_BYTES, isolation="read_uncommitted")
     if fetched is None or fetched[0].error != OK:
         return None
     try:

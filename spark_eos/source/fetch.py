@@ -13,6 +13,7 @@ from typing import TypeVar
 import pyarrow as pa
 
 from spark_eos.errors import DataLossError
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.records.batches import UnsupportedFormat
 from spark_eos.options.parse import Fetching
 from spark_eos.source.diagnosis import check_epoch, check_id_by_leader
@@ -53,7 +54,7 @@ def read_task(fetching: Fetching, task: Task) -> Iterator[pa.RecordBatch]:
 
 def _is_for_gathering(fetching: Fetching, task: Task) -> bool:
     """Leaders are asked together; the nearest replica of each partition would be another broker."""
-    return len(task.ranges) > 1 and supports(fetching.kafka) and not rack_here(fetching.kafka)
+    return len(task.ranges) > 1 and supports(broker_client(fetching.kafka)) and not rack_here(fetching.kafka)
 
 
 def _merged(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
@@ -82,17 +83,18 @@ def through_consumer(fetching: Fetching, range_: OffsetRange) -> Iterator[pa.Rec
     """
     from spark_eos.source.consumer import read_by_consumer
 
-    check_id_by_leader(fetching.kafka, range_)
-    check_epoch(fetching.kafka, range_, range_.start, range_.first_epoch)
+    client = broker_client(fetching.kafka)
+    check_id_by_leader(client, range_)
+    check_epoch(client, range_, range_.start, range_.first_epoch)
     yield from read_by_consumer(fetching, range_)
-    check_epoch(fetching.kafka, range_, range_.end, range_.last_epoch)
-    check_id_by_leader(fetching.kafka, range_)
+    check_epoch(client, range_, range_.end, range_.last_epoch)
+    check_id_by_leader(client, range_)
 
 
 def resuming(fetching: Fetching, range_: OffsetRange, read: Read[T], by_consumer: Read[T]) -> Iterator[T]:
     """What ``read`` makes of a range, and where that cannot, ``by_consumer``; errors as for `read_range`."""
     losses = Losses(fetching.fail_on_data_loss)
-    read = read if supports(fetching.kafka) else by_consumer
+    read = read if supports(broker_client(fetching.kafka)) else by_consumer
     left = range_
     while left.start < left.end:
         try:

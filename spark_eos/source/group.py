@@ -12,8 +12,7 @@ import time
 from spark_eos.errors import EosError
 from spark_eos.kafka.admin.groups import committed_offsets
 from spark_eos.kafka.codes import COORDINATOR_RETRIES, OK, UNKNOWN_TOPIC, name_of
-from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.net.client import broker_client
+from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.requests.offset_commit import offset_commit
 from spark_eos.log import logger
 from spark_eos.retry import retrying
@@ -33,8 +32,8 @@ _LAST_S = 10.0
 class GroupReport:
     """Reports to one group. ``reach`` may be called at any time, from one thread; it never raises and never waits."""
 
-    def __init__(self, kafka: KafkaProperties, group: str) -> None:
-        self._kafka, self._group = kafka, group
+    def __init__(self, client: BrokerClient, group: str) -> None:
+        self._client, self._group = client, group
         self._lock = threading.Lock()
         self._last: PartitionOffsets = {}
         self._next: PartitionOffsets | None = None
@@ -96,9 +95,7 @@ class GroupReport:
         places = {topic: list(offsets) for topic, offsets in position.items() if offsets}
         if not places:
             return None
-        there = committed_offsets(
-            broker_client(self._kafka), self._group, places, _PATIENCE_S, isolation="read_uncommitted"
-        )
+        there = committed_offsets(self._client, self._group, places, _PATIENCE_S, isolation="read_uncommitted")
         newer = {
             topic: {p: at for p, at in offsets.items() if at > there.get(topic, {}).get(p, -1)}
             for topic, offsets in position.items()
@@ -107,7 +104,7 @@ class GroupReport:
         began = time.monotonic()
         for _ in retrying(_PATIENCE_S) if newer else ():
             left = max(0.1, began + _PATIENCE_S - time.monotonic())
-            answer = offset_commit(broker_client(self._kafka), self._group, newer, min(_TRY_S, left))
+            answer = offset_commit(self._client, self._group, newer, min(_TRY_S, left))
             if answer is None:
                 continue
             codes = set(answer.values()) if isinstance(answer, dict) else {answer}

@@ -7,8 +7,7 @@ from typing import Any
 
 from spark_eos.errors import EosError
 from spark_eos.kafka.admin.open_transactions import oldest_open_transaction
-from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.net.client import broker_client
+from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.log import logger
 from spark_eos.source.watch import TopicWatch
 from spark_eos.topic_partition import PartitionOffsets, TopicPartition
@@ -22,8 +21,8 @@ _REPEAT_S = 300.0
 class LagWatch:
     """Compares high watermarks with the offsets up to which the query reads."""
 
-    def __init__(self, kafka: KafkaProperties, watch: TopicWatch, warn_after_s: float) -> None:
-        self._kafka = kafka
+    def __init__(self, client: BrokerClient, watch: TopicWatch, warn_after_s: float) -> None:
+        self._client = client
         self._watch = watch
         self._warn_after_s = warn_after_s
         self._high: PartitionOffsets = {}
@@ -81,7 +80,7 @@ class LagWatch:
         self._said[topic, partition, end] = now
         since = self._held[topic, partition][1]
         try:
-            found = oldest_open_transaction(broker_client(self._kafka), topic, partition)
+            found = oldest_open_transaction(self._client, topic, partition)
         except EosError as error:
             logger.warning("%s-%d: it is not known who holds the last stable offset: %s", topic, partition, error)
             return

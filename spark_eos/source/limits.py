@@ -8,8 +8,7 @@ from __future__ import annotations
 from spark_eos.errors import stop
 from spark_eos.kafka.admin.groups import active_members, committed_offsets
 from spark_eos.kafka.admin.topics import NO_OFFSET
-from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.net.client import broker_client
+from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.log import logger
 from spark_eos.options.bounds import ByTime, Limit
 from spark_eos.options.offsets import check_known, check_same_partitions, fill_in
@@ -37,7 +36,7 @@ def resolve_start(options: SourceOptions, watch: TopicWatch, losses: Losses) -> 
     high = watch.high_watermarks()
     if limit == "group":
         assert options.group_id is not None  # as they are checked
-        wanted = _of_group(options.kafka, options.group_id, begin, high)
+        wanted = _of_group(broker_client(options.kafka), options.group_id, begin, high)
     else:
         wanted = fill_in(option, limit, begin, watch.ends())
     wanted = _begin_or_later(wanted, begin, losses)
@@ -93,9 +92,8 @@ def _at_times(option: str, limit: ByTime, watch: TopicWatch) -> PartitionOffsets
     return found
 
 
-def _of_group(kafka: KafkaProperties, group: str, begin: PartitionOffsets, high: PartitionOffsets) -> PartitionOffsets:
+def _of_group(client: BrokerClient, group: str, begin: PartitionOffsets, high: PartitionOffsets) -> PartitionOffsets:
     """The committed offsets of the group. An empty partition needs none: it begins at its end."""
-    client = broker_client(kafka)
     members = active_members(client, group)
     if members:
         raise stop("EOS_GROUP_ACTIVE.source", group=group, count=len(members), members=", ".join(sorted(set(members))))

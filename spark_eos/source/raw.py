@@ -19,9 +19,8 @@ from spark_eos.kafka.admin.topics import id_bytes
 from spark_eos.kafka.codes import ANOTHER_TOPIC, FETCH_RETRIES, OK, Code, meaning_of, name_of
 from spark_eos.kafka.config.java_names import canonical
 from spark_eos.kafka.config.librdkafka import is_for_librdkafka
-from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.config.values import integer
-from spark_eos.kafka.net.client import broker_client
+from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.kafka.records.batches import Damage, OtherEpoch, RecordBatch, UnsupportedFormat, find_batches
 from spark_eos.kafka.requests.fetch import (
     FetchConnection,
@@ -88,12 +87,12 @@ def read_batches(fetching: Fetching, range_: OffsetRange) -> Iterator[FetchedBat
         fetches.check_end()
 
 
-def supports(kafka: KafkaProperties) -> bool:
+def supports(client: BrokerClient) -> bool:
     """Whether this reader and the brokers support all of the user's properties for connections and fetches.
 
     Raises ConnectionFailed if no broker responds.
     """
-    return not is_for_librdkafka(kafka, "consumer") and is_spoken(broker_client(kafka))
+    return not is_for_librdkafka(client.properties, "consumer") and is_spoken(client)
 
 
 @dataclass(frozen=True)
@@ -120,7 +119,6 @@ class _Fetches:
         self.position = range_.start
         self._epochs = RangeEpochs(range_)
         self._options = fetching
-        self._kafka = fetching.kafka
         self._client = broker_client(fetching.kafka)
         self._range = range_
         user = canonical(fetching.kafka)
@@ -175,7 +173,7 @@ class _Fetches:
                 if answer.error == OK:
                     self._try(self._send)
             if system.monotonic() + pause_s > deadline:
-                raise why_not(self._kafka, self._range, self.position)
+                raise why_not(self._client, self._range, self.position)
             delay.note({place: _why_waiting(answer)}, began)
             system.sleep(pause_s)
             pause_s = min(2 * pause_s, LONGEST_WAIT_S)
@@ -317,7 +315,7 @@ class _Fetches:
         """When all was read: raises DataLossError (EOS_SOURCE_LOG_DIVERGED) where there was nothing to see of the last
         offset, as in a log that was compacted, and the log is not the one for which the range was planned."""
         if not self._epochs.at_end:
-            check_epoch(self._kafka, self._range, self._range.end, self._range.last_epoch)
+            check_epoch(self._client, self._range, self._range.end, self._range.last_epoch)
 
     def _check_log(self) -> None:
         """The broker says that its log is another one before the position: perhaps as it was compacted. A replica that
@@ -325,17 +323,17 @@ class _Fetches:
         if self._at_replica:
             self._nearest.leave()
             self._moved()
-        check_epoch(self._kafka, self._range, self.position, self._epochs.last)
+        check_epoch(self._client, self._range, self.position, self._epochs.last)
 
     def _check(self, answer: FetchResponse) -> None:
         """Raise for a response that a retry cannot improve."""
         if answer.error != OK:
             self._disconnect()
         if answer.error in ANOTHER_TOPIC:  # some brokers may not know of the topic yet, but others do
-            check_id(self._kafka, self._range)
+            check_id(self._client, self._range)
         elif answer.error == Code.OFFSET_OUT_OF_RANGE:
-            cause = why_not(self._kafka, self._range, self.position)
+            cause = why_not(self._client, self._range, self.position)
             if isinstance(cause, DataLossError) and cause.parameters["found"] > self.position:
                 raise cause
         elif answer.error != OK and answer.error not in FETCH_RETRIES:
-            raise why_not(self._kafka, self._range, self.position, name_of(answer.error))
+            raise why_not(self._client, self._range, self.position, name_of(answer.error))

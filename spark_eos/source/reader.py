@@ -28,6 +28,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from spark_eos import system
 from spark_eos.checkpoint import offset_log
 from spark_eos.checkpoint.offset_log import Position
+from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.log import logger
 from spark_eos.metrics_events import NOWHERE, Events
 from spark_eos.options.parse import SourceOptions
@@ -94,21 +95,25 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return EosKafkaStreamReader, (self._options,)
 
     @cached_property
+    def _client(self) -> BrokerClient:
+        return broker_client(self._options.kafka)
+
+    @cached_property
     def _watch(self) -> TopicWatch:
-        return TopicWatch(self._options.kafka, self._options.selection, self._options.isolation)
+        return TopicWatch(self._client, self._options.selection, self._options.isolation)
 
     @cached_property
     def _lag(self) -> LagWatch:
-        return LagWatch(self._options.kafka, self._watch, self._options.open_transaction_warn_ms / 1000)
+        return LagWatch(self._client, self._watch, self._options.open_transaction_warn_ms / 1000)
 
     @cached_property
     def _sizes(self) -> Sizes:
-        return Sizes(look_at(self._options.kafka, self._options.isolation))
+        return Sizes(look_at(self._client, self._options.isolation))
 
     @cached_property
     def _group(self) -> GroupReport | None:
         group = self._options.report_group
-        return GroupReport(self._options.kafka, group) if group else None
+        return GroupReport(self._client, group) if group else None
 
     # On the driver
 

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from spark_eos.kafka.codes import OK
-from spark_eos.kafka.config.properties import Isolation, KafkaProperties
-from spark_eos.kafka.net.client import broker_client
+from spark_eos.kafka.config.properties import Isolation
+from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.records.batches import Damage, UnsupportedFormat, walk_batches
 from spark_eos.kafka.requests.fetch import fetch_once
 from spark_eos.source.planning import in_wait
@@ -110,11 +110,11 @@ class Sizes:
         return min(at, end)
 
 
-def look_at(kafka: KafkaProperties, isolation: Isolation) -> Look:
+def look_at(client: BrokerClient, isolation: Isolation) -> Look:
     """Looks at the partitions of a cluster."""
 
     def look(place: TopicPartition, at: int) -> list[Piece]:
-        found = fetch_once(broker_client(kafka), *place, at, LOOK_BYTES, isolation=isolation)
+        found = fetch_once(client, *place, at, LOOK_BYTES, isolation=isolation)
         if found is None or found[0].error != OK:
             return []
         try:

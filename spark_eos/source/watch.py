@@ -19,8 +19,8 @@ from spark_eos.kafka.admin.topics import (
     topic_names,
 )
 from spark_eos.kafka.config.librdkafka import check
-from spark_eos.kafka.config.properties import Isolation, KafkaProperties
-from spark_eos.kafka.net.client import broker_client
+from spark_eos.kafka.config.properties import Isolation
+from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.requests.offset_for_leader_epoch import UNKNOWN
 from spark_eos.ledger.own_topics import not_for_rows, reserved
 from spark_eos.options.selection import Pattern, Selection
@@ -44,7 +44,7 @@ class TopicWatch:
 
     def __init__(
         self,
-        kafka: KafkaProperties,
+        client: BrokerClient,
         selection: Selection,
         isolation: Isolation = "read_committed",
         *,
@@ -52,10 +52,10 @@ class TopicWatch:
     ) -> None:
         """``looks_only``: for a batch, which may read whatever it names. A stream would never come to the end of a
         topic that it writes to itself, with each decision."""
-        check(kafka, "consumer")
+        check(client.properties, "consumer")
         self._looks_only = looks_only
         self._not_for_rows: dict[tuple[str, str], str | None] = {}
-        self._kafka = kafka
+        self._client = client
         self._selection = selection
         self._isolation: Isolation = isolation
         self._timeout_s = TIMEOUT_S
@@ -67,7 +67,7 @@ class TopicWatch:
         self._heard_of: TopicIds = {}
         #: The newest epoch of each partition's leader, by all answers.
         self._leaders: dict[TopicPartition, int] = {}
-        self._epochs = LeaderEpochs(leaders_of(kafka, _PATIENCE_S))
+        self._epochs = LeaderEpochs(leaders_of(client, _PATIENCE_S))
         self._pinned = False
 
     def topics(self, *, now: bool = False) -> Topics:
@@ -85,7 +85,7 @@ class TopicWatch:
 
     def found(self, names: Iterable[str]) -> Topics:
         """These topics with all their partitions, as they are in this moment, whether they are to be read or not."""
-        found = describe_topics(broker_client(self._kafka), names, self._timeout_s, missing_ok=True)
+        found = describe_topics(self._client, names, self._timeout_s, missing_ok=True)
         partitions = {name: list(range(topic.partitions)) for name, topic in found.items()}
         there = self._topics_of(partitions, found)
         self._hear_of(there)
@@ -95,7 +95,7 @@ class TopicWatch:
         """Raise TopicError (EOS_TOPIC_MISSING) unless there is everything that a new query is to read."""
         lacking = self._selection.lacking(self.topics(now=True).partitions)
         if lacking:
-            servers = self._kafka.bootstrap_servers
+            servers = self._client.bootstrap_servers
             raise stop(
                 "EOS_TOPIC_MISSING.selection",
                 topic=lacking[0],
@@ -173,7 +173,7 @@ class TopicWatch:
 
     def begins(self, partitions: Mapping[str, Iterable[int]] | None = None) -> PartitionOffsets:
         """The first offset of every partition, or of these."""
-        return begin_offsets(broker_client(self._kafka), partitions or self.topics().partitions, self._timeout_s)
+        return begin_offsets(self._client, partitions or self.topics().partitions, self._timeout_s)
 
     def high_watermarks(self, partitions: Mapping[str, Iterable[int]] | None = None) -> PartitionOffsets:
         """The end of every partition, or of these, open and aborted transactions included."""
@@ -181,31 +181,30 @@ class TopicWatch:
 
     def at_times(self, times: PartitionOffsets) -> PartitionOffsets:
         """For each partition the first offset of a record of this time or later; `NO_OFFSET` where none is."""
-        return offsets_at(broker_client(self._kafka), times, self._isolation, self._timeout_s)
+        return offsets_at(self._client, times, self._isolation, self._timeout_s)
 
     def _list_ends(self, partitions: Mapping[str, Iterable[int]], isolation: Isolation) -> PartitionOffsets:
-        return end_offsets(broker_client(self._kafka), partitions, isolation, self._timeout_s)
+        return end_offsets(self._client, partitions, isolation, self._timeout_s)
 
     def _list_ends_and_epochs(
         self, partitions: Mapping[str, Iterable[int]]
     ) -> tuple[PartitionOffsets, PartitionOffsets]:
-        return ends_and_epochs(broker_client(self._kafka), partitions, self._isolation, self._timeout_s)
+        return ends_and_epochs(self._client, partitions, self._isolation, self._timeout_s)
 
     def _topics_of(self, partitions: dict[str, list[int]], found: Mapping[str, Topic]) -> Topics:
         ids = {name: topic.id for name, topic in found.items()}
         epochs = {name: topic.leader_epochs for name, topic in found.items()}
-        return Topics(partitions, ids, cluster_heard(broker_client(self._kafka)), epochs)
+        return Topics(partitions, ids, cluster_heard(self._client), epochs)
 
     def _look(self) -> Topics:
-        client = broker_client(self._kafka)
         if isinstance(self._selection, Pattern):
-            asked = self._selection.matching(topic_names(client, self._timeout_s))
+            asked = self._selection.matching(topic_names(self._client, self._timeout_s))
         else:
             asked = list(self._selection.topics)
         if self._missing:  # about each missing topic the cluster is asked for a second: not every time
-            known = topic_names(client, self._timeout_s)
+            known = topic_names(self._client, self._timeout_s)
             asked = [topic for topic in asked if topic not in self._missing or topic in known]
-        found = describe_topics(client, asked, self._timeout_s, missing_ok=True)
+        found = describe_topics(self._client, asked, self._timeout_s, missing_ok=True)
         self._timeout_s = _PATIENCE_S
         self._missing = set(asked) - found.keys() | self._missing - found.keys()
         there = self._for_rows(found)
@@ -220,7 +219,7 @@ class TopicWatch:
         if self._looks_only and not by_pattern:
             return dict(found)
         new = {name: topic for name, topic in found.items() if (name, topic.id) not in self._not_for_rows}
-        others = not_for_rows(broker_client(self._kafka), new) if new else {}
+        others = not_for_rows(self._client, new) if new else {}
         self._not_for_rows |= {(name, topic.id): others.get(name) for name, topic in new.items()}
         kinds = {
             name: kind for name, topic in found.items() if (kind := self._not_for_rows[name, topic.id]) is not None

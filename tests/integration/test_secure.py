@@ -85,7 +85,7 @@ def tool(kafka: Mapping[str, str], folder: Path, *arguments: str) -> int:
 
 def get_in(kafka: KafkaProperties) -> None:
     """With a connection of our own, as all paths of a query have them, and with one of librdkafka's."""
-    assert supports(kafka) and arrow.supports(broker_client(kafka))
+    assert supports(broker_client(kafka)) and arrow.supports(broker_client(kafka))
     assert broker_client(kafka).brokers() == [0]
     consumer = Consumer(librdkafka_config(kafka, "consumer"))
     assert list(consumer.list_topics(timeout=30).brokers) == [0]

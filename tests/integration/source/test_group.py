@@ -10,6 +10,7 @@ import uuid
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.log import logger
 from spark_eos.source import group as module
 from spark_eos.source.group import GroupReport
@@ -104,7 +105,7 @@ def test_a_report_is_not_waited_for(cluster, group, monkeypatch):
     monkeypatch.setattr(module, "_LAST_S", 0.2)
     from spark_eos.kafka.config.properties import KafkaProperties
 
-    report = GroupReport(KafkaProperties({"bootstrap.servers": "127.0.0.1:1"}), group)
+    report = GroupReport(BrokerClient(KafkaProperties({"bootstrap.servers": "127.0.0.1:1"})), group)
     began = time.monotonic()
     for offset in range(100):
         report.reach({"t": {0: offset}})

@@ -116,7 +116,7 @@ def test_the_rack_of_each_executor(racks, monkeypatch):
     monkeypatch.setenv("AZ_OF_THIS_TEST", f"{racks.follower}")
     for more in ({}, {"log_level": "0"}):  # which only librdkafka supports
         fetching = racks.fetching("rack-${env:AZ_OF_THIS_TEST}", **more)
-        assert raw.supports(fetching.kafka) == (not more)
+        assert raw.supports(broker_client(fetching.kafka)) == (not more)
         sent = racks.read(fetching)
         assert max(range(BROKERS), key=sent.__getitem__) == racks.follower
 

@@ -58,7 +58,7 @@ def waited(monkeypatch: pytest.MonkeyPatch, *answers: FetchResponse) -> float:
     monkeypatch.setattr(raw, "system", clock)
     broker = Broker(list(answers))
     monkeypatch.setattr(raw, "connect", lambda *_: broker)
-    monkeypatch.setattr(raw, "broker_client", lambda _: SimpleNamespace(forget_leader=lambda *_: None))
+    monkeypatch.setattr(raw, "broker_client", lambda _: SimpleNamespace(silence_s=30.0, forget_leader=lambda *_: None))
     monkeypatch.setattr(raw, "why_not", given_up)
     monkeypatch.setattr(raw, "is_spoken_by_id", lambda _: False)
     monkeypatch.setattr(raw._Fetches, "_reading", lambda self, read, answer: SimpleNamespace(next_offset=100))
