@@ -31,8 +31,11 @@ class Transform:
 
 @dataclass(frozen=True)
 class CopyPlan:
-    """``cluster``: the id of the source's cluster; empty where brokers do not tell. ``transform``: None to copy.
-    ``ordered``: the rows of a source partition keep their order. ``written``: where commits note what they wrote."""
+    """What is copied, where to, and how.
+
+    ``cluster``: the id of the source's cluster; empty where brokers do not report it. ``transform``: None to copy.
+    ``ordered``: the rows of a source partition keep their order. ``written``: where commits note what they wrote.
+    """
 
     source: SourceOptions
     sink: SinkOptions
@@ -53,7 +56,7 @@ class CopyPlan:
 
     @property
     def columns(self) -> Columns:
-        """What the rows that are written have."""
+        """The columns of the rows that are written; what Spark has as rows are ranges."""
         return COPY_COLUMNS if self.transform is None else self.transform.columns
 
     def target(self, topic: str) -> str:

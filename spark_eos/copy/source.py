@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, DataSourceStreamWriter, InputPartition
@@ -18,6 +18,7 @@ from spark_eos.checkpoint import offset_log
 from spark_eos.checkpoint.offset_log import Position
 from spark_eos.copy.checks import check_targets
 from spark_eos.copy.plan import CopyPlan
+from spark_eos.copy.rows import CopiedRows
 from spark_eos.kafka.admin.topics import cluster_id
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.metrics_events import NOWHERE, Events
@@ -30,9 +31,6 @@ from spark_eos.spark.datasource import EosKafkaDataSource
 from spark_eos.spark.tracebacks import hidden_traceback
 from spark_eos.spark.versions import ReadLimit
 from spark_eos.topic_partition import OffsetRange
-
-if TYPE_CHECKING:
-    from spark_eos.copy.writer import CopyStreamWriter
 
 #: One range of a task, and how many tasks there are.
 RANGE_SCHEMA = StructType(
@@ -77,19 +75,19 @@ class CopyDataSource(EosKafkaDataSource):
         """A reader that hands ranges to the tasks, not records."""
         return CopyStreamReader(self._plan, self._events)
 
-    def _writer(self) -> CopyStreamWriter:
-        from spark_eos.copy.writer import CopyStreamWriter
-
-        return CopyStreamWriter(self._plan, self._events)
-
     @hidden_traceback()
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """The writer; like that of `EosKafkaDataSource`, it checks the cluster when made for tasks, not when sent to
         commit or abort."""
-        writer = self._writer()
+        from spark_eos.sink.writer import EosKafkaStreamWriter
+
+        writer = EosKafkaStreamWriter(self._plan.sink, self._rows(), self._events)
         if not self._was_sent:
             writer.plan()
         return writer
+
+    def _rows(self) -> CopiedRows:
+        return CopiedRows(self._plan)
 
 
 def data_source_of(

@@ -18,12 +18,11 @@ from spark_eos.protocol.replay import assign_ranges
 from spark_eos.protocol.task import TaskReport
 from spark_eos.retry import retrying
 from spark_eos.sink.attempt import Attempt, Part, RowWriter
+from spark_eos.sink.counting import size_of
 from spark_eos.sink.job import Identity, SinkJob
 from spark_eos.sink.producers import TaskProducer
 from spark_eos.sink.rows import RowBatch
-from spark_eos.sink.session import session_for
-from spark_eos.sink.task import opened, producer_for, write_with
-from spark_eos.sink.telling import size_of
+from spark_eos.sink.task import Task
 from spark_eos.source.diagnosis import recreated
 from spark_eos.source.fetch import read_range
 from spark_eos.source.losses import HIDDEN_S, Losses, check_cluster, data_loss
@@ -48,16 +47,12 @@ def requested_by(plan: CopyPlan, batches: Iterable[pa.RecordBatch]) -> TaskReque
 
 
 def run_task(
-    plan: CopyPlan,
-    job: SinkJob,
-    identity: Identity,
-    batches: Iterator[pa.RecordBatch],
-    parts_of: PartsOf | None = None,
+    plan: CopyPlan, job: SinkJob, identity: Identity, batches: Iterator[pa.RecordBatch], parts_of: PartsOf
 ) -> TaskReport:
     """Write what the task's ranges hold, or nothing if it is decided and not lost; the report for the driver."""
     requested = requested_by(plan, batches)
-    session = session_for(job.options, job.facts.ledger_partitions, identity.query)
-    head = opened(job, session, identity)
+    task = Task.of(job, identity)
+    head = task.open()
     assignment, ranges = assign_ranges(
         head,
         identity.batch,
@@ -67,7 +62,7 @@ def run_task(
         requested.copied_from,
         partitioner=job.options.partitioner,
     )
-    producer = producer_for(job, session, identity, head, assignment) if ranges else None
+    producer = task.begin(head, assignment) if ranges else None
     if producer is None:
         empty = TaskReport(assignment.work, identity.partition, 0, 0, digest_by=assignment.digest_by)
         return replace(empty, copied_from=requested.copied_from)
@@ -77,9 +72,9 @@ def run_task(
         if decision is None or decision.copied_from is None
         else decision.copied_from.topics
     )
-    attempt = Attempt(job, session, identity, assignment, producer, ranges, plan.aside)
-    parts = (parts_of or Parts)(plan, job, producer, assignment.digest_by, dict(of_topics)).of(ranges)
-    report = replace(write_with(producer, attempt, parts), copied_from=requested.copied_from)
+    attempt = Attempt(job, task.session, identity, assignment, producer, ranges, plan.aside)
+    copies = Parts(plan, job, producer, assignment.digest_by, dict(of_topics))
+    report = replace(attempt.write(parts_of(plan, copies, ranges)), copied_from=requested.copied_from)
     if plan.transform is not None:
         return report
     return replace(report, bytes=arrow_producer(producer).bytes_written(besides=plan.aside))
@@ -91,30 +86,42 @@ class Parts:
     def __init__(
         self, plan: CopyPlan, job: SinkJob, producer: TaskProducer, digest_by: Digest, ids: dict[str, str]
     ) -> None:
-        self._plan, self._producer, self._ids, self._digest_by = plan, producer, ids, digest_by
+        self.producer, self.ids = producer, ids
+        self._plan, self._digest_by = plan, digest_by
         self._writer = RowWriter(job, producer)
         self._losses = Losses(plan.source.fail_on_data_loss)
 
     def of(self, ranges: Iterable[OffsetRange]) -> Iterator[Part]:
-        """Every range, in order. At the end, the topics must still be the same: then they were the same throughout, and
-        what is left out was not there."""
-        gone = self._gone_for_good(ranges)
-        for r in ranges:
+        """The rows of every range, in order."""
+        transform = self._plan.transform
+        for range_ in self.readable(ranges):
+            if transform is None:
+                yield part_of(range_, self.copied(range_))
+            else:
+                yield from self._transformed(range_, transform)
+
+    def readable(self, ranges: Iterable[OffsetRange]) -> Iterator[OffsetRange]:
+        """Every range, in order, that is to be read next. At the end, the topics must still be the same: then they were
+        the same throughout, and what is left out was not there.
+
+        Raises DataLossError, CheckpointError, and KafkaError (EOS_SOURCE_RECREATED).
+        """
+        every = list(ranges)
+        gone = self._gone_for_good(every)
+        for r in every:
             if r.topic in gone:
                 what = "the topic was deleted or recreated"
                 self._losses.report(data_loss(r.topic, r.partition, r.start, None, what))
                 continue
-            range_ = replace(r, topic_id=self._ids.get(r.topic, ""))
-            transform = self._plan.transform
-            if transform is None:
-                copied = self._copied(range_)
-                digest = of_place(copied.digest, range_.topic, range_.partition, range_.start)
-                yield Part(copied.rows, digest, copied.oldest_ms)
-            else:
-                yield from self._transformed(range_, transform)
-        changed = self._gone(ranges) ^ gone
+            yield replace(r, topic_id=self.ids.get(r.topic, ""))
+        changed = self._gone(every) ^ gone
         if changed:
             raise recreated(min(changed))
+
+    def copied(self, range_: OffsetRange) -> Copied:
+        """Hand the range's records to the producer as they are."""
+        target = self._plan.target(range_.topic), range_.partition
+        return copy_range(self._plan.source.fetching, range_, target, arrow_producer(self.producer))
 
     def _gone_for_good(self, ranges: Iterable[OffsetRange]) -> set[str]:
         """The ranges that are gone, where they are left out: what is only hidden for a moment would be lost."""
@@ -132,11 +139,7 @@ class Parts:
         client = broker_client(kafka)
         there = describe_topics(client, sorted(names), missing_ok=True)
         check_cluster(self._plan.cluster, cluster_id(client))
-        return {name for name in names if name not in there or there[name].id != self._ids.get(name)}
-
-    def _copied(self, range_: OffsetRange) -> Copied:
-        target = self._plan.target(range_.topic), range_.partition
-        return copy_range(self._plan.source.fetching, range_, target, arrow_producer(self._producer))
+        return {name for name in names if name not in there or there[name].id != self.ids.get(name)}
 
     def _transformed(self, range_: OffsetRange, transform: Transform) -> Iterator[Part]:
         topic = self._plan.sink.topic
@@ -148,11 +151,16 @@ class Parts:
                 yield replace(part, bytes=size_of(rows))
 
 
+def part_of(range_: OffsetRange, copied: Copied) -> Part:
+    """What was copied of a range."""
+    return Part(copied.rows, of_place(copied.digest, range_.topic, range_.partition, range_.start), copied.oldest_ms)
+
+
 def arrow_producer(producer: TaskProducer) -> ArrowProducer:
     """The one that record batches are copied with: the driver refuses copies where it would be librdkafka's."""
     assert isinstance(producer, ArrowProducer)
     return producer
 
 
-#: Makes `Parts`, or what does more.
-PartsOf = Callable[[CopyPlan, SinkJob, TaskProducer, Digest, dict[str, str]], Parts]
+#: What a task writes into its transaction, of these ranges.
+PartsOf = Callable[[CopyPlan, Parts, Iterable[OffsetRange]], Iterator[Part]]

@@ -17,9 +17,9 @@ from spark_eos.ledger.reader import LedgerReader
 from spark_eos.options.parse import SinkOptions
 from spark_eos.options.writes import write_options
 from spark_eos.protocol.checks import ledger_busy
-from spark_eos.protocol.head import EachSink, Head, Note, Noted, Notes
+from spark_eos.protocol.head import ForeachBatchWrite, Head, Note, Noted, Notes
 from spark_eos.protocol.head_codec import OwnTopic
-from spark_eos.protocol.names import INGESTS, query_of_sink
+from spark_eos.protocol.names import INGESTS
 from spark_eos.protocol.open import open_run
 from spark_eos.sink.ledger_topic import ledger_partitions
 from spark_eos.sink.preflight import preflight
@@ -42,19 +42,19 @@ class Ingest:
     @property
     def query(self) -> str:
         """What stands for the query's id: one for each ingest and topic."""
-        return query_of_sink(self.each.query, self.each.name)
+        return self.write.query_id
 
     @property
-    def each(self) -> EachSink:
+    def write(self) -> ForeachBatchWrite:
         """The query and the sink within foreachBatch that the ingest stands for."""
-        return EachSink(INGESTS + self.name, self.topic)
+        return ForeachBatchWrite(INGESTS + self.name, self.topic)
 
     def write_options(self, run: str, batch: int, notes: Notes | None) -> dict[str, str]:
         """Options of the write of a micro-batch."""
-        each = {"query": self.each.query, "run": run, "batch": str(batch), "sink": self.each.name}
+        given = {"query": self.write.query, "run": run, "batch": str(batch), "sink": self.write.sink}
         if notes is not None:
-            each["notes"] = notes.as_text()
-        return {**self.options, **{f"foreachBatch.{name}": value for name, value in each.items()}}
+            given["notes"] = notes.as_text()
+        return {**self.options, **{f"foreachBatch.{name}": value for name, value in given.items()}}
 
 
 class IngestRun:
@@ -96,8 +96,7 @@ class IngestRun:
                     prefix=options.prefix,
                     partitioner=options.partitioner or DEFAULT_PARTITIONER,
                     two_phase=options.two_phase,
-                    in_foreach_batch=True,
-                    each=self._ingest.each,
+                    write=self._ingest.write,
                     topic=self._ingest.topic,
                 )
             except ProtocolStop as error:

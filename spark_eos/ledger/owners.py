@@ -19,7 +19,7 @@ from spark_eos.ledger.ledger import ledger_partition
 from spark_eos.ledger.log import KafkaLog
 from spark_eos.ledger.query import LedgerPlace, query_ports
 from spark_eos.ledger.reader import LedgerReader
-from spark_eos.protocol.head import NOBODY, Head, is_waiting
+from spark_eos.protocol.head import NOBODY, BatchWrite, Head, is_waiting
 from spark_eos.protocol.head_codec import decode
 from spark_eos.protocol.names import SLOTS, ledger_name, names_of, owner_in, parse_task_name
 from spark_eos.protocol.ports import Description, Ports, State
@@ -274,7 +274,7 @@ def _transaction(d: Description, head: Head | None, problem: str) -> Transaction
         decided,
         d.places,
         problem,
-        head.job.id if head is not None and head.job is not None else None,
+        head.write.job_id if head is not None and isinstance(head.write, BatchWrite) else None,
     )
 
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.types import StructType
 
 from spark_eos.checkpoint import offset_log
 from spark_eos.checkpoint.offset_log import Position
+from spark_eos.copy.plan import CopyPlan
+from spark_eos.copy.rows import CopiedRows
 from spark_eos.copy.source import CopyDataSource, CopyStreamReader
-from spark_eos.copy.writer import CopyStreamWriter
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.log import logger
 from spark_eos.metrics_events import NOWHERE, Events
@@ -21,7 +21,6 @@ from spark_eos.mirror.cleaner import MapCleaner
 from spark_eos.mirror.owner import Followed, Ownership
 from spark_eos.mirror.plan import MirrorPlan
 from spark_eos.mirror.topics import TargetTopics
-from spark_eos.protocol.task import TaskReport
 from spark_eos.source.leaving import differ
 from spark_eos.source.plan import ranges_between
 from spark_eos.source.reader import SparkOffset
@@ -30,7 +29,8 @@ from spark_eos.spark.versions import ReadLimit
 from spark_eos.topic_partition import OffsetRange
 
 if TYPE_CHECKING:
-    from spark_eos.sink.job import Identity, SinkJob
+    from spark_eos.copy.task import Parts
+    from spark_eos.sink.attempt import Part
 
 
 class MirrorDataSource(CopyDataSource):
@@ -41,8 +41,16 @@ class MirrorDataSource(CopyDataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         return MirrorStreamReader(self._plan, self._events)
 
-    def _writer(self) -> CopyStreamWriter:
-        return MirrorStreamWriter(self._plan, self._events)
+    def _rows(self) -> CopiedRows:
+        return CopiedRows(self._plan, rows_and_map)
+
+
+def rows_and_map(plan: CopyPlan, copies: Parts, ranges: Iterable[OffsetRange]) -> Iterator[Part]:
+    """What a task of a mirror writes: the rows of the ranges, in order, and then entries of the offset map."""
+    from spark_eos.mirror.task import MirrorParts
+
+    assert isinstance(plan, MirrorPlan)
+    return MirrorParts(plan, copies).of(ranges)
 
 
 class MirrorStreamReader(CopyStreamReader):
@@ -135,13 +143,3 @@ def _followed(there: Collection[str], before: SparkOffset | None, initial: Posit
             reborn = None if offsets is None else dict.fromkeys(end.offsets[topic], 0)
             at[topic] = start or reborn or end.offsets[topic]
     return Followed(ids, at, new)
-
-
-class MirrorStreamWriter(CopyStreamWriter):
-    """See CopyStreamWriter."""
-
-    def _run(self, job: SinkJob, identity: Identity, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
-        from spark_eos.copy.task import run_task
-        from spark_eos.mirror.task import MirrorParts
-
-        return run_task(self._plan, job, identity, iterator, MirrorParts)

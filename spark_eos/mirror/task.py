@@ -10,8 +10,7 @@ import pyarrow as pa
 from spark_eos import failpoints
 from spark_eos.caches import ttl_cache
 from spark_eos.copy.copying import Copied
-from spark_eos.copy.plan import CopyPlan
-from spark_eos.copy.task import Parts, arrow_producer
+from spark_eos.copy.task import Parts, arrow_producer, part_of
 from spark_eos.errors import EosError, stop
 from spark_eos.kafka.admin.configs import topic_config
 from spark_eos.kafka.admin.topics import describe_topics, topic_partitions
@@ -24,11 +23,9 @@ from spark_eos.kafka.requests.describe_producers import describe_producers, open
 from spark_eos.kafka.requests.fetch import fetch_once
 from spark_eos.mirror.entries import MapEntry, SourcePartition, Spans, partition_of, runs_of, split, to_record
 from spark_eos.mirror.plan import MirrorPlan
-from spark_eos.protocol.head import Digest, Pair
+from spark_eos.protocol.head import Pair
 from spark_eos.retry import retrying
 from spark_eos.sink.attempt import Part
-from spark_eos.sink.job import SinkJob
-from spark_eos.sink.producers import TaskProducer
 from spark_eos.topic_partition import OffsetRange, TopicPartition
 
 #: How long a target's retention is remembered.
@@ -38,25 +35,27 @@ _LOG_S = 30.0
 _FETCH_BYTES = 1 << 20
 
 
-class MirrorParts(Parts):
-    """See Parts. The map's entries come last, when all rows are acknowledged."""
+class MirrorParts:
+    """What a task of a mirror writes, with what it copies of each range."""
 
-    def __init__(
-        self, plan: CopyPlan, job: SinkJob, producer: TaskProducer, digest_by: Digest, ids: dict[str, str]
-    ) -> None:
-        super().__init__(plan, job, producer, digest_by, ids)
-        assert isinstance(plan, MirrorPlan)
-        self._mirror = plan
-        self._copies: list[tuple[OffsetRange, Copied]] = []
+    def __init__(self, plan: MirrorPlan, copies: Parts) -> None:
+        self._mirror, self._copies = plan, copies
+        self._producer = arrow_producer(copies.producer)
+        self._copied: list[tuple[OffsetRange, Copied]] = []
 
     def of(self, ranges: Iterable[OffsetRange]) -> Iterator[Part]:
-        """Every range, in order, and a part that has no rows, for the map."""
+        """Every range, in order, and a part that has no rows, for the map. Its entries come last, when all rows are
+        acknowledged."""
         every = list(ranges)
         kafka = self._mirror.sink.kafka
         names = sorted({self._mirror.target(r.topic) for r in every})
         client = broker_client(kafka)
         before = {name: topic.id for name, topic in describe_topics(client, names).items()}
-        yield from super().of(every)
+        for range_ in self._copies.readable(every):
+            copied = self._copies.copied(range_)
+            _check_age(kafka, self._mirror.target(range_.topic), copied.oldest_ms)
+            self._copied.append((range_, copied))
+            yield part_of(range_, copied)
         self._producer.flush()
         after = {name: topic.id for name, topic in describe_topics(client, names).items()}
         if before != after:
@@ -67,39 +66,32 @@ class MirrorParts(Parts):
             failpoints.reach("prepare.mapped")
             yield Part(0, 0, beside=len(entries))
 
-    def _copied(self, range_: OffsetRange) -> Copied:
-        copied = super()._copied(range_)
-        _check_age(self._mirror.sink.kafka, self._mirror.target(range_.topic), copied.oldest_ms)
-        self._copies.append((range_, copied))
-        return copied
-
     def _entries(self, ids: dict[str, str]) -> Iterator[MapEntry]:
         there: dict[TopicPartition, list[tuple[int, int]]] = {}
-        for range_, copied in self._copies:
+        for range_, copied in self._copied:
             target, number = self._mirror.target(range_.topic), range_.partition
             if (target, number) not in there:
                 there[target, number] = list(self._offsets_in(target, number))
             mine = _take(there[target, number], copied.rows)
-            source = SourcePartition(self._mirror.cluster, self._ids[range_.topic], number)
+            source = SourcePartition(self._mirror.cluster, self._copies.ids[range_.topic], number)
             runs = runs_of(copied.runs, mine)
             yield MapEntry(source, range_.topic, range_.start, range_.end, target, ids[target], runs)
 
     def _offsets_in(self, topic: str, partition: int) -> Spans:
         """Where all rows of this transaction lie in a partition of the target: by the acknowledgements or, where one of
         them had no offset, by the log."""
-        producer = arrow_producer(self._producer)
-        runs = producer.runs(topic, partition)
+        runs = self._producer.runs(topic, partition)
         if all(first != UNKNOWN_OFFSET for first, _ in runs):
             return runs
         rows = sum(count for _, count in runs)
-        return rows_in_log(self._mirror.sink.kafka, producer.identity(), topic, partition, rows)
+        return rows_in_log(self._mirror.sink.kafka, self._producer.identity(), topic, partition, rows)
 
     def _write(self, entries: list[MapEntry]) -> None:
         topic = self._mirror.targets.map
         partitions = topic_partitions(broker_client(self._mirror.sink.kafka), [topic])[topic]
         keys, values = zip(*(to_record(entry) for entry in entries), strict=True)
         numbers = [partition_of(entry.source, partitions) for entry in entries]
-        arrow_producer(self._producer).write(
+        self._producer.write(
             topic,
             partitions,
             key=pa.array(keys, pa.binary()),

@@ -10,9 +10,8 @@ from spark_eos import system
 from spark_eos.errors import LedgerError, stop
 from spark_eos.ledger.owners import Cluster
 from spark_eos.ledger.reader import Dated
-from spark_eos.protocol.head import NOBODY, WHOLE, EachSink, Head, Marks, Unfinished
-from spark_eos.protocol.head_codec import decode, each_sink_of
-from spark_eos.protocol.names import query_of_sink
+from spark_eos.protocol.head import NO_MARKS, NOBODY, WHOLE, ForeachBatchWrite, Head, Unfinished
+from spark_eos.protocol.head_codec import decode, foreach_batch_write_of
 
 
 @dataclass(frozen=True)
@@ -48,10 +47,10 @@ def sink_head(key: str, record: Dated, head: Head | None, age_s: float | None = 
     Whoever may write to the ledger may name any query in it, so that a query which the head names counts only under
     the key of that query's sink. A head that this version cannot read may still name its query.
     """
-    each = each_sink_of(record.value) if head is None else head.marks.each
-    if each is not None and key != (query_of_sink(each.query, each.name) if each.name else each.query):
-        each = None
-    query, name = (key, None) if each is None else (each.query, each.name)
+    write = foreach_batch_write_of(record.value) if head is None else head.write
+    query, name = key, None
+    if isinstance(write, ForeachBatchWrite) and key == write.query_id:
+        query, name = write.query, write.sink
     return SinkHead(key, query, name, head, record.partition, record.offset, age_s, problem)
 
 
@@ -80,7 +79,8 @@ def heads_of(cluster: Cluster, query: str) -> list[SinkHead]:
     found = []
     own = cluster.head(query)
     if own is not None:
-        found.append(SinkHead(query, query, None if own.marks.each is None else own.marks.each.name, own))
+        write = own.write
+        found.append(SinkHead(query, query, write.sink if isinstance(write, ForeachBatchWrite) else None, own))
     for key, record in cluster.heads.newest_of_all().items():
         sink = sink_head(key, record, None)
         if sink.query == query and sink.name:
@@ -95,8 +95,8 @@ def with_the_whole(sinks: list[SinkHead], query: str) -> list[SinkHead]:
     """The heads within foreachBatch, preceded by one for the query itself, which stands for sinks without a head."""
     if not sinks or sinks[0].name in (None, WHOLE):
         return sinks
-    marks = Marks(each=EachSink(query, WHOLE))
-    head = replace(sinks[0].known, run=NOBODY, decision=None, given_up=None, marks=marks)
+    write = ForeachBatchWrite(query, WHOLE)
+    head = replace(sinks[0].known, run=NOBODY, decision=None, given_up=None, write=write, marks=NO_MARKS)
     return [SinkHead(query, query, WHOLE, head), *sinks]
 
 

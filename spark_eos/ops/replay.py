@@ -23,8 +23,7 @@ from spark_eos.ops.heads import SinkHead, heads_of
 from spark_eos.ops.replay_offsets import ReplayRange, as_offsets
 from spark_eos.ops.replay_plan import ReplayPlan, ReplayRequest, begun, plan
 from spark_eos.protocol.commands import begin, check_still, go_back, intend, retire
-from spark_eos.protocol.head import EachSink, Head, Successor
-from spark_eos.protocol.names import query_of_sink
+from spark_eos.protocol.head import ForeachBatchWrite, Head, Successor
 from spark_eos.protocol.ports import Ports
 
 #: The folder, in the checkpoint, of what a replay in place moves out of the logs.
@@ -89,8 +88,8 @@ class Replay:
             begin(ports, unfinished, as_offsets(unfinished.lines), begun[sink.key])
 
     def _intend(self, sink: SinkHead) -> Head:
-        each = None if sink.name is None else EachSink(self.plan.query, sink.name)
-        return intend(self._new_ports(sink), self.plan.unfinished, sink.known, each)
+        write = None if sink.name is None else ForeachBatchWrite(self.plan.query, sink.name)
+        return intend(self._new_ports(sink), self.plan.unfinished, sink.known, write)
 
     def _retire(self, begun: dict[str, Head]) -> Sequence[SinkHead]:
         """Retire the old query; its heads. Within foreachBatch, the head for all sinks goes first. A run that
@@ -127,7 +126,7 @@ class Replay:
         begin(ports, unfinished, as_offsets(unfinished.lines), halted)
 
     def _new_key(self, sink: SinkHead) -> str:
-        return self.plan.query if not sink.name else query_of_sink(self.plan.query, sink.name)
+        return self.plan.query if sink.name is None else ForeachBatchWrite(self.plan.query, sink.name).query_id
 
     def _ports(self, sink: SinkHead, group: str | None = None) -> Ports:
         return self.cluster.ports(sink.key, group, sink.known.prefix)

@@ -19,7 +19,7 @@ from spark_eos.ops.checkpoint_logs import Logs
 from spark_eos.ops.heads import SinkHead, newest_heads
 from spark_eos.protocol.checks import is_visible, stop_of
 from spark_eos.protocol.commands import known_head
-from spark_eos.protocol.head import NOBODY, Head
+from spark_eos.protocol.head import NOBODY, BatchWrite, Head
 from spark_eos.protocol.status import Start, Status, status
 from spark_eos.topic_partition import PartitionOffsets, TopicPartition, by_topic
 
@@ -207,7 +207,7 @@ def in_words(head: Head) -> str:
     }
     if found in words:
         return words[found]
-    if head.job is not None and last is not None and not last.written:
+    if isinstance(head.write, BatchWrite) and last is not None and not last.written:
         return "completed"
     return "closed" if head.run == NOBODY else "open"
 

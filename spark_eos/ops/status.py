@@ -15,7 +15,7 @@ from spark_eos.ops.heads import SinkHead
 from spark_eos.ops.state import CheckpointState, QueryState, in_words, name_of, state_at, states_of, with_parts
 from spark_eos.protocol.checks import as_json as offsets_as_json
 from spark_eos.protocol.checks import is_visible
-from spark_eos.protocol.head import NOBODY, CopiedFrom, Decision, Head, Verdict
+from spark_eos.protocol.head import NOBODY, BatchWrite, CopiedFrom, Decision, Head, Verdict
 
 
 def status(
@@ -81,7 +81,7 @@ def _sink_as_json(state: QueryState, sink: SinkHead) -> dict[str, Any]:
     if head is None:
         return data
     return data | {
-        "job": None if head.job is None else head.job.id,
+        "job": head.write.job_id if isinstance(head.write, BatchWrite) else None,
         "prefix": head.prefix,
         "partitioner": head.partitioner,
         "run": None if head.run == NOBODY else head.run,
@@ -175,8 +175,8 @@ def _row(state: QueryState, sink: SinkHead) -> tuple[str, ...]:
     if head is None:
         return sink.key, "?", "?", "?", age, sink.problem, count, "?"
     name = "-" if sink.name is None else sink.name or "all sinks"
-    if head.job is not None:
-        name = f"job {head.job.id}"
+    if isinstance(head.write, BatchWrite):
+        name = f"job {head.write.job_id}"
     batch = "-" if head.decision is None else str(head.decision.batch)
     return sink.query, name, str(head.generation), batch, age, in_words(head), count, head.run or "-"
 
@@ -243,7 +243,8 @@ def _sink_as_text(sink: SinkHead) -> list[str]:
     head = sink.head
     if head is None:
         return [f"{name_of(sink):<12}cannot be read: {sink.problem}"]
-    job = "" if head.job is None else f", the batch write with job.id '{head.job.id}'"
+    write = head.write
+    job = f", the batch write with job.id '{write.job_id}'" if isinstance(write, BatchWrite) else ""
     lines = [f"{name_of(sink):<12}{in_words(head)}, published {ago(sink.age_s)}{job}"]
     lines.append(f"  run         {head.run or '-'} (generation {head.generation})")
     if head.marks.topic is not None:

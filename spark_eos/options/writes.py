@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from spark_eos.errors import stop
 from spark_eos.options.parse import SinkOptions, check_ledger_is_apart, parse_table, refuse_path
 from spark_eos.options.table import SINK, SINK_OWNED, Option
 from spark_eos.options.values import parse_batch, parse_exact, parse_text
+from spark_eos.protocol.head import BatchWrite, ForeachBatchWrite, Notes, Write
 
 #: Options of the sink that a batch write has, too. The others are about a checkpoint, which it has none of.
 _OF_WRITES = frozenset(["topic", "dead_letters", "prefix", "transaction_timeout_ms", "two_phase", "ledger_topic"])
@@ -27,34 +27,27 @@ WRITE = (
 )
 
 #: What `spark_eos.batch_writer` sets beside them: which write of which micro-batch it is.
-EACH = (
+FOREACH_BATCH = (
     Option("foreachBatch.query", "query", parse_exact, "", ""),
     Option("foreachBatch.run", "run", parse_text, "", ""),
     Option("foreachBatch.batch", "batch", parse_batch, "", ""),
-    Option("foreachBatch.sink", "sink", parse_exact, "", ""),
+    Option("foreachBatch.sink", "sink_name", parse_exact, "", ""),
     Option("foreachBatch.notes", "notes", parse_text, "", ""),
 )
 
 
 @dataclass(frozen=True)
-class Each:
-    """One write within foreachBatch: of which query, run and micro-batch, and its name among the writes of that.
-    ``notes``: the text of notes (`spark_eos.protocol.head.Notes`) that are to be published with the decision."""
-
-    query: str
-    run: str
-    batch: int
-    sink: str
-    notes: str | None = None
-
-
-@dataclass(frozen=True)
 class WriteOptions:
-    """Parsed options of ``df.write``. ``job_id``: the user's, if there is one; ``each``: within foreachBatch."""
+    """Parsed options of ``df.write``. ``write``: None for a batch write that its user has not named.
+
+    Within foreachBatch, ``run`` and ``batch`` are those of the query, and ``notes`` are published with the decision.
+    """
 
     sink: SinkOptions
-    job_id: str | None = None
-    each: Each | None = None
+    write: Write | None = None
+    run: str | None = None
+    batch: int = 0
+    notes: Notes | None = None
 
 
 def write_options(raw: Mapping[str, str]) -> WriteOptions:
@@ -64,20 +57,25 @@ def write_options(raw: Mapping[str, str]) -> WriteOptions:
     for key in raw:
         if key.lower() in streaming:
             raise stop("EOS_OPTION_UNSUPPORTED.stream_only", option=streaming[key.lower()])
-    values, kafka = parse_table(raw, (*WRITE, *EACH), SINK_OWNED, ignored=("path",))
+    values, kafka = parse_table(raw, (*WRITE, *FOREACH_BATCH), SINK_OWNED, ignored=("path",))
     job_id = values.pop("job_id", None)
-    each = {option.attribute: values.pop(option.attribute) for option in EACH if option.attribute in values}
+    named = {option.attribute: values.pop(option.attribute) for option in FOREACH_BATCH if option.attribute in values}
     options = SinkOptions(kafka=kafka, **values)
     check_ledger_is_apart(options)
-    if each and job_id is not None:
+    if named and job_id is not None:
         raise stop("EOS_OPTION_CONFLICT.job_id")
-    if options.two_phase and job_id is None and not each:
+    if options.two_phase and job_id is None and not named:
         raise stop("EOS_OPTION_MISSING.job_id", option="job.id")
-    return WriteOptions(options, job_id, _each(each, options) if each else None)
+    if named:
+        return _within_foreach_batch(options, **named)
+    return WriteOptions(options, None if job_id is None else BatchWrite(job_id, options.topic))
 
 
-def _each(values: dict[str, Any], options: SinkOptions) -> Each:
-    name = values.pop("sink", None) or options.topic
+def _within_foreach_batch(
+    options: SinkOptions, query: str, run: str, batch: int, sink_name: str | None = None, notes: str | None = None
+) -> WriteOptions:
+    name = sink_name or options.topic
     if name is None:
         raise stop("EOS_OPTION_MISSING.sink_name", option="sink")
-    return Each(sink=name, **values)
+    write = ForeachBatchWrite(query, name)
+    return WriteOptions(options, write, run, batch, Notes.from_text(notes) if notes else None)

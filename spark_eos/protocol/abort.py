@@ -125,11 +125,10 @@ def close(
     return closed
 
 
-def abort(ports: Ports, run: str, batch_id: int, *, in_foreach_batch: bool = False) -> Collection[Pair]:
+def abort(ports: Ports, run: str, batch_id: int) -> Collection[Pair]:
     """Close the run and abort what it has open and not decided; returns what stays open.
 
-    ``in_foreach_batch``: the ledger notes that this write within foreachBatch was given up: Spark may go on without
-    hearing of it.
+    Within foreachBatch, the ledger notes that this write was given up: Spark may go on without hearing of it.
 
     Spark calls this after a failed task, and after a commit that raised, so the batch may well be decided: only an
     authoritative read tells. The run ends with it, so it is closed first: a commit or a task of it that still goes on
@@ -140,7 +139,7 @@ def abort(ports: Ports, run: str, batch_id: int, *, in_foreach_batch: bool = Fal
         head = ports.ledger.read()
         if head is None or head.run != run:
             return ()
-        closed = close(ports, run, batch_id if in_foreach_batch else None)
+        closed = close(ports, run, batch_id if head.in_foreach_batch else None)
         if closed is not None:
             ports.reach("abort.closed")
             return clear_earlier(ports, closed)

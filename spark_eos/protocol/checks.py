@@ -16,6 +16,7 @@ from spark_eos.errors import EosError, phrase, stop
 from spark_eos.protocol.head import (
     NOBODY,
     Decision,
+    ForeachBatchWrite,
     Head,
     Marks,
     Missing,
@@ -171,10 +172,10 @@ def superseded(run: str, head: Head) -> EosError:
         return stop("EOS_CLOSED_BY_OPERATOR", run=run)
     if head.run == NOBODY:
         return stop("EOS_RUN_CLOSED", run=run)
-    each = head.marks.each
+    write = head.write
     what, hint = "this query", "The same checkpoint, or the same job, was started twice"
-    if each is not None and each.query.startswith(INGESTS):
-        what = f"{each.query} into {each.name}"
+    if isinstance(write, ForeachBatchWrite) and write.query.startswith(INGESTS):
+        what = f"{write.query} into {write.sink}"
         hint = "The ingest was started twice under the same name, with the same topic"
     return stop("EOS_SUPERSEDED", run=run, by=head.run, what=what, generation=head.generation, why=hint)
 

@@ -28,7 +28,7 @@ from spark_eos.protocol.end import abort_broken, settle, unseen_of
 from spark_eos.protocol.head import (
     NOBODY,
     Decision,
-    EachSink,
+    ForeachBatchWrite,
     Head,
     Marks,
     Offsets,
@@ -276,10 +276,11 @@ def check_undecided(head: Head, batch: int) -> None:
 # Replay: a query that begins where another one was before, or goes back itself
 
 
-def intend(ports: Ports, unfinished: Unfinished, old: Head, each: EachSink | None = None) -> Head:
+def intend(ports: Ports, unfinished: Unfinished, old: Head, write: ForeachBatchWrite | None = None) -> Head:
     """Publish the first head of the new query, which no start gets past. What its rows need to be dealt to partitions
-    and told from those of others is as in the ``old`` query's head. Where an earlier command has published it, the same
-    head is published once more, of the next generation, so that only this command goes on from there.
+    and told from those of others is as in the ``old`` query's head. ``write``: within foreachBatch, the new query's.
+    Where an earlier command has published the head, it is published once more, of the next generation, so that only
+    this command goes on from there.
 
     Raises ReplayError (EOS_REPLAY_REFUSED) where the ledger knows a query there, and Unclear.
     """
@@ -288,15 +289,15 @@ def intend(ports: Ports, unfinished: Unfinished, old: Head, each: EachSink | Non
         if head is not None and head == new:
             return head  # it was not known whether this had worked
         if head is None:
-            marks, version = Marks(each=each, unfinished=unfinished), ports.coordinator.endtxn_version()
             new = Head(
                 NOBODY,
                 1,
                 (),
-                version,
+                ports.coordinator.endtxn_version(),
                 prefix=old.prefix,
                 partitioner=old.partitioner,
-                marks=marks,
+                write=write,
+                marks=Marks(unfinished=unfinished),
                 topics=old.topics if unfinished.topic is None else (unfinished.topic,),
                 more_topics=old.more_topics and unfinished.topic is None,
             )
@@ -326,7 +327,7 @@ def retire(
     """
     for term, found in taking(ports):
         head = known_head(found or absent, query)
-        marks = Marks(each=head.marks.each, successor=successor, topic=head.marks.topic)
+        marks = Marks(successor=successor, topic=head.marks.topic)
         if head.marks != marks:
             check_not_halted(head)
             head = _settled(ports, head, passed)
@@ -350,7 +351,7 @@ def go_back(ports: Ports, query: str, unfinished: Unfinished, judged: Head, pass
         if head.marks.unfinished != unfinished:
             check_not_halted(head)
             head = _settled(ports, head, passed)
-        marks = Marks(each=head.marks.each, unfinished=unfinished, topic=head.marks.topic)
+        marks = Marks(unfinished=unfinished, topic=head.marks.topic)
         return replace(head.closed(by_operator=True), marks=marks)
 
     halted = publish_next(ports, query, judged, following)
@@ -367,7 +368,7 @@ def begin(ports: Ports, unfinished: Unfinished, offsets: Offsets | None, halted:
     Raises Unclear, and CommandError (EOS_COMMAND_OVERTAKEN) where that is not the newest head any more.
     """
     done = None  # of writes within foreachBatch
-    if halted.marks.each is None:
+    if halted.write is None:
         done = Decision.without_rows(unfinished.batch, offsets, halted.partitioner, unfinished.group)
 
     def following(head: Head) -> Head:

@@ -217,7 +217,7 @@ def _next_decision(ports: Ports, batch: MicroBatch, head: Head, term: Term) -> D
     last = head.decision
     if last is None or last.batch < batch.id:
         if last is not None:
-            _check_passed(ports, batch, last)
+            _check_passed(ports, batch, last, in_foreach_batch=head.in_foreach_batch)
         return _decided(batch, head)
     if last.batch > batch.id:
         raise checkpoint_behind(last, batch.id)
@@ -229,13 +229,13 @@ def _next_decision(ports: Ports, batch: MicroBatch, head: Head, term: Term) -> D
     return decision
 
 
-def _check_passed(ports: Ports, batch: MicroBatch, last: Decision) -> None:
+def _check_passed(ports: Ports, batch: MicroBatch, last: Decision, *, in_foreach_batch: bool) -> None:
     """Raise ProtocolStop where an earlier micro-batch lost rows and was not repaired. Spark may pass a write within
     foreachBatch before it was settled."""
-    if batch.in_foreach_batch:
+    if in_foreach_batch:
         last = last.judged(settle(ports, last.written))
     if last.lost:
-        raise left_behind(batch.id, last) if batch.in_foreach_batch else checkpoint_ahead(batch.id, last)
+        raise left_behind(batch.id, last) if in_foreach_batch else checkpoint_ahead(batch.id, last)
 
 
 def _offsets_to_give(batch: MicroBatch, last: Decision | None) -> Offsets | None:

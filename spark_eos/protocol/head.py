@@ -25,6 +25,7 @@ from typing import Any
 
 from spark_eos.kafka.partitioners import DEFAULT_PARTITIONER
 from spark_eos.kafka.transactions import FENCING_END, ProducerIdentity
+from spark_eos.protocol.names import query_of_job, query_of_sink
 from spark_eos.topic_partition import OffsetRange, TopicPartition
 
 #: How many earlier runs a head remembers. A zombie of a run older than that opens as a new one would: the living run
@@ -268,17 +269,21 @@ def is_waiting(decision: Decision | None, transactional_id: str) -> bool:
     return any(w.pair.id == transactional_id and w.verdict is None for w in written)
 
 
+# Writes that are no stream's
+
+
 @dataclass(frozen=True)
-class Job:
-    """A batch write: the id by which its user names it, the topic of all its rows (None: a column names it), and when
-    its run began to write, by the clock of the task that opened it, in milliseconds."""
+class BatchWrite:
+    """A batch write (``df.write``). ``job_id``: the user's name for it, or a generated one; ``topic``: of all rows,
+    None where a column names it."""
 
-    id: str
+    job_id: str
     topic: str | None
-    opened_ms: int
 
-
-# Marks
+    @property
+    def query_id(self) -> str:
+        """The id by which the ledger knows it, as it does a query."""
+        return query_of_job(self.job_id)
 
 
 #: In place of a sink's name: the query itself, all of whose writes are within its foreachBatch.
@@ -286,12 +291,24 @@ WHOLE = ""
 
 
 @dataclass(frozen=True)
-class EachSink:
-    """The head is that of the writes to one sink within the foreachBatch of a query; with `WHOLE` as the name, it only
-    bears marks for all of its sinks, those without a head of their own among them."""
+class ForeachBatchWrite:
+    """The writes to one sink within the foreachBatch of a query. With `WHOLE` as the sink it stands for all of them,
+    those without a head of their own among them: such a head bears marks and no decision."""
 
     query: str
-    name: str
+    sink: str
+
+    @property
+    def query_id(self) -> str:
+        """The id by which the ledger knows these writes, as it does a query."""
+        return self.query if self.sink == WHOLE else query_of_sink(self.query, self.sink)
+
+
+#: What writes under a query's id in the ledger, where it is no streaming query with a sink of its own.
+Write = BatchWrite | ForeachBatchWrite
+
+
+# Marks
 
 
 @dataclass(frozen=True)
@@ -354,7 +371,6 @@ class Missing:
 class Marks:
     """The marks of a head. ``topic``: the only one that the query may write to."""
 
-    each: EachSink | None = None
     unfinished: Unfinished | None = None
     successor: Successor | None = None
     topic: str | None = None
@@ -380,10 +396,12 @@ class Head:
     ``driver`` names the Spark application that the run belongs to. ``prefix`` is that of the transactional ids: runs
     under another one would not fence this. ``partitioner`` is the one that the query began with and keeps, unless its
     user chooses another: a key whose rows are in one partition must not continue in another unasked. ``two_phase``:
-    this run, or one before it, begins transactions that never expire. ``job``: the query is a batch write, of the one
-    micro-batch 0; when all of that is committed, its decision has no transactions any more. ``given_up``: the
-    micro-batch of which a write within foreachBatch failed. ``marks`` stay from run to run. ``committed_as``: producer
-    id and epoch of the ledger's transactional id once the transaction that wrote this head was committed; None before.
+    this run, or one before it, begins transactions that never expire. ``write``: what writes under the query's id; None
+    for a streaming query. A batch write has the one micro-batch 0, and when all of that is committed, its decision has
+    no transactions any more. ``opened_ms``: when the run was opened, by the clock of the task that did it, in
+    milliseconds. ``given_up``: the micro-batch of which a write within foreachBatch failed. ``marks`` stay from run to
+    run. ``committed_as``: producer id and epoch of the ledger's transactional id once the transaction that wrote this
+    head was committed; None before.
     ``closed_by_operator``: a command has closed the last run. ``topics``: every topic that the query's rows were to go
     to, sorted; ``more_topics``: there were others, more than `MOST_TOPICS`.
     """
@@ -397,7 +415,8 @@ class Head:
     prefix: str = ""
     partitioner: str = DEFAULT_PARTITIONER
     two_phase: bool = False
-    job: Job | None = None
+    write: Write | None = None
+    opened_ms: int = 0
     given_up: int | None = None
     marks: Marks = NO_MARKS
     committed_as: tuple[int, int] | None = field(default=None, compare=False)
@@ -418,6 +437,11 @@ class Head:
         """Whether rows of the query may be in this topic, or are to go there."""
         written = () if self.decision is None else self.decision.written
         return self.more_topics or topic in self.topics or any(w.probe.topic == topic for w in written)
+
+    @property
+    def in_foreach_batch(self) -> bool:
+        """Whether the head is that of one sink within foreachBatch."""
+        return isinstance(self.write, ForeachBatchWrite) and self.write.sink != WHOLE
 
     @property
     def unwritten(self) -> int | None:

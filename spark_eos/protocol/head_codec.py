@@ -18,12 +18,12 @@ from spark_eos.errors import EosError, stop
 from spark_eos.kafka.partitioners import PARTITIONERS
 from spark_eos.kafka.transactions import FENCING_END, PLAIN_END
 from spark_eos.protocol.head import (
+    BatchWrite,
     CopiedFrom,
     Decision,
     Digest,
-    EachSink,
+    ForeachBatchWrite,
     Head,
-    Job,
     Marks,
     Missing,
     Noted,
@@ -32,6 +32,7 @@ from spark_eos.protocol.head import (
     Successor,
     Unfinished,
     Verdict,
+    Write,
     Written,
 )
 from spark_eos.topic_partition import OffsetRange
@@ -75,7 +76,8 @@ def encode(head: Head) -> bytes:
             "partitioner": head.partitioner,
             "decision": None if decision is None else _decision_to_json(decision),
             "two_phase": head.two_phase,
-            "job": None if head.job is None else asdict(head.job),
+            "write": None if head.write is None else asdict(head.write),
+            "opened_ms": head.opened_ms,
             "given_up": head.given_up,
             "committed_as": head.committed_as,
             "closed_by_operator": head.closed_by_operator,
@@ -94,7 +96,7 @@ def decode(data: bytes) -> Head:
         raw = json.loads(data)
         if raw["format"] != FORMAT:
             raise _unknown(raw, f"a head of format {raw['format']}", f"knows format {FORMAT}")
-        decision, job, committed_as = raw["decision"], raw["job"], raw["committed_as"]
+        decision, write, committed_as = raw["decision"], raw["write"], raw["committed_as"]
         return Head(
             run=raw["run"],
             generation=raw["generation"],
@@ -105,7 +107,8 @@ def decode(data: bytes) -> Head:
             partitioner=_partitioner(raw, raw["partitioner"]),
             decision=None if decision is None else _decision_from_json(raw, decision),
             two_phase=raw["two_phase"],
-            job=None if job is None else Job(**job),
+            write=None if write is None else _write_from_json(write),
+            opened_ms=raw["opened_ms"],
             given_up=raw["given_up"],
             committed_as=None if committed_as is None else tuple(committed_as),
             closed_by_operator=raw["closed_by_operator"],
@@ -269,7 +272,6 @@ def marks_of(raw: Mapping[str, Any]) -> Marks:
     """The inverse of `Marks.as_json`, Raises KeyError and TypeError."""
     unfinished = raw.get("unfinished")
     return Marks(
-        each=EachSink(**raw["each"]) if "each" in raw else None,
         unfinished=None if unfinished is None else _unfinished(unfinished),
         successor=Successor(**raw["successor"]) if "successor" in raw else None,
         topic=raw.get("topic"),
@@ -277,12 +279,16 @@ def marks_of(raw: Mapping[str, Any]) -> Marks:
     )
 
 
-def each_sink_of(data: bytes) -> EachSink | None:
+def _write_from_json(raw: Mapping[str, Any]) -> Write:
+    return BatchWrite(**raw) if "job_id" in raw else ForeachBatchWrite(**raw)
+
+
+def foreach_batch_write_of(data: bytes) -> ForeachBatchWrite | None:
     """Which sink within which query's foreachBatch a head is of, also where the rest of it is of another version; None
-    for a stream's sink, and for somebody else's record."""
+    for any other write, and for somebody else's record."""
     try:
-        each = json.loads(data)["marks"]["each"]
-        return EachSink(str(each["query"]), str(each["name"]))
+        write = json.loads(data)["write"]
+        return ForeachBatchWrite(str(write["query"]), str(write["sink"]))
     except (ValueError, KeyError, TypeError):
         return None
 

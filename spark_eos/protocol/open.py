@@ -16,7 +16,7 @@ from spark_eos.protocol.checks import (
     stop_of,
 )
 from spark_eos.protocol.end import mark_missing, settle, unseen_of
-from spark_eos.protocol.head import Decision, EachSink, Head, Job, Pair, Verdict
+from spark_eos.protocol.head import BatchWrite, Decision, ForeachBatchWrite, Head, Pair, Verdict, Write
 from spark_eos.protocol.ports import NotPublished, Ports, Term
 from spark_eos.protocol.status import Start, Status, at_batch, status
 from spark_eos.protocol.take import agrees, is_newest, was_published
@@ -33,9 +33,7 @@ def open_run(
     prefix: str = "",
     partitioner: str = DEFAULT_PARTITIONER,
     two_phase: bool = False,
-    job: Job | None = None,
-    in_foreach_batch: bool = False,
-    each: EachSink | None = None,
+    write: Write | None = None,
     topic: str | None = None,
 ) -> Head:
     """Publish ``run`` as the owner of the query, before it writes micro-batch ``batch``; returns its head.
@@ -43,9 +41,9 @@ def open_run(
     ``driver`` names the Spark application of the run, for an abort that knows no more than its own. ``prefix`` is
     that of the transactional ids; a query keeps it for good. ``partitioner`` is for a query that begins here. A ledger
     that does not know the query begins with micro-batch 0, or with ``begin_at``. ``two_phase``: the run
-    begins transactions that never expire. ``job``: a batch write; it keeps the topic that was decided.
-    ``in_foreach_batch``: a write within foreachBatch, whose sink is ``each``; it may begin with any micro-batch, and
-    Spark may have passed one that was not written. ``topic``: where all rows go, if an option says so.
+    begins transactions that never expire. ``write``: what writes, where it is no streaming query. A batch write keeps
+    the topic that was decided. A write within foreachBatch may begin with any micro-batch, and Spark may have passed
+    one that was not written. ``topic``: where all rows go, if an option says so.
 
     Where nobody can tell what became of the last decision, what is open and not decided may be what keeps the log from
     telling, and with two-phase commit for ever. So the query is closed, that is ended, and all is tried once more.
@@ -61,9 +59,7 @@ def open_run(
 
     Raises Superseded, LedgerError (no head in mid-life), Unclear.
     """
-    start = _Start(
-        run, batch, endtxn_version, begin_at, driver, prefix, partitioner, two_phase, job, in_foreach_batch, each, topic
-    )
+    start = _Start(run, batch, endtxn_version, begin_at, driver, prefix, partitioner, two_phase, write, topic)
     try:
         return _open(ports, start)
     except Unclear as unclear:
@@ -84,10 +80,12 @@ class _Start:
     prefix: str
     partitioner: str
     two_phase: bool
-    job: Job | None
-    in_foreach_batch: bool
-    each: EachSink | None
+    write: Write | None
     topic: str | None
+
+    @property
+    def in_foreach_batch(self) -> bool:
+        return isinstance(self.write, ForeachBatchWrite)
 
 
 def _open(ports: Ports, start: _Start) -> Head:
@@ -140,7 +138,7 @@ def _succeeding(ports: Ports, term: Term, head: Head | None, start: _Start) -> H
 
 
 def _lost(start: _Start) -> EosError:
-    return lost_head() if start.job is not None or start.in_foreach_batch else lost_first(start.batch)
+    return lost_first(start.batch) if start.write is None else lost_head()
 
 
 def _cleared(ports: Ports, run: str) -> bool:
@@ -160,11 +158,11 @@ def _cleared(ports: Ports, run: str) -> bool:
     return False
 
 
-def _of_job(job: Job | None, new: Head) -> Job | None:
-    """The job of this run. What is decided went to the topic that was decided."""
-    if job is None or new.job is None or new.decision is None:
-        return job
-    return replace(job, topic=new.job.topic)
+def _write_of(start: _Start, before: Head) -> Write | None:
+    """What writes. Rows of a batch write that are decided went to the topic that was decided."""
+    if isinstance(start.write, BatchWrite) and isinstance(before.write, BatchWrite) and before.decision is not None:
+        return before.write
+    return start.write or before.write
 
 
 def _checked(ports: Ports, head: Head | None, start: _Start) -> Head | None:
@@ -196,8 +194,8 @@ def _successor(ports: Ports, head: Head | None, start: _Start) -> Head:
             new = replace(new, decision=Decision.without_rows(start.batch - 1, None, start.partitioner))
     else:
         new = head.succeeded_by(start.run, start.endtxn_version, start.driver)
-    new = replace(new, job=_of_job(start.job, new), prefix=start.prefix, two_phase=start.two_phase or new.two_phase)
-    new = replace(new, marks=replace(new.marks, each=start.each or new.marks.each))
+    new = replace(new, write=_write_of(start, new), opened_ms=ports.now_ms())
+    new = replace(new, prefix=start.prefix, two_phase=start.two_phase or new.two_phase)
     new = new if start.topic is None else new.with_topics([start.topic])
     last = new.decision
     if last is None:

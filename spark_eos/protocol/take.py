@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from spark_eos.protocol.checks import heads_lost, ledger_busy
-from spark_eos.protocol.head import Decision, Head
+from spark_eos.protocol.head import BatchWrite, Decision, Head
 from spark_eos.protocol.names import is_ledger_name
 from spark_eos.protocol.ports import Description, Generations, Ports, State, Term
 
@@ -103,7 +103,7 @@ def is_newest(ports: Ports, head: Head) -> bool:
 
     Raises LedgerError where there is none. What the last decision's own run has decided after it leaves no such trace.
     """
-    if head.job is not None and head.decision is not None and not head.decision.written:
+    if isinstance(head.write, BatchWrite) and head.decision is not None and not head.decision.written:
         return True  # a batch write that is completed: nothing is decided after that
     decision = _decided_here(head)
     decided = [w.pair.id for w in decision.written] if decision is not None else []

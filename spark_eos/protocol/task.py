@@ -13,11 +13,11 @@ from spark_eos.kafka.partitioners import DEFAULT_PARTITIONER
 from spark_eos.protocol.checks import check_written, checkpoint_behind, expires, missing_head, superseded
 from spark_eos.protocol.head import (
     DIGEST_BITS,
+    BatchWrite,
     CopiedFrom,
     Decision,
     Digest,
     Head,
-    Job,
     Notes,
     Offsets,
     Pair,
@@ -214,23 +214,27 @@ def _of(pair: Pair) -> str:
 # Batch writes
 
 
-def check_target(head: Head, job: Job) -> None:
-    """Raise Diverged where the job's rows are decided, and went elsewhere."""
-    if head.decision is None or head.job is None or head.job.topic == job.topic:
+def check_target(head: Head, write: BatchWrite) -> None:
+    """Raise Diverged where the batch write's rows are decided, and went elsewhere."""
+    before = head.write
+    if head.decision is None or not isinstance(before, BatchWrite) or before.topic == write.topic:
         return
     raise stop(
         "EOS_JOB_DIFFERS.topic",
-        job=job.id,
+        job=write.job_id,
         rows=head.decision.rows,
-        old_topic=_named(head.job.topic),
-        new_topic=_named(job.topic),
+        old_topic=_named(before.topic),
+        new_topic=_named(write.topic),
     )
 
 
-def check_time(job: Job, timeout_ms: int, now_ms: int) -> None:
-    """Raise ProtocolStop where the transactions of the job's first tasks have expired, as nothing of it can be decided
-    any more. ``now_ms`` is by the clock of a task, which may be another machine's than that which opened the run."""
-    age_ms = now_ms - job.opened_ms
+def check_time(head: Head, timeout_ms: int, now_ms: int) -> None:
+    """Raise ProtocolStop where nothing of a batch write is decided, and the transactions of its first tasks have
+    expired: nothing of it can be decided any more. ``now_ms`` is by the clock of a task, which may be another machine's
+    than that which opened the run."""
+    if head.decision is not None:
+        return
+    age_ms = now_ms - head.opened_ms
     if age_ms > timeout_ms:
         raise stop("EOS_JOB_TOO_LONG", age_ms=age_ms // 1000, timeout_ms=timeout_ms // 1000)
 
@@ -247,8 +251,7 @@ class MicroBatch:
     """A micro-batch when every task has reported. ``offsets``, and the ``group`` that is to have them, only where they
     are asked for; ``partitioner`` only where the user has chosen one. ``planned_ms``: when the driver had planned it,
     and so before any task of it began, by `Ports.elapsed_ms` of the process that commits; None if nobody has noted it.
-    ``two_phase``: its transactions never expire. ``in_foreach_batch``: this is one write of the micro-batch, and Spark
-    passes that whatever became of it. ``notes`` become visible with the decision."""
+    ``two_phase``: its transactions never expire. ``notes`` become visible with the decision."""
 
     run: str
     id: int
@@ -257,7 +260,6 @@ class MicroBatch:
     partitioner: str | None = None
     group: str | None = None
     two_phase: bool = False
-    in_foreach_batch: bool = False
     notes: Notes | None = None
     planned_ms: int | None = None
 

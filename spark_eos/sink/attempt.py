@@ -119,8 +119,19 @@ class Attempt:
         self._topics: tuple[str, ...] = ()
 
     def write(self, parts: Iterator[Part]) -> TaskReport:
-        """Let the rows into the transaction, and report on it. Whether there is one is decided by the records that were
-        produced: without any, the coordinator knows of none."""
+        """Let the rows into the transaction, and report on it. Whatever fails aborts it, and raises. Closes the
+        producer in any case; the transaction stays open."""
+        try:
+            return self._write(parts)
+        except BaseException:
+            self._producer.abort()
+            raise
+        finally:
+            self._producer.close()
+
+    def _write(self, parts: Iterator[Part]) -> TaskReport:
+        """Whether there is a transaction is decided by the records that were produced: without any, the coordinator
+        knows of none."""
         began_ms = int(time.time() * 1000)
         failpoints.reach("prepare.begun")
         rows = digest = size = beside = 0

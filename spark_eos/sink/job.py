@@ -1,16 +1,26 @@
-"""Which attempt of which task this is, and what all tasks of a query share."""
+"""What all tasks of a micro-batch share, which attempt of which task this is, and what a task reports to the driver."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
+import pyarrow as pa
 from pyspark import TaskContext
+from pyspark.sql.datasource import WriterCommitMessage
 
+from spark_eos import system
+from spark_eos.clocks import Moment
 from spark_eos.errors import stop
 from spark_eos.options.parse import SinkOptions
-from spark_eos.protocol.head import EachSink
-from spark_eos.sink.preflight import Facts
+from spark_eos.protocol.head import Write
+from spark_eos.protocol.task import TaskReport
+from spark_eos.sink.counting import CountingIterator
+from spark_eos.sink.preflight import Facts, preflight
 from spark_eos.sink.schema import Columns
+from spark_eos.spark.worker_gc import spare_collections
 
 _SPARK_PROPERTIES = ("sql.streaming.queryId", "spark.jobGroup.id", "streaming.sql.batchId")
 
@@ -47,18 +57,86 @@ def is_in_foreach_batch() -> bool:
     return context is not None and context.getLocalProperty(_SPARK_PROPERTIES[2]) is not None
 
 
+class RowSource(Protocol):
+    """Where the rows that tasks write come from. It travels to the tasks with the writer.
+
+    `spark_eos.sink.spark_rows.SparkRows`: Spark hands them to the tasks. `spark_eos.copy.rows.CopiedRows`: Spark hands
+    over ranges of offsets, and the tasks fetch the records.
+    """
+
+    @property
+    def columns(self) -> Columns:
+        """The columns that the rows have."""
+        ...
+
+    def write(self, job: SinkJob, identity: Identity, batches: Iterator[pa.RecordBatch]) -> TaskReport:
+        """In a task: write the rows that ``batches`` are or stand for, into an open transaction. Whatever fails aborts
+        that transaction and raises."""
+        ...
+
+    def committed(self, batch: int, rows: int, size: int) -> None:
+        """On the driver: a micro-batch is committed. ``size``: in bytes, where the tasks have reported it."""
+        ...
+
+
 @dataclass(frozen=True)
 class SinkJob:
-    """What all tasks of a query share. ``batch_write``: the query is one; ``each``: it is the writes to this sink
-    within foreachBatch."""
+    """What all tasks of a micro-batch share.
+
+    ``write``: what writes, where it is no streaming query. ``planned``: when the driver planned the micro-batch, by its
+    clocks; None where nobody has to know.
+    """
 
     options: SinkOptions
     facts: Facts
-    columns: Columns
-    batch_write: str | None = None
-    each: EachSink | None = None
+    rows: RowSource
+    write: Write | None = None
+    planned: Moment | None = None
+
+    @classmethod
+    def plan(cls, options: SinkOptions, rows: RowSource, write: Write | None = None) -> SinkJob:
+        """Check the cluster, on the driver and before each micro-batch. Raises EosError."""
+        facts = preflight(options)
+        if options.two_phase:
+            from spark_eos.sink.two_phase import check_two_phase
+
+            check_two_phase(options)
+        spare_collections()
+        # By a clock that all processes of a machine share, and that goes on while it sleeps, and by the time of day,
+        # which also notices that a virtual machine was paused. Clocks of executors may be off.
+        planned = Moment.now(system.steady, system.time_of_day)
+        return cls(options, facts, rows, write, planned)
+
+    def run(self, identity: Identity, batches: Iterator[pa.RecordBatch], *, count_bytes: bool) -> Message:
+        """In a task: write its rows into a transaction of this attempt's own, which stays open, and report on it.
+        Whatever fails aborts that transaction and raises."""
+        began = time.perf_counter()
+        counting = CountingIterator(batches)
+        report = self.rows.write(self, identity, counting if count_bytes else batches)
+        spare_collections()
+        took_s = time.perf_counter() - began
+        size = report.bytes or counting.bytes
+        return Message(identity.query, identity.run, self.facts, report, took_s, time.time(), size, self.planned)
 
     @property
-    def in_foreach_batch(self) -> bool:
-        """Whether this is a write within foreachBatch."""
-        return self.each is not None
+    def columns(self) -> Columns:
+        """The columns of the rows."""
+        return self.rows.columns
+
+
+@dataclass(frozen=True)
+class Message(WriterCommitMessage):
+    """A task's report on its way to the driver through Spark, with what the driver knew when it planned.
+
+    Times are seconds: how long the task took, and when, by its clock, it was done. ``bytes``: of the keys and values
+    that it was handed, if somebody counts them; see `TaskReport` for those of a copy. ``planned``: see `SinkJob`.
+    """
+
+    query: str
+    run: str
+    facts: Facts
+    report: TaskReport
+    took_s: float
+    done: float
+    bytes: int = 0
+    planned: Moment | None = None

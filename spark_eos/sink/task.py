@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -14,8 +15,7 @@ from spark_eos.kafka.producer.refusals import DeadLetters
 from spark_eos.log import logger
 from spark_eos.options.parse import SinkOptions
 from spark_eos.protocol.checks import superseded
-from spark_eos.protocol.head import DIGEST_BITS, NOBODY, Head
-from spark_eos.protocol.head import Job as BatchWrite
+from spark_eos.protocol.head import DIGEST_BITS, NOBODY, BatchWrite, Head
 from spark_eos.protocol.open import open_run
 from spark_eos.protocol.task import Assignment, TaskReport, assign, check_owner, check_target, check_time, free_name
 from spark_eos.retry import retrying
@@ -32,13 +32,13 @@ OPEN_S = 3.0
 def run_task(job: SinkJob, identity: Identity, batches: Iterator[pa.RecordBatch]) -> TaskReport:
     """Write, or count, the rows of one task; the report for the driver.
 
-    The head, the opening of the run and the producer's birth overlap the wait for the first rows. Whatever fails aborts
-    this attempt's own transaction and raises.
+    The head, the opening of the run and the start of the producer overlap the wait for the first rows. Whatever fails
+    aborts this attempt's own transaction and raises.
     """
-    session = session_for(job.options, job.facts.ledger_partitions, identity.query)
+    task = Task.of(job, identity)
     waited = threading.Event()
     with ThreadPoolExecutor(1, "eos start") as pool:
-        start = pool.submit(_start, job, session, identity, waited)
+        start = pool.submit(_start, task, waited)
         try:
             first = next((batch for batch in batches if batch.num_rows), None)
         finally:
@@ -50,19 +50,88 @@ def run_task(job: SinkJob, identity: Identity, batches: Iterator[pa.RecordBatch]
     if first is None:
         producer.close()
         return TaskReport(assignment.work, identity.partition, 0, 0, digest_by=assignment.digest_by)
-    attempt = Attempt(job, session, identity, assignment, producer)
-    return write_with(producer, attempt, _parts(job, assignment, writer, rows))
+    attempt = Attempt(job, task.session, identity, assignment, producer)
+    return attempt.write(_parts(job, assignment, writer, rows))
 
 
-def write_with(producer: TaskProducer, attempt: Attempt, parts: Iterator[Part]) -> TaskReport:
-    """Let the attempt write; whatever fails aborts its transaction, and raises."""
-    try:
-        return attempt.write(parts)
-    except BaseException:
-        producer.abort()
-        raise
-    finally:
-        producer.close()
+@dataclass(frozen=True)
+class Task:
+    """One attempt of one task up to its first row: it opens the run, if no other task has, and starts a producer."""
+
+    job: SinkJob
+    identity: Identity
+    session: Session
+
+    @classmethod
+    def of(cls, job: SinkJob, identity: Identity) -> Task:
+        """With the process's session for the query."""
+        return cls(job, identity, session_for(job.options, job.facts.ledger_partitions, identity.query))
+
+    def open(self) -> Head:
+        """The head of this run. The lowest partition opens it, the others wait for that, though not for ever.
+
+        Who waits may belong to a run that has failed meanwhile, as tasks that Spark kills live on for some seconds. If
+        another run has been opened since, that is the next start of the query, which this one must not replace. Raises
+        Superseded then, and what `open_run` raises.
+        """
+        identity, ledger = self.identity, self.session.ports.ledger
+        head = before = None
+        for look, _ in enumerate(retrying(OPEN_S * identity.partition)):
+            head = ledger.read()
+            if head is not None and head.run == identity.run:
+                return head
+            if look == 0:
+                before = head
+            if identity.partition == 0:
+                break
+        if head is not None:
+            if head.run not in (NOBODY, None if before is None else before.run):
+                raise superseded(identity.run, head)
+            _warn(self.job.options, identity, head)
+        options = self.job.options
+        return open_run(
+            self.session.ports,
+            identity.run,
+            identity.batch,
+            endtxn_version=self.session.coordinator.endtxn_version(),
+            begin_at=options.ledger_begin,
+            driver=self.job.facts.driver,
+            prefix=options.prefix,
+            partitioner=options.partitioner or DEFAULT_PARTITIONER,
+            two_phase=options.two_phase,
+            write=self.job.write,
+            topic=options.topic,
+        )
+
+    def begin(self, head: Head, assignment: Assignment) -> TaskProducer | None:
+        """A producer with the assignment's name; None where nothing is to be written."""
+        if assignment.name is None:
+            return None
+        options, facts = self.job.options, self.job.facts
+        letters = options.dead_letters
+        producer = begin(
+            options.kafka,
+            free_name(options.prefix, self.identity.query, assignment.name, head, self.session.coordinator),
+            facts.transaction_timeout_ms,
+            topic=options.topic,
+            partitioner=assignment.partitioner,
+            two_phase=options.two_phase,
+            dead_letters=None if letters is None else DeadLetters(letters, facts.dead_letter_partitions),
+        )
+        if self.job.write is not None:
+            self._check_not_aborted(assignment, producer)
+        return producer
+
+    def _check_not_aborted(self, assignment: Assignment, producer: TaskProducer) -> None:
+        """A batch write's abort comes while Spark still kills tasks, and perhaps nobody runs it again: what a task
+        began then would hold readers until its timeout. Either the run is closed already, which is seen here, or the
+        abort, which looks after that, finds the id that the producer has taken."""
+        identity = self.identity
+        try:
+            check_owner(self.session.ports.ledger.read(), identity.run, identity.batch, assignment.work)
+        except BaseException:
+            producer.close()
+            raise
 
 
 def _parts(
@@ -78,15 +147,14 @@ def _chain(first: pa.RecordBatch, rest: Iterable[pa.RecordBatch]) -> Iterator[pa
     yield from (batch for batch in rest if batch.num_rows)
 
 
-def _start(
-    job: SinkJob, session: Session, identity: Identity, waited: threading.Event
-) -> tuple[Assignment, TaskProducer | None, RowWriter | None]:
+def _start(task: Task, waited: threading.Event) -> tuple[Assignment, TaskProducer | None, RowWriter | None]:
     """``waited``: the first row is there, or there is none. Until then, there is time to ask for the topic; after that
     whoever has rows does so."""
-    head = opened(job, session, identity)
+    job, identity = task.job, task.identity
+    head = task.open()
     _check_batch_write(job, head)
     assignment = assign(head, identity.batch, identity.partition, identity.attempt, partitioner=job.options.partitioner)
-    producer = producer_for(job, session, identity, head, assignment)
+    producer = task.begin(head, assignment)
     if producer is None:
         return assignment, None, None
     writer = RowWriter(job, producer)
@@ -99,93 +167,13 @@ def _start(
     return assignment, producer, writer
 
 
-def producer_for(
-    job: SinkJob, session: Session, identity: Identity, head: Head, assignment: Assignment
-) -> TaskProducer | None:
-    """A producer with the assignment's name; None where nothing is to be written."""
-    if assignment.name is None:
-        return None
-    producer = begin(
-        job.options.kafka,
-        free_name(job.options.prefix, identity.query, assignment.name, head, session.coordinator),
-        job.facts.transaction_timeout_ms,
-        topic=job.options.topic,
-        partitioner=assignment.partitioner,
-        two_phase=job.options.two_phase,
-        dead_letters=_dead_letters(job),
-    )
-    if job.batch_write is not None or job.in_foreach_batch:
-        _check_not_aborted(session, identity, assignment, producer)
-    return producer
-
-
-def _dead_letters(job: SinkJob) -> DeadLetters | None:
-    topic = job.options.dead_letters
-    return None if topic is None else DeadLetters(topic, job.facts.dead_letter_partitions)
-
-
-def _check_not_aborted(session: Session, identity: Identity, assignment: Assignment, producer: TaskProducer) -> None:
-    """A batch write's abort comes while Spark still kills tasks, and perhaps nobody runs it again: what a task began
-    then would hold readers until its timeout. Either the run is closed already, which is seen here, or the abort, which
-    looks after that, finds the id that the producer has taken."""
-    try:
-        check_owner(session.ports.ledger.read(), identity.run, identity.batch, assignment.work)
-    except BaseException:
-        producer.close()
-        raise
-
-
-def opened(job: SinkJob, session: Session, identity: Identity) -> Head:
-    """The head of this run. The lowest partition opens it, the others wait for that, though not for ever.
-
-    Who waits may belong to a run that has failed meanwhile, as tasks that Spark kills live on for some seconds. If
-    another run has been opened since, that is the next start of the query, which this one must not replace. Raises
-    Superseded then, and what `open_run` raises.
-    """
-    head = before = None
-    for look, _ in enumerate(retrying(OPEN_S * identity.partition)):
-        head = session.ports.ledger.read()
-        if head is not None and head.run == identity.run:
-            return head
-        if look == 0:
-            before = head
-        if identity.partition == 0:
-            break
-    if head is not None:
-        if head.run not in (NOBODY, None if before is None else before.run):
-            raise superseded(identity.run, head)
-        _warn(job.options, identity, head)
-    return open_run(
-        session.ports,
-        identity.run,
-        identity.batch,
-        endtxn_version=session.coordinator.endtxn_version(),
-        begin_at=job.options.ledger_begin,
-        driver=job.facts.driver,
-        prefix=job.options.prefix,
-        partitioner=job.options.partitioner or DEFAULT_PARTITIONER,
-        two_phase=job.options.two_phase,
-        job=_of(job),
-        in_foreach_batch=job.in_foreach_batch,
-        each=job.each,
-        topic=job.options.topic,
-    )
-
-
-def _of(job: SinkJob) -> BatchWrite | None:
-    if job.batch_write is None:
-        return None
-    return BatchWrite(job.batch_write, job.options.topic, int(time.time() * 1000))
-
-
 def _check_batch_write(job: SinkJob, head: Head) -> None:
     """What is decided went where this run is to write, and what its first tasks wrote may still be decided."""
-    now = _of(job)
-    if now is None:
+    if not isinstance(job.write, BatchWrite):
         return
-    check_target(head, now)
-    if head.decision is None and head.job is not None and not job.options.two_phase:
-        check_time(head.job, job.facts.transaction_timeout_ms, now.opened_ms)
+    check_target(head, job.write)
+    if not job.options.two_phase:
+        check_time(head, job.facts.transaction_timeout_ms, int(time.time() * 1000))
 
 
 def _warn(options: SinkOptions, identity: Identity, head: Head) -> None:

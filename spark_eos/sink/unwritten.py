@@ -21,8 +21,7 @@ from spark_eos.options.parse import SinkOptions
 from spark_eos.options.writes import WriteOptions, write_options
 from spark_eos.protocol.abort import note_unwritten
 from spark_eos.protocol.checks import never_written
-from spark_eos.protocol.head import NOBODY, EachSink, Head, Marks
-from spark_eos.protocol.names import query_of_sink
+from spark_eos.protocol.head import NOBODY, Head
 from spark_eos.sink.ledger_topic import ledger_partitions
 
 #: Options that say which write it is, and where its ledger is; others may be what is wrong with it.
@@ -64,9 +63,9 @@ def forget(given: Mapping[str, str]) -> None:
 
 
 def _note(options: WriteOptions) -> None:
-    each, sink = options.each, options.sink
-    assert each is not None
-    place, key = _ledger_of(sink), query_of_sink(each.query, each.sink)
+    write, sink = options.write, options.sink
+    assert write is not None
+    place, key = _ledger_of(sink), write.query_id
     client = broker_client(sink.kafka)
     ports, coordinator = query_ports(client, place, key)
     head = ports.ledger.read()
@@ -79,9 +78,9 @@ def _note(options: WriteOptions) -> None:
         coordinator.endtxn_version(),
         prefix=sink.prefix,
         partitioner=sink.partitioner or DEFAULT_PARTITIONER,
-        marks=Marks(each=EachSink(each.query, each.sink)),
+        write=write,
     )
-    note_unwritten(ports, each.batch, first)
+    note_unwritten(ports, options.batch, first)
 
 
 def _ledger_of(sink: SinkOptions) -> LedgerPlace:

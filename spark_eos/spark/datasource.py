@@ -102,11 +102,13 @@ class EosKafkaDataSource(DataSource):
         """Called for the tasks of a micro-batch, on a data source created for it: this also checks the cluster. Also
         called for a commit or an abort, on a data source sent to another process: this uses the tasks' reports."""
         from spark_eos.options.parse import sink_options
+        from spark_eos.sink.schema import check_columns
+        from spark_eos.sink.spark_rows import SparkRows
         from spark_eos.sink.writer import EosKafkaStreamWriter
         from spark_eos.spark.tables import options_of
 
         options = sink_options(options_of(schema, self.options), self._settings)
-        writer = EosKafkaStreamWriter(options, schema, self._events)
+        writer = EosKafkaStreamWriter(options, SparkRows(check_columns(schema, options.topic)), self._events)
         if not self._was_sent:
             writer.plan()
         return writer

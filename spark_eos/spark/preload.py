@@ -41,7 +41,6 @@ MODULES = (
     "spark_eos.sink.batch_writer",
     "spark_eos.sink.writer",
     "spark_eos.copy.source",
-    "spark_eos.copy.writer",
 )
 
 

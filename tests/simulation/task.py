@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from spark_eos.errors import KafkaError
 from spark_eos.kafka.transactions import FENCING_END, NEVER_MS, PLAIN_END
 from spark_eos.protocol.end import WHOLE_MS
-from spark_eos.protocol.head import Digest, Head, Job, Probe, Written
+from spark_eos.protocol.head import BatchWrite, Digest, Head, Probe, Written
 from spark_eos.protocol.names import TaskId
 from spark_eos.protocol.open import open_run
 from spark_eos.protocol.ports import Ports
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from .stage import Attempt
 
 OPEN_MS = 3_000
+#: What a query writes whose runs are those of a batch write.
+JOB = BatchWrite("job", TOPIC)
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,6 @@ def _opened(task: Task, own: Ports) -> Head:
         if task.attempt.partition == 0:
             break
     driver = task.driver
-    job = Job("job", TOPIC, own.now_ms()) if driver.query.plan.runs else None
     return open_run(
         own,
         driver.run,
@@ -116,7 +117,7 @@ def _opened(task: Task, own: Ports) -> Head:
         prefix=PREFIX,
         partitioner=driver.library.partitioner,
         two_phase=driver.two_phase,
-        job=job,
+        write=JOB if driver.query.plan.runs else None,
         begin_at=driver.begin_at,
         topic=driver.topic,
     )
@@ -125,9 +126,9 @@ def _opened(task: Task, own: Ports) -> Head:
 def _check_job(task: Task, own: Ports, head: Head) -> None:
     """Of a batch write: its first tasks may have begun so long ago that nothing of it can be decided any more."""
     if task.driver.query.plan.runs:
-        check_target(head, Job("job", TOPIC, own.now_ms()))
-        if head.decision is None and head.job is not None and not task.driver.two_phase:
-            check_time(head.job, task.driver.query.plan.timeout_ms, own.now_ms())
+        check_target(head, JOB)
+        if not task.driver.two_phase:
+            check_time(head, task.driver.query.plan.timeout_ms, own.now_ms())
 
 
 def _report(task: Task, assignment: Assignment, rows: list[int]) -> TaskReport:

@@ -16,7 +16,7 @@ from spark_eos.protocol import commit as commit_module
 from spark_eos.protocol import task as task_module
 from spark_eos.protocol.abort import abort
 from spark_eos.protocol.commit import commit
-from spark_eos.protocol.head import NOBODY, EachSink, Head, Marks
+from spark_eos.protocol.head import NOBODY, ForeachBatchWrite, Head
 from spark_eos.protocol.open import open_run
 from spark_eos.protocol.ports import Ports
 from spark_eos.protocol.take import taking
@@ -30,7 +30,8 @@ BATCHES = 6
 SEEDS = 200
 #: In so many schedules, each known mistake is seen.
 ENOUGH = 600
-FIRST = Head(NOBODY, 1, (), 5, prefix=PREFIX, marks=Marks(each=EachSink("q", "s")))
+SINK = ForeachBatchWrite("q", "s")
+FIRST = Head(NOBODY, 1, (), 5, prefix=PREFIX, write=SINK)
 NONE_LEFT_BEHIND = "no write is decided after one that failed and was passed"
 
 
@@ -120,7 +121,7 @@ class Sink:
             point = {Fails.VERIFIED: "commit.verified", Fails.DECIDED: "commit.decided"}.get(fails, "")
             commit(self.brokers.ports(point, kill), body)
         except (EosError, Killed):
-            abort(self.brokers.ports(), run, batch, in_foreach_batch=True)
+            abort(self.brokers.ports(), run, batch)
             raise
 
     def _opened(self, run: str, batch: int) -> Head:
@@ -128,14 +129,14 @@ class Sink:
         if head is not None and head.run == run:
             return head
         own = self.brokers.ports()
-        return open_run(own, run, batch, endtxn_version=5, prefix=PREFIX, in_foreach_batch=True)
+        return open_run(own, run, batch, endtxn_version=5, prefix=PREFIX, write=SINK)
 
     def _prepared(self, head: Head, batch: int) -> MicroBatch:
         body = self.brokers.prepared(head, batch)
         if head.decision is not None and head.decision.batch == batch:
             reports = tuple(replace(report, written=None) for report in body.reports)
             body = replace(body, reports=reports)
-        return replace(body, in_foreach_batch=True)
+        return body
 
 
 def play(seed: int) -> Sink:

@@ -15,6 +15,7 @@ from spark_eos.sink.job import Identity, SinkJob
 from spark_eos.sink.preflight import preflight
 from spark_eos.sink.schema import check_columns
 from spark_eos.sink.session import session_for
+from spark_eos.sink.spark_rows import SparkRows
 
 
 class Opening:
@@ -24,13 +25,13 @@ class Opening:
         options = sink_options(given)
         columns = check_columns(StructType().add("value", StringType()), given["topic"])
         self.query = query or str(uuid.uuid4())
-        self._job = SinkJob(options, preflight(options), columns)
+        self._job = SinkJob(options, preflight(options), SparkRows(columns))
         self.session = session_for(options, self._job.facts.ledger_partitions, self.query)
 
     def open(self, run: str, partition: int, batch: int = 0) -> str:
         """By the task of a partition; the run that has the query after that."""
         own = Identity(self.query, run, batch=batch, partition=partition, attempt=0)
-        return task.opened(self._job, self.session, own).run
+        return task.Task(self._job, own, self.session).open().run
 
     def write(self, run: str, values: Sequence[str]) -> TaskReport:
         """By the first task of the first micro-batch, which leaves its transaction open."""

@@ -15,7 +15,7 @@ from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.transactions import FENCING_END
 from spark_eos.ledger.query import LedgerPlace, query_ports
-from spark_eos.protocol.head import Decision, Job, Written
+from spark_eos.protocol.head import BatchWrite, Decision, Written
 from spark_eos.protocol.names import TaskId, ledger_name, task_name
 from spark_eos.protocol.open import open_run
 from spark_eos.protocol.ports import State
@@ -34,14 +34,14 @@ AT_ONCE = ("--watch", "0", "--quiet", "0")
 class Left:
     """A query that has stopped, under a ledger of its own, and what it has left open."""
 
-    def __init__(self, cluster: DevCluster, view: KafkaView, topic: str, job: Job | None = None) -> None:
+    def __init__(self, cluster: DevCluster, view: KafkaView, topic: str, job: BatchWrite | None = None) -> None:
         self.topic, self.ledger, self.query = topic, f"ledger-{uuid.uuid4()}", str(uuid.uuid4())
         self.servers, self.view = cluster.bootstrap_servers, view
         self.kafka = KafkaProperties({"bootstrap.servers": self.servers})
         client = broker_client(self.kafka)
         assert create_topic(client, self.ledger, 1, 1, {"cleanup.policy": "compact"})[0] == 0
         self.ports, self.coordinator = query_ports(client, LedgerPlace(self.ledger, 1, PREFIX), self.query)
-        self.head = open_run(self.ports, RUN, 0, endtxn_version=5, prefix=PREFIX, job=job)
+        self.head = open_run(self.ports, RUN, 0, endtxn_version=5, prefix=PREFIX, write=job)
         self.opened: list[Transaction] = []
 
     def prepare(self, partition: int) -> Transaction:
@@ -97,7 +97,7 @@ class Left:
 
 
 @contextmanager
-def left_open(cluster: DevCluster, view: KafkaView, topic: str, job: Job | None = None) -> Iterator[Left]:
+def left_open(cluster: DevCluster, view: KafkaView, topic: str, job: BatchWrite | None = None) -> Iterator[Left]:
     """A query, and in the end nothing of it open."""
     left = Left(cluster, view, topic, job)
     yield left

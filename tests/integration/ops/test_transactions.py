@@ -20,7 +20,7 @@ from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.ledger import log as ledger_log
 from spark_eos.protocol.commit import commit
-from spark_eos.protocol.head import NOBODY, Decision, Job
+from spark_eos.protocol.head import NOBODY, BatchWrite, Decision
 from spark_eos.protocol.names import ledger_name
 from spark_eos.protocol.ports import NotPublished, State
 from spark_eos.protocol.task import MicroBatch
@@ -220,7 +220,7 @@ def test_secrets_are_not_printed(left, capsys):
 
 def test_a_batch_write_is_told_by_its_job_id(cluster, view, topic, capsys):
     """Of one query, of all, and in JSON."""
-    with left_open(cluster, view, topic(1), Job("night of the 23rd", None, 0)) as write:
+    with left_open(cluster, view, topic(1), BatchWrite("night of the 23rd", None)) as write:
         prepared = write.prepare(0)
         found = listed(write, capsys)
         assert found[prepared.pair.id]["job"] == "night of the 23rd"

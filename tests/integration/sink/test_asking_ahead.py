@@ -23,6 +23,7 @@ from spark_eos.sink import attempt, task
 from spark_eos.sink.job import Identity, SinkJob
 from spark_eos.sink.preflight import preflight
 from spark_eos.sink.schema import check_columns
+from spark_eos.sink.spark_rows import SparkRows
 from tests.support.kafka_view import TIMEOUT, KafkaView
 from tests.support.waiting import wait_for
 
@@ -61,7 +62,7 @@ def tasks(cluster, view, topic, monkeypatch) -> Tasks:
     given = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": topic(1)}
     options, schema = sink_options(given), StructType().add("value", StringType()).add("partition", IntegerType())
     asked: list[int] = []
-    job = SinkJob(options, preflight(options), check_columns(schema, given["topic"]))
+    job = SinkJob(options, preflight(options), SparkRows(check_columns(schema, given["topic"])))
     tasks = Tasks(given["topic"], job, view, asked, str(uuid.uuid4()))
     tasks.write(iter([a_row()]))
     send = Connection.ask

@@ -17,7 +17,7 @@ from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.ledger.query import LedgerPlace, query_ports
 from spark_eos.options.table import DEFAULT_LEDGER_TOPIC, DEFAULT_PREFIX
-from spark_eos.protocol.head import Head
+from spark_eos.protocol.head import BatchWrite, Head
 from spark_eos.protocol.names import query_of_job
 from spark_eos.spark.reasons import Reason
 from spark_eos.tools.devcluster import DevCluster
@@ -94,8 +94,8 @@ def test_a_write_is_there_as_a_whole_and_a_second_run_writes_nothing(jobs: Jobs,
     jobs.write(job, tasks=5)
     assert jobs.view.ends(jobs.topic) == ends  # neither rows nor aborted rows
     head = jobs.head(job)
-    assert head.job is not None and head.decision is not None
-    assert (head.job.id, head.job.topic) == (job, jobs.topic)
+    assert isinstance(head.write, BatchWrite) and head.decision is not None
+    assert (head.write.job_id, head.write.topic) == (job, jobs.topic)
     assert (head.decision.rows, head.decision.written) == (ROWS, ())
 
 

@@ -279,10 +279,10 @@ class _Parts(Parts):
     """Reads, and writes nothing."""
 
     def __init__(self, query: Query, plan: CopyPlan, ids: dict[str, str], rows: list[int]) -> None:
-        self._query, self._plan, self._ids, self._rows = query, plan, ids, rows
+        self._query, self._plan, self.ids, self._rows = query, plan, ids, rows
         self._losses = _Recording(plan.source.fail_on_data_loss, query)
 
-    def _copied(self, range_: OffsetRange) -> Any:
+    def copied(self, range_: OffsetRange) -> Any:
         read = self._query._read_range
         self._query.cluster.point("fetch")
         self._rows.extend(resuming(self._plan.source.fetching, range_, read, read))

@@ -55,9 +55,9 @@ def test_a_target_that_changes_while_a_task_writes(monkeypatch):
     """Rows in the old topic are gone, and where those in the new one are, nobody knows."""
     ids = iter(["one", "other"])
     monkeypatch.setattr(task, "describe_topics", lambda *_: {"out": SimpleNamespace(id=next(ids))})
-    monkeypatch.setattr(task.Parts, "of", lambda *_: iter(()))
     parts = object.__new__(task.MirrorParts)
     parts._mirror = SimpleNamespace(sink=SimpleNamespace(kafka=CLIENT.properties), target=lambda _: "out")
+    parts._copies = SimpleNamespace(readable=lambda _: iter(()))
     parts._producer = SimpleNamespace(flush=lambda: None)
     with pytest.raises(KafkaError, match="EOS_MIRROR_TARGET_RECREATED"):
         list(parts.of([SimpleNamespace(topic="in")]))

@@ -14,7 +14,6 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from prometheus_client import CollectorRegistry
 from pyspark.sql.streaming.listener import QueryStartedEvent, QueryTerminatedEvent
@@ -27,7 +26,6 @@ from spark_eos.ops.metrics.endpoint import Endpoint
 from spark_eos.ops.metrics.exporter import Exporter
 from spark_eos.ops.metrics.hub import Hub, Inbox, parsed
 from spark_eos.ops.metrics.recording import EventFile, Recent, Recorder
-from spark_eos.sink.telling import Sized
 from tests.support.counted_events import COMMITTED, LAG
 from tests.support.waiting import wait_for
 
@@ -222,18 +220,6 @@ def test_queries_of_others_are_not_counted(counted):
     counted(event="terminated", run="r", condition="OTHER")
     for name in ("query_running", "input_rows_total", "failures_total"):
         assert counted[name, "query", "theirs"] is None
-
-
-def test_bytes_are_those_of_keys_and_values():
-    """Nulls have none, and other columns do not count; without metrics, nothing is looked at."""
-    columns = {"key": pa.array(["ab", None]), "value": pa.array([b"cde", b""]), "topic": pa.array(["tttt", "tt"])}
-    batches = [pa.RecordBatch.from_pydict(columns)] * 2
-    sized = Sized(iter(batches), count=True)
-    assert list(sized.batches) == batches
-    assert sized.bytes == 10
-    unsized = Sized(iter(batches), count=False)
-    assert list(unsized.batches) == batches
-    assert unsized.bytes == 0
 
 
 def test_the_endpoint_serves_metrics_and_events(recent, counted):

@@ -14,7 +14,7 @@ from spark_eos.ops.state import CheckpointState, InputPartition, Liveness, Query
 from spark_eos.ops.status import as_json, as_text, overview
 from spark_eos.protocol.head import (
     Decision,
-    EachSink,
+    ForeachBatchWrite,
     Head,
     Marks,
     Missing,
@@ -23,9 +23,9 @@ from spark_eos.protocol.head import (
     Successor,
     Unfinished,
     Verdict,
+    Write,
     Written,
 )
-from spark_eos.protocol.names import query_of_sink
 
 
 def decision(batch: int, *verdicts: Verdict | None) -> Decision:
@@ -40,19 +40,18 @@ def shown(planned: Sequence[int], done: Sequence[int], *heads: SinkHead) -> Quer
 
 
 def of(head: Head) -> SinkHead:
-    each = head.marks.each
-    key = "q" if each is None else query_of_sink(each.query, each.name)
-    return sink_head(key, Dated(0, 7, None, b""), head, 90.0)
+    return sink_head("q" if head.write is None else head.write.query_id, Dated(0, 7, None, b""), head, 90.0)
 
 
 def own(last: Decision | None = None, **marks: object) -> SinkHead:
     return of(Head("r", 2, (), 5, last, marks=Marks(**marks)))
 
 
-def given_up(batch: int, **marks: object) -> SinkHead:
-    return of(Head("r", 2, (), 5, given_up=batch, marks=Marks(**marks)))
+def given_up(batch: int, write: Write | None = None) -> SinkHead:
+    return of(Head("r", 2, (), 5, given_up=batch, write=write))
 
 
+SINK = ForeachBatchWrite("q", "s")
 OK, LOST = Verdict.COMMITTED, Verdict.LOST
 
 
@@ -72,9 +71,9 @@ OK, LOST = Verdict.COMMITTED, Verdict.LOST
         (shown([0, 1], [0], own(decision(1, LOST))), "runs micro-batch 1 again, and writes the rows of the lost"),
         (shown([0, 1], [0], own(decision(0, OK))), "runs micro-batch 1 again"),
         (shown([0, 1], [0], own()), "runs micro-batch 1 again"),
-        (shown([0, 1], [0], own(each=EachSink("q", "s"))), "each sink within foreachBatch"),
+        (shown([0, 1], [0], of(Head("r", 2, (), 5, write=SINK))), "each sink within foreachBatch"),
         (shown([0, 1], [0], own(missing=Missing("id", "t", 0, 5))), "[EOS_ROWS_MISSING] Transaction id was"),
-        (shown([0, 1], [0], given_up(0, each=EachSink("q", "s"))), "sink s: [EOS_WRITE_LEFT_BEHIND] The"),
+        (shown([0, 1], [0], given_up(0, SINK)), "sink s: [EOS_WRITE_LEFT_BEHIND] The"),
         (shown([0, 1], [0], given_up(1)), "runs micro-batch 1 again"),
         (shown([0, 1], [0], own(successor=Successor("n", "/n"))), "[EOS_QUERY_RETIRED] This query was retired"),
         (shown([0, 1], [0], own(unfinished=Unfinished("q", "/c", "/n", 0, ()))), "replay /c --new /n --finish"),
@@ -159,10 +158,10 @@ def test_a_head_that_cannot_be_read():
 @pytest.mark.parametrize("readable", [True, False])
 def test_a_head_names_its_query_only_under_its_own_key(readable):
     """Whoever may write to the ledger may name any query. A head of another version names it, too."""
-    each = Head("r", 2, (), 5, marks=Marks(each=EachSink("q", "s"))) if readable else None
-    value = b'{"format": 99, "marks": {"each": {"query": "q", "name": "s"}}}'
-    for key, query in ((query_of_sink("q", "s"), "q"), ("other", "other")):
-        own = sink_head(key, Dated(0, 7, None, value), each)
+    head = Head("r", 2, (), 5, write=SINK) if readable else None
+    value = b'{"format": 99, "write": {"query": "q", "sink": "s"}}'
+    for key, query in ((SINK.query_id, "q"), ("other", "other")):
+        own = sink_head(key, Dated(0, 7, None, value), head)
         assert (own.query, own.name) == (query, "s" if query == "q" else None)
 
 
@@ -172,8 +171,8 @@ def test_what_is_no_head_names_no_query():
         b"",
         b"[]",
         b"7",
-        b'{"marks": 7}',
-        b'{"marks": {"each": {"name": "s"}}}',
-        b'{"marks": {"each": null}}',
+        b'{"write": 7}',
+        b'{"write": {"sink": "s"}}',
+        b'{"write": null}',
     ):
         assert sink_head("k", Dated(0, 7, None, value), None, problem="no head").query == "k"

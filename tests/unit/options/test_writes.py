@@ -9,18 +9,11 @@ from hypothesis import strategies as st
 from spark_eos.errors import OptionError
 from spark_eos.ingest.run import Ingest
 from spark_eos.options.writes import write_options
-from spark_eos.protocol.head import EachSink
-from spark_eos.protocol.names import INGESTS, query_of_sink
+from spark_eos.protocol.head import ForeachBatchWrite
+from spark_eos.protocol.names import INGESTS
 from spark_eos.spark.foreach_batch import batch_writer
 
 SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:1"}
-
-
-def each_of(options: dict[str, str]) -> EachSink:
-    """The write that these options describe, as the writer parses them."""
-    each = write_options(options).each
-    assert each is not None
-    return EachSink(each.query, each.sink)
 
 
 @given(st.tuples(st.text(" a\t", min_size=1), st.text(" a\t", min_size=1)))
@@ -29,7 +22,8 @@ def test_the_write_that_options_describe_is_the_one_that_was_named(names):
     query, sink = names
     options = {f"foreachBatch.{name}": text for name, text in {"query": query, "sink": sink, "run": "r"}.items()}
     if query.strip() and sink.strip():
-        assert each_of(SERVERS | options | {"foreachBatch.batch": "0"}) == EachSink(query, sink)
+        parsed = write_options(SERVERS | options | {"foreachBatch.batch": "0"})
+        assert parsed.write == ForeachBatchWrite(query, sink)
     else:
         with pytest.raises(OptionError, match="EOS_OPTION_INVALID"):
             write_options(SERVERS | options | {"foreachBatch.batch": "0"})
@@ -39,8 +33,9 @@ def test_the_write_that_options_describe_is_the_one_that_was_named(names):
 def test_an_ingest_opens_the_query_that_its_writes_belong_to(name):
     """Its start looks under the ledger key under which its writes decide."""
     ingest = Ingest(name, SERVERS | {"topic": "all"}, "notes")
-    each = each_of(ingest.write_options("r", 3, None))
-    assert (query_of_sink(each.query, each.name), each) == (ingest.query, ingest.each)
+    write = write_options(ingest.write_options("r", 3, None)).write
+    assert write is not None
+    assert (write, write.query_id) == (ingest.write, ingest.query)
 
 
 def test_a_query_that_is_named_like_an_ingest_is_refused():

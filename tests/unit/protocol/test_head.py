@@ -16,18 +16,17 @@ from spark_eos.protocol.head import (
     EARLIER_RUNS,
     MOST_TOPICS,
     NOBODY,
+    BatchWrite,
     Decision,
     Digest,
-    EachSink,
+    ForeachBatchWrite,
     Head,
-    Job,
-    Marks,
     Pair,
     Probe,
     Verdict,
     Written,
 )
-from spark_eos.protocol.head_codec import FORMAT, decode, each_sink_of, encode
+from spark_eos.protocol.head_codec import FORMAT, decode, encode, foreach_batch_write_of
 
 counts = st.integers(0, 2**63 - 1)
 names = st.text(min_size=1, max_size=60)
@@ -69,7 +68,10 @@ heads = st.builds(
     decision=st.none() | decisions,
     partitioner=st.sampled_from(sorted(PARTITIONERS)),
     two_phase=st.booleans(),
-    job=st.none() | st.builds(Job, id=names, topic=st.none() | names, opened_ms=counts),
+    write=st.none()
+    | st.builds(BatchWrite, job_id=names, topic=st.none() | names)
+    | st.builds(ForeachBatchWrite, query=names, sink=st.just("") | names),
+    opened_ms=counts,
     given_up=st.none() | counts,
     closed_by_operator=st.booleans(),
     topics=st.lists(names, max_size=3, unique=True).map(sorted).map(tuple),
@@ -190,12 +192,12 @@ def test_what_a_later_version_says_besides_decisions_is_passed_over():
     assert decode(json.dumps(raw).encode()) == Head("r", 1, (), 5)
 
 
-@pytest.mark.parametrize("each", [None, EachSink("q", "s"), EachSink("q", "")])
-def test_a_head_names_its_sink_within_foreach_batch_without_being_read_whole(each):
+@pytest.mark.parametrize("write", [None, ForeachBatchWrite("q", "s"), ForeachBatchWrite("q", "")])
+def test_a_head_names_its_sink_within_foreach_batch_without_being_read_whole(write):
     """So a sink is found by the very text that a head is written as, whatever another version adds to it."""
-    data = encode(Head("r", 2, (), FENCING_END, marks=Marks(each=each)))
-    assert each_sink_of(data) == each
-    assert each_sink_of(json.dumps({**json.loads(data), "format": FORMAT + 1}).encode()) == each
+    data = encode(Head("r", 2, (), FENCING_END, write=write))
+    assert foreach_batch_write_of(data) == write
+    assert foreach_batch_write_of(json.dumps({**json.loads(data), "format": FORMAT + 1}).encode()) == write
 
 
 @given(heads, names)

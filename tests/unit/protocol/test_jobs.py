@@ -10,7 +10,7 @@ import pytest
 from spark_eos.kafka.transactions import FENCING_END
 from spark_eos.protocol.abort import abort, clear_late, note_unwritten
 from spark_eos.protocol.commit import BATCH, commit, complete
-from spark_eos.protocol.head import NOBODY, Decision, EachSink, Head, Job, Marks, Pair
+from spark_eos.protocol.head import NOBODY, BatchWrite, Decision, ForeachBatchWrite, Head, Pair
 from spark_eos.protocol.names import TaskId, task_name
 from spark_eos.protocol.open import open_run
 from spark_eos.protocol.ports import Coordinator, Description, EndTxnAnswer, State
@@ -21,22 +21,23 @@ from tests.simulation.partition_log import PartitionLog
 from tests.support.dying_driver import Killed, kill
 from tests.unit.protocol.test_stops import OUTPUT, TIMEOUT_MS, Brokers, on_brokers, stopped
 
-JOB = Job("the job", "t", 1_000)
-FIRST = Head(NOBODY, 1, (), 5, prefix=PREFIX, marks=Marks(each=EachSink("q", "s")))
+JOB = BatchWrite("the job", "t")
+SINK = ForeachBatchWrite("q", "s")
+FIRST = Head(NOBODY, 1, (), 5, prefix=PREFIX, write=SINK)
 
 
 def open_one(brokers: Brokers, run: str, batch: int = 0) -> Head:
     """One write of several within foreachBatch."""
-    return open_run(brokers.ports(), run, batch, endtxn_version=5, prefix=PREFIX, in_foreach_batch=True)
+    return open_run(brokers.ports(), run, batch, endtxn_version=5, prefix=PREFIX, write=SINK)
 
 
-def open_job(brokers: Brokers, run: str, job: Job = JOB) -> Head:
-    return open_run(brokers.ports(), run, BATCH, endtxn_version=5, prefix=PREFIX, job=job)
+def open_job(brokers: Brokers, run: str, job: BatchWrite = JOB) -> Head:
+    return open_run(brokers.ports(), run, BATCH, endtxn_version=5, prefix=PREFIX, write=job)
 
 
 def one(brokers: Brokers, head: Head, batch: int) -> MicroBatch:
     """Its micro-batch, written and not decided."""
-    return replace(brokers.prepared(head, batch), in_foreach_batch=True)
+    return brokers.prepared(head, batch)
 
 
 class Forgetful:
@@ -80,7 +81,7 @@ def test_what_a_swallowed_error_left_decided_is_committed_before_the_next_decisi
         head = open_one(brokers, "r1")
         first = one(brokers, head, 0)
         dies(lambda: commit(brokers.ports("commit.decided", kill), first))
-        commit(brokers.ports(), replace(one(brokers, head, 1), in_foreach_batch=True))
+        commit(brokers.ports(), one(brokers, head, 1))
         (pair,) = first.pairs
         assert brokers.state(pair) is State.COMPLETE_COMMIT
 
@@ -91,8 +92,8 @@ def test_what_is_decided_and_open_is_never_passed():
     """Spark passes a micro-batch of a stream only when its commit has returned, with all of it ended."""
 
     def steps(brokers: Brokers) -> None:
-        head = open_one(brokers, "r1")
-        first = one(brokers, head, 0)
+        head = brokers.open("r1")
+        first = brokers.prepared(head)
         dies(lambda: commit(brokers.ports("commit.decided", kill), first))
         stopped("EOS_OUTCOME_UNCLEAR", lambda: commit(brokers.ports(), brokers.prepared(head, 1)))
         (pair,) = first.pairs
@@ -135,7 +136,7 @@ def test_what_was_given_up_and_passed_stops_every_write():
 
     def steps(brokers: Brokers) -> None:
         one(brokers, open_one(brokers, "r1", 3), 3)
-        abort(brokers.ports(), "r1", 3, in_foreach_batch=True)
+        abort(brokers.ports(), "r1", 3)
         for run, condition in (("r1", "EOS_WRITE_LEFT_BEHIND"), ("r2", "EOS_WRITE_LEFT_BEHIND")):
             error = stopped(condition, lambda run=run: open_one(brokers, run, 4))
             assert "The write of micro-batch 3 failed, and was not repeated" in error.message
@@ -151,7 +152,7 @@ def test_a_write_that_failed_before_any_run_was_opened_stops_every_later_one():
 
     def steps(brokers: Brokers) -> None:
         note_unwritten(brokers.ports(), 3, FIRST)
-        assert brokers.ports().ledger.read().marks.each == FIRST.marks.each
+        assert brokers.ports().ledger.read().write == SINK
         error = stopped("EOS_WRITE_LEFT_BEHIND", lambda: open_one(brokers, "r1", 4))
         assert "The write of micro-batch 3 failed, and was not repeated" in error.message
         commit(brokers.ports(), one(brokers, open_one(brokers, "r1", 3), 3))
@@ -185,7 +186,7 @@ def test_the_first_write_that_failed_stays_noted():
         assert brokers.ports().ledger.read().given_up is None
         for batch in (2, 3):
             note_unwritten(brokers.ports(), batch, FIRST)
-        abort(brokers.ports(), "r1", 4, in_foreach_batch=True)
+        abort(brokers.ports(), "r1", 4)
         note_unwritten(brokers.ports(), 5, FIRST)
         assert brokers.ports().ledger.read().unwritten == 2
 
@@ -210,7 +211,7 @@ def test_what_was_given_up_after_its_decision_is_written():
     def steps(brokers: Brokers) -> None:
         first = one(brokers, open_one(brokers, "r1"), 0)
         dies(lambda: commit(brokers.ports("commit.decided", kill), first))
-        abort(brokers.ports(), "r1", 0, in_foreach_batch=True)
+        abort(brokers.ports(), "r1", 0)
         assert open_one(brokers, "r2", 1).unwritten is None
 
     on_brokers(steps)
@@ -237,7 +238,7 @@ def test_a_job_that_is_completed_asks_the_brokers_for_nothing():
         decision = brokers.ports().ledger.read().decision
         assert (decision.rows, decision.digest, decision.written) == (1, 1, ())
         own = replace(brokers.ports(), coordinator=Forgetful(brokers.ports().coordinator))
-        head = open_run(own, "r2", BATCH, endtxn_version=5, prefix=PREFIX, job=JOB)
+        head = open_run(own, "r2", BATCH, endtxn_version=5, prefix=PREFIX, write=JOB)
         again = replace(batch, run=head.run, reports=(replace(batch.reports[0], written=None),))
         assert commit(own, again).replayed
         other = replace(again, reports=(replace(again.reports[0], rows=2),))
@@ -310,12 +311,12 @@ def test_what_is_decided_keeps_its_topic():
 
     def steps(brokers: Brokers) -> None:
         other = replace(JOB, topic="u")
-        assert open_job(brokers, "r1").job == JOB
+        assert open_job(brokers, "r1").write == JOB
         head = open_job(brokers, "r2", other)
-        assert head.job == other
+        assert head.write == other
         commit(brokers.ports(), brokers.prepared(head))
         head = open_job(brokers, "r3")
-        assert head.job == replace(JOB, topic="u")
+        assert head.write == replace(JOB, topic="u")
         error = stopped("EOS_JOB_DIFFERS", lambda: check_target(head, JOB))
         assert "has written 1 rows to topic u, but would now write to topic t" in error.message
         check_target(head, other)
@@ -325,13 +326,15 @@ def test_what_is_decided_keeps_its_topic():
 
 def test_rows_of_a_topic_column_go_to_the_topics_of_that_column():
     """Not to one topic, and the other way round."""
-    head = Head("r", 1, (), 5, Decision(0, 0, 1, 1, 1, None, ()), job=replace(JOB, topic=None))
+    head = Head("r", 1, (), 5, Decision(0, 0, 1, 1, 1, None, ()), write=replace(JOB, topic=None))
     check_target(head, replace(JOB, topic=None))
     assert "the topics of the column" in stopped("EOS_JOB_DIFFERS", lambda: check_target(head, JOB)).message
 
 
 def test_a_job_that_takes_too_long_stops_when_its_first_transactions_are_gone():
     """By the clocks of two tasks; not a second earlier."""
-    check_time(JOB, 60_000, JOB.opened_ms + 60_000)
-    error = stopped("EOS_JOB_TOO_LONG", lambda: check_time(JOB, 60_000, JOB.opened_ms + 60_001))
+    head = Head("r", 1, (), 5, write=JOB, opened_ms=1_000)
+    check_time(head, 60_000, 61_000)
+    error = stopped("EOS_JOB_TOO_LONG", lambda: check_time(head, 60_000, 61_001))
     assert "for 60 s" in error.message
+    check_time(replace(head, decision=Decision(0, 0, 1, 1, 1, None, ())), 60_000, 61_001)

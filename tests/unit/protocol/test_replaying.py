@@ -22,7 +22,7 @@ from spark_eos.protocol.head import (
     NOBODY,
     WHOLE,
     Decision,
-    EachSink,
+    ForeachBatchWrite,
     Head,
     Marks,
     Pair,
@@ -179,9 +179,9 @@ def test_the_mark_for_sinks_that_have_no_head_yet():
     """Within foreachBatch, a sink may begin in mid-life: before its first decision, it looks at this one."""
 
     def steps(brokers: Brokers) -> None:
-        own, whole = brokers.ports(), Marks(each=EachSink(QUERY, WHOLE))
-        head = retire(own, QUERY, HEIR, absent=Head(NOBODY, 1, (), 5, prefix=PREFIX, marks=whole))
-        assert head.marks == replace(whole, successor=HEIR)
+        own, whole = brokers.ports(), ForeachBatchWrite(QUERY, WHOLE)
+        head = retire(own, QUERY, HEIR, absent=Head(NOBODY, 1, (), 5, prefix=PREFIX, write=whole))
+        assert (head.write, head.marks) == (whole, Marks(successor=HEIR))
         assert retire(own, QUERY, HEIR) == own.ledger.read() == head
         stopped("EOS_QUERY_RETIRED", lambda: check_halts(head, None))
 
@@ -264,12 +264,12 @@ def test_writes_within_foreach_batch_begin_anywhere():
     """Their head is only to say that the replay is finished; it keeps the name of the sink."""
 
     def steps(brokers: Brokers) -> None:
-        own, sink = brokers.ports(), EachSink("new", "gold")
+        own, sink = brokers.ports(), ForeachBatchWrite("new", "gold")
         intended = intend(own, UNFINISHED, Head("r", 3, (), 5, prefix=PREFIX), sink)
         begun = begin(own, UNFINISHED, OFFSETS, intended)
-        assert (begun.decision, begun.marks.each) == (None, sink)
-        head = open_run(own, "r1", 7, endtxn_version=5, prefix=PREFIX, in_foreach_batch=True, each=sink)
-        assert head.marks == Marks(each=sink)
+        assert (begun.decision, begun.write) == (None, sink)
+        head = open_run(own, "r1", 7, endtxn_version=5, prefix=PREFIX, write=sink)
+        assert (head.write, head.marks) == (sink, Marks())
 
     on_brokers(steps)
 
@@ -317,8 +317,7 @@ def test_marks_are_read_as_they_were_written():
     """Each by itself, and through a change of runs."""
     for marks in (
         Marks(),
-        Marks(each=EachSink("q", "s")),
-        Marks(unfinished=UNFINISHED, each=EachSink("q", "s")),
+        Marks(unfinished=UNFINISHED),
         Marks(successor=HEIR),
         Marks(topic="t"),
     ):

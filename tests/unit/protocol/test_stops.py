@@ -12,7 +12,7 @@ from spark_eos.protocol.abort import abort
 from spark_eos.protocol.checks import superseded
 from spark_eos.protocol.commit import CommitReport, commit
 from spark_eos.protocol.end import age_ms
-from spark_eos.protocol.head import EachSink, Head, Marks, Pair, Probe, Verdict, Written
+from spark_eos.protocol.head import ForeachBatchWrite, Head, Pair, Probe, Verdict, Write, Written
 from spark_eos.protocol.names import TaskId, task_name
 from spark_eos.protocol.open import open_run
 from spark_eos.protocol.ports import EndTxnAnswer, Ports, State
@@ -39,8 +39,16 @@ class Brokers:
         """The query's; whenever the protocol comes to the point ``at``, this ``happens`` there."""
         return replace(ports(self.world, self.cluster), reach=lambda point: happens() if point == at else None)
 
-    def open(self, run: str, batch: int = 0, own: Ports | None = None, begin_at: int | None = None) -> Head:
-        return open_run(own or self.ports(), run, batch, endtxn_version=5, begin_at=begin_at, prefix=PREFIX)
+    def open(
+        self,
+        run: str,
+        batch: int = 0,
+        own: Ports | None = None,
+        begin_at: int | None = None,
+        write: Write | None = None,
+    ) -> Head:
+        own = own or self.ports()
+        return open_run(own, run, batch, endtxn_version=5, begin_at=begin_at, prefix=PREFIX, write=write)
 
     def prepared(self, head: Head, batch: int = 0) -> MicroBatch:
         """A micro-batch of one row, whose one task has written it and handed its transaction over, open."""
@@ -161,11 +169,11 @@ def test_a_run_that_was_replaced_decides_nothing():
 
 def test_what_was_started_twice_is_named():
     """An ingest has neither checkpoint nor job."""
-    head = Head("r2", 3, (), 5, marks=Marks(each=EachSink("ingest invoices", "t")))
+    head = Head("r2", 3, (), 5, write=ForeachBatchWrite("ingest invoices", "t"))
     error = superseded("r1", head)
     assert error.message == "Run r1 of ingest invoices into t was replaced by run r2 (generation 3)."
     assert "started twice under the same name" in error.hint and "checkpoint" not in error.hint
-    assert "The same checkpoint" in superseded("r1", replace(head, marks=Marks())).hint
+    assert "The same checkpoint" in superseded("r1", replace(head, write=None)).hint
 
 
 def test_a_ledger_that_is_taken_away_each_time_is_busy():

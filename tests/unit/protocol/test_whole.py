@@ -11,7 +11,7 @@ from spark_eos.errors import Unclear
 from spark_eos.protocol.commands import settle_decided
 from spark_eos.protocol.commit import commit
 from spark_eos.protocol.end import AGED_MS, WHOLE_MS
-from spark_eos.protocol.head import Pair, Probe, Verdict, Written
+from spark_eos.protocol.head import ForeachBatchWrite, Pair, Probe, Verdict, Written
 from spark_eos.protocol.ports import Description, EndTxnAnswer, PartitionState, Ports, State
 from tests.simulation.client import Producer
 from tests.simulation.ledger import QUERY
@@ -351,7 +351,8 @@ def test_the_next_commit_of_several_writes_looks_at_one_place():
     """The one before has returned; to look at every place of it would cost a request for each, in each micro-batch."""
 
     def steps(brokers: Brokers) -> None:
-        batch = replace(brokers.prepared(brokers.open("r1")), in_foreach_batch=True)
+        sink = ForeachBatchWrite("q", "s")
+        batch = brokers.prepared(brokers.open("r1", write=sink))
         (report,) = batch.reports
         begins = tuple(replace(report.written.probe, partition=number) for number in range(30))
         batch = replace(batch, reports=(replace(report, written=replace(report.written, begins=begins)),))
@@ -359,7 +360,7 @@ def test_the_next_commit_of_several_writes_looks_at_one_place():
         own = brokers.ports()
         looks, look = [], own.data.look
         own.data.look = lambda pair, probe: looks.append(probe) or look(pair, probe)  # type: ignore[method-assign,func-returns-value]
-        commit(own, replace(brokers.prepared(brokers.open("r1", 1), 1), in_foreach_batch=True))
+        commit(own, brokers.prepared(brokers.open("r1", 1, write=sink), 1))
         assert looks == [report.written.probe]
 
     on_brokers(steps)

@@ -10,7 +10,7 @@ import pytest
 
 from spark_eos.errors import ConnectionFailed, EosError, ProtocolStop
 from spark_eos.options.writes import WriteOptions
-from spark_eos.protocol.head import EachSink
+from spark_eos.protocol.head import ForeachBatchWrite, Write
 from spark_eos.sink import unwritten
 from spark_eos.spark.foreach_batch import batch_writer
 from spark_eos.spark.reasons import reason
@@ -41,15 +41,13 @@ class Noted:
     """What was noted: the write's sink and micro-batch, and where. ``away``: the ledger cannot be reached."""
 
     def __init__(self) -> None:
-        self.writes: list[tuple[EachSink, int, str]] = []
+        self.writes: list[tuple[Write | None, int, str]] = []
         self.away = False
 
     def note(self, options: WriteOptions) -> None:
         if self.away:
             raise ConnectionFailed("EOS_KAFKA_UNREACHABLE", "No answer.", hint="Wait.", reason="Timed out")
-        assert options.each is not None
-        each = EachSink(options.each.query, options.each.sink)
-        self.writes.append((each, options.each.batch, options.sink.ledger_topic))
+        self.writes.append((options.write, options.batch, options.sink.ledger_topic))
 
 
 @pytest.fixture
@@ -83,9 +81,9 @@ def test_what_fails_is_noted_under_its_sink(noted, query):
     fails(query, 4, sink=None, topic="t")
     fails(query, 5, sink=" s", **{"topic": "l", "ledger.topic": "l"})
     assert noted.writes == [
-        (EachSink(query, "s"), 3, "l"),
-        (EachSink(query, "t"), 4, "__spark_eos_ledger"),
-        (EachSink(query, " s"), 5, "l"),
+        (ForeachBatchWrite(query, "s"), 3, "l"),
+        (ForeachBatchWrite(query, "t"), 4, "__spark_eos_ledger"),
+        (ForeachBatchWrite(query, " s"), 5, "l"),
     ]
 
 
@@ -107,7 +105,7 @@ def test_what_could_not_be_noted_stops_the_next_write_of_the_process(noted, quer
         with pytest.raises(ProtocolStop, match="EOS_WRITE_LEFT_BEHIND") as caught:
             save(query, 4, None)
         assert "micro-batch 3 failed" in caught.value.message
-    assert noted.writes == [(EachSink(query, "s"), 3, "__spark_eos_ledger")]
+    assert noted.writes == [(ForeachBatchWrite(query, "s"), 3, "__spark_eos_ledger")]
     save(query, 4, None)  # which the ledger stops by now
 
     noted.away = True

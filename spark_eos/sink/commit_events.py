@@ -1,45 +1,24 @@
-"""Events of micro-batches in the sink, for metrics (`spark_eos.metrics_events`). Times are in seconds; no secrets."""
+"""Events of a micro-batch's commit, for metrics (`spark_eos.metrics_events`). Times are seconds; ids are no secrets."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from spark_eos.errors import EosError, TransactionLost, Unclear
 from spark_eos.metrics_events import Events
 from spark_eos.protocol.commit import CommitReport
 from spark_eos.protocol.names import parse_task_name
 from spark_eos.protocol.task import MicroBatch
-from spark_eos.sink.messages import Message
-
-
-class Sized:
-    """Arrow batches on their way to a task, and how many bytes of keys and values have passed."""
-
-    def __init__(self, batches: Iterator[pa.RecordBatch], *, count: bool) -> None:
-        self.bytes = 0
-        self.batches = self._counted(batches) if count else batches
-
-    def _counted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            self.bytes += size_of(batch)
-            yield batch
-
-
-def size_of(rows: pa.RecordBatch) -> int:
-    """Bytes of the keys and values of rows."""
-    columns = [rows.column(name) for name in ("key", "value") if name in rows.schema.names]
-    return sum(pc.sum(pc.binary_length(column)).as_py() or 0 for column in columns)
+from spark_eos.sink.job import Message
 
 
 @dataclass(frozen=True)
-class Telling:
-    """One micro-batch that is to be committed. ``query`` is Spark's id, None for a batch write; ``key`` stands for the
-    query in transactional ids; ``sink`` names one of several within foreachBatch."""
+class CommitEvents:
+    """Reports on one micro-batch. ``query`` is Spark's id, None for a batch write; ``key`` stands for the query in
+    transactional ids; ``sink`` names one of several within foreachBatch."""
 
     events: Events
     query: str | None
@@ -47,10 +26,16 @@ class Telling:
     prefix: str
     sink: str | None = None
 
-    def prepared(self, batch: MicroBatch, received: Sequence[Message]) -> None:
-        """Every task has reported, and the commit begins."""
+    @contextmanager
+    def commit(self, batch: MicroBatch, received: Sequence[Message]) -> Iterator[None]:
+        """The commit: an event when it begins, as every task has reported, and one if it raises."""
         if self.events:
-            self.events.tell("prepared", **self._what(batch), **_tasks(received))
+            self.events.tell("prepared", **self._of(batch), **_of_tasks(received))
+        try:
+            yield
+        except BaseException as error:
+            self._failed(batch, error)
+            raise
 
     def committed(self, batch: MicroBatch, received: Sequence[Message], report: CommitReport, took_s: float) -> None:
         """The commit has returned."""
@@ -58,8 +43,8 @@ class Telling:
             return
         self.events.tell(
             "committed",
-            **self._what(batch, report.rows),
-            **_tasks(received),
+            **self._of(batch, report.rows),
+            **_of_tasks(received),
             bytes=sum(message.bytes for message in received),
             dead_letters=batch.dead_letters,
             transactions=report.transactions,
@@ -72,15 +57,15 @@ class Telling:
             commit_s=took_s,
         )
 
-    def failed(self, batch: MicroBatch, error: BaseException) -> None:
-        """The commit has raised; ``decided``: whether the micro-batch is, or may be, decided all the same."""
+    def _failed(self, batch: MicroBatch, error: BaseException) -> None:
+        """``decided``: whether the micro-batch is, or may be, decided all the same."""
         if self.events:
-            known = error.condition if isinstance(error, EosError) else type(error).__name__
+            condition = error.condition if isinstance(error, EosError) else type(error).__name__
             lost = error.parameters["lost"] if isinstance(error, TransactionLost) else 0
             decided = isinstance(error, TransactionLost | Unclear)
-            self.events.tell("failed", **self._what(batch), condition=known, decided=decided, lost=lost)
+            self.events.tell("failed", **self._of(batch), condition=condition, decided=decided, lost=lost)
 
-    def _what(self, batch: MicroBatch, rows: int | None = None) -> dict[str, object]:
+    def _of(self, batch: MicroBatch, rows: int | None = None) -> dict[str, object]:
         """``rows``: where they are not those that the tasks have reported."""
         tasks = [parse_task_name(self.prefix, self.key, w.pair.id) for w in batch.written]
         generations = [task.generation for task in tasks if task is not None]
@@ -98,11 +83,11 @@ def aborted(events: Events, query: str, run: str, batch: int, received: Sequence
     """A micro-batch was given up. ``left``: transactions that stay open for now."""
     if events:
         reports = [message.report for message in received if isinstance(message, Message)]
-        held = sum(report.written is not None for report in reports)
-        events.tell("aborted", query=query, sink=None, run=run, batch=batch, transactions=held, open=left)
+        written = sum(report.written is not None for report in reports)
+        events.tell("aborted", query=query, sink=None, run=run, batch=batch, transactions=written, open=left)
 
 
-def _tasks(received: Sequence[Message]) -> dict[str, object]:
+def _of_tasks(received: Sequence[Message]) -> dict[str, object]:
     """``prepare_s`` is that of the slowest task; begin and end are by the clocks of the tasks' machines."""
     return {
         "tasks": len(received),

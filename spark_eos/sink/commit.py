@@ -1,0 +1,149 @@
+"""The end of a micro-batch, on the driver: its commit, or its abort, for streams, copies and batch writes alike."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from pyspark.sql.datasource import WriterCommitMessage
+
+from spark_eos import system
+from spark_eos.checkpoint.files import Checkpoint
+from spark_eos.errors import stop
+from spark_eos.log import logger
+from spark_eos.metrics_events import NOWHERE, Events
+from spark_eos.options.parse import SinkOptions
+from spark_eos.protocol.abort import abort, clear_late
+from spark_eos.protocol.commit import CommitReport, commit, complete
+from spark_eos.protocol.head import BatchWrite, ForeachBatchWrite, Notes, Write
+from spark_eos.protocol.ports import Ports
+from spark_eos.protocol.task import MicroBatch
+from spark_eos.sink.commit_events import CommitEvents
+from spark_eos.sink.job import Message
+from spark_eos.sink.session import Session, session_for
+from spark_eos.spark.worker_gc import spare_collections
+
+
+def all_received(messages: Sequence[WriterCommitMessage | None], batch: int) -> list[Message]:
+    """Every task's message. Raises ProtocolStop when one is missing: its rows would be left out of the decision."""
+    received = [message for message in messages if isinstance(message, Message)]
+    if len(received) < len(messages):
+        silent = [str(n) for n, message in enumerate(messages) if not isinstance(message, Message)]
+        raise stop("EOS_TASK_SILENT", batch=batch, count=len(silent), tasks=len(messages), silent=", ".join(silent))
+    return received
+
+
+@dataclass(frozen=True)
+class Commit:
+    """One micro-batch that is to be committed or aborted.
+
+    ``query``: the id by which the ledger knows the query. ``name``: of the micro-batch, for the log. ``write``: what
+    writes, where it is no streaming query. ``notes`` are published with the decision.
+    """
+
+    options: SinkOptions
+    ledger_partitions: int
+    query: str
+    run: str
+    batch: int
+    name: str
+    write: Write | None = None
+    notes: Notes | None = None
+    events: Events = field(default=NOWHERE, kw_only=True)
+
+    def commit(self, received: Sequence[Message]) -> CommitReport:
+        """Decide on the transactions of all tasks and the input's offsets at once, and end them.
+
+        A stream goes on then, and what was committed is looked at once more in the background. For a batch write that
+        is done here, as nothing follows it. Raises EosError; the next run finds out what was decided.
+        """
+        began = time.perf_counter()
+        session = session_for(self.options, self.ledger_partitions, self.query)
+        batch = self._micro_batch(received, session.ports)
+        events = self._commit_events()
+        with events.commit(batch, received):
+            ahead = session.resume(self.run)
+            report = commit(session.ports, batch, ahead, session.seen())
+            self._finish(session, report)
+        spare_collections()
+        took_s = time.perf_counter() - began
+        events.committed(batch, received, report, took_s)
+        self._log(batch, received, report, took_s)
+        return report
+
+    def abort(self, look_again_s: Sequence[float] = ()) -> int:
+        """Close the run, and abort what it has open and not decided; how many transactions stay open. ``look_again_s``:
+        seconds to wait before each further look for what tasks have begun meanwhile. Raises EosError."""
+        session = session_for(self.options, self.ledger_partitions, self.query)
+        session.resume()
+        left = abort(session.ports, self.run, self.batch)
+        for seconds in look_again_s:
+            time.sleep(seconds)
+            # A task may have opened the run since.
+            abort(session.ports, self.run, self.batch)
+            left = clear_late(session.ports)
+        return len(left)
+
+    def _micro_batch(self, received: Sequence[Message], ports: Ports) -> MicroBatch:
+        """What the tasks have reported, with what is to be published beside it."""
+        options, offsets = self.options, None
+        group = options.group_id if options.checkpoint_location else None
+        if group is not None and options.checkpoint_location:
+            offsets = Checkpoint(options.checkpoint_location, options.storage).kafka_offsets(self.batch)
+        return MicroBatch(
+            self.run,
+            self.batch,
+            tuple(message.report for message in received),
+            offsets,
+            options.partitioner,
+            group,
+            options.two_phase,
+            notes=self.notes,
+            planned_ms=_planned_ms(ports, received),
+        )
+
+    def _finish(self, session: Session, report: CommitReport) -> None:
+        if self.write is None:
+            session.rest(self.run, self.batch, report)
+            return
+        is_last = isinstance(self.write, BatchWrite)  # within foreachBatch, more writes follow
+        session.look_now(self.run, report, wait_for_others=is_last)
+        if is_last:
+            complete(session.ports, self.run)
+
+    def _commit_events(self) -> CommitEvents:
+        query, sink = (self.query if self.write is None else None), None
+        if isinstance(self.write, ForeachBatchWrite):
+            query, sink = self.write.query, self.write.sink
+        return CommitEvents(self.events, query, self.query, self.options.prefix, sink)
+
+    def _log(self, batch: MicroBatch, received: Sequence[Message], report: CommitReport, took_s: float) -> None:
+        copied = batch.copied_from
+        logger.info(
+            "%s%s rows=%d%s%s tasks=%d transactions=%d prepare=%.0fms "
+            "verify=%.1fms decide=%.1fms end=%.1fms commit=%.1fms since_last_task=%.1fms",
+            self.name,
+            " replayed" if report.replayed else "",
+            report.rows,
+            f" dead_letters={batch.dead_letters}" if batch.dead_letters else "",
+            "" if copied is None else f" bytes={batch.bytes} ranges={len(copied.ranges)}",
+            len(batch.reports),
+            report.transactions,
+            max((message.took_s for message in received), default=0.0) * 1000,
+            report.verify_ms,
+            report.decide_ms,
+            report.end_ms,
+            took_s * 1000,
+            (time.time() - max((message.done for message in received), default=time.time())) * 1000,
+        )
+        if report.still_open:
+            logger.warning("%s: %d leftover transactions stay open until their timeout", self.name, report.still_open)
+
+
+def _planned_ms(ports: Ports, received: Sequence[Message]) -> int | None:
+    """When the micro-batch was planned, by ``ports.elapsed_ms``: none of its tasks' transactions is older. None where a
+    task does not know."""
+    moments = [message.planned for message in received]
+    ago = [0 if at is None else at.ago_ms(system.steady, system.time_of_day) for at in moments]
+    return None if None in moments else ports.elapsed_ms() - max(ago, default=0)

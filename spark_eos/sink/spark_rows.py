@@ -1,0 +1,31 @@
+"""Rows that Spark hands to the tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from spark_eos.sink.schema import Columns
+
+if TYPE_CHECKING:
+    from spark_eos.protocol.task import TaskReport
+    from spark_eos.sink.job import Identity, SinkJob
+
+
+@dataclass(frozen=True)
+class SparkRows:
+    """See `spark_eos.sink.job.RowSource`."""
+
+    columns: Columns
+
+    def write(self, job: SinkJob, identity: Identity, batches: Iterator[pa.RecordBatch]) -> TaskReport:
+        """In a task: write these rows."""
+        from spark_eos.sink.task import run_task
+
+        return run_task(job, identity, batches)
+
+    def committed(self, batch: int, rows: int, size: int) -> None:
+        """Nobody has to be notified."""
