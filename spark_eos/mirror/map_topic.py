@@ -1,4 +1,4 @@
-"""The topic of the offset map on the target's cluster: made, checked, and its records."""
+"""The topic of the offset map on the target's cluster: created and checked, written and read."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ METADATA = 0
 
 _WRITE_S = 30.0
 
-#: A record is in the first batch of what is fetched, and brokers send that one whole, however large it is.
+#: Enough to fetch one record: brokers send the first batch whole, however large it is.
 _ONE_RECORD = 1 << 10
 _PARTITIONS = METADATA + 1 + ENTRY_PARTITIONS
 _CONFIG = {
@@ -80,12 +80,12 @@ def write_metadata(client: BrokerClient, topic: str, records: Iterable[tuple[byt
 
 
 def not_made(topic: str, why: str) -> EosError:
-    """``why``: what the broker says, or its error code's name."""
+    """``why``: the broker's message, or the name of its error code."""
     return stop("EOS_MIRROR_TOPIC_REFUSED.not_created", topic=topic, why=why)
 
 
 def held_partition(client: BrokerClient, topic: str, wait_s: float) -> int | None:
-    """Wait until readers of the map get to where it ends now, for so many seconds; a partition in which they do not."""
+    """Wait for ``wait_s`` seconds until all that the map has now is stable; a partition where it is not, or None."""
     numbers = {topic: range(topic_partitions(client, [topic])[topic])}
     ends = end_offsets(client, numbers, "read_uncommitted")[topic]
     behind: list[int] = []
@@ -98,7 +98,7 @@ def held_partition(client: BrokerClient, topic: str, wait_s: float) -> int | Non
 
 
 class MapPartition:
-    """One partition of the map's topic as it is now: what is stable, to ``end``. Errors as for `begin_offsets`."""
+    """One partition of the map's topic, up to ``end``, the last stable offset of now. Errors as for `begin_offsets`."""
 
     def __init__(self, client: BrokerClient, topic: str, number: int) -> None:
         self.number = number
@@ -107,12 +107,12 @@ class MapPartition:
         self.end = end_offsets(client, {topic: [number]})[topic][number]
 
     def __iter__(self) -> Iterator[Row]:
-        """All records, of each key the newest one last; one without a value deletes what has its key. Raises
+        """All records, in the order of the log; a record without a value deletes the earlier ones of its key. Raises
         ConnectionFailed, KafkaError (EOS_MIRROR_MAP_UNREADABLE)."""
         return self.since(self._begin)
 
     def since(self, offset: int) -> Iterator[Row]:
-        """The records from this offset on."""
+        """The records from this offset on. Errors as for all records."""
         at = max(offset, self._begin)
         while at < self.end:
             found = self._fetch(at)
@@ -120,7 +120,7 @@ class MapPartition:
             at = found.after
 
     def record(self, at: int) -> Row | None:
-        """The one at this offset; None where the broker has removed it, as another one has its key. Errors as above."""
+        """The record at this offset; None if compaction has removed it. Errors as for all records."""
         rows = self._fetch(at, _ONE_RECORD).rows if at < self.end else ()
         return next((row for row in rows if row[0] == at), None)
 

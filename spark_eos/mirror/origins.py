@@ -1,4 +1,6 @@
-"""Where mirrored topics come from, so that no row goes in circles: in the first partition of the map's topic."""
+"""Where mirrored topics come from, so that no row goes round in circles: records in the first partition of the map's
+topic.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +16,16 @@ from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.log import logger
 from spark_eos.mirror.map_topic import METADATA, MapPartition, write_metadata
 
-#: Seconds for which a map's topic must be unknown to count as one that is not there.
+#: How many seconds a map's topic must be unknown to brokers to count as missing.
 _UNKNOWN_S = 1.0
-#: How the key of an origin begins, as `write_origin` writes it.
+#: How the key of an origin begins.
 _KEY = b'{"origin":'
 
 
 @dataclass(frozen=True)
 class Origin:
-    """A topic and what it is mirrored from. ``chain``: ids of clusters, the nearest one first: that of the source, and
-    those that the source itself comes from."""
+    """A target topic and the topic that it is mirrored from. ``chain``: ids of clusters, the nearest first: that of the
+    source, and those that the source itself is mirrored from."""
 
     target: str
     target_id: str
@@ -32,12 +34,12 @@ class Origin:
     chain: tuple[str, ...]
 
     def is_from(self, cluster: str) -> bool:
-        """Whether the rows come straight from this cluster."""
+        """Whether the topic is mirrored directly from this cluster."""
         return self.chain[:1] == (cluster,)
 
 
 class OriginsLog:
-    """All origins of a cluster, asked for again and again: of what was read before, only what is new is read."""
+    """The origins of all topics of a cluster, for repeated reads: each reads only what is new."""
 
     def __init__(self, client: BrokerClient, map_topic: str) -> None:
         self._client, self._topic = client, map_topic
@@ -47,7 +49,7 @@ class OriginsLog:
         self._asked_s = -math.inf
 
     def read(self, unknown_s: float = _UNKNOWN_S) -> list[Origin]:
-        """What is there now. Where there is no topic, or no longer, what was known. ``unknown_s`` as of
+        """The origins as they are now; if the map's topic is missing, those that were read before. ``unknown_s`` as in
         `describe_topics`; errors as for `MapPartition`."""
         self._asked_s = system.monotonic()
         there = describe_topics(self._client, [self._topic], missing_ok=True, unknown_s=unknown_s).get(self._topic)
@@ -64,12 +66,12 @@ class OriginsLog:
         return self._known
 
     def lately(self, age_s: float) -> list[Origin]:
-        """What was read ``age_s`` seconds ago or later. Where no broker answers, what was known before."""
+        """The origins as they were at most ``age_s`` seconds ago; older ones while no broker answers."""
         if system.monotonic() - self._asked_s >= age_s:
             try:
                 return self.read(unknown_s=0)
             except ConnectionFailed as error:
-                logger.warning("whether mirrors have begun that lead in a circle is not known now: %s", error.message)
+                logger.warning("whether a new mirror has closed a circle is not known at the moment: %s", error.message)
         return self._known
 
 
@@ -79,19 +81,19 @@ def _origin(key: bytes, value: bytes) -> Origin:
 
 
 def origins(client: BrokerClient, map_topic: str) -> list[Origin]:
-    """All of a cluster; none where nothing was ever mirrored to it. Errors as for `MapPartition`."""
+    """The origins of all topics of a cluster; none if nothing was ever mirrored to it. Errors as for `MapPartition`."""
     return OriginsLog(client, map_topic).read()
 
 
 def origins_from(client: BrokerClient, map_topic: str, cluster: str) -> list[Origin]:
-    """The origins of the topics of one cluster that are mirrored straight from it. Raises TopicError
-    (EOS_TOPIC_MISSING) where there is no map, and errors as for `MapPartition`."""
+    """The origins of the topics that are mirrored directly from ``cluster``, an id. Raises TopicError
+    (EOS_TOPIC_MISSING) if there is no map, and errors as for `MapPartition`."""
     topic_partitions(client, [map_topic])
     return [origin for origin in origins(client, map_topic) if origin.is_from(cluster)]
 
 
 def chains_of(known: Iterable[Origin]) -> dict[str, tuple[str, ...]]:
-    """By the id of each topic that is mirrored to a cluster, the other clusters that its rows may come from."""
+    """By the id of each target topic, the clusters that its rows may come from."""
     found: dict[str, set[str]] = {}
     for origin in known:
         found.setdefault(origin.target_id, set()).update(origin.chain)
@@ -99,7 +101,7 @@ def chains_of(known: Iterable[Origin]) -> dict[str, tuple[str, ...]]:
 
 
 def write_origin(client: BrokerClient, map_topic: str, origin: Origin) -> None:
-    """Returns when the brokers have it, once or more often. Raises KafkaError (EOS_MIRROR_MAP_NOT_WRITABLE)."""
+    """Returns when the brokers have it. Raises KafkaError (EOS_MIRROR_MAP_NOT_WRITABLE)."""
     key = json.dumps({"origin": origin.target_id, "source": origin.source_id}).encode()
     fields = {"target": origin.target, "source": origin.source, "chain": origin.chain}
     write_metadata(client, map_topic, [(key, json.dumps(fields).encode())], f"Where {origin.target} comes from")

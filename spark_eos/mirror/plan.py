@@ -1,4 +1,4 @@
-"""A mirror, as it travels to Spark's Python processes."""
+"""A mirror's settings, as they are sent to Spark's Python processes."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from spark_eos.mirror.map_topic import DEFAULT_MAP
 
 @dataclass(frozen=True)
 class Targets:
-    """How targets are made. ``prefix``: before the source topic's name; ``settings``: of a topic, over what is taken
-    from its source; ``replication``: -1 for the brokers' default; ``map``: the topic of the offset map."""
+    """How target topics are created. ``prefix``: goes before the source topic's name; ``settings``: topic settings that
+    override those of the source; ``replication``: -1 for the brokers' default; ``map``: the topic of the offset map."""
 
     prefix: str = ""
     settings: Mapping[str, str] = field(default_factory=dict)
@@ -20,7 +20,7 @@ class Targets:
     map: str = DEFAULT_MAP
 
     def name(self, topic: str) -> str:
-        """What a topic of the source is called at the target."""
+        """The name at the target of a source topic."""
         return self.prefix + topic
 
 

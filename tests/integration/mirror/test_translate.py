@@ -9,6 +9,7 @@ import pytest
 
 from spark_eos import cli
 from tests.support.mirrors import Mirror
+from tests.support.waiting import wait_for
 
 
 @pytest.fixture
@@ -18,6 +19,7 @@ def asked(mirror, topic, write, transactions) -> tuple[Mirror, Callable[..., int
     name = topic(1, retention_ms=-1)
     copies = mirror(name, prefix="copy.")
     transactions.commit(name, *(str(i) for i in range(10)))
+    wait_for(lambda: copies.here.ends(name, committed=True)[name, 0] == 11, "the marker")
     write(name, *(b"%d" % i for i in range(10)))
     copies.run()
 

@@ -193,7 +193,7 @@ def test_origins_that_nobody_tells_for_a_while(clusters, caplog):
     clusters.reachable = False
     clusters.now_s += 10
     run(ab)
-    assert "lead in a circle" in caplog.text
+    assert "closed a circle" in caplog.text
     with pytest.raises(ConnectionFailed):
         ab.check(["X"])
 
