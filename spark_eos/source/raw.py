@@ -18,7 +18,7 @@ from spark_eos.errors import DataLossError
 from spark_eos.kafka.admin.topics import id_bytes
 from spark_eos.kafka.codes import ANOTHER_TOPIC, FETCH_RETRIES, OK, Code, meaning_of, name_of
 from spark_eos.kafka.config.java_names import canonical
-from spark_eos.kafka.config.librdkafka import is_for_librdkafka
+from spark_eos.kafka.config.librdkafka import needs_librdkafka
 from spark_eos.kafka.config.values import integer
 from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.kafka.records.batches import Damage, OtherEpoch, RecordBatch, UnsupportedFormat, find_batches
@@ -92,7 +92,7 @@ def supports(client: BrokerClient) -> bool:
 
     Raises ConnectionFailed if no broker responds.
     """
-    return not is_for_librdkafka(client.properties, "consumer") and is_spoken(client)
+    return not needs_librdkafka(client.properties, "consumer") and is_spoken(client)
 
 
 @dataclass(frozen=True)

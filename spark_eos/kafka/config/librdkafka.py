@@ -138,7 +138,7 @@ def _token(settings: Mapping[str, str], _: str) -> tuple[str, float, str, dict[s
     return found.value, found.expires_at, found.principal, pairs
 
 
-def is_for_librdkafka(kafka: KafkaProperties, kind: Literal["consumer", "producer"]) -> bool:
+def needs_librdkafka(kafka: KafkaProperties, kind: Literal["consumer", "producer"]) -> bool:
     """Whether some of the properties are supported by librdkafka only: `BY_LIBRDKAFKA`, and those not known here."""
     user = canonical(kafka)
     if enumerated(user, "client.dns.lookup", _ALL_ADDRESSES) == _ALL_ADDRESSES:

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from spark_eos import system
 from spark_eos.kafka.codes import Code
 from spark_eos.kafka.config.java_names import canonical
-from spark_eos.kafka.config.librdkafka import codec, is_for_librdkafka
+from spark_eos.kafka.config.librdkafka import codec, needs_librdkafka
 from spark_eos.kafka.config.values import integer
 from spark_eos.kafka.errors import too_large
 from spark_eos.kafka.net.client import BrokerClient
@@ -61,7 +61,7 @@ def supports(client: BrokerClient) -> bool:
 
     Raises ConnectionFailed if no broker responds.
     """
-    return not is_for_librdkafka(client.properties, "producer") and produce.is_spoken(client)
+    return not needs_librdkafka(client.properties, "producer") and produce.is_spoken(client)
 
 
 class ArrowProducer:

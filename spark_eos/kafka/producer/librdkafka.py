@@ -64,7 +64,6 @@ class LibrdkafkaProducer:
             **(overrides or {}),
         }
         self._producer = Producer(librdkafka_config(client.properties, "producer", ours))
-        self.produce = self._producer.produce
         self._closed = threading.Event()
         threading.Thread(target=_serve, args=(self._producer, self._closed), name=f"poll {name}", daemon=True).start()
 
@@ -98,6 +97,11 @@ class LibrdkafkaProducer:
     def lasts(self) -> Mapping[TopicPartition, int]:
         """None, for the same reason."""
         return {}
+
+    @property
+    def produce(self) -> Callable[..., None]:
+        """librdkafka's own method, as a call of ours for each row would cost too much."""
+        return self._producer.produce
 
     def begin(self) -> None:
         """Local: the coordinator learns of the transaction when the first rows go out."""
@@ -133,8 +137,7 @@ class LibrdkafkaProducer:
         """Release the client, which ends with its thread; an open transaction stays open. Nothing else may follow."""
         self._closed.set()
         # Whoever still has this object does not keep the client, whose statistics nobody takes any more.
-        for name in ("_producer", "produce"):
-            self.__dict__.pop(name, None)
+        self.__dict__.pop("_producer", None)
 
     def _drain(self, timeout_s: float) -> ClientError | None:
         """Wait until every row is acknowledged. Returns the first failure, a timeout, or None."""

@@ -300,7 +300,7 @@ def _is_refused(name: str) -> bool:
 
 def _needs_librdkafka(kind: str, name: str, value: str) -> bool:
     value = "1000" if name == "socket.timeout.ms" else value
-    return librdkafka.is_for_librdkafka(KafkaProperties({"bootstrap.servers": "host", name: value}), kind)
+    return librdkafka.needs_librdkafka(KafkaProperties({"bootstrap.servers": "host", name: value}), kind)
 
 
 @pytest.mark.parametrize(("kind", "side"), [("consumer", "source"), ("producer", "sink")])

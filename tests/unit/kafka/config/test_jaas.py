@@ -35,7 +35,7 @@ def bearer(**values: str) -> dict[str, str]:
     assert config["oauth_cb"].args == (how.oauthbearer,)
     assert not any(key.startswith(("sasl.oauthbearer", "aws.", "https.")) for key in config)
     librdkafka.check(kafka, "producer")
-    assert not librdkafka.is_for_librdkafka(kafka, "producer")
+    assert not librdkafka.needs_librdkafka(kafka, "producer")
     return how.oauthbearer
 
 
@@ -167,7 +167,7 @@ def test_kerberos_without_its_library(monkeypatch):
     assert client.client_config(kafka).sasl == client.Sasl("GSSAPI", kerberos=client.Kerberos(keytab="/keys/ann"))
     for kind in ("consumer", "producer"):
         librdkafka.check(kafka, kind)
-        assert not librdkafka.is_for_librdkafka(kafka, kind)
+        assert not librdkafka.needs_librdkafka(kafka, kind)
 
 
 @pytest.mark.parametrize(
