@@ -1,6 +1,6 @@
-"""What happened to one query, by its events: runs, micro-batches with their steps, lag.
+"""The timeline of a query, from its events: runs, micro-batches with their steps, lag.
 
-Events are in a file that `spark_eos.metrics` writes, or at the endpoint that it serves.
+The events come from a file that `spark_eos.metrics` writes, or from the endpoint that it serves.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from spark_eos.ops.metrics.recording import EventFile
 
 _TIMEOUT_S = 10.0
 
-#: Begin and end, in seconds of the epoch.
+#: Begin and end, in seconds since 1970.
 Span = tuple[float, float]
 
 
@@ -28,8 +28,9 @@ _Attempt = tuple[str, int]
 
 @dataclass(frozen=True)
 class BatchAttempt:
-    """One try at a micro-batch. Steps that it did not come to are None; ``whole`` is by Spark. ``outcome`` is
-    "committed", "replayed", "repaired", the condition of the error that ended it, or "cut off"."""
+    """One attempt of a run at a micro-batch. ``prepare`` to ``end``: its steps, None where it did not reach them;
+    ``whole``: all of it, by Spark. ``outcome``: "committed", "replayed", "repaired", "cut off", or the condition of the
+    error that ended it; empty while it runs."""
 
     number: int
     run: str
@@ -49,7 +50,7 @@ class BatchAttempt:
 
     @property
     def span(self) -> Span:
-        """By Spark, or else from the first task's begin to the end of the last step."""
+        """``whole``, or else from the begin of the first task to the end of the last step."""
         return self.whole or (self.prepare[0], (self.end or self.verify or self.prepare)[1])
 
     @property
@@ -60,8 +61,8 @@ class BatchAttempt:
 
 @dataclass(frozen=True)
 class QueryRun:
-    """One start of the query. ``how`` it ended: "killed", "stopped", the condition of an error, or None if it has
-    not ended; ``end`` is then its last event."""
+    """One start of the query. ``how`` it ended: "killed", "stopped", the condition of an error, or None if it has not
+    ended; ``end``: then the time of its last event."""
 
     id: str
     begin: float
@@ -71,8 +72,8 @@ class QueryRun:
 
 @dataclass(frozen=True)
 class TopicLag:
-    """The lag of one topic: offsets to the last stable offsets and to the high watermarks; ``stalled``: for how many
-    seconds an open transaction has held back the former."""
+    """The lag of one topic in offsets. ``stable``: to the last stable offsets; ``high``: to the high watermarks;
+    ``stalled``: the seconds for which an open transaction has held back a last stable offset."""
 
     at: float
     topic: str
@@ -83,9 +84,10 @@ class TopicLag:
 
 @dataclass(frozen=True)
 class Timeline:
-    """All of it, each in the order of time. ``restarts``: when, and after which condition, `spark_eos.run` was to start
-    the query again. ``unknown``: what it cannot tell, in sentences, where nobody has recorded the query; ``prepare`` of
-    a micro-batch then is from Spark's plan to the decision, and its ``decide`` a moment."""
+    """What happened to a query, in the order of time. ``restarts``: the time and the condition after which
+    `spark_eos.run` was to start the query again. ``unknown``: sentences on what is not known, if no events were
+    recorded (`spark_eos.ops.checkpoint_timeline`); then ``prepare`` is from Spark's plan to the decision, and
+    ``decide`` has no length."""
 
     query: str
     runs: Sequence[QueryRun]
@@ -103,7 +105,7 @@ class EventReader:
         self._file = None if source.startswith(("http://", "https://")) else EventFile(Path(source))
 
     def read(self) -> list[Event]:
-        """What there is by now. Raises OptionError."""
+        """The events by now. Raises OptionError."""
         try:
             return self._ask() if self._file is None else self._file.read()
         except (OSError, ValueError) as error:  # the errors of urllib are OSErrors
@@ -121,7 +123,7 @@ def _unreadable(source: str, error: Exception) -> EosError:
 
 
 def chosen(events: Sequence[Event], query: str | None, source: str) -> str:
-    """The label of the query to show: the one that is asked for, or that with most events. Raises OptionError."""
+    """The label of the query to show: ``query``, or the one with most events. Raises OptionError."""
     there = queries_in(events)
     if not there:
         raise stop("EOS_PLOT_IMPOSSIBLE.no_events", source=source)
@@ -131,7 +133,7 @@ def chosen(events: Sequence[Event], query: str | None, source: str) -> str:
 
 
 def queries_in(events: Sequence[Event]) -> list[str]:
-    """The labels of all queries that have told of something, the one with most events last."""
+    """The labels of all queries that have events, the one with most events last."""
     known = _learnt(events)
     counts: dict[str, int] = {}
     for event in events:
@@ -143,7 +145,7 @@ def queries_in(events: Sequence[Event]) -> list[str]:
 
 
 def timeline_of(events: Sequence[Event], query: str) -> Timeline:
-    """``query`` is a label as `queries_in` has them."""
+    """The timeline of the query with this label, as in `queries_in`."""
     known = _learnt(events)
     own = sorted((e for e in events if _label(known, e) == query), key=lambda e: float(e["at"]))
     processes = [(float(e["at"]), e["event"] == "exit") for e in events if e["event"] in ("process", "exit")]
@@ -158,7 +160,7 @@ def timeline_of(events: Sequence[Event], query: str) -> Timeline:
 
 
 def cut(timeline: Timeline, begin: float) -> Timeline:
-    """The timeline from a moment on."""
+    """The part of a timeline that begins at a moment."""
     return replace(
         timeline,
         runs=[run for run in timeline.runs if run.end >= begin],
@@ -185,7 +187,7 @@ def _label(known: Queries, event: Event) -> str | None:
 
 
 def _runs(events: Sequence[Event], processes: Sequence[tuple[float, bool]]) -> list[QueryRun]:
-    """``processes``: when one began, or, if that is true, ended by itself."""
+    """``processes``: the times at which a process began, or, with True, ended by itself."""
     runs: dict[str, QueryRun] = {}
     for event in events:
         id = event.get("run")
@@ -198,12 +200,14 @@ def _runs(events: Sequence[Event], processes: Sequence[tuple[float, bool]]) -> l
         runs[id] = replace(run, end=event["at"], how=how)
     ordered = sorted(runs.values(), key=lambda run: run.begin)
     if events and events[0].get("query", "") is None:
-        return [replace(run, how=run.how or "stopped") for run in ordered]  # batch writes: Spark does not tell of ends
+        return [
+            replace(run, how=run.how or "stopped") for run in ordered
+        ]  # batch writes: Spark has no event for their end
     return [replace(run, how=run.how or _end_of(run, ordered[-1], processes)) for run in ordered]
 
 
 def _end_of(run: QueryRun, last: QueryRun, processes: Sequence[tuple[float, bool]]) -> str | None:
-    """How a run ended that has not said so itself: with its process, which ended by itself, or was killed."""
+    """How a run without a terminated event ended: with its process, which ended by itself, or was killed."""
     later = [by_itself for at, by_itself in processes if at >= run.end]
     if later:
         return "stopped" if later[0] else "killed"
@@ -240,7 +244,7 @@ def _add(by_sink: dict[str, BatchAttempt], event: Event) -> None:
 
 
 def _committed(batch: BatchAttempt, event: Event) -> BatchAttempt:
-    """Its steps end with the commit, one after the other."""
+    """The attempt with its steps, which follow one another and end with the commit."""
     ended = event["at"]
     decided = ended - event["end_s"]
     verified = decided - event["decide_s"]
@@ -255,11 +259,6 @@ def _committed(batch: BatchAttempt, event: Event) -> BatchAttempt:
     )
 
 
-def stalled_s(partitions: Mapping[str, Mapping[str, int]]) -> float:
-    """For how long an open transaction has held back one of these partitions, at most."""
-    return max((place["heldMs"] for place in partitions.values() if is_held(place)), default=0) / 1000
-
-
 def _lags(event: Event) -> list[TopicLag]:
     return [
         TopicLag(
@@ -267,7 +266,7 @@ def _lags(event: Event) -> list[TopicLag]:
             topic,
             sum(place["stable"] for place in partitions.values()),
             sum(place["high"] for place in partitions.values()),
-            stalled_s(partitions),
+            max((place["heldMs"] for place in partitions.values() if is_held(place)), default=0) / 1000,
         )
         for topic, partitions in event["lag"].items()
     ]

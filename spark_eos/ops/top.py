@@ -29,7 +29,7 @@ _LATEST = 5_000
 _MOST_ASKED = 5
 _SHOWN = 15
 _WIDTH = 40
-#: Over how many seconds rows are counted for the rate.
+#: The seconds over which rates are measured.
 _RATE_S = 30.0
 _STEPS = (("prepare", "cyan"), ("verify", "bright_black"), ("decide", "blue"), ("EndTxn", "green"), ("rest", "white"))
 _COLOURS = {"committed": "green", "replayed": "magenta", "repaired": "yellow", "": "cyan"}
@@ -37,8 +37,8 @@ _COLOURS = {"committed": "green", "replayed": "magenta", "repaired": "yellow", "
 
 @dataclass(frozen=True)
 class BlockingTransaction:
-    """Who holds back a partition's last stable offset. ``query``, ``batch`` and ``decided``: if
-    it is one of ours."""
+    """An open transaction that holds back the last stable offset of a partition, as ``text``. ``query``, ``batch`` and
+    ``decided``: only of a transaction of this sink."""
 
     topic: str
     partition: int
@@ -50,8 +50,8 @@ class BlockingTransaction:
 
 @dataclass(frozen=True)
 class Now:
-    """A query at one moment. Rates are those of the last 30 s; ``lags`` the newest of each topic; ``blocking`` is
-    None where no cluster was asked."""
+    """A query at one moment. ``rows_per_s``, ``batches_per_s``: of the last 30 s; ``lags``: the newest of each topic;
+    ``blocking``: None without a cluster to look them up."""
 
     timeline: Timeline
     at: float
@@ -63,10 +63,7 @@ class Now:
 
 
 def top(source: str, query: str | None, cluster: Cluster | None) -> Answer:
-    """How a query is now. Raises OptionError."""
-
-    from spark_eos.ops.top import as_json, as_lines
-
+    """A query as it is now. Raises OptionError."""
     now = _now(EventReader(source), query, cluster)
     console = Console(width=120, color_system=None)
     with console.capture() as captured:
@@ -75,12 +72,8 @@ def top(source: str, query: str | None, cluster: Cluster | None) -> Answer:
 
 
 def watch(source: str, query: str | None, cluster: Cluster | None, every_s: float) -> int:
-    """Show a query in the terminal, again and again, until Ctrl-C. Raises OptionError if there is nothing at the
-    beginning."""
-    from rich.text import Text
-
-    from spark_eos.ops.top import as_lines
-
+    """Show a query in the terminal until Ctrl-C, and look again every ``every_s`` seconds. Raises OptionError if there
+    is nothing to show at first."""
     reader = EventReader(source)
     first = as_lines(_now(reader, query, cluster))
     with suppress(KeyboardInterrupt), Live(first, screen=True, auto_refresh=False) as live:
@@ -101,9 +94,9 @@ def _now(reader: EventReader, query: str | None, cluster: Cluster | None) -> Now
 
 
 def now_of(timeline: Timeline, blocking: Sequence[BlockingTransaction] | None = None, at: float | None = None) -> Now:
-    """The query at a moment, by default this one: ``at``, in seconds since the epoch."""
+    """The query at a moment, in seconds since 1970; by default now."""
     at = time.time() if at is None else at
-    recent = [b for b in timeline.batches if b.done and b.outcome != "replayed" and _ended(b) > at - _RATE_S]
+    recent = [b for b in timeline.batches if b.done and b.outcome != "replayed" and b.span[1] > at - _RATE_S]
     begin = max(at - _RATE_S, min((run.begin for run in timeline.runs), default=at))
     seconds = max(1.0, at - begin)
     run = timeline.runs[-1] if timeline.runs else None
@@ -115,7 +108,7 @@ def now_of(timeline: Timeline, blocking: Sequence[BlockingTransaction] | None = 
 
 
 def as_json(now: Now) -> dict[str, Any]:
-    """Times are seconds, ``at`` of the epoch."""
+    """Times are in seconds, ``at`` since 1970."""
     timeline = now.timeline
     return {
         "query": timeline.query,
@@ -125,7 +118,7 @@ def as_json(now: Now) -> dict[str, Any]:
         "rows_per_s": round(now.rows_per_s, 3),
         "batches_per_s": round(now.batches_per_s, 3),
         "lag": [_lag_as_json(lag) for lag in now.lags],
-        "holders": None if now.blocking is None else [vars(transaction) for transaction in now.blocking],
+        "blocking": None if now.blocking is None else [vars(transaction) for transaction in now.blocking],
         "batches": [_batch_as_json(batch) for batch in timeline.batches[-_SHOWN:]],
     }
 
@@ -153,7 +146,7 @@ def as_lines(now: Now) -> RenderableType:
         (timeline.query, "bold"),
         "  ",
         (now.state, "green" if alive else "red" if now.state != "stopped" else "yellow"),
-        f"  ·  start {len(timeline.runs)}",
+        f"  ·  run {len(timeline.runs)}",
         f"  ·  {_short(now.rows_per_s)} rows/s  ·  {now.batches_per_s:.2g} micro-batches/s",
     )
     return Group(head, Text(), _lag_table(now), Text(), _bars(timeline.batches[-_SHOWN:]), Text(), _legend())
@@ -161,12 +154,14 @@ def as_lines(now: Now) -> RenderableType:
 
 def _lag_table(now: Now) -> RenderableType:
     if not now.lags:
-        return Text("no lag is known: the query does not read by eos-kafka, or has not begun", style="bright_black")
+        return Text(
+            "no lag known: the query does not read with eos-kafka, or has not begun to read", style="bright_black"
+        )
     table = Table(box=None, pad_edge=False, header_style="bright_black")
     table.add_column("topic")
-    for column in ("to the LSO", "to the high watermark", "LSO stands still"):
+    for column in ("lag to the LSO", "lag to the high watermark", "LSO held for"):
         table.add_column(column, justify="right")
-    table.add_column("who holds it")
+    table.add_column("held by")
     for lag in now.lags:
         stalled = Text(duration(lag.stalled), style="yellow") if lag.stalled else Text("-")
         table.add_row(lag.topic, f"{lag.stable:,}", f"{lag.high:,}", stalled, _who(now, lag))
@@ -177,10 +172,10 @@ def _who(now: Now, lag: TopicLag) -> Text:
     if not lag.stalled:
         return Text("-")
     if now.blocking is None:
-        return Text("spark-eos --bootstrap-servers … would tell", style="bright_black")
+        return Text("spark-eos --bootstrap-servers … top shows it", style="bright_black")
     own = [transaction for transaction in now.blocking if transaction.topic == lag.topic]
     lines = [f"{one.topic}-{one.partition}: {_owner(one)}{one.text}" for one in own]
-    return Text("\n".join(lines) or "nobody any more", style="yellow" if lines else "bright_black")
+    return Text("\n".join(lines) or "ended by now", style="yellow" if lines else "bright_black")
 
 
 def _owner(transaction: BlockingTransaction) -> str:
@@ -211,12 +206,12 @@ def _bars(batches: Sequence[BatchAttempt]) -> RenderableType:
 
 
 def _cells(share: float) -> int:
-    """What takes any time at all has a cell of its own."""
+    """Whatever takes any time has at least one cell."""
     return max(1, round(share * _WIDTH)) if share > 0 else 0
 
 
 def _seconds(batch: BatchAttempt) -> Mapping[str, float]:
-    """The seconds of each step; ``rest`` is what Spark does before and after."""
+    """The seconds of each step; ``rest``: of Spark, before and after these."""
     spans = {"prepare": batch.prepare, "verify": batch.verify, "decide": batch.decide, "EndTxn": batch.end}
     seconds = {name: span[1] - span[0] if span is not None else 0.0 for name, span in spans.items()}
     return seconds | {"rest": max(0.0, batch.seconds - sum(seconds.values()))}
@@ -224,10 +219,6 @@ def _seconds(batch: BatchAttempt) -> Mapping[str, float]:
 
 def _legend() -> Text:
     return Text("  ").join(Text.assemble(("█ ", colour), name) for name, colour in _STEPS)
-
-
-def _ended(batch: BatchAttempt) -> float:
-    return batch.span[1]
 
 
 def _short(number: float) -> str:
@@ -238,14 +229,15 @@ def _short(number: float) -> str:
 
 
 def blocking_transactions(cluster: Cluster, events: Sequence[Event]) -> list[BlockingTransaction]:
-    """The transactions that hold back partitions, by the newest events; never raises EosError."""
+    """The transactions that hold back partitions which are held according to the newest events. Never raises
+    EosError."""
     held = list(_held(events))[:_MOST_ASKED]
     if not held:
         return []
     try:
         ours = {transaction.id: transaction for transaction in find(cluster)}
     except EosError:
-        ours = {}  # the leaders may answer all the same
+        ours = {}  # the leaders may still answer
     return [one for topic, partition in held for one in _holders(cluster, topic, partition, ours)]
 
 
@@ -260,7 +252,7 @@ def _holders(cluster: Cluster, topic: str, partition: int, ours: dict[str, Trans
     try:
         found = oldest_open_transaction(cluster.client, topic, partition)
     except EosError as error:
-        return [BlockingTransaction(topic, partition, f"nobody says: {error.condition}")]
+        return [BlockingTransaction(topic, partition, f"unknown: {error.condition}")]
     blocking = []
     for one in found:
         own = ours.get(one.transactional_id or "")

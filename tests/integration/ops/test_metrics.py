@@ -181,7 +181,7 @@ def test_a_last_stable_offset_that_stands_still_is_seen_from_outside(metrics, cl
     assert scraped.value("source_lso_lag_offsets", **labels) == 0
     assert all(scraped.has(name) for name in OF_RUNNING_SOURCES)
     seen = top(f"http://127.0.0.1:{metrics.port}", "copies", place_of(cluster)).data
-    (held,) = seen["holders"]
+    (held,) = seen["blocking"]
     assert (held["topic"], held["partition"]) == (source, 0)
     assert transactions.transactional_id in held["text"]
     assert seen["lag"][0]["stalled_s"] >= 1

@@ -159,12 +159,12 @@ def test_top_says_it_all_once(file, capsys):
     """State, lag, how long the LSO stands still, each micro-batch and what became of it."""
     assert cli.main(["top", str(file), "--once"]) == 0
     said = capsys.readouterr().out
-    for part in ("copies", "running for", "start 3", "1.5 s", "EOS_TRANSACTION_LOST", "repaired", "cut off"):
+    for part in ("copies", "running for", "run 3", "1.5 s", "EOS_TRANSACTION_LOST", "repaired", "cut off"):
         assert part in said
     assert cli.main(["top", str(file), "--format", "json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["lag"] == [{"topic": "in", "stable": 7, "high": 9, "stalled_s": 1.5}]
-    assert told["holders"] is None
+    assert told["blocking"] is None
     assert [batch["outcome"] for batch in told["batches"]][-1] == "repaired"
 
 
@@ -179,12 +179,12 @@ def test_who_holds_the_lso(file, monkeypatch: pytest.MonkeyPatch):
     own = Transaction("other", "q9", 7, 0, "Ongoing", 4.0, 60.0, False, 1, "r", 12, True)
     monkeypatch.setattr(tops, "oldest_open_transaction", lambda kafka, topic, partition: [OTHERS])
     monkeypatch.setattr(tops, "find", lambda cluster: [])
-    (told,) = top(str(file), None, CLUSTER).data["holders"]
+    (told,) = top(str(file), None, CLUSTER).data["blocking"]
     assert (told["topic"], told["partition"], told["query"]) == ("in", 0, None)
     assert "transactional id other" in told["text"]
     monkeypatch.setattr(tops, "find", lambda cluster: [own])
     answer = top(str(file), None, CLUSTER)
-    assert (answer.data["holders"][0]["query"], answer.data["holders"][0]["batch"]) == ("q9", 12)
+    assert (answer.data["blocking"][0]["query"], answer.data["blocking"][0]["batch"]) == ("q9", 12)
     assert "query q9, micro-batch 12, decided" in " ".join(answer.text.split())
 
     def silent(*_: object) -> list:
@@ -192,7 +192,7 @@ def test_who_holds_the_lso(file, monkeypatch: pytest.MonkeyPatch):
 
     monkeypatch.setattr(tops, "find", silent)
     monkeypatch.setattr(tops, "oldest_open_transaction", silent)
-    (told,) = top(str(file), None, CLUSTER).data["holders"]
+    (told,) = top(str(file), None, CLUSTER).data["blocking"]
     assert "EOS_KAFKA_UNREACHABLE" in told["text"]
 
 
