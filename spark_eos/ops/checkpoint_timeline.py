@@ -1,9 +1,9 @@
-"""The timeline of a query whose events nobody has recorded, from what it leaves behind: Spark's log files in its
-checkpoint, the records of its heads in the ledger, and the markers of its transactions. Reads only.
+"""The timeline of a query without recorded events, from the log files of its checkpoint, its records in the ledger
+topic and the markers of its transactions. Reads only.
 
-Each micro-batch begins with Spark's plan, is decided by a record of the ledger, ends with the last marker of its
-transactions, and is done when Spark notes it. A run begins with the first head of its generation. What a run does not
-write down is not known: when its tasks ran, why it ended.
+A micro-batch begins when Spark plans it, is decided by a record of the ledger, ends with the last marker of its
+transactions, and is done when Spark writes it to the commit log. A run begins with the first head of its generation.
+When its tasks ran and why it ended is not known.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.errors import EosError, LedgerError
 from spark_eos.kafka.codes import OK
+from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.records.batches import Damage, UnsupportedFormat, walk_batches
 from spark_eos.kafka.requests.fetch import fetch_once
 from spark_eos.ledger.ledger import ledger_partition
@@ -27,13 +28,13 @@ from spark_eos.protocol.head import NOBODY, Decision, Head, Written
 from spark_eos.protocol.head_codec import decode
 
 _FETCH_BYTES = 1 << 20
-#: Of output that is read for markers, each of which is behind the rows of its transaction.
+#: Bytes of output to read in search of markers, which follow the rows of their transactions.
 _MOST_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
 class Published:
-    """A head, and when it was written, in seconds of the epoch."""
+    """A head, and when it was written, in seconds since 1970."""
 
     at: float
     head: Head
@@ -41,9 +42,10 @@ class Published:
 
 @dataclass(frozen=True)
 class Traces:
-    """Times are seconds of the epoch: ``planned`` and ``done`` of micro-batches, ``heads`` of each sink by its name (""
-    for that of a stream), in order; ``markers``: when the last transaction of a decision ended, by sink, micro-batch
-    and revision, where all of its markers were found."""
+    """What a query has left behind; times are in seconds since 1970. ``planned``, ``done``: when Spark planned and
+    finished each micro-batch; ``heads``: the heads of each sink in order, by the sink's name, "" for a stream;
+    ``markers``: when the last transaction of a decision ended, by sink, micro-batch and revision, if all of its markers
+    were found."""
 
     query: str
     planned: dict[int, float]
@@ -60,22 +62,22 @@ class Traces:
 
 
 def traces_of(checkpoint: Checkpoint, cluster: Cluster) -> Traces:
-    """All there is. Raises EosError where checkpoint or ledger cannot be read."""
+    """The traces of a query. Raises EosError if its checkpoint or the ledger cannot be read."""
     query = checkpoint.query_id() or ""
     planned = {batch: _planned(checkpoint, batch) for batch in checkpoint.batches("offsets")}
     found = Traces(query, {b: at for b, at in planned.items() if at is not None}, checkpoint.times("commits"), {})
     for own in heads_of(cluster, query) if query else []:
         found.heads[own.name or ""] = _history(cluster, own.key)
-    budget = _Budget(_MOST_BYTES)
+    search = _MarkerSearch(cluster.client)
     for _, sink, decision in sorted(found.decisions(), key=lambda decided: decided[0], reverse=True):
         key = sink, decision.batch, decision.rev
-        if key not in found.markers and (ended := _ended(cluster, decision, budget)) is not None:
+        if key not in found.markers and (ended := search.last_marker(decision)) is not None:
             found.markers[key] = ended
     return found
 
 
 def _planned(checkpoint: Checkpoint, batch: int) -> float | None:
-    """By Spark's own note of when it began with the micro-batch."""
+    """When Spark planned a micro-batch, as it notes in the offset log."""
     try:
         noted = json.loads((checkpoint.read(f"offsets/{batch}") or "").splitlines()[1])["batchTimestampMs"]
         return float(noted) / 1000
@@ -84,9 +86,9 @@ def _planned(checkpoint: Checkpoint, batch: int) -> float | None:
 
 
 def _history(cluster: Cluster, key: str) -> list[Published]:
-    """The records of a query's heads that compaction has left, in order."""
+    """The heads of a sink that compaction has left, in order."""
     reader = LedgerReader(KafkaLog(cluster.client, cluster.ledger), ledger_partition(key, cluster.partitions), key)
-    reader.read()  # which finds the partition
+    reader.read()  # finds the partition
     return list(_readable(reader))
 
 
@@ -95,62 +97,56 @@ def _readable(reader: LedgerReader) -> Iterator[Published]:
         try:
             head = decode(dated.value)
         except LedgerError:
-            continue  # of another version: the newest one is known, or `read` had said so
+            continue  # of another version; `read` would have raised for the newest one
         if dated.time_ms is not None:
             yield Published(dated.time_ms / 1000, head)
 
 
-@dataclass
-class _Budget:
-    left: int
+class _MarkerSearch:
+    """Looks for the markers of decided transactions, in up to `_MOST_BYTES` of output."""
 
+    def __init__(self, client: BrokerClient) -> None:
+        self._client, self._left = client, _MOST_BYTES
 
-def _ended(cluster: Cluster, decision: Decision, budget: _Budget) -> float | None:
-    """When the last marker was written, by the brokers' clocks; None where one was not found."""
-    times = [_marker(cluster, written, budget) for written in decision.written]
-    known = [time for time in times if time is not None]
-    return max(known) if known and len(known) == len(times) else None
+    def last_marker(self, decision: Decision) -> float | None:
+        """When the last marker was written, by the brokers' clocks; None if one was not found."""
+        times = [self._marker(written) for written in decision.written]
+        known = [time for time in times if time is not None]
+        return max(known) if known and len(known) == len(times) else None
 
-
-def _marker(cluster: Cluster, written: Written, budget: _Budget) -> float | None:
-    probe, offset = written.probe, written.probe.offset
-    while budget.left > 0:
-        try:
-            fetched = fetch_once(
-                cluster.client,
-                probe.topic,
-                probe.partition,
-                offset,
-                _FETCH_BYTES,
-                isolation="read_uncommitted",
-            )
-        except EosError:
-            return None  # the output is not this user's to read
-        if fetched is None or fetched[0].error != OK:
-            return None
-        answer, data = fetched
-        budget.left -= max(1, answer.size)
-        before = offset
-        try:
-            for batch in walk_batches(data, answer.size, ()):
-                if batch.control and batch.producer_id == written.pair.producer_id and batch.last >= probe.offset:
-                    return batch.max_time / 1000
-                offset = max(offset, batch.last + 1)
-        except (Damage, UnsupportedFormat):
-            return None
-        if offset == before:
-            return None  # the end: it is not written yet
-    return None
+    def _marker(self, written: Written) -> float | None:
+        probe, offset = written.probe, written.probe.offset
+        place = probe.topic, probe.partition
+        while self._left > 0:
+            try:
+                fetched = fetch_once(self._client, *place, offset, _FETCH_BYTES, isolation="read_uncommitted")
+            except EosError:
+                return None  # this user may not read the output
+            if fetched is None or fetched[0].error != OK:
+                return None
+            answer, data = fetched
+            self._left -= max(1, answer.size)
+            before = offset
+            try:
+                for batch in walk_batches(data, answer.size, ()):
+                    if batch.control and batch.producer_id == written.pair.producer_id and batch.last >= probe.offset:
+                        return batch.max_time / 1000
+                    offset = max(offset, batch.last + 1)
+            except (Damage, UnsupportedFormat):
+                return None
+            if offset == before:
+                return None  # the end of the partition
+        return None
 
 
 def forgotten(traces: Traces) -> Sequence[int]:
-    """Micro-batches of the checkpoint of which the ledger has no decision any more, or not yet."""
+    """The micro-batches of the checkpoint without a decision in the ledger, whether compacted or not made yet."""
     return sorted(set(traces.planned) - {decision.batch for _, _, decision in traces.decisions()})
 
 
 @dataclass(frozen=True)
 class _Decided:
-    """``again``: it repairs a decision of before."""
+    """A decision, when it was published, and whether it repairs an earlier one (``again``)."""
 
     at: float
     decision: Decision
@@ -158,14 +154,14 @@ class _Decided:
 
 
 def timeline_from(traces: Traces) -> Timeline:
-    """The timeline, with what is not known of it."""
+    """The timeline, and what is not known of it."""
     first = next(iter(traces.heads.values()), [])
     runs = _runs(first)
     batches = [
         batch
         for sink, heads in traces.heads.items() or [("", [])]
         for number, planned in traces.planned.items()
-        for batch in _tries(traces, sink, number, planned, _decisions(heads, number), runs)
+        for batch in _attempts(traces, sink, number, planned, _decisions(heads, number), runs)
     ]
     return Timeline(
         traces.query,
@@ -178,7 +174,7 @@ def timeline_from(traces: Traces) -> Timeline:
 
 
 def _runs(heads: Sequence[Published]) -> list[QueryRun]:
-    """A run for each generation. Its end is that of its last head, for now."""
+    """A run for each generation, which ends, for now, with its last head."""
     runs: list[QueryRun] = []
     for published in heads:
         head = published.head
@@ -186,7 +182,7 @@ def _runs(heads: Sequence[Published]) -> list[QueryRun]:
             if runs:
                 runs[-1] = replace(runs[-1], end=published.at, how="closed")
         elif not runs or runs[-1].id != head.run or runs[-1].how is not None:
-            # Of the oldest record that compaction has left, nobody knows when its run began.
+            # The run of the oldest record that compaction has left may have begun earlier.
             runs.append(QueryRun(head.run, published.at, published.at, None))
         else:
             runs[-1] = replace(runs[-1], end=published.at)
@@ -194,7 +190,7 @@ def _runs(heads: Sequence[Published]) -> list[QueryRun]:
 
 
 def _decisions(heads: Sequence[Published], number: int) -> list[_Decided]:
-    """When a micro-batch was decided, and repaired: the first head with each revision."""
+    """The decisions on a micro-batch: the first head with each revision."""
     found: dict[int, _Decided] = {}
     for published in heads:
         decision = published.head.decision
@@ -203,29 +199,29 @@ def _decisions(heads: Sequence[Published], number: int) -> list[_Decided]:
     return list(found.values())
 
 
-def _tries(
+def _attempts(
     traces: Traces, sink: str, number: int, planned: float, decisions: Sequence[_Decided], runs: Sequence[QueryRun]
 ) -> list[BatchAttempt]:
-    """One for each run that had the micro-batch under way; the last one may have finished it.
+    """An attempt for each run that worked on the micro-batch; the last one may have finished it.
 
-    A run publishes its first head when it has planned its first micro-batch, or found it planned: which of the two is
-    known only of one that was decided before.
+    A run publishes its first head after it has planned its first micro-batch, or found it planned. Which of the two is
+    only known of a micro-batch that was decided before.
     """
     done = traces.done.get(number)
     first = min((d.at for d in decisions), default=None)
     begins = [planned]
     if first is not None:
         begins += [run.begin for run in runs if first < run.begin and (done is None or run.begin < done)]
-    tries = []
+    attempts = []
     for begin, end in zip(begins, [*begins[1:], None], strict=True):
         own = [d for d in decisions if begin <= d.at and (end is None or d.at < end)]
         before = [d for d in decisions if d.at < begin]
         shown = own[-1].at if own else begin if before or done is None else done
-        tries.append(_try(traces, sink, number, (begin, end), own, before, done, _run_at(runs, shown)))
-    return tries
+        attempts.append(_attempt(traces, sink, number, (begin, end), own, before, done, _run_at(runs, shown)))
+    return attempts
 
 
-def _try(
+def _attempt(
     traces: Traces,
     sink: str,
     number: int,
@@ -235,7 +231,8 @@ def _try(
     done: float | None,
     run: str,
 ) -> BatchAttempt:
-    """``span``: of this run, until the next one begins."""
+    """``span``: from the begin of this run to that of the next one; ``own``: its decisions; ``before``: those of
+    earlier runs; ``done``: when Spark finished the micro-batch."""
     begin, until = span
     decided = own[-1] if own else None
     known = decided or (before[-1] if before else None)
@@ -263,8 +260,8 @@ def _try(
 
 
 def _is_own(ended: float, decided: float, begin: float, until: float | None) -> bool:
-    """Whether the transactions of a decision were ended by this run. A later run ends what it finds before it publishes
-    its first head: what is nearer to that than to the decision is by the later one."""
+    """Whether this run ended the transactions of a decision. A later run ends them before it publishes its first head:
+    an end that is nearer to that than to the decision is the later run's."""
     if decided < begin:
         return begin - ended < ended - decided
     return until is None or ended - decided <= until - ended
@@ -275,24 +272,26 @@ def _run_at(runs: Sequence[QueryRun], at: float) -> str:
 
 
 def _end_of(run: QueryRun, batches: Sequence[BatchAttempt]) -> float:
-    """The last that is known of a run."""
+    """The time of the last trace of a run."""
     return max([run.end, *(batch.whole[1] for batch in batches if batch.run == run.id and batch.whole is not None)])
 
 
 def _unknown(traces: Traces, runs: Sequence[QueryRun]) -> list[str]:
-    """What the picture cannot tell, in sentences."""
-    notes = ["Times are by three clocks: the driver's (plan, decision), brokers' (EndTxn), the file system's (end)."]
+    """Sentences on what is not known."""
+    notes = ["Times come from three clocks: the driver's (plan, decision), brokers' (EndTxn), the file system's (end)."]
     if len(runs) > 1:
         notes.append("Not recorded: when tasks ran, the lag, why runs ended, who planned a run's first micro-batch.")
     else:
         notes.append("Not recorded: when tasks ran, the lag.")
     missing = [number for number in forgotten(traces) if number in traces.done]
     if missing:
-        notes.append(f"The ledger, which is compacted, no longer has a record of the decisions of {_some(missing)}.")
+        notes.append(f"The ledger topic, which is compacted, no longer has the decisions of {_some(missing)}.")
     decided = {(sink, decision.batch, decision.rev) for _, sink, decision in traces.decisions() if decision.written}
     lost = sorted({number for _, number, _ in decided - traces.markers.keys()})
     if lost:
-        notes.append(f"No markers were found for the transactions of {_some(lost)}, or it took too much reading.")
+        notes.append(
+            f"No markers were found for the transactions of {_some(lost)} within {_MOST_BYTES >> 20} MiB of output."
+        )
     return notes
 
 

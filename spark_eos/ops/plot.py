@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from spark_eos.checkpoint.files import Checkpoint
     from spark_eos.ledger.owners import Cluster
 
-#: Colours that people tell apart who see red and green alike (Okabe and Ito).
+#: Colours that can be told apart with colour blindness (Okabe and Ito).
 _BLUE, _SKY, _GREEN, _YELLOW, _RED, _PURPLE, _GREY = (
     *("#0072B2", "#56B4E9", "#009E73", "#E69F00", "#D55E00", "#CC79A7", "#9AA0A6"),
 )
@@ -32,18 +32,19 @@ _STEPS: tuple[tuple[str, str, Callable[[BatchAttempt], Span | None]], ...] = (
     ("decide", _BLUE, lambda batch: batch.decide),
     ("EndTxn", _GREEN, lambda batch: batch.end),
 )
-#: Of what nobody has recorded.
+#: The steps without recorded events.
 _STEPS_BY_TRACES: tuple[tuple[str, str, Callable[[BatchAttempt], Span | None]], ...] = (
     ("to the decision", _SKY, lambda batch: batch.prepare if batch.decide else None),
     ("decision", _BLUE, lambda batch: batch.decide),
     ("EndTxn", _GREEN, lambda batch: batch.end),
 )
-#: Points: what takes milliseconds of an hour is to be seen.
+#: Line width in points, at which milliseconds of an hour are still visible.
 _THIN = 0.8
 
 
 def plot(source: str, file: str, query: str | None = None, last_s: float | None = None) -> Answer:
-    """Draw a query into a file: all of it, or its last seconds. Raises OptionError, UnsupportedError."""
+    """Draw the recorded events of a query into a file; with ``last_s``, only its last seconds. Raises OptionError,
+    UnsupportedError."""
     if is_checkpoint(source):
         raise stop("EOS_PLOT_IMPOSSIBLE.no_servers", source=source)
     events = EventReader(source).read()
@@ -52,12 +53,12 @@ def plot(source: str, file: str, query: str | None = None, last_s: float | None 
 
 
 def is_checkpoint(source: str) -> bool:
-    """Whether a source of a picture is a checkpoint, and no recording."""
+    """Whether a source is a checkpoint, and not recorded events."""
     return Path(source, "offsets").is_dir() or bool(re.match(r"(?!https?:)[A-Za-z][\w+.-]+://", source))
 
 
 def plot_checkpoint(checkpoint: Checkpoint, cluster: Cluster, file: str, last_s: float | None = None) -> Answer:
-    """Draw a query by its checkpoint and ledger, without recorded events. Raises EosError."""
+    """Draw a query without recorded events, from its checkpoint and the ledger. Raises EosError."""
     from spark_eos.ops.checkpoint_timeline import timeline_from, traces_of
 
     timeline = timeline_from(traces_of(checkpoint, cluster))
@@ -73,7 +74,7 @@ def _drawn(timeline: Timeline, end: float, source: str, file: str, last_s: float
         raise stop("EOS_PLOT_IMPOSSIBLE.empty", source=source, query=timeline.query)
     try:
         draw(timeline, Path(file))
-    except (OSError, ValueError) as error:  # ValueError: a kind of picture that there is not
+    except (OSError, ValueError) as error:  # ValueError: an unknown format
         raise stop("EOS_PLOT_IMPOSSIBLE.unwritable", file=file, error=error) from None
     text = f"{file}: {len(timeline.batches)} micro-batches of {timeline.query}"
     return Answer(_counts(timeline) | {"file": file}, text)
@@ -94,7 +95,8 @@ def _counts(timeline: Timeline) -> dict[str, object]:
 
 
 def draw(timeline: Timeline, file: Path) -> None:
-    """Write a PNG, or what the file's name ends with. Raises UnsupportedError without matplotlib, OSError."""
+    """Draw a timeline into a PNG, or the format that the file's name ends with. Raises UnsupportedError without
+    matplotlib, OSError, and ValueError for an unknown format."""
     try:
         from matplotlib.figure import Figure
     except ModuleNotFoundError as error:
