@@ -2,10 +2,13 @@
 
 ::
 
-    schema ── arrow (types) ── resolve ── decoder
-                 │                │
-                 │       items ── readers ── cursor
-                 └──────────── encoder
+    schema ── arrow ──── resolve ── items ── readers ── cursor
+                │           │
+                │        Decoder
+                │
+                └── plan ── writers ── cells
+                      │
+                   Encoder
 
 Pure functions: no I/O, no Spark, no registry.
 """
@@ -14,6 +17,7 @@ from __future__ import annotations
 
 from spark_eos.registry.avro.arrow import arrow_type
 from spark_eos.registry.avro.decoder import Decoded, Decoder
+from spark_eos.registry.avro.encoder import Encoded, Encoder
 from spark_eos.registry.avro.schema import Schema, parse
 
-__all__ = ["Decoded", "Decoder", "Schema", "arrow_type", "parse"]
+__all__ = ["Decoded", "Decoder", "Encoded", "Encoder", "Schema", "arrow_type", "parse"]

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from spark_eos.registry.avro.cursor import Cursor
 from spark_eos.registry.avro.readers import Boolean, Bundle, Integer, Piece, Reader, Real, Struct, Symbols
+from spark_eos.registry.avro.texts import twice
 from spark_eos.registry.avro.walk import LONGEST, WRONG, walk_long
 
 #: Fewer arrays than these are gone through one by one: a round costs as much as some dozens of such steps.
@@ -53,13 +54,10 @@ class Pairs(List):
 
     def read(self, cursor: Cursor) -> pa.Array:
         lane, entries = _read_items(self, cursor)
-        codes = entries.field(0).dictionary_encode()
-        same = lane * max(1, len(codes.dictionary)) + codes.indices.to_numpy()
-        order = np.argsort(same, kind="stable")
-        twice = order[1:][np.diff(same[order]) == 0]
-        if len(twice):
+        same = twice(lane, entries.field(0))
+        if len(same):
             wrong = np.zeros(len(cursor), np.bool_)
-            wrong[lane[twice]] = True
+            wrong[same] = True
             cursor.fail(wrong, f"{self.path}: a map has a key twice")
         return pa.Array.from_buffers(self.type, len(cursor), [None, _offsets(lane, len(cursor))], children=[entries])
 

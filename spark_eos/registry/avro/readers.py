@@ -18,10 +18,8 @@ from spark_eos.registry.avro.cursor import Cursor
 from spark_eos.registry.avro.decimals import column_of, read_decimals, too_long
 from spark_eos.registry.avro.schema import DURATION_BYTES, UUID_BYTES
 from spark_eos.registry.avro.texts import as_texts, not_uuids, uuid_texts
+from spark_eos.registry.avro.units import LONG_LEAST, LONG_MOST
 from spark_eos.registry.avro.walk import WRONG, walk_long, walk_piece
-
-INT_LEAST, INT_MOST = -(1 << 31), (1 << 31) - 1
-LONG_LEAST, LONG_MOST = -(1 << 63), (1 << 63) - 1
 
 
 class Reader(Protocol):

@@ -25,10 +25,6 @@ from spark_eos.registry.avro.cursor import Cursor, Data, Verdicts
 from spark_eos.registry.avro.defaults import default_bytes
 from spark_eos.registry.avro.items import List, Pairs
 from spark_eos.registry.avro.readers import (
-    INT_LEAST,
-    INT_MOST,
-    LONG_LEAST,
-    LONG_MOST,
     Binary,
     Boolean,
     Branches,
@@ -56,8 +52,18 @@ from spark_eos.registry.avro.schema import (
     Record,
     Schema,
     Union,
+    described,
     least_bytes,
     name_of,
+)
+from spark_eos.registry.avro.units import (
+    DAY_S,
+    INT_LEAST,
+    INT_MOST,
+    LONG_LEAST,
+    LONG_MOST,
+    UNITS,
+    kind_and_unit,
 )
 
 #: Errors of two schemas that do not match, each of which may be right.
@@ -76,9 +82,6 @@ _PROMOTED = {
 _STORED = {"float": "<f4", "double": "<f8"}
 #: Numpy types of the numbers in a column.
 _NUMBERS = {"int": "<i4", "long": "<i8", "float": "<f4", "double": "<f8"}
-#: Units of times, in a second.
-_UNITS = {"millis": 10**3, "micros": 10**6, "nanos": 10**9}
-_DAY_S = 24 * 60 * 60
 
 
 @lru_cache(_PAIRS)
@@ -110,17 +113,7 @@ def _reader(writer: Schema, reader: Schema, path: str) -> Reader:
 
 
 def _mismatch(writer: Schema, reader: Schema, path: str) -> EosError:
-    return stop("EOS_AVRO_SCHEMA.mismatch", path=path, writer=_described(writer), reader=_described(reader))
-
-
-def _described(schema: Schema) -> str:
-    if isinstance(schema, Union):
-        return f"union of {', '.join(map(_described, schema.branches))}"
-    logical = schema.logical if isinstance(schema, Primitive | Fixed) else None
-    if isinstance(logical, Decimal):
-        logical = f"decimal({logical.precision}, {logical.scale})"
-    size = f" of {schema.size} bytes" if isinstance(schema, Fixed) else ""
-    return f"{name_of(schema)}{size}{f' ({logical})' if logical else ''}"
+    return stop("EOS_AVRO_SCHEMA.mismatch", path=path, writer=described(writer), reader=described(reader))
 
 
 def _same_name(writer: Record | Enum | Fixed, reader: Record | Enum | Fixed) -> bool:
@@ -166,7 +159,7 @@ def _default(field: Field, path: str) -> Constant:
     cursor = Cursor(Data(datum), np.zeros(1, np.int64), np.array([len(datum)]), np.zeros(1, np.int64), verdicts)
     value = _reader(field.schema, field.schema, path).read(cursor)
     if verdicts.reasons:
-        raise stop("EOS_AVRO_SCHEMA.default", path=path, default=field.default, type=_described(field.schema))
+        raise stop("EOS_AVRO_SCHEMA.default", path=path, default=field.default, type=described(field.schema))
     return Constant(value)
 
 
@@ -193,7 +186,7 @@ def _written_union(writer: Union, reader: Schema, path: str) -> Reader:
         except EosError as e:
             if e.entry not in _NO_MATCH:
                 raise
-            readers.append(f"the reader's schema has no place for a {_described(branch)}")
+            readers.append(f"the reader's schema has no place for a {described(branch)}")
     if all(isinstance(one, str) for one in readers):
         raise _mismatch(writer, reader, path)
     return Branches(path, type_, tuple(readers))
@@ -283,24 +276,17 @@ def _integer(writer: Primitive, reader: Primitive, path: str) -> Integer:
     least, most, factor, what = _range(writer.type)
     if reader.logical is None:
         return Integer(path, type_, numbers, least, most, factor, what)
-    kind, unit = _kind(reader.logical)
-    written_kind, written_unit = _kind(writer.logical or reader.logical)
+    kind, unit = kind_and_unit(reader.logical)
+    written_kind, written_unit = kind_and_unit(writer.logical or reader.logical)
     if kind != written_kind or (written_unit == "nanos") > (unit == "nanos"):
         raise _mismatch(writer, reader, path)
     if kind == "time":
         # A column of times has microseconds, also of reader's milliseconds.
-        least, most, what = 0, _DAY_S * _UNITS[written_unit] - 1, "a time of day"
-        return Integer(path, type_, "<i8", least, most, _UNITS["micros"] // _UNITS[written_unit], what)
+        least, most, what = 0, DAY_S * UNITS[written_unit] - 1, "a time of day"
+        return Integer(path, type_, "<i8", least, most, UNITS["micros"] // UNITS[written_unit], what)
     if kind.endswith("timestamp"):
-        factor = _UNITS["nanos" if unit == "nanos" else "micros"] // _UNITS[written_unit]
+        factor = UNITS["nanos" if unit == "nanos" else "micros"] // UNITS[written_unit]
         if factor > 1:
             least, most = max(least, -(LONG_MOST // factor)), min(most, LONG_MOST // factor)
             what = f"a timestamp that 64 bits can hold in {unit if unit == 'nanos' else 'micros'}"
     return Integer(path, type_, numbers, least, most, factor, what)
-
-
-def _kind(logical: str | Decimal) -> tuple[str, str]:
-    """What a number means, without and with its unit."""
-    assert isinstance(logical, str)
-    kind, _, unit = logical.rpartition("-")
-    return (kind, unit) if unit in _UNITS else (logical, "")

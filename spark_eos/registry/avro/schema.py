@@ -159,6 +159,17 @@ def name_of(schema: Schema) -> str:
     return type(schema).__name__.lower()
 
 
+def described(schema: Schema) -> str:
+    """What errors call a type, with what tells it from others of its kind."""
+    if isinstance(schema, Union):
+        return f"union of {', '.join(map(described, schema.branches))}"
+    logical = schema.logical if isinstance(schema, Primitive | Fixed) else None
+    if isinstance(logical, Decimal):
+        logical = f"decimal({logical.precision}, {logical.scale})"
+    size = f" of {schema.size} bytes" if isinstance(schema, Fixed) else ""
+    return f"{name_of(schema)}{size}{f' ({logical})' if logical else ''}"
+
+
 def least_bytes(schema: Schema) -> int:
     """The fewest bytes that a value takes."""
     match schema:

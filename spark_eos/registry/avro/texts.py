@@ -62,3 +62,11 @@ def uuid_bytes(texts: pa.StringArray) -> np.ndarray:
     letters = np.frombuffer(joined.buffers()[1], np.uint8)[32 * joined.offset :][: 32 * len(texts)].reshape(-1, 32)
     digits = np.where(letters > ord("9"), letters - (ord("a") - 10), letters - ord("0"))
     return digits[:, 0::2] << 4 | digits[:, 1::2]
+
+
+def twice(lane: np.ndarray, keys: pa.Array) -> np.ndarray:
+    """The lanes (int64) that have one of the n keys more than once. ``lane``: whose each key is, n int64."""
+    codes = keys.dictionary_encode()
+    same = np.sort(lane * max(1, len(codes.dictionary)) + codes.indices.to_numpy(zero_copy_only=False))
+    found: np.ndarray = same[1:][np.diff(same) == 0] // max(1, len(codes.dictionary))
+    return found

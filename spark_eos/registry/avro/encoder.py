@@ -1,0 +1,69 @@
+"""Encoding columns as Avro datums. No I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_eos.registry.avro.cells import constant, join
+from spark_eos.registry.avro.cursor import Verdicts
+from spark_eos.registry.avro.plan import plan
+from spark_eos.registry.avro.schema import Schema, name_of
+from spark_eos.registry.avro.writers import Lanes
+
+#: Rows that are encoded together.
+_CHUNK_ROWS = 16_384
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """``values``: n binary, null for null rows and for bad ones. ``bad``: why rows are bad, by their number."""
+
+    values: pa.BinaryArray
+    bad: dict[int, str]
+
+
+class Encoder:
+    """Writes values of a type as datums of a schema. Can be used by several threads, and for any number of columns.
+
+    ``type``: a struct for a record; `arrow_type` and what `plan` takes besides. Raises SchemaError if the type does not
+    fit.
+    """
+
+    def __init__(self, schema: Schema, type: pa.DataType) -> None:
+        self._writer = plan(schema, type, name_of(schema).rpartition(".")[2])
+        self.type = type
+
+    def encode(self, rows: pa.Array | pa.RecordBatch, prefix: bytes = b"") -> Encoded:
+        """The datums of n rows, each behind ``prefix``.
+
+        A row is bad if a value does not fit: null where the schema has no null, a number out of range, a decimal of too
+        many digits, a text that is no symbol, bytes of another size, a map with a key twice.
+        """
+        if isinstance(rows, pa.RecordBatch):
+            rows = pa.Array.from_buffers(
+                pa.struct(list(rows.schema)), rows.num_rows, [None], children=list(rows.columns)
+            )
+        verdicts = Verdicts(np.zeros(len(rows), np.int32))
+        parts = [
+            self._part(rows.slice(begin, _CHUNK_ROWS), begin, prefix, verdicts)
+            for begin in range(0, len(rows), _CHUNK_ROWS)
+        ]
+        values = pa.concat_arrays(parts) if parts else pa.array([], pa.binary())
+        good = rows.is_valid()
+        bad = verdicts.codes > 0
+        if bad.any():
+            good = pc.and_(good, pa.array(~bad))
+        if rows.null_count or bad.any():
+            values = pc.if_else(good, values, None)
+        return Encoded(values, verdicts.by_row())
+
+    def _part(self, rows: pa.Array, begin: int, prefix: bytes, verdicts: Verdicts) -> pa.BinaryArray:
+        count = len(rows)
+        live = rows.is_valid().to_numpy(zero_copy_only=False) if rows.null_count else None
+        lanes = Lanes(np.arange(begin, begin + count), live, verdicts)
+        parts = self._writer.write(rows, lanes)
+        return join([constant(prefix, count), *parts] if prefix else parts, count)
