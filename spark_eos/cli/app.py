@@ -7,7 +7,7 @@ import sys
 import typer
 from typer.exceptions import TyperException
 
-from spark_eos.cli import INTERRUPTED, devcluster, doctor, jobs, mirror, replay, status, timeline, verify
+from spark_eos.cli import INTERRUPTED, dead_letters, devcluster, doctor, jobs, mirror, replay, status, timeline, verify
 from spark_eos.cli.options import connect, new_app
 
 app = new_app("Exactly-once Kafka source and sink for PySpark.", completion=True)
@@ -18,6 +18,7 @@ app.command("status")(status.status)
 app.command("recover")(status.recover)
 app.command("replay")(replay.replay)
 app.add_typer(mirror.app, name="mirror")
+app.add_typer(dead_letters.app, name="dead-letters")
 app.command("verify")(verify.verify)
 app.command("top")(timeline.top)
 app.command("plot")(timeline.plot)

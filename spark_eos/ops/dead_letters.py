@@ -1,0 +1,404 @@
+"""What ``spark-eos dead-letters`` does: count the letters of a dead-letter topic, print some, and send them again.
+
+To send them again is one transaction for some thousand letters: the records, and, in each partition of the dead-letter
+topic that these letters are in, a receipt that says which. Retention removes the oldest records first, so that a
+receipt is there for as long as its letters are, and a letter is sent once, however often the command runs or is killed.
+Consumer groups would forget: brokers drop their offsets after seven days.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaException, Message, Producer
+from confluent_kafka import KafkaError as ClientError
+from confluent_kafka import TopicPartition as Position
+
+from spark_eos.errors import EosError, stop
+from spark_eos.kafka.admin.topics import begin_offsets, end_offsets, topic_partitions
+from spark_eos.kafka.config.librdkafka import librdkafka_config
+from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.messages import headers_of, offset_of, place_of
+from spark_eos.kafka.net.client import broker_client
+from spark_eos.ops.answer import Answer, table
+from spark_eos.printable import excerpt, printable_lines
+
+#: Begin of the transactional id under which letters of a topic are sent again.
+_ID = "spark-eos-dead-letters"
+#: Headers of a letter begin with one of these; a record that is sent again has none of them.
+_STREAMS, _OURS = "__streams.errors.", "__spark_eos.target."
+#: The header of a receipt. Its value is JSON: ranges of offsets in its partition, each as first and last + 1.
+RECEIPT = "__spark_eos.resent"
+#: Letters of one transaction.
+_AT_ONCE = 5000
+#: Seconds without progress, after which the command fails.
+_SILENCE_S = 30.0
+#: Bytes of a key, value or header that are printed.
+_SHOWN = 200
+
+_READING = {
+    "group.id": _ID,  # which it never joins
+    "isolation.level": "read_committed",
+    "enable.partition.eof": "true",
+    "auto.offset.reset": "error",
+    "enable.auto.commit": "false",
+    "enable.auto.offset.store": "false",
+    "check.crcs": "true",
+}
+_WRITING = {
+    "message.max.bytes": "1000000000",  # what is too large is for the topic to say
+    "partitioner": "murmur2_random",
+    "transaction.timeout.ms": "60000",
+    "delivery.timeout.ms": "45000",
+}
+
+
+@dataclass(frozen=True)
+class Letter:
+    """A record of a dead-letter topic: a row that brokers refused, or input that did not parse.
+
+    ``headers``: all of them, in order; ``time_ms``: its timestamp, in milliseconds."""
+
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    time_ms: int
+
+    @classmethod
+    def of(cls, message: Message) -> Letter:
+        (_, partition), headers = place_of(message), tuple(headers_of(message))
+        return cls(partition, offset_of(message), message.key(), message.value(), headers, message.timestamp()[1])
+
+    def header(self, name: str) -> str | None:
+        """The text of the last header of this name; None without one."""
+        found = [value for key, value in self.headers if key == name]
+        return found[-1].decode(errors="replace") if found and found[-1] is not None else None
+
+    @property
+    def reason(self) -> str:
+        """The exception's name without its package, such as RecordTooLargeException."""
+        return (self.header(f"{_STREAMS}exception") or "unknown").rpartition(".")[2]
+
+    @property
+    def origin(self) -> tuple[str, int | None] | None:
+        """Topic and partition to which the record belongs: where a broker refused it, or the input that did not
+        parse."""
+        for prefix in (_OURS, _STREAMS):
+            topic, partition = self.header(f"{prefix}topic"), self.header(f"{prefix}partition")
+            if topic:
+                return topic, int(partition) if partition is not None and partition.isdecimal() else None
+        return None
+
+    @property
+    def own_headers(self) -> list[tuple[str, bytes | None]]:
+        """The headers that the record had before it was a letter."""
+        return [(name, value) for name, value in self.headers if not name.startswith((_STREAMS, _OURS))]
+
+
+@dataclass(frozen=True)
+class Letters:
+    """The letters of a topic, or those with one ``reason``."""
+
+    kafka: KafkaProperties
+    topic: str
+    reason: str | None = None
+
+    def has(self, letter: Letter) -> bool:
+        return self.reason is None or letter.reason == self.reason
+
+
+class Sent:
+    """The offsets of a partition whose letters were sent again."""
+
+    def __init__(self, ranges: Iterable[tuple[int, int]] = ()) -> None:
+        self._bounds = sorted(ranges)
+        self._ends: list[int] = []
+        for _, end in self._bounds:
+            self._ends.append(max(end, self._ends[-1] if self._ends else end))
+
+    def has(self, offset: int) -> bool:
+        before = bisect_right(self._bounds, (offset, 1 << 63))
+        return before > 0 and offset < self._ends[before - 1]
+
+
+class Receipt:
+    """What one transaction sends of a partition, as its letters are passed in order. Between two letters that are sent
+    one after the other, no other letter lies, so that both are in one range."""
+
+    def __init__(self) -> None:
+        self.ranges: list[tuple[int, int]] = []
+        self._in_a_row = False
+
+    def passed(self, offset: int, *, sent: bool) -> None:
+        """The next letter, which is sent, or not."""
+        if sent and self._in_a_row:
+            self.ranges[-1] = self.ranges[-1][0], offset + 1
+        elif sent:
+            self.ranges.append((offset, offset + 1))
+        self._in_a_row = sent
+
+
+def list_letters(letters: Letters) -> Answer:
+    """How many letters there are of each reason and topic, and how many of these were sent again. Raises EosError."""
+    found: dict[tuple[str, str], list[int]] = {}
+    with closing(_Reader(letters)) as reader:
+        sent = reader.sent()
+        for letter in filter(letters.has, reader.letters()):
+            row = found.setdefault((letter.reason, _topic_of(letter)), [0, 0, letter.time_ms, letter.time_ms])
+            row[0] += 1
+            row[1] += sent[letter.partition].has(letter.offset)
+            row[2:] = min(row[2], letter.time_ms), max(row[3], letter.time_ms)
+    rows = [
+        {
+            "reason": reason,
+            "topic": topic,
+            "letters": n,
+            "sent_again": again,
+            "first": _time(first),
+            "last": _time(last),
+        }
+        for (reason, topic), (n, again, first, last) in sorted(found.items())
+    ]
+    heading = ["reason", "topic", "letters", "sent again", "first", "last"]
+    lines = table([heading, *([str(cell) for cell in row.values()] for row in rows)])
+    return Answer(rows, "\n".join(lines) if rows else f"There are no letters in {letters.topic}.")
+
+
+def show_letters(letters: Letters, limit: int) -> Answer:
+    """Letters that were not sent again, the oldest of each partition first, ``limit`` in all. Raises EosError."""
+    shown: list[Letter] = []
+    with closing(_Reader(letters)) as reader:
+        sent = reader.sent()
+        for letter in filter(letters.has, reader.letters()):
+            if len(shown) == limit:
+                break
+            if not sent[letter.partition].has(letter.offset):
+                shown.append(letter)
+    rows = [_as_json(letter) for letter in shown]
+    return Answer(rows, "\n\n".join(map(_as_text, rows)) or f"There are no such letters in {letters.topic}.")
+
+
+def resend_letters(letters: Letters, to: str | None, *, yes: bool) -> Answer:
+    """Send the letters that were not sent again: to the topic ``to``, or each to the one where it belongs.
+
+    Without ``yes``, only count them. Raises EosError; what was sent before the error stays sent, and the next run sends
+    the rest.
+    """
+    if to == letters.topic:
+        raise stop("EOS_LETTER_UNSENDABLE.itself", topic=letters.topic)
+    if yes:
+        counts = _sent_again(letters, to)
+    else:
+        with closing(_Reader(letters)) as reader:
+            counts = Counter(target for _, target in _targets(letters, reader, reader.sent(), to) if target is not None)
+    total, verb = counts.total(), "Sent" if yes else "Would send"
+    rows = [{"topic": topic, "letters": count} for topic, count in sorted(counts.items())]
+    lines = [f"{verb} {total:,} letter(s) of {letters.topic}{':' if total else '.'}"]
+    lines += [f"  {row['letters']:,} to {row['topic']}" for row in rows]
+    if total and not yes:
+        lines.append("Nothing was sent. Add --yes to send them.")
+    return Answer({"done": yes, "letters": rows}, "\n".join(lines))
+
+
+def _sent_again(letters: Letters, to: str | None) -> Counter[str]:
+    """Send what `_targets` names; how many letters went to each topic."""
+    ours = {**_WRITING, "transactional.id": f"{_ID}-{letters.topic}"}
+    producer = Producer(librdkafka_config(letters.kafka, "producer", ours=ours))
+    counts: Counter[str] = Counter()
+    try:
+        producer.init_transactions(_SILENCE_S)  # fences another run: the receipts that are there now are all there are
+        with closing(_Reader(letters)) as reader:
+            waiting = _targets(letters, reader, reader.sent(), to)
+            while sent := _transaction(letters, producer, waiting, to):
+                counts += sent
+    except KafkaException as error:
+        raise _failed(letters, error) from None
+    return counts
+
+
+def _transaction(
+    letters: Letters, producer: Producer, waiting: Iterator[tuple[Letter, str | None]], to: str | None
+) -> Counter[str]:
+    """One transaction with the next letters that wait; how many went to each topic. Without one, none is begun."""
+    receipts: dict[int, Receipt] = {}
+    counts: Counter[str] = Counter()
+    refused: list[ClientError] = []
+    try:
+        for letter, target in waiting:
+            receipts.setdefault(letter.partition, Receipt()).passed(letter.offset, sent=target is not None)
+            if target is not None:
+                if not counts:
+                    producer.begin_transaction()
+                counts[target] += 1
+                _produce(producer, refused, target, _record_of(letter, back=to is None))
+            if counts.total() == _AT_ONCE:
+                break
+        if counts:
+            _commit(letters, producer, receipts, refused)
+    except (KafkaException, EosError) as error:
+        if counts:
+            _abort(producer)
+        if refused and isinstance(error, KafkaException):
+            raise KafkaException(refused[0]) from None  # after which the client takes no record
+        raise
+    return counts
+
+
+def _commit(letters: Letters, producer: Producer, receipts: dict[int, Receipt], refused: list[ClientError]) -> None:
+    """The records that were produced, with their receipts. Raises KafkaException; then they are to be aborted."""
+    for partition, receipt in receipts.items():
+        if receipt.ranges:
+            headers = [(RECEIPT, json.dumps(receipt.ranges).encode())]
+            _produce(producer, refused, letters.topic, {"partition": partition, "headers": headers})
+    producer.commit_transaction(_SILENCE_S)
+
+
+def _abort(producer: Producer) -> None:
+    """As far as it can be: a producer that was fenced cannot, and the next run's fences what is left open."""
+    try:
+        producer.abort_transaction(_SILENCE_S)
+    except KafkaException:
+        return
+
+
+def _record_of(letter: Letter, *, back: bool) -> dict[str, Any]:
+    """The record as it was; ``back``: to the partition in which it was, else to that of its key."""
+    record = {"value": letter.value, "key": letter.key, "headers": letter.own_headers, "timestamp": letter.time_ms}
+    origin = letter.origin
+    if back and origin is not None and origin[1] is not None:
+        record["partition"] = origin[1]
+    return record
+
+
+def _produce(producer: Producer, refused: list[ClientError], topic: str, record: dict[str, Any]) -> None:
+    def delivered(error: ClientError | None, _: Message) -> None:
+        if error is not None:
+            refused.append(error)
+
+    while True:
+        try:
+            return producer.produce(topic, **record, on_delivery=delivered)
+        except BufferError:
+            producer.poll(1.0)
+
+
+def _targets(
+    letters: Letters, reader: _Reader, sent: dict[int, Sent], to: str | None
+) -> Iterator[tuple[Letter, str | None]]:
+    """Every letter, and the topic that it is to be sent to: None where it was sent, or is not among ``letters``. Raises
+    CommandError for one that does not say where it belongs."""
+    for letter in reader.letters():
+        if sent[letter.partition].has(letter.offset) or not letters.has(letter):
+            yield letter, None
+            continue
+        origin = letter.origin
+        target = to or (origin[0] if origin else None)
+        if target is None or target == letters.topic:
+            place = f"offset {letter.offset} of {letters.topic}-{letter.partition}"
+            raise stop("EOS_LETTER_UNSENDABLE.origin", place=place)
+        yield letter, target
+
+
+def _failed(letters: Letters, error: KafkaException) -> EosError:
+    cause = error.args[0]
+    return stop("EOS_LETTERS_FAILED.brokers", topic=letters.topic, error_name=cause.name(), error=cause.str())
+
+
+class _Reader:
+    """A consumer of a whole topic, as it is when the reader is made. Close it. Raises TopicError, CommandError."""
+
+    def __init__(self, letters: Letters) -> None:
+        self._letters = letters
+        topic, client = letters.topic, broker_client(letters.kafka)
+        client.reach()
+        partitions = {topic: range(topic_partitions(client, [topic])[topic])}
+        #: High watermarks: the last stable offset has to get there before all receipts can be read.
+        self._ends = end_offsets(client, partitions, "read_uncommitted")[topic]
+        self._begins = begin_offsets(client, partitions)[topic]
+        self._consumer = Consumer(librdkafka_config(letters.kafka, "consumer", ours=_READING))
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def sent(self) -> dict[int, Sent]:
+        """What the receipts of each partition say."""
+        ranges: dict[int, list[tuple[int, int]]] = {partition: [] for partition in self._ends}
+        for message in self._messages():
+            for name, value in headers_of(message):
+                if name == RECEIPT:
+                    ranges[place_of(message)[1]] += [(first, end) for first, end in json.loads(value or b"[]")]
+        return {partition: Sent(mine) for partition, mine in ranges.items()}
+
+    def letters(self) -> Iterator[Letter]:
+        """Every letter, a partition after the other, each in order of offsets."""
+        for message in self._messages():
+            letter = Letter.of(message)
+            if letter.header(RECEIPT) is None:
+                yield letter
+
+    def _messages(self) -> Iterator[Message]:
+        for partition, end in sorted(self._ends.items()):
+            if self._begins[partition] < end:
+                self._consumer.assign([Position(self._letters.topic, partition, self._begins[partition])])
+                yield from self._up_to(partition, end)
+
+    def _up_to(self, partition: int, end: int) -> Iterator[Message]:
+        """What is committed before ``end``. An open transaction there is waited for: a receipt may lie behind it."""
+        heard = time.monotonic()
+        while True:
+            for message in self._consumer.consume(500, 0.5):
+                error = message.error()
+                if error is not None and error.code() != ClientError._PARTITION_EOF:
+                    if not error.retriable():
+                        raise _failed(self._letters, KafkaException(error))
+                    continue
+                if offset_of(message) >= end:
+                    return  # also the end of the partition
+                if error is None:
+                    heard = time.monotonic()
+                    yield message
+            if time.monotonic() - heard > _SILENCE_S:
+                where = f"{self._letters.topic}-{partition}"
+                raise stop("EOS_LETTERS_FAILED.open", partition=where, end=end, silence_s=int(_SILENCE_S))
+
+
+def _topic_of(letter: Letter) -> str:
+    return letter.origin[0] if letter.origin else "unknown"
+
+
+def _time(time_ms: int) -> str:
+    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _text(value: bytes | None) -> str | None:
+    """What can be printed of it."""
+    return None if value is None else excerpt(value, _SHOWN)
+
+
+def _as_json(letter: Letter) -> dict[str, Any]:
+    return {
+        "partition": letter.partition,
+        "offset": letter.offset,
+        "time": _time(letter.time_ms),
+        "reason": letter.reason,
+        "topic": _topic_of(letter),
+        "key": _text(letter.key),
+        "value": _text(letter.value),
+        "headers": [[name, _text(value)] for name, value in letter.headers],
+    }
+
+
+def _as_text(row: dict[str, Any]) -> str:
+    head = f"partition {row['partition']}, offset {row['offset']}, {row['time']}: {row['reason']}, topic {row['topic']}"
+    lines = [head, *(f"  {name}: {row[name]}" for name in ("key", "value"))]
+    return printable_lines("\n".join([*lines, *(f"  {name}: {value}" for name, value in row["headers"])]))

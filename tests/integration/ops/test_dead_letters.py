@@ -1,0 +1,235 @@
+"""`spark-eos dead-letters` on a real broker: what is counted and shown, and that a letter is sent again once."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from spark_eos import cli
+from spark_eos.ops import dead_letters
+from spark_eos.tools.devcluster import DevCluster
+from tests.support.kafka_view import KafkaView
+from tests.support.waiting import wait_for
+
+TOO_LARGE, MALFORMED = "RecordTooLargeException", "EOS_JOB_MALFORMED_ROW"
+
+
+def refused_by(topic: str, partition: int = 0) -> list[tuple[str, bytes]]:
+    """The headers of a row that brokers refused."""
+    return [
+        ("mine", b"kept"),
+        ("__streams.errors.exception", f"org.apache.kafka.common.errors.{TOO_LARGE}".encode()),
+        ("__streams.errors.message", b"Partition 0 of topic out refuses it"),
+        ("__spark_eos.target.topic", topic.encode()),
+        ("__spark_eos.target.partition", b"%d" % partition),
+    ]
+
+
+def malformed_in(topic: str, partition: int = 0) -> list[tuple[str, bytes]]:
+    """The headers of input that did not parse."""
+    return [
+        ("__streams.errors.exception", MALFORMED.encode()),
+        ("__streams.errors.topic", topic.encode()),
+        ("__streams.errors.partition", b"%d" % partition),
+        ("__streams.errors.offset", b"5"),
+    ]
+
+
+@dataclass
+class Office:
+    """A dead-letter topic of two partitions, and the topics that its letters belong to."""
+
+    cluster: DevCluster
+    view: KafkaView
+    topic: str
+    out: str
+    source: str
+    capsys: Any
+
+    def post(self, write: Callable[..., None], count: int = 6) -> None:
+        """So many letters of each kind, in both partitions, in turn."""
+        for n in range(count):
+            partition = n % 2
+            write(self.topic, b"large-%d" % n, partition=partition, key=b"k", headers=refused_by(self.out, partition))
+            write(self.topic, b"bad-%d" % n, partition=partition, key=b"k", headers=malformed_in(self.source))
+
+    def ask(self, *words: str, json_: bool = True) -> tuple[int, Any]:
+        self.capsys.readouterr()
+        servers = ["--bootstrap-servers", self.cluster.bootstrap_servers]
+        code = cli.main([*servers, "dead-letters", *words, *(["--format", "json"] if json_ else [])])
+        out = self.capsys.readouterr().out
+        return code, json.loads(out) if json_ else out
+
+    def resend(self, *words: str) -> dict[str, int]:
+        """How many letters went to each topic."""
+        code, answer = self.ask("resend", self.topic, "--yes", *words)
+        assert (code, answer["done"]) == (0, True), answer
+        return {row["topic"]: row["letters"] for row in answer["letters"]}
+
+    def values(self, topic: str) -> list[str]:
+        """What a read_committed consumer sees, when the markers are written."""
+        wait_for(lambda: not self.view.held(topic, self.topic), "the markers")
+        return sorted(row.value.decode() for row in self.view.rows(topic))
+
+
+@pytest.fixture
+def office(cluster, view, topic, capsys) -> Office:
+    return Office(cluster, view, topic(2), topic(2), topic(1), capsys)
+
+
+def test_letters_are_counted_and_shown_by_their_reasons(office, write):
+    """As JSON and as text; a reason picks its own."""
+    office.post(write)
+    code, rows = office.ask("list", office.topic)
+    assert code == 0
+    assert [(row["reason"], row["topic"], row["letters"], row["sent_again"]) for row in rows] == [
+        (MALFORMED, office.source, 6, 0),
+        (TOO_LARGE, office.out, 6, 0),
+    ]
+    _, rows = office.ask("show", office.topic, "--reason", TOO_LARGE, "--limit", "2")
+    assert [(row["partition"], row["offset"], row["value"]) for row in rows] == [(0, 0, "large-0"), (0, 2, "large-2")]
+    assert ["mine", "kept"] in rows[0]["headers"]
+    _, text = office.ask("list", office.topic, json_=False)
+    assert text.splitlines()[0].split() == ["reason", "topic", "letters", "sent", "again", "first", "last"]
+    _, text = office.ask("show", office.topic, json_=False)
+    assert "  __streams.errors.exception: org.apache.kafka.common.errors.RecordTooLargeException" in text
+
+
+def test_letters_go_where_they_belong_and_a_second_time_nothing_does(office, write):
+    """To topic and partition, as the records that they were; without --yes nothing is sent."""
+    office.post(write)
+    code, answer = office.ask("resend", office.topic)
+    assert (code, answer["done"]) == (0, False)
+    assert answer["letters"] == [{"topic": topic, "letters": 6} for topic in sorted([office.out, office.source])]
+    assert office.values(office.out) == office.values(office.source) == []
+    assert office.resend() == {office.out: 6, office.source: 6}
+    assert office.values(office.out) == [f"large-{n}" for n in range(6)]
+    assert office.values(office.source) == [f"bad-{n}" for n in range(6)]
+    for row in office.view.rows(office.out):
+        assert (row.partition, row.key, row.headers) == (int(row.value[-1:]) % 2, b"k", (("mine", b"kept"),))
+    assert all(not row.headers for row in office.view.rows(office.source))
+    assert office.resend() == {}
+    assert len(office.values(office.out)) == 6
+    _, rows = office.ask("list", office.topic)
+    assert [(row["letters"], row["sent_again"]) for row in rows] == [(6, 6), (6, 6)]
+    assert office.ask("show", office.topic)[1] == []
+    write(office.topic, b"new", partition=1, headers=refused_by(office.out))
+    assert office.resend() == {office.out: 1}
+
+
+def test_some_reasons_first_then_the_others(office, write):
+    """A filter leaves letters between those that it sends, which a later run without it finds; elsewhere if asked."""
+    office.post(write, 5)
+    elsewhere = office.source
+    assert office.resend("--reason", TOO_LARGE, "--to", elsewhere) == {elsewhere: 5}
+    assert office.resend("--reason", TOO_LARGE) == {}
+    assert office.resend() == {office.source: 5}
+    assert office.values(office.out) == []
+    assert office.values(elsewhere) == [f"bad-{n}" for n in range(5)] + [f"large-{n}" for n in range(5)]
+
+
+def test_many_letters_are_several_transactions(office, write, monkeypatch):
+    """Each with its own receipts."""
+    monkeypatch.setattr(dead_letters, "_AT_ONCE", 4)
+    office.post(write, 9)
+    assert office.resend() == {office.out: 9, office.source: 9}
+    assert len(office.values(office.out)) == len(office.values(office.source)) == 9
+    assert office.resend() == {}
+
+
+#: Ends as by kill -9, just before or just after the transaction of the second four letters is committed.
+DYING = """
+import os, sys
+from confluent_kafka import Producer
+from spark_eos import cli
+from spark_eos.ops import dead_letters
+
+class Dying(Producer):
+    left = 1
+    def commit_transaction(self, *arguments):
+        if not self.left and {before}:
+            os._exit(9)
+        super().commit_transaction(*arguments)
+        if not self.left:
+            os._exit(9)
+        self.left -= 1
+
+dead_letters.Producer, dead_letters._AT_ONCE = Dying, 4
+sys.exit(cli.main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_a_run_that_is_killed_around_its_commit_loses_and_doubles_no_letter(office, write, before):
+    """The next run fences it, and sends just what is left."""
+    office.post(write)
+    words = ["--bootstrap-servers", office.cluster.bootstrap_servers, "dead-letters", "resend", office.topic, "--yes"]
+    killed = subprocess.run([sys.executable, "-c", DYING.format(before=before), *words], timeout=120)
+    assert killed.returncode == 9
+    assert sum(office.resend().values()) == (8 if before else 4)
+    assert office.values(office.out) == [f"large-{n}" for n in range(6)]
+    assert office.values(office.source) == [f"bad-{n}" for n in range(6)]
+
+
+def test_a_run_that_was_fenced_sends_nothing_more(office, write, monkeypatch):
+    """Two at once: the later one goes on, the earlier one fails, and each letter is there once."""
+    office.post(write)
+    waiting: list[dict[str, int]] = []
+
+    class Overtaken(Producer):
+        def commit_transaction(self, *arguments):
+            if not waiting:
+                waiting.append({})
+                waiting[0] = office.resend()
+            super().commit_transaction(*arguments)
+
+    monkeypatch.setattr(dead_letters, "Producer", Overtaken)
+    code, answer = office.ask("resend", office.topic, "--yes")
+    assert (code, answer["error"]["condition"]) == (2, "EOS_LETTERS_FAILED")
+    assert waiting == [{office.out: 6, office.source: 6}]
+    assert len(office.values(office.out)) == len(office.values(office.source)) == 6
+
+
+def test_a_letter_that_is_refused_again_sends_none_of_its_transaction(office, write, topic):
+    """And is sent as soon as its topic takes it."""
+    strict = topic(1, cleanup_policy="compact")
+    write(office.topic, b"good", headers=refused_by(office.out))
+    write(office.topic, b"keyless", headers=refused_by(strict))
+    code, answer = office.ask("resend", office.topic, "--yes")
+    assert (code, answer["error"]["condition"]) == (2, "EOS_LETTERS_FAILED")
+    assert "INVALID_RECORD" in answer["error"]["message"]
+    assert office.values(office.out) == []
+    assert office.resend("--to", office.source) == {office.source: 2}
+
+
+def test_receipts_behind_an_open_transaction_are_waited_for(office, write, transactions, monkeypatch):
+    """Somebody's transaction in the dead-letter topic hides them: a run that cannot see them sends nothing."""
+    office.post(write, 2)
+    transactions.producer.begin_transaction()
+    transactions.put(office.topic, b"late", partition=0)
+    monkeypatch.setattr(dead_letters, "_SILENCE_S", 2.0)
+    code, answer = office.ask("resend", office.topic, "--yes")
+    assert (code, answer["error"]["condition"]) == (2, "EOS_LETTERS_FAILED")
+    assert f"{office.topic}-0" in answer["error"]["message"]
+    assert office.view.rows(office.out) == []
+    transactions.producer.abort_transaction(30)
+    monkeypatch.undo()
+    assert office.resend() == {office.out: 2, office.source: 2}
+
+
+def test_what_cannot_be_sent_is_named(office, write, topic):
+    """A record that is no letter of ours, the dead-letter topic itself, and one that is not there."""
+    write(office.topic, b"stray")
+    code, answer = office.ask("resend", office.topic, "--yes")
+    assert (code, answer["error"]["condition"]) == (2, "EOS_LETTER_UNSENDABLE")
+    assert f"offset 0 of {office.topic}-0" in answer["error"]["message"]
+    assert office.ask("resend", office.topic, "--to", office.topic)[1]["error"]["condition"] == "EOS_LETTER_UNSENDABLE"
+    assert office.ask("list", "no-such-topic")[1]["error"]["condition"] == "EOS_TOPIC_MISSING"
+    assert office.resend("--to", office.out) == {office.out: 1}
