@@ -23,7 +23,7 @@ _COPY, _MIRROR = "tests/integration/copy", "tests/integration/mirror"
 SCENARIOS: dict[str, tuple[str, ...]] = {
     "reading": (
         "tests/integration/source/test_raw.py",
-        "tests/integration/source/test_gathered.py",
+        "tests/integration/source/test_small_ranges.py",
         "tests/integration/source/test_rows.py",
     ),
     "ledger": ("tests/integration/kafka/test_ledger.py", "tests/integration/kafka/test_ports.py"),

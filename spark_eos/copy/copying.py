@@ -28,8 +28,8 @@ from spark_eos.kafka.records.passing import is_small, passes
 from spark_eos.options.parse import Fetching
 from spark_eos.protocol.head import DIGEST_BITS
 from spark_eos.source.decode import read_groups
-from spark_eos.source.fetch import resuming, through_consumer
 from spark_eos.source.raw import FetchedBatches, read_batches
+from spark_eos.source.task import resuming, through_consumer
 from spark_eos.topic_partition import OffsetRange, TopicPartition
 
 _BATCH = struct.Struct(">qqqiI")

@@ -22,7 +22,7 @@ from spark_eos.copy.rows import CopiedRows
 from spark_eos.kafka.admin.topics import cluster_id
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.metrics_events import NOWHERE, Events
-from spark_eos.source import planning
+from spark_eos.source import range_math
 from spark_eos.source.losses import check_cluster
 from spark_eos.source.plan import ranges_between
 from spark_eos.source.reader import EosKafkaStreamReader, SparkOffset
@@ -153,7 +153,7 @@ class CopyStreamReader(EosKafkaStreamReader):
         if end == self._planned:
             self._readable(ranges, logged, planned_now=True)
         self._prepare(ranges, logged)
-        tasks = planning.tasks(ranges, self._options.min_partitions, self._options.max_records_per_partition)
+        tasks = range_math.tasks(ranges, self._options.min_partitions, self._options.max_records_per_partition)
         return [RangesOfTask(task.ranges, len(tasks)) for task in tasks]
 
     def _prepare(self, ranges: Sequence[OffsetRange], end: Position) -> None:

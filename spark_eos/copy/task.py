@@ -24,8 +24,8 @@ from spark_eos.sink.producers import TaskProducer
 from spark_eos.sink.rows import RowBatch
 from spark_eos.sink.task import Task
 from spark_eos.source.diagnosis import recreated
-from spark_eos.source.fetch import read_range
 from spark_eos.source.losses import HIDDEN_S, Losses, check_cluster, data_loss
+from spark_eos.source.task import read_range
 from spark_eos.topic_partition import OffsetRange
 
 

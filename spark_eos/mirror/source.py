@@ -21,7 +21,7 @@ from spark_eos.mirror.cleaner import MapCleaner
 from spark_eos.mirror.owner import Followed, Ownership
 from spark_eos.mirror.plan import MirrorPlan
 from spark_eos.mirror.topics import TargetTopics
-from spark_eos.source.leaving import differ
+from spark_eos.source.left_topics import differ
 from spark_eos.source.plan import ranges_between
 from spark_eos.source.reader import SparkOffset
 from spark_eos.spark.tracebacks import hidden_traceback

@@ -18,7 +18,7 @@ from spark_eos.mirror.plan import MirrorPlan, Targets
 from spark_eos.mirror.source import MirrorDataSource
 from spark_eos.mirror.topics import TargetTopics, check_not_to_itself
 from spark_eos.options.selection import Pattern
-from spark_eos.source.limits import resolve_start
+from spark_eos.source.bounds import resolve_start
 from spark_eos.source.losses import Losses
 from spark_eos.source.watch import TopicWatch
 

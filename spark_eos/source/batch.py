@@ -10,8 +10,8 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from spark_eos.errors import stop
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.options.parse import SourceOptions
-from spark_eos.source import planning
-from spark_eos.source.limits import resolve_end, resolve_start
+from spark_eos.source import range_math
+from spark_eos.source.bounds import resolve_end, resolve_start
 from spark_eos.source.losses import Losses
 from spark_eos.source.watch import TopicWatch
 from spark_eos.spark.tracebacks import hidden_traceback
@@ -36,14 +36,14 @@ class EosKafkaBatchReader(DataSourceReader):
         self._check_order(start, end)
         first = watch.epochs_at(flat(start), {})
         last = watch.epochs_at(flat(end), first)
-        reads = planning.ranges(start, end, nested(first), nested(last), ids)
-        return list(planning.tasks(reads, options.min_partitions, options.max_records_per_partition))
+        reads = range_math.ranges(start, end, nested(first), nested(last), ids)
+        return list(range_math.tasks(reads, options.min_partitions, options.max_records_per_partition))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """In a task: the records of its ranges, as Arrow. Raises EosError."""
-        from spark_eos.source.fetch import read_task  # which the driver's process has no use for
+        from spark_eos.source.task import read_task  # which the driver's process has no use for
 
-        if isinstance(partition, planning.Task):  # for an empty batch Spark invents a partition
+        if isinstance(partition, range_math.Task):  # for an empty batch Spark invents a partition
             with hidden_traceback():
                 yield from read_task(self._options.fetching, partition)
 

@@ -27,7 +27,7 @@ from spark_eos.kafka.net.client import broker_client
 from spark_eos.options.parse import Fetching
 from spark_eos.source.decode import beyond_spark, too_large
 from spark_eos.source.diagnosis import why_not
-from spark_eos.source.nearest import rack_here
+from spark_eos.source.nearest_replica import rack_here
 from spark_eos.source.schema import ARROW_HEADERS, arrow_schema
 from spark_eos.topic_partition import OffsetRange
 

@@ -28,7 +28,7 @@ from spark_eos.errors import EosError
 from spark_eos.options.bounds import ByTime
 from spark_eos.options.offsets import LATEST
 from spark_eos.options.parse import SourceOptions
-from spark_eos.source import leaving, planning
+from spark_eos.source import left_topics, range_math
 from spark_eos.source.losses import check_cluster, data_loss, log_diverged
 from spark_eos.source.questions import (
     DivergedFrom,
@@ -47,7 +47,8 @@ from spark_eos.topic_partition import OffsetRange, PartitionOffsets, TopicPartit
 
 #: Milliseconds to wait before each further look for a topic that may be hidden only for a moment; five seconds in all.
 HIDDEN_WAITS_MS = (0, 10, 20, 50, 100, 200, 400, *[500] * 8, 220)
-_NO_LIMIT = 2**63 - 1
+#: More offsets than a partition can have.
+NO_LIMIT = 2**63 - 1
 
 
 # What a decision is made from
@@ -87,7 +88,7 @@ class Look:
     time_s: float
     run: Run = field(default_factory=Run)
     pinned: bool = False
-    max_rows: int | None = _NO_LIMIT
+    max_rows: int | None = NO_LIMIT
     only_batch: bool = False
 
 
@@ -175,7 +176,7 @@ def next_batch(position: Position, look: Look, options: SourceOptions) -> Plan[N
     end = yield from _limited(going.offsets, ends, look.max_rows, options)
 
     new, taken_up = yield from _newcomers(going, look.topics)
-    end = planning.merge(end, new)
+    end = range_math.merge(end, new)
     # A topic that was recreated may end, or be limited, at the very offsets that were reached in the old one.
     if end == going.offsets == position.offsets and not cut:
         return Next(None, run, True, losses=tuple(losses.found), taken_up=taken_up)
@@ -188,7 +189,7 @@ def next_batch(position: Position, look: Look, options: SourceOptions) -> Plan[N
         return replace(result, look_again=True)
     end, ids = still
     epochs = yield from _epochs_at(end, going)
-    left = leaving.still_left(going.left, end, ids)
+    left = left_topics.still_left(going.left, end, ids)
     noted = Position(end, ids, options.report_group, look.topics.cluster, left=left, epochs=epochs)
     return replace(result, end=noted, run=replace(run, last_batch_s=look.time_s))
 
@@ -223,7 +224,7 @@ def _start(position: Position, look: Look, options: SourceOptions, losses: _Loss
     """Where reading goes on, by what is there now. What is not there is reported as lost, and noted as left."""
     there = look.topics
     yield from _report_gone(position, there, options, losses)
-    position = leaving.left_behind(position, there.partitions, there.ids)
+    position = left_topics.left_behind(position, there.partitions, there.ids)
     at = flat(_recreated_from_zero(position, there.ids))
     epochs, run = yield from _known_epochs(position, at, look)
     ends = flat(look.ends)
@@ -233,7 +234,7 @@ def _start(position: Position, look: Look, options: SourceOptions, losses: _Loss
     short = yield from _shorter(at, ends, options)
     for place, high in short.items():
         if diverged.get(place, high) >= ends[place]:  # nothing was written anew
-            losses.report(data_loss(*place, at[place], high, planning.ends_early(high)))
+            losses.report(data_loss(*place, at[place], high, range_math.ends_early(high)))
             at[place] = ends[place]
             epochs.pop(place, None)
             diverged.pop(place, None)
@@ -255,7 +256,7 @@ def _known_epochs(
         for place, epoch in flat(position.epochs).items()
         if place in at
         and at[place] == before[place]
-        and not leaving.differ(position.ids.get(place[0]), ids.get(place[0]))
+        and not left_topics.differ(position.ids.get(place[0]), ids.get(place[0]))
     }
     lacking = {place: offset for place, offset in at.items() if place not in noted}
     seen = look.run.epochs
@@ -296,7 +297,7 @@ def _waits_for_more(at: PartitionOffsets, ends: PartitionOffsets, look: Look, op
     if least is None or look.pinned:
         return False
     waited_s = look.time_s - look.run.last_batch_s
-    return waited_s < options.max_trigger_delay_s and sum(planning.in_wait(at, ends).values()) < least
+    return waited_s < options.max_trigger_delay_s and sum(range_math.in_wait(at, ends).values()) < least
 
 
 def _limited(
@@ -304,8 +305,8 @@ def _limited(
 ) -> Plan[PartitionOffsets]:
     """Where a micro-batch from ``at`` ends. Without any limit where Spark wants all in one."""
     if max_rows is None:
-        return planning.advance(at, ends, _NO_LIMIT)
-    end, most = planning.advance(at, ends, max_rows), options.max_bytes_per_trigger
+        return range_math.advance(at, ends, NO_LIMIT)
+    end, most = range_math.advance(at, ends, max_rows), options.max_bytes_per_trigger
     if most is None:
         return end
     within: PartitionOffsets = yield WithinBytes(at, end, most)
@@ -320,7 +321,7 @@ def _newcomers(going: Position, looked: Topics) -> Plan[tuple[PartitionOffsets, 
     begins at 0: in both cases, if its log begins later, that shows as the data loss that it is.
     """
     known, there = going.offsets, looked.partitions
-    back = leaving.come_back(going.left, there, looked.ids)
+    back = left_topics.come_back(going.left, there, looked.ids)
     unknown = [(t, p) for t, numbers in there.items() if t not in known and t not in back for p in numbers]
     result: PartitionOffsets = nested((yield FirstOffsets(unknown))) if unknown else {}
     for topic in known.keys() | back.keys():
@@ -395,7 +396,7 @@ def _report_recreated(position: Position, there: Topics, losses: _Losses) -> Pla
     name on another cluster, which nobody may take for the same."""
     check_cluster(position.cluster, there.cluster)
     for topic, known in position.ids.items():
-        if leaving.differ(known, there.ids.get(topic)):
+        if left_topics.differ(known, there.ids.get(topic)):
             p, offset = min(position.offsets[topic].items())
             found = None
             if p in there.partitions.get(topic, ()):
@@ -413,10 +414,11 @@ def _why_not_there(topic: str, there: Topics, options: SourceOptions) -> str:
 
 def _recreated_from_zero(position: Position, ids: TopicIds) -> PartitionOffsets:
     """The offsets of ``position``; 0 for the partitions of topics that have another id by ``ids``: they are new."""
-    return {
-        topic: dict.fromkeys(offsets, 0) if leaving.differ(position.ids.get(topic), ids.get(topic)) else dict(offsets)
-        for topic, offsets in position.offsets.items()
-    }
+    result: PartitionOffsets = {}
+    for topic, offsets in position.offsets.items():
+        recreated = left_topics.differ(position.ids.get(topic), ids.get(topic))
+        result[topic] = dict.fromkeys(offsets, 0) if recreated else dict(offsets)
+    return result
 
 
 # A micro-batch of the offset log
@@ -428,9 +430,9 @@ def ranges_between(before: Position, after: Position) -> list[OffsetRange]:
     first = {
         topic: epochs
         for topic, epochs in before.epochs.items()
-        if not leaving.differ(before.ids.get(topic), after.ids.get(topic))
+        if not left_topics.differ(before.ids.get(topic), after.ids.get(topic))
     }
-    return planning.ranges(_recreated_from_zero(before, after.ids), after.offsets, first, after.epochs, after.ids)
+    return range_math.ranges(_recreated_from_zero(before, after.ids), after.offsets, first, after.epochs, after.ids)
 
 
 def missing_at_the_begin(begin: Position, logged: Position, options: SourceOptions) -> tuple[EosError, ...]:
@@ -469,11 +471,11 @@ def readable(
     for r in ranges:
         if r.partition not in there.partitions.get(r.topic, ()):
             losses.report(data_loss(r.topic, r.partition, r.start, None, _why_not_there(r.topic, there, options)))
-        elif not leaving.differ(logged.ids.get(r.topic), there.ids[r.topic]):
+        elif not left_topics.differ(logged.ids.get(r.topic), there.ids[r.topic]):
             kept.append(r)
     places = [(r.topic, r.partition) for r in kept]
     if kept:
-        kept = planning.from_the_log(kept, nested((yield FirstOffsets(places))), losses.report)
+        kept = range_math.from_the_log(kept, nested((yield FirstOffsets(places))), losses.report)
     if kept and not planned_now:
         ends = {(r.topic, r.partition): r.end for r in kept}
         for (topic, p), found in (yield DivergedFrom(ends, flat(logged.epochs))).items():
@@ -482,7 +484,7 @@ def readable(
     if kept and (pinned or not planned_now):
         ends = {(r.topic, r.partition): r.end for r in kept}
         short = yield from _still_shorter(ends, options)
-        kept = planning.up_to_the_end(kept, nested({**ends, **short}), losses.report)
+        kept = range_math.up_to_the_end(kept, nested({**ends, **short}), losses.report)
     return Readable(tuple(kept), tuple(losses.found))
 
 
@@ -494,7 +496,7 @@ def _waiting_for_hidden(
     query."""
     names = {r.topic for r in ranges}
     for after_ms in (0,) if options.fail_on_data_loss else HIDDEN_WAITS_MS:
-        same = not any(leaving.differ(logged.ids.get(name), there.ids.get(name)) for name in names)
+        same = not any(left_topics.differ(logged.ids.get(name), there.ids.get(name)) for name in names)
         if same and all(r.partition in there.partitions.get(r.topic, ()) for r in ranges):
             break
         there = yield TopicsNamed(names, after_ms)

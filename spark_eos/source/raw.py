@@ -37,7 +37,7 @@ from spark_eos.source.decode import Decoded, damaged, decode
 from spark_eos.source.diagnosis import check_epoch, check_id, why_not
 from spark_eos.source.epochs import RangeEpochs
 from spark_eos.source.losses import epoch_diverged
-from spark_eos.source.nearest import NearestReplica
+from spark_eos.source.nearest_replica import NearestReplica
 from spark_eos.topic_partition import OffsetRange, name_of_place
 
 T = TypeVar("T")

@@ -11,7 +11,7 @@ will ask again: its triggers Once and AvailableNow are one micro-batch. There, a
 empty range at the last logged offset.
 
 Spark does not tell a Python source where its checkpoint is, and asks again for the initial offset in the last case. See
-`spark_eos.source.planning` for why that skips and repeats nothing: micro-batch 0 reads nothing.
+`spark_eos.source.range_math` for why that skips and repeats nothing: micro-batch 0 reads nothing.
 """
 
 from __future__ import annotations
@@ -32,12 +32,14 @@ from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.log import logger
 from spark_eos.metrics_events import NOWHERE, Events
 from spark_eos.options.parse import SourceOptions
-from spark_eos.source import planning
+from spark_eos.source import range_math
+from spark_eos.source.bounds import resolve_start
+from spark_eos.source.byte_limit import Sizes, look_at
 from spark_eos.source.group import GroupReport
 from spark_eos.source.lag import LagWatch
-from spark_eos.source.limits import resolve_start
 from spark_eos.source.losses import Losses, check_cluster
 from spark_eos.source.plan import (
+    NO_LIMIT,
     Look,
     Next,
     Run,
@@ -60,7 +62,6 @@ from spark_eos.source.questions import (
     WithinBytes,
     answered,
 )
-from spark_eos.source.sizes import Sizes, look_at
 from spark_eos.source.watch import TopicWatch
 from spark_eos.spark.tracebacks import hidden_traceback
 from spark_eos.spark.versions import (
@@ -71,8 +72,6 @@ from spark_eos.spark.versions import (
     worker_uses_tcp,
 )
 from spark_eos.topic_partition import OffsetRange, by_topic, flat
-
-_NO_LIMIT = 2**63 - 1
 
 SparkOffset = dict[str, dict[str, Any]]
 
@@ -127,7 +126,7 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Always a number of rows: so ReadAllAvailable can only mean that the engine wants all in one micro-batch."""
-        return ReadMaxRows(self._options.max_offsets_per_trigger or _NO_LIMIT)
+        return ReadMaxRows(self._options.max_offsets_per_trigger or NO_LIMIT)
 
     @hidden_traceback()
     def prepareForTriggerAvailableNow(self) -> None:
@@ -161,14 +160,14 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start
 
     @hidden_traceback()
-    def partitions(self, start: SparkOffset, end: SparkOffset) -> list[planning.Task]:
+    def partitions(self, start: SparkOffset, end: SparkOffset) -> list[range_math.Task]:
         """The ranges of one micro-batch. Raises DataLossError (EOS_SOURCE_DATA_LOSS) and CheckpointError
         (EOS_SOURCE_CLUSTER_CHANGED) before any task."""
         before, after = offset_log.from_spark(start), offset_log.from_spark(end)
         check_cluster(before.cluster, after.cluster or "")
         self._run_batch(start, end)
         reads = self._readable(ranges_between(before, after), after, planned_now=end == self._planned)
-        return planning.tasks(reads, self._options.min_partitions, self._options.max_records_per_partition)
+        return range_math.tasks(reads, self._options.min_partitions, self._options.max_records_per_partition)
 
     def reportLatestOffset(self) -> SparkOffset | None:
         """For the query's progress: the last stable offsets seen last, and beside them the lag of each partition."""
@@ -190,9 +189,9 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """In a task: the records of its ranges, as Arrow. Raises EosError."""
-        from spark_eos.source.fetch import read_task  # which the driver's process has no use for
+        from spark_eos.source.task import read_task  # which the driver's process has no use for
 
-        assert isinstance(partition, planning.Task)
+        assert isinstance(partition, range_math.Task)
         with hidden_traceback():
             yield from read_task(self._options.fetching, partition)
 

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 TASK_MODULES = (
     "pandas",
     "spark_eos.source.reader",
-    "spark_eos.source.fetch",
+    "spark_eos.source.task",
     "spark_eos.source.consumer",
     "spark_eos.sink.task",
     "spark_eos.copy.task",

@@ -20,7 +20,7 @@ from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.options.parse import SinkOptions, stream_options
 from spark_eos.sink.preflight import preflight
-from spark_eos.source.planning import Task
+from spark_eos.source.range_math import Task
 from spark_eos.source.reader import EosKafkaStreamReader
 from spark_eos.topic_partition import OffsetRange
 from tests.support.healed_brokers import BROKERS, heal

@@ -10,7 +10,8 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
 from spark_eos.options.parse import stream_options
-from spark_eos.source import consumer, fetch, raw
+from spark_eos.source import consumer, raw
+from spark_eos.source import task as source_task
 from spark_eos.source.reader import EosKafkaStreamReader
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.bare import Bare, build_wheel, install
@@ -102,7 +103,7 @@ def admin(cluster: DevCluster) -> AdminClient:
 @pytest.fixture(params=["raw", "consumer"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """The tasks of this test read in the one way, then in the other; a range that does not go on fails soon."""
-    monkeypatch.setattr(fetch, "supports", lambda kafka: request.param == "raw")
+    monkeypatch.setattr(source_task, "supports", lambda kafka: request.param == "raw")
     for module in (raw, consumer):
         monkeypatch.setattr(module, "_SHORT_STALL_S", 0.3)
     return request.param

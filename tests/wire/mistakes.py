@@ -33,7 +33,7 @@ from spark_eos.ledger import reader as ledger_reader
 from spark_eos.protocol import abort as abort_module
 from spark_eos.protocol import commit as commit_module
 from spark_eos.protocol.ports import EndTxnAnswer
-from spark_eos.source import gathered, raw
+from spark_eos.source import raw, small_ranges
 
 from . import query, scenarios
 
@@ -340,18 +340,18 @@ def memory_used_again(patch: pytest.MonkeyPatch) -> None:
 
 
 def aborted_rows_gathered(patch: pytest.MonkeyPatch) -> None:
-    decode = gathered.decode
-    patch.setattr(gathered, "decode", lambda data, range_, aborted, **how: decode(data, range_, (), **how))
+    decode = small_ranges.decode
+    patch.setattr(small_ranges, "decode", lambda data, range_, aborted, **how: decode(data, range_, (), **how))
 
 
 def a_part_taken_for_all(patch: pytest.MonkeyPatch) -> None:
     """Of ranges that are read together, whatever has come."""
-    decode = gathered.decode
+    decode = small_ranges.decode
 
     def whole(data: Any, range_: Any, aborted: Any, **how: Any) -> Any:
         return replace(decode(data, range_, aborted, **how), next_offset=range_.end)
 
-    patch.setattr(gathered, "decode", whole)
+    patch.setattr(small_ranges, "decode", whole)
 
 
 def edges_passed_on(patch: pytest.MonkeyPatch) -> None:

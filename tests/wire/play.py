@@ -12,7 +12,7 @@ import pytest
 from spark_eos.copy import copying
 from spark_eos.errors import EosError
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.source import gathered
+from spark_eos.source import small_ranges
 
 from .cluster import Cluster
 from .copies import SOURCE, fill
@@ -93,7 +93,7 @@ def copies(stage: Stage) -> None:
 def _judge(stage: Stage, attempts: list[Attempt]) -> None:
     meanwhile = [read_back(stage.scene, p) for p in range(stage.scene.partitions)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gathered, "MOST_BYTES", stage.scene.chance.choice((300, 1 << 20)))
+        patch.setattr(small_ranges, "MOST_BYTES", stage.scene.chance.choice((300, 1 << 20)))
         together = read_together(stage.scene, meanwhile)
     for partition, rows in together.items():
         if rows != meanwhile[partition].rows:

@@ -31,7 +31,7 @@ from spark_eos.ledger.lookup import RecordLookup
 from spark_eos.options.parse import Fetching
 from spark_eos.protocol.head import Pair, Probe
 from spark_eos.protocol.ports import Found, State
-from spark_eos.source.gathered import gather, take
+from spark_eos.source.small_ranges import gather, take
 from spark_eos.topic_partition import OffsetRange
 
 from .two_phase import TwoPhase

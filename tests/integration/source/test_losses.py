@@ -9,7 +9,7 @@ from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.options.parse import Fetching
 from spark_eos.source import watch
 from spark_eos.source.consumer import read_by_consumer
-from spark_eos.source.planning import Task
+from spark_eos.source.range_math import Task
 from spark_eos.source.raw import read_raw
 from spark_eos.topic_partition import OffsetRange
 from tests.support.source_calls import (

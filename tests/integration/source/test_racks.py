@@ -13,8 +13,8 @@ from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client, close_all
 from spark_eos.kafka.requests import fetch
 from spark_eos.options.parse import Fetching
-from spark_eos.source import nearest, raw
-from spark_eos.source.fetch import read_range
+from spark_eos.source import nearest_replica, raw
+from spark_eos.source.task import read_range
 from spark_eos.tools.devcluster import DevCluster
 from spark_eos.topic_partition import OffsetRange
 from tests.support.kafka_view import write
@@ -81,7 +81,7 @@ def _racks() -> Iterator[Racks]:
 @pytest.fixture
 def racks(_racks: Racks) -> Iterator[Racks]:
     """Nothing is known of nearest replicas yet; every proxy lets everything through."""
-    nearest._choices.clear()
+    nearest_replica._choices.clear()
     yield _racks
     for proxy in _racks.proxies:
         proxy.restore()
@@ -139,7 +139,7 @@ def silent(proxy: Proxy) -> Iterator[None]:
 def test_a_replica_that_is_gone_is_left_for_the_leader(racks, monkeypatch, fault: Callable):
     """In the middle of a range, and before the next one; when it is back, it is read again after a while."""
     monkeypatch.setattr(raw, "_REPLICA_SILENCE_S", 0.5)
-    monkeypatch.setattr(nearest, "_AWAY_S", 1.0)
+    monkeypatch.setattr(nearest_replica, "_AWAY_S", 1.0)
     follower, fetching = racks.follower, racks.fetching(f"rack-{racks.follower}")
     batches = read_range(fetching, OffsetRange(racks.topic, 0, 0, ROWS))
     offsets = next(batches)["offset"].to_pylist()
@@ -188,13 +188,15 @@ def test_a_replica_that_has_less_than_the_leader_is_left(racks, monkeypatch):
 def test_the_leader_is_asked_again_after_a_while(racks, monkeypatch):
     """There may be a nearer one by then; also in the middle of a range."""
     named = []
-    prefer = nearest.NearestReplica.prefer
-    monkeypatch.setattr(nearest.NearestReplica, "prefer", lambda self, node: named.append(node) or prefer(self, node))
-    monkeypatch.setattr(nearest.NearestReplica, "leave", lambda self: pytest.fail("nothing is wrong with it"))
+    prefer = nearest_replica.NearestReplica.prefer
+    monkeypatch.setattr(
+        nearest_replica.NearestReplica, "prefer", lambda self, node: named.append(node) or prefer(self, node)
+    )
+    monkeypatch.setattr(nearest_replica.NearestReplica, "leave", lambda self: pytest.fail("nothing is wrong with it"))
     fetching = racks.fetching(f"rack-{racks.follower}")
-    monkeypatch.setattr(nearest, "_PREFERRED_S", 0.05)
+    monkeypatch.setattr(nearest_replica, "_PREFERRED_S", 0.05)
     for _ in range(2):
         racks.read(fetching)
-        wait_for(lambda: nearest.NearestReplica(fetching.kafka, racks.topic, 0).node is None, "the time")
+        wait_for(lambda: nearest_replica.NearestReplica(fetching.kafka, racks.topic, 0).node is None, "the time")
     assert len(named) >= 2
     assert set(named) == {racks.follower}

@@ -12,7 +12,7 @@ import pytest
 from spark_eos.errors import ConnectionFailed, KafkaError, OptionError, TopicError
 from spark_eos.options.parse import stream_options
 from spark_eos.source import consumer, watch
-from spark_eos.source.planning import Task
+from spark_eos.source.range_math import Task
 from spark_eos.source.reader import EosKafkaStreamReader
 from spark_eos.topic_partition import OffsetRange
 from tests.support.source_calls import (

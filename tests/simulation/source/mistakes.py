@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from spark_eos.checkpoint import offset_log
-from spark_eos.source import leaving, plan, planning, questions, reader
+from spark_eos.source import left_topics, plan, questions, range_math, reader
 from spark_eos.topic_partition import OffsetRange, flat, nested
 
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -17,7 +17,7 @@ Patch = Callable[[pytest.MonkeyPatch], None]
 
 def recreated_topic_goes_on(patch: pytest.MonkeyPatch) -> None:
     """A topic is known by its name: one that was created anew is read on at the offset of the old one."""
-    patch.setattr(leaving, "differ", lambda one, other: False)
+    patch.setattr(left_topics, "differ", lambda one, other: False)
 
 
 def recreated_topic_is_no_loss(patch: pytest.MonkeyPatch) -> None:
@@ -44,13 +44,13 @@ def caught_up_by_offsets_alone(patch: pytest.MonkeyPatch) -> None:
 
 def returned_topic_begins_at_0(patch: pytest.MonkeyPatch) -> None:
     """A topic that comes back is taken for a new one."""
-    patch.setattr(leaving, "come_back", lambda *_: {})
+    patch.setattr(left_topics, "come_back", lambda *_: {})
 
 
 def left_topics_are_forgotten(patch: pytest.MonkeyPatch) -> None:
     """Where a topic was left is not noted, so it begins anew when it comes back."""
-    left_behind = leaving.left_behind
-    patch.setattr(leaving, "left_behind", lambda *of: replace(left_behind(*of), left={}))
+    left_behind = left_topics.left_behind
+    patch.setattr(left_topics, "left_behind", lambda *of: replace(left_behind(*of), left={}))
 
 
 def gone_topics_are_no_loss(patch: pytest.MonkeyPatch) -> None:
@@ -175,19 +175,19 @@ def limit_that_skips(patch: pytest.MonkeyPatch) -> None:
 
 def limit_goes_past_the_end(patch: pytest.MonkeyPatch) -> None:
     """A partition with a backlog gets its share, and one more."""
-    advance = planning.advance
+    advance = range_math.advance
 
     def further(start: Any, ends: Any, most: int) -> Any:
         found = advance(start, ends, most)
         return {t: {p: at + (at > start[t][p]) for p, at in found[t].items()} for t in found}
 
-    patch.setattr(planning, "advance", further)
+    patch.setattr(range_math, "advance", further)
 
 
 def expired_rows_are_skipped(patch: pytest.MonkeyPatch) -> None:
     """What retention has taken out of a range is no loss."""
-    from_the_log = planning.from_the_log
-    patch.setattr(planning, "from_the_log", lambda reads, begin, report: from_the_log(reads, begin, lambda _: None))
+    from_the_log = range_math.from_the_log
+    patch.setattr(range_math, "from_the_log", lambda reads, begin, report: from_the_log(reads, begin, lambda _: None))
 
 
 def first_position_has_no_ids(patch: pytest.MonkeyPatch) -> None:
@@ -201,8 +201,8 @@ def first_position_has_no_ids(patch: pytest.MonkeyPatch) -> None:
 
 def read_by_name(patch: pytest.MonkeyPatch) -> None:
     """Tasks read from the topic that has the name by then."""
-    ranges = planning.ranges
-    patch.setattr(planning, "ranges", lambda *given: [replace(r, topic_id="") for r in ranges(*given)])
+    ranges = range_math.ranges
+    patch.setattr(range_math, "ranges", lambda *given: [replace(r, topic_id="") for r in ranges(*given)])
 
 
 def last_look_left_out(patch: pytest.MonkeyPatch) -> None:

@@ -22,13 +22,13 @@ from spark_eos.errors import DataLossError, KafkaError
 from spark_eos.kafka.records.batches import OtherEpoch
 from spark_eos.options.parse import Fetching, SinkOptions, stream_options
 from spark_eos.options.selection import Pattern
-from spark_eos.source import fetch
 from spark_eos.source import reader as reader_module
+from spark_eos.source import task as source_task
+from spark_eos.source.byte_limit import Piece, Sizes
 from spark_eos.source.epochs import RangeEpochs
-from spark_eos.source.fetch import resuming
 from spark_eos.source.losses import Losses, data_loss, epoch_diverged, log_diverged
 from spark_eos.source.reader import EosKafkaStreamReader
-from spark_eos.source.sizes import Piece, Sizes
+from spark_eos.source.task import resuming
 from spark_eos.topic_partition import OffsetRange
 
 from .admin import CLUSTER_ID
@@ -293,6 +293,6 @@ def install(patch: pytest.MonkeyPatch, query: Query) -> None:
     """Record the losses of tasks, and log nothing."""
     silent = SimpleNamespace(warning=lambda *_: None, info=lambda *_: None)
     patch.setattr(reader_module, "logger", silent)
-    patch.setattr(fetch, "Losses", lambda fail: _Recording(fail, query))
-    patch.setattr(fetch, "supports", lambda _: True)
+    patch.setattr(source_task, "Losses", lambda fail: _Recording(fail, query))
+    patch.setattr(source_task, "supports", lambda _: True)
     patch.setattr(copy_task, "of_place", lambda *_: 0)

@@ -12,7 +12,7 @@ from spark_eos.kafka.codes import Code
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.requests.fetch import FetchResponse
 from spark_eos.source import raw
-from spark_eos.source.fetch import Fetching
+from spark_eos.source.task import Fetching
 from spark_eos.topic_partition import OffsetRange
 
 KAFKA = KafkaProperties({"bootstrap.servers": "127.0.0.1:1"})

@@ -132,7 +132,7 @@ def test_the_process_that_plans_loads_nothing_for_rows(source):
         f"import sys, {source}; from spark_eos.kafka.config.librdkafka import check;"
         "from spark_eos.kafka.config.properties import KafkaProperties;"
         "check(KafkaProperties({'bootstrap.servers': '127.0.0.1:9092'}), 'consumer');"
-        "print({'confluent_kafka', 'pyarrow.compute', 'spark_eos.source.fetch'} & set(sys.modules) or 'none')"
+        "print({'confluent_kafka', 'pyarrow.compute', 'spark_eos.source.task'} & set(sys.modules) or 'none')"
     )
     assert printed(code) == "none"
 

@@ -17,9 +17,9 @@ from spark_eos.kafka.admin.topics import describe_topics
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.options.parse import Fetching, sink_options, stream_options
 from spark_eos.protocol.head import Digest
-from spark_eos.source import fetch
-from spark_eos.source.fetch import read_range, read_task
-from spark_eos.source.planning import Task
+from spark_eos.source import task as source_task
+from spark_eos.source.range_math import Task
+from spark_eos.source.task import read_range, read_task
 from spark_eos.topic_partition import OffsetRange
 from tests.support.source_calls import anew
 
@@ -55,7 +55,7 @@ def test_a_task_copies_nothing_of_a_topic_of_the_same_name(was, topic, kafka, be
 @pytest.mark.parametrize("raw", [True, False], ids=["raw", "consumer"])
 def test_rows_of_a_topic_by_its_id(raw, was, kafka, monkeypatch):
     """Whole record batches and librdkafka: none of another topic, all of the right one."""
-    monkeypatch.setattr(fetch, "supports", lambda kafka: raw)
+    monkeypatch.setattr(source_task, "supports", lambda kafka: raw)
     name, before = was
     with pytest.raises(KafkaError) as caught:
         list(read_range(Fetching(kafka), OffsetRange(name, 0, 0, ROWS, before[name].id)))
@@ -78,6 +78,6 @@ def test_rows_of_several_ranges_by_the_ids_of_their_topics(was, topic, write, ka
             rows += batch.to_pylist()
     assert caught.value.condition == "EOS_SOURCE_RECREATED"
     assert [row["value"] for row in rows] == [b"other %d" % i for i in range(ROWS)]
-    monkeypatch.setattr(fetch, "read_range", lambda *_: pytest.fail("not all was read together"))
+    monkeypatch.setattr(source_task, "read_range", lambda *_: pytest.fail("not all was read together"))
     both = read_task(Fetching(kafka), Task((of_other, OffsetRange(name, 0, 1, ROWS, ids[name]))))
     assert sum(batch.num_rows for batch in both) == 2 * ROWS - 1

@@ -17,11 +17,11 @@ from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.records.batches import UnsupportedFormat
 from spark_eos.options.parse import Fetching
 from spark_eos.source.diagnosis import check_epoch, check_id_by_leader
-from spark_eos.source.gathered import gather, take
 from spark_eos.source.losses import Losses
-from spark_eos.source.nearest import rack_here
-from spark_eos.source.planning import Task
+from spark_eos.source.nearest_replica import rack_here
+from spark_eos.source.range_math import Task
 from spark_eos.source.raw import read_raw, supports
+from spark_eos.source.small_ranges import gather, take
 from spark_eos.spark.worker_gc import spare_collections
 from spark_eos.topic_partition import OffsetRange
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from spark_eos.checkpoint import offset_log
 from spark_eos.checkpoint.offset_log import LeftAt, Position
-from spark_eos.source.leaving import come_back, left_behind, still_left
+from spark_eos.source.left_topics import come_back, left_behind, still_left
 
 AT = Position({"a": {0: 5, 1: 6}, "b": {0: 7}}, {"a": "A", "b": "B"})
 

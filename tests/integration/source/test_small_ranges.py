@@ -17,11 +17,11 @@ from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.requests.fetch import FetchConnection
 from spark_eos.options.parse import Fetching
-from spark_eos.source import gathered
-from spark_eos.source.fetch import read_range, read_task
-from spark_eos.source.gathered import gather, take
-from spark_eos.source.planning import Task
+from spark_eos.source import small_ranges
+from spark_eos.source.range_math import Task
 from spark_eos.source.schema import arrow_schema
+from spark_eos.source.small_ranges import gather, take
+from spark_eos.source.task import read_range, read_task
 from spark_eos.tools.devcluster import DevCluster
 from spark_eos.topic_partition import OffsetRange
 from tests.support.source_calls import delete_before
@@ -183,7 +183,7 @@ def test_no_broker_answers(kafka, monkeypatch):
     def nobody(*_: object, **__: object) -> None:
         raise ConnectionFailed("EOS_KAFKA_UNREACHABLE", "No answer.", hint="")
 
-    monkeypatch.setattr(gathered, "fetch_many", nobody)
+    monkeypatch.setattr(small_ranges, "fetch_many", nobody)
     assert gather(Fetching(kafka), [OffsetRange("any", 0, 0, 1)]) == {}
 
 

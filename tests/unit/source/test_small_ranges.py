@@ -7,8 +7,8 @@ import pytest
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.requests.fetch import FetchResponse
 from spark_eos.options.parse import Fetching
-from spark_eos.source import gathered
-from spark_eos.source.gathered import take
+from spark_eos.source import small_ranges
+from spark_eos.source.small_ranges import take
 from spark_eos.topic_partition import OffsetRange
 from tests.support.record_batches import Batch, encode, plain
 
@@ -37,6 +37,6 @@ def test_only_what_is_of_the_log_for_which_the_range_was_planned_is_used(last_ep
 
 def test_topics_are_named_in_one_way(monkeypatch):
     """Those of an old line of the offset log have no ids: with others that have, each range is read alone."""
-    monkeypatch.setattr(gathered, "fetch_many", lambda *_, **__: pytest.fail("leaders were asked"))
+    monkeypatch.setattr(small_ranges, "fetch_many", lambda *_, **__: pytest.fail("leaders were asked"))
     id_ = "AAAAAAAAAAAAAAAAAAAAAQ"
-    assert gathered.gather(FETCHING, [OffsetRange("t", 0, 0, 3, id_), OffsetRange("u", 0, 0, 3)]) == {}
+    assert small_ranges.gather(FETCHING, [OffsetRange("t", 0, 0, 3, id_), OffsetRange("u", 0, 0, 3)]) == {}

@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_eos.source.sizes import LOOK_BYTES, Piece, Sizes
+from spark_eos.source.byte_limit import LOOK_BYTES, Piece, Sizes
 
 
 class Log:

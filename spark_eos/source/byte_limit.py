@@ -19,7 +19,7 @@ from spark_eos.kafka.config.properties import Isolation
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.records.batches import Damage, UnsupportedFormat, walk_batches
 from spark_eos.kafka.requests.fetch import fetch_once
-from spark_eos.source.planning import in_wait
+from spark_eos.source.range_math import in_wait
 from spark_eos.topic_partition import PartitionOffsets, TopicPartition
 
 #: What one look fetches, or one record batch if that is larger.

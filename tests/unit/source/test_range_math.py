@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_eos.errors import DataLossError
-from spark_eos.source import planning
+from spark_eos.source import range_math
 from spark_eos.source.losses import Losses
 from spark_eos.topic_partition import OffsetRange
 
@@ -20,12 +20,12 @@ def flat(offsets):
 
 def test_without_pressure_a_micro_batch_goes_to_the_end():
     """All that is stable, in every partition."""
-    assert planning.advance({"a": {0: 1, 1: 5}}, {"a": {0: 10, 1: 5}}, 9) == {"a": {0: 10, 1: 5}}
+    assert range_math.advance({"a": {0: 1, 1: 5}}, {"a": {0: 10, 1: 5}}, 9) == {"a": {0: 10, 1: 5}}
 
 
 def test_the_limit_is_shared_by_what_waits():
     """Three quarters of the backlog get three quarters of the limit."""
-    assert planning.advance({"a": {0: 0}, "b": {0: 0}}, {"a": {0: 300}, "b": {0: 100}}, 40) == {
+    assert range_math.advance({"a": {0: 0}, "b": {0: 0}}, {"a": {0: 300}, "b": {0: 100}}, 40) == {
         "a": {0: 30},
         "b": {0: 10},
     }
@@ -33,12 +33,12 @@ def test_the_limit_is_shared_by_what_waits():
 
 def test_a_partition_with_little_is_not_starved():
     """One offset at least, even where its share is less than one."""
-    assert planning.advance({"a": {0: 0, 1: 0}}, {"a": {0: 10_000, 1: 1}}, 10) == {"a": {0: 9, 1: 1}}
+    assert range_math.advance({"a": {0: 0, 1: 0}}, {"a": {0: 10_000, 1: 1}}, 10) == {"a": {0: 9, 1: 1}}
 
 
 def test_a_stable_end_before_the_start_holds_the_partition():
     """A transaction that is open may have begun before an offset that the user gave."""
-    assert planning.advance({"a": {0: 10, 1: 0}}, {"a": {0: 7, 1: 2}}, 99) == {"a": {0: 10, 1: 2}}
+    assert range_math.advance({"a": {0: 10, 1: 0}}, {"a": {0: 7, 1: 2}}, 99) == {"a": {0: 10, 1: 2}}
 
 
 partitions = st.dictionaries(st.integers(0, 5), st.tuples(st.integers(0, 1000), st.integers(0, 500)), min_size=1)
@@ -51,7 +51,7 @@ def test_every_limit_moves_forward_and_arrives(sizes, limit):
     at = {t: {p: begin for p, (begin, _) in parts.items()} for t, parts in sizes.items()}
     ends = {t: {p: begin + size for p, (begin, size) in parts.items()} for t, parts in sizes.items()}
     while True:
-        then = planning.advance(at, ends, limit)
+        then = range_math.advance(at, ends, limit)
         steps = [flat(then)[key] - flat(at)[key] for key in flat(at)]
         assert all(flat(then)[key] <= flat(ends)[key] for key in flat(at))
         assert min(steps) >= 0
@@ -66,7 +66,7 @@ def test_ranges_are_sorted_and_leave_out_what_is_empty_or_new():
     """What the offset log does not hold yet is only recorded by this micro-batch."""
     start = {"b": {0: 1}, "a": {10: 0, 2: 0, 3: 4}}
     end = {"b": {0: 2, 1: 9}, "a": {10: 1, 2: 1, 3: 4}, "c": {0: 8}}
-    assert planning.ranges(start, end) == [
+    assert range_math.ranges(start, end) == [
         OffsetRange("a", 2, 0, 1),
         OffsetRange("a", 10, 0, 1),
         OffsetRange("b", 0, 1, 2),
@@ -75,7 +75,7 @@ def test_ranges_are_sorted_and_leave_out_what_is_empty_or_new():
 
 def test_a_start_behind_the_logged_end_reads_nothing():
     """As when micro-batch 0 is replayed: `latest` has moved on since."""
-    assert planning.ranges({"a": {0: 9}}, {"a": {0: 5}}) == []
+    assert range_math.ranges({"a": {0: 9}}, {"a": {0: 5}}) == []
 
 
 def test_a_range_travels_to_its_task():
@@ -87,8 +87,8 @@ def test_a_range_travels_to_its_task():
 @pytest.mark.parametrize(
     ("fit", "expected", "found"),
     [
-        (lambda losses: planning.from_the_log([OffsetRange("a", 1, 2, 9)], {"a": {1: 5}}, losses.report), 2, 5),
-        (lambda losses: planning.up_to_the_end([OffsetRange("a", 1, 2, 9)], {"a": {1: 4}}, losses.report), 9, 4),
+        (lambda losses: range_math.from_the_log([OffsetRange("a", 1, 2, 9)], {"a": {1: 5}}, losses.report), 2, 5),
+        (lambda losses: range_math.up_to_the_end([OffsetRange("a", 1, 2, 9)], {"a": {1: 4}}, losses.report), 9, 4),
     ],
 )
 def test_data_loss_names_partition_and_both_offsets(fit, expected, found):
@@ -104,9 +104,9 @@ def test_what_is_left_of_a_range_after_a_loss(caplog):
     losses = Losses(fail=False)
     reads = [OffsetRange("a", 0, 2, 9), OffsetRange("a", 1, 2, 9), OffsetRange("a", 2, 2, 9)]
     for _ in range(2):
-        left = planning.from_the_log(reads, {"a": {0: 5, 1: 20, 2: 2}}, losses.report)
+        left = range_math.from_the_log(reads, {"a": {0: 5, 1: 20, 2: 2}}, losses.report)
     assert left == [OffsetRange("a", 0, 5, 9), OffsetRange("a", 2, 2, 9)]
-    assert planning.up_to_the_end(left, {"a": {0: 5, 2: 7}}, losses.report) == [OffsetRange("a", 2, 2, 7)]
+    assert range_math.up_to_the_end(left, {"a": {0: 5, 2: 7}}, losses.report) == [OffsetRange("a", 2, 2, 7)]
     assert losses.count == 4
     assert caplog.text.count("failOnDataLoss is false") == 4
     assert "Expected offset 2 of a-0, but its log now starts at 5" in caplog.text
@@ -115,8 +115,8 @@ def test_what_is_left_of_a_range_after_a_loss(caplog):
 def test_nothing_lost_is_no_error():
     """Equal offsets are the usual case."""
     reads, losses = [OffsetRange("a", 0, 3, 4)], Losses(fail=True)
-    assert planning.from_the_log(reads, {"a": {0: 3}}, losses.report) == reads
-    assert planning.up_to_the_end(reads, {"a": {0: 4}}, losses.report) == reads
+    assert range_math.from_the_log(reads, {"a": {0: 3}}, losses.report) == reads
+    assert range_math.up_to_the_end(reads, {"a": {0: 4}}, losses.report) == reads
 
 
 # More tasks than partitions
@@ -128,15 +128,15 @@ def sizes(parts):
 
 def test_no_part_has_more_than_the_most():
     """Divided evenly."""
-    assert sizes(planning.split([OffsetRange("a", 0, 5, 15), OffsetRange("a", 1, 0, 3)], None, 4)) == [3, 3, 4, 3]
+    assert sizes(range_math.split([OffsetRange("a", 0, 5, 15), OffsetRange("a", 1, 0, 3)], None, 4)) == [3, 3, 4, 3]
 
 
 def test_large_ranges_are_divided_to_reach_the_least_number_of_tasks():
     """By size; small ones are left whole."""
     reads = [OffsetRange("a", 0, 0, 1), OffsetRange("a", 1, 0, 1000), OffsetRange("b", 0, 0, 3000)]
-    parts = planning.split(reads, 9, None)
+    parts = range_math.split(reads, 9, None)
     assert sizes(parts) == [1, 500, 500, 500, 500, 500, 500, 500, 500]
-    assert planning.split(reads, 3, None) == reads
+    assert range_math.split(reads, 3, None) == reads
 
 
 a_range = st.builds(
@@ -155,7 +155,7 @@ a_range = st.builds(
 @settings(deadline=None)
 def test_parts_make_up_the_ranges(reads, least, most):
     """In order, without gap or overlap, none empty, none too large; about as many as asked for."""
-    parts = planning.split(reads, least, most)
+    parts = range_math.split(reads, least, most)
     for r in reads:
         own = [part for part in parts if part.partition == r.partition]
         assert [own[0].start, own[-1].end] == [r.start, r.end]
@@ -169,20 +169,20 @@ def test_parts_make_up_the_ranges(reads, least, most):
 # Tasks
 
 
-@given(st.lists(st.tuples(st.integers(0, 100), st.integers(1, 2 * planning.FEW)), max_size=20))
+@given(st.lists(st.tuples(st.integers(0, 100), st.integers(1, 2 * range_math.FEW)), max_size=20))
 def test_ranges_of_few_rows_share_a_task(sizes):
     """All of them, in order; none that has more beside another; and two neighbours only where they are too many."""
     reads = [OffsetRange("t", p, begin, begin + size) for p, (begin, size) in enumerate(sizes)]
-    tasks = planning.tasks(reads, None, None)
+    tasks = range_math.tasks(reads, None, None)
     assert [r for task in tasks for r in task.ranges] == reads
     rows = [sum(r.end - r.start for r in task.ranges) for task in tasks]
-    assert all(count <= planning.FEW or len(task.ranges) == 1 for count, task in zip(rows, tasks, strict=True))
+    assert all(count <= range_math.FEW or len(task.ranges) == 1 for count, task in zip(rows, tasks, strict=True))
     firsts = [task.ranges[0].end - task.ranges[0].start for task in tasks]
-    assert all(rows[i] + firsts[i + 1] > planning.FEW for i in range(len(tasks) - 1))
+    assert all(rows[i] + firsts[i + 1] > range_math.FEW for i in range(len(tasks) - 1))
 
 
 @pytest.mark.parametrize("asked", [(1, None), (None, 100)])
 def test_who_says_how_many_tasks_gets_one_for_each_range(asked):
     """With minPartitions or maxRecordsPerPartition, ranges are not put together."""
     reads = [OffsetRange("t", p, 0, 3) for p in range(4)]
-    assert planning.tasks(reads, *asked) == [planning.Task((r,)) for r in reads]
+    assert range_math.tasks(reads, *asked) == [range_math.Task((r,)) for r in reads]
