@@ -8,7 +8,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +15,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from spark_eos.caches import process_cache
 from spark_eos.errors import EosError, Superseded, stop
 from spark_eos.log import logger
 from spark_eos.metrics_events import NOWHERE, Events
@@ -130,7 +130,7 @@ class EosKafkaBatchWriter(DataSourceArrowWriter):
         return error.reworded(message, hint, **error.parameters | {"write": str(self)})
 
 
-@lru_cache(maxsize=64)
+@process_cache(maxsize=64)
 def _check_query(options: SinkOptions, ledger_partitions: int, write: ForeachBatchWrite, run: str) -> None:
     """Raise Superseded if the query was replayed. Once a run, when the sink's head of the run is published: whoever
     replays the query marks it as a whole, and then looks for the heads of its sinks. So either this head was found by

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
 
+from spark_eos.caches import ttl_cache
 from spark_eos.errors import stop
 from spark_eos.kafka.admin.configs import topic_config
 from spark_eos.kafka.admin.topics import describe_topic
@@ -91,12 +89,8 @@ def _compare(letters: str, own: _Settings, topic: str, other: _Settings) -> None
         )
 
 
+@ttl_cache(_FRESH_S, maxsize=256)
 def _settings(kafka: KafkaProperties, topic: str) -> _Settings:
-    return _asked(kafka, topic, int(time.monotonic() / _FRESH_S), os.getpid())
-
-
-@lru_cache(maxsize=256)
-def _asked(kafka: KafkaProperties, topic: str, window: int, process_id: int) -> _Settings:
     client = broker_client(kafka)
     described = describe_topic(client, topic)
     config = topic_config(client, topic)

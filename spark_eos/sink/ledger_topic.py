@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+import logging
 
+from spark_eos.caches import log_once, process_cache
 from spark_eos.errors import stop
 from spark_eos.kafka.admin.configs import BrokerConfig, create_topic, topic_config
 from spark_eos.kafka.admin.topics import allowed_operations, describe_topic, describe_topics
@@ -13,7 +14,6 @@ from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.net.metadata import DescribedTopic
 from spark_eos.ledger.errors import ledger_unauthorized
 from spark_eos.ledger.own_topics import INTERNAL, samples
-from spark_eos.log import logger
 from spark_eos.protocol.head_codec import OwnTopic, is_query, own_topic_of
 from spark_eos.retry import retrying
 
@@ -76,7 +76,7 @@ def check_ledger(
     in_sync = int(config["min.insync.replicas"])
     description = _check_in_sync(kafka, topic, in_sync)
     for text in less_durable(topic, min(len(p.replica_nodes) for p in description.partitions), in_sync, broker):
-        _warn(text)
+        log_once(logging.WARNING, "%s", text)
     allowed = allowed_operations(description)
     lacking = sorted({"READ", "WRITE"} - allowed) if allowed is not None else []
     if lacking:
@@ -87,7 +87,7 @@ def check_ledger(
     return description
 
 
-@lru_cache(maxsize=16)
+@process_cache(maxsize=16)
 def _other(kafka: KafkaProperties, topic: str, partitions: int, kind: OwnTopic) -> str | None:
     """What the topic holds, if it is no topic of this kind; looked for once in a process. One that also has a record
     of this kind is one, whoever has written the others."""
@@ -114,12 +114,6 @@ def _check_in_sync(kafka: KafkaProperties, topic: str, needed: int) -> Described
         replicas=len(short[0].replica_nodes),
         needed=needed,
     )
-
-
-@lru_cache(maxsize=16)
-def _warn(text: str) -> None:
-    """Once in a process: a query looks at its ledger again and again."""
-    logger.warning("%s", text)
 
 
 def of_the_state(broker: dict[str, str]) -> tuple[int, int]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
-import time
 from dataclasses import dataclass
-from functools import lru_cache
 
+from spark_eos.caches import log_once, ttl_cache
 from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.errors import CheckpointError, EosError, stop
 from spark_eos.kafka.admin.configs import BrokerConfig, broker_config
@@ -20,21 +20,24 @@ from spark_eos.kafka.errors import Cause, init_error
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.ledger.ledger import KafkaLedger
 from spark_eos.ledger.own_topics import check_for_rows
+from spark_eos.ledger.owners import Cluster, Transaction, decided_elsewhere
 from spark_eos.log import logger
 from spark_eos.options.parse import SinkOptions
 from spark_eos.protocol.checks import check_halts, missing_head, where_it_ended
 from spark_eos.protocol.head import Head
 from spark_eos.protocol.names import ledger_name
+from spark_eos.retry import retrying
 from spark_eos.sink.brokers import check_brokers
 from spark_eos.sink.dead_letters import check_dead_letters
 from spark_eos.sink.ledger_topic import ledger_partitions
-from spark_eos.sink.predecessors import check_predecessors
 
 KAFKA_DEFAULT_MAX_TIMEOUT_MS = 900_000
-#: Seconds for which the result of a check is reused in one process: less than any restart, more than a micro-batch.
-FRESH_S = 30
+#: Seconds for which a process reuses the result of a check: less than any restart, more than a micro-batch.
+FRESH_S = 30.0
 
 _LOOK_UP_S = 4.0
+#: Seconds within which another query carries out a decision, if it runs.
+_UNDER_WAY_S = 5.0
 _NOT_READABLE = ("EOS_CHECKPOINT_STORE", "EOS_CHECKPOINT_UNREACHABLE")
 #: What the sink does with an output topic.
 _NEEDED = {
@@ -64,14 +67,10 @@ def this_driver() -> str:
     return hashlib.sha256(folders.encode()).hexdigest()[:16] if folders else ""
 
 
+@ttl_cache(FRESH_S, maxsize=16)
 def preflight(options: SinkOptions) -> Facts:
     """Check everything that can be checked on the driver. Raises EosError. Writes nothing, but creates a missing
     ledger."""
-    return _preflight(options, int(time.monotonic() / FRESH_S), os.getpid())
-
-
-@lru_cache(maxsize=16)
-def _preflight(options: SinkOptions, window: int, process_id: int) -> Facts:
     check(options.kafka, "producer")
     if options.topic is not None:
         check_output(options.kafka, options.topic)
@@ -93,18 +92,14 @@ def _preflight(options: SinkOptions, window: int, process_id: int) -> Facts:
         except CheckpointError as error:
             if options.group_id or error.condition not in _NOT_READABLE:
                 raise
-            _go_on_without(options.checkpoint_location, error.message)
+            log_once(
+                logging.WARNING,
+                "%s The query continues; its first task checks the checkpoint against the ledger. But "
+                "'offsets.group.id' cannot be used, and transactions that other queries have left open on its topic "
+                "are not looked for.",
+                error.message,
+            )
     return facts
-
-
-@lru_cache(maxsize=16)
-def _go_on_without(location: str, message: str) -> None:
-    """Once. What is not checked now is checked again by the first task, against the ledger's head."""
-    logger.warning(
-        "%s The query continues; its first task checks the checkpoint against the ledger. But 'offsets.group.id' "
-        "cannot be used, and transactions that other queries have left open on its topic are not looked for.",
-        message,
-    )
 
 
 def check_output(kafka: KafkaProperties, topic: str) -> None:
@@ -241,3 +236,23 @@ def _check_logs(checkpoint: Checkpoint, planned: int | None, done: int, head: He
             "it does not end where the micro-batch was decided to end: the file was lost and planned again, or belongs "
             f"to another checkpoint. By the ledger, {where_it_ended(decision)}",
         )
+
+
+def check_predecessors(options: SinkOptions, query: str | None) -> None:
+    """Raise ProtocolStop (EOS_TWO_PHASE_UNSETTLED) where the decision of another query on the output topic is not
+    carried out, and no timeout will end it: only that query's next start, or an operator, will.
+
+    A query with a new checkpoint goes on from offsets that were published with such a decision.
+    """
+    if options.topic is None:
+        return
+    cluster = Cluster(broker_client(options.kafka), options.ledger_topic)  # whatever prefix the other query has
+    left: list[Transaction] = []
+    for _ in retrying(_UNDER_WAY_S):  # a query that is alive commits within a moment
+        left = decided_elsewhere(cluster, options.topic, query)
+        if not left:
+            return
+    queries = sorted({t.query for t in left})
+    raise stop(
+        "EOS_TWO_PHASE_UNSETTLED", queries=queries, count=len(left), topic=options.topic, query_ids=", ".join(queries)
+    )

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import chain, repeat
 
+from spark_eos.caches import process_cache
 from spark_eos.errors import EosError, ProtocolStop
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.ledger.coordinator import TransactionCoordinator
@@ -150,13 +149,9 @@ class Session:
         return future.result()
 
 
+@process_cache(maxsize=16)
 def session_for(options: SinkOptions, ledger_partitions: int, query: str) -> Session:
     """The process's session for a query."""
-    return _session_for(options, ledger_partitions, query, os.getpid())
-
-
-@lru_cache(maxsize=16)
-def _session_for(options: SinkOptions, ledger_partitions: int, query: str, process_id: int) -> Session:
     place = LedgerPlace(options.ledger_topic, ledger_partitions, options.prefix)
     ports, coordinator = query_ports(broker_client(options.kafka), place, query, options.group_id)
     return Session(ports, coordinator, two_phase=options.two_phase)

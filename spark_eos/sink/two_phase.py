@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from functools import lru_cache
-
-from spark_eos import system
+from spark_eos.caches import process_cache, ttl_cache
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.errors import two_phase_unavailable
 from spark_eos.kafka.net.client import broker_client
@@ -33,12 +30,12 @@ def check_two_phase(options: SinkOptions) -> None:
     (EOS_TWO_PHASE_EXPIRES), or that no broker answers. Each transaction is looked at once more before it is decided.
     """
     check_two_phase_producer(options.kafka)
-    _check_brokers(options.kafka, int(system.monotonic() / _FRESH_S), os.getpid())
-    _try_out(options.kafka, options.prefix, os.getpid())
+    _check_brokers(options.kafka)
+    _try_out(options.kafka, options.prefix)
 
 
-@lru_cache(maxsize=16)
-def _check_brokers(kafka: KafkaProperties, window: int, process_id: int) -> None:
+@ttl_cache(_FRESH_S, maxsize=16)
+def _check_brokers(kafka: KafkaProperties) -> None:
     """Every broker may become the coordinator of an id."""
     lacking = broker_client(kafka).lacking(INIT_PRODUCER_ID_TWO_PHASE)
     if lacking:
@@ -48,8 +45,8 @@ def _check_brokers(kafka: KafkaProperties, window: int, process_id: int) -> None
         raise two_phase_unavailable(kafka.bootstrap_servers, disabled, f"do not have {SETTING}=true")
 
 
-@lru_cache(maxsize=16)
-def _try_out(kafka: KafkaProperties, prefix: str, process_id: int) -> None:
+@process_cache(maxsize=16)
+def _try_out(kafka: KafkaProperties, prefix: str) -> None:
     """Once in a process: there is no other way to ask whether this user may."""
     client, name = broker_client(kafka), f"{prefix}-{TWO_PHASE_TRIAL}"
     init_producer_id(client, name, _TRIAL_MS, two_phase=True)

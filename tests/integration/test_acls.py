@@ -145,7 +145,7 @@ def start(secure: Secure, query: Sink) -> None:
     kafka = {f"kafka.{key}": value for key, value in secure.limited().items()}
     source = stream_options({**kafka, "subscribe": "acl-in", "startingOffsets": "earliest"})
     options = sink_options(query.options | {"checkpointLocation": str(query.checkpoint)})
-    for cached in (preflight._preflight, two_phase._check_brokers, two_phase._try_out):
+    for cached in (preflight.preflight, two_phase._check_brokers, two_phase._try_out):
         cached.cache_clear()
     broker_client(options.kafka).forget([ledger_name(PREFIX, query.id)])
     EosKafkaStreamReader(source).initialOffset()

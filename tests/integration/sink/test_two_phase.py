@@ -20,8 +20,7 @@ from spark_eos.protocol.names import TaskId, ledger_name, task_name
 from spark_eos.protocol.open import open_run
 from spark_eos.protocol.ports import State
 from spark_eos.sink import brokers, two_phase
-from spark_eos.sink.predecessors import check_predecessors
-from spark_eos.sink.preflight import preflight
+from spark_eos.sink.preflight import check_predecessors, preflight
 from spark_eos.sink.session import Session, session_for
 from tests.support.kafka_view import write
 from tests.support.sink_queries import Sink, kafka_frame
