@@ -1,5 +1,5 @@
-"""Files to a topic, each file's rows exactly once: folder → splits → rows; what was taken is noted with each decision.
+"""Files to a topic, the rows of each file exactly once: folder → splits → rows. Each decision notes its files.
 
-A micro-batch of an ingest is a write by the protocol of foreachBatch, of a query that is named after the ingest and the
-topic (`owner.py`). docs/ingest.md says what users see of it.
+A micro-batch of an ingest is written as within foreachBatch, by a query that is named after the ingest and the topic
+(`run.py`). docs/ingest.md is the page for users.
 """

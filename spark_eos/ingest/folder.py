@@ -1,4 +1,4 @@
-"""The files of a folder: which there are, which are complete, and what tells whether one has changed."""
+"""The files of a folder: which there are, which are complete, and whether one has changed."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _NO_SETTINGS = HadoopSettings()
 
 @dataclass(frozen=True)
 class File:
-    """A file, by its normalised URI. ``size`` is in bytes; ``digest`` is that of its content, as `digest_of` makes it,
-    and empty where nobody has read it yet."""
+    """A file, by its normalised URI. ``size`` is in bytes; ``digest`` is that of its content, as from `HashedFile`, and
+    empty until the file has been read."""
 
     uri: str
     size: int
@@ -36,12 +36,12 @@ class File:
 
     @property
     def stamp(self) -> tuple[int, int]:
-        """What tells, without a look at the content, that it may have changed."""
+        """Size and time: if they differ, the content may have changed."""
         return self.size, self.mtime_ns
 
 
 class Folder:
-    """A folder and those below it, on any file system that Spark's names lead to. Raises FileError."""
+    """A folder and those below it, on a file system that Spark's URIs can name. Raises FileError."""
 
     def __init__(self, location: str, pattern: str = "*", settings: HadoopSettings = _NO_SETTINGS) -> None:
         self._pattern, self._settings = pattern, settings
@@ -50,17 +50,17 @@ class Folder:
         self._uri = f"file://{self._root}" if self._store.local else _S3.sub("s3a://", location).rstrip("/")
 
     def files(self) -> list[File]:
-        """All files whose names fit the pattern, the oldest first. Those whose names, or whose folders' names, begin
-        with a dot or an underscore are somebody's drafts."""
+        """All files whose names match the pattern, the oldest first. Files are left out if their name, or a folder's
+        above them, begins with a dot or an underscore, as drafts do."""
         files = [file for file in self._all() if self._fits(file.uri[len(self._uri) :])]
         return sorted(files, key=lambda file: (file.mtime_ns, file.uri))
 
     def names(self) -> frozenset[str]:
-        """The URIs of everything that is there, whatever its name."""
+        """The URIs of all files, whatever their names."""
         return frozenset(file.uri for file in self._all())
 
     def _all(self) -> list[File]:
-        """Every file below the folder. Raises FileError for one that fits, but whose name is not UTF-8."""
+        """Every file below the folder. Raises FileError for one that matches, but whose name is not UTF-8."""
         with _file_errors(self._uri, self._settings):
             infos = self._store.files.get_file_info(pyarrow.fs.FileSelector(self._root, recursive=True))
         start, store = len(self._root), self._store
@@ -76,7 +76,7 @@ class Folder:
         return files
 
     def _check_names(self) -> None:
-        """Raise FileError for a file of a local folder that fits, but whose name is not UTF-8."""
+        """Raise FileError for a file of a local folder that matches, but whose name is not UTF-8."""
         for folder, _, names in os.walk(os.fsencode(self._root), followlinks=True):
             for path in (os.path.join(folder, name) for name in names):  # noqa: PTH118  # of bytes
                 if _is_utf8(path) or not self._fits(os.fsdecode(path)[len(self._root) :]):
@@ -97,7 +97,7 @@ def _is_utf8(name: bytes) -> bool:
 
 
 def store_of(location: str, settings: HadoopSettings) -> Store:
-    """The file system of a location, and the path in it. Raises FileError."""
+    """The file system of a location, and the path there. Raises FileError."""
     try:
         return open_store(location, settings)
     except NoStore as error:
@@ -106,7 +106,7 @@ def store_of(location: str, settings: HadoopSettings) -> Store:
 
 @contextmanager
 def _file_errors(uri: str, settings: HadoopSettings) -> Iterator[None]:
-    """Errors of a file system as ours, which name the place, and no secret."""
+    """Turn errors of a file system into FileError, which names the file and contains no secret."""
     try:
         yield
     except OSError as error:
@@ -114,7 +114,7 @@ def _file_errors(uri: str, settings: HadoopSettings) -> Iterator[None]:
 
 
 def current(file: File, settings: HadoopSettings) -> File | None:
-    """The file as its file system describes it at this moment, without its content; None where it is gone."""
+    """The file as its file system describes it now, without a digest; None if it is gone."""
     store = store_of(file.uri, settings)
     with _file_errors(file.uri, settings):
         info = store.files.get_file_info(store.root)
@@ -122,21 +122,21 @@ def current(file: File, settings: HadoopSettings) -> File | None:
 
 
 def _file(uri: str, info: pyarrow.fs.FileInfo, store: Store) -> File:
-    """Some object stores tell milliseconds where files are listed, and seconds where one is asked for: only these
-    count."""
+    """Some object stores give milliseconds when they list files, but seconds when they describe one: only seconds count
+    there."""
     beyond_ns = 0 if store.local else info.mtime_ns % _SECOND_NS
     return File(uri, info.size, info.mtime_ns - beyond_ns)
 
 
 def as_it_is_now(file: File, settings: HadoopSettings) -> File:
-    """A file that was taken, with the size and time that it has now, and the digest that it had; where it is gone, as
-    it was."""
+    """A file that was taken, with the size and time that it has now, and the digest that it had then; the file itself
+    if it is gone."""
     found = current(file, settings)
     return file if found is None else replace(found, digest=file.digest)
 
 
 def with_digest(file: File, settings: HadoopSettings) -> File:
-    """The file with the digest of its content. Raises FileError where it changes meanwhile."""
+    """The file with the digest of its content. Raises FileError if it changes while it is read."""
     hashed = HashedFile(file, settings)
     for _ in hashed.blocks():
         pass
@@ -145,7 +145,7 @@ def with_digest(file: File, settings: HadoopSettings) -> File:
 
 
 class HashedFile:
-    """A file's content, read once from begin to end; ``digest`` is then that of all that was read."""
+    """A file's content, to be read once from start to end; ``digest`` is that of what has been read."""
 
     def __init__(self, file: File, settings: HadoopSettings) -> None:
         self._file, self._settings = file, settings
@@ -156,7 +156,7 @@ class HashedFile:
         return f"blake2b-{self._hash.hexdigest()}"
 
     def blocks(self) -> Iterator[bytes]:
-        """The content, in order, at most `BLOCK_BYTES` bytes at a time. Raises FileError."""
+        """The content in blocks of at most `BLOCK_BYTES` bytes. Raises FileError."""
         store = store_of(self._file.uri, self._settings)
         with (
             _file_errors(self._file.uri, self._settings),
@@ -175,7 +175,7 @@ def check_unchanged(file: File, settings: HadoopSettings) -> None:
 
 
 def check_digest(file: File, digest: str) -> None:
-    """Raise FileError unless what was read is what was planned."""
+    """Raise FileError unless the content that was read has the digest that was planned."""
     if digest != file.digest:
         raise changed_meanwhile(file, "its content is different, though its size and time are the same")
 
@@ -192,12 +192,12 @@ def changed_meanwhile(file: File, how: str) -> EosError:
 
 
 class CompleteFiles:
-    """Which files are complete: those that have not changed for a while, by this process's own clock and eyes; those
-    beside which a marker lies; or all, where they come by a rename. ``expected``: the URIs of those that were complete
-    at the last look, or will be when they are left alone; ``soon``: some of these will be in a second.
+    """Decides which files are complete: those that this process has seen unchanged for a while, by its own clock; those
+    with a marker beside them; or all, if files are renamed into the folder. ``expected``: the URIs of the files that
+    were complete when `of` was last called, or will be if they do not change; ``soon``: some will be within a second.
 
-    Object stores tell times in whole seconds. What replaces a file within the second in which it was written looks like
-    it, so that it is seen for a second before it is complete: whatever is written after that has another time.
+    Object stores give times in whole seconds. A file that is replaced within the second in which it was written has the
+    same time. So a file is complete only after it has been seen for a second: a later one has a different time.
     """
 
     def __init__(
@@ -209,7 +209,7 @@ class CompleteFiles:
         self.soon = False
 
     def of(self, files: Sequence[File], names: Callable[[], frozenset[str]] = frozenset) -> list[File]:
-        """The files that are complete now. ``names``: all URIs of the folder."""
+        """The files that are complete now. ``names``: gives the URIs of all files in the folder."""
         if self._marker is not None:
             marked = names()
             own = [file for file in files if not file.uri.endswith(self._marker)]
@@ -227,5 +227,5 @@ class CompleteFiles:
 
 
 def _grain_s(file: File) -> float:
-    """How long a file keeps its time though it is written to."""
+    """For how many seconds a file can be written to without a change of its time."""
     return 0.0 if file.mtime_ns % _SECOND_NS else 1.0

@@ -1,7 +1,7 @@
-"""What an ingest has taken: one note for each file, published with the decision on its rows.
+"""The files that an ingest has taken: one note for each, published with the decision on its rows.
 
-Key and value are JSON. The key names the query, the micro-batch and the file's place in it, so that no note ever takes
-the place of another one.
+Key and value are JSON. The key has the query, the micro-batch and the file's number in it, so that no note replaces
+another one.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from spark_eos.errors import EosError, stop
+from spark_eos.errors import stop
 from spark_eos.ingest.folder import File
 from spark_eos.protocol.head import Note, Noted, digest_of
 
-#: The files of each task of a micro-batch, in the order in which it reads them.
+#: The files of each task of a micro-batch, in the order in which the task reads them.
 Splits = Sequence[Sequence[File]]
 
 
@@ -36,8 +36,8 @@ def _text(fields: dict[str, object]) -> bytes:
 
 @dataclass
 class Taken:
-    """All that an ingest has taken. ``files``: by URI, the newest where a changed file was taken again; ``digests``:
-    a URI for each content. ``splits``: those of the last micro-batch."""
+    """All files that an ingest has taken. ``files``: by URI, as they were when they were last taken; ``digests``: a URI
+    for each content; ``splits``: those of the last micro-batch."""
 
     files: dict[str, File] = field(default_factory=dict)
     digests: dict[str, str] = field(default_factory=dict)
@@ -45,13 +45,18 @@ class Taken:
 
     @classmethod
     def of(cls, query: str, records: Iterable[Note], noted: Noted | None) -> Taken:
-        """From the records of a partition, others' among them. Raises LedgerError unless they are all that the head
-        knows of."""
+        """Read from the records of a partition, which may include other ingests' notes. Raises LedgerError unless they
+        are exactly those that the ledger has counted."""
         own = {key: value for key, value in records if _query(key) == query}
         found = Noted("", -1, len(own), digest_of(own.items()))
         known = noted or Noted("", -1)
         if (found.count, found.digest) != (known.count, known.digest):
-            raise _lost(noted, found)
+            raise stop(
+                "EOS_INGEST_NOTES_LOST.lost",
+                known=known.count,
+                notes=found.count,
+                difference=", different ones" if known.count == found.count else "",
+            )
         taken = cls()
         for key, value in sorted(own.items(), key=lambda record: _place(record[0])):
             taken._add(_place(key), json.loads(value))
@@ -65,14 +70,14 @@ class Taken:
         self.add(file)
 
     def add(self, file: File) -> None:
-        """Note a file. `digests` names the first file of each content; empty files are not compared."""
+        """Add a file. `digests` keeps the first file of each content, and no empty files."""
         self.files[file.uri] = file
         if file.size:
             self.digests.setdefault(file.digest, file.uri)
 
 
 def _query(key: bytes) -> object:
-    """Whose note it is; None where somebody else's record is no note."""
+    """The query of a note; None for a record that is no note."""
     try:
         return json.loads(key)["query"]
     except (ValueError, KeyError, TypeError):
@@ -82,13 +87,3 @@ def _query(key: bytes) -> object:
 def _place(key: bytes) -> tuple[int, int]:
     fields = json.loads(key)
     return fields["batch"], fields["place"]
-
-
-def _lost(noted: Noted | None, found: Noted) -> EosError:
-    known = 0 if noted is None else noted.count
-    return stop(
-        "EOS_INGEST_NOTES_LOST.lost",
-        known=known,
-        notes=found.count,
-        difference=", different ones" if known == found.count else "",
-    )

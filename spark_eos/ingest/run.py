@@ -1,4 +1,4 @@
-"""A run of an ingest: it makes itself the one that may take files, and finds what was taken."""
+"""A run of an ingest: it takes the ledger, so that no other run can take files, and reads which files were taken."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from spark_eos.errors import EosError, ProtocolStop, stop
+from spark_eos.errors import ProtocolStop, stop
 from spark_eos.ingest.notes import Splits, Taken, notes_of
 from spark_eos.kafka.admin.configs import broker_config
 from spark_eos.kafka.net.client import broker_client
@@ -28,8 +28,8 @@ from spark_eos.sink.session import Session, session_for
 
 @dataclass(frozen=True)
 class Ingest:
-    """An ingest by its name, and where it writes. ``options`` are those of the sink, ``topic`` among them; ``notes`` is
-    the topic of what was taken."""
+    """An ingest by its name, and where it writes. ``options``: the sink's, including ``topic``; ``notes``: the topic
+    with the notes of the files that were taken."""
 
     name: str
     options: Mapping[str, str]
@@ -41,7 +41,7 @@ class Ingest:
 
     @property
     def query(self) -> str:
-        """What stands for the query's id: one for each ingest and topic."""
+        """The query's id in the ledger: one for each ingest and topic."""
         return self.write.query_id
 
     @property
@@ -50,7 +50,7 @@ class Ingest:
         return ForeachBatchWrite(INGESTS + self.name, self.topic)
 
     def write_options(self, run: str, batch: int, notes: Notes | None) -> dict[str, str]:
-        """Options of the write of a micro-batch."""
+        """The options for writing a micro-batch."""
         given = {"query": self.write.query, "run": run, "batch": str(batch), "sink": self.write.sink}
         if notes is not None:
             given["notes"] = notes.as_text()
@@ -58,13 +58,13 @@ class Ingest:
 
 
 class IngestRun:
-    """The run that may take files, until another one opens. ``taken`` is all that was ever taken; ``batch`` is the
-    micro-batch that comes next; ``unfinished``: the last one is decided and has lost rows, so that it comes next once
-    more, with the same splits."""
+    """The run that may take files, until another one is opened. ``taken``: all files that were ever taken; ``batch``:
+    the number of the next micro-batch; ``unfinished``: the last one is decided, but brokers have lost rows of it, so it
+    is the next one again, with the same splits."""
 
     def __init__(self, ingest: Ingest) -> None:
-        """Open the run, settle the last decision, and read the notes; in this order, as nobody else decides anything
-        after the first. Raises EosError."""
+        """Open the run, settle the last decision, and read the notes, in this order: once the run is open, no other run
+        can decide anything. Raises EosError."""
         self._ingest = ingest
         self.run = str(uuid.uuid4())
         options = write_options(ingest.write_options(self.run, 0, None)).sink
@@ -78,7 +78,7 @@ class IngestRun:
         noted = decision.noted if decision is not None else None
         self._noted = noted or Noted(ingest.notes, ledger_partition(ingest.query, partitions))
         if self._noted.topic != ingest.notes:
-            raise _moved(self._noted.topic, ingest.notes)
+            raise stop("EOS_INGEST_NOTES_LOST.moved", old_topic=self._noted.topic, new_topic=ingest.notes)
         reader = LedgerReader(KafkaLog(client, ingest.notes), self._noted.partition, ingest.query)
         self.taken = Taken.of(ingest.query, _notes(reader, self._noted.partition), noted)
         self.unfinished = decision is not None and bool(decision.lost)
@@ -100,12 +100,12 @@ class IngestRun:
                     topic=self._ingest.topic,
                 )
             except ProtocolStop as error:
-                if error.condition != "EOS_CHECKPOINT_BEHIND":  # somebody has decided since the look
+                if error.condition != "EOS_CHECKPOINT_BEHIND":  # another run has decided since the read
                     raise
         raise ledger_busy()
 
     def options_for(self, splits: Splits) -> dict[str, str]:
-        """Options of the write of the next micro-batch, which takes these files."""
+        """The options for writing the next micro-batch, which takes these files."""
         notes = None
         if not self.unfinished:
             records = notes_of(self._ingest.query, self._ingest.name, self._ingest.topic, self.batch, splits)
@@ -113,7 +113,7 @@ class IngestRun:
         return self._ingest.write_options(self.run, self.batch, notes)
 
     def mark_taken(self, splits: Splits) -> None:
-        """The write of the next micro-batch has returned: all of it is committed."""
+        """To be called when the write of the next micro-batch has returned: all of it is committed."""
         for file in (file for files in splits for file in files):
             self.taken.add(file)
         self.unfinished = False
@@ -124,12 +124,8 @@ def _notes(reader: LedgerReader, partition: int) -> Iterator[Note]:
     return ((key, value) for _, key, value in reader.rows(partition) if key is not None and value is not None)
 
 
-def _moved(was: str, now: str) -> EosError:
-    return stop("EOS_INGEST_NOTES_LOST.moved", old_topic=was, new_topic=now)
-
-
 def _check_notes(ingest: Ingest, options: SinkOptions) -> None:
-    """Raise OptionError where the topic of the notes is one that something else is written to."""
+    """Raise OptionError if the topic of the notes is also used for something else."""
     others = {"topic": options.topic, "ledger.topic": options.ledger_topic, "deadLetters.topic": options.dead_letters}
     for name, other in others.items():
         if other == ingest.notes:

@@ -1,7 +1,7 @@
-"""The data source of an ingest's micro-batches: each task reads its files one after the other, in their order.
+"""The data source of an ingest's micro-batches: each task reads its files one after the other, in the planned order.
 
-What a task reads is what was planned, or the task fails: it looks at a file before the first byte and after the last,
-and compares the digest of all bytes.
+A task fails unless it reads what was planned: it checks a file's size and time before the first byte and after the last
+one, and the digest of all bytes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from spark_eos.spark.tracebacks import hidden_traceback
 from spark_eos.spark.worker_exit import quiet_here
 
 FILES_FORMAT = "eos-files"
-#: Columns beside those of the file: its URI, and where the row begins in it: a line, or in Parquet a row, from 1.
+#: Columns beside those of the file: its URI, and the number of the line where the row begins, in Parquet of the row,
+#: from 1.
 FILE, LINE = "_file", "_line"
 
 TEXT_SCHEMA = f"value STRING, {FILE} STRING, {LINE} BIGINT"
@@ -39,9 +40,9 @@ _PARQUET_ROWS = 10_000
 
 @dataclass(frozen=True)
 class Form:
-    """What is in the files. ``parquet``, or else text: with ``quote``, ``backslash``, ``delimiter`` and ``skip_space``
-    as in `TextForm`, but ``multi_line`` says whether a line break may be quoted; ``header``: the first record of each
-    file has these names, and is no row; ``blank``: a line is a row though it is empty, or only has spaces and tabs."""
+    """The format of the files: ``parquet``, or else text. ``quote``, ``backslash``, ``delimiter`` and ``skip_space``
+    are as in `TextForm`; ``multi_line``: quoted fields may have line breaks; ``header``: the first record of each file
+    has these names, and is no row; ``blank``: lines that are empty, or have only spaces and tabs, are rows, too."""
 
     parquet: bool = False
     quote: str = ""
@@ -54,12 +55,12 @@ class Form:
 
     @property
     def text(self) -> TextForm:
-        """How the rows of text files are told apart."""
+        """How text is cut into records."""
         quote = self.quote if self.multi_line else ""
         return TextForm(quote.encode(), self.backslash, self.delimiter.encode(), self.skip_space)
 
     def rows(self, records: pa.RecordBatch) -> pa.RecordBatch:
-        """Without lines that are blank. A delimiter is not: it is between two empty fields."""
+        """The records without blank lines. A line of delimiters is not blank: they are between empty fields."""
         if self.blank:
             return records
         blanks = " \t".replace(self.delimiter, "")
@@ -77,7 +78,7 @@ def source_for(settings: Mapping[str, str]) -> type[EosFilesDataSource]:
 
 
 class EosFilesDataSource(DataSource):
-    """``format("eos-files")``, for an ingest's own use: it reads what was planned, and nothing else."""
+    """``format("eos-files")``, only for ingests: it reads the files that were planned."""
 
     _settings = HadoopSettings()
 
@@ -91,12 +92,12 @@ class EosFilesDataSource(DataSource):
 
     @hidden_traceback()
     def schema(self) -> str:
-        """The schema of lines of text, where the user of the format gives no other."""
+        """The schema of lines of text, if no other is given."""
         return TEXT_SCHEMA
 
     @hidden_traceback()
     def reader(self, schema: StructType) -> DataSourceReader:
-        """For the splits that an ingest has planned. Raises UnsupportedError without them."""
+        """A reader of the splits that an ingest has planned. Raises UnsupportedError without them."""
         if "splits" not in self.options:
             raise stop("EOS_USE_UNSUPPORTED.files_alone")
         form = json.loads(self.options["form"])
@@ -123,12 +124,12 @@ class _Reader(DataSourceReader):
         schema = to_arrow_schema(self._schema)
         for file in partition.files:
             for batch in read_file(file, self._form, self._settings):
-                yield _fitted(batch, schema, file)
+                yield _cast(batch, schema, file)
 
 
 def read_file(file: File, form: Form, settings: HadoopSettings) -> Iterator[pa.RecordBatch]:
-    """A file's rows, with the columns `FILE` and `LINE`. Raises FileError where it is not, or not any more, what was
-    planned; then its last rows have not come."""
+    """A file's rows, with the columns `FILE` and `LINE`. Raises FileError if it is not what was planned; its last batch
+    of rows is held back until that is known."""
     check_unchanged(file, settings)
     hashed = HashedFile(file, settings)
     held: pa.RecordBatch | None = None
@@ -150,7 +151,7 @@ def _text(file: File, hashed: HashedFile, form: Form) -> Iterator[pa.RecordBatch
             if header_due and batch.num_rows:
                 _check_header(file, batch.column(0)[0].as_py(), form)
                 batch, header_due = batch.slice(1), False
-            yield _with_place(batch.select(["value"]), file, batch.column(1))
+            yield _with_position(batch.select(["value"]), file, batch.column(1))
     except BadText as bad:
         raise _bad_text(file, bad, form.text) from None
 
@@ -167,7 +168,7 @@ def _check_header(file: File, header: str, form: Form) -> None:
 
 
 def _parquet(file: File, hashed: HashedFile, settings: HadoopSettings) -> Iterator[pa.RecordBatch]:
-    for _ in hashed.blocks():  # all of it first, as a footer leads to the rows
+    for _ in hashed.blocks():  # all of it first: rows are found by the footer
         pass
     check_digest(file, hashed.digest)
     store = store_of(file.uri, settings)
@@ -176,7 +177,7 @@ def _parquet(file: File, hashed: HashedFile, settings: HadoopSettings) -> Iterat
         with store.files.open_input_file(store.root) as data:
             parquet = pq.ParquetFile(data, page_checksum_verification=True)
             for batch in parquet.iter_batches(_PARQUET_ROWS):
-                yield _with_place(batch, file, pa.array(range(line, line + batch.num_rows), pa.int64()))
+                yield _with_position(batch, file, pa.array(range(line, line + batch.num_rows), pa.int64()))
                 line += batch.num_rows
     except (pa.ArrowException, OSError) as error:
         raise _malformed(file, f"{type(error).__name__}: {error}") from None
@@ -195,7 +196,7 @@ def parquet_schema(file: File, settings: HadoopSettings) -> pa.Schema:
     return schema
 
 
-#: Types that Spark has no equal of, and the ones that have room for their values, as Spark's own reader has it.
+#: Types that Spark does not have, and the types that it reads them as: the next ones that hold all values.
 _WIDER = {
     pa.uint8(): pa.int16(),
     pa.uint16(): pa.int32(),
@@ -206,7 +207,7 @@ _WIDER = {
 
 
 def spark_schema(file: File, schema: pa.Schema) -> StructType:
-    """The columns of a Parquet file as Spark has them. Raises FileError for one of a type that it does not have."""
+    """The columns of a Parquet file as Spark reads them. Raises FileError for a column of a type that Spark lacks."""
     struct = StructType()
     for field in schema:
         kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
@@ -214,21 +215,18 @@ def spark_schema(file: File, schema: pa.Schema) -> StructType:
             found = from_arrow_type(_WIDER.get(kind, kind))
             StructType.fromDDL(f"x {found.simpleString()}")
         except PySparkException:
-            raise _unknown_type(file, field) from None
+            problem = stop("EOS_FILE_MALFORMED.column_type", uri=file.uri, field_name=field.name, type=field.type)
+            raise problem from None
         struct.add(field.name, found)
     return struct
 
 
-def _unknown_type(file: File, field: pa.Field) -> EosError:
-    return stop("EOS_FILE_MALFORMED.column_type", uri=file.uri, field_name=field.name, type=field.type)
-
-
-def _with_place(batch: pa.RecordBatch, file: File, lines: pa.Array) -> pa.RecordBatch:
+def _with_position(batch: pa.RecordBatch, file: File, lines: pa.Array) -> pa.RecordBatch:
     return batch.append_column(FILE, pa.repeat(file.uri, batch.num_rows)).append_column(LINE, lines)
 
 
-def _fitted(batch: pa.RecordBatch, schema: pa.Schema, file: File) -> pa.RecordBatch:
-    """The batch with just the columns and types of the schema."""
+def _cast(batch: pa.RecordBatch, schema: pa.Schema, file: File) -> pa.RecordBatch:
+    """The batch with the columns and types of the schema."""
     absent = [name for name in schema.names if name not in batch.schema.names]
     if absent:
         raise _malformed(file, f"it has no column {', '.join(absent)}")

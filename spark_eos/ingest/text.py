@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-#: A record may be so long. More has no end: the rest of the file, behind a quote that is not closed.
+#: The longest record. What is longer is taken for the rest of the file behind a quote that is not closed.
 LONGEST_BYTES = 16 << 20
 
 _BOM = b"\xef\xbb\xbf"
@@ -22,7 +22,7 @@ _LF, _CR = b"\n\r"
 
 
 class BadText(ValueError):
-    """Why the file is not a text of this form; ``line`` is the number of the record's first line, from 1."""
+    """The file is not text of this form; ``line``: the number of the record's first line, from 1."""
 
     def __init__(self, why: str, line: int) -> None:
         super().__init__(why)
@@ -45,7 +45,7 @@ class TextForm:
 
     @cached_property
     def around(self) -> np.ndarray:
-        """For each byte, whether it may be next to a quoted field, or is a quote."""
+        """For each value of a byte, whether it may be next to a quoted field, or is a quote."""
         return np.isin(np.arange(256), list(self.delimiter + self.quote + b"\r\n"))
 
     @cached_property
@@ -64,7 +64,7 @@ class TextForm:
 
 
 def records(blocks: Iterable[bytes], form: TextForm = TextForm()) -> Iterator[pa.RecordBatch]:
-    """The records: ``value`` as text, and ``line``, the number of its first line, from 1. Raises BadText.
+    """The records: columns ``value``, text, and ``line``, the number of its first line, from 1. Raises BadText.
 
     What follows the last line break is a record unless it is empty. A byte order mark is left out.
     """
@@ -91,14 +91,14 @@ def records(blocks: Iterable[bytes], form: TextForm = TextForm()) -> Iterator[pa
 
 
 def _cut(data: bytes, line: int, form: TextForm, *, last: bool) -> tuple[pa.RecordBatch | None, bytes, int]:
-    """The whole records of some bytes that begin with one, what is left, and the line where that begins. ``last``: the
-    file ends here."""
+    """The complete records of some bytes that begin with one, the bytes that are left, and the line where these begin.
+    ``last``: the file ends here."""
     breaks, nexts = _breaks(data, last)
     ends = np.flatnonzero(_outside(data, breaks, form, line))
     if not len(ends):
         return None, data, line
     stops = nexts[ends]
-    # Records and line breaks by turns, so that each byte is in one of them.
+    # Records and line breaks in turn, so that each byte is in one of them.
     offsets = np.empty(2 * len(ends) + 1, np.int32)
     offsets[0], offsets[1::2], offsets[2::2] = 0, breaks[ends], stops
     text = pa.Array.from_buffers(pa.string(), 2 * len(ends), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
@@ -113,7 +113,7 @@ def _cut(data: bytes, line: int, form: TextForm, *, last: bool) -> tuple[pa.Reco
 
 
 def _breaks(data: bytes, last: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Where each line ends, and where the next one begins."""
+    """The offsets at which each line ends, and at which the next one begins."""
     octets = np.frombuffer(data, np.uint8)
     if b"\r" not in data:
         breaks = np.flatnonzero(octets == _LF)
@@ -133,7 +133,7 @@ def _breaks(data: bytes, last: bool) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _outside(data: bytes, breaks: np.ndarray, form: TextForm, line: int) -> np.ndarray:
-    """Which of the line breaks end a record: those outside quoted fields. Raises BadText."""
+    """For each line break, whether it ends a record, as it is outside quoted fields. Raises BadText."""
     if not form.quote or form.quote not in data:
         return np.ones(len(breaks), bool)
     spans = None if form.backslash else _paired(data, form)
