@@ -1,7 +1,7 @@
-"""The ``spark-eos`` command. It needs the extra ``cli``; without it, one line says how to install that.
+"""The ``spark-eos`` command. It needs the extra ``cli``; without it, it prints how to install that.
 
-``app.py`` has the tree of commands, ``options.py`` the options that they share. A command takes its options apart, and
-leaves the rest to a room of its own (mostly in ``spark_eos/ops``), which it imports when it runs: ``--help`` is fast.
+``app.py`` has the tree of commands, ``options.py`` the options that they share. A command's function parses its options
+and calls another package, mostly ``spark_eos/ops``, which it imports when it runs, so that ``--help`` is fast.
 """
 
 from __future__ import annotations

@@ -26,12 +26,12 @@ app.callback()(connect)
 
 
 def run(arguments: list[str]) -> int:
-    """Run a command line; the exit code. What is wrong with the arguments themselves is told on stderr: exit code 2."""
+    """Run a command line, and return the exit code: 2 with a message on stderr for wrong arguments."""
     command = typer.main.get_command(app)
     try:
         code: int | None = command.main(arguments, prog_name="spark-eos", standalone_mode=False)
     except TyperException as error:
-        error.show()  # type: ignore[attr-defined]  # those that come here have it, typer says it of their base only
+        error.show()  # type: ignore[attr-defined]  # those that come here have it, but typer declares it for their base only
         late = getattr(error, "option_name", None)
         if late in {name for option in command.params for name in option.opts}:
             print(f"{late} stands before the command: spark-eos {late} …", file=sys.stderr)

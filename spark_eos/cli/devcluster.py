@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from spark_eos.cli.options import Format, Output, fail
+from spark_eos.cli.options import Format, Output, print_error
 from spark_eos.errors import EosError
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def devcluster(
             _print(cluster.bootstrap_servers, output)
             raise cluster.join().trouble("has ended")
     except EosError as error:
-        return fail(output, error, 1)
+        return print_error(output, error, 1)
     return 0
 
 

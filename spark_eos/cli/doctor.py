@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from spark_eos.cli.options import Connection, Format, Output, connection, tell, topic_option
+from spark_eos.cli.options import Connection, Format, Output, connection, print_answer, topic_option
 
 if TYPE_CHECKING:
     from spark_eos.ops.acls import Query
@@ -99,9 +99,9 @@ def doctor(
         notes=notes,
     )
     if acls_only:
-        return tell(output, lambda: _rights(query, principal, at.servers or "HOST:9092"))
+        return print_answer(output, lambda: _rights(query, principal, at.servers or "HOST:9092"))
     stop_s = seconds(longest_stop)
-    return tell(output, lambda: _checkup(query, at, timeout_ms, stop_s, trial, principal))
+    return print_answer(output, lambda: _checkup(query, at, timeout_ms, stop_s, trial, principal))
 
 
 def _rights(query: Query, principal: str, servers: str) -> Answer:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from spark_eos.cli.options import Format, fail
+from spark_eos.cli.options import Format, print_error
 from spark_eos.errors import EosError, stop
 
 _JOBS: dict[str, str] = importlib.import_module("spark_eos.jobs").JOBS
@@ -48,7 +48,7 @@ def run(
     try:
         return run_job(job, arguments or [])
     except EosError as error:
-        return fail(Format.TEXT, error, 1)
+        return print_error(Format.TEXT, error, 1)
 
 
 def run_job(job: str, arguments: list[str]) -> int:

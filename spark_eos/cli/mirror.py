@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from spark_eos.cli.options import Format, Output, Setting, Yes, client, connection, new_app, setting, tell
+from spark_eos.cli.options import Format, Output, Setting, Yes, client, connection, new_app, print_answer, setting
 
 if TYPE_CHECKING:
     from spark_eos.mirror.offsets import GroupMove, MirrorPosition, TranslatedOffset
@@ -68,7 +68,7 @@ def move_group(
         mover = GroupMover(group, here, there, map_ or DEFAULT_MAP)
         return move_answer(mover.move(apply=yes, delete=delete, overwrite=overwrite, wait_s=wait_s))
 
-    return tell(output, answer)
+    return print_answer(output, answer)
 
 
 @app.command()
@@ -102,7 +102,7 @@ def position(
         mirror = MirrorQuery(query, here, there, map_ or DEFAULT_MAP, tuple(topic or ()))
         return position_answer(mirror.position(settle=yes, wait_s=wait_s))
 
-    return tell(output, answer)
+    return print_answer(output, answer)
 
 
 @app.command()
@@ -137,7 +137,7 @@ def translate(
         there = broker_client(connection(context).client())
         return translation_answer(translated(here, there, map_ or DEFAULT_MAP, topic, partition, offset, topic_id))
 
-    return tell(output, answer)
+    return print_answer(output, answer)
 
 
 def move_answer(move: GroupMove) -> Answer:

@@ -1,5 +1,5 @@
-"""The options before the command, which say how the cluster is reached; the ones that commands share; and the printing
-of answers and errors."""
+"""The options before the command, by which the cluster is reached; those that commands share; and the printing of
+answers and errors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def new_app(help_: str, *, completion: bool = False) -> typer.Typer:
-    """A group of commands. In a terminal its help has frames and colours; elsewhere it is plain, which is faster."""
+    """A group of commands. Its help has frames and colours in a terminal; elsewhere it is plain, which is faster."""
     return typer.Typer(
         help=inspect.cleandoc(help_),
         no_args_is_help=True,
@@ -50,8 +50,8 @@ def _format(text: str) -> Format:
         raise typer.BadParameter(f"'{text}' is neither text nor json") from None
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(wanted: bool) -> None:
+    if wanted:
         from spark_eos._version import __version__
 
         print(__version__)
@@ -60,14 +60,14 @@ def _version(asked: bool) -> None:
 
 @dataclass(frozen=True)
 class Setting:
-    """``KEY=VALUE``; the value, which may be a password, is not in its repr."""
+    """``KEY=VALUE``. The value may be a password, so it is not in the repr."""
 
     key: str
     value: str = field(repr=False)
 
 
 def setting(text: str) -> Setting:
-    """Raises BadParameter, which does not have the value in it."""
+    """From ``KEY=VALUE``. Raises BadParameter, without the value."""
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
         raise typer.BadParameter("it takes KEY=VALUE")
@@ -81,7 +81,7 @@ Output = Annotated[Format, typer.Option("--format", metavar="text|json", parser=
 Location = Annotated[
     str, typer.Argument(metavar="CHECKPOINT", help="checkpointLocation, as Spark has it", show_default=False)
 ]
-Yes = Annotated[bool, typer.Option("--yes", help="do it; without it, only say what would be done")]
+Yes = Annotated[bool, typer.Option("--yes", help="do it; without it, only print what would be done")]
 
 
 def topic_option(flag: str, help_: str) -> object:
@@ -91,9 +91,9 @@ def topic_option(flag: str, help_: str) -> object:
 
 @dataclass(frozen=True)
 class Connection:
-    """The options before the command: how the cluster, the ledger and the checkpoint's file system are reached.
+    """The options before the command, by which the cluster, the ledger and the checkpoint's file system are reached.
 
-    Values of `kafka` and `storage`, which may be secrets, are in no repr.
+    Values of `kafka` and `storage` may be secrets, so they are not in the repr.
     """
 
     servers: str | None = None
@@ -119,8 +119,8 @@ class Connection:
         return self.ledger_topic or DEFAULT_LEDGER_TOPIC
 
     def cluster(self) -> Cluster:
-        """The cluster with the query's ledger. Raises what `client` does, and ConnectionFailed where no broker answers,
-        before anything else is asked."""
+        """The cluster with the query's ledger. Raises what `client` does, and, before any other request,
+        ConnectionFailed where no broker answers."""
         from spark_eos.kafka.net.client import broker_client
         from spark_eos.ledger.owners import Cluster
 
@@ -166,7 +166,7 @@ def connect(
             "--kafka-file",
             metavar="FILE",
             envvar="SPARK_EOS_KAFKA_FILE",
-            help="client properties, one KEY=VALUE a line: for secrets, which other users see on a command line",
+            help="client properties, one KEY=VALUE a line: for secrets, as other users can see a command line",
             show_default=False,
         ),
     ] = None,
@@ -185,8 +185,8 @@ def connect(
         typer.Option(
             "--prefix",
             metavar="PREFIX",
-            help="transactionalIdPrefix, for a query that is not there yet: the ledger knows that of others, and "
-            "another one is refused",
+            help="transactionalIdPrefix of a query that has not run yet; of others, the ledger has it, and another "
+            "one is refused",
             show_default=False,
         ),
     ] = None,
@@ -206,7 +206,7 @@ def connect(
 
 
 def connection(context: typer.Context) -> Connection:
-    """What `connect` was given."""
+    """The connection that `connect` has made of the options."""
     found = context.obj
     return found if isinstance(found, Connection) else Connection()
 
@@ -235,19 +235,19 @@ def _settings_in(file: str) -> Iterator[Setting]:
             yield Setting(found.key, found.value.strip())
 
 
-def tell(output: Format, answering: Callable[[], Answer], *, failed: int = 2) -> int:
-    """Print an answer; its exit code, or ``failed`` where there is none. The error then stands on stderr, and with
-    JSON also on stdout, as an object ``error``."""
+def print_answer(output: Format, answering: Callable[[], Answer], *, failed: int = 2) -> int:
+    """Print an answer, and return its exit code. An EosError goes to stderr, with JSON also to stdout as an object
+    ``error``; then the exit code is ``failed``."""
     try:
         answer = answering()
     except EosError as error:
-        return fail(output, error, failed)
+        return print_error(output, error, failed)
     print(json_text(answer.data) if output is Format.JSON else printable_lines(answer.text))
     return answer.code
 
 
-def fail(output: Format, error: EosError, code: int) -> int:
-    """Say why there is no answer. Returns the code."""
+def print_error(output: Format, error: EosError, code: int) -> int:
+    """Print the error instead of an answer. Returns ``code``."""
     print(f"spark-eos: {error}", file=sys.stderr)
     if output is Format.JSON:
         fields = {"condition": error.condition, "message": error.message, "hint": error.hint}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from spark_eos.cli.options import Format, Location, Output, Yes, connection, tell
+from spark_eos.cli.options import Format, Location, Output, Yes, connection, print_answer
 
 if TYPE_CHECKING:
     from spark_eos.ops.answer import Answer
@@ -52,4 +52,4 @@ def replay(
         request = ReplayRequest(to_batch, to_timestamp, to_offsets, again, topic, to)
         return run(checkpoint, request, at.cluster(), at.hadoop(), in_place=in_place, finish=finish, yes=yes)
 
-    return tell(output, answer)
+    return print_answer(output, answer)

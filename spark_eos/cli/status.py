@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from spark_eos.cli.options import Format, Output, Yes, connection, tell
+from spark_eos.cli.options import Format, Output, Yes, connection, print_answer
 
 MaybeLocation = Annotated[
     str | None, typer.Argument(metavar="CHECKPOINT", help="checkpointLocation, as Spark has it", show_default=False)
@@ -57,7 +57,7 @@ def status(
     at = connection(context)
     watch_s = watch if watch is not None else _WATCH_S if checkpoint or query else 0.0
 
-    return tell(
+    return print_answer(
         output,
         lambda: ops.status(
             at.cluster(),
@@ -122,10 +122,10 @@ def recover(
     if drop_planned:
         if not checkpoint or abort_only or settle_only or abort_broken:
             raise typer.BadParameter("--drop-planned takes a CHECKPOINT, and none of the other parts")
-        return tell(output, lambda: drop(checkpoint, at.hadoop(), at.cluster(), yes=yes))
+        return print_answer(output, lambda: drop(checkpoint, at.hadoop(), at.cluster(), yes=yes))
     part = ops.Part.ABORT if abort_only else ops.Part.SETTLE if settle_only else ops.Part.ALL
     wanted = ops.Wanted(part, yes, even_if_running, abort_broken, watch_s=watch, quiet_s=quiet)
-    return tell(
+    return print_answer(
         output,
         lambda: ops.recover(at.cluster(), at.checkpoint(checkpoint) if checkpoint else None, query or [], wanted),
     )

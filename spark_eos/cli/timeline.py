@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from spark_eos.cli.options import Format, Output, connection, fail, tell
+from spark_eos.cli.options import Format, Output, connection, print_answer, print_error
 from spark_eos.errors import EosError
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def plot(
 
     A timeline of its micro-batches with prepare, decide and EndTxn, and how its runs ended; its lag to the last stable
     offsets over time; its rows per second. Of a query without recorded events: what its checkpoint, the ledger and the
-    markers of its transactions tell. Needs the extra 'plot'. Exit code: 0, or 2 if it cannot be drawn.
+    markers of its transactions show. Needs the extra 'plot'. Exit code: 0, or 2 if it cannot be drawn.
     """
     from spark_eos.ops.plot import is_checkpoint, plot_checkpoint
     from spark_eos.ops.plot import plot as draw
@@ -54,7 +54,7 @@ def plot(
             return draw(source, to, query, last)
         return plot_checkpoint(at.checkpoint(source), at.cluster(), to, last)
 
-    return tell(output, answer)
+    return print_answer(output, answer)
 
 
 def top(
@@ -67,8 +67,8 @@ def top(
 ) -> int:
     """Watch a query: rate, lag, micro-batches.
 
-    Rows per second, lag, a bar for each micro-batch, and who holds a last stable offset back; that is asked of the
-    cluster: name its brokers. With --once or --format json it is printed once. Ctrl-C ends it. Exit code: 0, or 2 if
+    Rows per second, lag, a bar for each micro-batch, and, with --bootstrap-servers, the transactions that hold back a
+    last stable offset. With --once or --format json it is printed once. Ctrl-C ends it. Exit code: 0, or 2 if
     there is nothing to watch.
     """
     import sys
@@ -77,9 +77,9 @@ def top(
 
     try:
         at = connection(context)
-        asked = at.cluster() if at.servers else None
+        cluster = at.cluster() if at.servers else None
         if once or output is Format.JSON or not sys.stdout.isatty():
-            return tell(output, lambda: live.top(source, query, asked))
-        return live.watch(source, query, asked, every)
+            return print_answer(output, lambda: live.top(source, query, cluster))
+        return live.watch(source, query, cluster, every)
     except EosError as error:
-        return fail(output, error, 2)
+        return print_error(output, error, 2)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from spark_eos.cli.options import Format, Output, connection, fail
+from spark_eos.cli.options import Format, Output, connection, print_error
 from spark_eos.errors import EosError
 from spark_eos.printable import json_text, printable_lines
 
@@ -73,7 +73,7 @@ def verify(
         )
         return _answer(comparison, json_, output)
     except EosError as error:
-        return fail(output, error, 2)
+        return print_error(output, error, 2)
 
 
 def _answer(comparison: Comparison, file: str | None, output: Format) -> int:

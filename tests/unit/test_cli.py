@@ -188,10 +188,10 @@ def test_an_error_is_one_line_and_with_json_also_an_object(capsys):
     def answering():
         raise EosError("EOS_X", "What is wrong.", hint="What to do.")
 
-    assert options.tell(options.Format.TEXT, answering) == 2
+    assert options.print_answer(options.Format.TEXT, answering) == 2
     said = capsys.readouterr()
     assert (said.out, said.err) == ("", "spark-eos: [EOS_X] What is wrong. Hint: What to do.\n")
-    assert options.tell(options.Format.JSON, answering, failed=1) == 1
+    assert options.print_answer(options.Format.JSON, answering, failed=1) == 1
     told = {"condition": "EOS_X", "message": "What is wrong.", "hint": "What to do."}
     assert json.loads(capsys.readouterr().out) == {"error": told}
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_eos.cli.options import Format, tell
+from spark_eos.cli.options import Format, print_answer
 from spark_eos.errors import DevClusterError, EosError
 from spark_eos.log import logger
 from spark_eos.ops.answer import Answer, table
@@ -88,7 +88,7 @@ def test_cells_of_tables_have_one_line():
 @pytest.mark.parametrize("output", list(Format))
 def test_commands_print_no_escapes(output, capsys):
     """In either format; JSON can be read back."""
-    assert tell(output, lambda: Answer({"member": HOSTILE}, f"first\n{HOSTILE}")) == 0
+    assert print_answer(output, lambda: Answer({"member": HOSTILE}, f"first\n{HOSTILE}")) == 0
     printed = capsys.readouterr().out
     assert all(is_plain(line) for line in printed.split("\n"))
     assert output is Format.TEXT or json.loads(printed) == {"member": HOSTILE}
