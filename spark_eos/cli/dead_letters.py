@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from spark_eos.cli.options import Format, Output, Yes, connection, new_app, tell, topic_option
+from spark_eos.cli.options import Format, Output, Yes, connection, new_app, print_answer, topic_option
 
 if TYPE_CHECKING:
     from spark_eos.ops.dead_letters import Letters
@@ -28,7 +28,7 @@ def list_(context: typer.Context, topic: Topic, reason: Reason = None, output: O
     """Count letters by reason and topic, and those that were sent again."""
     from spark_eos.ops.dead_letters import list_letters
 
-    return tell(output, lambda: list_letters(_letters(context, topic, reason)))
+    return print_answer(output, lambda: list_letters(_letters(context, topic, reason)))
 
 
 @app.command("show")
@@ -42,7 +42,7 @@ def show(
     """Print letters that were not sent again, oldest first."""
     from spark_eos.ops.dead_letters import show_letters
 
-    return tell(output, lambda: show_letters(_letters(context, topic, reason), limit))
+    return print_answer(output, lambda: show_letters(_letters(context, topic, reason), limit))
 
 
 @app.command("resend")
@@ -61,7 +61,7 @@ def resend(
     """
     from spark_eos.ops.dead_letters import resend_letters
 
-    return tell(output, lambda: resend_letters(_letters(context, topic, reason), to, yes=yes))
+    return print_answer(output, lambda: resend_letters(_letters(context, topic, reason), to, yes=yes))
 
 
 def _letters(context: typer.Context, topic: str, reason: str | None) -> Letters:
