@@ -41,11 +41,11 @@ class KafkaLog:
     def partitions(self) -> int:
         return topic_partitions(self._client, [self.topic], READ_S)[self.topic]
 
-    def topic_id(self, told_by: str | int | None = None) -> str:
-        if isinstance(told_by, str):
-            found = topic_of_coordinator(self._client, self.topic, told_by, READ_S)
-        elif told_by is not None:
-            found = topic_of_leader(self._client, self.topic, told_by, READ_S)
+    def topic_id(self, known_to: str | int | None = None) -> str:
+        if isinstance(known_to, str):
+            found = topic_of_coordinator(self._client, self.topic, known_to, READ_S)
+        elif known_to is not None:
+            found = topic_of_leader(self._client, self.topic, known_to, READ_S)
         else:
             found = describe_topics(self._client, [self.topic], READ_S)[self.topic]
         return "" if found.id == NO_TOPIC_ID else found.id

@@ -67,7 +67,7 @@ class Log(Protocol):
         """How many there are. Raises EosError without an answer."""
         ...
 
-    def topic_id(self, told_by: str | int | None = None) -> str:
+    def topic_id(self, known_to: str | int | None = None) -> str:
         """The id of the topic: a topic that is created anew has another one; empty where brokers have none. As some
         broker knows it, or the coordinator of this transactional id, or the leader of this partition. Raises EosError
         without an answer."""
@@ -157,7 +157,7 @@ class LedgerReader:
         Another broker may not have heard of a new topic yet. Two are asked that have had to do with the last decision
         in it: the coordinator that ended its transaction, and the leader that has its records. Raises as `read` does.
         """
-        if any(self._is_another(self._log.topic_id(told_by)) for told_by in (taken_by, self.partition)):
+        if any(self._is_another(self._log.topic_id(known_to)) for known_to in (taken_by, self.partition)):
             raise stop("EOS_LEDGER_TRUNCATED.recreated", topic=self.topic)
 
     def _is_another(self, found: str) -> bool:

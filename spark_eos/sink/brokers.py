@@ -27,7 +27,7 @@ def check_brokers(options: SinkOptions) -> None:
         return
     if options.two_phase:
         raise stop("EOS_TWO_PHASE_UNAVAILABLE.transaction_version", found=level)
-    old = client.lacking(VERIFY_ADDITION)
+    old = client.brokers_without(VERIFY_ADDITION)
     if old:
         raise stop(
             "EOS_BROKER_UNSUITABLE.version",

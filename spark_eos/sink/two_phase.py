@@ -37,7 +37,7 @@ def check_two_phase(options: SinkOptions) -> None:
 @ttl_cache(_FRESH_S, maxsize=16)
 def _check_brokers(kafka: KafkaProperties) -> None:
     """Every broker may become the coordinator of an id."""
-    lacking = broker_client(kafka).lacking(INIT_PRODUCER_ID_TWO_PHASE)
+    lacking = broker_client(kafka).brokers_without(INIT_PRODUCER_ID_TWO_PHASE)
     if lacking:
         raise two_phase_unavailable(kafka.bootstrap_servers, lacking, UNSPOKEN)
     disabled = without(kafka, SETTING, "; a broker that has not refuses the tasks")

@@ -27,8 +27,8 @@ from spark_eos.kafka.requests.fetch import (
     FetchResponse,
     connect,
     give_back,
-    is_spoken,
-    is_spoken_by_id,
+    is_supported,
+    is_supported_by_id,
 )
 from spark_eos.kafka.requests.offset_for_leader_epoch import UNKNOWN
 from spark_eos.options.parse import Fetching
@@ -92,7 +92,7 @@ def supports(client: BrokerClient) -> bool:
 
     Raises ConnectionFailed if no broker responds.
     """
-    return not needs_librdkafka(client.properties, "consumer") and is_spoken(client)
+    return not needs_librdkafka(client.properties, "consumer") and is_supported(client)
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ class _Fetches:
         self._bytes_per_offset = _BYTES_PER_OFFSET
         self._connection: FetchConnection | None = None
         id_ = id_bytes(range_.topic_id)
-        self._topic_id = id_ if id_ and is_spoken_by_id(self._client) else b""
+        self._topic_id = id_ if id_ and is_supported_by_id(self._client) else b""
         self._nearest = NearestReplica(fetching.kafka, range_.topic, range_.partition)
         self._at_replica = False
 

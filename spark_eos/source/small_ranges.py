@@ -17,7 +17,7 @@ from spark_eos.kafka.config.java_names import canonical
 from spark_eos.kafka.config.values import integer
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.records.batches import OtherEpoch, UnsupportedFormat
-from spark_eos.kafka.requests.fetch import Answers, fetch_many, is_spoken_by_id
+from spark_eos.kafka.requests.fetch import Answers, fetch_many, is_supported_by_id
 from spark_eos.kafka.requests.offset_for_leader_epoch import UNKNOWN
 from spark_eos.options.parse import Fetching
 from spark_eos.source.decode import decode
@@ -48,7 +48,7 @@ def gather(fetching: Fetching, ranges: Sequence[OffsetRange]) -> Answers:
         return {}
     client = broker_client(fetching.kafka)
     try:
-        by_id = all(ids.values()) and is_spoken_by_id(client)
+        by_id = all(ids.values()) and is_supported_by_id(client)
         return fetch_many(
             client,
             wanted,

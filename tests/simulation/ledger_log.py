@@ -29,12 +29,12 @@ class SimulatedLog:
     def partitions(self) -> int:
         return self._ask("partitions", lambda: Reply(OK, self._cluster.ledger_partitions))
 
-    def topic_id(self, told_by: str | int | None = None) -> str:
+    def topic_id(self, known_to: str | int | None = None) -> str:
         """All but the leaders hear later of a new topic; so may the coordinator, which knows topics by their names."""
 
         def known() -> Reply:
             lost, late = self._cluster.ledgers_lost, self._world.now < self._cluster.ledger_told_ms
-            return Reply(OK, lost - 1 if late and not isinstance(told_by, int) else lost)
+            return Reply(OK, lost - 1 if late and not isinstance(known_to, int) else lost)
 
         return str(self._ask("topic", known))
 

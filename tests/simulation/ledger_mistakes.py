@@ -118,7 +118,7 @@ def _is_committed(found: Description) -> bool:
 def taken_as_the_coordinator_knows_it(patch: pytest.MonkeyPatch) -> None:
     """The ledger's leader is not asked, and the coordinator may not have heard of a new topic."""
     topic_id = ledger_log.SimulatedLog.topic_id
-    patch.setattr(ledger_log.SimulatedLog, "topic_id", lambda self, told_by=None: topic_id(self))
+    patch.setattr(ledger_log.SimulatedLog, "topic_id", lambda self, known_to=None: topic_id(self))
     newest_head_believed(patch)
     patch.setattr(open_module, "was_published", lambda own: any(map(_is_committed, own.coordinator.known())))
 

@@ -36,7 +36,7 @@ G = TypeVar("G", bound=OfGroup)
 _TRY_S = 4.0
 #: Among the operations that this user may do; and that nothing is said of them.
 _READ = 1 << 3
-_NOT_TOLD = -(2**31)
+_NOT_REPORTED = -(2**31)
 #: Types of groups whose offsets are those of consumers, and states of groups without members.
 _HAVE_OFFSETS = frozenset({"classic", "consumer", "streams"})
 _WITHOUT_MEMBERS = frozenset({"Empty", "Dead"})
@@ -58,10 +58,10 @@ def active_members(
     found = _ask(
         client, group, DESCRIBE_GROUPS, {"groups": [group], **flags}, timeout_s, lambda answer: answer.groups[0]
     )
-    if found is None and client.speaks(CONSUMER_GROUP_DESCRIBE.api, CONSUMER_GROUP_DESCRIBE.last):
+    if found is None and client.supports(CONSUMER_GROUP_DESCRIBE.api, CONSUMER_GROUP_DESCRIBE.last):
         values = {"group_ids": [group], **flags}
         found = _ask(client, group, CONSUMER_GROUP_DESCRIBE, values, timeout_s, lambda answer: answer.groups[0])
-    if found is None and client.speaks(LIST_GROUPS.api, LIST_GROUPS.last):
+    if found is None and client.supports(LIST_GROUPS.api, LIST_GROUPS.last):
         return _members_by_state(client, group, timeout_s)
     members = found.members if found is not None else ()
     return [f"{excerpt(member.client_id, 100)} at {excerpt(member.client_host, 100)}" for member in members]
@@ -181,7 +181,7 @@ def _may_commit(found: OfGroup) -> bool:
     """Whether this user has the right to commit offsets for the group; True where that was not asked."""
     if not isinstance(found, DescribedGroup | DescribedConsumerGroup):
         return True
-    return found.authorized_operations == _NOT_TOLD or bool(found.authorized_operations & _READ)
+    return found.authorized_operations == _NOT_REPORTED or bool(found.authorized_operations & _READ)
 
 
 def _is_dead(found: OfGroup) -> bool:

@@ -37,7 +37,7 @@ _MAY_BE_MISSING_S = 1.0
 
 #: Operations on a topic, as bits of what Metadata says of this user; and that it says nothing of them.
 _OPERATIONS = {"READ": 1 << 3, "WRITE": 1 << 4}
-_NOT_TOLD = -(2**31)
+_NOT_REPORTED = -(2**31)
 
 #: The id of each topic where brokers have none.
 NO_TOPIC_ID = "A" * 22
@@ -77,7 +77,7 @@ def topic_of_coordinator(client: BrokerClient, topic: str, name: str, timeout_s:
     def coordinator(timeout_s: float) -> int | None:
         return next(iter(client.coordinators([name], timeout_s)[0]), None)
 
-    return _told_by(client, topic, coordinator, lambda: client.forget([name]), timeout_s)
+    return _known_to(client, topic, coordinator, lambda: client.forget([name]), timeout_s)
 
 
 def topic_of_leader(client: BrokerClient, topic: str, partition: int, timeout_s: float = TIMEOUT_S) -> Topic:
@@ -87,12 +87,12 @@ def topic_of_leader(client: BrokerClient, topic: str, partition: int, timeout_s:
     def leader(timeout_s: float) -> int | None:
         return client.leaders([(topic, partition)], timeout_s)[0].get((topic, partition))
 
-    return _told_by(
+    return _known_to(
         client, topic, leader, lambda: client.forget_leader(topic, partition), timeout_s, Code.LEADER_NOT_AVAILABLE
     )
 
 
-def _told_by(
+def _known_to(
     client: BrokerClient,
     topic: str,
     broker: Callable[[float], int | None],
@@ -146,7 +146,7 @@ def topic_of(described: DescribedTopic) -> Topic:
 def allowed_operations(topic: DescribedTopic) -> frozenset[str] | None:
     """Which of READ and WRITE this user may do with a topic; None where the answer does not include it."""
     allowed = topic.topic_authorized_operations
-    return None if allowed == _NOT_TOLD else frozenset(name for name, bit in _OPERATIONS.items() if allowed & bit)
+    return None if allowed == _NOT_REPORTED else frozenset(name for name, bit in _OPERATIONS.items() if allowed & bit)
 
 
 def topic_names(client: BrokerClient, timeout_s: float = TIMEOUT_S) -> list[str]:

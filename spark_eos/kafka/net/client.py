@@ -20,7 +20,7 @@ from spark_eos.kafka.codes import OK, Code
 from spark_eos.kafka.config.client import Address, client_config
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.connection import Connection, wait
-from spark_eos.kafka.net.handshake import Abilities, abilities, open_socket
+from spark_eos.kafka.net.handshake import ApiVersions, api_versions, open_socket
 from spark_eos.kafka.net.metadata import (
     FIND_COORDINATOR,
     METADATA,
@@ -72,7 +72,7 @@ class BrokerClient:
         #: For how long a broker may be silent that owes a response.
         self.silence_s = self._config.silence_s
         self._brokers: dict[int, Address] = {}
-        self._abilities: dict[int, Abilities] = {}
+        self._api_versions: dict[int, ApiVersions] = {}
         self._learned_at = 0.0
         self._level: int | None = None
         self._leaders: dict[TopicPartition, int] = {}
@@ -179,7 +179,7 @@ class BrokerClient:
         if node >= 0:
             self._failures[node] = error
         self._avoided[node] = system.monotonic() + _AVOIDED_S
-        self._abilities.pop(node, None)
+        self._api_versions.pop(node, None)
         return error
 
     # Connections
@@ -209,22 +209,22 @@ class BrokerClient:
     def _connect_s(self, node: int) -> float:
         return _ADVERTISED_S if node >= 0 and not self._reached else _CONNECT_S
 
-    def _control(self, node: int, timeout_s: float) -> tuple[Connection[None], Abilities]:
+    def _control(self, node: int, timeout_s: float) -> tuple[Connection[None], ApiVersions]:
         """A connection for questions, and what the broker speaks, which is asked on each new one."""
-        known = self._abilities.get(node)
+        known = self._api_versions.get(node)
         connection = self.pool.take(Connection, node) if known is not None else None
         if known is not None and connection is not None:
             return connection, known
         until = system.monotonic() + min(timeout_s, self._connect_s(node))
         broker = self._open(node, until - system.monotonic())
         try:
-            spoken = abilities(broker, self._config.client_id, until - system.monotonic())
+            spoken = api_versions(broker, self._config.client_id, until - system.monotonic())
         except BaseException:
             broker.close()
             raise
-        if not self._abilities:
+        if not self._api_versions:
             self._learned_at = system.monotonic()
-        self._abilities[node] = spoken
+        self._api_versions[node] = spoken
         if node >= 0:
             self._reached = True
             self._failures.pop(node, None)
@@ -365,18 +365,18 @@ class BrokerClient:
         for key in keys:
             self._coordinators.pop((kind, key), None)
 
-    def speaks(self, api: int, version: int) -> bool:
+    def supports(self, api: int, version: int) -> bool:
         """Whether the broker that answers first has this version of a request. Raises ConnectionFailed."""
-        first, last = self._any_abilities().versions.get(api, (0, -1))
+        first, last = self._any_api_versions().versions.get(api, (0, -1))
         return first <= version <= last
 
     def version(self, node: int, api: Api) -> int:
         """The newest version of a request that this broker has, too. Raises OSError, and KafkaError
         (EOS_BROKER_UNSUITABLE) where there is none."""
-        if node not in self._abilities:
+        if node not in self._api_versions:
             connection, _ = self._control(node, _CONNECT_S)
             self.pool.give_back(connection)
-        return _version(node, api, self._abilities[node])
+        return _version(node, api, self._api_versions[node])
 
     def has(self, node: int, api: Api) -> bool:
         """Whether this broker has a version of the request; False where it does not answer."""
@@ -387,15 +387,15 @@ class BrokerClient:
 
     def forget_versions(self, node: int) -> None:
         """The broker may come back as another version."""
-        self._abilities.pop(node, None)
+        self._api_versions.pop(node, None)
 
-    def lacking(self, request: Api) -> list[int]:
+    def brokers_without(self, request: Api) -> list[int]:
         """The brokers that answer now, and have no version of the request that is spoken here. Raises
         ConnectionFailed."""
-        self._abilities.clear()  # a broker may have come back as another version
+        self._api_versions.clear()  # a broker may have come back as another version
         nothing = {"topics": [], "allow_auto_topic_creation": False, "include_topic_authorized_operations": False}
         self.ask_each(dict.fromkeys(self.brokers(), nothing), METADATA)
-        spoken = {node: known.versions.get(request.api, (0, -1)) for node, known in self._abilities.items()}
+        spoken = {node: known.versions.get(request.api, (0, -1)) for node, known in self._api_versions.items()}
         return sorted(node for node, versions in spoken.items() if node >= 0 and request.version(*versions) is None)
 
     def feature(self, name: str) -> int:
@@ -403,27 +403,27 @@ class BrokerClient:
 
         Raises ConnectionFailed.
         """
-        self._abilities.clear()
-        return self._any_abilities().features.get(name, 0)
+        self._api_versions.clear()
+        return self._any_api_versions().features.get(name, 0)
 
     def transaction_version(self) -> int:
         """The finalized level of transaction.version, 0 where there is none, as it was within the last half a minute,
         or when a broker last answered. Raises ConnectionFailed where none has yet."""
         if system.monotonic() - self._learned_at > LEVEL_S:
-            self._abilities.clear()
+            self._api_versions.clear()
         try:
-            self._level = self._any_abilities().features.get("transaction.version", 0)
+            self._level = self._any_api_versions().features.get("transaction.version", 0)
         except ConnectionFailed:
             if self._level is None:
                 raise
         return self._level
 
-    def _any_abilities(self) -> Abilities:
+    def _any_api_versions(self) -> ApiVersions:
         for node in self._candidates():
-            if node in self._abilities:
-                return self._abilities[node]
+            if node in self._api_versions:
+                return self._api_versions[node]
         self.metadata([])
-        return self._abilities[self._last if self._last is not None else -1]
+        return self._api_versions[self._last if self._last is not None else -1]
 
     def _unreachable(self, error: OSError, waited_s: float) -> EosError:
         reason = str(error) or type(error).__name__
@@ -452,7 +452,7 @@ def _why_no_leader(topic: DescribedTopic | None, partition: int) -> int:
     return Code.LEADER_NOT_AVAILABLE if known else Code.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def _version(node: int, request: Api, spoken: Abilities) -> int:
+def _version(node: int, request: Api, spoken: ApiVersions) -> int:
     first, last = spoken.versions.get(request.api, (0, -1))
     version = request.version(first, last)
     if version is None:

@@ -99,7 +99,7 @@ class _Talk(Connection[None]):
 
 
 @dataclass(frozen=True)
-class Abilities:
+class ApiVersions:
     """What a broker speaks: first and last version by the request's number; and the cluster's finalized features."""
 
     versions: dict[int, tuple[int, int]]
@@ -127,7 +127,7 @@ def open_socket(config: ClientConfig, address: Address, timeout_s: float) -> soc
     return broker
 
 
-def abilities(broker: socket.socket, client_id: str, timeout_s: float) -> Abilities:
+def api_versions(broker: socket.socket, client_id: str, timeout_s: float) -> ApiVersions:
     """Ask what the broker speaks. Raises OSError."""
     values = {"client_software_name": "spark-eos", "client_software_version": "0"}
     try:
@@ -136,7 +136,7 @@ def abilities(broker: socket.socket, client_id: str, timeout_s: float) -> Abilit
         raise ConnectionError("the broker closed the connection at once: is kafka.security.protocol right?") from None
     if versions.error_code != OK:
         raise OSError(f"the broker is older than Kafka 2.4 ({name_of(versions.error_code)})")
-    return Abilities(
+    return ApiVersions(
         {api.api_key: (api.min_version, api.max_version) for api in versions.api_keys},
         {feature.name: feature.max_version_level for feature in versions.finalized_features or ()},
     )

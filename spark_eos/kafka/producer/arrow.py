@@ -61,7 +61,7 @@ def supports(client: BrokerClient) -> bool:
 
     Raises ConnectionFailed if no broker responds.
     """
-    return not needs_librdkafka(client.properties, "producer") and produce.is_spoken(client)
+    return not needs_librdkafka(client.properties, "producer") and produce.is_supported(client)
 
 
 class ArrowProducer:

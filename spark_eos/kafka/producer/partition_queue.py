@@ -1,4 +1,4 @@
-"""What a sender knows of one partition: its batches, which of them are under way, and what is known to be written."""
+"""The queue of one partition's record batches in a sender: those in flight, those to send again, those written."""
 
 from __future__ import annotations
 
@@ -12,63 +12,71 @@ from spark_eos.kafka.records.resealing import later
 from spark_eos.retry import FIRST_WAIT_S, LONGEST_WAIT_S
 from spark_eos.topic_partition import TopicPartition
 
-#: Batches of a partition that a broker remembers.
+#: For so many of a producer's last batches in a partition, a broker recognizes duplicates.
 _REMEMBERED = 5
-#: No broker has told.
+#: In place of an offset that no response has named.
 UNKNOWN_OFFSET = -1
 
 
 @dataclass
 class PartitionQueue:
-    """One partition's batches. ``sent``: those in flight to ``node``; ``awaited``: the number of responses to come.
-    ``turning``: one was not written, so all of ``sent`` are sent again when no response is awaited. ``doubtful``: they
-    were sent again, and none of them is known to be written yet. ``unsure``: sequence numbers of those of which a copy
-    may be under way, or written. ``refused``: the first one that was refused for its rows, and the broker's code;
-    ``removed``: rows that were refused, by which the sequence numbers of later batches are lower than they were.
-    ``runs``: see `Sender.runs` (kafka/producer/sender.py); ``bytes``: of what was written; ``last``: the sequence
-    number of the last row of that; ``end``: the offset after the last batch of which one was told; ``why``: what has
-    kept its batches from being written, the last time that something did."""
+    """The batches of one partition, from `Sender.add` until they are acknowledged."""
 
     place: TopicPartition
+    #: When a batch was last acknowledged, or the queue began to be busy (monotonic clock).
     moved_at: float
+    #: Batches that have not been sent, or are to be sent again; and those in flight to ``node``, the leader.
     waiting: deque[Sealed] = field(default_factory=deque)
     sent: deque[Sealed] = field(default_factory=deque)
-    awaited: int = 0
     node: int = -1
+    #: The number of responses to come.
+    awaited: int = 0
+    #: Whether some batch is known to be written.
     begun: bool = False
-    turning: bool = False
-    doubtful: bool = False
-    unsure: set[int] = field(default_factory=set)
+    #: A batch was not written: all of ``sent`` are sent again when no response is awaited.
+    resending: bool = False
+    #: The batches were sent again, and none of them is known to be written yet.
+    resent: bool = False
+    #: Sequence numbers of batches of which a copy may be under way, or written.
+    maybe_written: set[int] = field(default_factory=set)
+    #: The first batch that was refused for its rows or its size, and Kafka's error code.
     refused: tuple[Sealed, int] | None = None
+    #: How many rows were refused: the sequence numbers of later batches are lower by this number.
     removed: int = 0
+    #: (first offset, number) of the rows that were written, in order, where they lie without a gap.
     runs: list[tuple[int, int]] = field(default_factory=list)
+    #: Of what was written: bytes, the last row's sequence number, and the offset after it, as far as it is known.
     bytes: int = 0
     last: int = -1
     end: int = -1
+    #: Since when brokers answer that they do not know the partition.
     unknown_since: float | None = None
+    #: Why batches were last not written, for the log and for errors.
     why: str = ""
+    #: When the next batch may be sent, and how long the pause after the next failure is.
     not_before: float = 0.0
     pause_s: float = 0.0
 
     def may_send(self, now: float) -> bool:
-        """Whether a waiting batch may go out. The first one goes alone, later ones up to five at once. ``now``: seconds
-        of the steady clock."""
+        """Whether the next batch may be sent, by the monotonic clock: the first one alone, later ones up to five at
+        once."""
         room = len(self.sent) < (_REMEMBERED if self.begun else 1)
-        return bool(self.waiting) and room and not self.turning and self.refused is None and now >= self.not_before
+        return bool(self.waiting) and room and not self.resending and self.refused is None and now >= self.not_before
 
     def written(self, sealed: Sealed, now: float, offset: int) -> int:
-        """This batch, at this offset, and those before it were written. Returns the bytes of all of them."""
+        """Note that a batch was written at this offset, and with it all that were sent before. Returns the bytes of
+        those that were not known to be written."""
         size = 0
         while sealed in self.sent:
             done = self.sent.popleft()
             size += len(done.data)
-            self.unsure.discard(done.sequence)
+            self.maybe_written.discard(done.sequence)
             self._note_run(offset if done is sealed else UNKNOWN_OFFSET, done.count)
             self.last = (done.sequence + done.count - 1) % SEQUENCES
             if done is sealed and offset != UNKNOWN_OFFSET:
                 self.end = offset + done.count
         self.bytes += size
-        self.begun, self.doubtful, self.moved_at = True, False, now
+        self.begun, self.resent, self.moved_at = True, False, now
         self.unknown_since, self.pause_s, self.why = None, 0.0, ""
         return size
 
@@ -79,25 +87,28 @@ class PartitionQueue:
         else:
             self.runs.append((first, rows))
 
-    def turn(self, now: float) -> None:
-        """A batch was not written, or its outcome is unknown: send all of ``sent`` again, after a growing pause."""
-        if not self.turning:
-            self.turning, self.not_before = True, now + self.pause_s
+    def resend(self, now: float) -> None:
+        """Send all of ``sent`` again, after a growing pause, as one was not written or its outcome is unknown."""
+        if not self.resending:
+            self.resending, self.not_before = True, now + self.pause_s
             self.pause_s = min(max(2 * self.pause_s, FIRST_WAIT_S), LONGEST_WAIT_S)
 
     def settle(self) -> None:
-        """Call it after each response."""
-        if self.turning and not self.awaited:
+        """After a response: put the batches to send again back into the queue, once no response is awaited."""
+        if self.resending and not self.awaited:
             self.waiting.extendleft(reversed(self.sent))
             self.sent.clear()
-            self.turning, self.doubtful = False, True
+            self.resending, self.resent = False, True
 
     def replace_refused(self, refusals: Splitting) -> int:
-        """When no response is awaited: put what is sent in place of the refused batch, and give those after it other
-        sequence numbers. Returns by how many bytes the queue has grown. Raises KafkaError, TopicError."""
+        """Put smaller batches, or none, in place of the refused one, and give those after it other sequence numbers.
+
+        Call it when no response is awaited. Returns by how many bytes the queue has grown.
+        Raises KafkaError and TopicError.
+        """
         assert self.refused is not None
         (refused, code), self.refused = self.refused, None
-        if self.unsure or self.sent[0] is not refused:
+        if self.maybe_written or self.sent[0] is not refused:
             raise unclear(self.place, code)
         after = [*self.sent, *self.waiting][1:]
         try:

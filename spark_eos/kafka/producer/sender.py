@@ -234,7 +234,7 @@ class Sender:
             node = self._leader(queue.place, now)
             if node is None:
                 queue.why = meaning_of(Code.LEADER_NOT_AVAILABLE)
-                self._turn([queue], now)
+                self._resend([queue], now)
                 return False
             queue.node = node
         connection = self._connections.get(queue.node)
@@ -252,7 +252,7 @@ class Sender:
             queue.why = f"broker {queue.node} cannot be reached: {error}"
             self._connections.pop(queue.node, None)
             self._client.forget_leader(*queue.place)
-            self._turn([queue], now)
+            self._resend([queue], now)
             return False
         return True
 
@@ -288,7 +288,7 @@ class Sender:
             if self._waiting.announced:
                 self._waiting.over(name_of_place(queue.place))
         elif self.refusals is not None and error in self.refusals.codes:
-            if not queue.turning:  # else it is sent again, and refused again
+            if not queue.resending:  # else it is sent again, and refused again
                 queue.refused = sealed, error
         elif error in PRODUCE_RETRIES:
             self._retry(queue, sealed, error, now)
@@ -308,7 +308,7 @@ class Sender:
 
     def _retry(self, queue: PartitionQueue, sealed: Sealed, error: int, now: float) -> None:
         if error not in NOT_APPENDED:
-            queue.unsure.add(sealed.sequence)
+            queue.maybe_written.add(sealed.sequence)
         queue.why = meaning_of(error)
         if error in LEADER_MOVED:
             self._client.forget_leader(*queue.place)
@@ -316,12 +316,12 @@ class Sender:
             queue.unknown_since = queue.unknown_since or now
             if now - queue.unknown_since > _UNKNOWN_PLACE_S:
                 raise self._failure(Cause.of(error))
-        queue.turn(now)
+        queue.resend(now)
 
     def _may_be_in_order(self, queue: PartitionQueue) -> bool:
         """Whether "out of order" may be caused by an earlier batch that was not written, or by a broker that has
         forgotten that it has this batch and will accept a later one."""
-        return queue.turning or (queue.doubtful and queue.awaited > 0)
+        return queue.resending or (queue.resent and queue.awaited > 0)
 
     def _failure(self, cause: Cause) -> EosError:
         rows = sum(sealed.count for queue in self._queues.values() for sealed in (*queue.sent, *queue.waiting))
@@ -378,14 +378,14 @@ class Sender:
     def _lose(self, batches: Iterable[tuple[PartitionQueue, Sealed]], now: float) -> None:
         """Nobody knows whether these were written, or will be."""
         for queue, sealed in batches:
-            queue.unsure.add(sealed.sequence)
+            queue.maybe_written.add(sealed.sequence)
             if queue.refused is not None:
                 raise unclear(queue.place, queue.refused[1])
-            self._turn([queue], now)
+            self._resend([queue], now)
 
-    def _turn(self, queues: Iterable[PartitionQueue], now: float) -> None:
+    def _resend(self, queues: Iterable[PartitionQueue], now: float) -> None:
         for queue in queues:
-            queue.turn(now)
+            queue.resend(now)
             queue.settle()
 
 

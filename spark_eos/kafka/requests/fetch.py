@@ -112,7 +112,7 @@ class FetchConnection(Connection[None]):
     ) -> None:
         """Ask for records from ``offset`` on: about ``max_bytes``, but a first batch that is larger comes whole.
 
-        With ``topic_id``, of 16 bytes, only those of the topic that has it; brokers have to speak `is_spoken_by_id`.
+        With ``topic_id``, of 16 bytes, only those of the topic that has it; brokers have to speak `is_supported_by_id`.
         With ``last_epoch``, only those of a log that has a record of that leader epoch before the offset.
         """
         self._wanted = {topic_id or topic: (topic, frozenset([partition]))}
@@ -252,14 +252,14 @@ def give_back(client: BrokerClient, connection: FetchConnection) -> None:
     client.pool.give_back(connection)
 
 
-def is_spoken(client: BrokerClient) -> bool:
+def is_supported(client: BrokerClient) -> bool:
     """Whether the brokers speak this version. Raises ConnectionFailed."""
-    return client.speaks(_FETCH, _BY_NAME)
+    return client.supports(_FETCH, _BY_NAME)
 
 
-def is_spoken_by_id(client: BrokerClient) -> bool:
+def is_supported_by_id(client: BrokerClient) -> bool:
     """Whether the brokers let topics be fetched by their ids. Raises ConnectionFailed."""
-    return client.speaks(_FETCH, _BY_ID)
+    return client.supports(_FETCH, _BY_ID)
 
 
 #: By (topic, partition), with the records' bytes.

@@ -97,6 +97,6 @@ def version(client: BrokerClient, node: int, endtxn_version: int) -> int:
     return _FENCING.last if endtxn_version >= FENCING_END else client.version(node, _PLAIN)
 
 
-def is_spoken(client: BrokerClient) -> bool:
+def is_supported(client: BrokerClient) -> bool:
     """Whether the brokers take transactions by these requests. Raises ConnectionFailed."""
-    return client.speaks(_FENCING.api, _FENCING.last) or client.speaks(_PLAIN.api, _PLAIN.first)
+    return client.supports(_FENCING.api, _FENCING.last) or client.supports(_PLAIN.api, _PLAIN.first)

@@ -59,7 +59,7 @@ def cluster_facts(kafka: KafkaProperties) -> ClusterFacts:
         tuple(sorted(client.brokers())),
         each_broker_config(broker_client(kafka)),
         client.feature("transaction.version"),
-        tuple(client.lacking(_LISTS_BY_PATTERN)),
+        tuple(client.brokers_without(_LISTS_BY_PATTERN)),
     )
 
 

@@ -58,7 +58,7 @@ def heartbeat(client: BrokerClient, entity: Any) -> None:
     request = Request(
         kind.__name__, int(kind.__api_key__), version, version, asks=FieldType(_write, _unread), answers=Heartbeat
     )
-    if not client.speaks(request.api, version):
+    if not client.supports(request.api, version):
         pytest.skip(f"these brokers do not know {kind.__name__}")
 
     def beat() -> bool:
@@ -154,7 +154,7 @@ def consuming(servers: str, group: str, topic: str, protocol: str) -> Iterator[N
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_groups_of_consumers(protocol, kafka, client, topic, group):
     """Members have names; a group that nobody knows has none."""
-    if protocol == "consumer" and not client.speaks(68, 1):
+    if protocol == "consumer" and not client.supports(68, 1):
         pytest.skip("these brokers know no groups of this protocol")
     assert active_members(broker_client(kafka), group) == []
     with consuming(kafka.bootstrap_servers, group, topic(1), protocol):

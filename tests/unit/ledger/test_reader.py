@@ -24,7 +24,7 @@ class Leaders:
     def partitions(self) -> int:
         return len(self.records)
 
-    def topic_id(self, told_by: str | int | None = None) -> str:
+    def topic_id(self, known_to: str | int | None = None) -> str:
         return "one"
 
     def begin(self, partition: int) -> int:

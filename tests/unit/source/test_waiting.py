@@ -60,7 +60,7 @@ def waited(monkeypatch: pytest.MonkeyPatch, *answers: FetchResponse) -> float:
     monkeypatch.setattr(raw, "connect", lambda *_: broker)
     monkeypatch.setattr(raw, "broker_client", lambda _: SimpleNamespace(silence_s=30.0, forget_leader=lambda *_: None))
     monkeypatch.setattr(raw, "why_not", given_up)
-    monkeypatch.setattr(raw, "is_spoken_by_id", lambda _: False)
+    monkeypatch.setattr(raw, "is_supported_by_id", lambda _: False)
     monkeypatch.setattr(raw._Fetches, "_reading", lambda self, read, answer: SimpleNamespace(next_offset=100))
     raw._Fetches(Fetching(KAFKA), OffsetRange("t", 0, 0, 100), 1 << 20).next(lambda answer: answer)  # type: ignore
     return now[0]

@@ -21,7 +21,7 @@ def members(patch: pytest.MonkeyPatch, kind: str, state: str, name: str = "g") -
     group = ListedGroup(group_id=name, protocol_type="", group_state=state, group_type=kind)
     listed = ListGroupsResponse(throttle_time_ms=0, error_code=0, groups=(group,))
     patch.setattr(groups, "_ask", lambda _client, _group, request, *_: listed if request is LIST_GROUPS else None)
-    return groups.active_members(SimpleNamespace(speaks=lambda *_: True), "g")
+    return groups.active_members(SimpleNamespace(supports=lambda *_: True), "g")
 
 
 @pytest.mark.parametrize("state", STREAMS_STATES)

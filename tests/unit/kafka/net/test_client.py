@@ -145,8 +145,8 @@ def test_a_request_that_a_broker_does_not_speak_is_named(brokers):
     with pytest.raises(KafkaError, match="ListTransactions") as caught:
         client.ask(0, LIST_TRANSACTIONS, {"state_filters": [], "producer_id_filters": []})
     assert caught.value.condition == "EOS_BROKER_UNSUITABLE"
-    assert not client.speaks(66, 0)
-    assert client.speaks(22, 5)
+    assert not client.supports(66, 0)
+    assert client.supports(22, 5)
 
 
 def test_a_finalized_feature_is_told_as_it_is_now(brokers):
@@ -171,10 +171,10 @@ def test_the_level_of_transactions_is_asked_again_after_a_while(brokers, monkeyp
     assert first.connections == asked
     monkeypatch.setattr(module, "LEVEL_S", -1.0)
     assert client.transaction_version() == 0
-    monkeypatch.setattr(client, "_any_abilities", unreachable)
+    monkeypatch.setattr(client, "_any_api_versions", unreachable)
     assert client.transaction_version() == 0
     new = client_of(first)
-    monkeypatch.setattr(new, "_any_abilities", unreachable)
+    monkeypatch.setattr(new, "_any_api_versions", unreachable)
     with pytest.raises(ConnectionFailed):
         new.transaction_version()
 

@@ -6,7 +6,7 @@ import pytest
 
 from spark_eos.errors import KafkaError
 from spark_eos.kafka.net.client import _version
-from spark_eos.kafka.net.handshake import Abilities
+from spark_eos.kafka.net.handshake import ApiVersions
 from spark_eos.kafka.net.metadata import METADATA
 
 
@@ -22,7 +22,7 @@ from spark_eos.kafka.net.metadata import METADATA
 def test_a_broker_that_does_not_speak_a_request_is_refused(versions):
     """The error names broker, request and versions; nothing is sent in a version that one side does not know."""
     with pytest.raises(KafkaError, match="Broker 7 speaks Metadata in versions") as caught:
-        _version(7, METADATA, Abilities(versions, {}))
+        _version(7, METADATA, ApiVersions(versions, {}))
     assert caught.value.condition == "EOS_BROKER_UNSUITABLE"
     assert "Apache Kafka 3.6" in caught.value.hint
 
@@ -30,4 +30,4 @@ def test_a_broker_that_does_not_speak_a_request_is_refused(versions):
 def test_a_version_that_only_the_broker_speaks_is_not_used():
     """Newer versions that only the broker knows are not used."""
     for last in (METADATA.last, METADATA.last + 5):
-        assert _version(7, METADATA, Abilities({METADATA.api: (0, last)}, {})) == METADATA.last
+        assert _version(7, METADATA, ApiVersions({METADATA.api: (0, last)}, {})) == METADATA.last
