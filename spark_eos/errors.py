@@ -23,6 +23,7 @@
     ├── ReplayError            a checkpoint cannot be replayed or taken over, or not in this way
     ├── CommandError           a command cannot do what it was asked, or not now
     ├── FileError              a file of an ingest cannot be taken
+    ├── RegistryError          the schema registry does not provide what is needed, or a schema does not fit
     ├── WorkerError            a Python process of Spark has ended in the middle of its work
     ├── ConfigError            the config file of a job is invalid
     └── DevClusterError        the development cluster cannot run
@@ -226,6 +227,10 @@ class CommandError(EosError):
 
 class FileError(EosError):
     """A file of an ingest cannot be taken."""
+
+
+class RegistryError(EosError):
+    """The schema registry does not provide what is needed, or a schema does not fit."""
 
 
 class WorkerError(EosError):

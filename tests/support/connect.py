@@ -13,7 +13,7 @@ from pathlib import Path
 from pyspark.sql.connect.session import SparkSession
 
 from demo.processes import alive, descendants
-from spark_eos.tools.devcluster import watch
+from spark_eos.tools.devcluster import watchdog
 from spark_eos.tools.devcluster.ports import free_ports
 from tests.support.killed_program import GONE_S, ROOT
 from tests.support.waiting import wait_for
@@ -53,7 +53,7 @@ class ConnectServer:
         }
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", watch.__file__, str(os.getpid()), "", "--", *command],
+                [sys.executable, "-I", "-S", watchdog.__file__, str(os.getpid()), "", "--", *command],
                 env=environment,
                 cwd=folder,
                 stdin=subprocess.PIPE,  # its end tells that this process is gone
@@ -80,9 +80,14 @@ class ConnectServer:
         """Until something is held at the failpoint."""
         wait_for((self._faults / point).exists, f"the server at {point}", START_S)
 
+    @property
+    def remote(self) -> str:
+        """Its address, as clients take it."""
+        return f"sc://127.0.0.1:{self._port}"
+
     def session(self) -> SparkSession:
         """A new session of its own."""
-        return SparkSession.builder.remote(f"sc://127.0.0.1:{self._port}").create()
+        return SparkSession.builder.remote(self.remote).create()
 
     def kill(self) -> None:
         family = descendants(self._process.pid)

@@ -37,6 +37,7 @@ SHARES = (
     ("tests/integration/test_connect.py",),
     ("tests/integration/ops/test_replay.py",),
     ("tests/integration/test_notebooks.py",),
+    ("tests/integration/registry/",),  # the schema registry
 )
 
 

@@ -25,8 +25,8 @@ def test_pages_made_from_the_code_are_up_to_date(page: str) -> None:
 #: Kinds of errors that end a query which has begun; the others come before, or are of the tools.
 _END_A_QUERY = {
     "CheckpointError", "ConnectionFailed", "DataLossError", "Diverged", "FileError", "KafkaError", "LedgerError",
-    "ProtocolStop", "RowError", "Superseded", "TableError", "TopicError", "TransactionLost", "Unauthorized", "Unclear",
-    "WorkerError",
+    "ProtocolStop", "RegistryError", "RowError", "Superseded", "TableError", "TopicError", "TransactionLost",
+    "Unauthorized", "Unclear", "WorkerError",
 }  # fmt: skip
 
 

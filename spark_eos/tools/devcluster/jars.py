@@ -38,12 +38,14 @@ _TOOLS_VERSION = {"4.4.0": "4.3.1"}
 class JarSet:
     """What to resolve together: Maven coordinates `group:artifact:version`.
 
-    `transitive`: with everything that they need at run time. `plain`: these jars and nothing else.
+    `transitive`: with everything that they need at run time. `plain`: these jars and nothing else. `archives`: files
+    `group:artifact:version:classifier:extension`, such as `…:all:tar.gz`.
     """
 
     name: str
     transitive: tuple[str, ...] = ()
     plain: tuple[str, ...] = ()
+    archives: tuple[str, ...] = ()
 
 
 def tools_version(version: str) -> str:
@@ -82,11 +84,15 @@ def resolve(jar_set: JarSet) -> list[Path]:
     Raises DevClusterError EOS_DEVCLUSTER_DOWNLOAD when they cannot be had.
     """
     # Another choice of coordinates must never find this set's jars.
-    name = f"{jar_set.name}-{digest(jar_set.transitive, jar_set.plain)}"
-    return stored(name, lambda folder: _download(jar_set, folder))
+    name = f"{jar_set.name}-{digest(jar_set.transitive, jar_set.plain, *jar_set.archives)}"
+    return stored(name, lambda folder: download(jar_set, folder))
 
 
-def _download(jar_set: JarSet, folder: Path) -> None:
+def download(jar_set: JarSet, folder: Path) -> None:
+    """Fetch the set into an empty folder; Ivy compares the repository's checksums.
+
+    Raises DevClusterError EOS_DEVCLUSTER_DOWNLOAD when it cannot be had.
+    """
     # Ivy's own cache goes with the download, so nothing half-done of an earlier one can get into this one.
     with tempfile.TemporaryDirectory(prefix="spark-eos-ivy-", ignore_cleanup_errors=True) as work:
         _run_ivy(jar_set, Path(work), folder)
@@ -94,6 +100,10 @@ def _download(jar_set: JarSet, folder: Path) -> None:
         _, artifact, version = coordinate.split(":")
         if not (folder / f"{artifact}-{version}.jar").exists():
             raise _failed(jar_set, f"{coordinate} has no jar")
+    for coordinate in jar_set.archives:
+        _, artifact, version, classifier, extension = coordinate.split(":")
+        if not (folder / f"{artifact}-{version}-{classifier}.{extension}").exists():
+            raise _failed(jar_set, f"{coordinate} is not there")
 
 
 def _run_ivy(jar_set: JarSet, work: Path, target: Path) -> None:
@@ -103,7 +113,7 @@ def _run_ivy(jar_set: JarSet, work: Path, target: Path) -> None:
         find_java().path, f"-Dspark.eos.ivy.cache={work / 'cache'}", "-cp", str(_ivy_jar()), "org.apache.ivy.Main",
         "-settings", str(Path(__file__).with_name("ivysettings.xml")), "-ivy", str(ivy_file), "-confs", "default",
         # An OSGi bundle is a jar, too.
-        "-types", "jar", "bundle", "-retrieve", "[artifact]-[revision](-[classifier]).[ext]",
+        "-types", "jar", "bundle", *_extensions(jar_set), "-retrieve", "[artifact]-[revision](-[classifier]).[ext]",
     ]  # fmt: skip
     tail: deque[str] = deque(maxlen=40)
     with (
@@ -130,6 +140,10 @@ def _run_ivy(jar_set: JarSet, work: Path, target: Path) -> None:
         raise _failed(jar_set, "Ivy says:\n" + "\n".join(tail) + "\n")
 
 
+def _extensions(jar_set: JarSet) -> list[str]:
+    return sorted({coordinate.split(":")[4] for coordinate in jar_set.archives})
+
+
 def _ivy_file(jar_set: JarSet) -> str:
     wanted = [(coordinate, "true") for coordinate in jar_set.transitive]
     wanted += [(coordinate, "false") for coordinate in jar_set.plain]
@@ -140,8 +154,15 @@ def _ivy_file(jar_set: JarSet) -> str:
             f'<dependency org={group} name={artifact} rev={version} conf="default-&gt;default"'
             f' transitive="{transitive}"/>'
         )
+    for coordinate in jar_set.archives:
+        group, artifact, version, classifier, extension = map(quoteattr, coordinate.split(":"))
+        dependencies.append(
+            f'<dependency org={group} name={artifact} rev={version} conf="default-&gt;default" transitive="false">'
+            f"<artifact name={artifact} type={extension} ext={extension} m:classifier={classifier}/></dependency>"
+        )
     return (
-        '<ivy-module version="2.0"><info organisation="spark-eos" module="jars"/>'
+        '<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">'
+        '<info organisation="spark-eos" module="jars"/>'
         '<configurations><conf name="default"/></configurations>'
         f"<dependencies>{''.join(dependencies)}</dependencies></ivy-module>"
     )

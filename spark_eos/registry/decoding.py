@@ -1,0 +1,152 @@
+"""A column's bytes to one type, whoever wrote each value.
+
+The driver fixes the reader's schema (`reading`); a worker asks the registry for writers' schemas by id, once each.
+Values are grouped by their writer, each group is decoded as a whole, and one `take` restores the order: a null stays a
+null in its place, and a bad value becomes one, with its reason.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+
+from spark_eos.errors import EosError, stop
+from spark_eos.registry.client import Registry, registry_of
+from spark_eos.registry.codecs import reader_of
+from spark_eos.registry.formats import Decode, Decoded, Reader
+from spark_eos.registry.schemas import Registered, Schema
+from spark_eos.registry.settings import RegistrySettings
+from spark_eos.registry.wire import WriterKey, split
+
+#: Ids that the registry does not know, in one column of a batch. Bytes that were never written with a registry, and
+#: begin with 0 by chance, would have a new one in each row.
+MOST_UNKNOWN = 32
+#: Errors that speak of one writer's schema, and of no other value's.
+_OF_THE_SCHEMA = ("EOS_REGISTRY_SCHEMA", "EOS_AVRO_SCHEMA")
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """How a column is read. ``registered``: the reader's schema; ``message``: its message, for Protobuf; ``key``:
+    whether the column has keys, for headers. It travels to workers, without anything that is open."""
+
+    settings: RegistrySettings
+    registered: Registered
+    message: str | None = None
+    key: bool = False
+
+    @cached_property
+    def type(self) -> pa.DataType:
+        """What values become. Raises EosError for a schema whose values no column can hold."""
+        return reader_of(self.registered.schema, self.message).type
+
+    def decode(self, values: pa.Array, headers: pa.Array | None = None) -> Decoded:
+        """The values as rows of the type. ``values``: binary; ``headers``: as the source has them, which may name
+        schemas, too.
+
+        Raises RegistryError where the registry does not answer, or has none of many schemas.
+        """
+        return _of_process(self, os.getpid()).decode(values, headers)
+
+    def __getstate__(self) -> dict[str, object]:
+        return {name: value for name, value in self.__dict__.items() if name != "type"}
+
+
+def reading(
+    settings: RegistrySettings,
+    subject: str,
+    version: int | Literal["latest"] = "latest",
+    *,
+    message: str | None = None,
+    key: bool = False,
+) -> Decoding:
+    """Values as this version of the subject has them; the version that is the latest now stays.
+
+    Raises RegistryError, and SchemaError for a schema whose values no column can hold.
+    """
+    decoding = Decoding(settings, registry_of(settings).version(subject, version), message, key)
+    _ = decoding.type  # what is wrong with it is known now
+    return decoding
+
+
+@lru_cache(maxsize=64)
+def _of_process(decoding: Decoding, process_id: int) -> _Decoders:
+    reader = reader_of(decoding.registered.schema, decoding.message)
+    return _Decoders(reader, registry_of(decoding.settings), decoding.registered.schema, decoding.key)
+
+
+class _Decoders:
+    """One process's decoders of a column, by writer."""
+
+    def __init__(self, reader: Reader, registry: Registry, schema: Schema, key: bool) -> None:
+        self._reader, self._registry, self._key = reader, registry, key
+        self._messages = schema.kind == "PROTOBUF"
+        self._by_writer: dict[WriterKey, Decode | str] = {}
+
+    def decode(self, values: pa.Array, headers: pa.Array | None) -> Decoded:
+        found = split(values, headers, key=self._key, messages=self._messages)
+        bad, pieces, places = dict(found.bad), [], []
+        unknown = 0
+        for number, rows in _groups(found.writer):
+            decode = self._of_writer(found.keys[number])
+            if isinstance(decode, str):
+                bad |= dict.fromkeys(rows.tolist(), decode)
+                unknown += decode.startswith(_UNKNOWN)
+                if unknown > MOST_UNKNOWN:
+                    raise stop("EOS_REGISTRY_NOT_FOUND.many", count=unknown)
+                continue
+            part = decode(values if len(rows) == len(values) else values.take(pa.array(rows)), found.begin[rows])
+            pieces.append(part.rows)
+            places.append(rows)
+            bad |= {int(rows[place]): reason for place, reason in part.bad.items()}
+        return Decoded(_in_order(pieces, places, len(values), self._reader.type), bad)
+
+    def _of_writer(self, key: WriterKey) -> Decode | str:
+        """Its decoder, or why its values cannot be decoded."""
+        if key not in self._by_writer:
+            try:
+                schema = self._registry.schema_by_guid(key.guid) if key.guid else self._registry.schema(key.id)
+                self._by_writer[key] = self._reader.of_writer(schema, key.message)
+            except EosError as error:
+                if error.entry == "EOS_REGISTRY_NOT_FOUND.schema":
+                    return f"{_UNKNOWN} {key}"
+                if error.condition not in _OF_THE_SCHEMA:
+                    raise
+                self._by_writer[key] = f"it was written with {key}, which does not fit: {error.message.rstrip('.')}"
+        return self._by_writer[key]
+
+
+_UNKNOWN = "the registry does not know"
+
+
+def _groups(writer: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """Each writer's number with its rows, in their order; rows of none are left out."""
+    if not len(writer):
+        return
+    if writer[0] >= 0 and (writer == writer[0]).all():
+        yield int(writer[0]), np.arange(len(writer))
+        return
+    order = np.argsort(writer, kind="stable")
+    numbers, begins = np.unique(writer[order], return_index=True)
+    for number, rows in zip(numbers.tolist(), np.split(order, begins[1:]), strict=True):
+        if number >= 0:
+            yield number, rows
+
+
+def _in_order(pieces: list[pa.Array], places: list[np.ndarray], count: int, type_: pa.DataType) -> pa.Array:
+    """The pieces' rows at their places, and nulls at all others."""
+    if not pieces:
+        return pa.nulls(count, type_)
+    typed = [piece if piece.type == type_ else piece.cast(type_) for piece in pieces]
+    if len(pieces) == 1 and len(places[0]) == count:
+        return typed[0]
+    where = np.full(count, -1, np.int64)
+    where[np.concatenate(places)] = np.arange(sum(map(len, places)))
+    rows = typed[0] if len(typed) == 1 else pa.concat_arrays(typed)
+    return rows.take(pa.array(where, mask=where < 0))

@@ -1,0 +1,83 @@
+"""Rows to bytes, each after the id of the schema that it is written with.
+
+The driver registers the schema, or finds it (`writing`); workers ask no registry.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import pyarrow as pa
+
+from spark_eos.registry.client import Registry, registry_of
+from spark_eos.registry.codecs import writer_of
+from spark_eos.registry.formats import Encoded, Writer
+from spark_eos.registry.schemas import Kind, Reference, Registered, Schema
+from spark_eos.registry.settings import RegistrySettings
+from spark_eos.registry.subjects import Strategy, subject_name
+from spark_eos.registry.wire import prefix
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """How a column is written. ``registered``: the schema, with its id; ``message``: of Protobuf. It travels to
+    workers."""
+
+    registered: Registered
+    message: str | None = None
+
+    def encode(self, rows: pa.Array) -> Encoded:
+        """The rows' bytes, after magic byte, id and message indexes. Raises EosError where no row of this type could be
+        written."""
+        writer, before = _of_process(self, os.getpid())
+        return writer.encode(rows, before)
+
+
+def writing(
+    settings: RegistrySettings,
+    schema: Schema | None,
+    *,
+    subject: str | None = None,
+    topic: str | None = None,
+    strategy: Strategy = "topic",
+    key: bool = False,
+    message: str | None = None,
+    auto_register: bool = True,
+) -> Encoding:
+    """Rows by this schema, which is registered where it is not yet, or has to be there without ``auto_register``; or by
+    the latest version of the subject, without a ``schema``.
+
+    Raises OptionError, RegistryError (of which EOS_REGISTRY_INCOMPATIBLE is the registry's refusal), and SchemaError
+    for a schema that no column can be written by.
+    """
+    registry = registry_of(settings)
+    record = None if schema is None else writer_of(schema, message).record  # what is wrong with it is known now
+    name = subject_name(subject, topic, strategy, record=record, key=key)
+    if schema is None:
+        registered = registry.version(name, "latest")
+        writer_of(registered.schema, message)
+    else:
+        registered = registry.register(name, schema) if auto_register else registry.lookup(name, schema)
+    return Encoding(registered, message)
+
+
+def schema_given(
+    settings: RegistrySettings, kind: Kind, text: str, references: Sequence[Mapping[str, object]] = ()
+) -> Schema:
+    """A schema by its text. ``references``: each with ``name``, ``subject`` and ``version``. Raises RegistryError."""
+    registry: Registry = registry_of(settings)
+    found = [
+        Reference(str(each["name"]), used.subject, used.version, used.schema)
+        for each in references
+        for used in [registry.version(str(each["subject"]), int(str(each["version"])))]
+    ]
+    return Schema(kind, text, tuple(found))
+
+
+@lru_cache(maxsize=64)
+def _of_process(encoding: Encoding, process_id: int) -> tuple[Writer, bytes]:
+    writer = writer_of(encoding.registered.schema, encoding.message)
+    return writer, prefix(encoding.registered.id, writer.message)

@@ -1,0 +1,263 @@
+"""JSON by JSON Schema: what columns a schema has, and texts that have this shape.
+
+A schema gives each column its type. A value is malformed if it is not JSON or has another shape: another type
+anywhere, or a required property that is missing. Other rules of a schema, such as ranges and patterns, are not checked.
+Properties that the reader's schema does not have are left out; those that a value lacks are null.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from spark_eos.errors import stop
+from spark_eos.registry.formats import Decode, Decoded, Encoded, own_bytes
+from spark_eos.registry.schemas import Schema
+
+_NOT_JSON = "it is not JSON"
+_LEVELS = 64
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a value may be. ``type``: Arrow's. ``nullable``: whether it may be null. ``fields``: of an object, with
+    whether each is required; ``items``: of an array, or the values of a map."""
+
+    type: pa.DataType
+    nullable: bool = False
+    fields: tuple[tuple[str, Shape, bool], ...] = ()
+    items: Shape | None = None
+
+
+_SIMPLE = {"string": pa.string(), "integer": pa.int64(), "number": pa.float64(), "boolean": pa.bool_()}
+
+
+class JsonReader:
+    """Reads texts as values of one shape."""
+
+    def __init__(self, schema: Schema) -> None:
+        self._shape = shape_of(schema)
+        self.type: pa.DataType = self._shape.type
+
+    def of_writer(self, schema: Schema, message: tuple[int, ...]) -> Decode:
+        """Any schema of this kind: each value shows its shape itself."""
+        if schema.kind != "JSON":
+            raise stop("EOS_REGISTRY_SCHEMA.other_kind", kind=schema.kind, expected="JSON")
+        return self._decode
+
+    def _decode(self, values: pa.Array, begin: np.ndarray) -> Decoded:
+        rows: list[object] = []
+        bad: dict[int, str] = {}
+        for place, text in enumerate(own_bytes(values, begin).to_pylist()):
+            try:
+                value = json.loads(text.decode(), parse_constant=_no_number)
+                rows.append(_shaped(value, self._shape, ""))
+            except _OtherShape as error:
+                rows.append(None)
+                bad[place] = str(error)
+            except (ValueError, RecursionError):  # also of texts that are not UTF-8
+                rows.append(None)
+                bad[place] = _NOT_JSON
+        return Decoded(pa.array(rows, self.type), bad)
+
+
+class JsonWriter:
+    """Writes rows as texts of one shape."""
+
+    record = None
+    message: tuple[int, ...] = ()
+
+    def __init__(self, schema: Schema) -> None:
+        self._shape = shape_of(schema)
+
+    def encode(self, rows: pa.Array, prefix: bytes) -> Encoded:
+        """Nulls of properties that may not be null are left out. Raises RegistryError (EOS_REGISTRY_SCHEMA) for rows of
+        another type."""
+        try:
+            typed = rows.cast(self._shape.type)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+            raise stop(
+                "EOS_REGISTRY_SCHEMA.type", column="value", type=rows.type, wanted=self._shape.type, error=error
+            ) from None
+        texts: list[bytes | None] = []
+        bad: dict[int, str] = {}
+        for place, row in enumerate(typed.to_pylist(maps_as_pydicts="strict")):
+            try:
+                value = None if row is None else _shaped(_without_nulls(row, self._shape), self._shape, "")
+                text = None if row is None else json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+                texts.append(None if text is None else prefix + text)
+            except (_OtherShape, ValueError) as error:
+                texts.append(None)
+                bad[place] = str(error)
+        return Encoded(pa.array(texts, pa.binary()), bad)
+
+
+def shape_of(schema: Schema) -> Shape:
+    """The shape that a JSON Schema describes. Raises RegistryError (EOS_REGISTRY_SCHEMA) for one that gives a value no
+    single type."""
+    try:
+        documents = {name: json.loads(one.text) for name, one in schema.all_references().items()}
+        root = json.loads(schema.text)
+    except ValueError:
+        raise stop("EOS_REGISTRY_SCHEMA.json", path="the schema", why="is not JSON") from None
+    return _Shapes(root, documents).of(root, "", ())
+
+
+class _OtherShape(Exception):
+    """A value that does not have the shape; the text says where."""
+
+
+@dataclass(frozen=True)
+class _Shapes:
+    """``root``: the schema; ``documents``: those that it refers to, by name."""
+
+    root: Any
+    documents: Mapping[str, Any]
+
+    def of(self, schema: Any, path: str, around: tuple[str, ...]) -> Shape:  # noqa: ANN401  # JSON
+        """``around``: the references that were followed on the way here."""
+        if not isinstance(schema, dict):
+            raise self._refused(path, "is true or false, which says nothing of its type")
+        if "$ref" in schema:
+            return self._referred(str(schema["$ref"]), path, around)
+        for word in ("oneOf", "anyOf"):
+            if word in schema:
+                return self._one_of(schema[word], path, around)
+        if "allOf" in schema:
+            raise self._refused(path, "is 'allOf' of several schemas")
+        types = schema.get("type", "object" if "properties" in schema else None)
+        names = [types] if isinstance(types, str) else list(types or ())
+        nullable, names = "null" in names, [name for name in names if name != "null"]
+        if len(names) != 1:
+            raise self._refused(path, "has no single type")
+        return self._typed(schema, names[0], nullable, path, around)
+
+    def _typed(self, schema: dict[str, Any], name: str, nullable: bool, path: str, around: tuple[str, ...]) -> Shape:
+        if name in _SIMPLE:
+            return Shape(_SIMPLE[name], nullable)
+        if name == "array":
+            items = self.of(schema.get("items"), f"{path}[]", around)
+            return Shape(pa.list_(items.type), nullable, items=items)
+        if name != "object":
+            raise self._refused(path, f"is of the type '{name}'")
+        properties = schema.get("properties", {})
+        if not properties and isinstance(schema.get("additionalProperties"), dict):
+            values = self.of(schema["additionalProperties"], f"{path}{{}}", around)
+            return Shape(pa.map_(pa.string(), values.type), nullable, items=values)
+        if not properties:
+            raise self._refused(path, "is an object without properties")
+        required = set(schema.get("required", ()))
+        inner = f"{path}." if path else ""
+        fields = tuple((k, self.of(v, inner + k, around), k in required) for k, v in properties.items())
+        return Shape(pa.struct([pa.field(k, shape.type) for k, shape, _ in fields]), nullable, fields)
+
+    def _one_of(self, schemas: list[Any], path: str, around: tuple[str, ...]) -> Shape:
+        """Null or one other schema."""
+        others = [one for one in schemas if one != {"type": "null"}]
+        if len(others) != 1:
+            raise self._refused(path, "is one of several schemas")
+        shape = self.of(others[0], path, around)
+        return Shape(shape.type, shape.nullable or len(others) < len(schemas), shape.fields, shape.items)
+
+    def _referred(self, reference: str, path: str, around: tuple[str, ...]) -> Shape:
+        name, _, pointer = reference.partition("#")
+        document = self.documents.get(name) if name else self.root
+        if document is None:
+            raise self._refused(path, f"refers to '{name}', which is not among the schema's references")
+        if reference in around or len(around) > _LEVELS:
+            raise self._refused(path, f"contains itself ('{reference}')")
+        found = document
+        for part in filter(None, pointer.split("/")):
+            part = part.replace("~1", "/").replace("~0", "~")
+            if not isinstance(found, dict) or part not in found:
+                raise self._refused(path, f"refers to '{reference}', which is not there")
+            found = found[part]
+        return _Shapes(document, self.documents).of(found, path, (*around, reference))
+
+    def _refused(self, path: str, why: str) -> Exception:
+        return stop("EOS_REGISTRY_SCHEMA.json", path=path or "the schema", why=why)
+
+
+def _shaped(value: Any, shape: Shape, path: str) -> object:  # noqa: ANN401  # JSON
+    """The value as Arrow takes it. Raises _OtherShape."""
+    if value is None:
+        if not shape.nullable:
+            raise _OtherShape(f"{path or 'the value'} is null")
+        return None
+    if shape.fields:
+        if not isinstance(value, dict):
+            raise _OtherShape(f"{path or 'the value'} is not an object")
+        inner = f"{path}." if path else ""
+        missing = [name for name, _, required in shape.fields if required and name not in value]
+        if missing:
+            raise _OtherShape(f"{inner}{missing[0]} is missing")
+        return {name: _shaped(value[name], each, inner + name) for name, each, _ in shape.fields if name in value}
+    if shape.items is not None:
+        return _shaped_items(value, shape, path)
+    return _shaped_simple(value, shape.type, path or "the value")
+
+
+def _shaped_simple(value: Any, type_: pa.DataType, path: str) -> object:  # noqa: ANN401  # JSON
+    if type_ == pa.int64() and isinstance(value, float) and value.is_integer():
+        value = int(value)  # 1.0 is an integer in JSON Schema
+    numeric = isinstance(value, int | float) and not isinstance(value, bool)
+    if isinstance(value, str) and type_ == pa.string():
+        _check_text(value, path)
+        return value
+    if numeric and type_ == pa.float64():
+        if not abs(value) <= sys.float_info.max:
+            raise _OtherShape(f"{path} is larger than any number of 64 bits")
+        return float(value)
+    if numeric and type_ == pa.int64() and isinstance(value, int):
+        if not -(1 << 63) <= value < 1 << 63:
+            raise _OtherShape(f"{path} has more than 64 bits")
+        return value
+    if not (isinstance(value, bool) and type_ == pa.bool_()):
+        raise _OtherShape(f"{path} is not of the type {type_}")
+    return value
+
+
+def _check_text(text: str, path: str) -> None:
+    r"""JSON can have halves of characters, such as ``"\ud800"``, and UTF-8 cannot."""
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise _OtherShape(f"{path} is not Unicode text") from None
+
+
+def _shaped_items(value: Any, shape: Shape, path: str) -> object:  # noqa: ANN401  # JSON
+    assert shape.items is not None
+    if pa.types.is_map(shape.type):
+        if not isinstance(value, dict):
+            raise _OtherShape(f"{path or 'the value'} is not an object")
+        for name in value:
+            _check_text(name, f"a key of {path or 'the value'}")
+        return {name: _shaped(each, shape.items, f"{path}{{}}") for name, each in value.items()}
+    if not isinstance(value, list):
+        raise _OtherShape(f"{path or 'the value'} is not an array")
+    return [_shaped(each, shape.items, f"{path}[]") for each in value]
+
+
+def _without_nulls(value: Any, shape: Shape) -> object:  # noqa: ANN401  # a row
+    """Without the nulls that the shape does not allow."""
+    if value is None:
+        return None
+    if shape.fields:
+        pairs = ((name, value[name], each) for name, each, _ in shape.fields)
+        return {name: _without_nulls(one, each) for name, one, each in pairs if one is not None or each.nullable}
+    if shape.items is not None and isinstance(value, dict):
+        return {name: _without_nulls(one, shape.items) for name, one in value.items()}
+    if shape.items is not None:
+        return [_without_nulls(one, shape.items) for one in value]
+    return value
+
+
+def _no_number(text: str) -> object:
+    raise ValueError(text)

@@ -1,0 +1,337 @@
+"""Protobuf by ptars, which reads and writes whole columns.
+
+Protobuf does not fail on a wrong schema: a text where a number belongs is a field that is not there. So a writer's
+message is compared with the reader's, field by field, before any of its values is read. Values are then read by the
+reader's message, as every Protobuf program does: fields that it does not know are left out, those that are missing
+have their defaults. ptars fails for a whole column where one value is damaged, and does not tell which: it is bisected.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_eos.errors import stop
+from spark_eos.registry.formats import Decode, Decoded, Encoded, own_bytes
+from spark_eos.registry.schemas import Schema
+
+try:
+    import ptars
+    from google.protobuf.descriptor import Descriptor, FieldDescriptor
+    from google.protobuf.descriptor_pb2 import FileDescriptorSet
+    from google.protobuf.descriptor_pool import DescriptorPool
+    from grpc_tools import protoc
+except ImportError as missing:
+    raise stop("EOS_NOT_INSTALLED.registry", module=missing.name) from None
+
+_DAMAGED = "it is not a message of Protobuf"
+#: What a value of the type may be read as: it has the same bytes, and no value is cut.
+_WIDER = {
+    FieldDescriptor.TYPE_INT32: {FieldDescriptor.TYPE_INT64},
+    FieldDescriptor.TYPE_UINT32: {FieldDescriptor.TYPE_UINT64},
+    FieldDescriptor.TYPE_SINT32: {FieldDescriptor.TYPE_SINT64},
+    FieldDescriptor.TYPE_STRING: {FieldDescriptor.TYPE_BYTES},
+}
+_CONFIG = ptars.PtarsConfig(timestamp_unit="us", duration_unit="us", time_unit="us", enum_repr="string")
+_UINT64 = pa.decimal128(20, 0)
+
+
+class ProtobufReader:
+    """Reads values as one message."""
+
+    def __init__(self, schema: Schema, message: str | None = None) -> None:
+        self._message = _message_named(schema, message)
+        _check_columns(self._message)
+        self._handler = _handler(self._message)
+        self.type: pa.DataType = _of_spark(pa.struct(list(self._handler.schema())))
+
+    def of_writer(self, schema: Schema, message: tuple[int, ...]) -> Decode:
+        """Raises RegistryError (EOS_REGISTRY_SCHEMA) where the writer's message is another one, or a field of it is of
+        another type."""
+        written = _message_at(schema, message)
+        if written.full_name != self._message.full_name:
+            raise stop("EOS_REGISTRY_SCHEMA.other_message", written=written.full_name, expected=self._message.full_name)
+        _compare(written, self._message)
+        return self._decode
+
+    def _decode(self, values: pa.Array, begin: np.ndarray) -> Decoded:
+        messages = own_bytes(values, begin)
+        batch = self._parsed(messages)
+        if batch is not None:
+            return Decoded(batch.to_struct_array().cast(self.type), {})
+        bad = list(_damaged(messages, 0, lambda piece: self._parsed(piece) is not None))
+        good = np.ones(len(messages), bool)
+        good[bad] = False
+        whole = pc.if_else(pa.array(good), messages, pa.scalar(b"", pa.binary()))
+        rows = self._handler.array_to_record_batch(whole).to_struct_array().cast(self.type)
+        # A null in the places to take is a null in what is taken.
+        places = pa.array(np.arange(len(messages)), mask=~good)
+        return Decoded(rows.take(places), dict.fromkeys(bad, _DAMAGED))
+
+    def _parsed(self, messages: pa.Array) -> pa.RecordBatch | None:
+        """None where one of them is damaged, or has a time that is none."""
+        try:
+            batch = self._handler.array_to_record_batch(messages)
+        except ValueError:
+            return None
+        return None if any(map(_has_no_time, batch.columns)) else batch
+
+
+class ProtobufWriter:
+    """Writes rows as one message."""
+
+    def __init__(self, schema: Schema, message: str | None = None) -> None:
+        self._descriptor = _message_named(schema, message)
+        _check_columns(self._descriptor)
+        self._handler = _handler(self._descriptor)
+        self.type: pa.DataType = _of_spark(pa.struct(list(self._handler.schema())))
+        self.message: tuple[int, ...] = _path_of(schema, self._descriptor)
+
+    @property
+    def record(self) -> str:
+        name: str = self._descriptor.full_name
+        return name
+
+    def encode(self, rows: pa.Array, prefix: bytes) -> Encoded:
+        """Messages are read again and compared, as Protobuf has no null where a field has no presence, and leaves out
+        enum values that it does not know. Raises RegistryError (EOS_REGISTRY_SCHEMA) for a column that is not a field
+        or of another type."""
+        columns = list(self._columns(rows))
+        given = {field.name: column.cast(_nullable(field.type)) for column, field in columns}
+        unset = {f.name: pa.nulls(len(rows), _nullable(f.type)) for f in self._handler.schema() if f.name not in given}
+        batch = pa.RecordBatch.from_pydict(
+            {field.name: (given | unset)[field.name] for field in self._handler.schema()}
+        )
+        messages = self._handler.record_batch_to_array(batch).cast(pa.binary())
+        back = self._handler.array_to_record_batch(messages)
+        there = np.asarray(pc.is_valid(rows))
+        bad: dict[int, str] = {}
+        for column, field in columns:
+            reason = f"field '{field.name}' cannot hold its value: null without presence, or no value of the enum"
+            read = back.column(field.name).cast(column.type)
+            bad |= dict.fromkeys((row for row in _changed(column, read) if there[row]), reason)
+        keep = there.copy()
+        keep[list(bad)] = False
+        # The last argument separates the first two.
+        values = pc.binary_join_element_wise(pa.scalar(prefix, pa.binary()), messages, pa.scalar(b"", pa.binary()))
+        return Encoded(pc.if_else(pa.array(keep), values, pa.scalar(None, pa.binary())), bad)
+
+    def _columns(self, rows: pa.Array) -> Iterator[tuple[pa.Array, pa.Field]]:
+        """Each column of the rows, with the type that its field has in Spark, and ptars's own field."""
+        fields = {field.name: field for field in self._handler.schema()}
+        for column in rows.type:
+            if column.name not in fields:
+                known = ", ".join(fields)
+                raise stop("EOS_REGISTRY_SCHEMA.column", column=column.name, record=self.record, fields=known)
+            wanted = self.type.field(column.name).type
+            try:
+                typed = pc.struct_field(rows, column.name).cast(wanted)
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+                raise stop(
+                    "EOS_REGISTRY_SCHEMA.type", column=column.name, type=column.type, wanted=wanted, error=error
+                ) from None
+            yield typed, fields[column.name]
+
+
+def _message_named(schema: Schema, name: str | None) -> Descriptor:
+    """The message of this full name, or the file's first one. Raises RegistryError (EOS_REGISTRY_SCHEMA)."""
+    file, pool = _file(schema)
+    if name is None:
+        return _message_at(schema, (0,))
+    try:
+        return pool.FindMessageTypeByName(name)
+    except KeyError:
+        known = ", ".join(message.full_name for message in file.message_types_by_name.values())
+        raise stop("EOS_REGISTRY_SCHEMA.no_message", message=name, known=known) from None
+
+
+def _message_at(schema: Schema, path: tuple[int, ...]) -> Descriptor:
+    """The message that the indexes lead to. Raises RegistryError (EOS_REGISTRY_SCHEMA).
+
+    Some clients count the entries of maps, which Protobuf has as nested messages, and others do not (Confluent's for
+    Python and for Java). Where that leads to two messages, nobody can know which one it is.
+    """
+    if schema.kind != "PROTOBUF":
+        raise stop("EOS_REGISTRY_SCHEMA.other_kind", kind=schema.kind, expected="PROTOBUF")
+    file, _ = _file(schema)
+    found = {name: message for entries in (True, False) for name, message in _followed(file, path or (0,), entries)}
+    if len(found) > 1:
+        raise stop("EOS_REGISTRY_SCHEMA.ambiguous", path=list(path), messages=" or ".join(found))
+    if not found:
+        known = ", ".join(file.message_types_by_name)
+        raise stop("EOS_REGISTRY_SCHEMA.no_message", message=list(path), known=known)
+    return next(iter(found.values()))
+
+
+def _followed(file: Any, path: tuple[int, ...], entries: bool) -> list[tuple[str, Descriptor]]:  # noqa: ANN401  # a file
+    """The message at the end of the path with its name; none where the path ends before, or in the entries of a map.
+    ``entries``: whether these are counted."""
+    siblings, found = list(file.message_types_by_name.values()), None
+    for number in path:
+        siblings = [each for each in siblings if entries or not each.GetOptions().map_entry]
+        if number >= len(siblings):
+            return []
+        found = siblings[number]
+        siblings = list(found.nested_types)
+    return [] if found is None or found.GetOptions().map_entry else [(found.full_name, found)]
+
+
+def _path_of(schema: Schema, message: Descriptor) -> tuple[int, ...]:
+    """The indexes that lead to a message. Raises RegistryError (EOS_REGISTRY_SCHEMA) where some clients would take them
+    for those of another one."""
+    path: list[int] = []
+    outer = message
+    while outer is not None:
+        siblings = (
+            outer.containing_type.nested_types if outer.containing_type else (outer.file.message_types_by_name.values())
+        )
+        path.insert(0, [each.full_name for each in siblings].index(outer.full_name))
+        outer = outer.containing_type
+    file, _ = _file(schema)
+    if not all(_followed(file, tuple(path), entries) == [(message.full_name, message)] for entries in (True, False)):
+        raise stop("EOS_REGISTRY_SCHEMA.ambiguous_path", message=message.full_name)
+    return tuple(path)
+
+
+@lru_cache(maxsize=256)
+def _file(schema: Schema) -> tuple[Any, DescriptorPool]:
+    """The file as a descriptor, in a pool of its own. Raises RegistryError (EOS_REGISTRY_SCHEMA)."""
+    name = f"{schema.fingerprint}.proto"
+    pool = DescriptorPool()
+    for file in _compiled(schema, name).file:
+        pool.Add(file)
+    return pool.FindFileByName(name), pool
+
+
+def _compiled(schema: Schema, name: str) -> FileDescriptorSet:
+    """By Protobuf's own compiler, in this process."""
+    import grpc_tools
+
+    well_known = Path(grpc_tools.__file__).with_name("_proto")
+    with tempfile.TemporaryDirectory(prefix="spark-eos-protobuf-") as work:
+        folder, result = Path(work, "files"), Path(work, "set")
+        files = {name: schema, **schema.all_references()}
+        for each, one in files.items():
+            file = folder / each
+            if not file.resolve().is_relative_to(folder.resolve()):
+                raise stop("EOS_REGISTRY_SCHEMA.import_path", name=each)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(one.text)
+        arguments = [f"-I{folder}", f"-I{well_known}", "--include_imports", f"--descriptor_set_out={result}", name]
+        if protoc.main(["protoc", *arguments]) != 0:
+            raise stop("EOS_REGISTRY_SCHEMA.protoc", fingerprint=schema.fingerprint)
+        return FileDescriptorSet.FromString(result.read_bytes())
+
+
+def _handler(message: Descriptor) -> Any:  # noqa: ANN401  # ptars has no types
+    return ptars.HandlerPool([message.file], config=_CONFIG).get_for_message(message)
+
+
+def _check_columns(message: Descriptor, within: tuple[str, ...] = ()) -> None:
+    """Raise RegistryError (EOS_REGISTRY_SCHEMA) for a message that contains itself."""
+    if message.full_name in within:
+        raise stop("EOS_REGISTRY_SCHEMA.recursive", message=message.full_name, within=within[0])
+    for field in message.fields:
+        if field.message_type is not None:
+            _check_columns(field.message_type, (*within, message.full_name))
+
+
+def _compare(written: Descriptor, read: Descriptor, path: str = "") -> None:
+    """Raise RegistryError (EOS_REGISTRY_SCHEMA) where a field's bytes would be read as another type. ``path``: of the
+    fields around these, with a dot at its end."""
+    theirs = written.fields_by_number
+    for number, field in read.fields_by_number.items():
+        other = theirs.get(number)
+        if other is None:
+            continue
+        place = path + field.name
+        fits = field.type == other.type or field.type in _WIDER.get(other.type, ())
+        if not fits or field.is_repeated != other.is_repeated or _is_map(field) != _is_map(other):
+            raise stop(
+                "EOS_REGISTRY_SCHEMA.field",
+                field=place,
+                number=number,
+                written=_type_of(other),
+                expected=_type_of(field),
+            )
+        if field.message_type is not None:
+            _compare(other.message_type, field.message_type, f"{place}.")
+
+
+def _is_map(field: FieldDescriptor) -> bool:
+    return bool(field.message_type is not None and field.message_type.GetOptions().map_entry)
+
+
+def _type_of(field: FieldDescriptor) -> str:
+    kind = next(
+        name.removeprefix("TYPE_").lower()
+        for name in vars(FieldDescriptor)
+        if name.startswith("TYPE_") and getattr(FieldDescriptor, name) == field.type
+    )
+    return f"repeated {kind}" if field.is_repeated else kind
+
+
+def _damaged(messages: pa.Array, first: int, whole: Callable[[pa.Array], bool]) -> Iterator[int]:
+    """The places of those that make ``whole`` false, by halves. ``first``: the place of the first message."""
+    if whole(messages):
+        return
+    if len(messages) == 1:
+        yield first
+        return
+    middle = len(messages) // 2
+    yield from _damaged(messages.slice(0, middle), first, whole)
+    yield from _damaged(messages.slice(middle), first + middle, whole)
+
+
+def _has_no_time(column: pa.Array) -> bool:
+    """Whether a time in it is at the end of all times, as ptars has those beyond."""
+    type_ = column.type
+    if pa.types.is_struct(type_):
+        return any(map(_has_no_time, column.flatten()))
+    if pa.types.is_map(type_):
+        return _has_no_time(column.items)
+    if pa.types.is_list(type_):
+        return _has_no_time(column.flatten())
+    if not (pa.types.is_timestamp(type_) or pa.types.is_duration(type_)):
+        return False
+    ends = pc.min_max(column.cast(pa.int64())).as_py()
+    return bool(ends["min"] == -(1 << 63) or ends["max"] == (1 << 63) - 1)
+
+
+def _changed(given: pa.Array, read: pa.Array) -> Iterator[int]:
+    """The places where they differ. Whole columns are compared first; not-a-number is no change."""
+    if given.equals(read):
+        return
+    for row, (one, other) in enumerate(zip(given.to_pylist(), read.to_pylist(), strict=True)):
+        if one != other and repr(one) != repr(other):
+            yield row
+
+
+def _of_spark(type_: pa.DataType) -> pa.DataType:
+    """The type that Spark has for it: no unsigned numbers."""
+    if type_ == pa.uint32():
+        return pa.int64()
+    return _UINT64 if type_ == pa.uint64() else _mapped(type_, _of_spark)
+
+
+def _nullable(type_: pa.DataType) -> pa.DataType:
+    """The same type, with nulls anywhere."""
+    return _mapped(type_, _nullable)
+
+
+def _mapped(type_: pa.DataType, inner: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    """The type with others within it, which are nullable."""
+    if pa.types.is_map(type_):
+        return pa.map_(inner(type_.key_type), inner(type_.item_type))
+    if pa.types.is_list(type_):
+        return pa.list_(inner(type_.value_type))
+    if pa.types.is_struct(type_):
+        return pa.struct([pa.field(field.name, inner(field.type)) for field in type_])
+    return type_

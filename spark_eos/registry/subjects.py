@@ -1,0 +1,30 @@
+"""Names of subjects, by Confluent's strategies."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from spark_eos.errors import stop
+
+Strategy = Literal["topic", "record", "topic-record"]
+
+
+def subject_name(
+    subject: str | None,
+    topic: str | None,
+    strategy: Strategy = "topic",
+    *,
+    record: str | None = None,
+    key: bool = False,
+) -> str:
+    """The ``subject`` that is given, or that of a topic's keys or values (``topic``), of a record (``record``), or of a
+    record in a topic (``topic-record``). ``record``: its full name. Raises OptionError where something is missing."""
+    if subject is not None:
+        return subject
+    if strategy != "record" and topic is None:
+        raise stop("EOS_OPTION_MISSING.registry_subject")
+    if strategy == "topic":
+        return f"{topic}-{'key' if key else 'value'}"
+    if record is None:
+        raise stop("EOS_OPTION_MISSING.registry_record", strategy=strategy)
+    return record if strategy == "record" else f"{topic}-{record}"

@@ -1,0 +1,110 @@
+"""A server before a schema registry: demands credentials, refuses, is silent, gives GUIDs, and notes its requests."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.error import HTTPError, URLError
+from urllib.request import Request, urlopen
+
+#: GUIDs are made of this one and a schema's id.
+_NAMES = uuid.UUID("89791762-2336-4186-9674-299b90a802e2")
+_GUIDS = "/schemas/guids/"
+
+
+@dataclass
+class Front:
+    """``authorization``: what requests have to bring; ``status``: what each is answered instead; ``silent``: set while
+    nothing is answered; ``requests``: methods and paths so far."""
+
+    behind: str
+    url: str = ""
+    authorization: str | None = None
+    status: int | None = None
+    silent: bool = False
+    requests: list[str] = field(default_factory=list)
+    closed: threading.Event = field(default_factory=threading.Event)
+
+    def answer(self, method: str, path: str, headers: dict[str, str], body: bytes | None) -> tuple[int, bytes]:
+        """The status and the body."""
+        self.requests.append(f"{method} {path}")
+        if self.silent:
+            self.closed.wait()
+        if self.authorization is not None and headers.get("Authorization") != self.authorization:
+            # Some servers repeat what they were sent.
+            return 401, json.dumps({"error_code": 401, "message": str(headers)}).encode()
+        if self.status is not None:
+            return self.status, json.dumps({"error_code": self.status, "message": "no"}).encode()
+        if path.startswith(_GUIDS):
+            path = f"/schemas/ids/{self._id_of(path.removeprefix(_GUIDS).partition('?')[0])}"
+        kept = {name: value for name, value in headers.items() if name.lower() == "content-type"}
+        request = Request(self.behind + path, body, kept, method=method)
+        try:
+            with urlopen(request, timeout=30) as answer:
+                return answer.status, _with_guid(answer.read())
+        except HTTPError as error:
+            return error.code, error.read()
+        except URLError:
+            return 502, b"{}"
+
+    @staticmethod
+    def _id_of(guid: str) -> int:
+        return next(id_ for id_ in range(10_000) if guid_of(id_) == guid)
+
+
+def guid_of(id_: int) -> str:
+    """The GUID of the schema with this id."""
+    return str(uuid.uuid5(_NAMES, str(id_)))
+
+
+def _with_guid(body: bytes) -> bytes:
+    answer = json.loads(body)
+    if isinstance(answer, dict) and "id" in answer:
+        answer["guid"] = guid_of(answer["id"])
+    return json.dumps(answer).encode()
+
+
+@contextlib.contextmanager
+def front(behind: str) -> Iterator[Front]:
+    """A server before the registry at this address."""
+    ours = Front(behind)
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def _serve(self) -> None:
+            size = int(self.headers.get("Content-Length", 0))
+            status, body = ours.answer(
+                self.command, self.path, dict(self.headers), self.rfile.read(size) if size else None
+            )
+            with contextlib.suppress(OSError):  # who asked may be gone
+                self.send_response(status)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+        do_GET = do_POST = do_PUT = do_DELETE = _serve
+
+        def log_message(self, *_: object) -> None:
+            """To nowhere."""
+
+    class Server(ThreadingHTTPServer):
+        daemon_threads = True
+
+    server = Server(("127.0.0.1", 0), Handler)
+    ours.url = f"http://127.0.0.1:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread.start()
+    try:
+        yield ours
+    finally:
+        ours.closed.set()
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -1,0 +1,183 @@
+"""JSON by JSON Schema: types of columns, values of that shape and of others, and back."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_eos.errors import EosError
+from spark_eos.registry.json_values import JsonReader, JsonWriter, shape_of
+from spark_eos.registry.schemas import Reference, Schema
+
+ORDER = {
+    "type": "object",
+    "properties": {
+        "id": {"type": "integer"},
+        "name": {"type": ["null", "string"]},
+        "price": {"oneOf": [{"type": "null"}, {"type": "number"}]},
+        "paid": {"type": "boolean"},
+        "lines": {"type": "array", "items": {"$ref": "#/definitions/line"}},
+        "tags": {"type": "object", "additionalProperties": {"type": "string"}},
+    },
+    "required": ["id"],
+    "definitions": {"line": {"type": "object", "properties": {"what": {"type": "string"}}}},
+}
+
+
+def schema(document: object, *references: Reference) -> Schema:
+    return Schema("JSON", json.dumps(document), references)
+
+
+def decoded(document: object, *texts: bytes):
+    values = pa.array([b"\0\0\0\0\1" + text for text in texts], pa.binary())
+    decode = JsonReader(schema(document)).of_writer(schema(True), ())
+    return decode(values, np.full(len(texts), 5))
+
+
+def test_a_schema_gives_each_column_its_type():
+    """Objects, arrays and maps within one another; a null beside a type changes nothing."""
+    assert shape_of(schema(ORDER)).type == pa.struct(
+        [
+            ("id", pa.int64()),
+            ("name", pa.string()),
+            ("price", pa.float64()),
+            ("paid", pa.bool_()),
+            ("lines", pa.list_(pa.struct([("what", pa.string())]))),
+            ("tags", pa.map_(pa.string(), pa.string())),
+        ]
+    )
+
+
+def test_a_value_of_the_shape_is_read():
+    """Whatever its order and spaces; what the schema does not have is left out, what the value lacks is null."""
+    text = b'{ "tags": {"a": "b"},\n "lines": [{"what": "\xc3\xa4"}], "id": 7, "price": 1, "name": null, "more": [1]}'
+    found = decoded(ORDER, text, b'{"id":9007199254740993,"price":2.5,"paid":true}', b'{"id":1.0}')
+    assert found.bad == {}
+    empty = {"name": None, "price": None, "paid": None, "lines": None, "tags": None}
+    assert found.rows.to_pylist() == [
+        empty | {"id": 7, "price": 1.0, "lines": [{"what": "ä"}], "tags": [("a", "b")]},
+        empty | {"id": 9007199254740993, "price": 2.5, "paid": True},
+        empty | {"id": 1},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (b"", "it is not JSON"),
+        (b"{", "it is not JSON"),
+        (b'{"id":1}{"id":2}', "it is not JSON"),
+        (b'{"id":NaN}', "it is not JSON"),
+        (b"[" * 100_000, "it is not JSON"),
+        (b'{"id":1,"name":"\xff"}', "it is not JSON"),
+        (b"[]", "the value is not an object"),
+        (b"null", "the value is null"),
+        (b"{}", "id is missing"),
+        (b'{"id":null}', "id is null"),
+        (b'{"id":"1"}', "id is not of the type int64"),
+        (b'{"id":true}', "id is not of the type int64"),
+        (b'{"id":1.5}', "id is not of the type int64"),
+        (b'{"id":9223372036854775808}', "id has more than 64 bits"),
+        (b'{"id":1,"price":1e400}', "price is larger than any number of 64 bits"),
+        (b'{"id":1,"price":"1"}', "price is not of the type double"),
+        (b'{"id":1,"paid":1}', "paid is not of the type bool"),
+        (b'{"id":1,"name":"\\ud800"}', "name is not Unicode text"),
+        (b'{"id":1,"lines":[{"what":1}]}', "lines[].what is not of the type string"),
+        (b'{"id":1,"lines":{}}', "lines is not an array"),
+        (b'{"id":1,"tags":{"a":1}}', "tags{} is not of the type string"),
+        (b'{"id":1,"tags":[]}', "tags is not an object"),
+        (b'{"id":1,"tags":{"\\ud800":""}}', "a key of tags is not Unicode text"),
+    ],
+)
+def test_a_value_of_another_shape_is_bad_alone(text, reason):
+    """With the place where it differs; its neighbours are read."""
+    found = decoded(ORDER, b'{"id":1}', text, b'{"id":3}')
+    assert found.bad == {1: reason}
+    assert [row and row["id"] for row in found.rows.to_pylist()] == [1, None, 3]
+
+
+@pytest.mark.parametrize(
+    ("document", "why"),
+    [
+        (True, "is true or false, which says nothing of its type"),
+        ({"properties": {"a": {}}}, "has no single type"),
+        ({"properties": {"a": {"type": ["string", "integer"]}}}, "has no single type"),
+        ({"properties": {"a": {"anyOf": [{"type": "string"}, {"type": "integer"}]}}}, "is one of several schemas"),
+        ({"allOf": []}, "is 'allOf' of several schemas"),
+        ({"type": "object"}, "is an object without properties"),
+        ({"type": "array"}, "is true or false, which says nothing of its type"),
+        ({"properties": {"a": {"type": "date"}}}, "is of the type 'date'"),
+        ({"properties": {"a": {"$ref": "#"}}}, "contains itself ('#')"),
+        ({"$ref": "other.json"}, "refers to 'other.json', which is not among the schema's references"),
+        ({"$ref": "#/definitions/a"}, "refers to '#/definitions/a', which is not there"),
+    ],
+)
+def test_a_schema_without_one_type_for_each_value_is_refused(document, why):
+    """By the place and the reason."""
+    with pytest.raises(EosError) as caught:
+        shape_of(schema(document))
+    assert caught.value.entry == "EOS_REGISTRY_SCHEMA.json" and why in caught.value.message
+
+
+def test_a_schema_may_use_others():
+    """By the names of its references, whose own pointers are theirs."""
+    line = schema({"$ref": "#/definitions/it", "definitions": {"it": {"type": "string"}}})
+    outer = schema({"type": "array", "items": {"$ref": "line.json"}}, Reference("line.json", "line", 1, line))
+    assert shape_of(outer).type == pa.list_(pa.string())
+
+
+ROWS = st.lists(
+    st.one_of(
+        st.none(),
+        st.fixed_dictionaries(
+            {
+                "id": st.integers(-(2**63), 2**63 - 1),
+                "name": st.none() | st.text(),
+                "price": st.none() | st.floats(allow_nan=False, allow_infinity=False),
+                "paid": st.none() | st.booleans(),
+                "lines": st.none() | st.lists(st.fixed_dictionaries({"what": st.text()})),
+                "tags": st.none() | st.dictionaries(st.text(), st.text()).map(lambda tags: list(tags.items())),
+            }
+        ),
+    ),
+    max_size=8,
+)
+
+
+@given(ROWS)
+def test_rows_are_written_and_read_again(rows):
+    """As texts with the prefix, which any reader of JSON reads; a null row stays null."""
+    type_ = shape_of(schema(ORDER)).type
+    found = JsonWriter(schema(ORDER)).encode(pa.array(rows, type_), b"\0\0\0\0\1")
+    assert found.bad == {}
+    written = [None if value is None else value[5:] for value in found.values.to_pylist()]
+    assert [value is None for value in written] == [row is None for row in rows]
+    assert all("id" in json.loads(value) for value in written if value is not None)
+    kept = [row for row in rows if row is not None]
+    assert decoded(ORDER, *filter(None, written)).rows.to_pylist() == kept
+
+
+def test_a_row_that_the_schema_cannot_hold_is_bad():
+    """A required property that is null, and a number that JSON does not have."""
+    type_ = shape_of(schema(ORDER)).type
+    rows = pa.array([{"id": 1}, {"name": "x"}, {"id": 2, "price": float("nan")}], type_)
+    found = JsonWriter(schema(ORDER)).encode(rows, b"")
+    assert found.bad.keys() == {1, 2} and found.bad[1] == "id is missing"
+    assert found.values.to_pylist() == [b'{"id": 1, "name": null, "price": null}', None, None]
+
+
+def test_rows_of_another_type_are_refused():
+    """Before any of them is written."""
+    with pytest.raises(EosError, match=r"EOS_REGISTRY_SCHEMA\b"):
+        JsonWriter(schema(ORDER)).encode(pa.array([{"id": []}]), b"")
+
+
+def test_a_writer_of_another_kind_is_refused():
+    """Its bytes are no JSON."""
+    with pytest.raises(EosError, match="written with a schema of the kind AVRO"):
+        JsonReader(schema(ORDER)).of_writer(Schema("AVRO", '"string"'), ())

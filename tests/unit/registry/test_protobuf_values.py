@@ -1,0 +1,322 @@
+"""Protobuf by columns: the values of the official runtime, damaged ones alone bad, and types that are proven."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from decimal import Decimal
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from google.protobuf.message import DecodeError
+from google.protobuf.message_factory import GetMessageClass
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from spark_eos.errors import EosError
+from spark_eos.registry.protobuf_values import ProtobufReader, ProtobufWriter, _message_at, _message_named
+from spark_eos.registry.schemas import Reference, Schema
+
+MONEY = Schema("PROTOBUF", 'syntax = "proto3"; package acme; message Money { int64 units = 1; uint64 nanos = 2; }')
+ORDER = Schema(
+    "PROTOBUF",
+    """
+    syntax = "proto3";
+    package acme;
+    import "google/protobuf/timestamp.proto";
+    import "acme/money.proto";
+    enum Color { RED = 0; GREEN = 1; }
+    message Order {
+      int64 id = 1;
+      string name = 2;
+      double size = 3;
+      repeated int32 lines = 4;
+      map<string, uint32> tags = 5;
+      Item first = 6;
+      optional int32 maybe = 7;
+      google.protobuf.Timestamp at = 8;
+      Color color = 9;
+      oneof way { string road = 10; sint32 rail = 11; }
+      uint64 large = 12;
+      bytes raw = 13;
+      repeated Item all = 14;
+      Money price = 15;
+      bool paid = 16;
+      float ratio = 17;
+      fixed32 fixed = 18;
+      message Item { string what = 1; repeated string notes = 2; }
+    }
+    message Other { int64 id = 1; }
+    """,
+    (Reference("acme/money.proto", "money", 1, MONEY),),
+)
+Order = GetMessageClass(_message_at(ORDER, (0,)))
+LEAST, MOST = dt.datetime(1, 1, 1), dt.datetime(9999, 12, 31, 23, 59, 59, 999999)
+
+items = st.fixed_dictionaries({"what": st.text(max_size=3), "notes": st.lists(st.text(max_size=3), max_size=2)})
+small = st.integers(-(2**31), 2**31 - 1)
+orders = st.fixed_dictionaries(
+    {},
+    optional={
+        "id": st.integers(-(2**63), 2**63 - 1),
+        "name": st.text(max_size=5),
+        "size": st.floats(),
+        "lines": st.lists(small, max_size=3),
+        "tags": st.dictionaries(st.text(max_size=2), st.integers(0, 2**32 - 1), max_size=1),
+        "first": items,
+        "maybe": small,
+        "at": st.datetimes(LEAST, MOST),
+        "color": st.sampled_from(["RED", "GREEN"]),
+        "road": st.text(max_size=3),
+        "large": st.integers(0, 2**64 - 1),
+        "raw": st.binary(max_size=4),
+        "all": st.lists(items, max_size=2),
+        "price": st.fixed_dictionaries({"units": small, "nanos": st.integers(0, 2**64 - 1)}),
+        "paid": st.booleans(),
+        "ratio": st.floats(width=32),
+        "fixed": st.integers(0, 2**32 - 1),
+    },
+)
+
+
+def message(fields) -> bytes:
+    """By the official runtime."""
+    found = Order(**{name: value for name, value in fields.items() if name != "at"})
+    if "at" in fields:
+        found.at.FromDatetime(fields["at"])
+    return found.SerializeToString()
+
+
+def row_of(found) -> dict[str, object]:
+    """A message of the official runtime as a row of ours."""
+    row = {}
+    for field in found.DESCRIPTOR.fields:
+        value = getattr(found, field.name)
+        if field.has_presence and not found.HasField(field.name):
+            row[field.name] = None
+        elif field.message_type is not None and field.message_type.full_name == "google.protobuf.Timestamp":
+            row[field.name] = value.ToDatetime(dt.UTC)
+        elif field.message_type is not None and field.message_type.GetOptions().map_entry:
+            row[field.name] = list(value.items())
+        elif field.is_repeated:
+            row[field.name] = [row_of(each) if field.message_type else each for each in value]
+        elif field.message_type is not None:
+            row[field.name] = row_of(value)
+        elif field.enum_type is not None:
+            names = field.enum_type.values_by_number
+            row[field.name] = names[value].name if value in names else str(value)
+        elif field.type == field.TYPE_UINT64:
+            row[field.name] = Decimal(value)
+        else:
+            row[field.name] = value
+    return row
+
+
+def equal(one: object, other: object) -> bool:
+    """Not-a-number is itself; maps have no order."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(equal(one[key], other[key]) for key in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(equal, one, other))
+    if isinstance(one, float) and isinstance(other, float) and math.isnan(one):
+        return math.isnan(other)
+    return one == other
+
+
+def decoded(values, schema=ORDER, written=ORDER, path=(0,)):
+    prefixed = pa.array([b"\0\0\0\0\1\0" + value for value in values], pa.binary())
+    return ProtobufReader(schema).of_writer(written, path)(prefixed, np.full(len(values), 6))
+
+
+@given(st.lists(orders, max_size=5))
+def test_values_are_those_of_the_official_runtime(rows):
+    """All types, fields without a value, nested and repeated messages."""
+    values = [message(row) for row in rows]
+    found = decoded(values)
+    assert found.bad == {}
+    assert equal(found.rows.to_pylist(), [row_of(Order.FromString(value)) for value in values])
+
+
+@given(orders, st.integers(0, 2**32), st.integers(0, 255), st.integers(0, 2**32))
+@example({"at": dt.datetime(2026, 1, 1)}, 0, 66, 9)
+def test_a_mutated_value_is_read_as_by_the_official_runtime_or_bad(row, place, byte, end):
+    """And its neighbours are what they were."""
+    good, text = message({"id": 7}), bytearray(message(row))
+    if text:
+        text[place % len(text)] = byte
+    mutated = bytes(text[: end % (len(text) + 1)])
+    found = decoded([good, mutated, good])
+    rows = found.rows.to_pylist()
+    assert rows[0] == rows[2] == row_of(Order.FromString(good))
+    assert found.bad.keys() <= {1} and (rows[1] is None) == (1 in found.bad)
+    try:
+        expected = row_of(Order.FromString(mutated))
+    except (DecodeError, ValueError, OverflowError):  # the last two: times before the year 1 or after 9999
+        return
+    if 1 not in found.bad:
+        assert equal(rows[1], expected)
+
+
+def test_damaged_values_are_found_among_many():
+    """Each alone, wherever it is, and times beyond those that 64 bits of microseconds have."""
+    late = Order()
+    late.at.seconds = 2**62
+    values = [message({"id": number}) for number in range(100)]
+    damaged = {0: b"\x08", 41: b"\x12\x05a", 42: b"\xff" * 12, 99: late.SerializeToString()}
+    for place, value in damaged.items():
+        values[place] = value
+    found = decoded(values)
+    assert found.bad == dict.fromkeys(damaged, "it is not a message of Protobuf")
+    assert [row and row["id"] for row in found.rows.to_pylist()] == [
+        None if number in damaged else number for number in range(100)
+    ]
+
+
+def proto(fields: str, name: str = "Order") -> Schema:
+    return Schema("PROTOBUF", f'syntax = "proto3"; package acme; message {name} {{ {fields} }}')
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("string id = 1;", "int64 id = 1;"),
+        ("int64 id = 1;", "sint64 id = 1;"),
+        ("int64 id = 1;", "int32 id = 1;"),
+        ("int32 id = 1;", "repeated int32 id = 1;"),
+        ("bytes id = 1;", "string id = 1;"),
+        ("message A { string a = 1; } A id = 1;", "message A { int32 a = 1; } A id = 1;"),
+        ("map<string, string> id = 1;", "map<string, int32> id = 1;"),
+    ],
+)
+def test_a_field_of_another_type_is_refused(written, read):
+    """Protobuf itself would read it as a field that is not there, or as another value."""
+    with pytest.raises(EosError) as caught:
+        ProtobufReader(proto(read)).of_writer(proto(written), (0,))
+    assert caught.value.entry == "EOS_REGISTRY_SCHEMA.field" and "id" in caught.value.parameters["field"]
+
+
+@pytest.mark.parametrize(
+    ("written", "read", "value", "expected"),
+    [
+        ("int32 id = 1;", "int64 id = 1;", {"id": -5}, {"id": -5}),
+        ("sint32 id = 1;", "sint64 id = 1;", {"id": -5}, {"id": -5}),
+        ("string id = 1;", "bytes id = 1;", {"id": "ä"}, {"id": "ä".encode()}),
+        ("int64 id = 1;", "int64 number = 1; string more = 2;", {"id": 5}, {"number": 5, "more": ""}),
+        ("int64 id = 1; string more = 2;", "int64 id = 1;", {"id": 5, "more": "x"}, {"id": 5}),
+        ("repeated int32 id = 1 [packed = false];", "repeated int32 id = 1;", {"id": [5, 6]}, {"id": [5, 6]}),
+    ],
+)
+def test_a_schema_may_evolve(written, read, value, expected):
+    """By Protobuf's rules, as far as no value changes: wider numbers, other names, fields that come and go."""
+    text = GetMessageClass(_message_at(proto(written), (0,)))(**value).SerializeToString()
+    assert decoded([text], proto(read), proto(written)).rows.to_pylist() == [expected]
+
+
+NESTED = (
+    "message A { message In { message Deep { int32 x = 1; } } map<string, int32> m = 1; message B {} message C {} }"
+)
+
+
+def test_the_indexes_say_which_message_it_is():
+    """Another one is refused, even if its fields would fit; and so are indexes that lead nowhere."""
+    reader = ProtobufReader(ORDER, "acme.Other")
+    assert reader.of_writer(ORDER, (1,)) is not None
+    for path, entry in (
+        ((0,), "other_message"),
+        ((0, 1), "other_message"),
+        ((0, 7), "no_message"),
+        ((7,), "no_message"),
+    ):
+        with pytest.raises(EosError) as caught:
+            reader.of_writer(ORDER, path)
+        assert caught.value.entry == f"EOS_REGISTRY_SCHEMA.{entry}"
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [((0, 0), "In"), ((0, 0, 0), "In.Deep"), ((0, 3), "C"), ((0, 1), "B"), ((0, 2), None)],
+)
+def test_indexes_that_clients_count_differently_are_refused(path, name):
+    """With the entry of the map: In, entry, B, C; without it: In, B, C. The entry itself is no message of a value."""
+    schema = Schema("PROTOBUF", f'syntax = "proto3"; {NESTED}')
+    if name is not None:
+        assert _message_at(schema, path).full_name == f"A.{name}"
+        return
+    with pytest.raises(EosError) as caught:
+        _message_at(schema, path)
+    assert caught.value.entry == "EOS_REGISTRY_SCHEMA.ambiguous"
+    assert caught.value.parameters["messages"] in ("A.B or A.C", "A.C or A.B")
+
+
+@pytest.mark.parametrize(
+    ("schema", "entry"),
+    [
+        (proto("Order id = 1;"), "recursive"),
+        (proto("message A { Order a = 1; } A id = 1;"), "recursive"),
+        (Schema("PROTOBUF", "message {"), "protoc"),
+        (Schema("PROTOBUF", 'import "missing.proto";'), "protoc"),
+        (Schema("PROTOBUF", 'syntax = "proto3";', (Reference("../a.proto", "a", 1, MONEY),)), "import_path"),
+        (Schema("PROTOBUF", 'syntax = "proto3";'), "no_message"),
+    ],
+)
+def test_a_schema_that_no_column_can_hold_is_refused(schema, entry, capfd):
+    """Recursive messages, and what the compiler does not take."""
+    with pytest.raises(EosError) as caught:
+        ProtobufReader(schema)
+    assert caught.value.entry == f"EOS_REGISTRY_SCHEMA.{entry}"
+
+
+def test_a_message_that_is_not_there_is_named():
+    """With those that are."""
+    with pytest.raises(EosError, match=r"no message acme\.None.*acme\.Order, acme\.Other"):
+        _message_named(ORDER, "acme.None")
+
+
+@given(st.lists(st.none() | orders, max_size=5))
+def test_rows_are_written_as_the_official_runtime_reads_them(rows):
+    """What is read of a message is written as one that means the same; a null row stays null."""
+    values = [None if row is None else message(row) for row in rows]
+    expected = [None if value is None else row_of(Order.FromString(value)) for value in values]
+    type_ = ProtobufReader(ORDER).type
+    writer = ProtobufWriter(ORDER)
+    found = writer.encode(pa.array(expected, type_), b"\0\0\0\0\1\0")
+    assert found.bad == {}
+    written = found.values.to_pylist()
+    assert [value is None for value in written] == [row is None for row in rows]
+    assert equal([value and row_of(Order.FromString(value[6:])) for value in written], expected)
+
+
+def test_a_writer_knows_its_place():
+    """Name and indexes, also of a message in another one."""
+    assert (ProtobufWriter(ORDER).record, ProtobufWriter(ORDER).message) == ("acme.Order", (0,))
+    assert ProtobufWriter(ORDER, "acme.Other").message == (1,)
+    nested = ProtobufWriter(Schema("PROTOBUF", f'syntax = "proto3"; {NESTED}'), "A.In.Deep")
+    assert (nested.record, nested.message) == ("A.In.Deep", (0, 0, 0))
+    with pytest.raises(EosError, match=r"acme\.Order\.Item cannot be named by indexes"):
+        ProtobufWriter(ORDER, "acme.Order.Item")
+
+
+def test_a_reader_of_another_kind_of_schema_refuses_it():
+    """Its bytes are no Protobuf."""
+    with pytest.raises(EosError, match="written with a schema of the kind AVRO"):
+        ProtobufReader(ORDER).of_writer(Schema("AVRO", '"string"'), (0,))
+
+
+def test_a_row_that_a_message_cannot_hold_is_bad():
+    """A null where a field has no presence, an enum value that it does not have; fields without a column are unset."""
+    rows = pa.array([{"id": 1, "color": "RED"}, {"id": None, "color": "RED"}, {"id": 2, "color": "BLUE"}])
+    found = ProtobufWriter(ORDER).encode(rows, b"")
+    assert found.bad.keys() == {1, 2} and "'id'" in found.bad[1] and "'color'" in found.bad[2]
+    assert found.values.to_pylist() == [b"\x08\x01", None, None]
+
+
+@pytest.mark.parametrize(
+    ("rows", "entry"),
+    [([{"id": 1, "unknown": 2}], "column"), ([{"id": "x"}], "type"), ([{"first": 1}], "type")],
+)
+def test_rows_of_another_type_are_refused(rows, entry):
+    """A column that is no field, or cannot be cast."""
+    with pytest.raises(EosError) as caught:
+        ProtobufWriter(ORDER).encode(pa.array(rows), b"")
+    assert caught.value.entry == f"EOS_REGISTRY_SCHEMA.{entry}"
