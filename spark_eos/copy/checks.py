@@ -13,7 +13,7 @@ from spark_eos.options.parse import SinkOptions, SourceOptions, sink_options, st
 from spark_eos.sink.outputs import output_partitions
 from spark_eos.topic_partition import OffsetRange
 
-#: Bytes of a micro-batch where the user says nothing: the end of a micro-batch is logged before it runs, so one that no
+#: Bytes of a micro-batch where no option sets them: the end of a micro-batch is logged before it runs, so one that no
 #: transaction lives long enough for could never be made smaller.
 DEFAULT_BYTES = 1 << 30
 
@@ -23,7 +23,7 @@ _TRIGGERS = ("availableNow", "processingTime")
 @dataclass(frozen=True)
 class Ends:
     """Where a query reads and writes, checked. ``cluster``: the id of the source's cluster, empty where brokers do not
-    tell; ``same_cluster``: whether it is that of the target."""
+    report it; ``same_cluster``: whether it is that of the target."""
 
     source: SourceOptions
     sink: SinkOptions

@@ -68,8 +68,8 @@ class _Copy:
     """One range on its way.
 
     The digest is the same whenever the same range of the same log is copied: a sum over record batches, each with its
-    place, its checksum, and the part of it that is asked for. How a batch came to the target does not count, as another
-    limit there, or another attempt, may change that; nor how the batches were fetched.
+    place, its checksum, and the part of it that is in the range. How a batch came to the target does not count, as
+    another limit there, or another attempt, may change that; nor how the batches were fetched.
     """
 
     def __init__(
@@ -159,7 +159,7 @@ class _Copy:
         self.runs.append((first, count))
 
     def _take_rows(self, batch: pa.RecordBatch) -> None:
-        """Rows that librdkafka has read, which says nothing of batches."""
+        """Rows that librdkafka has read, which does not show batches."""
         key, value, headers = batch["key"], batch["value"], encode_headers(batch["headers"])
         time = np.asarray(pc.divide(batch["timestamp"].cast(pa.int64()), 1000))
         fields = zip(batch["offset"].to_pylist(), time.tolist(), key, value, headers, strict=True)

@@ -143,7 +143,7 @@ class CopyStreamReader(EosKafkaStreamReader):
     def partitions(self, start: SparkOffset, end: SparkOffset) -> list[RangesOfTask]:  # type: ignore[override]  # other tasks than the base's
         """The ranges of one micro-batch, by the offset log alone, so that a replay has the same ones.
 
-        A new one must be there to read. Of a replay, perhaps nothing is read: where something has to be, and is gone,
+        A new one must be there to read. A replay may read nothing: where something has to be, and is gone,
         the task finds out, and fails or leaves it out.
         """
         logged = offset_log.from_spark(end)

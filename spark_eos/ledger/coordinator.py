@@ -45,11 +45,11 @@ FENCE_TIMEOUT_MS = 10_000
 _ANSWERS: dict[int, EndTxnAnswer] = {
     OK: EndTxnAnswer.DONE,
     Code.CONCURRENT_TRANSACTIONS: EndTxnAnswer.PENDING,  # a transition is pending, and may yet fail: no outcome
-    Code.INVALID_TXN_STATE: EndTxnAnswer.SAYS_NOTHING,  # aborted; or the coordinator was replaced before it began
-    Code.PRODUCER_FENCED: EndTxnAnswer.SAYS_NOTHING,
-    Code.INVALID_PRODUCER_EPOCH: EndTxnAnswer.SAYS_NOTHING,
-    Code.INVALID_PRODUCER_ID_MAPPING: EndTxnAnswer.SAYS_NOTHING,  # another producer id
-    Code.TRANSACTION_ABORTABLE: EndTxnAnswer.SAYS_NOTHING,
+    Code.INVALID_TXN_STATE: EndTxnAnswer.INCONCLUSIVE,  # aborted; or the coordinator was replaced before it began
+    Code.PRODUCER_FENCED: EndTxnAnswer.INCONCLUSIVE,
+    Code.INVALID_PRODUCER_EPOCH: EndTxnAnswer.INCONCLUSIVE,
+    Code.INVALID_PRODUCER_ID_MAPPING: EndTxnAnswer.INCONCLUSIVE,  # another producer id
+    Code.TRANSACTION_ABORTABLE: EndTxnAnswer.INCONCLUSIVE,
 }
 
 

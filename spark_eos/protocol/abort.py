@@ -47,7 +47,7 @@ def clear_earlier(ports: Ports, head: Head, *, empty: bool = False) -> Collectio
     what is decided from now on has ids of later generations, so that this can hit nothing else, however late it comes.
 
     With two-phase commit, no timeout will end what begins a moment later: the ids of attempts that have not written
-    anything yet are fenced, too, and the coordinators are asked again until there is nothing more. With ``empty`` these
+    anything yet are fenced, too, and the transactions are listed again until there are none. With ``empty`` these
     are fenced in any case.
     """
     left: Collection[Pair] = ()
@@ -70,7 +70,7 @@ def clear_found(ports: Ports, head: Head, found: Collection[Pair]) -> Collection
 def undecided(ports: Ports, head: Head, *, before: int | None = None, empty: bool = False) -> Collection[Pair]:
     """What the query, or the generations before this one, have open, without what the decision waits for.
 
-    They are told apart by id alone: a broker that failed to fence one (Kafka 4.0.0) describes it at the next epoch.
+    Only their ids distinguish them: a broker that failed to fence one (Kafka 4.0.0) describes it at the next epoch.
     """
     waiting = {w.pair.id for w in head.decision.written if w.verdict is None} if head.decision else set()
     found = ports.coordinator.ongoing(before=before, empty=empty or head.two_phase)
@@ -128,11 +128,11 @@ def close(
 def abort(ports: Ports, run: str, batch_id: int) -> Collection[Pair]:
     """Close the run and abort what it has open and not decided; returns what stays open.
 
-    Within foreachBatch, the ledger notes that this write was given up: Spark may go on without hearing of it.
+    Within foreachBatch, the ledger notes that this write was given up, as Spark may continue without noticing.
 
     Spark calls this after a failed task, and after a commit that raised, so the batch may well be decided: only an
-    authoritative read tells. The run ends with it, so it is closed first: a commit or a task of it that still goes on
-    somewhere finds itself replaced, and cannot decide on what is being aborted.
+    authoritative read shows it. The run ends with it, so it is closed first: a commit or a task of it that still goes
+    on somewhere finds itself replaced, and cannot decide on what is being aborted.
     """
     ports.reach("abort.entered")
     for _ in ports.retrying():
@@ -149,7 +149,7 @@ def abort(ports: Ports, run: str, batch_id: int) -> Collection[Pair]:
 def clear_late(ports: Ports) -> Collection[Pair]:
     """Abort what attempts of a closed or replaced run have begun since it was; what stays open is returned.
 
-    Spark asks for an abort while it still kills the tasks: one that has its transactional id, but has not written
+    Spark aborts a write while it still kills its tasks: one that has its transactional id, but has not written
     anything yet, would hold readers until its timeout. Nothing of a generation before the head's can be decided any
     more.
     """

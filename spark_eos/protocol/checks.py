@@ -51,8 +51,9 @@ def is_visible(decision: Decision) -> bool:
     return all(w.verdict is Verdict.COMMITTED for w in decision.written)
 
 
-def is_untold(decision: Decision) -> bool:
-    """Whether the ledger begins behind it, and does not know what became of its rows, or where its input ended."""
+def is_unknown_here(decision: Decision) -> bool:
+    """Whether the ledger begins after the micro-batch, and knows neither what became of its rows nor where its input
+    ended."""
     return decision.is_assumed and decision.offsets is None
 
 
@@ -68,7 +69,7 @@ def where_it_ended(decision: Decision) -> str:
 
 def instead_of_replay(decision: Decision) -> str:
     """Whether a new checkpoint may take the place of one whose replay is not what was decided, and where it begins."""
-    if is_untold(decision):
+    if is_unknown_here(decision):
         return (
             "The ledger was begun after this micro-batch, and does not have its outcome: if no query runs with this "
             f"checkpoint or another, compare the output with the input (spark-eos verify). {phrase('if_complete')}"
@@ -280,7 +281,7 @@ def finishing(unfinished: Unfinished) -> str:
 def checkpoint_behind(last: Decision, batch: int) -> EosError:
     """The error for a checkpoint at ``batch``, which is before the last decision."""
     parameters = {"batch": batch, "decided": last.batch, "offsets": last.offsets}
-    if is_untold(last):
+    if is_unknown_here(last):
         return stop("EOS_CHECKPOINT_BEHIND.begun", **parameters)
     if not is_visible(last):
         return stop("EOS_CHECKPOINT_BEHIND.group_ahead", what_waits=what_waits(last), **parameters)

@@ -64,7 +64,7 @@ def publish_next(
     """
     published: Head | None = None
     for _ in ports.retrying():
-        # Whoever takes the ledger ends its last transaction, which tells of a ledger that was lost.
+        # Taking the ledger ends its last transaction, which is the evidence of a ledger that was lost.
         term = take(ports, known_head(ports.ledger.read(), query))
         if term is None:
             continue
@@ -169,7 +169,7 @@ def recover(ports: Ports, query: str, check: Callable[[Head], None] | None = Non
 def _check_known(ports: Ports, query: str) -> None:
     """Raise CommandError where the ledger knows nothing of the query, before it is taken: what the coordinator knows of
     the last transaction shows that a ledger was lost, and to take it would end that. A ledger that somebody holds
-    cannot be read, and tells nothing; where the query itself holds it, to take it is what ends that."""
+    cannot be read, which proves nothing; where the query itself holds it, taking it ends that."""
     try:
         known_head(ports.ledger.read(), query)
     except EosError as error:
@@ -278,9 +278,9 @@ def check_undecided(head: Head, batch: int) -> None:
 
 def intend(ports: Ports, unfinished: Unfinished, old: Head, write: ForeachBatchWrite | None = None) -> Head:
     """Publish the first head of the new query, which no start gets past. What its rows need to be dealt to partitions
-    and told from those of others is as in the ``old`` query's head. ``write``: within foreachBatch, the new query's.
-    Where an earlier command has published the head, it is published once more, of the next generation, so that only
-    this command goes on from there.
+    and distinguished from the rows of others is as in the ``old`` query's head. ``write``: within foreachBatch, the new
+    query's. Where an earlier command has published the head, it is published once more, of the next generation, so that
+    only this command goes on from there.
 
     Raises ReplayError (EOS_REPLAY_REFUSED) where the ledger knows a query there, and Unclear.
     """
@@ -445,7 +445,7 @@ class Standing:
 
 
 def standing(ports: Ports) -> Standing:
-    """Settle the query's last decision, which is final whoever completes it, and tell how the query stands.
+    """Settle the query's last decision, which is final whoever completes it; returns the state of the query.
 
     It may decide in the next moment, unless it is retired. Raises Unclear, and what reading the ledger raises.
     """

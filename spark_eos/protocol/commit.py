@@ -110,7 +110,7 @@ def commit(ports: Ports, batch: MicroBatch, ahead: Term | None = None, seen: Dec
     taken ahead. ``seen``: the decision that this process has committed and looked at once more; if the last one is
     another, that is done before the new decision takes its place in the ledger.
 
-    1. Read the head, take the ledger, read again; meanwhile the coordinators are asked what is open. Where the ledger
+    1. Read the head, take the ledger, read again; meanwhile the open transactions are listed. Where the ledger
        was taken ahead, one look is enough: whoever takes it after us fences our publication, whoever had it before can
        publish no more.
     2. A batch that is decided already is compared; what it lost is replaced by its repair. A group that is set only
@@ -297,7 +297,7 @@ def _prepare(
     ports: Ports, batch: MicroBatch, taken: _Taken, decision: Decision, seen: Decision | None, clock: _Clock
 ) -> _Prepared | None:
     """Step 3. None where something is wrong by a ledger that was taken ahead: it is taken anew, and judged by that.
-    Otherwise what the tasks wrote is aborted, unless the brokers have not said what became of it, and the error raised.
+    Otherwise the error is raised, and what the tasks wrote is aborted, unless the brokers do not know its outcome.
 
     Before, the decision that is about to be replaced is looked at once more, if nobody has done that since its commit:
     another process has committed it, or its look was cut short.
@@ -325,9 +325,9 @@ def _verify(ports: Ports, batch: MicroBatch, open_ones: Mapping[Pair, Descriptio
     enough any more.
 
     An optimisation that spares repairs, as a transaction may still expire after it: safety rests on the verdicts. It is
-    enough that ``open_ones`` were asked for when all tasks had ended.
+    enough that ``open_ones`` were listed when all tasks had ended.
     """
-    # A coordinator that is being moved lists nothing; asked for an id by name, it is waited for.
+    # A coordinator that is being moved lists nothing; a request that names an id waits for it.
     missing = [pair.id for pair in batch.pairs if pair not in open_ones]
     named = ports.coordinator.describe(missing) if missing else {}
     starts: dict[Pair, int] = {}

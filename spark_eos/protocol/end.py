@@ -9,11 +9,11 @@ query, waits for the answer. The commit's marker ends nothing in a partition in 
 before, but that partition's log knows: for as long as the abort's marker is in it, Fetch names the transaction as
 aborted, to readers who are past it.
 
-How old a transaction is, is told by clocks that may be off. Nobody has one clock for both its begin and now. The task
-knows when it began, and the coordinator when it was started; the driver knows what time it is. So where a clock is off
-by more than transactions live, each of them would seem to be too old, at every start. But the driver also knows, by its
-own clocks alone, what has passed since it planned the micro-batch, and no transaction of it is older. None of this is a
-safeguard: a transaction that is taken for too young, and expires, is lost, which the verdicts tell.
+The age of a transaction is measured by clocks that may be off. Nobody has one clock for both its begin and now. The
+task knows when it began, and the coordinator when it was started; the driver knows what time it is. So where a clock is
+off by more than transactions live, each of them would seem to be too old, at every start. But the driver also knows, by
+its own clocks alone, what has passed since it planned the micro-batch, and no transaction of it is older. None of this
+is a safeguard: a transaction that is taken for too young, and expires, is lost, which its verdict shows.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from spark_eos.protocol.status import Start, Status, at_end
 from spark_eos.protocol.take import newest_head, taking
 from spark_eos.protocol.task import MicroBatch, TaskReport
 
-#: For so long after its begin, or after its partitions' leaders were asked, a transaction counts as whole.
+#: For so long after its begin, or after a check with its partitions' leaders, a transaction counts as whole.
 WHOLE_MS = 60_000
 
 #: Rows whose timestamps are older than this are looked for however young their transaction is: retention goes by
@@ -73,19 +73,19 @@ _BY_THE_LOG: Mapping[Found, Verdict] = {Found.THERE: Verdict.COMMITTED, Found.MI
 def settle(ports: Ports, written: Iterable[Written], *, whole_until_ms: float = -math.inf) -> dict[Pair, Verdict]:
     """Commit every decided transaction that has no verdict yet; returns a verdict for each.
 
-    1. If they do not count as whole until ``whole_until_ms``, by ``elapsed_ms()``, their partitions' leaders are asked
+    1. If they do not count as whole until ``whole_until_ms``, by ``elapsed_ms()``, their partitions' leaders check
        whether they are. EOS_DECISION_BROKEN where one is not.
     2. EndTxn is sent for all of them. The first row that fits a transaction is its outcome:
 
-       | who tells          | what                                                          | outcome             |
+       | evidence from      | what                                                          | outcome             |
        | ------------------ | ------------------------------------------------------------- | ------------------- |
        | EndTxn             | 0                                                             | committed           |
        | coordinator        | PrepareCommit or CompleteCommit, at the next epoch (version 4 | committed           |
        |                    | of EndTxn: at the same)                                       |                     |
        | coordinator        | CompleteAbort, at the next epoch (not with version 4)         | lost                |
        | log, if EndTxn     | the first record is committed                                 | committed           |
-       | tells nothing (48, | the first record is aborted                                   | lost                |
-       | 90, 47, 49)        | the first record is gone                                      | EOS_OUTCOME_GONE    |
+       | is inconclusive    | the first record is aborted                                   | lost                |
+       | (48, 90, 47, 49)   | the first record is gone                                      | EOS_OUTCOME_GONE    |
        | nobody             |                                                               | ask again, and at   |
        |                    |                                                               | last                |
        |                    |                                                               | EOS_OUTCOME_UNCLEAR |
@@ -139,7 +139,7 @@ def _end_each(ports: Ports, written: Mapping[Pair, Written]) -> dict[Pair, Verdi
 
 
 def _verdict(ports: Ports, w: Written, answer: EndTxnAnswer, described: Description | None) -> Verdict | None:
-    """The outcome of one transaction, by the table of `settle`; None while nobody tells it."""
+    """The outcome of one transaction, by the table of `settle`; None while there is no evidence."""
     if answer is EndTxnAnswer.DONE:
         return Verdict.COMMITTED
     ended = None if described is None else _described_end(w, described)
@@ -179,7 +179,7 @@ def abort_broken(ports: Ports, written: Iterable[Written]) -> None:
     broken: Sequence[Broken] = ()
     for _ in ports.retrying():
         _, broken = look_at(ports, open_ones.values())
-        to_end = [open_ones[one.pair] for one in broken if not one.untold and one.behind is None]
+        to_end = [open_ones[one.pair] for one in broken if not one.outcome_gone and one.behind is None]
         if not to_end:
             break
         ports.coordinator.end({w.pair: w.endtxn_version for w in to_end if w.end_fences}, commit=False)
@@ -208,7 +208,7 @@ class Broken:
     partition: int
     what: str
     #: Whether it may have been committed before, of which retention has taken the evidence.
-    untold: bool = False
+    outcome_gone: bool = False
     #: It has all its rows, as far as that is known, behind an earlier transaction of its producer id that begins here,
     #: and whose marker the partition has lost: an end of one is the end of both.
     behind: int | None = None
@@ -253,7 +253,7 @@ def look_at(ports: Ports, written: Iterable[Written]) -> tuple[Begins, list[Brok
     held = begins.keys() - (broken.keys() - still.keys()) - again
     begins = {pair: begins[pair] for pair in held}
     left = [broken[pair] for pair in broken if pair in still and pair not in again]
-    return begins, [replace(one, untold=before.get(one.pair) is Found.GONE) for one in left]
+    return begins, [replace(one, outcome_gone=before.get(one.pair) is Found.GONE) for one in left]
 
 
 def _ended_before(ports: Ports, written: Iterable[Written]) -> dict[Pair, Found | None]:
@@ -261,7 +261,7 @@ def _ended_before(ports: Ports, written: Iterable[Written]) -> dict[Pair, Found 
     where an end does not fence, a request that comes late opens a transaction of the same pair once more, without a
     row. That is none that has lost its rows.
 
-    Raises Unclear where neither the log nor its leader tells.
+    Raises Unclear where neither the log nor its leader shows it.
     """
     plain = {w.pair: w for w in written if not w.end_fences}
     return {pair: _has_ended(ports, plain[pair]) for pair in _ongoing(ports, plain)} if plain else {}
@@ -329,7 +329,7 @@ def _ongoing(ports: Ports, pairs: Collection[Pair]) -> dict[Pair, Description]:
 
 def _state_of(ports: Ports, topic: str, partition: int, w: Written) -> PartitionState:
     """What is open in a partition of this transaction. A leader that names no producer at all may have forgotten them,
-    a day after the last one has written, or lead a topic that was created anew: then the log tells that nothing of this
+    a day after the last one has written, or lead a topic that was created anew: then the log shows that nothing of this
     one is open."""
     begin = _noted(w, topic, partition)
     for _ in ports.retrying():
@@ -351,7 +351,7 @@ def undecided_broken(broken: Broken) -> EosError:
 
 
 def decided_broken(broken: Broken) -> EosError:
-    if broken.untold:
+    if broken.outcome_gone:
         return stop(
             "EOS_OUTCOME_GONE.broken", transactional_id=broken.pair.id, topic=broken.topic, partition=broken.partition
         )
@@ -383,37 +383,37 @@ def check_visible(
     """Look at where each committed transaction began: its rows must be there.
 
     What was not ``held`` just before was ended by others, and retention may have taken it after that; one place of it
-    is looked at. Others may keep readers from a place for long: where what was held was ended ``late``, it is waited
-    for that the log tells.
+    is looked at. Others may keep readers from a place for long: where what was held was ended ``late``, the
+    log is read until it shows the outcome.
     """
     committed = [w for w in written if verdicts.get(w.pair) is Verdict.COMMITTED]
     silent = [(w.pair, probe) for w in committed for probe in ((w.begins if w.pair in held else ()) or (w.probe,))]
     doubtful = held if late else frozenset[Pair]()
     for _ in ports.retrying():
-        silent = _silent_ones(ports, silent, held)
+        silent = _unreadable(ports, silent, held)
         if not any(pair in doubtful for pair, _ in silent):
             return
     # However long the looks before have taken, markers that were on their way are there by now.
-    silent = _silent_ones(ports, [(pair, probe) for pair, probe in silent if pair in doubtful], held)
+    silent = _unreadable(ports, [(pair, probe) for pair, probe in silent if pair in doubtful], held)
     if silent:
-        raise _untold(*silent[0], "can be read up to")
+        raise _outcome_gone(*silent[0], "can be read up to")
 
 
-def _silent_ones(ports: Ports, places: Sequence[Place], held: Collection[Pair]) -> list[Place]:
-    """The places of which the log tells nothing yet. Raises ProtocolStop where rows were aborted."""
+def _unreadable(ports: Ports, places: Sequence[Place], held: Collection[Pair]) -> list[Place]:
+    """The places that the log does not show yet. Raises ProtocolStop where rows were aborted."""
     silent = []
     for pair, probe in places:
         found = ports.data.look(pair, probe)
         if found is Found.MISSING:
             raise rows_missing(Missing(pair.id, probe.topic, probe.partition, probe.offset))
         if found is Found.GONE and pair in held:
-            raise _untold(pair, probe, "still has")
+            raise _outcome_gone(pair, probe, "still has")
         if found is None:
             silent.append((pair, probe))
     return silent
 
 
-def _untold(pair: Pair, probe: Probe, cannot: str) -> EosError:
+def _outcome_gone(pair: Pair, probe: Probe, cannot: str) -> EosError:
     place = f"{probe.topic}-{probe.partition}"
     return stop("EOS_OUTCOME_GONE.partition", transactional_id=pair.id, place=place, cannot=cannot, offset=probe.offset)
 
@@ -452,12 +452,12 @@ def _is_doubtful(report: TaskReport, starts: Starts, now_ms: int) -> bool:
 
 def whole_for_ms(batch: MicroBatch, starts: Starts, checked_ms: int) -> float:
     """For how long after ``checked_ms`` all transactions of a micro-batch count as whole: a minute from their begin, or
-    from when their partitions' leaders were asked, and only until retention may want their rows."""
+    from the check with their partitions' leaders, and only until retention may want their rows."""
     until = math.inf
     for report in batch.reports:
         if report.written is None:
             continue
-        if _is_doubtful(report, starts, checked_ms):  # so its leaders were asked
+        if _is_doubtful(report, starts, checked_ms):  # so its leaders have checked it
             until = min(until, checked_ms + WHOLE_MS)
             continue
         until = min(until, starts[report.written.pair] + WHOLE_MS)
@@ -504,7 +504,7 @@ def age_ms(by_task: int, by_coordinator: int, passed_ms: int | None) -> int:
 
     It began ``by_task`` ago, if its clock and the driver's agree, and was started ``by_coordinator`` ago, if those do;
     ``passed_ms`` is what has passed for the driver since it planned the micro-batch, if it is known. A time that cannot
-    be tells of a clock that is off, and does not count: a start before the begin, or one to come; or one before there
+    be shows that a clock is off, and does not count: a start before the begin, or one to come; or one before there
     was a micro-batch.
     """
     ages = [by_task] if 0 <= by_task < by_coordinator - SAME_CLOCK_MS else [by_task, by_coordinator]
@@ -627,7 +627,7 @@ def _and_more(count: int) -> str:
 
 
 def missing_in(error: EosError) -> Missing | None:
-    """Which rows an error says to be missing; None where it is another one."""
+    """The rows that are missing according to an error; None for any other error."""
     if error.condition != ROWS_MISSING:
         return None
     rows = error.parameters
@@ -635,7 +635,7 @@ def missing_in(error: EosError) -> Missing | None:
 
 
 def mark_missing(term: Term, head: Head, error: ProtocolStop) -> None:
-    """Note in the head that rows are missing, so that every start stops, also when the log no longer tells. Raises
+    """Note in the head that rows are missing, so that every start stops, also when the log no longer shows it. Raises
     NotPublished."""
     missing = missing_in(error)
     if missing is not None:

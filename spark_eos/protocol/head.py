@@ -263,7 +263,7 @@ class Decision:
 
 
 def is_waiting(decision: Decision | None, transactional_id: str) -> bool:
-    """Whether this transaction is decided, and without a verdict: it may only be committed. It is told by its id, as in
+    """Whether this transaction is decided, and without a verdict: it may only be committed. Its id identifies it, as in
     `clear_earlier`."""
     written = decision.written if decision is not None else ()
     return any(w.pair.id == transactional_id and w.verdict is None for w in written)

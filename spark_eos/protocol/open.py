@@ -45,13 +45,14 @@ def open_run(
     the topic that was decided. A write within foreachBatch may begin with any micro-batch, and Spark may have passed
     one that was not written. ``topic``: where all rows go, if an option says so.
 
-    Where nobody can tell what became of the last decision, what is open and not decided may be what keeps the log from
-    telling, and with two-phase commit for ever. So the query is closed, that is ended, and all is tried once more.
+    Where the outcome of the last decision is not known, transactions that are open and not decided may be what hides it
+    in the log, and with two-phase commit for ever. So the query is closed, these are aborted, and all is tried once
+    more.
 
     1. Read the head; a head that names the run ends it, one that has replaced the run stops it.
     2. Ask the coordinator whether the ledger's id has committed a newer head than this. Take the ledger and read again:
-       from here on, nobody else has decided anything. Ask the coordinators whether their transactions tell of a newer
-       head.
+       from here on, nobody else has decided anything. Check with the coordinators whether their transactions show a
+       newer head.
     3. Settle the last decision.
     4. Publish the run. From here on, no run before it can decide anything.
     5. Describe what earlier generations have open and not decided, and abort it. That is safe however long it takes:
@@ -70,7 +71,7 @@ def open_run(
 
 @dataclass(frozen=True)
 class _Start:
-    """What `open_run` is told of the run."""
+    """The arguments of `open_run`."""
 
     run: str
     batch: int
@@ -103,8 +104,8 @@ def _open(ports: Ports, start: _Start) -> Head:
             continue
         term = ports.ledger.take()
         head = _checked(ports, term.read(), start)
-        # To take the ledger ends what its own id tells. Between the look and this, there may have been a decision, in a
-        # ledger that is lost by now; unless somebody else has taken it since, and begun.
+        # Taking the ledger ends the evidence of its own id. Between the look and this, there may have been a decision,
+        # in a ledger that is lost by now; unless somebody else has taken it since, and begun.
         if head is None and first and was_published(ports) and _checked(ports, ports.ledger.read(), start) is None:
             raise _lost(start)
         if head is not None and head.run == start.run:
@@ -212,7 +213,7 @@ def _successor(ports: Ports, head: Head | None, start: _Start) -> Head:
 
 def verdicts_of(ports: Ports, last: Decision, *, passed: bool) -> dict[Pair, Verdict]:
     """What became of the last decision. Once Spark has passed it, its commit has returned, which it does on verdicts
-    only: then it was committed, even when nobody can tell any more."""
+    only: then it was committed, even when the evidence is gone."""
     try:
         return settle(ports, last.written, whole_until_ms=math.inf if passed else -math.inf)
     except Unclear:

@@ -1,4 +1,4 @@
-"""What the protocol needs from outside. Real ones are in ``spark_eos.kafka``, simulated ones in the tests."""
+"""What the protocol needs from outside: implemented by `spark_eos.ledger` for real brokers, and by the simulation."""
 
 from __future__ import annotations
 
@@ -63,11 +63,11 @@ class Generations:
 
 
 class EndTxnAnswer(Enum):
-    """An answer to EndTxn, by what it tells; the numbers are Kafka's error codes."""
+    """An answer to EndTxn, by what it proves; the numbers are Kafka's error codes."""
 
     DONE = "done"  # 0
     PENDING = "pending"  # 51, 14, 15, 16, or no answer in time: ask again
-    SAYS_NOTHING = "says nothing"  # 48, 90, 47, 49: the coordinator has no such transaction, or not any more
+    INCONCLUSIVE = "inconclusive"  # 48, 90, 47, 49: the coordinator has no such transaction, or not any more
 
 
 class Found(Enum):
@@ -81,7 +81,7 @@ class Found(Enum):
 
 @dataclass(frozen=True)
 class PartitionState:
-    """A partition by its leader's word: where its log begins, and, by (producer id, epoch) of each transaction that is
+    """A partition as its leader has it: where its log begins, and, by (producer id, epoch) of each transaction that is
     open in it, the offset of its first record, and the sequence number of its last one."""
 
     begin: int
@@ -136,7 +136,7 @@ class Coordinator(Protocol):
     def generations(self, decided: Collection[str] = (), *, since: int = 0, thorough: bool = False) -> Generations:
         """The newest generations of this query of which there has been a transaction of a task within a week; of those
         ids that are ``decided``, whenever that was. Only those after the decided ones, and from ``since`` on, are
-        looked for: a week of short runs has many. Brokers that do not list by pattern tell of none; with ``thorough``,
+        looked for: a week of short runs has many. Brokers that do not list by pattern return none; with ``thorough``,
         they list what there is of everybody. With it, an id under which nothing was written yet counts, too: what
         comes late may do that."""
         ...
@@ -175,7 +175,7 @@ class Data(Protocol):
 
     def look_each(self, places: Collection[Place]) -> Mapping[Place, Found | None]:
         """Whether the transactions that begin at these places were aborted there: MISSING, and otherwise THERE, which
-        does not say that nobody has removed the rows since. HELD, or None, while nobody can tell; None also while one
+        does not say that nobody has removed the rows since. HELD, or None, while it is not known; None also while one
         of these transactions itself is open there.
 
         One request to each leader for all of its partitions; more only where several transactions begin in one."""
@@ -191,7 +191,7 @@ class Ports:
     """Everything that the steps of one query need.
 
     ``retrying()`` yields for as long as it is worth trying again, waiting in between; ``now_ms()`` is the time of day,
-    ``elapsed_ms()`` tells what has passed between two looks, even if that is set back or the machine sleeps;
+    ``elapsed_ms()`` measures what passes between two calls, even if that is set back or the machine sleeps;
     ``reach(point)`` marks the named points of ``spark_eos.failpoints``.
     """
 

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from spark_eos.errors import EosError, stop
-from spark_eos.protocol.checks import as_json, instead_of_replay, is_untold, is_visible
+from spark_eos.protocol.checks import as_json, instead_of_replay, is_unknown_here, is_visible
 from spark_eos.protocol.head import DIGEST_BITS, CopiedFrom, Decision, Digest, Head, Verdict, Written, merged
 from spark_eos.protocol.names import SLOTS, TaskId
 from spark_eos.protocol.task import Assignment, MicroBatch, TaskReport, Work, assign
@@ -25,13 +25,13 @@ _MOST_LISTED = 20
 
 
 def check_versions(batch: MicroBatch, digests: Collection[Digest]) -> None:
-    """Sums of digests of different kinds say nothing."""
+    """Raise ProtocolStop where tasks have digested in different ways: their sums cannot be compared."""
     if batch.reports and len(digests) > 1:
         raise stop("EOS_MIXED_VERSIONS", batch=batch.id, digests=", ".join(sorted(digest.value for digest in digests)))
 
 
 def compare(batch: MicroBatch, last: Decision) -> None:
-    """A replay must be what was decided: what is visible already came from it. Of a copy, it reads nothing that
+    """A replay must be what was decided: what is visible already came from it. The replay of a copy reads nothing that
     is visible already, so that its ranges are compared."""
     other_ranges = differences_of_ranges(last, batch.copied_from)
     if other_ranges:
@@ -47,7 +47,7 @@ def compare(batch: MicroBatch, last: Decision) -> None:
 
 
 def _rows_diverged(batch: MicroBatch, last: Decision, differences: str) -> EosError:
-    seen = " and made visible" if is_visible(last) and not is_untold(last) else ""
+    seen = " and made visible" if is_visible(last) and not is_unknown_here(last) else ""
     return stop(
         "EOS_REPLAY_DIVERGED.rows",
         batch=batch.id,
@@ -206,7 +206,7 @@ def differences_of_ranges(last: Decision, now: CopiedFrom | None) -> list[str]:
 
 
 def _other_logs(decided: Iterable[OffsetRange], now: Iterable[OffsetRange]) -> Iterator[str]:
-    """The same offsets are other rows where a partition's log was cut and has grown again: as its epochs tell, where
+    """Offsets are those of other rows where a partition's log was cut and has grown again. Its epochs show that, where
     both are known."""
     known = {(r.topic, r.partition, r.end): r.last_epoch for r in decided}
     for r in now:

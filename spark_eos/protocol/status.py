@@ -2,7 +2,7 @@
 
 `status` is the only judge of that: a start stops by it, ``spark-eos status`` prints it, and ``spark-eos recover`` and
 the other commands refuse by it; so does whoever waits for the end of a query, by `at_end`. It decides nothing about
-transactions that have no verdict yet: a start settles those first, and asks again.
+transactions that have no verdict yet: a start settles those first, and judges again.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Status(Enum):
     PREFIX_CHANGED = "EOS_LEDGER_PREFIX_CHANGED"
     #: A write within foreachBatch failed, and Spark has gone on to a later micro-batch.
     GIVEN_UP = "EOS_WRITE_LEFT_BEHIND"
-    #: Another run has replaced the one that asks.
+    #: Another run has replaced this one.
     SUPERSEDED = "EOS_SUPERSEDED"
     #: A later micro-batch than the checkpoint's is decided.
     CHECKPOINT_BEHIND = "EOS_CHECKPOINT_BEHIND"
@@ -62,8 +62,8 @@ HALTED = (Status.RETIRED, Status.DROP_UNFINISHED, Status.REPLAY_UNFINISHED)
 
 @dataclass(frozen=True)
 class Start:
-    """What is known of a start. ``batch``: the micro-batch that it runs first; None where there is no checkpoint to
-    tell. ``run``, ``prefix`` and ``topic`` (None: a column names it) are not judged where they are not given.
+    """What is known of a start. ``batch``: the micro-batch that it runs first; None where there is no
+    checkpoint. ``run``, ``prefix`` and ``topic`` (None: a column names it) are not judged where they are not given.
     ``begin_at``: the option `ledger.begin`. ``in_foreach_batch``: a write within foreachBatch, which may begin at any
     micro-batch."""
 

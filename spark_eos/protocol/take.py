@@ -1,9 +1,9 @@
 """Take the ledger, and prove that its head is the newest that it ever had: an unclean leader election takes the newest
 records, and the head before them looks like any other.
 
-The coordinators tell for a week of the transactions of tasks, of which none is begun before its run is published, and
+The coordinators know for a week the transactions of tasks, of which none is begun before its run is published, and
 none is committed before it is decided; and of the last transaction under the ledger's own id, until the ledger is taken
-again. So whoever takes it asks for that before.
+again. So whoever takes it looks at that first.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def agrees(ports: Ports, head: Head | None, found: Description | None) -> bool:
 
 def _newer_by(found: Description | None, head: Head) -> int | None:
     """How far the last commit under the ledger's own id, as ``found``, is ahead of the commit of this head. 0 proves
-    that nothing came after it. Below 0, a coordinator was replaced and has not noticed. None where it tells of none."""
+    that nothing came after it. Below 0, a coordinator was replaced and has not noticed. None where it knows of none."""
     if found is None or head.committed_as is None or not found.state.commits:
         return None
     producer_id, epoch = head.committed_as

@@ -53,7 +53,7 @@ class Assignment:
 
 @dataclass(frozen=True)
 class TaskReport:
-    """What a task says: how much it read, and the transaction that holds it, if it wrote any.
+    """A task's report: how much it read, and the transaction that holds it, if it wrote any.
 
     ``work`` is what it was assigned. ``began_ms`` is the time of day, by the task's clock, before its transaction
     began; ``timeout_ms`` how long that transaction may live. ``digest_by`` is how ``digest`` was made.
@@ -128,7 +128,7 @@ def check_owner(head: Head | None, run: str, batch: int, work: Work) -> None:
 def free_name(prefix: str, query: str, task: TaskId, head: Head, coordinator: Coordinator) -> str:
     """The first transactional id with nothing open under it, counting attempts up.
 
-    Spark counts attempts from 0 again when it resubmits a stage, and does not tell Python which attempt of the stage
+    Spark counts attempts from 0 again when it resubmits a stage, and does not pass to Python which attempt of the stage
     this is: the transaction of the first one may be prepared, and even decided, and must not be aborted by taking its
     name. So a name in the head's decision is not taken either, while it is without a verdict.
     """
@@ -201,7 +201,7 @@ def check_ends(pair: Pair, lasts: Firsts, found: Iterable[Probe]) -> None:
 
 def check_count(pair: Pair, records: int, found: Collection[Probe]) -> None:
     """Raise Unclear where the leaders have fewer records of the transaction than the task has written, over all
-    partitions: librdkafka tells no more than that number."""
+    partitions: librdkafka reports no more than that number."""
     held = [probe.last + 1 for probe in found if probe.last is not None]
     if len(held) == len(found) and sum(held) != records:
         raise stop("EOS_TRANSACTION_NOT_HELD.count", transactional_id=pair.id, records=records, held=sum(held))
@@ -248,8 +248,8 @@ def _named(topic: str | None) -> str:
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """A micro-batch when every task has reported. ``offsets``, and the ``group`` that is to have them, only where they
-    are asked for; ``partitioner`` only where the user has chosen one. ``planned_ms``: when the driver had planned it,
+    """A micro-batch when every task has reported. ``offsets``, and the ``group`` that is to have them, only where an
+    option sets one; ``partitioner`` only where the user has chosen one. ``planned_ms``: when the driver had planned it,
     and so before any task of it began, by `Ports.elapsed_ms` of the process that commits; None if nobody has noted it.
     ``two_phase``: its transactions never expire. ``notes`` become visible with the decision."""
 

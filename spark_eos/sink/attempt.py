@@ -34,10 +34,10 @@ from spark_eos.sink.rows import RowBatch, check_partitions, check_topic_names
 from spark_eos.sink.session import Session
 from spark_eos.topic_partition import OffsetRange, TopicPartition
 
-#: Seconds for which leaders are asked where the transaction begins.
+#: Seconds for which leaders are tried that do not say where the transaction begins.
 _LEADERS_S = 10.0
 
-#: For so many seconds, an answer from before the first row counts: a row may be for a partition that was added since.
+#: Seconds for which an answer from before the first row is used: partitions may have been added since.
 AHEAD_S = 2.0
 
 
@@ -100,8 +100,9 @@ class RowWriter:
 
 
 class Attempt:
-    """``producer`` has the transaction. ``ranges``: of a copy, what the rows are read from. ``aside``: topics
-    of records that are no rows, and that may be compacted: what becomes of the transaction is told by others."""
+    """``producer`` has the transaction. ``ranges``: of a copy, what the rows are read from. ``aside``: topics of
+    records that are no rows, and that may be compacted: so that the outcome of the transaction is looked up in
+    others."""
 
     def __init__(
         self,
@@ -206,7 +207,7 @@ class Attempt:
         )
 
     def _opened(self, pair: Pair, places: Collection[TopicPartition]) -> tuple[Probe, tuple[Probe, ...]]:
-        """One leader is asked, or all, where the producer was not told where each partition's first record is."""
+        """By one leader; by all of them where the producer does not know the first record of each partition."""
         known, lasts = self._producer.firsts(), self._producer.lasts()
         if known.keys() >= set(places):
             probe = self._first_record(pair, places)
@@ -231,10 +232,10 @@ class Attempt:
         return self._probe(found), tuple(found)
 
     def _probe(self, begins: Sequence[Probe]) -> Probe:
-        telling = set(self._telling((probe.topic, probe.partition) for probe in begins))
-        return next(probe for probe in begins if (probe.topic, probe.partition) in telling)
+        lasting = set(self._lasting((probe.topic, probe.partition) for probe in begins))
+        return next(probe for probe in begins if (probe.topic, probe.partition) in lasting)
 
-    def _telling(self, places: Iterable[TopicPartition]) -> list[TopicPartition]:
+    def _lasting(self, places: Iterable[TopicPartition]) -> list[TopicPartition]:
         """The places where the first record stays, if there is a choice: compaction takes one that is replaced."""
         every = list(places)
         return [place for place in every if place[0] not in self._aside] or every
@@ -254,12 +255,12 @@ class Attempt:
         raise _not_found(pair, [place])
 
     def _first_record(self, pair: Pair, places: Iterable[TopicPartition]) -> Probe:
-        telling = self._telling(places)
+        lasting = self._lasting(places)
         for _ in retrying(_LEADERS_S):
-            probe = self._session.coordinator.first_record(pair, telling)
+            probe = self._session.coordinator.first_record(pair, lasting)
             if probe is not None:
                 return probe
-        raise _not_found(pair, telling)
+        raise _not_found(pair, lasting)
 
 
 def _not_found(pair: Pair, places: Iterable[TopicPartition]) -> EosError:

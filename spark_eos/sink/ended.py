@@ -1,7 +1,7 @@
 """The last micro-batch of a query that has ended, looked at once more by whoever waits for the end.
 
 After a commit, the process that has done it looks at what was committed, in the background, and the next commit waits
-for the answer. After the last one no commit follows, and Spark asks the sink for nothing more.
+for the answer. After the last one no commit follows, and Spark does not call the sink again.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from spark_eos.sink.session import session_for
 
 _FORMAT = "eos-kafka"
 
-#: Options of sinks whose queries this process has started, by Spark's run id; those that the query itself tells are not
-#: here.
+#: Options of sinks whose queries this process has started, by Spark's run id; those that Spark's plan of the query has
+#: are not here.
 _started: dict[str, SinkOptions] = {}
 
 
@@ -42,8 +42,8 @@ def check_end(query: Any, *, stopped: bool) -> None:  # noqa: ANN401  # a Stream
 
 
 def _last_done(query: Any) -> int | None:  # noqa: ANN401
-    """The last micro-batch that this run has finished, as far as Spark remembers: it tells of its last 100 triggers,
-    those among them that had nothing to do."""
+    """The last micro-batch that this run has finished, as far as Spark remembers: it keeps its last 100 triggers,
+    including those that had nothing to do."""
     done = (progress["batchId"] for progress in query.recentProgress if "addBatch" in progress["durationMs"])
     return max(done, default=None)
 
@@ -51,7 +51,7 @@ def _last_done(query: Any) -> int | None:  # noqa: ANN401
 def _options_of(query: Any) -> SinkOptions | None:  # noqa: ANN401
     """By Spark's plan of the last micro-batch; None where there was none, or where it writes to another format."""
     try:
-        written = query._jsq.streamingQuery().lastExecution().logical()  # noqa: SLF001  # PySpark does not tell
+        written = query._jsq.streamingQuery().lastExecution().logical()  # noqa: SLF001  # PySpark has no API for this
         if written.table().name() != _FORMAT:
             return None
         spark: Any = SparkSession.getActiveSession()

@@ -123,8 +123,8 @@ def of_the_state(broker: dict[str, str]) -> tuple[int, int]:
 
 
 def less_durable(topic: str, replicas: int, in_sync: int, broker: BrokerConfig) -> list[str]:
-    """What is to be said of a ledger whose partitions have at least so many replicas, of which ``in_sync`` have to have
-    a record, beside the coordinators' own state."""
+    """Warnings about a ledger whose partitions have at least so many replicas, of which ``in_sync`` have to have a
+    record, compared with the coordinators' own state."""
     if broker is None:
         return [
             f"the ledger topic {topic} has {replicas} replica(s) and min.insync.replicas={in_sync}; whether it is as "

@@ -127,10 +127,10 @@ def transaction_timeout(options: SinkOptions, broker: BrokerConfig) -> int:
     for transactions that expire.
     """
     most = None if broker is None else int(broker["transaction.max.timeout.ms"])
-    asked = options.transaction_timeout_ms
-    if most is not None and asked is not None and asked > most and not options.two_phase:
-        raise stop("EOS_TRANSACTION_TIMEOUT_TOO_LONG.preflight", timeout_ms=asked, max_timeout_ms=most)
-    return asked or most or KAFKA_DEFAULT_MAX_TIMEOUT_MS
+    chosen = options.transaction_timeout_ms
+    if most is not None and chosen is not None and chosen > most and not options.two_phase:
+        raise stop("EOS_TRANSACTION_TIMEOUT_TOO_LONG.preflight", timeout_ms=chosen, max_timeout_ms=most)
+    return chosen or most or KAFKA_DEFAULT_MAX_TIMEOUT_MS
 
 
 def check_group(kafka: KafkaProperties, group: str) -> None:
@@ -143,8 +143,8 @@ def check_group(kafka: KafkaProperties, group: str) -> None:
 def _check_same_cluster(options: SinkOptions, checkpoint: Checkpoint, batch: int, *, is_new: bool) -> None:
     """A group must not get the offsets of another cluster's topics.
 
-    Where the offset log does not say on which cluster a topic is, its id tells, if the group ``is_new`` to the query:
-    later, another id is that of a topic that was created anew.
+    Where the offset log does not have the cluster of a topic, the topic's id shows it, if the group ``is_new`` to the
+    query: later, another id is that of a topic that was created anew.
     """
     assert options.group_id is not None
     client = broker_client(options.kafka)
@@ -178,7 +178,7 @@ def _group_of_both(group: str) -> EosError:
 
 def _warn_of_begin(query: str, begin: int) -> None:
     """Once in an application, before its first run: from then on the head is the application's own. So an application
-    whose own start needed the option is not told to remove it."""
+    whose own start needed the option does not log this."""
     logger.warning(
         "query=%s is in its ledger already: option 'ledger.begin' (%d) has no effect any more, and can be removed.",
         query,

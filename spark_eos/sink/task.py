@@ -148,8 +148,8 @@ def _chain(first: pa.RecordBatch, rest: Iterable[pa.RecordBatch]) -> Iterator[pa
 
 
 def _start(task: Task, waited: threading.Event) -> tuple[Assignment, TaskProducer | None, RowWriter | None]:
-    """``waited``: the first row is there, or there is none. Until then, there is time to ask for the topic; after that
-    whoever has rows does so."""
+    """``waited``: the first row is there, or there is none. Until then, there is time to look up the topic; after
+    that, the writer does it with the first rows."""
     job, identity = task.job, task.identity
     head = task.open()
     _check_batch_write(job, head)

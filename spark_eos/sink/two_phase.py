@@ -1,4 +1,5 @@
-"""Two-phase commit by the broker (KIP-939): whether transactions that never expire can be had, before any task."""
+"""Two-phase commit by the broker (KIP-939): checks, before any task runs, that transactions which never expire can be
+begun."""
 
 from __future__ import annotations
 
@@ -47,7 +48,7 @@ def _check_brokers(kafka: KafkaProperties) -> None:
 
 @process_cache(maxsize=16)
 def _try_out(kafka: KafkaProperties, prefix: str) -> None:
-    """Once in a process: there is no other way to ask whether this user may."""
+    """Once in a process: there is no other way to find out whether this user may."""
     client, name = broker_client(kafka), f"{prefix}-{TWO_PHASE_TRIAL}"
     init_producer_id(client, name, _TRIAL_MS, two_phase=True)
     for state in describe_transactions(client, [name]):

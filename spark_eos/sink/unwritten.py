@@ -1,6 +1,6 @@
 """Writes within foreachBatch that failed: noted in the ledger before the error is raised, as the function may catch it.
 
-Spark then passes the micro-batch, and nothing but the note tells that its rows are missing. What a task has begun is
+Spark then passes the micro-batch, and nothing but the note shows that its rows are missing. What a task has begun is
 noted when Spark aborts the write (`spark_eos.protocol.abort.abort`). Without a task there is no abort: when a topic is
 missing, a stage before the write fails, or Spark cannot plan it. So the process that calls ``save()`` looks as well.
 """
@@ -24,8 +24,8 @@ from spark_eos.protocol.checks import never_written
 from spark_eos.protocol.head import NOBODY, Head
 from spark_eos.sink.ledger_topic import ledger_partitions
 
-#: Options that say which write it is, and where its ledger is; others may be what is wrong with it.
-_TELLING = ("kafka.", "ledger.topic", "transactionalidprefix", "foreachbatch.query", "foreachbatch.run")
+#: Prefixes of the options that name a write and its ledger; the others may be what is wrong with it.
+_NEEDED = ("kafka.", "ledger.topic", "transactionalidprefix", "foreachbatch.query", "foreachbatch.run")
 
 #: The query and sink of writes that failed and could not be noted, with their micro-batch.
 _not_noted: dict[tuple[str, str], int] = {}
@@ -94,13 +94,13 @@ def _ledger_of(sink: SinkOptions) -> LedgerPlace:
 
 
 def _options_of(given: Mapping[str, str]) -> WriteOptions:
-    """Raises OptionError where the ledger is not told."""
-    telling = {name: value for name, value in given.items() if name.startswith(_TELLING)}
-    return write_options({**telling, "foreachbatch.batch": str(_batch(given)), "foreachbatch.sink": _sink(given)[1]})
+    """Raises OptionError where the options do not name the ledger."""
+    needed = {name: value for name, value in given.items() if name.startswith(_NEEDED)}
+    return write_options({**needed, "foreachbatch.batch": str(_batch(given)), "foreachbatch.sink": _sink(given)[1]})
 
 
 def _sink(given: Mapping[str, str]) -> tuple[str, str]:
-    """The query's name and the sink's, which is empty where nobody has told it."""
+    """The query's name and the sink's, which is empty where no option names it."""
     return given["foreachbatch.query"], given.get("foreachbatch.sink") or given.get("topic", "").strip()
 
 

@@ -24,7 +24,7 @@ def batch_writer(df: DataFrame, batch_id: int, *, sink: str | None = None, query
 
     Each write belongs to a sink of the query. ``sink`` names it, the same in every micro-batch; by default it is the
     option `topic`. A micro-batch may write to several sinks, and to each once: a replay writes nothing that is there.
-    ``query`` names the query where Spark does not tell, as in Spark Connect: the same text for as long as the
+    ``query`` names the query where Spark does not name it, as in Spark Connect: the same text for as long as the
     checkpoint is the same, and another one with a new checkpoint.
 
     Raises UnsupportedError where nobody says which query this is, and OptionError for a name that an ingest has.
@@ -92,7 +92,7 @@ def _texts(options: Mapping[str, object]) -> dict[str, str]:
 
 
 def _here(df: DataFrame) -> tuple[str | None, str | None, str | None]:
-    """Query, run and micro-batch, as Spark tells them to the thread that calls the function."""
+    """Query, run and micro-batch, as Spark sets them in the thread that calls the function."""
     from pyspark.errors import PySparkException
 
     try:

@@ -162,7 +162,7 @@ def taken_for_lost(code: int) -> Patch:
             answers = end(self, pairs, commit=commit)
             lost = [pair for pair, answer in answers.items() if answer == "lost"]
             told.set(lost)
-            return {pair: EndTxnAnswer.SAYS_NOTHING if pair in lost else answers[pair] for pair in answers}
+            return {pair: EndTxnAnswer.INCONCLUSIVE if pair in lost else answers[pair] for pair in answers}
 
         def believing(ports: Any, w: Any, *more: Any) -> Any:
             return Verdict.LOST if w.pair in told.get() else judge(ports, w, *more)

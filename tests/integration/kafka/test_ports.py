@@ -92,8 +92,8 @@ def test_ends_of_several_are_answered_one_by_one(coordinator, begin, end):
 
     assert wait_for(answered, "answers") == {
         done.pair: EndTxnAnswer.DONE,
-        lost.pair: EndTxnAnswer.SAYS_NOTHING,
-        silent.pair: EndTxnAnswer.SAYS_NOTHING,
+        lost.pair: EndTxnAnswer.INCONCLUSIVE,
+        silent.pair: EndTxnAnswer.INCONCLUSIVE,
     }
 
 

@@ -172,7 +172,7 @@ def test_an_outcome_that_nobody_knows():
         retrying=retrying,
         ledger=SimpleNamespace(read=lambda: Head("r", 1, (), 5, decision=last), check_topic=lambda: None),
         coordinator=SimpleNamespace(
-            end=lambda pairs, commit: dict.fromkeys(pairs, EndTxnAnswer.SAYS_NOTHING), describe=lambda ids: {}
+            end=lambda pairs, commit: dict.fromkeys(pairs, EndTxnAnswer.INCONCLUSIVE), describe=lambda ids: {}
         ),
         data=SimpleNamespace(look=lambda pair, probe: Found.GONE),
         now_ms=lambda: 0,

@@ -47,11 +47,11 @@ def test_what_a_description_is_evidence_of(described: Pair, state: State):
         (EndTxnAnswer.DONE, None, None, COMMITTED),
         (EndTxnAnswer.DONE, State.COMPLETE_ABORT, Found.MISSING, COMMITTED),
         (EndTxnAnswer.PENDING, State.PREPARE_COMMIT, None, COMMITTED),
-        (EndTxnAnswer.SAYS_NOTHING, State.COMPLETE_COMMIT, Found.GONE, COMMITTED),
-        (EndTxnAnswer.SAYS_NOTHING, State.COMPLETE_ABORT, Found.THERE, LOST),
-        (EndTxnAnswer.SAYS_NOTHING, State.EMPTY, Found.THERE, COMMITTED),
-        (EndTxnAnswer.SAYS_NOTHING, None, Found.MISSING, LOST),
-        (EndTxnAnswer.SAYS_NOTHING, None, None, None),
+        (EndTxnAnswer.INCONCLUSIVE, State.COMPLETE_COMMIT, Found.GONE, COMMITTED),
+        (EndTxnAnswer.INCONCLUSIVE, State.COMPLETE_ABORT, Found.THERE, LOST),
+        (EndTxnAnswer.INCONCLUSIVE, State.EMPTY, Found.THERE, COMMITTED),
+        (EndTxnAnswer.INCONCLUSIVE, None, Found.MISSING, LOST),
+        (EndTxnAnswer.INCONCLUSIVE, None, None, None),
         (EndTxnAnswer.PENDING, State.EMPTY, Found.MISSING, None),
         (EndTxnAnswer.PENDING, None, Found.THERE, None),
     ],
@@ -69,7 +69,7 @@ def test_an_outcome_that_nobody_can_tell_any_more():
     """The log does not have the place, and nobody else tells."""
     ports = SimpleNamespace(data=SimpleNamespace(look=lambda pair, probe: Found.GONE))
     with pytest.raises(Unclear) as caught:
-        _verdict(ports, FENCING, EndTxnAnswer.SAYS_NOTHING, None)
+        _verdict(ports, FENCING, EndTxnAnswer.INCONCLUSIVE, None)
     assert caught.value.condition == "EOS_OUTCOME_GONE"
 
 
