@@ -1,10 +1,10 @@
 """How far a micro-batch may go so that it reads about so many bytes: ``maxBytesPerTrigger``.
 
-Kafka maps no offset to a size. So the driver looks at the log itself, at a few places: it fetches some record batches
-there, whose headers say how many bytes lie at how many offsets. What it has fetched, it knows exactly; the stretch up
-to the next place is taken to be as dense as what lies at either end of it. A stretch is at most an eighth of what the
-partition may have, and is shortened where it seems that it could hold more than a quarter: so an estimate is wrong by
-that much only where sizes change and change back within one stretch.
+Kafka has no request that maps offsets to sizes. So the driver samples the log: at a few places it fetches some record
+batches, whose headers have their sizes and offsets. The size of what it fetched is exact. The stretch from there to the
+next place is taken to be as dense as the denser of its ends. A stretch is at most an eighth of the partition's share of
+the limit, and is halved where it could hold more than a quarter. So an estimate is that wrong only if record sizes
+change and change back within one stretch.
 
 Bytes are those in the log and on the network, compressed as they are there.
 """
@@ -25,13 +25,12 @@ from spark_eos.topic_partition import PartitionOffsets, TopicPartition
 #: What one look fetches, or one record batch if that is larger.
 LOOK_BYTES = 64 * 1024
 _STRETCHES = 8
-#: Where the log is denser behind a stretch, the stretch may hold this part of the limit at the most, as if it were as
-#: dense; a longer one is halved.
+#: A stretch that is as dense as the log behind it may hold at most this fraction of the share; a longer one is halved.
 _BOUND = 4
 _MOST_LOOKS = 32
-#: Assumed where nothing is known, as the partition's leader does not answer: reading waits for it anyhow.
+#: Assumed if the partition's leader does not answer. Tasks wait for that leader in any case.
 _BYTES_PER_OFFSET = 1024.0
-#: Nobody looks where rows could be so many times as large as those that were seen last, and still fit.
+#: The log is not sampled if rows could be this many times larger than those seen last, and still fit.
 _ROOM = 1000
 
 
@@ -49,12 +48,12 @@ class Piece:
         return self.size / (self.end - self.begin)
 
 
-#: The batches from an offset on, as far as one look goes; none where nothing could be seen.
+#: Returns the record batches from an offset on, as many as one look fetches; none if the leader does not answer.
 Look = Callable[[TopicPartition, int], list[Piece]]
 
 
 class Sizes:
-    """The sizes of the partitions of one query. ``look`` asks the brokers."""
+    """Estimates of how many bytes lie between offsets, for the partitions of one query. ``look`` fetches samples."""
 
     def __init__(self, look: Look) -> None:
         self._look = look
@@ -62,10 +61,10 @@ class Sizes:
         self._density: dict[TopicPartition, float] = {}
 
     def within(self, start: PartitionOffsets, ends: PartitionOffsets, most: int) -> PartitionOffsets:
-        """``ends``, or earlier ones so that about ``most`` bytes lie between ``start`` and them.
+        """``ends``, or earlier offsets, so that about ``most`` bytes lie between ``start`` and them.
 
-        They are divided in proportion to the bytes that wait in each partition. A partition where something waits gets
-        at least one record batch, whatever its size.
+        The bytes are divided in proportion to the backlog of each partition. A partition with a backlog gets at least
+        one record batch, whatever its size.
         """
         waiting = in_wait(start, ends)
         known = sum(offsets * self._density.get(place, float("inf")) for place, offsets in waiting.items())
@@ -88,7 +87,7 @@ class Sizes:
         return pieces
 
     def _walk(self, place: TopicPartition, at: int, end: int, share: float, pieces: list[Piece]) -> int:
-        """The offset up to which the partition's share goes; at the worst an earlier one, where sizes change often."""
+        """The offset at which the partition's share ends; an earlier one if that takes too many looks."""
         spent, looks = 0.0, 1
         while looks < _MOST_LOOKS:
             for piece in pieces:
@@ -111,7 +110,7 @@ class Sizes:
 
 
 def look_at(client: BrokerClient, isolation: Isolation) -> Look:
-    """Looks at the partitions of a cluster."""
+    """A `Look` that fetches from the partitions' leaders."""
 
     def look(place: TopicPartition, at: int) -> list[Piece]:
         found = fetch_once(client, *place, at, LOOK_BYTES, isolation=isolation)
@@ -119,7 +118,7 @@ def look_at(client: BrokerClient, isolation: Isolation) -> Look:
             return []
         try:
             batches = list(walk_batches(found[1], found[0].size, ()))
-        except (Damage, UnsupportedFormat):  # reading tells of it, or librdkafka reads it
+        except (Damage, UnsupportedFormat):  # the task reports the damage, or reads by librdkafka
             return []
         stops = [batch.stop for batch in batches]
         sizes = [stop - before for stop, before in zip(stops, [0, *stops[:-1]], strict=True)]

@@ -73,8 +73,10 @@ def read_by_consumer(fetching: Fetching, range_: OffsetRange) -> Iterator[pa.Rec
 
 
 def _check_sizes(batch: pa.RecordBatch, range_: OffsetRange, most_bytes: int) -> None:
-    """Raises KafkaError (EOS_SOURCE_BATCH_TOO_LARGE) for a record that no batch of so many bytes can hold. librdkafka
-    has decompressed it by then, and says nothing of batches: the memory is not bounded here."""
+    """Raise KafkaError (EOS_SOURCE_BATCH_TOO_LARGE) for a record with more than ``most_bytes``.
+
+    This does not bound memory: librdkafka has decompressed the record by then, and does not report record batches.
+    """
     if batch.nbytes > most_bytes:
         sizes = [pc.fill_null(pc.binary_length(batch.column(name)), 0) for name in ("key", "value")]
         too_long = np.flatnonzero(np.asarray(pc.add(*sizes)).astype(np.int64) > most_bytes)

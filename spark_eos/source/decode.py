@@ -23,13 +23,14 @@ from spark_eos.topic_partition import OffsetRange
 
 T = TypeVar("T")
 
-#: That Spark can hold, as it counts microseconds in 64 bits; the first one is as far from 1970.
+#: The latest timestamp, in milliseconds since 1970, that fits into Spark's 64 bits of microseconds; the earliest one is
+#: its negative.
 _LAST_MILLISECOND = (2**63 - 1) // 1000
 
 
 @dataclass(frozen=True)
 class Decoded:
-    """``batches``: the rows, decoded lazily. ``next_offset``: where the next fetch begins."""
+    """Rows of a Fetch response. ``batches`` are decoded lazily; ``next_offset`` is where the next fetch begins."""
 
     batches: Iterator[pa.RecordBatch]
     next_offset: int
@@ -84,8 +85,11 @@ def read_groups(
     read: Callable[[RecordGroup], T],
     most_bytes: int | None = None,
 ) -> Iterator[T]:
-    """What ``read`` makes of batches in ``data``, group by group. Raises KafkaError where they, or records in them, are
-    damaged, or a batch has more than ``most_bytes``, decompressed."""
+    """The results of ``read`` for the record batches in ``data``, group by group.
+
+    Raises KafkaError: EOS_SOURCE_DAMAGED for damaged batches or records, EOS_SOURCE_BATCH_TOO_LARGE for a batch that
+    has more than ``most_bytes`` when it is decompressed.
+    """
     at = batches[0].base if batches else range_.start
     try:
         for group in groups(data, batches, most_bytes):
@@ -118,17 +122,20 @@ def _decode_group(group: RecordGroup, range_: OffsetRange, with_headers: bool) -
 
 
 def _times(records: Records, rows: slice, range_: OffsetRange) -> tuple[pa.Array, pa.Array]:
-    """Timestamp and its type: 0 where the writer gave it, 1 where the broker did. Raises KafkaError where one of
-    ``rows``, which alone are asked for, has a timestamp that Spark cannot hold."""
+    """The columns ``timestamp`` and ``timestampType`` (0: set by the producer, 1: by the broker) of all records.
+
+    Raises KafkaError (EOS_SOURCE_TIMESTAMP) if one of ``rows``, the records of the range, has a timestamp that Spark
+    cannot hold.
+    """
     millis, by_broker = records.times_ms()
-    asked = millis[rows]
-    if asked.max(initial=0) > _LAST_MILLISECOND or asked.min(initial=0) < -_LAST_MILLISECOND:
-        raise beyond_spark(range_.topic, range_.partition, records.offsets[rows], asked)
+    of_range = millis[rows]
+    if of_range.max(initial=0) > _LAST_MILLISECOND or of_range.min(initial=0) < -_LAST_MILLISECOND:
+        raise beyond_spark(range_.topic, range_.partition, records.offsets[rows], of_range)
     return pa.array(millis * 1000).view(pa.timestamp("us", tz="UTC")), pa.array(by_broker.astype(np.int32))
 
 
 def _headers(data: bytes | bytearray, fields: RecordFields) -> pa.Array:
-    """Row by row, but only of those that have some."""
+    """The column ``headers``. Only records with headers cost Python per row."""
     rows = np.flatnonzero(fields.header_count)
     headers: list[list[dict[str, str | bytes | None]] | None] = [None] * len(fields.ends)
     places = (fields.header_at[rows].tolist(), fields.ends[rows].tolist(), fields.header_count[rows].tolist())
@@ -138,14 +145,14 @@ def _headers(data: bytes | bytearray, fields: RecordFields) -> pa.Array:
 
 
 def beyond_spark(topic: str, partition: int, offsets: np.ndarray, millis: np.ndarray) -> EosError:
-    """The error for the first of these timestamps that Spark cannot hold; there is one."""
+    """The error for the first of these timestamps that Spark cannot hold. At least one must be such."""
     first = int(((millis > _LAST_MILLISECOND) | (millis < -_LAST_MILLISECOND)).argmax())
     offset, at = int(offsets[first]), int(millis[first])
     return stop("EOS_SOURCE_TIMESTAMP", topic=topic, partition=partition, offset=offset, timestamp=at)
 
 
 def damaged(range_: OffsetRange, offset: int, damage: Damage | str) -> EosError:
-    """The error for bytes that are not sound, from an offset on, or for a batch that has too many."""
+    """The error for bytes that are damaged from ``offset`` on, or for a record batch that is too large."""
     if isinstance(damage, TooLargeBatch):
         return too_large(range_, damage.base, damage.last, damage.most)
     return stop(
@@ -154,7 +161,7 @@ def damaged(range_: OffsetRange, offset: int, damage: Damage | str) -> EosError:
 
 
 def too_large(range_: OffsetRange, base: int, last: int, most_bytes: int) -> EosError:
-    """The error for a record batch that has more than so many bytes when it is decompressed."""
+    """The error for a record batch, from offset ``base`` to ``last``, that exceeds ``most_bytes`` decompressed."""
     return stop(
         "EOS_SOURCE_BATCH_TOO_LARGE.source",
         topic=range_.topic,

@@ -1,4 +1,4 @@
-"""Why a task cannot read on."""
+"""Checks in a task that reads: are topic and log still those of the plan, and why can it not continue?"""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from spark_eos.topic_partition import OffsetRange
 
 
 def check_id(client: BrokerClient, range_: OffsetRange) -> None:
-    """Raises KafkaError (EOS_SOURCE_RECREATED) where brokers know another topic than the range's by that name; one that
-    has just started may know none."""
+    """Raise KafkaError (EOS_SOURCE_RECREATED) if the topic of that name has another id than the range's. A missing
+    topic passes: a broker that has just started may not know it yet."""
     there = describe_topics(client, [range_.topic], missing_ok=True).get(range_.topic)
     if there is not None and there.id != range_.topic_id:
         raise recreated(range_.topic)
 
 
 def check_id_by_leader(client: BrokerClient, range_: OffsetRange) -> None:
-    """Check the topic's id by the partition's leader. Nothing is sent where the range has no id."""
+    """Like `check_id`, but by the partition's leader. A range without an id needs no check."""
     if id_bytes(range_.topic_id):
         client.forget_leader(range_.topic, range_.partition)
         if topic_of_leader(client, range_.topic, range_.partition).id != range_.topic_id:
@@ -34,8 +34,8 @@ def check_id_by_leader(client: BrokerClient, range_: OffsetRange) -> None:
 
 
 def check_epoch(client: BrokerClient, range_: OffsetRange, offset: int, epoch: int) -> None:
-    """Raises DataLossError (EOS_SOURCE_LOG_DIVERGED) where the leader's log does not have a record of this epoch before
-    an offset of the range. Asks nobody where the epoch is not known."""
+    """Raise DataLossError (EOS_SOURCE_LOG_DIVERGED) if the leader's log has no record of this leader epoch before the
+    offset. Without a known epoch (-1) there is nothing to check."""
     place = range_.topic, range_.partition
     found = LeaderEpochs(leaders_of(client, TIMEOUT_S)).diverged({place: Noted(offset, epoch)}, {place: ANY_LEADER})
     if found:
@@ -43,15 +43,15 @@ def check_epoch(client: BrokerClient, range_: OffsetRange, offset: int, epoch: i
 
 
 def recreated(topic: str) -> EosError:
-    """For a topic that is read by its id."""
+    """The error for a topic that was deleted and created again while it was read by its id."""
     return stop("EOS_SOURCE_RECREATED", topic=topic)
 
 
 def why_not(client: BrokerClient, range_: OffsetRange, position: int, refusal: str | None = None) -> EosError:
-    """Why reading a range does not go on at a position: what the log holds now, else what the broker said.
+    """The error for a range that cannot be read from ``position`` on.
 
-    DataLossError (EOS_SOURCE_DATA_LOSS), or KafkaError: EOS_SOURCE_FETCH where there is a ``refusal``, else
-    EOS_SOURCE_STALLED. Raises ConnectionFailed.
+    DataLossError (EOS_SOURCE_DATA_LOSS) if the log does not hold the offsets. Otherwise KafkaError: EOS_SOURCE_FETCH
+    for ``refusal``, the broker's error, or EOS_SOURCE_STALLED without one. Raises ConnectionFailed.
     """
     r, place = range_, {range_.topic: [range_.partition]}
     begin = begin_offsets(client, place)[r.topic][r.partition]

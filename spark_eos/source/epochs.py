@@ -1,13 +1,13 @@
-"""Whether a log still is the one that was read, by the epochs of its leaders (KIP-101, KIP-320).
+"""Leader epochs tell whether a log is still the one that was read (KIP-101, KIP-320).
 
-Each record batch bears the epoch of the leader that wrote it. An epoch has one leader, and a replica that follows
-another leader first cuts off what that one does not have. So two logs that have a batch of one epoch at one offset are
-the same up to there. An unclean leader election, or a broker that loses what it had not synced, cuts a log; what is
-written after that has a later epoch. So an offset is noted with the epoch of the record before it: as long as the
-leader's log has records of that epoch up to there, everything before the offset is what it was.
+Each record batch has the epoch of the leader that wrote it. An epoch has one leader, and a follower first truncates
+what its leader does not have. So two logs with a batch of the same epoch at the same offset are equal up to there. An
+unclean leader election, or a broker that loses what it had not synced, truncates a log; later records have a later
+epoch. So the offset log has, with an offset, the epoch of the record before it: as long as the leader's log has records
+of that epoch up to the offset, everything before it is unchanged.
 
-No answer of a leader maps an offset to an epoch, but OffsetForLeaderEpoch maps an epoch to where it ends. A query that
-keeps up is behind the offset at which its leader's own epoch began, which is asked for once for each leader.
+No request maps an offset to an epoch, but OffsetForLeaderEpoch maps an epoch to its end offset. A query that keeps up
+reads behind the offset at which the current leader's epoch began, so one request for each new leader is enough.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from spark_eos.topic_partition import OffsetRange, TopicPartition, by_topic, fla
 
 T = TypeVar("T")
 
-#: Stands for the epoch of whoever leads, which differs from any epoch that is noted: the leader is asked.
+#: In place of the current leader's epoch. It differs from every real epoch, so the leader is always asked.
 ANY_LEADER = 2**31 - 1
 _LOOK_BYTES = 64 * 1024
-#: Asks about one epoch, and is sent what the leader says of it.
+#: Yields an epoch, and is sent the leader's answer for it.
 _Question = Generator[int, EpochEnd, T]
 
 
@@ -46,9 +46,9 @@ class Noted:
 
 @dataclass(frozen=True)
 class Leaders:
-    """What leaders are asked. ``ends``: about one epoch of each partition; ``begins``: the first offset of each of
-    these partitions; ``first_batch``: base offset and epoch of the batch at an offset or, where there is none, of the
-    next one; None where nothing can be seen."""
+    """Requests to the partitions' leaders. ``ends``: where an epoch ends, one epoch for each partition. ``begins``: the
+    first offsets of the logs. ``first_batch``: base offset and epoch of the batch that holds an offset, or of the next
+    one; None if the leader does not answer or has neither."""
 
     ends: Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, EpochEnd]]
     begins: Callable[[Iterable[TopicPartition]], Mapping[TopicPartition, int]]
@@ -56,7 +56,7 @@ class Leaders:
 
 
 class LeaderEpochs:
-    """The epochs in the logs of some partitions. What a leader has said is remembered for as long as it leads.
+    """The leader epochs in the logs of some partitions. Answers of a leader are kept for as long as it leads.
 
     ``leaders`` is, in each call, the newest epoch of each partition's leader that is known. Errors are those of
     `spark_eos.kafka.admin.topics.epoch_ends`.
@@ -72,9 +72,9 @@ class LeaderEpochs:
         leaders: Mapping[TopicPartition, int],
         least: Mapping[TopicPartition, int],
     ) -> dict[TopicPartition, int]:
-        """The epoch of the record before each offset; `UNKNOWN` where the log begins there, or does not tell.
+        """The epoch of the record before each offset; `UNKNOWN` if the log begins there, or has no epochs.
 
-        ``least``: an epoch that it cannot be smaller than, where one is known.
+        ``least``: lower bounds for these epochs, where known.
         """
         questions = {
             place: _search(offset, leaders.get(place, UNKNOWN), least.get(place, UNKNOWN))
@@ -91,10 +91,11 @@ class LeaderEpochs:
     def diverged(
         self, noted: Mapping[TopicPartition, Noted], leaders: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int]:
-        """The partitions whose log is another one before the noted offset, and from where on it is, as far as known.
+        """The partitions whose log before the noted offset is not the one that was read, each with the offset from
+        which it differs, as far as that is known.
 
-        A log that was compacted may have lost all records of an epoch, and a replica that was filled from it never
-        heard of that epoch. So nothing counts as another record where there is none.
+        A compacted log may have lost all records of an epoch, and a replica that was filled from it never knew that
+        epoch. So a log differs only where it has a record of another epoch.
         """
         waiting = {
             place: at
@@ -103,8 +104,8 @@ class LeaderEpochs:
         }
         found: dict[TopicPartition, EpochEnd] = {}
         for _ in retrying(HIDDEN_S):  # an old leader that has not noticed knows only smaller epochs
-            asked = [place for place in waiting if found.get(place, NOTHING) == NOTHING]
-            found |= self._answered({place: _ask_one(noted[place].epoch) for place in asked}, leaders)
+            open_ = [place for place in waiting if found.get(place, NOTHING) == NOTHING]
+            found |= self._answered({place: _ask_one(noted[place].epoch) for place in open_}, leaders)
             if NOTHING not in found.values():
                 break
         other = {place: at.offset for place, at in waiting.items() if not self._same(place, at, found[place])}
@@ -114,7 +115,7 @@ class LeaderEpochs:
         }
 
     def forget(self, topic: str) -> None:
-        """The topic is another one now."""
+        """Drop all answers about a topic that was recreated."""
         self._heard = {place: heard for place, heard in self._heard.items() if place[0] != topic}
 
     def _same(self, place: TopicPartition, at: Noted, answer: EpochEnd) -> bool:
@@ -128,23 +129,23 @@ class LeaderEpochs:
     def _answered(
         self, questions: dict[TopicPartition, _Question[T]], leaders: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, T]:
-        """What comes of all questions. Those of all partitions are asked together."""
+        """The results of all questions. Each round is one request for all partitions together."""
         found: dict[TopicPartition, T] = {}
-        asked: dict[TopicPartition, int] = {}
+        pending: dict[TopicPartition, int] = {}
 
         def go_on(place: TopicPartition, answer: EpochEnd | None) -> None:
             try:
                 epoch = next(questions[place]) if answer is None else questions[place].send(answer)
                 while (known := self._of(place, leaders[place]).get(epoch)) is not None:
                     epoch = questions[place].send(known)
-                asked[place] = epoch
+                pending[place] = epoch
             except StopIteration as stop:
                 found[place] = stop.value
 
         for place in questions:
             go_on(place, None)
-        while asked:
-            epochs, asked = asked, {}
+        while pending:
+            epochs, pending = pending, {}
             for place, answer in self._ask.ends(epochs).items():
                 if answer != NOTHING:
                     self._of(place, leaders[place])[epochs[place]] = answer
@@ -162,8 +163,8 @@ def _ask_one(epoch: int) -> _Question[EpochEnd]:
 
 
 def _search(offset: int, leader: int, least: int) -> _Question[tuple[int, bool]]:
-    """The smallest epoch that does not end before an offset, and whether it is sure that the log has it: where the log
-    begins with a later one, an answer repeats the epoch that was asked about."""
+    """The smallest epoch that does not end before an offset, and whether the log certainly has it: if the log begins
+    with a later epoch, the leader's answer repeats the requested one."""
     if leader == UNKNOWN or offset <= 0:
         return UNKNOWN, True
     if leader == 0:
@@ -188,7 +189,7 @@ def _search(offset: int, leader: int, least: int) -> _Question[tuple[int, bool]]
 
 
 def leaders_of(client: BrokerClient, timeout_s: float) -> Leaders:
-    """The leaders of a cluster."""
+    """`Leaders` that send requests to a cluster."""
 
     def begins(places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         return flat(begin_offsets(client, by_topic(places), timeout_s))
@@ -210,8 +211,8 @@ def _first_batch(client: BrokerClient, place: TopicPartition, offset: int) -> tu
 
 
 class RangeEpochs:
-    """The epochs of the batches of one range, as they are read in order. ``last``: that of the record before the next
-    offset to read, `UNKNOWN` where it is not known. ``at_end``: whether the batch with the last offset was there."""
+    """Checks the epochs of one range's batches as they are read, in order. ``last``: the epoch of the record before the
+    next offset to read, or `UNKNOWN`. ``at_end``: whether the batch with the range's last offset was seen."""
 
     def __init__(self, range_: OffsetRange) -> None:
         self.last = range_.first_epoch
@@ -219,7 +220,7 @@ class RangeEpochs:
         self._range = range_
 
     def see(self, batch: RecordBatch) -> None:
-        """Raises OtherEpoch where this is not the log for which the range was planned."""
+        """Check the next batch. Raises OtherEpoch if this is not the log for which the range was planned."""
         epoch, r = batch.leader_epoch, self._range
         if epoch == UNKNOWN or batch.base >= r.end:
             return

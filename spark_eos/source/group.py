@@ -1,7 +1,7 @@
-"""The consumer group to which a query reports how far it is, whatever its sink: ``offsets.group.id`` of the source.
+"""Commits the position of a query to a consumer group, whatever its sink: ``offsets.group.id`` of the source.
 
-Information for lag tools, and nothing that the query itself depends on: the checkpoint is where it goes on. So it
-happens in the background, moves offsets only forward, and its failures are warnings.
+Lag tools read that group. The query itself continues from its checkpoint and does not depend on it. So commits happen
+in the background, move offsets only forward, and failures are warnings.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from spark_eos.topic_partition import PartitionOffsets
 #: Seconds from one report to the next, so that a micro-batch costs no request of its own.
 _PAUSE_S = 1.0
 _TRY_S = 4.0
-#: Seconds for which the coordinator is looked for, and asked again.
+#: Seconds for which a commit is retried, with the look-up of the coordinator.
 _PATIENCE_S = 10.0
-#: The same after a failure.
+#: Seconds from a failed report to the next one.
 _RETRY_S = 30.0
-#: The last report of a query that ends by itself is waited for, but not longer.
+#: Seconds to wait for the last report of a query that ends by itself.
 _LAST_S = 10.0
 
 
@@ -42,7 +42,7 @@ class GroupReport:
         self._failing = False
 
     def reach(self, position: PartitionOffsets) -> None:
-        """Everything before this position is done."""
+        """Report, in the background, that everything before this position is processed."""
         with self._lock:
             if position == self._last:
                 return
@@ -52,7 +52,7 @@ class GroupReport:
                 self._thread.start()
 
     def finish(self) -> None:
-        """Wait, for some seconds at the most, until what was reached is reported: the process may end now."""
+        """Wait at most `_LAST_S` seconds for the last report: the process may end after this."""
         with self._lock:
             working = self._thread
         if working is not None:
@@ -90,7 +90,7 @@ class GroupReport:
                 self._last = {}  # the next poll of an idle query brings it again
 
     def _report(self, position: PartitionOffsets) -> str | None:
-        """Commit what is ahead of the group; why not, if the coordinator refuses."""
+        """Commit the offsets that are ahead of the group's. The reason if that failed, else None."""
         refused = "no answer from the group's coordinator"
         places = {topic: list(offsets) for topic, offsets in position.items() if offsets}
         if not places:

@@ -1,4 +1,4 @@
-"""The lag of each partition, and the transactions that stay open for long."""
+"""The lag of each partition, and transactions that stay open for long and hold back the last stable offset."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from spark_eos.topic_partition import PartitionOffsets, TopicPartition
 
 #: Seconds between requests for high watermarks.
 _LOOK_S = 1.0
-#: Seconds between log lines about the same transaction.
+#: Seconds between log lines about the same offset.
 _REPEAT_S = 300.0
 
 
@@ -29,11 +29,11 @@ class LagWatch:
         self._next_look = 0.0
         #: For each end below the high watermark: the end, and since when it has been there.
         self._held: dict[TopicPartition, tuple[int, float]] = {}
-        self._said: dict[tuple[str, int, int], float] = {}
+        self._logged: dict[tuple[str, int, int], float] = {}
 
     def watch(self, ends: PartitionOffsets) -> bool:
-        """Once a second, look for ends that are held back by open transactions; log transactions that do so for
-        long. Whether it was looked."""
+        """Once a second, compare the ends with the high watermarks, and log transactions that hold an end back for
+        long. Whether it did so now."""
         now = time.monotonic()
         if now < self._next_look or not ends:
             return False
@@ -74,10 +74,10 @@ class LagWatch:
         return {"lag": lag, "losses": losses}
 
     def _name_open_transactions(self, topic: str, partition: int, end: int, now: float) -> None:
-        if now - self._said.get((topic, partition, end), float("-inf")) < _REPEAT_S:
+        if now - self._logged.get((topic, partition, end), float("-inf")) < _REPEAT_S:
             return
-        self._said = {key: at for key, at in self._said.items() if now - at < _REPEAT_S}
-        self._said[topic, partition, end] = now
+        self._logged = {key: at for key, at in self._logged.items() if now - at < _REPEAT_S}
+        self._logged[topic, partition, end] = now
         since = self._held[topic, partition][1]
         try:
             found = oldest_open_transaction(self._client, topic, partition)

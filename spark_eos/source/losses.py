@@ -8,13 +8,13 @@ from spark_eos.errors import EosError, stop
 from spark_eos.kafka.records.batches import OtherEpoch
 from spark_eos.log import logger
 
-#: Seconds in which something must not be seen once, so that it counts as gone where it is left out for good: a broker
-#: that lags behind the others does not know the newest topics yet, or still knows the old ones.
+#: Seconds for which a topic or partition must be missing before its offsets are skipped for good: a broker that lags
+#: behind the others does not know new topics yet, or still knows old ones.
 HIDDEN_S = 5.0
 
 
 class Losses:
-    """If ``fail``, an error for the first loss; otherwise one warning for each, and a count."""
+    """Reports data loss: if ``fail``, the first loss is raised; otherwise each is logged once, and counted."""
 
     def __init__(self, fail: bool) -> None:
         self.fail = fail
@@ -22,16 +22,16 @@ class Losses:
 
     @property
     def count(self) -> int:
-        """Losses so far. Each is of one partition, whatever the number of records."""
+        """The number of losses so far. A loss is of one partition, whatever the number of records."""
         return len(self._seen)
 
     def report_all(self, losses: Iterable[EosError]) -> None:
-        """Raise the first one, or log them."""
+        """Raise the first loss, or log all of them."""
         for loss in losses:
             self.report(loss)
 
     def report(self, loss: EosError) -> None:
-        """Raise it, or log it."""
+        """Raise the loss, or log it."""
         if self.fail:
             raise loss
         key = tuple(loss.parameters[name] for name in ("topic", "partition", "expected", "found"))
@@ -53,15 +53,16 @@ def data_loss(topic: str, partition: int, expected: int, found: int | None, what
 
 
 def log_diverged(topic: str, partition: int, expected: int, found: int, epoch: int) -> EosError:
-    """The error for a log that was cut before an offset up to which it was read or planned, and has grown again.
-    ``found``: from where on it is another log; ``epoch``: that of the record before ``expected``, as it was."""
+    """The error for a log that was truncated before the offset ``expected``, up to which it was read or planned, and
+    has grown again. ``found``: the offset from which it differs. ``epoch``: the leader epoch of the record that was
+    before ``expected``."""
     what = f"it had a record of leader epoch {epoch} before that offset, and from offset {found} on it now has others"
     return _diverged(topic, partition, expected, found, what)
 
 
 def epoch_diverged(topic: str, partition: int, position: int, other: OtherEpoch) -> EosError:
-    """The error for a batch that is not of the log for which the range was planned. What of the range was read
-    before ``position`` is."""
+    """The error for a record batch that is not of the log for which the range was planned. Rows of the range before
+    ``position`` are."""
     what = f"the batch at offset {other.base} has leader epoch {other.epoch}, and had another one"
     return _diverged(topic, partition, position, min(other.base, position), what)
 
@@ -79,7 +80,7 @@ def _diverged(topic: str, partition: int, expected: int, found: int, what: str) 
 
 
 def check_cluster(noted: str | None, now: str) -> None:
-    """The offsets of a checkpoint are of one cluster, ``noted`` there, if it is; ``now`` is that of the servers, if
-    brokers tell. Raises CheckpointError (EOS_SOURCE_CLUSTER_CHANGED)."""
+    """Raise CheckpointError (EOS_SOURCE_CLUSTER_CHANGED) if the cluster id in the offset log, ``noted``, differs from
+    ``now``, that of the brokers. An id that is not known is None or empty, and differs from none."""
     if noted and now and noted != now:
         raise stop("EOS_SOURCE_CLUSTER_CHANGED", checkpoint_cluster=noted, servers_cluster=now)

@@ -1,8 +1,8 @@
 """Reading from the nearest replica (KIP-392), by `kafka.client.rack`.
 
-The leader is told the reader's rack, and names a replica there, if its brokers have ``replica.selector.class`` set to
-``org.apache.kafka.common.replica.RackAwareReplicaSelector`` and a ``broker.rack`` each. That replica is asked until it
-fails, or five minutes have passed; then the leader is asked again.
+A Fetch request has the reader's rack, and the leader names a replica there, if its brokers have
+``replica.selector.class`` set to ``org.apache.kafka.common.replica.RackAwareReplicaSelector`` and a ``broker.rack``
+each. The task reads from that replica until it fails, or for five minutes; then it sends to the leader again.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from spark_eos.caches import log_once
 from spark_eos.kafka.config.java_names import canonical
 from spark_eos.kafka.config.properties import KafkaProperties
 
-#: As Java's ``metadata.max.age.ms``.
+#: Seconds for which a replica that the leader has named is used, as Java's ``metadata.max.age.ms``.
 _PREFERRED_S = 300.0
-#: For how long the leader is asked for the rows themselves after a replica was of no use.
+#: Seconds for which the leader serves the rows after a replica was of no use.
 _AWAY_S = 60.0
 _VARIABLE = re.compile(r"\$\{env:(\w+)\}")
 
 _Key = tuple[KafkaProperties, int, str, int]
-#: The replica to ask, or None for the leader, without telling it the rack; and until when.
+#: The replica to read from, or None for the leader, which is then not sent the rack; and until when that holds.
 _choices: dict[_Key, tuple[int | None, float]] = {}
 
 
 def rack_here(kafka: KafkaProperties) -> str:
-    """The rack of this process, by ``client.rack``: itself, or what the environment variables say that it names as
-    ``${env:NAME}``. Empty where there is none."""
+    """The rack of this process: ``client.rack``, with each ``${env:NAME}`` replaced by the environment variable NAME.
+    Empty if there is none."""
     return _VARIABLE.sub(lambda found: _variable(found[1]), canonical(kafka).get("client.rack", ""))
 
 
@@ -47,7 +47,7 @@ def _variable(name: str) -> str:
 
 
 class NearestReplica:
-    """Whom to ask for one partition. What was found out holds for the process."""
+    """Which broker to read one partition from. All readers of a process share what they find out."""
 
     def __init__(self, kafka: KafkaProperties, topic: str, partition: int) -> None:
         self._rack = rack_here(kafka)
@@ -55,21 +55,21 @@ class NearestReplica:
 
     @property
     def node(self) -> int | None:
-        """The replica to ask; None for the leader."""
+        """The id of the replica to read from; None for the leader."""
         return self._choice()[0]
 
     @property
     def rack(self) -> str:
-        """The rack to tell; empty while the leader is to serve the rows itself."""
+        """The rack for Fetch requests; empty while the leader is to serve the rows itself."""
         node, until = self._choice()
         return "" if node is None and until else self._rack
 
     def prefer(self, node: int) -> None:
-        """The leader has named this replica."""
+        """Read from this replica, which the leader has named."""
         self._choose(node, _PREFERRED_S)
 
     def leave(self) -> None:
-        """Do not ask the replica for now."""
+        """Read from the leader for a minute: the replica was of no use."""
         self._choose(None, _AWAY_S)
 
     def _choice(self) -> tuple[int | None, float]:

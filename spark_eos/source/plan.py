@@ -1,8 +1,8 @@
 """Decides where the next micro-batch ends, and what of a logged micro-batch can be read. Pure: no I/O, no clock.
 
-The source can lose or repeat rows here, so the decision depends on its arguments and on answers alone. A decision that
-needs more than its arguments say *asks*: `initial_position`, `next_batch` and `readable` are generators that yield a
-question (`spark_eos.source.questions`) and are sent its answer. So Kafka is asked only what the decision at hand needs,
+The source can lose or repeat rows here, so a decision depends on nothing but its arguments and the answers to its
+questions: `initial_position`, `next_batch` and `readable` are generators that yield a question
+(`spark_eos.source.questions`) and are sent the answer. So Kafka gets only the requests that the decision at hand needs,
 and the reader (`spark_eos.source.reader`) and the simulation (``tests/simulation/source``) run the same code::
 
     position, a Look, options ─→ next_batch ─→ Next(end, losses, …)
@@ -15,7 +15,7 @@ What must hold:
   which reading starts or moves (a new query, a new partition, a log that was cut) are logged before they are read.
 - A partition moves back, or forward over what was not read, only with a loss that is reported.
 - Offsets are used with the topic id, the cluster and the leader epochs that they were noted with, or not at all.
-- A loss is raised where ``failOnDataLoss`` is true. Otherwise it is in the result, whatever else that says.
+- A loss is raised if ``failOnDataLoss`` is true. Otherwise it is always in the result.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ NO_LIMIT = 2**63 - 1
 
 @dataclass(frozen=True)
 class EpochSeen:
-    """The leader epoch of the record before an offset, as this run saw it first; None where that is not known."""
+    """The leader epoch of the record before ``offset``, when this run first saw that offset; None if not known."""
 
     offset: int
     epoch: int | None
@@ -66,8 +66,8 @@ class EpochSeen:
 class Run:
     """What a run of the query remembers from one plan to the next. The offset log has none of it.
 
-    ``begun``: the offset log has the position where the query begins. ``last_batch_s``: when a micro-batch was planned
-    last. ``epochs``: for positions that the offset log has no leader epoch of.
+    ``begun``: the offset log has the position where the query begins. ``last_batch_s``: when the last micro-batch was
+    planned, by the clock of `Look.time_s`. ``epochs``: for positions without a leader epoch in the offset log.
     """
 
     begun: bool = False
@@ -77,10 +77,10 @@ class Run:
 
 @dataclass(frozen=True)
 class Look:
-    """What is known before anything is asked. ``ends``: of the partitions of ``topics``, the last stable offsets, or
-    the high watermarks for a query that reads uncommitted rows. ``time_s``: by a clock that never goes back.
-    ``pinned``: topics and ends are those of the run's begin, as for Trigger.AvailableNow. ``max_rows``: what Spark lets
-    the micro-batch read; None where it wants all in one. ``only_batch``: Spark may never ask for another micro-batch.
+    """What is known before the first question. ``ends``: the last stable offset of each partition of ``topics``, or its
+    high watermark for a query that reads uncommitted rows. ``time_s``: seconds by a monotonic clock. ``pinned``: topics
+    and ends are those of the run's beginning, as for Trigger.AvailableNow. ``max_rows``: how many rows Spark lets the
+    micro-batch read; None if it wants all in one. ``only_batch``: Spark may never ask for another micro-batch.
     """
 
     topics: Topics
@@ -97,9 +97,12 @@ class Look:
 
 @dataclass(frozen=True)
 class Next:
-    """``end``: the line for the offset log at which the next micro-batch ends; None: there is none, and the query stays
-    where it is. ``caught_up``: as there is nothing to read. ``look_again``: as the look is outdated. ``losses``: to be
-    warned of. ``taken_up``: topics that come back, as sentences for the log. ``run``: for the next plan of this run."""
+    """The decision about the next micro-batch.
+
+    ``end``: where it ends, for the offset log. None if there is no micro-batch: because there is nothing to read
+    (``caught_up``), because the look is outdated (``look_again``), or because the query waits. ``losses``: for
+    warnings. ``taken_up``: a sentence for the log for each topic that is back. ``run``: for the next plan of this run.
+    """
 
     end: Position | None
     run: Run
@@ -111,14 +114,14 @@ class Next:
 
 @dataclass(frozen=True)
 class Readable:
-    """What is left of the ranges of a micro-batch, and the losses to be warned of."""
+    """The ranges of a micro-batch that can still be read, and the losses, for warnings."""
 
     ranges: tuple[OffsetRange, ...]
     losses: tuple[EosError, ...] = ()
 
 
 class _Losses:
-    """The losses that a plan finds. Where a query must not lose data, the first one is raised."""
+    """The losses that a plan finds. If ``fail``, the first one is raised."""
 
     def __init__(self, fail: bool) -> None:
         self._fail = fail
@@ -135,7 +138,7 @@ class _Losses:
 
 def initial_position(options: SourceOptions, *, pinned: bool) -> Plan[Position]:
     """Where a new query begins, and in which topics: they were the same before and after the offsets were resolved.
-    Where all is pinned, the plan of the first micro-batch finds what has changed since."""
+    With pinned topics, the plan of the first micro-batch finds what has changed since."""
     while True:
         before: Topics = yield TopicsThere(now=False)
         offsets: PartitionOffsets = yield StartingOffsets()
@@ -154,12 +157,12 @@ def next_batch(position: Position, look: Look, options: SourceOptions) -> Plan[N
     """The end of the micro-batch that begins at ``position``.
 
     1. The first micro-batch of a query records where the query begins, and reads nothing.
-    2. What is gone, new, cut or diverged since ``position`` was noted moves where reading goes on.
-    3. Limits say how far it may read, or that it waits for more.
+    2. Topics that are gone or recreated, and logs that were truncated, move the offsets where reading continues.
+    3. Limits bound how far the micro-batch reads, or make it wait for more.
     4. Partitions that are new, or are back, are added at the offset where their reading begins.
-    5. Topics and leaders are looked at once more: the ends are theirs only if they are still the same.
+    5. A second look at topics and leaders: the ends belong to them only if they are still the same.
 
-    Raises DataLossError where the query must not lose data, and CheckpointError (EOS_SOURCE_CLUSTER_CHANGED).
+    Raises CheckpointError (EOS_SOURCE_CLUSTER_CHANGED), and DataLossError if ``failOnDataLoss`` is true.
     """
     losses = _Losses(options.fail_on_data_loss)
     if not look.run.begun and not (look.only_batch and start_is_fixed(options)):
@@ -185,7 +188,7 @@ def next_batch(position: Position, look: Look, options: SourceOptions) -> Plan[N
     result = Next(None, run, losses=tuple(losses.found), taken_up=taken_up)
     if still is None:
         return result
-    if (yield start.asked) != start.diverged:  # by a leader that was heard of since
+    if (yield start.log_question) != start.diverged:  # as a partition has a new leader since
         return replace(result, look_again=True)
     end, ids = still
     epochs = yield from _epochs_at(end, going)
@@ -210,26 +213,26 @@ def start_is_fixed(options: SourceOptions) -> bool:
 
 @dataclass(frozen=True)
 class _Start:
-    """Where the next micro-batch starts. ``cut``: the partitions whose log is another one than before. ``asked``,
-    ``diverged``: what was asked of the leaders about that, and their answer."""
+    """Where the next micro-batch starts. ``cut``: the partitions whose log was truncated and has grown again, by the
+    question ``log_question`` and its answer ``diverged``."""
 
     position: Position
     cut: Collection[TopicPartition]
     run: Run
-    asked: DivergedFrom
+    log_question: DivergedFrom
     diverged: Mapping[TopicPartition, int]
 
 
 def _start(position: Position, look: Look, options: SourceOptions, losses: _Losses) -> Plan[_Start]:
-    """Where reading goes on, by what is there now. What is not there is reported as lost, and noted as left."""
+    """Where reading continues, by what exists now. What does not exist is reported as lost, and noted as left."""
     there = look.topics
     yield from _report_gone(position, there, options, losses)
     position = left_topics.left_behind(position, there.partitions, there.ids)
     at = flat(_recreated_from_zero(position, there.ids))
     epochs, run = yield from _known_epochs(position, at, look)
     ends = flat(look.ends)
-    asked = DivergedFrom(dict(at), dict(epochs))
-    answer: Mapping[TopicPartition, int] = yield asked
+    log_question = DivergedFrom(dict(at), dict(epochs))
+    answer: Mapping[TopicPartition, int] = yield log_question
     diverged = dict(answer)
     short = yield from _shorter(at, ends, options)
     for place, high in short.items():
@@ -242,14 +245,14 @@ def _start(position: Position, look: Look, options: SourceOptions, losses: _Loss
         losses.report(log_diverged(*place, at[place], offset, epochs.pop(place)))
         at[place] = offset
     position = replace(position, offsets=nested(at), epochs=nested(epochs))
-    return _Start(position, diverged.keys(), run, asked, answer)
+    return _Start(position, diverged.keys(), run, log_question, answer)
 
 
 def _known_epochs(
     position: Position, at: Mapping[TopicPartition, int], look: Look
 ) -> Plan[tuple[dict[TopicPartition, int], Run]]:
-    """The leader epochs of the records before ``at``: as they are noted, or as they were when this run saw the offset
-    first. Those of another topic of that name say nothing."""
+    """The leader epochs of the records before ``at``, from the position, or from when this run first saw the offset.
+    Epochs of an earlier topic of that name do not count."""
     before, ids = flat(position.offsets), look.topics.ids
     noted = {
         place: epoch
@@ -273,15 +276,16 @@ def _shorter(
 ) -> Plan[dict[TopicPartition, int]]:
     """The high watermarks of the partitions whose log ends before the offset that was reached.
 
-    None where an open transaction only holds the last stable offset before a start that the user gave.
+    A partition is not among them if only its last stable offset is before that offset: an open transaction may hold it
+    back, before a start that the user gave.
     """
     behind = {place: offset for place, offset in at.items() if ends.get(place, offset) < offset}
     return (yield from _still_shorter(behind, options))
 
 
 def _still_shorter(behind: Mapping[TopicPartition, int], options: SourceOptions) -> Plan[dict[TopicPartition, int]]:
-    """The high watermarks of the partitions whose log ends before these offsets. A new leader may know less for a
-    moment, so it is asked again."""
+    """The high watermarks of the partitions whose log ends before these offsets. A new leader may lag for a moment, so
+    the question is repeated."""
     short: dict[TopicPartition, int] = {}
     for attempt in range(options.offset_tries if behind else 0):
         high = yield HighWatermarks(behind.keys(), options.offset_retry_ms if attempt else 0)
@@ -303,7 +307,7 @@ def _waits_for_more(at: PartitionOffsets, ends: PartitionOffsets, look: Look, op
 def _limited(
     at: PartitionOffsets, ends: PartitionOffsets, max_rows: int | None, options: SourceOptions
 ) -> Plan[PartitionOffsets]:
-    """Where a micro-batch from ``at`` ends. Without any limit where Spark wants all in one."""
+    """Where a micro-batch from ``at`` ends. No limit applies if Spark wants all in one (``max_rows`` is None)."""
     if max_rows is None:
         return range_math.advance(at, ends, NO_LIMIT)
     end, most = range_math.advance(at, ends, max_rows), options.max_bytes_per_trigger
@@ -314,11 +318,11 @@ def _limited(
 
 
 def _newcomers(going: Position, looked: Topics) -> Plan[tuple[PartitionOffsets, tuple[str, ...]]]:
-    """Partitions and topics that are not in the position, with the offset at which they are taken up; and what the log
-    is told of those that were left before.
+    """The partitions that are not in the position yet, with the offset where their reading begins; and sentences for
+    the log about topics that are back.
 
-    One that was left, and is still the same topic, goes on where it was left. Another new partition of a known topic
-    begins at 0: in both cases, if its log begins later, that shows as the data loss that it is.
+    A partition that was left, of a topic with the same id, continues where it was left. Any other new partition of a
+    known topic begins at 0. In both cases, a log that begins later is reported as data loss.
     """
     known, there = going.offsets, looked.partitions
     back = left_topics.come_back(going.left, there, looked.ids)
@@ -338,11 +342,11 @@ def _newcomers(going: Position, looked: Topics) -> Plan[tuple[PartitionOffsets, 
 def _still_there(
     position: Position, look: Look, end: PartitionOffsets, options: SourceOptions, losses: _Losses
 ) -> Plan[tuple[PartitionOffsets, TopicIds] | None]:
-    """The end, and the ids to note with it, if the topics are still those whose ends were looked at: then they were
-    when the ends were asked for. None where nothing is to be read.
+    """The end, and the topic ids to note with it, if the topics are still those of ``look``: then the ends are theirs.
+    None if nothing is to be read.
 
-    If they are not, the next look is at what is there now. Where all is pinned there is no other look: what is gone is
-    reported as lost, and stays where and what it is.
+    Otherwise the next look finds the topics of then. Pinned topics have no other look: what is gone is reported as
+    lost, and keeps its offsets and id.
     """
     now: Topics = yield TopicsThere()
     check_cluster(look.topics.cluster, now.cluster)
@@ -377,8 +381,8 @@ def _epochs_at(end: PartitionOffsets, going: Position) -> Plan[PartitionOffsets]
 
 
 def _report_gone(position: Position, there: Topics, options: SourceOptions, losses: _Losses) -> Plan[None]:
-    """Report what the query has a position in and cannot read on: topics that were recreated, partitions that are not
-    there, and those that the selection no longer includes."""
+    """Report the partitions in which the query has a position and cannot continue: those of recreated topics, those
+    that do not exist, and those that the selection no longer includes."""
     missing = [topic for topic in position.offsets if topic not in there.partitions]
     if missing:
         dropped: Collection[str] = yield DroppedOnPurpose(missing)
@@ -392,8 +396,8 @@ def _report_gone(position: Position, there: Topics, options: SourceOptions, loss
 
 
 def _report_recreated(position: Position, there: Topics, losses: _Losses) -> Plan[None]:
-    """A topic that was created anew has nothing of what the query has not read of the old one; nor has one of the same
-    name on another cluster, which nobody may take for the same."""
+    """Report recreated topics, which have nothing of what the query has not read yet. Raises CheckpointError
+    (EOS_SOURCE_CLUSTER_CHANGED): topics of the same names on another cluster are other topics."""
     check_cluster(position.cluster, there.cluster)
     for topic, known in position.ids.items():
         if left_topics.differ(known, there.ids.get(topic)):
@@ -413,7 +417,7 @@ def _why_not_there(topic: str, there: Topics, options: SourceOptions) -> str:
 
 
 def _recreated_from_zero(position: Position, ids: TopicIds) -> PartitionOffsets:
-    """The offsets of ``position``; 0 for the partitions of topics that have another id by ``ids``: they are new."""
+    """The offsets of ``position``, with 0 for topics that were recreated: their id in ``ids`` is another one."""
     result: PartitionOffsets = {}
     for topic, offsets in position.offsets.items():
         recreated = left_topics.differ(position.ids.get(topic), ids.get(topic))
@@ -425,8 +429,8 @@ def _recreated_from_zero(position: Position, ids: TopicIds) -> PartitionOffsets:
 
 
 def ranges_between(before: Position, after: Position) -> list[OffsetRange]:
-    """The ranges of the micro-batch between two lines of the offset log, whatever is left of them. A topic that is
-    another one in the second line is read from 0."""
+    """The ranges of the micro-batch between two lines of the offset log, whether or not they still exist. A topic that
+    has another id in the second line is read from 0."""
     first = {
         topic: epochs
         for topic, epochs in before.epochs.items()
@@ -436,9 +440,8 @@ def ranges_between(before: Position, after: Position) -> list[OffsetRange]:
 
 
 def missing_at_the_begin(begin: Position, logged: Position, options: SourceOptions) -> tuple[EosError, ...]:
-    """What the replay of micro-batch 0 lacks: partitions that the offset log has at its end, and that are not there
-    when the query resolves once more where it begins. There may be rows of them before that end only if the begin is
-    fixed."""
+    """The losses in a replay of micro-batch 0: partitions that are in the logged end, but not in the beginning, which
+    was resolved again. The first attempt may have read rows of them only if the beginning is fixed."""
     if not start_is_fixed(options):
         return ()
     return tuple(
@@ -458,11 +461,12 @@ def readable(
     planned_now: bool,
     pinned: bool,
 ) -> Plan[Readable]:
-    """What of the ranges of a micro-batch that ends at ``logged`` the cluster still has; the rest is reported as lost.
+    """The parts of the ranges that the cluster still has; the rest is reported as lost. ``logged``: where the
+    micro-batch ends, by the offset log.
 
-    What was logged is read as it was logged, also of a topic that the selection no longer includes. ``there``: of the
-    topics that are to be read. ``planned_now``: this run has planned the micro-batch, and its ends with it, unless they
-    are ``pinned`` and so older. Raises as `next_batch` does.
+    Logged ranges are read as logged, even of a topic that the selection no longer includes. ``there``: the topics of
+    the ranges. ``planned_now``: this run has planned the micro-batch, so its ends are new, unless they are ``pinned``.
+    Raises the errors of `next_batch`.
     """
     losses = _Losses(options.fail_on_data_loss)
     there = yield from _waiting_for_hidden(ranges, logged, there, options)
@@ -491,9 +495,8 @@ def readable(
 def _waiting_for_hidden(
     ranges: Collection[OffsetRange], logged: Position, there: Topics, options: SourceOptions
 ) -> Plan[Topics]:
-    """What is there of the topics to read. What is left out of a micro-batch is behind the query for good, so something
-    that is not there, or is another topic, is looked for once more; for some seconds where a loss does not stop the
-    query."""
+    """The topics of the ranges. What a micro-batch leaves out is never read again, so if a topic or partition is
+    missing or recreated, the question is repeated: once, or for some seconds if a loss does not stop the query."""
     names = {r.topic for r in ranges}
     for after_ms in (0,) if options.fail_on_data_loss else HIDDEN_WAITS_MS:
         same = not any(left_topics.differ(logged.ids.get(name), there.ids.get(name)) for name in names)

@@ -1,6 +1,6 @@
-"""What the source's decisions ask of the cluster, as values: see `spark_eos.source.plan`, which asks.
+"""The questions about the cluster that `spark_eos.source.plan` yields, as values.
 
-Each question says what its answer is. By partition means ``{(topic, partition): number}``.
+Each docstring has the form of the answer. "By partition" means ``{(topic, partition): number}``.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Topics:
-    """The topics that are there, of those to read: the partitions to read of each, and its id. ``cluster``: the id of
-    the cluster that they are on; empty where brokers do not tell. ``leader_epochs``: of each partition's leader."""
+    """The existing topics of those to read: the partitions to read of each, and its id. ``cluster``: the cluster's id;
+    empty if brokers have none. ``leader_epochs``: the current epoch of each partition's leader."""
 
     partitions: dict[str, list[int]]
     ids: TopicIds
@@ -28,7 +28,7 @@ class Topics:
 
 @dataclass(frozen=True)
 class EpochsBefore:
-    """Which leader epochs do the records before these offsets have? ``least``: epochs that they cannot be smaller than.
+    """Which leader epochs do the records before these offsets have? ``least``: lower bounds for them, where known.
     Answer: the epochs that are known, by partition."""
 
     offsets: Mapping[TopicPartition, int]
@@ -37,8 +37,8 @@ class EpochsBefore:
 
 @dataclass(frozen=True)
 class DivergedFrom:
-    """Which logs do not have records of these epochs before these offsets any more? Answer: by partition, the offset
-    from which on the log is another one."""
+    """Which logs no longer have records of these leader epochs before these offsets? Answer: by partition, the offset
+    from which the log differs."""
 
     offsets: Mapping[TopicPartition, int]
     epochs: Mapping[TopicPartition, int]
@@ -46,7 +46,7 @@ class DivergedFrom:
 
 @dataclass(frozen=True)
 class HighWatermarks:
-    """Where do these partitions end, open transactions included? Answer: by partition. Asked after a pause."""
+    """Where do these partitions end, open transactions included? Answer: by partition. ``after_ms``: a pause before."""
 
     partitions: Collection[TopicPartition]
     after_ms: int = 0
@@ -61,7 +61,7 @@ class FirstOffsets:
 
 @dataclass(frozen=True)
 class WithinBytes:
-    """Up to where does a micro-batch of about so many bytes go? Answer: offsets like ``ends``, or earlier ones."""
+    """Where does a micro-batch of about ``most`` bytes end? Answer: ``ends``, or earlier offsets."""
 
     start: PartitionOffsets
     ends: PartitionOffsets
@@ -70,15 +70,16 @@ class WithinBytes:
 
 @dataclass(frozen=True)
 class TopicsThere:
-    """Which topics are there? ``now``: in this moment, even where they are pinned; else some seconds ago will do.
-    Answer: `Topics`."""
+    """Which of the topics to read exist? ``now``: at this moment, even if they are pinned; otherwise the answer may be
+    some seconds old. Answer: `Topics`."""
 
     now: bool = True
 
 
 @dataclass(frozen=True)
 class TopicsNamed:
-    """What is there of these topics in this moment, subscribed to or not? Answer: `Topics`. Asked after a pause."""
+    """Which of these topics exist at this moment, subscribed to or not? ``after_ms``: a pause before.
+    Answer: `Topics`."""
 
     names: Collection[str]
     after_ms: int = 0
@@ -86,12 +87,13 @@ class TopicsNamed:
 
 @dataclass(frozen=True)
 class StartingOffsets:
-    """Which offsets do ``startingOffsets`` and its like mean? Answer: an offset for each partition to read."""
+    """Which offsets do ``startingOffsets`` and similar options mean? Answer: an offset for each partition to read."""
 
 
 @dataclass(frozen=True)
 class DroppedOnPurpose:
-    """Which of these topics, which the query reads no longer, are no loss? Answer: their names."""
+    """Which of these topics, which the query no longer reads, were dropped on purpose and are not a loss? Answer: their
+    names."""
 
     topics: Collection[str]
 
@@ -108,12 +110,12 @@ Question = (
     | DroppedOnPurpose
 )
 
-#: Yields questions, is sent the answer of each, and returns the decision.
+#: Yields questions, is sent the answer to each, and returns the decision.
 Plan = Generator[Question, Any, T]
 
 
 def answered(plan: Plan[T], answer: Callable[[Question], object]) -> T:
-    """The decision that a plan comes to, where ``answer`` has the answers."""
+    """The decision of a plan, whose questions ``answer`` answers."""
     try:
         question = next(plan)
         while True:

@@ -88,7 +88,7 @@ def read_batches(fetching: Fetching, range_: OffsetRange) -> Iterator[FetchedBat
 
 
 def supports(client: BrokerClient) -> bool:
-    """Whether this reader and the brokers support all of the user's properties for connections and fetches.
+    """Whether this reader, rather than librdkafka, can apply the user's properties for connections and fetches.
 
     Raises ConnectionFailed if no broker responds.
     """
@@ -113,7 +113,7 @@ def _why_waiting(answer: FetchResponse | None) -> str:
 
 class _Fetches:
     """The fetches of a range, one of them always in progress. ``position``: the first offset not received yet;
-    ``most_bytes``: of a fetch, unless the user says otherwise."""
+    ``most_bytes``: of a fetch, unless the user's properties limit it further."""
 
     def __init__(self, fetching: Fetching, range_: OffsetRange, most_bytes: int) -> None:
         self.position = range_.start
@@ -140,8 +140,8 @@ class _Fetches:
             give_back(self._client, self._connection)
 
     def next(self, read: Callable[[FetchResponse], R]) -> R:
-        """What ``read``, `decode` or `verify`, makes of the next answer; the following fetch is then in progress. There
-        may be no rows, but always progress."""
+        """The result of ``read`` (`decode` or `verify`) for the next response; the following fetch is then in progress.
+        The result may have no rows, but ``position`` has moved."""
         began = system.monotonic()
         deadline, pause_s = began + self._options.poll_timeout_s, FIRST_WAIT_S
         delay, place = Waiting("reading"), name_of_place((self._range.topic, self._range.partition))
@@ -161,7 +161,7 @@ class _Fetches:
                 self._step(result.next_offset, answer.size)
                 return result
             if answer is not None and answer.throttle_ms:
-                # The broker is there, and says when it goes on: that time does not count.
+                # The broker answers, and throttles: that time does not count as silence.
                 throttled_s = answer.throttle_ms / 1000
                 system.sleep(throttled_s)
                 began, deadline = began + throttled_s, deadline + throttled_s
@@ -179,7 +179,7 @@ class _Fetches:
             pause_s = min(2 * pause_s, LONGEST_WAIT_S)
 
     def _deadline_after(self, answer: FetchResponse, began: float) -> float:
-        """Until when to retry: a new leader may lag behind, but not for long."""
+        """The time until which to retry: a new leader may lag behind, but not for long."""
         short = answer.error in (OK, Code.OFFSET_OUT_OF_RANGE)
         return began + (_SHORT_STALL_S if short else self._options.poll_timeout_s)
 
@@ -212,7 +212,7 @@ class _Fetches:
         self._send()
 
     def _disconnect(self) -> None:
-        """Disconnect: by the next fetch, the leader may have changed, or it is asked instead of the replica."""
+        """Disconnect. The next fetch finds the leader anew, or goes to the leader instead of the replica."""
         if self._at_replica:
             self._nearest.leave()
             self._at_replica = False
@@ -223,14 +223,14 @@ class _Fetches:
             self._connection = None
 
     def _renew(self) -> None:
-        """To the same broker, which wants to know again who this is."""
+        """Reconnect to the same broker, which requires a new authentication."""
         replica = self._nearest.node if self._at_replica else None
         self._connected.close()
         self._connection = connect(self._client, self._range.topic, self._range.partition, replica)
 
     def _ask_another(self, answer: FetchResponse, waited_s: float) -> bool:
-        """Whether another broker is to be asked at once: the replica that the leader names; or the leader, where such a
-        replica refuses, has not got as far as the leader, or was asked for long."""
+        """Whether the next fetch goes to another broker at once: to the replica that the leader names, or to the leader
+        if the replica refuses, lags behind the leader, or has been used for long."""
         if answer.error == OK and answer.preferred >= 0 and answer.preferred != self._connected.node:
             self._nearest.prefer(answer.preferred)
         elif self._at_replica and (answer.error != OK or (not answer.size and waited_s > _REPLICA_BEHIND_S)):
@@ -262,7 +262,7 @@ class _Fetches:
         )
 
     def decode(self, answer: FetchResponse) -> Decoded:
-        """The rows, to be taken before the next answer is."""
+        """The rows of a response. They must be used before the next response is received."""
         return decode(
             answer.data,
             self._unread,
@@ -275,7 +275,7 @@ class _Fetches:
         )
 
     def verify(self, answer: FetchResponse) -> FetchedBatches:
-        """The record batches, in memory of their own."""
+        """The record batches of a response, in memory of their own."""
         data, unread = self._connected.take_buffer(), self._unread
         try:
             found, next_offset = find_batches(
@@ -312,21 +312,21 @@ class _Fetches:
             self._try(self._send)
 
     def check_end(self) -> None:
-        """When all was read: raises DataLossError (EOS_SOURCE_LOG_DIVERGED) where there was nothing to see of the last
-        offset, as in a log that was compacted, and the log is not the one for which the range was planned."""
+        """After the last offset: raise DataLossError (EOS_SOURCE_LOG_DIVERGED) if the log is not the one for which the
+        range was planned. Only a request can tell that if no batch had the last offset, as in a compacted log."""
         if not self._epochs.at_end:
             check_epoch(self._client, self._range, self._range.end, self._range.last_epoch)
 
     def _check_log(self) -> None:
-        """The broker says that its log is another one before the position: perhaps as it was compacted. A replica that
-        is not the leader may only be behind."""
+        """Check the broker's claim that its log differs before the position. A compacted log may look so, and a replica
+        that is not the leader may only lag behind."""
         if self._at_replica:
             self._nearest.leave()
             self._moved()
         check_epoch(self._client, self._range, self.position, self._epochs.last)
 
     def _check(self, answer: FetchResponse) -> None:
-        """Raise for a response that a retry cannot improve."""
+        """Raise the error of a response that a retry cannot improve."""
         if answer.error != OK:
             self._disconnect()
         if answer.error in ANOTHER_TOPIC:  # some brokers may not know of the topic yet, but others do

@@ -10,7 +10,7 @@ A Spark without admission control (4.1) calls latestOffset without saying where 
 will ask again: its triggers Once and AvailableNow are one micro-batch. There, a restart begins with partitions of an
 empty range at the last logged offset.
 
-Spark does not tell a Python source where its checkpoint is, and asks again for the initial offset in the last case. See
+A Python source does not know its checkpoint, so in the last case Spark calls initialOffset again. See
 `spark_eos.source.range_math` for why that skips and repeats nothing: micro-batch 0 reads nothing.
 """
 
@@ -78,7 +78,7 @@ SparkOffset = dict[str, dict[str, Any]]
 
 class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """``readStream.format("eos-kafka")``. Holds no client, and travels to the tasks as its options only. ``events``:
-    who is told of the lag."""
+    where the lag is reported for metrics."""
 
     def __init__(self, options: SourceOptions, events: Events = NOWHERE) -> None:
         self._options, self._events = options, events
@@ -118,7 +118,7 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @hidden_traceback()
     def initialOffset(self) -> SparkOffset:
-        """Where a new query begins. Asked for more than once; the answer of this run stays the same."""
+        """Where a new query begins. Spark calls this more than once; the result stays the same within a run."""
         if self._initial is None:
             position = answered(initial_position(self._options, pinned=self._watch.pinned), self._answer)
             self._initial = offset_log.to_spark(self._marked(position))
@@ -135,8 +135,8 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @hidden_traceback()
     def latestOffset(self, start: SparkOffset | None = None, limit: ReadLimit | None = None) -> SparkOffset:
-        """Where the next micro-batch ends; ``start`` itself when there is nothing to do. What is before ``start`` has
-        been processed by then, whatever the sink. Both are missing where Spark has no admission control.
+        """Where the next micro-batch ends; ``start`` itself when there is nothing to do. Everything before ``start``
+        has been processed, whatever the sink. A Spark without admission control passes neither argument.
 
         Raises CheckpointError (EOS_SOURCE_CLUSTER_CHANGED), DataLossError."""
         self._hint()
@@ -170,7 +170,7 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return range_math.tasks(reads, self._options.min_partitions, self._options.max_records_per_partition)
 
     def reportLatestOffset(self) -> SparkOffset | None:
-        """For the query's progress: the last stable offsets seen last, and beside them the lag of each partition."""
+        """For the query's progress: the newest known last stable offsets, and the lag of each partition as marks."""
         ends = self._watch.known_ends()
         if not ends:
             return None
@@ -198,18 +198,18 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # Steps
 
     def _marked(self, position: Position) -> Position:
-        """With what else the offset log is to say of the query."""
+        """The position with further marks for the offset log. For subclasses."""
         return position
 
     def _run_batch(self, start: SparkOffset, end: SparkOffset) -> None:
-        """Spark runs this micro-batch: the offset log has its end, and so where the query begins."""
+        """Note that Spark runs this micro-batch: the offset log has its end, and so the query's beginning."""
         if start == self._initial and end != self._planned:
             begin, logged = offset_log.from_spark(start), offset_log.from_spark(end)
             self._losses.report_all(missing_at_the_begin(begin, logged, self._options))
         self._run, self._reached = replace(self._run, begun=True), end
 
     def _hint(self) -> None:
-        """What would make the query faster, once for each start of it."""
+        """Log, once for each start, a setting that would make the query faster."""
         if not self._hinted and worker_uses_tcp():
             logger.info(
                 "Spark talks to Python workers over TCP, which costs up to 40 ms in each stage and a fifth of the "
@@ -235,7 +235,8 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return found
 
     def _readable(self, ranges: list[OffsetRange], logged: Position, *, planned_now: bool) -> list[OffsetRange]:
-        """What the cluster still has of a micro-batch that ends at ``logged``; the rest is reported."""
+        """The parts of the ranges that the cluster still has; the rest is reported. ``logged``: the micro-batch's
+        end."""
         if not ranges:
             return []
         there = self._watch.topics() if planned_now else self._watch.found({r.topic for r in ranges})
@@ -246,7 +247,7 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return list(found.ranges)
 
     def _answer(self, question: Question) -> object:
-        """Ask the cluster what a plan depends on."""
+        """The cluster's answer to a question of a plan."""
         watch = self._watch
         match question:
             case EpochsBefore(offsets, least):
@@ -271,5 +272,5 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return self._dropped_on_purpose(topics)
 
     def _dropped_on_purpose(self, topics: Collection[str]) -> Collection[str]:
-        """Which of these topics, which are read no longer, are no loss."""
+        """The topics, of those no longer read, that are not a loss. For subclasses."""
         return ()

@@ -1,7 +1,7 @@
-"""The rows of many small ranges, by one request to each leader.
+"""Reads many small ranges by one Fetch request to each leader.
 
-What comes this way is whole, or not used: whatever is missing, wrong or large is left to the reading of that range
-alone, which waits, asks others, and says what is wrong.
+A range is used only if it arrives complete. Anything that is missing, damaged or large is left to the reader of a
+single range, which waits, tries other brokers, and raises errors.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from spark_eos.source.decode import decode
 from spark_eos.source.epochs import RangeEpochs
 from spark_eos.topic_partition import OffsetRange
 
-#: Of each leader, at the most. There may be deep backlogs behind the ranges, of which nothing is wanted.
+#: Bytes to request from each leader at most: behind the ranges there may be deep backlogs, which are not wanted.
 MOST_BYTES = 4 * 1024 * 1024
-#: Of each range: so many, and so many more for each of its offsets.
+#: Bytes to request for each range, and for each of its offsets in addition.
 _BYTES, _BYTES_PER_OFFSET = 16 * 1024, 1280
-#: Of the rows of a range, decoded: what compresses well may be a thousand times as large as the answer.
+#: Bytes of a range's rows when decoded, at most: they may be a thousand times as large as the compressed response.
 _DECODED_BYTES = 16 * 1024 * 1024
-#: Seconds for all leaders together. The reading of a range alone may wait for longer.
+#: Seconds to wait for all leaders together. The reader of a single range may wait longer.
 _ANSWER_S = 5.0
 
 
 def gather(fetching: Fetching, ranges: Sequence[OffsetRange]) -> Answers:
-    """What leaders say of these ranges, of other partitions each; nothing of those that have not answered. One request
-    names all topics in one way: where only some have to be the topics with their ids, nobody is asked."""
+    """The leaders' responses for these ranges, without those of leaders that did not respond. Empty if two ranges are
+    of one partition, or if only some of the ranges have a topic id, as a request names all its topics in one way."""
     user = canonical(fetching.kafka)
     most = min(MOST_BYTES, integer(user, "fetch.max.bytes", MOST_BYTES))
     each = min(most, integer(user, "max.partition.fetch.bytes", most))
@@ -62,7 +62,7 @@ def gather(fetching: Fetching, ranges: Sequence[OffsetRange]) -> Answers:
 
 
 def take(fetching: Fetching, range_: OffsetRange, answers: Answers) -> list[pa.RecordBatch] | None:
-    """The rows of a range, in order, taken out of the answers; None where they have not come whole, or are large."""
+    """Take the rows of a range, in order, out of the responses; None if they are not complete, or too large."""
     answer, data = answers.pop((range_.topic, range_.partition), (None, b""))
     if answer is None or answer.error != OK or not answer.size:
         return None

@@ -30,12 +30,12 @@ T = TypeVar("T")
 #: Small batches of rows go to Spark together, up to so much.
 _MERGED_BYTES = 4 * 1024 * 1024
 
-#: Reads a range, and says by UnsupportedFormat or DataLossError where it cannot.
+#: Reads a range. Raises UnsupportedFormat or DataLossError at the offset where it cannot continue.
 Read = Callable[[Fetching, OffsetRange], Iterator[T]]
 
 
 def read_task(fetching: Fetching, task: Task) -> Iterator[pa.RecordBatch]:
-    """The records of its ranges, one after the other. Errors as for `read_range`."""
+    """The records of the task's ranges, one range after the other. Raises the errors of `read_range`."""
     answers = gather(fetching, task.ranges) if _is_for_gathering(fetching, task) else {}
     waiting: list[pa.RecordBatch] = []
     size = 0
@@ -53,17 +53,17 @@ def read_task(fetching: Fetching, task: Task) -> Iterator[pa.RecordBatch]:
 
 
 def _is_for_gathering(fetching: Fetching, task: Task) -> bool:
-    """Leaders are asked together; the nearest replica of each partition would be another broker."""
+    """Whether to read the ranges by one request to each leader. That excludes reading from nearest replicas."""
     return len(task.ranges) > 1 and supports(broker_client(fetching.kafka)) and not rack_here(fetching.kafka)
 
 
 def _merged(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """One batch instead of many small ones: each costs Spark as much as some hundred rows."""
+    """The rows as one batch instead of many small ones: each batch costs Spark as much as some hundred rows."""
     return batches if len(batches) < 2 else pa.Table.from_batches(batches).combine_chunks().to_batches()
 
 
 def read_range(fetching: Fetching, range_: OffsetRange) -> Iterator[pa.RecordBatch]:
-    """The records of a range, in order, as batches of `arrow_schema`; the committed ones, unless told otherwise.
+    """The records of a range, in order, as batches of `arrow_schema`; committed ones only, by default.
 
     Raises DataLossError where the log does not hold the range any more (EOS_SOURCE_DATA_LOSS) or is another one than
     when it was planned (EOS_SOURCE_LOG_DIVERGED), KafkaError
@@ -77,9 +77,9 @@ def read_range(fetching: Fetching, range_: OffsetRange) -> Iterator[pa.RecordBat
 def through_consumer(fetching: Fetching, range_: OffsetRange) -> Iterator[pa.RecordBatch]:
     """Read a range by `read_by_consumer`, whose librdkafka is loaded only where a range needs it.
 
-    librdkafka reads from the topic that has the name. So where only one with this id will do, the leader is asked
-    before and after: a broker hears of a topic before it has a log of it. So it is where leader epochs are noted.
-    Raises KafkaError (EOS_SOURCE_RECREATED), DataLossError (EOS_SOURCE_LOG_DIVERGED).
+    librdkafka reads topics by name. So the topic's id and the leader epochs, where the range has them, are checked with
+    the leader before and after: a broker knows of a recreated topic before it has a log of it. Raises KafkaError
+    (EOS_SOURCE_RECREATED), DataLossError (EOS_SOURCE_LOG_DIVERGED).
     """
     from spark_eos.source.consumer import read_by_consumer
 
@@ -92,7 +92,8 @@ def through_consumer(fetching: Fetching, range_: OffsetRange) -> Iterator[pa.Rec
 
 
 def resuming(fetching: Fetching, range_: OffsetRange, read: Read[T], by_consumer: Read[T]) -> Iterator[T]:
-    """What ``read`` makes of a range, and where that cannot, ``by_consumer``; errors as for `read_range`."""
+    """The results of ``read`` for a range, and of ``by_consumer`` from the offset on where ``read`` meets a format that
+    it does not support. Raises the errors of `read_range`."""
     losses = Losses(fetching.fail_on_data_loss)
     read = read if supports(broker_client(fetching.kafka)) else by_consumer
     left = range_

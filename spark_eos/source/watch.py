@@ -1,4 +1,4 @@
-"""What the topics to read hold, asked no more often than needed. On the driver, one for each query."""
+"""The topics to read, their partitions and ends, with no more requests than needed. On the driver, one per query."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from spark_eos.source.epochs import LeaderEpochs, Noted, leaders_of
 from spark_eos.source.questions import Topics
 from spark_eos.topic_partition import PartitionOffsets, TopicPartition
 
-#: Spark asks an idle stream for its end every 10 ms; the cluster is asked every 50 ms.
+#: Seconds for which known ends are used. Spark asks an idle stream for its end every 10 ms.
 _ENDS_S = 0.05
-#: How soon new partitions and topics are noticed.
+#: Seconds for which known topics and partitions are used, so after which new ones are noticed.
 _TOPICS_S = 5.0
 #: Seconds of silence that a running query bears, as when the brokers are restarted one by one.
 _PATIENCE_S = 60.0
@@ -39,7 +39,7 @@ _PATIENCE_S = 60.0
 class TopicWatch:
     """Topics, partitions and ends; after `pin` they stay as they are.
 
-    Every question raises ConnectionFailed or TopicError as `spark_eos.kafka.admin.topics` does.
+    Every method that sends requests raises ConnectionFailed or TopicError as `spark_eos.kafka.admin.topics` does.
     """
 
     def __init__(
@@ -50,8 +50,8 @@ class TopicWatch:
         *,
         looks_only: bool = False,
     ) -> None:
-        """``looks_only``: for a batch, which may read whatever it names. A stream would never come to the end of a
-        topic that it writes to itself, with each decision."""
+        """``looks_only``: for a batch, which may read any topic that it names. A stream that reads the ledger topic
+        would never reach its end, as each of its own decisions adds to it."""
         check(client.properties, "consumer")
         self._looks_only = looks_only
         self._not_for_rows: dict[tuple[str, str], str | None] = {}
@@ -71,7 +71,7 @@ class TopicWatch:
         self._pinned = False
 
     def topics(self, *, now: bool = False) -> Topics:
-        """What is there, at most 5 s old; as it is in this moment with ``now``, even when it is pinned."""
+        """The topics that exist, at most 5 s old; with ``now``, as of this moment, even when they are pinned."""
         if not now and time.monotonic() < self._topics_until:
             return self._topics
         found = self._look()
@@ -84,7 +84,7 @@ class TopicWatch:
         return found
 
     def found(self, names: Iterable[str]) -> Topics:
-        """These topics with all their partitions, as they are in this moment, whether they are to be read or not."""
+        """These topics with all their partitions, as of this moment, whether or not the query reads them."""
         found = describe_topics(self._client, names, self._timeout_s, missing_ok=True)
         partitions = {name: list(range(topic.partitions)) for name, topic in found.items()}
         there = self._topics_of(partitions, found)
@@ -92,7 +92,7 @@ class TopicWatch:
         return there
 
     def expect_all(self) -> None:
-        """Raise TopicError (EOS_TOPIC_MISSING) unless there is everything that a new query is to read."""
+        """Raise TopicError (EOS_TOPIC_MISSING) unless everything exists that a new query is to read."""
         lacking = self._selection.lacking(self.topics(now=True).partitions)
         if lacking:
             servers = self._client.bootstrap_servers
@@ -105,11 +105,10 @@ class TopicWatch:
             )
 
     def look(self) -> tuple[Topics, PartitionOffsets]:
-        """What is there, and where every partition of it ends for this query, exclusive, at most 50 ms old: its last
-        stable offset, or its high watermark for a query that reads uncommitted rows.
+        """The topics, and the end of every partition for this query, exclusive, at most 50 ms old: its last stable
+        offset, or its high watermark for a query that reads uncommitted rows.
 
-        The topics are those that the ends were asked for. Whoever puts both together must not ask `topics` for them,
-        which may have looked again since.
+        The ends belong to exactly these topics. `topics` may be newer, so the two must not be combined.
         """
         there = self.topics()
         if not self._pinned and time.monotonic() >= self._ends_until:
@@ -125,16 +124,16 @@ class TopicWatch:
     def epochs_at(
         self, offsets: Mapping[TopicPartition, int], least: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int]:
-        """The leader epochs of the records before these offsets, where they are known. ``least``: epochs that they
-        cannot be smaller than. A leader is asked once for as long as it leads, and for offsets before its time."""
+        """The leader epochs of the records before these offsets, where they are known. ``least``: lower bounds for
+        them. Costs one request for each new leader, and some for offsets before its time."""
         found = self._epochs.at(offsets, self._leaders, least)
         return {place: epoch for place, epoch in found.items() if epoch != UNKNOWN}
 
     def diverged(
         self, offsets: Mapping[TopicPartition, int], epochs: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int]:
-        """The partitions whose log before these offsets is not the one that had these epochs there, and the offset
-        from which on it is another one. A leader that is new since then is asked once."""
+        """The partitions whose log no longer has records of these epochs before these offsets, each with the offset
+        from which the log differs. Costs one request for each new leader."""
         noted = {place: Noted(offsets[place], epoch) for place, epoch in epochs.items() if place in offsets}
         return self._epochs.diverged(noted, self._leaders)
 
@@ -152,11 +151,11 @@ class TopicWatch:
                 self._leaders[topic, p] = max(epoch, self._leaders.get((topic, p), UNKNOWN))
 
     def ends(self) -> PartitionOffsets:
-        """Where every partition ends, as `look` says."""
+        """The end of every partition, from `look`."""
         return self.look()[1]
 
     def known_ends(self) -> PartitionOffsets:
-        """What `look` said last, without asking."""
+        """The ends that `look` returned last. Sends no request."""
         return self._ends
 
     def pin(self) -> None:
@@ -198,23 +197,22 @@ class TopicWatch:
 
     def _look(self) -> Topics:
         if isinstance(self._selection, Pattern):
-            asked = self._selection.matching(topic_names(self._client, self._timeout_s))
+            wanted = self._selection.matching(topic_names(self._client, self._timeout_s))
         else:
-            asked = list(self._selection.topics)
-        if self._missing:  # about each missing topic the cluster is asked for a second: not every time
+            wanted = list(self._selection.topics)
+        if self._missing:  # to describe a missing topic takes a second: not every time
             known = topic_names(self._client, self._timeout_s)
-            asked = [topic for topic in asked if topic not in self._missing or topic in known]
-        found = describe_topics(self._client, asked, self._timeout_s, missing_ok=True)
+            wanted = [topic for topic in wanted if topic not in self._missing or topic in known]
+        found = describe_topics(self._client, wanted, self._timeout_s, missing_ok=True)
         self._timeout_s = _PATIENCE_S
-        self._missing = set(asked) - found.keys() | self._missing - found.keys()
+        self._missing = set(wanted) - found.keys() | self._missing - found.keys()
         there = self._for_rows(found)
         partitions = {name: list(self._selection.of(name, topic.partitions)) for name, topic in there.items()}
         return self._topics_of(partitions, there)
 
     def _for_rows(self, found: Mapping[str, Topic]) -> dict[str, Topic]:
-        """The topics that hold rows; a pattern leaves out the others, as Kafka's own consumers leave out internal
-        topics. Each topic is looked into once. Raises TopicError (EOS_TOPIC_RESERVED) where one of the others is
-        named."""
+        """The topics that hold rows of users. A pattern leaves out the others, as Kafka's consumers leave out internal
+        topics; one that is named raises TopicError (EOS_TOPIC_RESERVED). Each topic is inspected once."""
         by_pattern = isinstance(self._selection, Pattern)
         if self._looks_only and not by_pattern:
             return dict(found)
