@@ -24,9 +24,11 @@ from pyspark.sql.streaming import StreamingQuery
 
 import spark_eos
 from spark_eos.copy.checks import check_source
+from spark_eos.copy.sql import check_sql
 from spark_eos.errors import stop
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.options.parse import SourceOptions
+from spark_eos.source.schema import arrow_schema
 
 from .runner.cluster import JobCluster
 from .runner.job import JobCommand, Plan, is_new, query_plan
@@ -59,24 +61,28 @@ class TopicsTransform(ParsedTransform):
     #: Records are [copied as they are](job.md#past-the-jvm), to the partition of the same number, or to the one that
     #: [their key chooses](copy.md#copies).
     copied: Literal["same", "key"] | None = Field(None, alias="copy")
-    #: With `arrow` and `copy`: `false` lets several tasks read a partition, whose rows then lose their order.
+    #: What runs `sql`: Spark, or [DuckDB](copy.md#sql), for rows that [do not pass through Spark](job.md#past-the-jvm).
+    engine: Literal["spark", "duckdb"] = "spark"
+    #: Past the JVM: `false` lets several tasks read a partition, whose rows then lose their order.
     ordered: bool = True
 
     @model_validator(mode="after")
     def _one(self) -> Self:
         check_one_of({"sql": self.sql, "function": self.function, "arrow": self.arrow, "copy": self.copied})
         if self.is_copy and self.format is not None:
-            hint = "Remove it, or set 'sql' or 'function' in place of 'arrow' or 'copy'."
+            hint = "Remove it, or set 'sql' with 'engine: spark', or 'function'."
             raise Rejected("is for rows that pass through Spark.", hint, ["format"])
         if not self.ordered and not self.is_copy:
-            message = "is for 'arrow' and 'copy': elsewhere, 'minPartitions' splits partitions by itself."
-            raise Rejected(message, "Remove it, or set 'arrow' or 'copy'.", ["ordered"])
+            message = "is for rows past the JVM: elsewhere, 'minPartitions' splits partitions by itself."
+            raise Rejected(message, "Remove it, or set 'copy', 'arrow' or 'engine: duckdb'.", ["ordered"])
+        if self.engine == "duckdb" and self.sql is None:
+            raise Rejected("is for 'sql'.", "Remove it, or set 'sql'.", ["engine"])
         return self
 
     @property
     def is_copy(self) -> bool:
         """Whether no row passes through Spark."""
-        return self.arrow is not None or self.copied is not None
+        return self.arrow is not None or self.copied is not None or self.engine == "duckdb"
 
 
 class ConsumeTransformProduce(QueryJob):
@@ -143,6 +149,8 @@ def plan(config: ConsumeTransformProduce, args: argparse.Namespace) -> Plan:
 
     clusters = clusters_of(config, args.source, args.sink)
     reads = _reads(config)
+    if config.transform.engine == "duckdb":
+        check_sql(str(config.transform.sql), arrow_schema(reads.include_headers))
     target = config.topic or "the topics of the column 'topic'"
     group = option(config.sink, _GROUP)
     what = f"{selected(reads)} → {target}; {f'group {group}' if group else 'no group'}"
@@ -180,17 +188,17 @@ def _reads(config: ConsumeTransformProduce) -> SourceOptions:
 
 
 def start_copy(spark: SparkSession, config: ConsumeTransformProduce) -> StreamingQuery:
-    """The query whose tasks copy, or call a function of Arrow batches."""
-    arrow, sink = config.transform.arrow, config.sink_options(FORMATS[0])
+    """The query whose tasks copy, call a function of Arrow batches, or run SQL by DuckDB."""
+    transform, sink = config.transform, config.sink_options(FORMATS[0])
     return spark_eos.copy(
         spark,
         source=config.source_options(FORMATS[0]),
         sink={name: value for name, value in sink.items() if name != "checkpointLocation"},
         checkpoint=config.checkpoint,
-        transform=None if arrow is None else imported(arrow, "transform.arrow"),
+        transform=transform.sql if transform.arrow is None else imported(transform.arrow, "transform.arrow"),
         trigger=config.trigger_arguments,
-        partition=config.transform.copied or "same",
-        ordered=config.transform.ordered,
+        partition=transform.copied or "same",
+        ordered=transform.ordered,
     )
 
 

@@ -16,7 +16,7 @@ from pyspark.cloudpickle import register_pickle_by_value
 
 from jobs.consume_transform_produce import ConsumeTransformProduce, plan, start_copy
 from jobs.runner.config import load
-from spark_eos.errors import ConfigError
+from spark_eos.errors import ConfigError, SchemaError
 from tests.support.copies import copied
 from tests.support.kafka_view import KafkaView
 
@@ -65,7 +65,7 @@ def test_a_job_with_a_function_of_arrow_batches_writes_what_it_returns(config, s
     assert view.values(target) == ["A"]
 
 
-@pytest.mark.parametrize("example", ["copy", "copy_transform"])
+@pytest.mark.parametrize("example", ["copy", "copy_sql", "copy_transform"])
 def test_the_examples_run_as_they_are(example, spark, view, topic, write, tmp_path, monkeypatch):
     """With their variables set, between two topics. A function's module is on the path of every process; this session
     has begun without it, so that here the function travels with the query."""
@@ -96,6 +96,10 @@ def test_the_examples_run_as_they_are(example, spark, view, topic, write, tmp_pa
         "{arrow: 'jobs.runner.lines:nothing'}",
         "{arrow: 'tests.support.copies:shouted', sql: 'SELECT value FROM input'}",
         "{arrow: 'tests.support.copies:shouted', format: string}",
+        "{arrow: 'tests.support.copies:shouted', engine: duckdb}",
+        "{sql: 'SELECT value FROM input', engine: duckdb, format: string}",
+        "{sql: 'SELECT value FROM input', engine: polars}",
+        "{sql: 'SELECT value FROM input', ordered: false}",
         "sql",
     ],
 )
@@ -104,6 +108,13 @@ def test_a_wrong_transform_is_told_by_its_key(transform, config):
     with pytest.raises(ConfigError) as caught:
         config(transform)
     assert caught.value.parameters["key"].startswith("transform")
+
+
+def test_sql_that_is_not_of_each_row_is_refused_before_spark_starts(config):
+    """As by `spark_eos.copy`."""
+    job, _, _ = config("{sql: 'SELECT count(*) AS value FROM input', engine: duckdb}")
+    with pytest.raises(SchemaError, match="it groups or aggregates rows"):
+        plan(job, argparse.Namespace(source="eos-kafka", sink="eos-kafka"))
 
 
 def test_several_tasks_read_a_partition_where_its_order_is_not_asked_for(config, view, write):
