@@ -28,17 +28,19 @@ _PARTED = (
 
 @dataclass(frozen=True)
 class Cells:
-    """``data``: uint8 of shape (n, width). ``used``: which of them count, n × width bool; None for all."""
+    """``data``: uint8 of shape (n, width). ``size``: how many bytes of each row count, n int64; None for all. They are
+    the first ones; the last ones if ``at_end``."""
 
     data: np.ndarray
-    used: np.ndarray | None = None
+    size: np.ndarray | None = None
+    at_end: bool = False
 
     def where(self, live: np.ndarray | None) -> Cells:
         """Without the bytes of the rows for which this is false, n bool; None for all."""
         if live is None:
             return self
-        column = live[:, np.newaxis]
-        return Cells(self.data, np.broadcast_to(column, self.data.shape) if self.used is None else self.used & column)
+        size = live * self.data.shape[1] if self.size is None else np.where(live, self.size, 0)
+        return Cells(self.data, size, self.at_end)
 
 
 Part: TypeAlias = Cells | pa.Array
@@ -64,14 +66,14 @@ def varints(numbers: np.ndarray) -> Cells:
     for low, high, shift in _PARTED:
         words = (words & low) | (words & high) << shift
     # Of a float, the exponent tells the highest bit. No top bit of a byte is set, so none is rounded up.
-    size = np.maximum(np.frexp(words.astype(np.float64))[1] + 7 >> 3, 1)
+    size = np.maximum(np.frexp(words.astype(np.float64))[1] + 7 >> 3, 1).astype(np.int64)
     words |= _TOP_BITS & ((_ONE << (8 * (size - 1)).astype(_U)) - _ONE)
     data = words.astype("<u8", copy=False).view(np.uint8).reshape(-1, _WORD_BYTES)
     widest = int(size.max())
     if largest >> _WORD_BITS:
         data, size = _longer(data, size, zigzag)
         widest = _LONGEST
-    return Cells(data[:, :widest], np.arange(widest) < size[:, np.newaxis])
+    return Cells(data[:, :widest], size)
 
 
 def _longer(data: np.ndarray, size: np.ndarray, zigzag: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -114,11 +116,12 @@ def _column(cells: list[Cells], count: int) -> pa.BinaryArray:
     for one in cells:
         behind = at + one.data.shape[1]
         data[:, at:behind] = one.data
-        if one.used is None:
+        if one.size is None:
             size += behind - at
         else:
-            used[:, at:behind] = one.used
-            size += one.used.sum(axis=1)
+            size += one.size
+            for place in range(at, behind):
+                np.greater(one.size, behind - 1 - place if one.at_end else place - at, out=used[:, place])
         at = behind
     ends = np.zeros(count + 1, np.int32)
     np.cumsum(size, out=ends[1:])

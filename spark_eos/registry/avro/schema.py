@@ -21,8 +21,8 @@ from spark_eos.errors import EosError, stop
 Json: TypeAlias = Any
 
 PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
-#: Levels of arrays, maps, unions and records within one another.
-MOST_LEVELS = 64
+#: Levels of arrays, maps, unions and records within one another. Items of arrays in arrays are looked for once a level.
+MOST_LEVELS = 32
 #: Types in a schema, each counted as often as it is used: a small text, in which each type has the one before it twice,
 #: would be a huge tree.
 MOST_NODES = 20_000

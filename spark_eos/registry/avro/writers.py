@@ -190,8 +190,7 @@ class DecimalWriter:
         lanes.fail(valid & too_long(high, low, self.precision), f"{self.path} has more than {self.precision} digits")
         data, needed = bytes_of(high, low)
         if self.size is None:
-            used = np.arange(BYTES) >= BYTES - needed[:, np.newaxis]
-            return [varints(needed).where(lanes.live), Cells(data, used).where(lanes.live)]
+            return [varints(needed).where(lanes.live), Cells(data, needed, at_end=True).where(lanes.live)]
         if self.size <= BYTES:
             return [Cells(data[:, BYTES - self.size :]).where(lanes.live)]
         signs = np.repeat((high >> 63).astype(np.uint8)[:, np.newaxis], self.size - BYTES, axis=1)
