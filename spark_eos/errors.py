@@ -158,7 +158,7 @@ class UnsupportedError(EosError):
 
 
 class SchemaError(EosError):
-    """A column is missing, unknown or of the wrong type."""
+    """A column is missing, unknown or of the wrong type, or a schema of its values is invalid."""
 
 
 class RowError(EosError):

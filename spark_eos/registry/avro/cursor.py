@@ -84,22 +84,29 @@ class Data:
         found: np.ndarray = np.flatnonzero(self.raw < 0x80)
         return found
 
+    @cached_property
+    def stops_before(self) -> np.ndarray:
+        """How many of `stops` lie before each position, int64."""
+        counts = np.zeros(len(self.raw) + 1, np.int64)
+        np.cumsum(self.raw < 0x80, out=counts[1:])
+        return counts
+
     def words(self, at: np.ndarray, type_: str) -> np.ndarray:
         """The numbers of this numpy type, of 4 or 8 bytes, at these positions."""
         numbers: np.ndarray = self._words[int(type_[-1])][at].view(type_)
         return numbers
 
     def pieces(self, at: np.ndarray, size: np.ndarray) -> pa.BinaryArray:
-        """The bytes at n positions, of these sizes. The buffer is seen as piece, gap, piece, gap, … and Arrow takes the
-        pieces out."""
+        """The bytes at n positions, of these sizes. The buffer is seen as gap, piece, gap, piece, … and Arrow takes the
+        pieces out. A gap may go backwards, from a lane that has failed: nobody looks at it."""
         count = len(at)
-        if not count:
-            return pa.array([], pa.binary())
-        cuts = np.empty((count, 2), np.int32)
-        cuts[:, 0] = at
-        cuts[:, 1] = at + size
+        cuts = np.empty(2 * count + 2, np.int32)
+        cuts[0], cuts[-1] = 0, len(self.raw)
+        cuts[1:-1:2] = at
+        cuts[2:-1:2] = at + size
         buffers = [None, pa.py_buffer(cuts), pa.py_buffer(self.raw)]
-        return pa.Array.from_buffers(pa.binary(), 2 * count - 1, buffers).take(pa.array(np.arange(0, 2 * count, 2)))
+        gaps_and_pieces = pa.Array.from_buffers(pa.binary(), 2 * count + 1, buffers)
+        return gaps_and_pieces.take(pa.array(np.arange(1, 2 * count, 2)))
 
 
 class Cursor:

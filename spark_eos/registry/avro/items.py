@@ -120,6 +120,9 @@ def _next_blocks(array: List, found: _Found, cursor: Cursor, going: np.ndarray) 
     path = array.path
     part = cursor.some(going)
     count = part.long(path)
+    if part.failed is None and not count.any():  # as behind the only block of each
+        cursor.join(going, part)
+        return going[:0]
     behind = np.full(len(going), WRONG)
     sized = np.flatnonzero(count < 0)
     if sized.size:
@@ -168,8 +171,8 @@ def _find_fixed(found: _Found, part: Cursor, count: np.ndarray, lane: np.ndarray
 def _find_numbers(found: _Found, part: Cursor, count: np.ndarray, lane: np.ndarray) -> None:
     """Items that end at the first byte below 128."""
     stops = part.data.stops
-    before = np.searchsorted(stops, part.at)
-    there = np.minimum(count, np.searchsorted(stops, part.end) - before)
+    before = part.data.stops_before.take(part.at)
+    there = np.minimum(count, part.data.stops_before.take(part.end) - before)
     number = _numbered(there)
     place = np.repeat(before, there) + number
     end = stops.take(place) + 1

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from spark_eos.errors import SchemaError
 from spark_eos.registry.avro import Decoder, parse
-from tests.support.avro import datum, in_fastavro, kind, members, same, schemas, values
+from tests.support.avro import datum, has_bytes, in_fastavro, kind, members, same, schemas, values
 
 PROMOTED = {
     "int": ("int", "long", "float", "double"),
@@ -53,7 +53,8 @@ def evolved(draw: Any, tree: Any) -> Any:
         case "record":
             return evolved_record(draw, tree)
         case "array":
-            return {"type": "array", "items": evolved(draw, tree["items"])}
+            items = evolved(draw, tree["items"])
+            return {"type": "array", "items": items if has_bytes(items) else tree["items"]}
         case "map":
             return {"type": "map", "values": evolved(draw, tree["values"])}
         case "enum":

@@ -1,0 +1,30 @@
+"""What is loaded with the connector, and with the codec."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+
+def loaded(statement: str) -> set[str]:
+    """The modules of a new process after this statement."""
+    program = f"import sys; {statement}; print(*sys.modules)"
+    return set(
+        subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout.split()
+    )
+
+
+def test_the_connector_does_not_load_the_codec():
+    """Who uses no registry does not pay for it."""
+    modules = loaded("import spark_eos")
+    assert "spark_eos._version" in modules
+    assert not {name for name in modules if name.startswith(("spark_eos.registry", "fastavro"))}
+
+
+def test_the_codec_loads_numpy_and_arrow_only():
+    """Neither Spark nor a client, which workers of other engines may not have; fastavro is for the tests."""
+    modules = loaded("import spark_eos.registry.avro.schema")
+    assert {"numpy", "pyarrow", "spark_eos.registry.avro.encoder"} <= modules
+    own = {name for name in modules if name.startswith("spark_eos.registry")}
+    assert {name for name in own if not name.startswith("spark_eos.registry.avro")} == {"spark_eos.registry"}
+    assert not modules & {"fastavro", "confluent_kafka", "httpx"}
