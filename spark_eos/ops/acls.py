@@ -25,9 +25,9 @@ _OPERATIONS: dict[Operation, str] = {
 
 @dataclass(frozen=True)
 class Query:
-    """What a query uses. ``id``: only this query's transactional ids, instead of all with the prefix;
-    ``creates_ledger``: whether it is to make its ledger topic; ``dead_letters``: its dead-letter topic;
-    ``notes``: where an ingest notes the files that it took."""
+    """The topics, group and ids that a query uses. ``id``: only the transactional ids of this query, instead of all
+    with the prefix; ``creates_ledger``: whether it is to create its ledger topic; ``dead_letters``: its dead-letter
+    topic; ``notes``: the topic in which an ingest notes the files that it has read."""
 
     inputs: Sequence[str] = ()
     outputs: Sequence[str] = ()
@@ -43,7 +43,8 @@ class Query:
 
 @dataclass(frozen=True)
 class Acl:
-    """One operation on one resource. ``prefixed``: on all whose names begin so. DESCRIBE comes with READ and WRITE."""
+    """One operation on one resource, or, if ``prefixed``, on all whose names begin with ``name``. READ and WRITE imply
+    DESCRIBE."""
 
     resource: ResourceType
     name: str
@@ -52,7 +53,7 @@ class Acl:
 
 
 def needed(query: Query) -> list[Acl]:
-    """Every one of them is needed: without it, the query stops with an error that names it."""
+    """The rights that a query needs; without one of them, it stops with an error that names it."""
     result = [Acl("TOPIC", topic, "READ") for topic in query.inputs]
     operations: list[Operation] = ["WRITE", "READ"]
     outputs = query.outputs

@@ -40,8 +40,8 @@ DROPPED = "dropped"
 class Drop:
     """A micro-batch that may be dropped, after all checks. ``unfinished``: the mark for the ledger; ``judged``: the
     query's head by which it may be dropped; ``entry``: the text of its file in the offset log, None where an earlier
-    command has moved that. ``ranges``: what it was to read of Kafka's topics, as far as the offset log tells; ``left``:
-    its transactions that could not be aborted yet."""
+    command has moved that. ``ranges``: what it was to read of Kafka's topics, as far as the offset log has it;
+    ``left``: its transactions that could not be aborted yet."""
 
     query: str
     batch: int
@@ -53,7 +53,7 @@ class Drop:
 
 
 def drop_planned(location: str, settings: HadoopSettings, cluster: Cluster, *, yes: bool) -> Answer:
-    """Drop the micro-batch that is planned and not decided; without ``yes``, only say which. Raises EosError."""
+    """Drop the micro-batch that is planned and not decided; without ``yes``, only print which. Raises EosError."""
     planned = plan(Checkpoint(absolute(location), settings), cluster)
     if yes:
         planned = drop(planned, cluster, settings)
@@ -138,7 +138,7 @@ def drop(planned: Drop, cluster: Cluster, settings: HadoopSettings) -> Drop:
 
 
 def _check_last(logs: Logs, batch: int) -> None:
-    """Raise CommandError where Spark has planned a later micro-batch, or noted this one as committed."""
+    """Raise CommandError if Spark has planned a later micro-batch, or committed this one."""
     later = [n for n in logs.planned if n > batch] + [n for n in logs.done if n >= batch]
     if later:
         raise overtaken(f"the query in {logs.checkpoint.location} is now at micro-batch {max(later)}")

@@ -1,1 +1,2 @@
-"""What stands beside the connector, which imports none of it: a cluster for tries and tests, a checker of results."""
+"""Tools beside the connector, which imports none of them: a Kafka cluster for development and tests, and a checker of
+results."""

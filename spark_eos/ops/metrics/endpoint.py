@@ -15,17 +15,17 @@ from prometheus_client.exposition import choose_encoder
 from spark_eos.ops.metrics.recording import Recent
 
 _PLAIN, _LINES = "text/plain; charset=utf-8", "application/x-ndjson"
-#: For a whole request, and again for its answer.
+#: Seconds for a whole request, and again for its response.
 _REQUEST_S = 10.0
 _LARGEST_REQUEST = 1 << 13
 _END = b"\r\n\r\n"
-#: Connections at a time: for one more, the oldest is closed.
+#: Connections at a time; one more closes the oldest.
 _MOST = 8
 _CLOSE_S = 0.1
 
 
 class Endpoint:
-    """Listens until it is closed; port 0 is a free one. Raises OSError where the port is taken."""
+    """Listens until it is closed; port 0 picks a free one. Raises OSError if the port is in use."""
 
     def __init__(self, host: str, port: int, registry: CollectorRegistry, recent: Recent) -> None:
         class Handler(_Handler):
@@ -47,7 +47,7 @@ class _Server(ThreadingHTTPServer):
         self._open: list[socket.socket] = []
 
     def process_request(self, request: socket.socket, client_address: tuple[str, int]) -> None:  # type: ignore[override]
-        """In a thread of its own; there are never more than `_MOST`."""
+        """Handle the request in a thread of its own, of which there are never more than `_MOST`."""
         self._open = [known for known in self._open if known.fileno() != -1]
         for oldest in self._open[: 1 - _MOST]:
             with contextlib.suppress(OSError):  # its thread may just have closed it
@@ -56,7 +56,7 @@ class _Server(ThreadingHTTPServer):
         super().process_request(request, client_address)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Whoever asked has gone away: no stack for that."""
+        """The client has gone away: print no stack trace."""
 
 
 class _Pages:
@@ -77,7 +77,7 @@ class _Handler(BaseHTTPRequestHandler):
     pages: _Pages
 
     def handle(self) -> None:
-        """One request, whose head comes in time and is small, however its bytes come."""
+        """Handle one request, whose head has to be small and to arrive in time, in however many pieces."""
         until, head = time.monotonic() + _REQUEST_S, b""
         while _END not in head and len(head) <= _LARGEST_REQUEST:
             self.connection.settimeout(max(0.001, until - time.monotonic()))
@@ -99,4 +99,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def log_message(self, format: str, *args: object) -> None:  # so named by the class above
-        """Not a line for each scrape."""
+        """No log line for each scrape."""

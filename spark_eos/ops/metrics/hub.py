@@ -1,4 +1,4 @@
-"""Takes events from where they happen, and hands them to everybody who counts, shows or keeps them."""
+"""Collects events from the processes where they happen, and passes them to consumers that count, show or keep them."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from typing import Any, Protocol
 from spark_eos.log import logger
 from spark_eos.metrics_events import Events
 
-#: ``event`` says which, ``at`` when, in seconds; the others depend on that.
+#: ``event``: its kind; ``at``: seconds since 1970; other fields depend on the kind.
 Event = Mapping[str, Any]
 
-#: Of a Unix socket; Linux takes 107 bytes, macOS 103.
+#: Bytes of the path of a Unix socket; Linux allows 107, macOS 103.
 _LONGEST_PATH = 100
 _LARGEST = 1 << 20
 _READ_S = 1.0
@@ -26,13 +26,14 @@ _WAITING = 128
 
 
 class Consumer(Protocol):
-    """Whoever is handed each event, in the order in which they come."""
+    """Takes each event, in the order of arrival."""
 
     def take(self, event: Event) -> None: ...
 
 
 class Hub:
-    """Hands each event to all ``consumers``, one at a time; a consumer that fails is said to, once, and goes on."""
+    """Passes each event to all ``consumers``, one at a time. The first failure of a consumer is logged; it gets later
+    events all the same."""
 
     def __init__(self, consumers: Sequence[Consumer]) -> None:
         self._consumers = consumers
@@ -52,7 +53,7 @@ class Hub:
 
 
 class Inbox:
-    """The socket at which other processes of this machine and user tell of events (`spark_eos.metrics_events`).
+    """The socket to which other processes of this machine and user send events (`spark_eos.metrics_events`).
 
     Raises OSError where there can be none.
     """
@@ -72,9 +73,9 @@ class Inbox:
         threading.Thread(target=self._serve, name="eos metrics", daemon=True).start()
 
     def close(self) -> None:
-        """Take no more events, and remove the socket's folder."""
+        """Stop taking events, and remove the socket's folder."""
         with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)  # which wakes the thread that waits in accept
+            self._socket.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits in accept
         self._socket.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -91,7 +92,7 @@ class Inbox:
 
 
 def parsed(data: bytes) -> Iterator[Event]:
-    """Events from lines of JSON. Other lines are left out, such as half a line of a process that was killed."""
+    """The events in lines of JSON. Other lines are skipped, such as half a line of a killed process."""
     for line in data.splitlines():
         with contextlib.suppress(ValueError):
             event = json.loads(line)

@@ -1,4 +1,4 @@
-"""What Spark itself says of its queries."""
+"""Spark's own events about its queries."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from spark_eos.checkpoint.offset_log import marks_of
 from spark_eos.ops.metrics.hub import Hub
 from spark_eos.spark.reasons import reason
 
-#: Stands for the condition of an error that is not ours.
+#: The condition of errors that have none of this library.
 _OTHER = "OTHER"
 
 
 class QueryListener(StreamingQueryListener):
-    """Tells the hub what Spark says of its queries: started, progress, terminated."""
+    """Passes Spark's events to the hub: started, progress, terminated."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
@@ -32,7 +32,7 @@ class QueryListener(StreamingQueryListener):
         self._changed = threading.Condition()
 
     def wait(self, timeout_s: float) -> None:
-        """Until every query has ended, or for so long."""
+        """Wait until every query has ended, for at most ``timeout_s``."""
         with self._changed:
             self._changed.wait_for(lambda: not self._running, timeout_s)
 
@@ -70,7 +70,7 @@ class QueryListener(StreamingQueryListener):
 
 
 def _condition(exception: str | None) -> str | None:
-    """The name of the error that has ended a query; None if none has."""
+    """The condition of the error that has ended a query; None without an error."""
     if exception is None:
         return None
     found = reason(RuntimeError(exception))
@@ -78,5 +78,5 @@ def _condition(exception: str | None) -> str | None:
 
 
 def _sources(progress: StreamingQueryProgress) -> list[str]:
-    """The names that our sources have given themselves (`spark_eos.source.reader`)."""
+    """The names of this library's sources in a progress event (`spark_eos.source.reader`)."""
     return [name for source in progress.sources if (name := marks_of(source.latestOffset).get("source"))]

@@ -1,4 +1,4 @@
-"""Which query an event belongs to, and what it is called: by its name, or by its id where it has none."""
+"""The query of an event, and its label: its name, or its id without a name."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from collections.abc import Mapping
 
 from spark_eos.ops.metrics.hub import Event
 
-#: What stands for all batch writes: each has an id of its own, and labels must not grow with these.
+#: The label of all batch writes: each has an id of its own, and the number of labels must not grow with them.
 BATCH_WRITE = "df.write"
 
 _HELD_MS = 1_000
 
 
 def is_held(place: Mapping[str, int]) -> bool:
-    """Whether an open transaction holds back a partition's last stable offset: two looks, a second apart, have found it
-    at the same place. A single look finds the last stable offset of a busy topic behind its high watermark anyway,
-    which is asked for later."""
+    """Whether an open transaction holds back a partition's last stable offset: it was the same for at least a second.
+    One look is not enough: in a busy topic, the last stable offset is behind the high watermark, which is fetched
+    later."""
     return place["heldMs"] >= _HELD_MS
 
 
 class Queries:
-    """Learns from events. A query counts as one of ours when its sink, or a source of its, has told of something."""
+    """The queries that events have named. Those with a sink or source of this library are known by its events."""
 
     def __init__(self) -> None:
         self._names: dict[str, str] = {}
@@ -29,7 +29,7 @@ class Queries:
         self._ours: set[str] = set()
 
     def learn(self, event: Event) -> None:
-        """From any event: names, what runs, which query reads which source, and which ones have our source or sink."""
+        """Note an event: the query's name, whether it runs, its sources, and whether it uses this library."""
         query = event.get("query")
         if query is None:
             return
@@ -46,20 +46,20 @@ class Queries:
             self._ours.add(query)
 
     def is_ours(self, query: str) -> bool:
-        """Whether the query has our source or sink, as far as its events have told."""
+        """Whether the query has a source or sink of this library, by its events so far."""
         return query in self._ours
 
     @property
     def running(self) -> set[str]:
-        """The queries with our source or sink that run."""
+        """The running queries with a source or sink of this library."""
         return self._running.keys() & self._ours
 
     def label(self, query: str | None) -> str:
-        """Its name, or else its id; one word for all batch writes, which have none."""
+        """The query's name, or else its id; `BATCH_WRITE` for None."""
         return BATCH_WRITE if query is None else self._names.get(query, query)
 
     def of_source(self, source: str) -> str | None:
-        """The query that reads a source; before its first progress only if no other one runs."""
+        """The query that reads a source; before its first progress, only if no other query runs."""
         if source in self._of_source:
             return self._of_source[source]
         others = self._running.keys() - set(self._of_source.values())

@@ -1,4 +1,4 @@
-"""Events that are kept: the latest in memory, and all in a file, from which `spark-eos plot` draws."""
+"""Recorded events: the latest in memory, and all of them in a file, for `spark-eos plot`."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import TextIO
 from spark_eos.ops.metrics.hub import Event, parsed
 
 _MOST_RECENT = 5_000
-#: Bytes of a file of events; then it becomes ``….1``, in place of the one before.
+#: Bytes of a file of events; beyond that, it is renamed to ``….1``, in place of the one before.
 LARGEST_FILE = 64 << 20
 
 
 class Recent:
-    """The latest events, and what they are as JSON lines."""
+    """The latest events."""
 
     def __init__(self) -> None:
         self._events: deque[Event] = deque(maxlen=_MOST_RECENT)
@@ -25,7 +25,7 @@ class Recent:
         self._events.append(event)
 
     def as_lines(self) -> bytes:
-        """The newest events, oldest first, each as a line of JSON."""
+        """The events, oldest first, each as a line of JSON."""
         return "".join(map(_line, tuple(self._events))).encode()
 
 
@@ -52,7 +52,7 @@ class Recorder:
 
 
 class EventFile:
-    """A file that a `Recorder` writes, or has written."""
+    """A file that a `Recorder` writes or has written."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._older = path, Path(f"{path}.1")
@@ -60,11 +60,12 @@ class EventFile:
         self._read: dict[int, int] = {}
 
     def read(self) -> list[Event]:
-        """All events so far, the older file's first; what was read before is not read again. Raises OSError."""
+        """All events so far, those of the older file first. Only reads what is new since the last call. Raises
+        OSError."""
         found = [path for path in (self._older, self._path) if path == self._path or path.exists()]
         for path in found:
             with path.open("rb") as file:
-                number = os.fstat(file.fileno()).st_ino  # which stays, when the file becomes the older one
+                number = os.fstat(file.fileno()).st_ino  # does not change when the file becomes the older one
                 file.seek(self._read.get(number, 0))
                 data = file.read()
                 whole = data[: data.rfind(b"\n") + 1]

@@ -1,4 +1,4 @@
-"""Turns metrics on, for a session and the process that it is in."""
+"""Turns metrics on for a session and its process."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
     from spark_eos.ops.metrics.endpoint import Endpoint
 
-#: Whoever can reach the endpoint can read names, and keep the driver busy: others are let in by the user alone.
+#: The default host. Whoever reaches the endpoint can read names and keep the driver busy: opening it is up to the user.
 _THIS_MACHINE = "127.0.0.1"
 _LAST_EVENT_S = 1.0
 
 
 class Metrics:
-    """What `spark_eos.metrics` has turned on, until it is closed. ``port`` is None where there is no endpoint."""
+    """The metrics that `spark_eos.metrics` has turned on, until they are closed. ``port``: None without an endpoint."""
 
     def __init__(self, spark: SparkSession, hub: Hub, inbox: Inbox | None, endpoint: Endpoint | None) -> None:
         self._spark, self._hub, self._inbox, self._endpoint = spark, hub, inbox, endpoint
@@ -41,7 +41,7 @@ class Metrics:
         atexit.register(self._leave)
 
     def close(self) -> None:
-        """Turn metrics off. Queries that run go on, and what they tell is lost."""
+        """Turn metrics off. Running queries continue; their events are lost."""
         metrics_events.tell_to(metrics_events.NOWHERE)
         with contextlib.suppress(Exception):  # the session may have ended
             self._spark.streams.removeListener(self._listener)
@@ -49,8 +49,8 @@ class Metrics:
         self._close()
 
     def _leave(self) -> None:
-        """The process ends, by itself. What Spark said of its queries' ends before that is waited for; then it must not
-        call any more, as nobody would be there."""
+        """The process ends by itself. Wait for Spark's events about the end of its queries, then remove the listener,
+        which must not be called in a process that ends."""
         self._listener.wait(_LAST_EVENT_S)
         with contextlib.suppress(Exception):  # the JVM may have ended
             self._spark.streams.removeListener(self._listener)
@@ -66,8 +66,8 @@ class Metrics:
 
 
 def start(spark: SparkSession, port: int | None, host: str | None, file: str | None) -> Metrics:
-    """See `spark_eos.metrics`. Raises UnsupportedError where an endpoint is asked for and not installed; any other
-    problem is logged, as no query is to fail because of its metrics."""
+    """See `spark_eos.metrics`. Raises UnsupportedError if ``port`` is given and the endpoint's library is not
+    installed. Any other problem is logged: no query fails because of its metrics."""
     check(port)
     recent = Recent()
     consumers: list[Consumer] = [recent]
@@ -83,20 +83,21 @@ def start(spark: SparkSession, port: int | None, host: str | None, file: str | N
     hub.take({"event": "process", "at": time.time(), "version": __version__})
     try:
         inbox = Inbox(hub)
-    except (OSError, AttributeError) as error:  # no Unix sockets, or no place for one
+    except (OSError, AttributeError) as error:  # no Unix sockets, or no folder for one
         inbox = None
         logger.warning("commits are not counted, as their socket could not be created: %s", error)
     return Metrics(spark, hub, inbox, endpoint)
 
 
 def check(port: int | None) -> None:
-    """Raise UnsupportedError unless what an endpoint needs is installed; ``port`` is None where there is none."""
+    """Raise UnsupportedError if an endpoint is wanted and its library is not installed. ``port``: None for no
+    endpoint."""
     if port is not None and find_spec("prometheus_client") is None:
         raise stop("EOS_NOT_INSTALLED.metrics")
 
 
 def _registry(consumers: list[Consumer]) -> CollectorRegistry:
-    """The metrics, kept by one more consumer."""
+    """A registry of the metrics, and one more consumer, which keeps them up to date."""
     from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 
     from spark_eos.ops.metrics.exporter import Exporter

@@ -1,4 +1,4 @@
-"""One broker process: a JVM under the eye of watchdog.py."""
+"""One broker process: a JVM that watchdog.py ends with its parent."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _STOPS_S, _LOOK_S = 5.0, 0.002
 
 @dataclass
 class Broker:
-    """Broker `id`; its listener is on `port`, its settings, data and log in the folder `home`."""
+    """The broker `id`, with its listener on `port`, and its settings, data and log in the folder `home`."""
 
     id: int
     port: int
@@ -37,7 +37,7 @@ class Broker:
 
     @property
     def proxied_port(self) -> int | None:
-        """Where it listens for the proxy that it was given."""
+        """The port of the listener that its proxy connects to."""
         return self.ports.get("PROXIED")
 
     @property
@@ -51,7 +51,7 @@ class Broker:
 
     @property
     def running(self) -> bool:
-        """Whether the process is there; a paused one is."""
+        """Whether the process exists, paused or not."""
         return self._watcher is not None and self._watcher.poll() is None
 
     def launch(self) -> None:
@@ -121,7 +121,7 @@ class Broker:
             self._watcher.stdin.close()
 
     def ask(self, topic: str | None = None) -> probe.Metadata | None:
-        """What it answers to a Metadata request, or None."""
+        """The response to a Metadata request, or None."""
         return probe.ask(self.port, topic)
 
     def log_tail(self, lines: int = 30) -> str:

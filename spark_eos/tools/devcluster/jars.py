@@ -16,7 +16,7 @@ from spark_eos.errors import EosError, stop
 from spark_eos.tools.devcluster.cache import digest, stored
 from spark_eos.tools.devcluster.java import find_java
 
-#: The version that runs unless another one is asked for.
+#: The default version.
 KAFKA_VERSION = "4.3.1"
 
 #: Those that the tests know, oldest first. Others may work.
@@ -177,7 +177,7 @@ def _ivy_jar() -> Path:
 
 
 class _Progress:
-    """Says on stderr what is going on while Ivy works; rewritten in place when somebody watches."""
+    """Progress of Ivy on stderr, on one line that is rewritten in a terminal."""
 
     def __init__(self, name: str) -> None:
         self._text = f"spark-eos: downloading {name} from Maven Central, once"

@@ -58,6 +58,6 @@ def _ask(path: str) -> Java:
     # "17.0.15", "21", "25-ea"; Java 8 and older call themselves "1.8.0_452".
     match = re.search(r'version "(?:1\.)?(\d+)', output)
     if answer.returncode != 0 or match is None:
-        # macOS has a `java` that only says where to get one.
+        # macOS has a `java` that only prints where to get one.
         raise stop("EOS_JAVA_NOT_FOUND.unusable", java=path, output=output[:300])
     return Java(path, int(match.group(1)), output)

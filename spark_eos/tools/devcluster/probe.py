@@ -1,7 +1,6 @@
-"""Asks one broker what it knows, with one Metadata request over a socket.
+"""One Metadata request to one broker, over a socket.
 
-A Kafka client asks whichever broker it likes and retries on its own; here the question is whether *this* broker
-answers.
+A Kafka client picks a broker and retries by itself; this finds out whether a particular broker answers.
 """
 
 from __future__ import annotations
@@ -11,14 +10,14 @@ import struct
 from dataclasses import dataclass
 
 _METADATA_KEY = 3
-#: The first version that tells the cluster id.
+#: The first version with the cluster id.
 _METADATA_VERSION = 2
 NO_LEADER = -1
 
 
 @dataclass(frozen=True)
 class Metadata:
-    """`brokers`: the ids of the live brokers. `leaders`: the leader of each partition of the topic asked for, -1 for
+    """`brokers`: the ids of the live brokers. `leaders`: the leader of each partition of the requested topic, -1 for
     none.
     """
 
@@ -28,7 +27,7 @@ class Metadata:
 
 
 def ask(port: int, topic: str | None = None, timeout_s: float = 2.0) -> Metadata | None:
-    """What the broker on this loopback port answers, or None when it does not (yet)."""
+    """The response of the broker on this loopback port, or None if it does not answer (yet)."""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=timeout_s) as connection:
             connection.sendall(_request(topic))

@@ -25,7 +25,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def cluster(request: pytest.FixtureRequest) -> Iterator[DevCluster]:
     """One broker, shared by all tests of the session: leave it running, and use topics of your own.
 
-    It keeps rows for ever, unless a topic says otherwise: those with an old time would be gone at some moment.
+    It keeps rows for ever, unless a topic has another retention: rows with an old timestamp would be deleted.
     """
     version, level = (request.config.getoption(f"--{what}-version") for what in ("kafka", "transaction"))
     features = {} if level is None else {"transaction.version": level}

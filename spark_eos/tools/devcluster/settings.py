@@ -8,7 +8,7 @@ from pathlib import Path
 
 from spark_eos.errors import stop
 
-#: What makes the brokers one cluster on loopback ports; the rest is open to whoever starts the cluster.
+#: The settings that make the brokers one cluster on loopback ports; users may choose all others.
 _OWN = frozenset(
     {
         "process.roles",
@@ -87,7 +87,7 @@ def _small(replication: int, min_in_sync: int) -> dict[str, str]:
         "share.coordinator.state.topic.replication.factor": str(replication),
         "share.coordinator.state.topic.min.isr": str(min_in_sync),
         "group.initial.rebalance.delay.ms": "0",
-        # A killed broker may register again only after its old session has ended: 9 s unless told otherwise.
+        # A killed broker may register again only after its old session has ended: 9 s by default.
         "broker.session.timeout.ms": "3000",
         "broker.heartbeat.interval.ms": "500",
         # The default of 128 MB would be taken from the heap at once.

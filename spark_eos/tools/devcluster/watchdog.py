@@ -1,8 +1,8 @@
 """Runs one broker and ends it when the parent is gone: ``python watchdog.py PARENT_PID FOLDER -- java …``
 
-The first line on stdout is the pid of the broker. The end of stdin, which only the parent holds open, tells that the
-parent is gone, even when it was killed with SIGKILL; so does a new parent pid, for the case that a fork of the parent
-holds the pipe open, too. Then nobody else is left to remove FOLDER, the broker's data, if it was to go with the cluster
+The first line on stdout is the pid of the broker. Stdin, which only the parent holds open, ends when the
+parent is gone, even if it was killed with SIGKILL; a new parent pid shows it, too, in case a fork of the parent holds
+the pipe open. Then nobody else is left to remove FOLDER, the broker's data, if it was to go with the cluster
 ("" if not).
 
 The exit code is the broker's (128 + n when signal n ended it). Works the same on Linux and macOS. Started by its path,

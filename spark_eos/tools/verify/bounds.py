@@ -36,8 +36,9 @@ class PartitionBounds:
 
 @dataclass(frozen=True)
 class Bounds:
-    """The places of both sides. For each input place the offset up to which rows are due, and with a group the offset
-    from which no row may be in the output."""
+    """The partitions of both sides. ``due``: for each input partition, the offset below which rows have to be in the
+    output; ``done``: with a group, the offset from which no row may be there yet; ``warnings``: limits of the
+    result."""
 
     inputs: tuple[PartitionBounds, ...]
     outputs: tuple[PartitionBounds, ...]
@@ -54,7 +55,7 @@ def take_bounds(comparison: Comparison) -> Bounds:
 
 
 class _Sides:
-    """Input and output, asked about what is ``committed`` and about ``all`` that is there."""
+    """Input and output, with a ``read_committed`` and a ``read_uncommitted`` lookup."""
 
     def __init__(self, comparison: Comparison, committed: OffsetLookup, everything: OffsetLookup) -> None:
         self._question, self._committed, self._all = comparison, committed, everything
@@ -99,8 +100,8 @@ class _Sides:
             time.sleep(0.05)
 
     def _group_offsets(self, group: str) -> PartitionOffsets:
-        """The committed offsets of the group for the inputs, 0 where there is none. Raises OptionError where it has
-        nothing."""
+        """The committed offsets of the group for the inputs, 0 for partitions without. Raises OptionError if it has
+        none at all."""
         committed = self._ask_group(group)
         if not committed:
             raise stop("EOS_VERIFY_IMPOSSIBLE.group_empty", group=group, input=", ".join(self._input))
@@ -109,7 +110,7 @@ class _Sides:
         }
 
     def _ask_group(self, group: str) -> PartitionOffsets:
-        """The group's offsets when none is part of an open transaction any more, or when `PATIENCE_S` has passed."""
+        """The group's offsets once none is part of an open transaction, or after `PATIENCE_S`."""
         at_least = self._all.committed(self._input)
         try:
             return self._committed.committed(self._input, PATIENCE_S)

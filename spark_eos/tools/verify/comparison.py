@@ -20,7 +20,7 @@ _TIMEOUT_S = 12.0
 
 @dataclass(frozen=True)
 class IdPlace:
-    """IdPlace a row has its id. ``kind``: key, value, header or json; ``name``: of the header, or the field's path."""
+    """Where a row has its id. ``kind``: key, value, header or json; ``name``: of the header, or the field's path."""
 
     kind: str
     name: str = ""

@@ -92,7 +92,7 @@ class RowReader:
 
 
 def _rows_and_events(messages: list[Message]) -> tuple[list[Message], int, list[ClientError]]:
-    """The rows among the messages; the offset at which the partition is said to end, or -1; the errors."""
+    """The rows among the messages; the offset at which the partition ends, or -1 if they do not show it; the errors."""
     rows, ended, errors = [], -1, []
     for message in messages:
         error = message.error()

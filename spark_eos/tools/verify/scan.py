@@ -45,7 +45,7 @@ class Scan:
         self._read, self._next_word, self._began = 0, 0.0, time.monotonic()
 
     def history(self) -> History:
-        """Raises CommandError (EOS_VERIFY_IMPOSSIBLE) if no row of a side has an id."""
+        """Read both sides. Raises CommandError (EOS_VERIFY_IMPOSSIBLE) if no row of a side has an id."""
         comparison, bounds = self._question, self._bounds
         value = comparison.same_value
         input_, gaps_in = self._committed("input", bounds.inputs, comparison.id, row_schema(value=value))
