@@ -122,13 +122,13 @@ def _passed(part: MapPartition, begins: Mapping[bytes, int], stopped: Callable[[
             return
         split = split_key(key)
         if split is not None and split[0] in begins:
-            place, first = split
-            if place not in old:
-                old[place] = _OldEntries(begins[place])
-            old[place].add(first, value)
+            prefix, first = split
+            if prefix not in old:
+                old[prefix] = _OldEntries(begins[prefix])
+            old[prefix].add(first, value)
     while old:
-        place, entries = old.popitem()
-        yield from (key_of(place, int(first)) for first in entries.passed())
+        prefix, entries = old.popitem()
+        yield from (key_of(prefix, int(first)) for first in entries.passed())
 
 
 class MapCleaner:

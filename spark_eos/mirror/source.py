@@ -1,4 +1,6 @@
-"""The data source of a mirror: as that of a copy, whose targets are prepared before each micro-batch."""
+"""The data source of a mirror: that of a copy, which also claims and checks topics before they are in the offset log,
+and prepares their targets before a micro-batch's tasks.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class MirrorDataSource(CopyDataSource):
-    """See CopyDataSource."""
+    """The format of one mirror, which both its reader and its writer come from."""
 
     _plan: MirrorPlan
 
@@ -54,12 +56,12 @@ def rows_and_map(plan: CopyPlan, copies: Parts, ranges: Iterable[OffsetRange]) -
 
 
 class MirrorStreamReader(CopyStreamReader):
-    """See CopyStreamReader."""
+    """Plans the ranges of a mirror, on the driver."""
 
     def __init__(self, plan: MirrorPlan, events: Events = NOWHERE) -> None:
         super().__init__(plan, events)
         self._mirror = plan
-        self._released = False  # what was taken off the mirror while it did not run
+        self._released = False  # the claims on topics that were taken off the mirror while it did not run
 
     def __reduce__(self) -> tuple[Any, ...]:
         return MirrorStreamReader, (self._mirror, self._events)
@@ -79,8 +81,8 @@ class MirrorStreamReader(CopyStreamReader):
 
     @hidden_traceback()
     def latestOffset(self, start: SparkOffset | None = None, limit: ReadLimit | None = None) -> SparkOffset:
-        """Raises TopicError for topics that are refused, and KafkaError for those that another mirror has, before they
-        are in the offset log: without them, the same checkpoint goes on."""
+        """Where the next micro-batch ends. Raises TopicError for topics that are refused, and KafkaError for those that
+        another mirror owns, before they are in the offset log: the same checkpoint continues without them."""
         before = start or self._reached
         if not self._run.begun and before == self._initial:
             before = None  # the offset log does not hold it yet
@@ -95,7 +97,7 @@ class MirrorStreamReader(CopyStreamReader):
         return end
 
     def _own(self, before: SparkOffset | None, end: Position) -> None:
-        """Hold the topics that are followed. ``before``: where the query goes on in them; None if it begins."""
+        """Own the topics that are mirrored. ``before``: where the query continues in them; None if it begins."""
         there = self._watch.topics().partitions.keys()
         self._ownership.hold(_followed(there, before, offset_log.from_spark(self._initial or {}), end))
         if before is not None and not self._released:
@@ -108,7 +110,7 @@ class MirrorStreamReader(CopyStreamReader):
             self._cleaner.stop()
 
     def _dropped_on_purpose(self, topics: Collection[str]) -> Collection[str]:
-        """The topics that were taken off the list because they are circles: what is in them is not lost."""
+        """The topics that were taken off the mirror because they close a circle: leaving out their rows is no loss."""
         circles = self._targets.circles(topics)
         for topic in sorted(circles):
             logger.warning("Topic %s, whose rows come from the target's cluster, is no longer mirrored.", topic)
@@ -125,9 +127,9 @@ class MirrorStreamReader(CopyStreamReader):
 
 
 def _followed(there: Collection[str], before: SparkOffset | None, initial: Position, end: Position) -> Followed:
-    """The topics that the offset log is about to have, of those that exist. ``before``: its last position, None where
-    it has none and the query begins at ``initial``. Up to ``end``, nothing is read of a topic that has just appeared,
-    or has come back; one that was recreated begins at 0."""
+    """The topics that the offset log will have, if they exist (``there``). ``before``: its last position; None if it
+    has none, as the query begins at ``initial``. Up to ``end``, nothing is read of a topic that has just appeared, or
+    has come back; one that was recreated begins at offset 0."""
     known = Position({}) if before is None else offset_log.from_spark(before)
     ids = {topic: end.ids.get(topic, "") for topic in end.offsets if topic in there}
     new, at = set(), {}
@@ -140,6 +142,6 @@ def _followed(there: Collection[str], before: SparkOffset | None, initial: Posit
         else:
             new.add(topic)
             start = initial.offsets.get(topic) if before is None else None
-            reborn = None if offsets is None else dict.fromkeys(end.offsets[topic], 0)
-            at[topic] = start or reborn or end.offsets[topic]
+            recreated = None if offsets is None else dict.fromkeys(end.offsets[topic], 0)
+            at[topic] = start or recreated or end.offsets[topic]
     return Followed(ids, at, new)

@@ -1,4 +1,4 @@
-"""What a task of a mirror writes: whole batches, and then, in the same transaction, where these lie in the target."""
+"""What a task of a mirror writes: the rows, and then, in the same transaction, their offsets in source and target."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _FETCH_BYTES = 1 << 20
 
 
 class MirrorParts:
-    """What a task of a mirror writes, with what it copies of each range."""
+    """The rows of a task's ranges, and their entries in the offset map."""
 
     def __init__(self, plan: MirrorPlan, copies: Parts) -> None:
         self._mirror, self._copies = plan, copies
@@ -44,8 +44,8 @@ class MirrorParts:
         self._copied: list[tuple[OffsetRange, Copied]] = []
 
     def of(self, ranges: Iterable[OffsetRange]) -> Iterator[Part]:
-        """Every range, in order, and a part that has no rows, for the map. Its entries come last, when all rows are
-        acknowledged."""
+        """Write every range, in order; then, when all rows are acknowledged, the map's entries, as a part without
+        rows."""
         every = list(ranges)
         kafka = self._mirror.sink.kafka
         names = sorted({self._mirror.target(r.topic) for r in every})
@@ -72,9 +72,9 @@ class MirrorParts:
             target, number = self._mirror.target(range_.topic), range_.partition
             if (target, number) not in there:
                 there[target, number] = list(self._offsets_in(target, number))
-            mine = _take(there[target, number], copied.rows)
+            spans = _take(there[target, number], copied.rows)
             source = SourcePartition(self._mirror.cluster, self._copies.ids[range_.topic], number)
-            runs = runs_of(copied.runs, mine)
+            runs = runs_of(copied.runs, spans)
             yield MapEntry(source, range_.topic, range_.start, range_.end, target, ids[target], runs)
 
     def _offsets_in(self, topic: str, partition: int) -> Spans:
@@ -101,20 +101,21 @@ class MirrorParts:
 
 
 def _take(runs: list[tuple[int, int]], rows: int) -> list[tuple[int, int]]:
-    """The first so many rows, which are taken out."""
+    """Remove the first ``rows`` rows from ``runs``, and return where they are."""
     taken: list[tuple[int, int]] = []
     while rows and runs:
         first, count = runs.pop(0)
-        mine = min(rows, count)
-        taken.append((first, mine))
-        rows -= mine
-        if count > mine:
-            runs.insert(0, (first + mine, count - mine))
+        part = min(rows, count)
+        taken.append((first, part))
+        rows -= part
+        if count > part:
+            runs.insert(0, (first + part, count - part))
     return taken
 
 
 def _check_age(kafka: KafkaProperties, topic: str, oldest_ms: int | None) -> None:
-    """Retention does not wait for a commit: it may take rows that are older before anybody can see them."""
+    """Raise TopicError for rows older than the topic's retention: it does not wait for a commit, so brokers may delete
+    them before anybody can read them."""
     kept_ms = _retention_ms(kafka, topic)
     now = int(time.time() * 1000)
     if kept_ms is not None and oldest_ms is not None and oldest_ms < now - kept_ms:
