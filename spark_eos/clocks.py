@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Moment:
-    """A moment by several clocks of one machine, in seconds, for another process of it."""
+    """A moment by several clocks of one machine, in seconds. Another process of the machine can use it."""
 
     seen: tuple[float, ...]
 
@@ -18,15 +18,15 @@ class Moment:
         return cls(tuple(clock() for clock in clocks))
 
     def ago_ms(self, *clocks: Callable[[], float]) -> int:
-        """Milliseconds since then, by whichever of the same clocks says the most."""
+        """Milliseconds since then, by the one of the same clocks that has advanced most."""
         return int(max(0.0, *(clock() - then for clock, then in zip(clocks, self.seen, strict=True))) * 1000)
 
 
 class Elapsed:
-    """Milliseconds since it was made, by whichever of several clocks, in seconds, says the most at each look.
+    """Milliseconds since it was made. Between two calls, the clock that has advanced most counts; clocks are in
+    seconds.
 
-    A clock that nobody sets may stop while a virtual machine is paused; the time of day may be set back. What neither
-    has noticed has not passed.
+    A monotonic clock may stop while a virtual machine is paused, and the time of day may be set back.
     """
 
     def __init__(self, *clocks: Callable[[], float]) -> None:

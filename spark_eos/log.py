@@ -25,7 +25,7 @@ class _SparkFormatter(logging.Formatter):
 
 
 def _on_one_line(record: logging.LogRecord) -> bool:
-    """Keeps every record, and puts what other people have written into it on its one line."""
+    """A filter that keeps every record, and escapes line breaks and control characters in texts from outside."""
     text = record.getMessage()
     if not text.isprintable():
         record.msg, record.args = printable(text), ()

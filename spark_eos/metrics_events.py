@@ -1,8 +1,8 @@
-"""What happens to a query, told to whoever counts it: the metrics of the process that runs Spark's driver.
+"""Events of queries, sent to the metrics of the process that runs Spark's driver.
 
-Commits run in Python workers that Spark starts and ends as it likes, beside the driver and on its machine. What they
-have to say goes through a Unix socket in a folder that only its owner can enter, whose path travels with the data
-source. Nothing here waits, raises or is tried again: where nobody listens, an event is lost, and nothing else.
+Commits run in Python workers that Spark starts and ends as it likes, on the driver's machine. They send events through
+a Unix socket in a folder that only its owner can enter; Spark pickles its path with the data source. Nothing here
+waits, raises or retries: if nobody listens, the event is lost, and nothing else.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Events:
-    """Where to tell of events: the path of a socket, or nowhere, which costs nothing."""
+    """Where events go: to the socket at ``path``, or nowhere, which costs nothing."""
 
     path: str | None = None
 
@@ -41,10 +41,10 @@ _told: list[Events] = [NOWHERE]
 
 
 def here() -> Events:
-    """Where this process tells of events: nowhere, until it has metrics."""
+    """Where this process sends events: nowhere, until it has metrics."""
     return _told[-1]
 
 
 def tell_to(events: Events) -> None:
-    """From now on, queries that this process starts tell of their events there."""
+    """Queries that this process starts from now on send their events there."""
     _told[:] = [events]

@@ -1,7 +1,7 @@
-"""Other people's texts, as they may be printed: in errors, in the log, and by commands.
+"""Makes texts from outside safe to print: in errors, in the log, and by commands.
 
-Brokers send messages, and whoever joins a consumer group or names a transactional id chooses what we show of it. Such a
-text must not move a terminal's cursor, forge a line of a log, or turn the reading direction around.
+Brokers send messages, and members of a consumer group or users of transactional ids choose names that messages show.
+Such a text must not move a terminal's cursor, forge a line of a log, or reverse the reading direction.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 
 
 def printable(text: str) -> str:
-    """On one line: what a terminal would not show as a character is escaped, as in Python."""
+    """The text on one line, with everything escaped, as in Python, that a terminal does not show as a character."""
     return text if text.isprintable() else "".join(map(_printable, text))
 
 
@@ -20,13 +20,13 @@ def printable_lines(text: str) -> str:
 
 
 def excerpt(text: str | bytes, most: int = 1000) -> str:
-    """The beginning of what a peer has sent, of whatever size, on one line."""
+    """The first ``most`` characters of what a peer has sent, on one line."""
     whole = text[: 4 * most + 4].decode(errors="backslashreplace") if isinstance(text, bytes) else text
     return printable(whole if len(whole) <= most else whole[:most] + "…")
 
 
 def json_text(data: object) -> str:
-    """JSON for people and for programs: with characters of all languages, and with escapes for what is none."""
+    """Indented JSON with letters of all languages as they are, and escapes for what a terminal does not show."""
     text = json.dumps(data, indent=2, ensure_ascii=False)
     return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
 

@@ -1,4 +1,4 @@
-"""Retries with a time limit, and what the log is told of those that take long."""
+"""Retries with a time limit, and log messages about those that take long."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from spark_eos.log import logger
 
 FIRST_WAIT_S = 0.002
 LONGEST_WAIT_S = 0.5
-#: After this time, a line of the log says what is waited for.
+#: Seconds after which a warning says what is waited for.
 ANNOUNCED_AFTER_S = 10.0
 #: Places that such a line names.
 _NAMED = 3
@@ -27,18 +27,18 @@ def retrying(timeout_s: float) -> Iterator[None]:
 
 
 class Waiting:
-    """What is waited for while it is tried again: once it has taken ten seconds, the log gets a warning with the places
-    and the reason, and another one when it is over. Where it ends in an error, that is all that is said."""
+    """Logs long waits of a retry: a warning with places and reasons after ten seconds, and another one when the wait is
+    over. If it ends in an error instead, there is no second warning."""
 
     def __init__(self, what: str) -> None:
-        #: The places that the log was told of, since when they are waited for.
+        #: Place in the first warning → since when it is waited for.
         self.announced: dict[str, float] = {}
         self._what = what
         self._since: dict[str, float] = {}
 
     def note(self, places: dict[str, str], since: float | None = None) -> None:
-        """These are still waited for, for these reasons; ``since``: by the monotonic clock, if not since the first
-        call that named them."""
+        """Note places that are still waited for, with reasons. ``since``: a time of the monotonic clock; by default,
+        that of the first call with the place."""
         now = system.monotonic()
         for place in places:
             self._since.setdefault(place, now if since is None else since)
@@ -52,7 +52,7 @@ class Waiting:
         logger.warning("%s has waited for %.0f s: %s (%s)", self._what, ANNOUNCED_AFTER_S, _listed(late), reasons)
 
     def over(self, *places: str) -> None:
-        """These are waited for no longer. The log is told when that is so for all that it was told of."""
+        """Note places that are no longer waited for. The second warning comes with the last place of the first one."""
         for place in places:
             since = self._since.pop(place, None)
             if self.announced.pop(place, None) is not None and since is not None and not self.announced:

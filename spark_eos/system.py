@@ -1,7 +1,7 @@
-"""What speaking to brokers takes from the operating system: sockets, which of them are ready, and clocks.
+"""The operating system's sockets, polling and clocks, as the connections to brokers use them.
 
-It is the one seam between the connections and the world: a simulation replaces these names by its own, so they are
-called as ``system.monotonic()``, and never imported by themselves. TLS needs real sockets.
+A simulation replaces these names by its own, so callers write ``system.monotonic()``, and never import a name by
+itself. TLS needs real sockets.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import partial
 
 #: Seconds by a clock that never goes back.
 monotonic = time.monotonic
-#: The same, of a clock that goes on while the machine sleeps.
+#: Seconds by a monotonic clock that goes on while the machine sleeps.
 steady = partial(time.clock_gettime, time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
 #: Seconds since 1970.
 time_of_day = time.time

@@ -52,7 +52,7 @@ def name_of_place(place: TopicPartition) -> str:
 
 
 def by_topic(places: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """The numbers of the partitions, by topic, in their order."""
+    """Topic → its partition numbers, in the order of ``places``."""
     found: dict[str, list[int]] = {}
     for topic, partition in places:
         found.setdefault(topic, []).append(partition)
@@ -60,12 +60,12 @@ def by_topic(places: Iterable[TopicPartition]) -> dict[str, list[int]]:
 
 
 def flat(numbers: Mapping[str, Mapping[int, int]]) -> dict[TopicPartition, int]:
-    """The number of each partition, by topic and partition in one."""
+    """The same numbers, such as offsets, by ``(topic, partition)``. The inverse of `nested`."""
     return {(topic, p): number for topic, partitions in numbers.items() for p, number in partitions.items()}
 
 
 def nested(numbers: Mapping[TopicPartition, int]) -> PartitionOffsets:
-    """The inverse of `flat`."""
+    """The numbers by topic and partition. The inverse of `flat`."""
     found: PartitionOffsets = {}
     for (topic, p), number in numbers.items():
         found.setdefault(topic, {})[p] = number

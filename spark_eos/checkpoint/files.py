@@ -24,16 +24,16 @@ from spark_eos.errors import EosError, stop
 from spark_eos.protocol.head import Offsets
 
 _NO_SETTINGS = HadoopSettings()
-#: What a store says of somebody who may not ask, or asks in the wrong place. Anything else may pass.
+#: Errors of a store that do not pass by themselves: no right to read, or a wrong address.
 _LASTING = re.compile(r"ACCESS_DENIED|INVALID|SIGNATURE|NO_SUCH|NOT_FOUND|denied|forbidden|HTTP status 40[0134]", re.I)
 
 
 class Checkpoint:
-    """The checkpoint at ``location``, as `spark_eos.checkpoint.stores` reads locations. ``settings`` are those of the
-    session and the query.
+    """The checkpoint at ``location``, in one of the forms of `spark_eos.checkpoint.stores`. ``settings`` are those of
+    the session and the query.
 
-    A store that does not let itself be read raises CheckpointError: EOS_CHECKPOINT_STORE, or, where that may pass,
-    EOS_CHECKPOINT_UNREACHABLE.
+    If the store cannot be read, every method raises CheckpointError: EOS_CHECKPOINT_UNREACHABLE if that may pass, else
+    EOS_CHECKPOINT_STORE.
     """
 
     def __init__(self, location: str, settings: HadoopSettings = _NO_SETTINGS) -> None:
@@ -46,7 +46,7 @@ class Checkpoint:
         self._files, self._root, self._local = store.files, store.root, store.local
 
     def query_id(self) -> str | None:
-        """The query's id; None before its first start. Spark writes it before it plans anything."""
+        """The query's id; None before its first start. Spark writes it before it plans the first micro-batch."""
         text = self.read("metadata")
         if text is None:
             return None
@@ -64,12 +64,12 @@ class Checkpoint:
         return sorted(int(name) for name in self.names(log) if name.isdigit())
 
     def names(self, folder: str = "") -> list[str]:
-        """What is in a folder of the checkpoint; nothing where it is not there."""
+        """The names of the files in a folder of the checkpoint; none if the folder does not exist."""
         return [PurePosixPath(info.path).name for info in self._infos(folder)]
 
     def times(self, log: str) -> dict[int, float]:
-        """When each micro-batch of a log was written, in seconds of the epoch, by the file system's clock, where that
-        tells."""
+        """Micro-batch → when its file in a log was written, in seconds since 1970 by the file system's clock. Without
+        the files for which the file system has no time."""
         found = {PurePosixPath(info.path).name: info.mtime_ns for info in self._infos(log)}
         return {int(name): nanos / 1e9 for name, nanos in found.items() if name.isdigit() and nanos is not None}
 
@@ -93,7 +93,7 @@ class Checkpoint:
             raise self.damaged(name, str(why)) from None
 
     def sources(self, batch: int) -> list[str]:
-        """The lines of the query's sources in the offset log of a micro-batch; none if it is not there."""
+        """The lines of the query's sources in the offset log of a micro-batch; none if the file does not exist."""
         return (self.read(f"offsets/{batch}") or "").splitlines()[2:]
 
     def kafka_offsets(self, batch: int) -> Offsets:
@@ -113,24 +113,24 @@ class Checkpoint:
         return with_text_keys(merged(ours))
 
     def topic_ids(self, batch: int) -> dict[str, str]:
-        """Topic → id, by the offset log of a micro-batch, of the sources that write them there."""
+        """Topic → id, for the sources that have ids in the offset log of a micro-batch."""
         return {topic: id_ for position in self._positions(batch) for topic, id_ in position.ids.items()}
 
     def cluster_ids(self, batch: int) -> dict[str, str]:
-        """Topic → id of its cluster, by the offset log of a micro-batch, of the sources that note it there."""
+        """Topic → id of its cluster, for the sources that have it in the offset log of a micro-batch."""
         noted = [(position.cluster, position.offsets) for position in self._positions(batch)]
         return {topic: cluster for cluster, offsets in noted if cluster is not None for topic in offsets}
 
     def source_groups(self, batch: int) -> set[str]:
-        """The consumer groups to which the sources of the query report by themselves."""
+        """The consumer groups to which the query's sources commit their position themselves."""
         return {position.group for position in self._positions(batch) if position.group is not None}
 
     def _positions(self, batch: int) -> list[Position]:
-        """What the Kafka sources say in the offset log of a micro-batch. `kafka_offsets` reports damaged lines."""
+        """The positions in the lines of all sources. Leaves damaged lines to `kafka_offsets`, which raises for them."""
         return [source_line(text).position for text in self.sources(batch)]
 
     def read(self, name: str) -> str | None:
-        """The text of a file; None where it is not there."""
+        """The text of a file; None if it does not exist."""
         try:
             with self._files.open_input_stream(f"{self._root}/{name}") as stream:
                 content: bytes = stream.read()
@@ -151,7 +151,7 @@ class Checkpoint:
         return stop("EOS_CHECKPOINT_UNREACHABLE", location=self.location, name=name, why=reason)
 
     def elsewhere(self) -> EosError:
-        """The error for a location that is empty although the query has started: Spark's files are somewhere else."""
+        """The error for an empty location of a query that has started: Spark's files are somewhere else."""
         return self._closed("there is no file 'metadata', which Spark has written: Python reads another place")
 
     def _closed(self, why: str) -> EosError:

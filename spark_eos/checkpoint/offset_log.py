@@ -57,8 +57,8 @@ class LeftAt:
 
 @dataclass(frozen=True)
 class Position:
-    """What a Kafka source's line says. ``offsets``: where each partition ends, exclusive. ``ids`` is empty if the line
-    has none; ``group`` and ``cluster`` are None. ``left``: topics, and partitions of topics, that the selection no
+    """The content of a Kafka source's line. ``offsets``: where each partition ends, exclusive. ``ids`` is empty if the
+    line has none; ``group`` and ``cluster`` are None. ``left``: topics, and partitions of topics, that the selection no
     longer includes or the cluster no longer has. ``epochs``: of the records before the offsets, where they are known.
     """
 
@@ -125,9 +125,8 @@ def marks_of(text: str | None) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class SourceLine:
-    """A source's line. ``kind``: `OURS`, `BUILT_IN` or `OTHER`. ``position``: what a line of the first two says; of
-    another source, one without partitions. ``damaged``: it may have been a Kafka source's, and was cut off or
-    overwritten."""
+    """A source's line. ``kind``: `OURS`, `BUILT_IN` or `OTHER`. ``position``: the content of a Kafka source's line;
+    empty for other sources. ``damaged``: it may have been a Kafka source's, and is cut off or overwritten."""
 
     text: str
     kind: str
@@ -136,7 +135,7 @@ class SourceLine:
 
 
 def source_line(text: str) -> SourceLine:
-    """The line of whatever source wrote it. A source without an offset yet has a dash."""
+    """Parse the line of any source. A source without an offset yet has a dash."""
     raw = _parsed(text)
     if raw is _NOT_JSON:
         return SourceLine(text, OTHER, Position({}), damaged=text.startswith("{"))
@@ -152,8 +151,8 @@ def source_line(text: str) -> SourceLine:
 
 
 def with_offsets(line: SourceLine, offsets: PartitionOffsets) -> str:
-    """The text of a Kafka source's line with other offsets for some of its partitions, in the style of whoever wrote
-    it. The leader epoch of a partition that moves is left out, as it is that of the record before its old offset."""
+    """The text of a Kafka source's line with other offsets for some of its partitions, with blanks only if it had them.
+    A partition that moves loses its leader epoch, which was that of the record before the old offset."""
     raw = json.loads(line.text)
     for topic, partitions in offsets.items():
         for p, offset in partitions.items():
@@ -175,7 +174,7 @@ def merged(lines: Iterable[SourceLine]) -> PartitionOffsets:
 
 
 def topic_twice(lines: Sequence[SourceLine]) -> str | None:
-    """A topic that two sources read."""
+    """A topic that two sources read; None if there is none."""
     topics = [topic for line in lines for topic in line.position.offsets]
     return next((topic for topic in topics if topics.count(topic) > 1), None)
 
@@ -193,7 +192,7 @@ class OffsetLogEntry:
 
 
 def entry_of(text: str) -> OffsetLogEntry:
-    """The file with this text. Raises ValueError, with a reason for a message to users, where it is not complete."""
+    """Parse the text of a file. Raises ValueError, with a reason for a message to users, if it is incomplete."""
     lines = text.splitlines()
     if len(lines) < 3 or not lines[0].startswith("v"):
         raise ValueError("it does not have a version, metadata and one line for each source")

@@ -1,13 +1,13 @@
 """Hadoop's settings of file systems, such as ``fs.s3a.endpoint``, and where a Python worker finds them.
 
-Spark hands its configuration to no Python worker. So settings come from four places, the later ones first:
+Spark does not pass its configuration to Python workers. So settings come from three places; later ones take precedence:
 
 - the files ``core-site.xml`` (in HADOOP_CONF_DIR) and ``spark-defaults.conf`` (``spark.hadoop.fs.…``) of the machine
 - the session that `spark_eos.register` was called with, whose settings travel with the data source
 - options ``fs.…`` of the query
 
-What none of them has, the store's own library looks for where every program does: in the environment, in the files of
-the user, in the machine's role.
+For anything else, the store's own library looks where it does in every program: in the environment, in the user's
+files, in the machine's role.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ DEFAULT_FS = "fs.defaultFS"
 _SPARKS_PREFIX = "spark.hadoop."
 _LINE = re.compile(r"\s*([^\s#!=:]+)\s*[=:\s]\s*(.*)")
 _FAMILIES = ("fs.s3a.", "fs.azure.", "fs.gs.", "google.cloud.auth.")
-#: Of the hundreds of settings of S3A, those that say where a store is and who asks; each also as fs.s3a.bucket.NAME.….
+#: The settings of S3A for address and credentials; each also as fs.s3a.bucket.NAME.….
 S3A = (
     *("access.key", "secret.key", "session.token", "aws.credentials.provider"),
     *("assumed.role.arn", "assumed.role.session.name", "assumed.role.external.id"),
@@ -35,14 +35,14 @@ S3A = (
 
 
 class HadoopSettings(Settings):
-    """Settings by Hadoop's names. Prints none of the values: some are secrets."""
+    """Settings by Hadoop's names. Its repr has no values, as some are secrets."""
 
     def __repr__(self) -> str:
         return f"HadoopSettings({sorted(self._values)})"
 
 
 def setting_name(key: str) -> str | None:
-    """The name of a setting that is looked at here, in any case of letters; None for all other keys."""
+    """The canonical name of a setting that this module uses, whatever the case of ``key``; None for other keys."""
     name = key.lower()
     if name.startswith("fs.s3a."):
         return name if name.endswith(tuple(f".{last}" for last in S3A)) else None
@@ -52,13 +52,13 @@ def setting_name(key: str) -> str | None:
 
 
 def of_spark(conf: Mapping[str, str]) -> dict[str, str]:
-    """The settings in a configuration of Spark: ``spark.hadoop.`` is not part of their names."""
+    """The settings in a configuration of Spark, without the prefix ``spark.hadoop.``."""
     ours = {key: setting_name(key.removeprefix(_SPARKS_PREFIX)) for key in conf if key.startswith(_SPARKS_PREFIX)}
     return {name: conf[key] for key, name in ours.items() if name is not None}
 
 
 def of_session(spark: Any) -> dict[str, str]:  # noqa: ANN401  # a session, classic or Connect
-    """The settings of a session that are not Hadoop's defaults; none where the session does not give them away."""
+    """The settings of a session that are not Hadoop's defaults; none if the session does not expose them."""
     try:
         hadoop = spark._jsparkSession.sessionState().newHadoopConf()
         writer = spark._jvm.java.io.StringWriter()
@@ -73,7 +73,7 @@ def of_session(spark: Any) -> dict[str, str]:  # noqa: ANN401  # a session, clas
 
 
 def here(given: HadoopSettings) -> HadoopSettings:
-    """``given`` over what the files of this machine say."""
+    """The settings in the files of this machine, overridden by ``given``."""
     return HadoopSettings({**_of_files(os.getpid()), **given})
 
 
@@ -95,7 +95,7 @@ def _text(file: Path) -> str | None:
 
 
 def _of_xml(text: str) -> dict[str, str]:
-    """The settings in a Hadoop configuration file, without what comes from the defaults of Hadoop's jars."""
+    """The settings in a Hadoop configuration file, without the defaults from Hadoop's jars."""
     found = {}
     try:
         properties = xml.fromstring(text).iter("property")

@@ -1,4 +1,4 @@
-"""A location, as users write it for Spark, to a file system of pyarrow and the path in it.
+"""From a location, as users write it for Spark, to a file system of pyarrow and the path in it.
 
 ======================================  =====================================================================
 ``/path``, ``path``                     on the default file system, ``fs.defaultFS``; by default local
@@ -34,7 +34,7 @@ _LOCATION = re.compile(r"(?:(?P<scheme>[A-Za-z][\w+.-]*):)?(?://(?P<authority>[^
 
 
 class NoStore(Exception):
-    """Why this location cannot be looked at from here. Names no secret."""
+    """A location cannot be opened from here. The message says why, without secrets."""
 
 
 @dataclass(frozen=True)
@@ -47,13 +47,13 @@ class Store:
 
     @property
     def renames(self) -> bool:
-        """Whether a file is moved in one step, into a folder that has to be there. Object stores copy it, then delete
-        it, and have no folders."""
+        """Whether a file is renamed in one step, into a folder that must exist. Object stores copy and delete instead,
+        and have no folders."""
         return self.local or self.files.type_name == "hdfs"
 
 
 def open_store(location: str, settings: HadoopSettings) -> Store:
-    """The store at a location. Looks at nothing in it. Raises NoStore."""
+    """The store at a location. Reads nothing there. Raises NoStore."""
     scheme, authority, path = _split(location)
     if not scheme:
         default, host, _ = _split(settings.get(DEFAULT_FS, "file:///"))
@@ -80,12 +80,12 @@ def open_store(location: str, settings: HadoopSettings) -> Store:
 
 
 def absolute(location: str) -> str:
-    """The location as it is put down in the ledger: a local path whole, others as they are."""
+    """The location as the ledger has it: a local path is made absolute, others stay as they are."""
     return location if ":" in location.partition("/")[0] else str(Path(location).absolute())
 
 
 def without_secrets(text: str, settings: HadoopSettings) -> str:
-    """A message of a library, without the values of settings; only addresses and regions may be read."""
+    """A library's message with the values of settings replaced by ``***``, except addresses and regions."""
     harmless = ("endpoint", "region", "defaultFS", "access", "enabled")
     for name, value in settings.items():
         if len(value) > 3 and not name.endswith(harmless):
@@ -94,7 +94,7 @@ def without_secrets(text: str, settings: HadoopSettings) -> str:
 
 
 def _split(location: str) -> tuple[str, str, str]:
-    """Scheme, authority and path, as Hadoop splits them: nothing is decoded. A colon after a slash is no scheme's."""
+    """Scheme, authority and path, split as by Hadoop: nothing is decoded, and a colon after a slash ends no scheme."""
     found = _LOCATION.fullmatch(location)
     assert found is not None  # it matches everything
     return (found["scheme"] or "").lower(), found["authority"] or "", found["path"]
@@ -138,7 +138,8 @@ def _s3(bucket: str, settings: HadoopSettings) -> pyarrow.fs.FileSystem:
 
 
 def _s3_address(endpoint: str, of: Callable[[str], str | None]) -> dict[str, Any]:
-    """``fs.s3a.endpoint`` is a host with or without scheme and port. The one of all regions is no place to ask."""
+    """Arguments for ``fs.s3a.endpoint``, a host with or without scheme and port. The endpoint of all regions is left to
+    pyarrow, which knows the one of the bucket's region."""
     encrypted = (of("connection.ssl.enabled") or "true").lower() != "false"
     parts = urlsplit(endpoint if "://" in endpoint else f"{'https' if encrypted else 'http'}://{endpoint}")
     if not parts.netloc or parts.netloc == "s3.amazonaws.com":
@@ -148,7 +149,8 @@ def _s3_address(endpoint: str, of: Callable[[str], str | None]) -> dict[str, Any
 
 
 def _azure(authority: str, settings: HadoopSettings) -> pyarrow.fs.FileSystem:
-    """``container@account.dfs.core.windows.net``; settings are for that host, or without it for every account."""
+    """``authority`` is ``container@account.dfs.core.windows.net``. A setting ends with that host, or is for every
+    account without it."""
     _, _, host = authority.partition("@")
 
     def of(name: str) -> str | None:
@@ -172,7 +174,7 @@ def _azure(authority: str, settings: HadoopSettings) -> pyarrow.fs.FileSystem:
 
 
 def _google(bucket: str, settings: HadoopSettings) -> pyarrow.fs.FileSystem:
-    """The client reads the file of a service account only from where an environment variable says that it is."""
+    """The client takes the file of a service account only from an environment variable, set while it is created."""
     arguments: dict[str, Any] = {"retry_time_limit": timedelta(seconds=_PATIENCE_S)}
     root = urlsplit(settings.get("fs.gs.storage.root.url", ""))
     if root.netloc:
@@ -201,7 +203,7 @@ _KEY_FILES = ("fs.gs.auth.service.account.json.keyfile", "google.cloud.auth.serv
 
 
 def _hdfs(authority: str, settings: HadoopSettings) -> pyarrow.fs.FileSystem:
-    """libhdfs reads Hadoop's files by itself, as in HADOOP_CONF_DIR; a name without port may be one of theirs."""
+    """libhdfs reads Hadoop's configuration files itself; a name without a port may be a name service defined there."""
     host, _, port = authority.partition(":")
     return pyarrow.fs.HadoopFileSystem(host or "default", int(port or 0))
 

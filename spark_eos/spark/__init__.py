@@ -1,1 +1,1 @@
-"""What knows PySpark's inside: its versions, workers, stack traces, and the texts of its errors."""
+"""What knows PySpark's inside: the data source that Spark calls, and Spark's versions, workers, stacks and errors."""

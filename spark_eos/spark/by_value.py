@@ -1,4 +1,4 @@
-"""Classes that Spark hands to its Python processes whole, and not by their names."""
+"""Classes that Spark pickles by value, with their attributes, instead of by name."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ C = TypeVar("C")
 
 
 def by_value(base: type[C], /, **attributes: object) -> type[C]:
-    """A class like ``base`` with these attributes, which travel with it, in bytes that Spark never prints.
+    """A subclass of ``base`` with these attributes, which Spark pickles with the class. Spark never prints these bytes.
 
-    One that its module has under its qualified name would travel by that name only, without them.
+    A class that is importable by its qualified name would be pickled as that name only, without the attributes.
     """
     names = {"__module__": base.__module__, "__qualname__": f"by_value.<locals>.{base.__qualname__}"}
     return type(base.__name__, (base,), {**attributes, **names})

@@ -1,6 +1,6 @@
-"""What Spark says of a file of the checkpoint that it cannot read, as an error with a next step.
+"""Turns Spark's errors about a checkpoint file that it cannot read into errors with a next step.
 
-Spark reads the checkpoint before it asks a data source anything, and says no more than what its parser saw: "Unexpected
+Spark reads the checkpoint before it calls a data source. Its error has no more than the parser's message: "Unexpected
 end-of-input in field name". Often only the stack shows which log it was reading.
 """
 
@@ -10,7 +10,7 @@ import re
 
 from spark_eos.errors import EosError, stop
 
-#: Before its own words, Spark may say which kind of check this is.
+#: The kind of check, which Spark may put before its message.
 _NAMED = "(?:(?:requirement|assertion) failed: )?"
 _PATH = re.compile(_NAMED + r"(?:Failed to read log file|Checksum error:) (?P<path>\S*?(?P<log>offsets|commits)/\d+)\b")
 _MISSING = re.compile(
@@ -24,22 +24,22 @@ _METADATA = re.compile(r"\[STREAMING_CHECKPOINT_MISSING_METADATA_FILE\]")
 _CONCURRENT = re.compile(_NAMED + "Multiple streaming queries are concurrently using")
 #: What parsers raise; a store that cannot be reached raises in the same places.
 _PARSER = r"\b(?:fasterxml\.jackson|json4s|NoSuchElementException|NumberFormatException)\b.*"
-#: By the stack: what was being parsed.
+#: Frames of the stack that show which file was parsed.
 _OFFSETS_FRAME = re.compile(_PARSER + r"\bat \S+\bOffsetSeqLog\.deserialize\(", re.DOTALL)
 _COMMITS_FRAME = re.compile(_PARSER + r"\bat \S+\bCommitLog\$?\.(?:deserialize|readCommitMetadata)\(", re.DOTALL)
-#: Spark 4.2 and newer: there is no micro-batch that was planned, but one that was done.
+#: Spark 4.2 and newer: the offset log is empty, but the commit log is not.
 _NO_OFFSETS_FRAME = re.compile(
     r"\bAssertionError: assertion failed\n.*\n\s*at \S+\bMicroBatchExecution\.initializeExecution\("
 )
-#: Where nothing tells the file's number.
+#: For messages without the file's number.
 _NEWEST_OFFSETS = "The newest file in 'offsets' of the checkpoint, or the one before,"
 _METADATA_FRAME = re.compile(_PARSER + r"\bat \S+\bStreamMetadata\$\.read\(", re.DOTALL)
 
 
 def damage(around: str, text: str, stack: str) -> EosError | None:
-    """The error for what Spark says of a damaged checkpoint; else None.
+    """The error for Spark's error about a damaged checkpoint; None for all other errors.
 
-    ``around``: what Spark has put before the error. ``text``: the error, whose beginning says what it is; the rest may
+    ``around``: what Spark has put before the error. ``text``: the error; only its beginning counts, as the rest may
     quote anything. ``stack``: that of the JVM.
     """
     path, missing = _PATH.match(text), _MISSING.match(text)

@@ -29,7 +29,7 @@ class EosKafkaDataSource(DataSource):
     _was_sent = False
     #: Hadoop's settings of file systems in the session.
     _settings = HadoopSettings()
-    #: Who is told of what happens to its queries.
+    #: Where events of its queries go, for metrics.
     _events = NOWHERE
 
     def __init__(self, options: dict[str, str]) -> None:
@@ -115,8 +115,9 @@ class EosKafkaDataSource(DataSource):
 
 
 def with_settings(settings: Mapping[str, str], events: Events = NOWHERE) -> type[EosKafkaDataSource]:
-    """The data source for a session with these settings of file systems, and metrics. They travel to Python workers in
-    the class."""
+    """The data source for a session with these settings of file systems and metrics, which Spark pickles with the
+    class.
+    """
     if not settings and not events:
         return EosKafkaDataSource
     return by_value(EosKafkaDataSource, _settings=HadoopSettings(settings), _events=events)

@@ -45,7 +45,7 @@ def batch_writer(df: DataFrame, batch_id: int, *, sink: str | None = None, query
 
 
 def _noting(writer: DataFrameWriter) -> DataFrameWriter:
-    """A writer whose ``save()`` notes in the ledger that it has failed.
+    """A writer whose ``save()`` notes its own failure in the ledger.
 
     Sessions of Spark Connect have another class of writers, so that the writer's own is extended, whichever it is.
     """
@@ -63,7 +63,8 @@ def _noting(writer: DataFrameWriter) -> DataFrameWriter:
             return self
 
         def save(self, path: str | None = None, *arguments: object, **options: object) -> None:
-            """See DataFrameWriter. Whatever fails is noted before it is raised; an EosError without Spark's stacks."""
+            """Like DataFrameWriter.save. A failure is noted before it is raised; an EosError comes without Spark's
+            stacks."""
             from spark_eos.sink import unwritten
 
             given.update(_texts(options))
@@ -83,7 +84,7 @@ def _noting(writer: DataFrameWriter) -> DataFrameWriter:
 
 
 def _texts(options: Mapping[str, object]) -> dict[str, str]:
-    """The options as texts, in the form that Spark takes; options that are None are left out."""
+    """The options as texts, as Spark passes them on; without options that are None."""
     return {
         name.lower(): str(value).lower() if isinstance(value, bool) else str(value)
         for name, value in options.items()
@@ -105,5 +106,5 @@ def _here(df: DataFrame) -> tuple[str | None, str | None, str | None]:
 
 @cache
 def _own_run() -> str:
-    """A run for as long as this process lives: one that takes over from it replaces it."""
+    """A run id for the lifetime of this process, for sessions that have none. Another process has another run."""
     return str(uuid.uuid4())

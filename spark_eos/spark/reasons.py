@@ -97,15 +97,16 @@ def _reason(found: re.Match[str], restart_helps: bool) -> Reason:
 
 
 def error_itself(text: str) -> str:
-    """The text of the error that was raised, in a text of Spark's: its beginning tells what it is."""
+    """The text of the error that was raised, without what Spark has put before it."""
     return _parts(text)[1]
 
 
 def _parts(text: str) -> tuple[str, str]:
-    """What Spark puts before the error that was raised, and the rest, which begins with that error.
+    """Split a text into what Spark has put before the error that was raised, and the rest, which begins with that
+    error.
 
-    What else the rest contains is up to whoever raised the error, who may quote a record. So a reason is never searched
-    for: a record could choose whether a query is started again.
+    The error may quote a record. So the rest is only matched from its beginning, never searched: otherwise a record
+    could decide whether a query is restarted.
     """
     at = 0
     while (around := _AROUND.match(text, at)) is not None:
@@ -114,8 +115,8 @@ def _parts(text: str) -> tuple[str, str]:
 
 
 def as_error(error: BaseException) -> EosError | None:
-    """The error of spark-eos that ``error`` is or contains, to be raised in its place without the stacks of Spark's
-    JVM; None where Spark's own words, or those of the user's plan, say what is wrong."""
+    """The error of spark-eos that ``error`` is or contains, to be raised in its place without the JVM's stacks; None
+    for errors of Spark itself or of the user's plan."""
     if isinstance(error, EosError):
         return error
     found = _OURS.match(error_itself(str(error)))
@@ -127,7 +128,7 @@ def as_error(error: BaseException) -> EosError | None:
 
 
 def _stack(error: BaseException | None) -> str:
-    """The stack of Spark's JVM, with that of its causes: PySpark has it beside the text, Py4J in the text."""
+    """The stack of Spark's JVM and of its causes: an attribute of PySpark's errors, part of the text of Py4J's."""
     if error is None:
         return ""
     own = getattr(error, "_stackTrace", "")
@@ -171,12 +172,12 @@ def format_not_found() -> EosError:
 
 
 def _begins(text: str, condition: str = "") -> re.Pattern[str]:
-    """A text that begins so, after Spark's own name of the error where it has one."""
+    """Matches a text that begins with ``text``, possibly after Spark's condition name."""
     named = rf"(?:\[{condition}\] )?" if condition else ""
     return re.compile(named + r"(?:(?:java\.lang\.IllegalArgumentException: )?requirement failed: )?" + re.escape(text))
 
 
-#: The classes of errors, by which one is told from a text that only has a condition in it.
+#: The names of error classes. A text that has a condition, but none of these before it, is not an error of spark-eos.
 _TYPES = frozenset(name for name, value in vars(errors).items() if isinstance(value, type))
 
 #: Errors that Spark raises before it calls spark-eos, and the equivalent errors of spark-eos.

@@ -36,7 +36,7 @@ def _log(restart: Restart) -> None:
 
 
 class Running(Protocol):
-    """What is run, and started again: a StreamingQuery, or what behaves like one."""
+    """A StreamingQuery, or an object with the same methods."""
 
     @property
     def recentProgress(self) -> Sequence[Any]: ...
@@ -60,15 +60,15 @@ def run(
     ``factory`` builds and starts the query, everything in it anew: reader, views, static DataFrames, writer, with the
     same checkpoint. Spark's cache is emptied before it is called again, as the end of the process would have done.
 
-    When it has ended, what it has committed last is looked at once more (`spark_eos.sink.ended`): an error of that is
-    treated as the query's own.
+    After its end, the last commit is checked once more (`spark_eos.sink.ended`). An error of that check counts as the
+    query's own.
 
     After ``attempts`` restarts without a finished micro-batch in between, the query's error is raised. The pause
     before a restart begins with ``pause_s`` seconds, and doubles each time, up to five minutes. An error that
-    `spark_eos.reason` does not know, or whose ``restart_helps`` is false, is raised at once. Where ``stop()`` becomes
-    true, the query is stopped and the call returns, as it does when the query ends by itself. ``on_restart`` is told
-    of each restart before its pause; by default it is logged. ``explain`` tells why a query has failed, where its
-    errors are not only those of spark-eos.
+    `spark_eos.reason` does not know, or whose ``restart_helps`` is false, is raised at once. When ``stop()`` becomes
+    true, the query is stopped and the call returns, as it does when the query ends by itself. ``on_restart`` is called
+    with each restart before its pause; by default it logs it. ``explain`` returns why a query has failed; pass one if
+    the query has errors other than those of spark-eos.
     """
     failed = 0
     while True:
@@ -93,8 +93,8 @@ def run(
 
 
 def _wait(query: Running, stop: Callable[[], bool]) -> bool:
-    """Until the query has ended, which is after its last micro-batch was committed or aborted; whether it was stopped.
-    Raises its error."""
+    """Wait until the query has ended, after its last micro-batch was committed or aborted. Whether it was stopped; its
+    error is raised."""
     while not query.awaitTermination(_POLL_S):
         if stop():
             query.stop()
@@ -109,7 +109,7 @@ def _check_end(query: StreamingQuery | Running, *, stopped: bool) -> None:
 
 
 def _has_finished_a_batch(query: Running) -> bool:
-    """Whether this run of the query has: an idle query makes progress, too, but adds no micro-batch."""
+    """Whether this run of the query has finished a micro-batch. An idle query makes progress, too, but adds none."""
     return any("addBatch" in progress["durationMs"] for progress in query.recentProgress)
 
 
@@ -124,7 +124,7 @@ def _pause(pause_s: float, stop: Callable[[], bool]) -> bool:
 
 
 def _count(restart: Restart, query: StreamingQuery | Running | None) -> None:
-    """For metrics."""
+    """Count the restart in the metrics."""
     from spark_eos.metrics_events import here
 
     known = str(getattr(query, "id", None) or "unknown")

@@ -33,11 +33,11 @@ def is_created(given: Mapping[str, str]) -> bool:
 
 
 def columns(given: Mapping[str, str]) -> StructType:
-    """The columns of a table, which carry its options: those of a record that is read, or for a table with the option
-    'topic' those of a row to be written.
+    """The columns of a table, with its options in their metadata: the source's columns, or for a table with the option
+    'topic' those of the sink.
 
-    ``given``: all that Spark hands over of CREATE TABLE. Raises OptionError for what a table cannot have, or a query
-    with these options could not.
+    ``given``: everything that Spark passes from CREATE TABLE. Raises OptionError for options that a table, or a query,
+    cannot have.
     """
     options = {key.removeprefix(_OPTION): value for key, value in given.items() if key.startswith(_OPTION)}
     secret = next((key for key, value in options.items() if _is_secret(key, value)), None)
@@ -67,10 +67,10 @@ def _is_secret(key: str, value: str) -> bool:
 
 
 def options_of(columns: StructType, given: Mapping[str, str]) -> Mapping[str, str]:
-    """The options of a use of a table: those that it was created with, and over them those that the use is given; of
-    what is no table, those that it is given.
+    """The options of a query: those that the table was created with, overridden by ``given``; without a table,
+    ``given``.
 
-    Raises OptionError where it seems to be a table whose options Spark has not handed over.
+    Raises OptionError if this seems to be a table whose options Spark has not passed on.
     """
     texts = [field.metadata[_KEY] for field in columns.fields if _KEY in (field.metadata or {})]
     if texts:

@@ -38,14 +38,14 @@ class _WithoutOurs(logging.Filter):
 
 @cache
 def quiet_callbacks() -> None:
-    """Let Py4J not print the stack of an EosError that a function called by the JVM has raised, as that of
-    foreachBatch: the JVM is given it, and the query ends with it. Once in a process."""
+    """Keep Py4J from printing the stack of an EosError raised in a function that the JVM calls, as in foreachBatch: the
+    query ends with that error anyway. Once in a process."""
     for name in ("py4j.clientserver", "py4j.java_gateway"):
         logging.getLogger(name).addFilter(_WithoutOurs())
 
 
 def _in_a_worker() -> bool:
-    """Whether this process is a Python worker of Spark's: started as a module of pyspark, or forked by a daemon, which
-    may be ours, or the user's own, and has imported pyspark's worker by then."""
+    """Whether this process is a Python worker of Spark: started as a module of pyspark, or forked by a daemon (Spark's,
+    this package's or the user's), which has imported pyspark's worker by then."""
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     return "pyspark.worker" in sys.modules or (spec is not None and spec.name.startswith("pyspark."))

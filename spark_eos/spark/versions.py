@@ -1,4 +1,4 @@
-"""What not every version of Spark has, asked for by name and never by the version's number."""
+"""Features that not every version of Spark has, detected by their names and never by the version's number."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ from spark_eos.spark.worker_exit import quiet  # noqa: E402
 
 
 def preload_tasks() -> None:
-    """Import what tasks import, where a process may be forked with their libraries in it."""
+    """Import what tasks import, on systems where a process with their libraries may be forked."""
     if sys.platform == "linux":
         preload(TASK_MODULES)
         os.register_at_fork(after_in_child=reseed)

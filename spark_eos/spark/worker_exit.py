@@ -1,8 +1,8 @@
-"""The end of a Python worker that Spark has let go, without a stack.
+"""Lets a Python worker end without a stack trace after Spark has closed its socket.
 
-Spark closes the socket of a worker that has been idle for a minute, whose task was given up, or whose answer it has
-read. The worker then cannot send its last message, and Spark's daemon prints a meaningless BrokenPipeError, stack and
-all.
+Spark closes the socket of a worker that has been idle for a minute, whose task was cancelled, or whose result it has
+read. The worker then cannot send its last message, and Spark's daemon prints the stack of a meaningless
+BrokenPipeError.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def quiet(daemon: ModuleType) -> None:
 def quiet_here() -> None:
     """Make the exit quiet in this process, if it is a worker that Spark's own daemon has started.
 
-    That is how Spark starts those that plan a stream, whatever ``spark.python.daemon.module`` says.
+    Spark starts the workers that plan a stream by its own daemon, whatever ``spark.python.daemon.module`` is.
     """
     main = sys.modules["__main__"]
     spec = getattr(main, "__spec__", None)
