@@ -1,7 +1,7 @@
-"""Kafka's error codes: each one named, and classified once for every kind of request.
+"""Kafka's error codes: named, and classified once for every kind of request.
 
-The names and numbers are Kafka's own (org.apache.kafka.common.protocol.Errors). The sets say what a code means to
-whoever sent the request; a code that is in none of the sets of its kind is final.
+The names and numbers are Kafka's own (org.apache.kafka.common.protocol.Errors). A code that is in none of the sets for
+its kind of request is final.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from enum import IntEnum
 
 
 class Code(IntEnum):
-    """The codes that a broker may answer to the requests in this package."""
+    """The error codes of the requests in this package."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -94,7 +94,7 @@ class Code(IntEnum):
 
 OK = Code.NONE
 
-#: This user may not; the name says what.
+#: This user lacks a right; the name says which.
 UNAUTHORIZED = frozenset(
     {
         Code.TOPIC_AUTHORIZATION_FAILED,
@@ -104,17 +104,17 @@ UNAUTHORIZED = frozenset(
     }
 )
 
-#: Coordinators: it is loading, not available, or another one. Ask again, after looking for it again.
+#: Coordinators: it is loading, not available, or another broker. Retry after looking it up anew.
 COORDINATOR_MOVED = frozenset({Code.COORDINATOR_LOAD_IN_PROGRESS, Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR})
-#: Coordinators: ask again. 51 is a transition of the transaction that is under way.
+#: Coordinators: retry. 51: another change of the transaction is under way.
 COORDINATOR_RETRIES = COORDINATOR_MOVED | {
     Code.REQUEST_TIMED_OUT,
     Code.NETWORK_EXCEPTION,
     Code.CONCURRENT_TRANSACTIONS,
 }
-#: Transactional producers: somebody else has the transactional id now.
+#: Transactional producers: another producer has taken the transactional id.
 FENCED = frozenset({Code.PRODUCER_FENCED, Code.INVALID_PRODUCER_EPOCH})
-#: Transactional producers: the transaction was ended, by its timeout or by somebody else; or the coordinator has
+#: Transactional producers: the transaction was ended, by its timeout or by another client; or the coordinator has
 #: forgotten the id, as it does after transactional.id.expiration.ms (seven days) without use.
 TRANSACTION_GONE = frozenset(
     {
@@ -128,7 +128,7 @@ TRANSACTION_GONE = frozenset(
 #: Leaders of partitions: leadership moves, or the broker has just started; the same or another one may answer soon.
 LEADER_MOVED = frozenset(
     {
-        Code.UNKNOWN_TOPIC_OR_PARTITION,  # a leader that has just started says so for a moment
+        Code.UNKNOWN_TOPIC_OR_PARTITION,  # for a moment, by a leader that has just started
         Code.LEADER_NOT_AVAILABLE,
         Code.NOT_LEADER_OR_FOLLOWER,
         Code.REPLICA_NOT_AVAILABLE,
@@ -151,8 +151,8 @@ NOT_APPENDED = COORDINATOR_MOVED | {
     Code.NOT_ENOUGH_REPLICAS,
     Code.THROTTLING_QUOTA_EXCEEDED,
 }
-#: Produce: a row of the batch, or all of them together, will not be taken, now or later. A timestamp that is too far
-#: ahead is not among them: a later attempt, or another clock, may do.
+#: Produce: the broker rejects the batch for its rows or its size, and will reject it again. A timestamp that is too far
+#: ahead is not among them: a later attempt, or another clock, may succeed.
 REFUSED_FOR_GOOD = frozenset({Code.MESSAGE_TOO_LARGE, Code.RECORD_LIST_TOO_LARGE, Code.INVALID_RECORD})
 #: Produce: the topic, or a segment of its log, takes no batch of this size.
 TOO_LARGE = frozenset({Code.MESSAGE_TOO_LARGE, Code.RECORD_LIST_TOO_LARGE})
@@ -165,16 +165,16 @@ FETCH_RETRIES = LEADER_MOVED | {Code.REQUEST_TIMED_OUT, Code.OFFSET_NOT_AVAILABL
 #: Fetch by a topic's id: the broker has no log of that topic, or not yet.
 ANOTHER_TOPIC = frozenset({Code.UNKNOWN_TOPIC_ID, Code.INCONSISTENT_TOPIC_ID})
 
-#: Metadata: there is no such topic, as far as this broker knows.
+#: Metadata: this broker knows no such topic.
 UNKNOWN_TOPIC = frozenset({Code.UNKNOWN_TOPIC_OR_PARTITION, Code.UNKNOWN_TOPIC_ID})
-#: Questions about the cluster, its topics and groups, beyond those of leaders: ask again.
+#: Requests about the cluster, its topics and groups, except those to leaders: retry.
 ADMIN_RETRIES = COORDINATOR_RETRIES | {
     Code.BROKER_NOT_AVAILABLE,
     Code.NOT_CONTROLLER,
     Code.UNSTABLE_OFFSET_COMMIT,
     Code.THROTTLING_QUOTA_EXCEEDED,
 }
-#: Questions about topics, which leaders and other brokers answer: ask again.
+#: Requests about topics, to leaders and other brokers: retry.
 TOPIC_RETRIES = FETCH_RETRIES | ADMIN_RETRIES
 
 

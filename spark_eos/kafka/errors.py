@@ -1,4 +1,4 @@
-"""What brokers say, as errors: the same for librdkafka's clients and for our own."""
+"""Kafka's error codes as errors of this package, for librdkafka's clients and for this one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from spark_eos.topic_partition import TopicPartition
 
 @dataclass(frozen=True)
 class Cause:
-    """Why a request failed: Kafka's code, or a negative one of the client's own, its name, and a sentence."""
+    """Why a request failed: Kafka's error code, or a negative one of the client's own, its name, and a sentence."""
 
     code: int
     name: str
@@ -70,7 +70,7 @@ def init_error(name: str, timeout_ms: int, cause: Cause) -> EosError:
 
 
 def two_phase_unavailable(bootstrap_servers: str, brokers: list[int], why: str) -> EosError:
-    """The error where these brokers do not offer two-phase commit; ``why`` says what they do not do, or have."""
+    """The error for brokers that do not offer two-phase commit; ``why`` completes "these brokers …"."""
     return stop(
         "EOS_TWO_PHASE_UNAVAILABLE.brokers",
         brokers=brokers,
@@ -98,12 +98,12 @@ def configs_unreadable(topic: str, bootstrap_servers: str) -> EosError:
 
 
 def unreadable(topic: str, bootstrap_servers: str) -> EosError:
-    """The error for a topic of the sink that this user may write and not read."""
+    """The error for an output topic that this user may write and not read."""
     return stop("EOS_UNAUTHORIZED.topic_log", topic=topic, bootstrap_servers=bootstrap_servers)
 
 
 def no_coordinator(name: str, waited_s: float, answer: int | None = None) -> EosError:
-    """``answer``: the last error code that the coordinator has answered, if it has."""
+    """The error for a transactional id whose coordinator does not answer. ``answer``: its last error code, if any."""
     if answer == Code.CONCURRENT_TRANSACTIONS:
         return stop("EOS_KAFKA_UNREACHABLE.coordinator_ending", name=name, waited_s=waited_s, answer=name_of(answer))
     why = "" if answer is None else f" ({name_of(answer)})"
@@ -115,7 +115,7 @@ def fenced(name: str) -> EosError:
 
 
 def refusal(servers: str, what: str, code: int, elapsed_s: float, reason: str | None = None) -> EosError:
-    """The error for what the brokers said when they were asked about ``what``."""
+    """The error for a request about ``what`` (a topic, a group, …) that failed with this code."""
     if code in UNKNOWN_TOPIC:
         return stop("EOS_TOPIC_MISSING.name", topic=what, servers=servers)
     if code in TOPIC_RETRIES:

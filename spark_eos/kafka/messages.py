@@ -1,4 +1,4 @@
-"""What every message of a consumer has, though its type says that it may not: it is also that of other messages."""
+"""Accessors for messages of confluent-kafka, whose types make every field optional."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from spark_eos.topic_partition import TopicPartition
 
 
 def offset_of(message: Message) -> int:
-    """The offset of a row, or of a partition's end."""
+    """The offset of a record, or of the end of a partition."""
     offset = message.offset()
     assert offset is not None
     return offset
 
 
 def place_of(message: Message) -> TopicPartition:
-    """Topic and partition of a row, or of a partition's end."""
+    """The topic and partition of a record, or of an end of partition."""
     topic, partition = message.topic(), message.partition()
     assert topic is not None and partition is not None
     return topic, partition
 
 
 def headers_of(message: Message) -> list[tuple[str, bytes | None]]:
-    """The headers in their order; a name may come twice."""
+    """The headers in their order; names may repeat."""
     found = message.headers()
     return found or []  # type: ignore[return-value]  # the same type stands for what a producer is given

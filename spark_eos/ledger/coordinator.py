@@ -1,4 +1,4 @@
-"""The port ``Coordinator`` for one query, and what tasks ask about their own transaction."""
+"""The port ``Coordinator`` for one query, and requests of tasks about their own transaction."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ from spark_eos.retry import Waiting, retrying
 
 RETRY_S = 30.0
 
-#: Those that an id is in once it has had a transaction, until it is taken anew.
+#: States of a transactional id from its first transaction until the next InitProducerId.
 _LASTING = (State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT, State.COMPLETE_COMMIT, State.COMPLETE_ABORT)
 
 _COMMITTED = frozenset(state.value for state in State if state.commits)
 
-#: What InitProducerId asks for where nothing will begin under the id; below every broker's maximum.
+#: The transaction timeout in an InitProducerId that only fences; below every broker's maximum.
 FENCE_TIMEOUT_MS = 10_000
 
-#: What an answer to EndTxn tells the protocol.
+#: The meaning of EndTxn's error codes for the protocol.
 _ANSWERS: dict[int, EndTxnAnswer] = {
     OK: EndTxnAnswer.DONE,
     Code.CONCURRENT_TRANSACTIONS: EndTxnAnswer.PENDING,  # a transition is pending, and may yet fail: no outcome
@@ -96,7 +96,7 @@ class TransactionCoordinator:
         return self.describe([name]).get(name)
 
     def known(self) -> Collection[Description]:
-        # Brokers that do not know patterns list what there is of everybody: only where a query has no head.
+        # Brokers that do not support patterns list all transactional ids: done only for a query without a head.
         listed = self._listed(self._pattern, _LASTING, only_matching=False)
         own = {name for name, _ in listed if is_name_of(self._prefix, self._query, name)}
         return self.describe(sorted({*own, *first_names(self._prefix, self._query)})).values()
@@ -115,7 +115,8 @@ class TransactionCoordinator:
         return f"{re.escape(self._prefix)}-{self._query}-.*"
 
     def _listed(self, pattern: str, states: Iterable[State], *, only_matching: bool) -> list[tuple[str, str]]:
-        """Ids and their states, as `ids_by_state`. Raises ConnectionFailed where a broker does not answer."""
+        """Transactional ids in these states that match the pattern, as (id, state). Raises ConnectionFailed if a broker
+        does not answer. ``only_matching``: leave out brokers that do not support patterns."""
         names = [state.value for state in states]
         for _ in retrying(RETRY_S):
             listed = ids_by_state(self._client, pattern, names, only_matching=only_matching)
@@ -136,7 +137,7 @@ class TransactionCoordinator:
         return [name for name in names if not self._fence(name)]
 
     def _fence(self, name: str) -> bool:
-        """Ask once; whether the id has a new epoch."""
+        """Send one InitProducerId request. Returns whether the transactional id has a new epoch."""
         answer = ask_init(self._client, name, FENCE_TIMEOUT_MS)
         code = None if answer is None else answer[0]
         if code in COORDINATOR_MOVED:
@@ -174,8 +175,8 @@ class TransactionCoordinator:
         return answer
 
     def first_record(self, pair: Pair, places: Iterable[tuple[str, int]]) -> Probe | None:
-        """Where the open transaction of ``pair`` begins in one of these partitions, and ends; None when no leader says
-        so."""
+        """The first offset and last sequence number of the producer's open transaction, in the first of these
+        partitions whose leader knows it; None if none does."""
         for place in places:
             probe = _opened(pair, place, describe_producers(self._client, *place))
             if probe is not None:
@@ -183,18 +184,19 @@ class TransactionCoordinator:
         return None
 
     def begins(self, pair: Pair, places: Iterable[tuple[str, int]]) -> list[Probe] | None:
-        """Where the transaction begins in each of these partitions, (topic, number), sorted; those in which it is not
-        open are left out. None while a leader does not answer. One request to each leader."""
+        """The first offset and last sequence number of the producer's open transaction in each of these partitions,
+        (topic, number), sorted; partitions in which it is not open are left out. None if a leader does not answer. One
+        request to each leader."""
         wanted = set(places)
         found = describe_each(self._client, wanted)
         if not all(found.get(place) for place in wanted):
-            return None  # a leader that has been written to names a producer at least
+            return None  # a leader of a partition with records has at least one producer
         opened = (_opened(pair, place, found[place]) for place in sorted(found))
         return [probe for probe in opened if probe is not None]
 
     def is_first(self, pair: Pair, topic: str, partition: int, offset: int) -> bool | None:
-        """Whether the batch at this offset is the first one that the producer ``pair`` has written to the partition;
-        None without an answer."""
+        """Whether the batch at this offset is the first one of the producer in the partition; None without a
+        response."""
         fetched = fetch_once(self._client, topic, partition, offset, 1, isolation="read_uncommitted")
         if fetched is None or fetched[0].error != OK:
             return None

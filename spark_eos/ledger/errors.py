@@ -1,4 +1,4 @@
-"""What brokers say about the ledger, as errors."""
+"""Errors about the ledger topic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The consumer group that gets the offsets of decisions, so that lag tools see how far a query is."""
+"""Publishes a query's offsets to a consumer group with each decision, for tools that show the lag."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from spark_eos.protocol.head import Offsets, Pair
 from spark_eos.protocol.ports import NotPublished
 from spark_eos.retry import retrying
 
-#: Requests that may be without an answer before the time for a step is over.
+#: Attempts that may go without a response before the time for `send` is over.
 _TRIES = 3
-#: A coordinator that has just started may not know a topic yet. After so many seconds the cluster is asked what it has.
+#: Seconds after which a partition that the coordinator does not know is looked up in the cluster's metadata: a
+#: coordinator that has just started may not know it yet.
 _UNKNOWN_S = 2.0
 _LATER = COORDINATOR_RETRIES | {Code.UNKNOWN_TOPIC_OR_PARTITION}
 
 
 class GroupOffsets:
-    """Offsets for one group, sent within ledger transactions.
+    """Offsets for one consumer group, added to ledger transactions.
 
-    The offsets of topics and partitions that the sink's cluster does not have are left out, with a warning: of topics
-    that were deleted, or created anew with fewer partitions, or that the query reads on another cluster. The checkpoint
-    has them all the same.
+    Partitions that the sink's cluster does not have are left out, with a warning: their topic was deleted, or created
+    anew with fewer partitions, or the query reads it on another cluster. The checkpoint has their offsets.
     """
 
     def __init__(self, client: BrokerClient, group: str) -> None:
@@ -36,10 +36,8 @@ class GroupOffsets:
         self._left_out: set[tuple[str, str]] = set()
 
     def send(self, producer: Pair, version: int, offsets: Offsets, timeout_s: float) -> None:
-        """Add the offsets to this producer's transaction, which this version of EndTxn will end.
-
-        Raises NotPublished and LedgerError.
-        """
+        """Add the offsets to this producer's transaction, which this version of EndTxn will end. Raises NotPublished
+        and LedgerError."""
         began = system.monotonic()
         error: int | None = None
         for _ in retrying(timeout_s):

@@ -1,6 +1,6 @@
-"""The ledger topic: the port ``Ledger`` for one query.
+"""The ledger topic, as the port ``Ledger`` for one query.
 
-A compacted topic whose newest record under the query's id is its head.
+The topic is compacted; its newest record with the query's id as the key is the query's head.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ from spark_eos.protocol.head import Head, Notes, Offsets, Pair
 from spark_eos.protocol.names import ledger_name
 from spark_eos.protocol.ports import NotPublished
 
-#: For how long a leader that is away is waited for: the transaction begins when it takes the head.
+#: Seconds to wait for the ledger's leader. The transaction begins only when the leader accepts the first record.
 WRITE_S = 60.0
 
-#: A ledger transaction lasts milliseconds; one that a crash left open hides the heads behind it for at most so long.
+#: The transaction timeout. A ledger transaction takes milliseconds; one that a crash leaves open hides later heads
+#: until its timeout.
 TRANSACTION_MS = 10_000
 
 
@@ -41,7 +42,7 @@ def ledger_partition(query: str, partitions: int) -> int:
 
 
 class KafkaLedger:
-    """Reads and writes one query's head. ``group`` is the consumer group that gets the offsets of decisions.
+    """Reads and writes one query's head. ``group``: the consumer group to which a decision's offsets are published.
 
     Not for use by several threads at once.
     """
@@ -68,8 +69,8 @@ class KafkaLedger:
 
 
 class KafkaTerm:
-    """The ledger, taken: good for reads and one publication. ``producer``: the one that it publishes with, and
-    ``version`` that of EndTxn for its transaction."""
+    """The ledger after it was taken: good for reads and one publication. ``producer``: the one that took it;
+    ``version``: of EndTxn for its transaction."""
 
     def __init__(
         self, client: BrokerClient, producer: Pair, version: int, reader: LedgerReader, group: GroupOffsets | None
@@ -95,8 +96,8 @@ class KafkaTerm:
         self._reader.published(partition, offset, head)
 
     def _write(self, head: Head, offsets: Offsets | None, notes: Notes | None) -> int:
-        """The offset at which it was written. What fails in here has committed nothing: the cause is told where a new
-        attempt would not help."""
+        """Write the notes, the head and the group's offsets in the transaction. Returns the head's offset. An error
+        here means that nothing was committed; NotPublished means that another attempt may succeed."""
         sender = Sender(self._client, self._producer.id, WRITE_S, silence_s=TRANSACTION_MS / 1000 / 3)
         sender.begin(self._producer, self._version)
         try:
@@ -114,7 +115,7 @@ class KafkaTerm:
             sender.close()
 
     def _write_head(self, sender: Sender, head: Head) -> int:
-        """The offset at which it was written; raises NotPublished unless it comes right after what was read."""
+        """Write the head. Returns its offset; raises NotPublished if there are records between it and what was read."""
         for number, value in self._reader.to_write(head, self._producer.epoch):
             place = self._reader.topic, number
             self._deliver(sender, place, self._sealed([self._reader.query.encode()], [value]))
@@ -141,7 +142,7 @@ class KafkaTerm:
         raise stop("EOS_LEDGER_NOT_WRITABLE.head", ledger=place[0], why=failure.message)
 
     def _sealed(self, keys: Sequence[bytes], values: Sequence[bytes | None]) -> Iterator[Sealed]:
-        """All that goes to one partition, as record batches."""
+        """Records for one partition, encoded as record batches."""
         encoder = Encoder(self._producer.producer_id, self._producer.epoch, "gzip")
         times = np.full(len(keys), int(1000 * system.time_of_day()))
         rows = Rows(pa.array(keys, pa.binary()), pa.array(values, pa.binary()), times)

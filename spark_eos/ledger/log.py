@@ -1,4 +1,4 @@
-"""The partitions of the ledger topic, by their leaders: ListOffsets and Fetch, for `LedgerReader`."""
+"""The partitions of the ledger topic, read by ListOffsets and Fetch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from spark_eos.retry import retrying
 
 READ_S = 60.0
 
-#: How much is fetched at once.
+#: Bytes of one Fetch.
 LOG_FETCH_BYTES = 4 << 20
 
 
@@ -54,7 +54,7 @@ class KafkaLog:
         return begin_offsets(self._client, {self.topic: [partition]}, READ_S)[self.topic][partition]
 
     def end(self, partition: int) -> int:
-        """By ListOffsets, for which a new leader waits (KIP-207)."""
+        """By ListOffsets, which a new leader answers only when it has all acknowledged records (KIP-207)."""
         place = {self.topic: [partition]}
         return end_offsets(self._client, place, "read_uncommitted", READ_S)[self.topic][partition]
 

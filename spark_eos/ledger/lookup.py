@@ -1,4 +1,4 @@
-"""The port ``Data``: what became of a transaction, and what is open in a partition, by the log itself."""
+"""The port ``Data``: the outcome of transactions and the open transactions of partitions, from the log itself."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from spark_eos.protocol.head import Pair, Probe
 from spark_eos.protocol.ports import Found, PartitionState, Place
 from spark_eos.topic_partition import TopicPartition
 
-#: For how long a topic must be missing until its records count as gone.
+#: Seconds for which a partition must be missing until its records count as gone.
 MISSING_S = 20.0
 
-#: Seconds for the answers of all leaders to one look.
+#: Timeout for the responses of all leaders, in seconds.
 _ANSWERS_S = 5.0
 
 
 class RecordLookup:
-    """The port ``Data``. Of records, only the headers of their batches are read."""
+    """The port ``Data``. Only headers of record batches are read, no records."""
 
     def __init__(self, client: BrokerClient) -> None:
         self._client = client
@@ -35,7 +35,7 @@ class RecordLookup:
         if fetched is None:
             return self._gone_or_silent(probe)
         answer, data = fetched
-        if answer.error == Code.OFFSET_OUT_OF_RANGE:  # then the answer holds no offsets
+        if answer.error == Code.OFFSET_OUT_OF_RANGE:  # a response with an error has no offsets
             return None if self._is_within(probe) else self._look_behind(pair, probe)
         if answer.error in UNAUTHORIZED:
             raise unreadable(probe.topic, self._client.bootstrap_servers)
@@ -46,19 +46,22 @@ class RecordLookup:
         try:
             batch = next((b for b in walk_batches(data, answer.size, answer.aborted) if b.last >= probe.offset), None)
         except (Damage, UnsupportedFormat):
-            return None  # no outcome; another fetch, of another leader perhaps, may be sound
+            return None  # no outcome; the next response, of another leader perhaps, may be sound
         if batch is None or batch.base > probe.offset:
             return Found.GONE
         if batch.control or (batch.producer_id, batch.epoch) != (pair.producer_id, pair.epoch):
-            return Found.GONE  # also where the place is its marker's, in a topic that was created anew
+            return Found.GONE  # also if a marker of the same producer is there, in a topic that was created anew
         return Found.MISSING if batch.aborted else Found.THERE
 
     def look_each(self, places: Collection[Place]) -> Mapping[Place, Found | None]:
-        """Without reading rows: Fetch names the aborted transactions whose markers are behind the offset that it is
-        asked for, also where it is to return no bytes. Asked for the offset behind a transaction's first record, it
-        names that transaction if its marker is one of an abort: the marker cannot be further ahead than that.
+        """The outcome of many transactions, without fetching records.
 
-        The lowest places are asked for first: readers who are kept from one are kept from all that are behind it."""
+        A Fetch response lists the aborted transactions whose markers lie behind the requested offset, even if it
+        returns no bytes. So a Fetch from the offset behind a transaction's first record lists the transaction if and
+        only if it was aborted: its marker cannot lie before that offset.
+
+        The lowest places come first: what holds readers back at one offset also holds them back at all later ones.
+        """
         found: dict[Place, Found | None] = {}
         left: dict[TopicPartition, list[Place]] = {}
         for place in sorted(places, key=lambda place: -place[1].offset):
@@ -79,13 +82,13 @@ class RecordLookup:
         return found
 
     def _state(self, pair: Pair, probe: Probe, answer: FetchResponse | None, begins: Collection[int]) -> Found | None:
-        """By an answer for the offset behind the transaction's first record. ``begins``: where those begin that are
-        looked at in this partition."""
+        """The outcome, from a response for the offset behind the transaction's first record. ``begins``: first offsets
+        of all transactions that are looked up in this partition."""
         if answer is None:
             return self._gone_or_silent(probe)
         if answer.error == OK and not answer.lists_aborted:
             return None
-        if answer.error != OK or answer.stable == probe.offset + 1:  # then it names none
+        if answer.error != OK or answer.stable == probe.offset + 1:  # in this case, the list is empty
             return self.look(pair, probe)
         if answer.stable <= probe.offset:
             return None if answer.stable in begins else Found.HELD
@@ -95,9 +98,11 @@ class RecordLookup:
         return Found.GONE if self._is_missing(probe.topic, probe.partition) else None
 
     def partition(self, topic: str, partition: int) -> PartitionState | None:
-        """None without an answer. Raises as `begin_offsets` does.
+        """The first offset of a partition and its open transactions; None without an answer. Raises ConnectionFailed,
+        TopicError and Unauthorized.
 
-        A leader that names no producer at all has not answered: it knows those of the last day, open or not.
+        A leader that reports no producer at all counts as no answer: it knows the producers of the last day, also those
+        without an open transaction.
         """
         producers = describe_producers(self._client, topic, partition)
         if not producers:
@@ -106,8 +111,8 @@ class RecordLookup:
         return PartitionState(begin, open_begins(producers), open_lasts(producers))
 
     def _look_behind(self, pair: Pair, probe: Probe) -> Found | None:
-        """Where the log begins later than the transaction. As long as its marker is there, an abort is told by Fetch:
-        of all transactions that are aborted in what it returns, it names the first offset, also one before that."""
+        """The outcome of a transaction whose first record is no longer in the log. As long as its marker is there, a
+        Fetch from the log's start lists the transaction if it was aborted, with its first offset."""
         begin = begin_offsets(self._client, {probe.topic: [probe.partition]})[probe.topic][probe.partition]
         if begin <= probe.offset:
             return Found.GONE
@@ -120,15 +125,16 @@ class RecordLookup:
         return None if answer.stable <= begin < answer.high_watermark else Found.GONE
 
     def _is_within(self, probe: Probe) -> bool:
-        """Whether the partition has the offset. It was acknowledged, so a leader that vouches for its end has it (see
-        `list_offsets`), unless the log was truncated, or the topic created anew."""
+        """Whether the partition has this offset, which was acknowledged. A leader that answers ListOffsets has all
+        acknowledged records, unless the log was truncated or the topic was created anew."""
         place = {probe.topic: [probe.partition]}
         begin = begin_offsets(self._client, place)[probe.topic][probe.partition]
         end = end_offsets(self._client, place, "read_uncommitted")[probe.topic][probe.partition]
         return begin <= probe.offset < end
 
     def _is_missing(self, topic: str, partition: int) -> bool:
-        """Whether the cluster has not had the partition for a while: brokers that have just started may not know it."""
+        """Whether the cluster has not had the partition for `MISSING_S` seconds: brokers that have just started may not
+        know it."""
         found = describe_topics(self._client, [topic], missing_ok=True)
         if topic in found and partition < found[topic].partitions:
             self._missing_since.pop((topic, partition), None)

@@ -1,7 +1,7 @@
-"""Which topics are not for rows: Kafka's internal ones, and those that spark-eos keeps for itself.
+"""Topics that hold no users' rows: Kafka's internal topics, and ledgers, offset maps and notes of spark-eos.
 
-These are known by name where it begins with `OWN_NAMES`. A ledger, an offset map or notes with another name are known
-by their records: such a topic is compacted, so that no other topic is looked into.
+The latter are recognized by the prefix `OWN_NAMES` of their names, or else by their records. As they are compacted,
+only compacted topics are read for this.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from spark_eos.kafka.requests.fetch import FetchResponse, fetch_many
 from spark_eos.protocol.head_codec import OwnTopic, own_topic_of
 from spark_eos.topic_partition import OWN_NAMES, TopicPartition
 
-#: What a topic is that brokers keep for themselves.
+#: The description of a topic that Kafka marks as internal.
 INTERNAL = "an internal topic of Kafka"
 
 _COMPACTED = "compact"
-#: So many offsets before the end of a partition, there is a record that is visible, if it is a ledger: each is followed
-#: by a marker, and few are aborted.
+#: Among so many last offsets of a ledger's partition there is a committed record: each has a marker behind it, and few
+#: are aborted.
 _NEAR_END = 16
 _PART_BYTES, _ALL_BYTES = 256 << 10, 4 << 20
 _FETCH_S = 10.0
 
 
 def not_for_rows(client: BrokerClient, topics: Mapping[str, Topic]) -> dict[str, str]:
-    """What each of these topics is, in a few words, of those that are not for rows.
+    """What each topic is that holds no users' rows, {name: a few words}; other topics are left out.
 
-    What is in a partition whose leader does not answer, or that this user may not read, is not known. Errors as for
+    A partition whose leader does not answer, or that this user may not read, does not count. Raises as
     `describe_topics`.
     """
     found = {name: what for name, topic in topics.items() if (what := _by_name(name, topic.internal)) is not None}
@@ -48,7 +48,8 @@ def _by_name(name: str, internal: bool) -> str | None:
 
 
 def check_for_rows(client: BrokerClient, topics: Mapping[str, Topic], *, ledger: str | None = None) -> None:
-    """Raise TopicError (EOS_TOPIC_RESERVED) where one of these topics is not for rows. ``ledger``: the query's own."""
+    """Raise TopicError (EOS_TOPIC_RESERVED) if one of these topics holds no users' rows. ``ledger``: the query's
+    own."""
     found = not_for_rows(client, topics)
     if ledger is not None and ledger in topics:
         found[ledger] = "the query's own ledger"
@@ -57,12 +58,12 @@ def check_for_rows(client: BrokerClient, topics: Mapping[str, Topic], *, ledger:
 
 
 def reserved(topic: str, what: str) -> EosError:
-    """``what``: see `not_for_rows`."""
+    """The error for a topic that holds no users' rows. ``what``: what it holds, in a few words."""
     return stop("EOS_TOPIC_RESERVED", topic=topic, what=what)
 
 
 def own_topics(client: BrokerClient, partitions: Mapping[str, int]) -> dict[str, OwnTopic]:
-    """The kind of each of these topics, by its records, where spark-eos keeps it. Errors as for `describe_topics`."""
+    """Which of these topics belong to spark-eos, and their kinds, by their records. Raises as `describe_topics`."""
     policies = cleanup_policies(client, partitions)
     compacted = {name: n for name, n in partitions.items() if _COMPACTED in policies.get(name, _COMPACTED)}
     kinds = {topic: kind_of(rows) for topic, rows in samples(client, compacted).items()}
@@ -70,12 +71,12 @@ def own_topics(client: BrokerClient, partitions: Mapping[str, int]) -> dict[str,
 
 
 def kind_of(rows: Iterable[Row]) -> OwnTopic | None:
-    """The kind of topic that has such a record among others; None where none tells."""
+    """The kind of a topic of spark-eos, by the first record that shows it; None if none does."""
     return next(filter(None, (own_topic_of(key, value) for _, key, value in rows)), None)
 
 
 def samples(client: BrokerClient, partitions: Mapping[str, int]) -> dict[str, list[Row]]:
-    """Some records of each of these topics, from the end and from the beginning of each partition."""
+    """Some committed records of each topic, from the beginning and the end of each partition."""
     every = {name: range(count) for name, count in partitions.items()}
     if not every:
         return {}
@@ -107,5 +108,5 @@ def _visible(answer: FetchResponse, data: bytes) -> list[Row]:
             if batch.visible:
                 rows += read_rows(data, batch)
     except (Damage, UnsupportedFormat):
-        pass  # what comes before it tells as well
+        pass  # the rows before it are enough
     return rows

@@ -1,4 +1,4 @@
-"""Open transactions, and whose they are: by the coordinators, by their ids, and by the ledger."""
+"""Open transactions and the queries that they belong to, by the coordinators, the transactional ids and the ledger."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from spark_eos.protocol.names import SLOTS, ledger_name, names_of, owner_in, par
 from spark_eos.protocol.ports import Description, Ports, State
 from spark_eos.retry import retrying
 
-#: An end that is under way holds readers, too, until its markers are written.
+#: A transaction that is being ended also holds back readers, until its markers are written.
 _OPEN = (State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT)
 
-#: `transactionalIdPrefix`, where nobody has set it.
+#: The default of `transactionalIdPrefix`.
 DEFAULT_PREFIX = "spark-eos"
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """Where to look. ``prefix`` is that of the transactional ids (`transactionalIdPrefix`), where somebody has named
-    one; which one a query has, its head in the ledger says."""
+    """A cluster and a ledger topic on it. ``prefix``: that of the transactional ids (`transactionalIdPrefix`), if the
+    user has set it; a query's head also contains the query's prefix."""
 
     client: BrokerClient
     ledger: str
@@ -43,21 +43,21 @@ class Cluster:
 
     @cached_property
     def partitions(self) -> int:
-        """The number of partitions of the ledger topic. Raises TopicError without a ledger that can be read."""
+        """The number of partitions of the ledger topic. Raises TopicError if it cannot be read."""
         return topic_partitions(self.client, [self.ledger])[self.ledger]
 
     @cached_property
     def heads(self) -> LedgerReader:
-        """Reads the heads of all queries (`newest_of_all`)."""
+        """A reader of the heads of all queries (`newest_of_all`)."""
         return LedgerReader(KafkaLog(self.client, self.ledger), 0, "")
 
     @cached_property
     def _prefixes(self) -> dict[str, str]:
-        """The prefixes that are known; a query keeps its own."""
+        """The prefix of each query whose head was read. It never changes."""
         return {}
 
     def head(self, query: str) -> Head | None:
-        """The query's newest head, which is found without the prefix. Raises as `LedgerReader.read` does."""
+        """The query's newest head. Raises as `LedgerReader.read` does."""
         home = ledger_partition(query, self.partitions)
         head = LedgerReader(KafkaLog(self.client, self.ledger), home, query).read()
         if head is not None:
@@ -65,17 +65,18 @@ class Cluster:
         return head
 
     def ports(self, query: str, group: str | None = None, prefix: str | None = None) -> Ports:
-        """``prefix``: that of a query which the ledger does not know yet. Raises TopicError without a ledger that can
-        be read, and as `prefix_of` does."""
+        """The ports of a query. ``prefix``: that of a query that has no head yet. Raises TopicError if the ledger
+        cannot be read, and CommandError (EOS_PREFIX_MISMATCH)."""
         place = LedgerPlace(self.ledger, self.partitions, prefix if prefix is not None else self.prefix_of(query))
         return query_ports(self.client, place, query, group)[0]
 
     def prefix_of(self, query: str) -> str:
-        """The prefix of the query's transactional ids: by its head, or, where that cannot be read or there is none, by
-        the ids that the coordinators know, or as it was named.
+        """The prefix of the query's transactional ids: from its head; if that is missing or cannot be read, from the
+        ids that the coordinators know, or from ``prefix``.
 
-        Whoever took the ledger under another one would fence nobody, and find nothing open. So CommandError
-        (EOS_PREFIX_MISMATCH) is raised where another one was named. Raises as `head` does where nobody else tells.
+        Taking the ledger under a wrong prefix would fence nothing and find nothing open. So CommandError
+        (EOS_PREFIX_MISMATCH) is raised if ``prefix`` is another one. Raises KafkaError (EOS_LEDGER_HELD) if nothing
+        shows the prefix.
         """
         if query not in self._prefixes:
             try:
@@ -109,11 +110,11 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Transaction:
-    """An open transaction of a query, or, with ``of_ledger``, the query's ledger transaction.
+    """An open transaction of a query; with ``of_ledger``, the query's ledger transaction.
 
-    ``decided``: it may only be committed; None where the ledger does not tell, for the reason in ``problem``. ``run``
-    and ``batch`` are None where they cannot be told: of earlier runs. ``timeout_s`` is None where it never expires.
-    ``open_s``: by the clocks of the coordinator and of this machine. ``job``: the id of a batch write (`job.id`).
+    ``decided``: it may only be committed; None if unknown, for the reason in ``problem``. ``run`` and ``batch``: None
+    for a transaction of an earlier run. ``timeout_s``: None if it never expires. ``open_s``: its age, by the clocks of
+    the coordinator and of this machine. ``job``: the id of a batch write (`job.id`).
     """
 
     id: str
@@ -135,7 +136,8 @@ class Transaction:
 
 @dataclass(frozen=True)
 class TransactionPart:
-    """Where a transaction begins in a partition; None where the leader has no open transaction of it, or is silent."""
+    """The part of a transaction in one partition. ``first_offset``: None if its leader has no open transaction of it,
+    or does not answer."""
 
     topic: str
     partition: int
@@ -145,11 +147,11 @@ class TransactionPart:
 def find(
     cluster: Cluster, queries: Collection[str] = (), *, only: Callable[[Description], bool] = lambda description: True
 ) -> list[Transaction]:
-    """The open transactions of these queries, under the prefix that the ledger knows; or of all, under the prefix that
-    was named, if one was. ``only`` those of which this is true.
+    """The open transactions of these queries, under the prefixes in their heads; without queries, those of all queries,
+    under ``cluster.prefix`` if it is set. ``only``: a filter.
 
-    Raises ConnectionFailed where a broker does not answer: what it coordinates is not known then. Raises CommandError
-    (EOS_PREFIX_MISMATCH) as `Cluster.prefix_of` does.
+    Raises ConnectionFailed if a broker does not answer, as its transactions are unknown then, and CommandError
+    (EOS_PREFIX_MISMATCH) as `Cluster.prefix_of`.
     """
     by_query: dict[str, list[Description]] = {}
     for description in filter(only, _described(cluster, queries)):
@@ -159,11 +161,12 @@ def find(
 
 
 def check_listed(cluster: Cluster, queries: Collection[str]) -> None:
-    """Raise EosError where nothing was found, though there may be something: brokers leave out what this user may not
-    describe, and under a prefix that no query has there is nothing at all (EOS_PREFIX_MISMATCH)."""
+    """After `find` found nothing: raise EosError if there may be open transactions all the same. Brokers do not list
+    transactional ids that this user may not describe, and nothing has a prefix that no query uses
+    (EOS_PREFIX_MISMATCH)."""
     coordinator = TransactionCoordinator(cluster.client, "", "")
     if queries:
-        with contextlib.suppress(TopicError, Unauthorized):  # without a ledger, there is no query that has one
+        with contextlib.suppress(TopicError, Unauthorized):  # without a ledger, no query has transactions
             coordinator.describe([ledger_name(cluster.prefix_of(query), query) for query in queries])
             return
     known = _prefixes_in_use(cluster)
@@ -176,21 +179,21 @@ def check_listed(cluster: Cluster, queries: Collection[str]) -> None:
 
 
 def _prefixes_in_use(cluster: Cluster) -> set[str]:
-    """By the heads of all queries that can be read; none without a ledger."""
+    """The prefixes in the heads of all queries that can be read; empty without a ledger."""
     try:
         newest = cluster.heads.newest_of_all().values()
     except (TopicError, Unauthorized):
         return set()
     found = set()
     for dated in newest:
-        with contextlib.suppress(LedgerError):  # of another version, or somebody else's record
+        with contextlib.suppress(LedgerError):  # a head of another version, or a record of other software
             found.add(decode(dated.value).prefix)
     return found
 
 
 def decided_elsewhere(cluster: Cluster, topic: str, own_query: str | None) -> list[Transaction]:
-    """Decided transactions of other queries that never expire and are open in the topic: until somebody commits them,
-    no reader gets past them."""
+    """Decided transactions of other queries that are open in the topic and never expire: until they are committed, no
+    reader gets past them."""
 
     def may_be(description: Description) -> bool:
         return not description.expires and topic in {name for name, _ in description.places}
@@ -205,7 +208,7 @@ def _described(cluster: Cluster, queries: Collection[str]) -> list[Description]:
 
 
 def _listed(cluster: Cluster, queries: Collection[str], states: Iterable[State]) -> list[str]:
-    """Transactional ids in these states, those of the queries among them, or of all."""
+    """Transactional ids in these states that belong to these queries, or to any query."""
     client, pattern = cluster.client, names_of(queries)
     for _ in retrying(RETRY_S):
         names = open_transactional_ids(client, pattern, [state.value for state in states])
@@ -228,8 +231,8 @@ def _owner(description: Description) -> tuple[str, str]:
 
 
 def _of_query(cluster: Cluster, query: str, described: Iterable[Description], *, named: bool) -> list[Transaction]:
-    """``named``: whether the query was asked for. Then what is open under another prefix than the ledger says is not
-    its own; a list of all has it, too, as readers wait for it."""
+    """``named``: whether the caller named the query. Then open transactions under another prefix than its head's are
+    not the query's own; a list of all queries includes them, as they hold back readers, too."""
     head, problem = None, "the ledger knows nothing of the query"
     try:
         head = cluster.head(query)
@@ -242,7 +245,7 @@ def _of_query(cluster: Cluster, query: str, described: Iterable[Description], *,
 
 
 def _transaction(d: Description, head: Head | None, problem: str) -> Transaction:
-    """``problem``: why there is no head."""
+    """``problem``: why the head is unknown."""
     prefix, query = _owner(d)
     if head is not None and head.prefix != prefix:
         problem = f"by the ledger, the prefix of the query is '{head.prefix}'"
@@ -279,14 +282,15 @@ def _transaction(d: Description, head: Head | None, problem: str) -> Transaction
 
 
 def _newest_run(head: Head) -> tuple[int, str | None]:
-    """The newest run that may have begun transactions, by generation and name. Whoever has closed it has the next."""
+    """The newest run that may have begun transactions, as (generation, name). A head that closes a run has the next
+    generation."""
     if head.run != NOBODY:
         return head.generation, head.run
     return (head.generation - 1, head.earlier[0]) if head.earlier else (head.generation, None)
 
 
 def parts(cluster: Cluster, transaction: Transaction) -> list[TransactionPart]:
-    """Each partition of a transaction, as its leader has it."""
+    """The parts of a transaction, from the leaders of its partitions."""
     data = cluster.ports(transaction.query).data
     own = transaction.producer_id, transaction.epoch
     found = []

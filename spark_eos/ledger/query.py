@@ -1,4 +1,4 @@
-"""The ports of one query, together."""
+"""The protocol's ports for one query."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ from spark_eos.ledger.lookup import RecordLookup
 from spark_eos.protocol.ports import Ports
 from spark_eos.retry import retrying
 
-#: Seconds for which a step is retried before the query stops and leaves it to its next run.
+#: Seconds for which a step is retried; then the query stops, and its next run continues.
 SETTLE_S = 60.0
 
 
 @dataclass(frozen=True)
 class LedgerPlace:
-    """Where a query keeps what it decides: the ledger topic, its number of partitions, and the prefix of the query's
-    transactional ids."""
+    """The ledger topic of a query, its number of partitions, and the prefix of the query's transactional ids."""
 
     ledger: str
     partitions: int
@@ -30,7 +29,8 @@ class LedgerPlace:
 def query_ports(
     client: BrokerClient, place: LedgerPlace, query: str, group: str | None = None
 ) -> tuple[Ports, TransactionCoordinator]:
-    """``group`` gets the offsets of decisions. The coordinator is the ports' own, with methods that only tasks need."""
+    """The ports of a query, and its coordinator, which has methods for tasks besides those of the port. ``group``: the
+    consumer group to which a decision's offsets are published."""
     coordinator = TransactionCoordinator(client, place.prefix, query)
     ports = Ports(
         ledger=KafkaLedger(client, place.ledger, place.partitions, place.prefix, query, group),

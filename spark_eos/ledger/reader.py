@@ -1,16 +1,16 @@
 """Finds a query's newest head in the ledger topic.
 
-What a read says must be true: rows are written twice by whoever goes on from an older head. So a read goes up to an end
-that the partition's leader vouches for by ListOffsets, which a new leader answers only when it has all that was
-acknowledged (KIP-207; a Fetch would not wait); everything below that end has to be stable, as an open transaction of
-another query may hide a newer head of ours; an end below what this process has seen before is refused; and what a read
-that failed half-way has found is forgotten.
+After a stale head, rows would be written twice. So a read goes up to the end offset that the partition's leader returns
+for ListOffsets; a new leader does so only when it has all acknowledged records (KIP-207), for which a Fetch would not
+wait. It waits until everything below that end is stable, as an open transaction of another query may hide a newer head.
+It refuses an end below one that this process has seen before. And a read that fails half-way leaves nothing behind.
+What this cannot exclude, a leader that is cut off from its cluster, is found by `LedgerReader.follows`.
 
-A query's heads are all in one partition: the one that its id leads to, or, where the topic had fewer partitions when
-the query began, the one where its head is found. "There is no head" is said when all partitions have been read, however
-many there are by then.
+A query's heads are all in one partition: the one that its id hashes to, or, if the topic had fewer partitions when the
+query began, the one where its head is found. A query has no head only if no partition has one.
 
-There is no I/O in here: what the leaders say comes through a `Log` (``ledger_log.py``; the simulation has another one).
+There is no I/O in here: the reader gets its records from a `Log`, of which the simulation has an implementation of its
+own.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _FIRST_STRIDE = 64
 
 @dataclass(frozen=True)
 class Fetched:
-    """An answer to a Fetch, read_committed: ``error`` is Kafka's code, ``damage`` says why the records cannot be read.
+    """The response to a read_committed Fetch. ``error``: Kafka's code; ``damage``: why the records cannot be read.
 
-    ``rows`` are the visible ones from the offset that was asked for on, and ``after`` is where to read on. ``times``
-    are those of the rows, in milliseconds since 1970, where the log tells them.
+    ``rows``: the committed records from the requested offset on; ``after``: the offset to fetch from next. ``times``:
+    the rows' timestamps, in milliseconds since 1970, if the log has them.
     """
 
     error: int
@@ -46,7 +46,7 @@ class Fetched:
 
 @dataclass(frozen=True)
 class Dated:
-    """A head as text, where it is, and when it was written (milliseconds since 1970; None where nobody tells)."""
+    """An encoded head, its place, and its timestamp (milliseconds since 1970; None if unknown)."""
 
     partition: int
     offset: int
@@ -55,7 +55,8 @@ class Dated:
 
 
 class Log(Protocol):
-    """What the leaders of the ledger's partitions say. ``seconds``: for how long one that is away is waited for."""
+    """The partitions of a ledger topic, by their leaders. ``seconds``: how long to wait for a leader that does not
+    answer."""
 
     @property
     def topic(self) -> str: ...
@@ -64,35 +65,36 @@ class Log(Protocol):
     def seconds(self) -> float: ...
 
     def partitions(self) -> int:
-        """How many there are. Raises EosError without an answer."""
+        """The number of partitions. Raises EosError without a response."""
         ...
 
     def topic_id(self, known_to: str | int | None = None) -> str:
-        """The id of the topic: a topic that is created anew has another one; empty where brokers have none. As some
-        broker knows it, or the coordinator of this transactional id, or the leader of this partition. Raises EosError
-        without an answer."""
+        """The topic's id, which changes if the topic is created anew; empty if brokers have none. ``known_to``: a
+        transactional id or a partition, to get it from their coordinator or leader; by default from any broker. Raises
+        EosError without a response."""
         ...
 
     def begin(self, partition: int) -> int:
-        """The first offset. Raises EosError without an answer."""
+        """The first offset. Raises EosError without a response."""
         ...
 
     def end(self, partition: int) -> int:
-        """The end, open transactions included, that the leader vouches for. Raises EosError without an answer."""
+        """The end offset, with open transactions, of a leader that has all acknowledged records. Raises EosError
+        without a response."""
         ...
 
     def fetch(self, partition: int, offset: int) -> Fetched | None:
-        """What there is from this offset on, or a part of it; None without an answer."""
+        """Records from this offset on, up to the end or less; None without a response."""
         ...
 
     def retrying(self) -> Iterator[None]:
-        """Yields for ``seconds``, with pauses."""
+        """Yields, with pauses, for ``seconds``."""
         ...
 
 
 @dataclass(frozen=True)
 class _Span:
-    """Offsets of a partition, the end exclusive."""
+    """Offsets of a partition; ``end`` is exclusive."""
 
     partition: int
     start: int
@@ -100,9 +102,9 @@ class _Span:
 
 
 class LedgerReader:
-    """One query's heads; ``home`` is the partition that the query's id leads to.
+    """Reads one query's heads. ``home``: the partition that the query's id hashes to.
 
-    It remembers up to where it has read, so that a look at a quiet ledger costs one request.
+    It remembers how far it has read, so that reading a ledger without new records costs one request.
     """
 
     def __init__(self, log: Log, home: int, query: str) -> None:
@@ -118,16 +120,15 @@ class LedgerReader:
 
     @property
     def partition(self) -> int:
-        """Where the query's heads are, or the first one goes."""
+        """The partition of the query's heads, or of its first head."""
         return next(iter(self._heads), self._home)
 
     def elsewhere(self) -> list[int]:
-        """The partitions that a head may be in unseen, besides the one to which a first head goes: none if there is a
-        head."""
+        """Partitions other than `home` that may contain an unseen head; empty if a head is known."""
         return [] if self._heads else [p for p in range(self._log.partitions()) if p != self._home]
 
     def read(self) -> Head | None:
-        """The newest committed head. A leader that is away is waited for, for a minute.
+        """The newest committed head. Waits up to a minute for a leader that does not answer.
 
         Raises ConnectionFailed, TopicError, Unauthorized, KafkaError (EOS_LEDGER_HELD) and LedgerError
         (EOS_LEDGER_NOT_READABLE, EOS_LEDGER_TRUNCATED, EOS_LEDGER_AMBIGUOUS).
@@ -142,27 +143,27 @@ class LedgerReader:
         return next(iter(self._heads.values()), None)
 
     def check_topic(self) -> None:
-        """Forget what was read of a topic that was deleted, and created anew since: the new one may have grown as long
-        as that was, and then its end does not tell.
+        """Forget what was read if the topic was deleted and created anew since: the new topic may be as long as the old
+        one, so that its end does not show it.
 
-        Of which topic this process has read before it asks for the first time is not known: the heads are looked for
-        once more, in a topic that may not be shorter. Raises as `read` does.
+        The first call cannot compare ids; it only forgets the heads, and still refuses an end below the known one.
+        Raises as `read`.
         """
         self._is_another(self._log.topic_id())
 
     def check_taken(self, taken_by: str) -> None:
-        """Check the topic's id right after this transactional id has taken the ledger, where another topic than before
-        is an error: whoever takes it has read it before, and must not go on as if there had been nothing.
+        """Check the topic's id right after this transactional id has taken the ledger. A changed id is an error: the
+        head that was read before may be missing in the new topic.
 
-        Another broker may not have heard of a new topic yet. Two are asked that have had to do with the last decision
-        in it: the coordinator that ended its transaction, and the leader that has its records. Raises as `read` does.
+        Any broker may be late to know of a new topic. So two are asked that took part in the last decision: the
+        coordinator of its transaction, and the leader of its partition. Raises as `read`.
         """
         if any(self._is_another(self._log.topic_id(known_to)) for known_to in (taken_by, self.partition)):
             raise stop("EOS_LEDGER_TRUNCATED.recreated", topic=self.topic)
 
     def _is_another(self, found: str) -> bool:
-        """Whether it is known to be another topic than before; what was read is forgotten then, and where that is not
-        known, except for its end."""
+        """Whether this id shows that the topic is another one than before. If so, forget everything that was read; if
+        no id was known, everything but the end."""
         if found in (self._topic_id, ""):
             return False
         before, self._topic_id = self._topic_id, found
@@ -176,8 +177,8 @@ class LedgerReader:
         return True
 
     def newest_of_all(self) -> dict[str, Dated]:
-        """The newest committed head of every query in the topic: all of it is read, and from the second time on what
-        was written since. Raises as `read` does."""
+        """The newest committed head of every query. The first call reads the whole topic, later ones what was written
+        since. Raises as `read`."""
         for partition in range(self._log.partitions()):
             end = self._end(partition)
             start = self._scanned_to.get(partition)
@@ -192,28 +193,28 @@ class LedgerReader:
         return {key: dated for newest in self._scanned.values() for key, dated in newest.items()}
 
     def to_write(self, head: Head, epoch: int) -> list[tuple[int, bytes | None]]:
-        """The records that publish a head, (partition, value) in order: the last one holds it. ``epoch``: that of the
-        producer, which is 0 for the first to take the ledger.
+        """The records that publish a head, as (partition, value) in order; the last one is the head. ``epoch``: the
+        producer's, which is 0 when the ledger is taken for the first time.
 
-        A first head by who is not the first to take the ledger could come after one that was published elsewhere
-        meanwhile, in a ledger that had fewer partitions then. So each other partition gets a record without a value:
-        who acknowledges that knows whether there is a head before it.
+        Without a known head, but with a later epoch, a head may have been published in another partition meanwhile,
+        when the ledger had fewer partitions. So each other partition first gets a record without a value; its offset
+        shows whether there is an unseen head before it.
         """
         others = self.elsewhere() if epoch else []
         return [*((other, None) for other in others), (self.partition, encode(head))]
 
     def history(self) -> Iterator[Dated]:
-        """The heads of this query that compaction has left, in order: the oldest first. Raises as `read` does."""
+        """The query's heads that compaction has kept, the oldest first. Raises as `read`."""
         partition, name = self.partition, self.query.encode()
         span = _Span(partition, self._log.begin(partition), self._end(partition))
         return (dated for key, dated in self._dated(span) if key == name)
 
     def follows(self, partition: int, offset: int) -> bool:
-        """Whether a record that was acknowledged at this offset comes right after what this process has read, or
-        published itself: no other head of the query is between the two.
+        """Whether there is no head of the query between what this process has read or published and a record that was
+        acknowledged at this offset.
 
-        A leader that was replaced and has not noticed, as it is cut off from the others, answers a read with an end of
-        long ago. It acknowledges nothing, so that whoever did knows all heads before this one. Raises as `read` does.
+        A replaced leader that is cut off from the others answers reads with an old end. But it acknowledges no record,
+        so an acknowledged offset comes from a leader that has all heads before it. Raises as `read`.
         """
         known = self._least_end.get(partition, 0)
         if offset < known:
@@ -221,18 +222,17 @@ class LedgerReader:
         return self._newest(_Span(partition, known, offset)) is None
 
     def published(self, partition: int, offset: int, head: Head) -> None:
-        """This process has published a head at this offset, right after what it had read (`follows`): reads that end
-        before it are not true. It is not read from the log: one that has lost it, and has grown since, has others'
-        records there."""
+        """Remember a head that this process has published at this offset, after `follows` returned True; later reads
+        refuse an end before it. The head is not read back: a log that has lost it may have other records there."""
         self._heads[partition] = head
         self._read_to[partition] = self._least_end[partition] = offset + 1
 
     def rows(self, partition: int) -> Iterator[Row]:
-        """Every visible record of a partition, up to the end that its leader vouches for. Raises as `read` does."""
+        """Every committed record of a partition, up to its end. Raises as `read`."""
         yield from self._records(_Span(partition, self._log.begin(partition), self._end(partition)))
 
     def _update(self, partition: int) -> None:
-        """Read up to the partition's end. Nothing is remembered of a read that fails."""
+        """Read up to the partition's end. A read that fails changes nothing."""
         end = self._end(partition)
         if partition in self._read_to:
             head = self._newest(_Span(partition, self._read_to[partition], end))
@@ -243,7 +243,7 @@ class LedgerReader:
             self._heads[partition] = head
 
     def _end(self, partition: int) -> int:
-        """The end that the leader vouches for."""
+        """The partition's end; waits for one that is not below the end that was seen before."""
         least = self._least_end.get(partition, 0)
         for _ in self._log.retrying():
             found = self._log.end(partition)
@@ -252,7 +252,7 @@ class LedgerReader:
         raise self._truncated(partition, found, least)
 
     def _search_backwards(self, partition: int, begin: int, end: int) -> Head | None:
-        """From the end, in strides that grow: the head of a running query is near it."""
+        """Search from the end in growing strides, as the head of a running query is near the end."""
         stride, start = _FIRST_STRIDE, end
         while start > begin:
             upto, start = start, max(begin, start - stride)
@@ -263,7 +263,7 @@ class LedgerReader:
         return None
 
     def _newest(self, span: _Span) -> Head | None:
-        """The last head of this query in the span, all of which has been read."""
+        """The query's last head in the span, after reading all of it; None if there is none."""
         newest: bytes | None = None
         for offset, key, value in self._records(span):
             if key == self.query.encode() and offset < span.end and value is not None:
@@ -271,12 +271,12 @@ class LedgerReader:
         return None if newest is None else decode(newest)
 
     def _records(self, span: _Span) -> Iterator[Row]:
-        """The committed records from the span's start to its end or beyond; it waits until all of them are stable."""
+        """The committed records from the span's start to its end or beyond. Waits until all of them are stable."""
         for fetched in self._fetches(span):
             yield from fetched.rows
 
     def _dated(self, span: _Span) -> Iterator[tuple[bytes, Dated]]:
-        """The records that hold heads, of whatever query: the key, and the head."""
+        """The heads of all queries in the span, as (key, head)."""
         for fetched in self._fetches(span):
             times: Sequence[int | None] = fetched.times or [None] * len(fetched.rows)
             for time, (offset, key, value) in zip(times, fetched.rows, strict=True):
@@ -306,11 +306,12 @@ class LedgerReader:
                 raise self._held(span.partition) if why == "held" else self._unreadable(span.partition, why)
 
     def _after(self, error: int, partition: int, position: int) -> int:
-        """Where to read on after a refusal; the same position where asking again may help. Else raises."""
+        """The offset to continue from after an error code; the same offset if a retry may help. Raises EosError for
+        other codes."""
         if error in UNAUTHORIZED:
             raise ledger_unauthorized(f"read the ledger topic {self.topic}: {name_of(error)}")
         if error == Code.OFFSET_OUT_OF_RANGE:
-            # What retention or an operator took from the beginning holds no newer head.
+            # Records deleted from the beginning, by retention or an operator, contain no newer head.
             return max(position, self._log.begin(partition))
         if error not in FETCH_RETRIES:
             raise self._unreadable(partition, name_of(error))

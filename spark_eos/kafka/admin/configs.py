@@ -1,4 +1,4 @@
-"""Settings of brokers and topics, a topic's making, and its growth."""
+"""Configuration of brokers and topics; creating topics and adding partitions."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ from spark_eos.retry import retrying
 _TRY_S = 4.0
 _CLEANUP = "cleanup.policy"
 
-#: The settings of a broker; None where this user may not read them.
+#: A broker's configuration, by name; None where this user may not read it.
 BrokerConfig = dict[str, str] | None
 
 
 def broker_config(client: BrokerClient) -> BrokerConfig:
-    """The settings of any broker; empty where a value is secret. None where this user may not ask.
+    """The configuration of some broker, {name: value}; a sensitive value is empty. None where this user may not read
+    it.
 
     Raises ConnectionFailed and KafkaError (EOS_KAFKA_REFUSED).
     """
@@ -44,7 +45,8 @@ def broker_config(client: BrokerClient) -> BrokerConfig:
 
 
 def each_broker_setting(client: BrokerClient, name: str) -> dict[int, str] | None:
-    """A setting of every broker that answers; empty where it has no such setting. None where this user may not ask.
+    """One setting of every broker that answers, {broker: value}; empty where the broker has no such setting. None where
+    this user may not read it.
 
     Raises ConnectionFailed and KafkaError (EOS_KAFKA_REFUSED).
     """
@@ -55,8 +57,8 @@ def each_broker_setting(client: BrokerClient, name: str) -> dict[int, str] | Non
 def _each_broker(client: BrokerClient, names: list[str] | None) -> dict[int, dict[str, str]] | None:
     began = system.monotonic()
     for _ in retrying(TIMEOUT_S):
-        asked = {node: _describe(ConfigResource.BROKER, str(node), names) for node in client.brokers()}
-        answers = client.ask_each(asked, DESCRIBE_CONFIGS, _TRY_S)
+        requests = {node: _describe(ConfigResource.BROKER, str(node), names) for node in client.brokers()}
+        answers = client.ask_each(requests, DESCRIBE_CONFIGS, _TRY_S)
         found = {node: answer.results[0] for node, answer in answers.items() if answer is not None}
         codes = {result.error_code for result in found.values()}
         if Code.CLUSTER_AUTHORIZATION_FAILED in codes:
@@ -72,7 +74,8 @@ def _each_broker(client: BrokerClient, names: list[str] | None) -> dict[int, dic
 
 
 def each_broker_config(client: BrokerClient) -> dict[int, dict[str, str]] | None:
-    """All settings of every broker; empty where a value is secret. None where this user may not ask.
+    """The configuration of every broker that answers, {broker: {name: value}}; a sensitive value is empty. None where
+    this user may not read it.
 
     Raises ConnectionFailed and KafkaError (EOS_KAFKA_REFUSED).
     """
@@ -81,9 +84,9 @@ def each_broker_config(client: BrokerClient) -> dict[int, dict[str, str]] | None
 
 
 def topic_config(client: BrokerClient, topic: str) -> dict[str, str]:
-    """The settings of a topic, which may have been created a moment ago.
+    """The configuration of a topic, {name: value}. The topic may have been created a moment ago.
 
-    Raises Unauthorized; other errors as for `broker_config`.
+    Raises ConnectionFailed, Unauthorized, TopicError (EOS_TOPIC_MISSING) and KafkaError (EOS_KAFKA_REFUSED).
     """
     began = system.monotonic()
     code = int(Code.REQUEST_TIMED_OUT)
@@ -100,15 +103,15 @@ def topic_config(client: BrokerClient, topic: str) -> dict[str, str]:
 
 
 def cleanup_policies(client: BrokerClient, topics: Iterable[str]) -> dict[str, str]:
-    """The cleanup.policy of each topic, by one request; those that this user may not ask for are left out.
+    """The cleanup.policy of each topic, by one request; topics whose configuration this user may not read are left out.
 
     Raises ConnectionFailed.
     """
     names = list(topics)
     if not names:
         return {}
-    asked = [_resource(ConfigResource.TOPIC, name, [_CLEANUP]) for name in names]
-    answer = client.ask_any(DESCRIBE_CONFIGS, _asking(asked), TIMEOUT_S)
+    resources = [_resource(ConfigResource.TOPIC, name, [_CLEANUP]) for name in names]
+    answer = client.ask_any(DESCRIBE_CONFIGS, _request(resources), TIMEOUT_S)
     configs_of = {of.resource_name: of.configs for of in answer.results if of.error_code == OK}
     return {name: c.value or "" for name, configs in configs_of.items() for c in configs if c.name == _CLEANUP}
 
@@ -116,10 +119,11 @@ def cleanup_policies(client: BrokerClient, topics: Iterable[str]) -> dict[str, s
 def create_topic(
     client: BrokerClient, topic: str, partitions: int, replication: int, config: Mapping[str, str]
 ) -> tuple[int, str]:
-    """Create a topic, unless it is there: Kafka's error code, and the broker's message. Errors as for
-    `describe_topics`.
+    """Create a topic, unless it exists. Returns Kafka's error code and the broker's message. ``replication``: -1 for
+    the brokers' default.
 
-    ``replication``: -1 for the brokers' default. A refusal is one only where no broker has heard of the topic.
+    It is refused only if no broker knows the topic: an earlier attempt may have created it. Raises as
+    `describe_topics`.
     """
     values = {
         "topics": [
@@ -134,27 +138,28 @@ def create_topic(
         "timeout_ms": int(1000 * _TRY_S),
         "validate_only": False,
     }
-    code, message = _asked(lambda: client.ask_any(CREATE_TOPICS, values, TIMEOUT_S).topics[0])
+    code, message = _retried(lambda: client.ask_any(CREATE_TOPICS, values, TIMEOUT_S).topics[0])
     if code in (OK, Code.TOPIC_ALREADY_EXISTS) or describe_topics(client, [topic], missing_ok=True):
         return OK, ""
     return code, message
 
 
 def add_partitions(client: BrokerClient, topic: str, partitions: int) -> tuple[int, str]:
-    """Let a topic have this many partitions: Kafka's error code, and the broker's message. Raises ConnectionFailed.
+    """Increase a topic's partitions to this number. Returns Kafka's error code and the broker's message.
 
-    INVALID_PARTITIONS: it has as many, or more. That may be an answer to one's own first request.
+    INVALID_PARTITIONS means that the topic has as many or more, which may be the work of an earlier attempt. Raises
+    ConnectionFailed.
     """
     values = {
         "topics": [{"name": topic, "count": partitions, "assignments": None}],
         "timeout_ms": int(1000 * _TRY_S),
         "validate_only": False,
     }
-    return _asked(lambda: client.ask_any(CREATE_PARTITIONS, values, TIMEOUT_S).results[0])
+    return _retried(lambda: client.ask_any(CREATE_PARTITIONS, values, TIMEOUT_S).results[0])
 
 
-def _asked(ask: Callable[[], CreateTopicsResult | CreatePartitionsResult]) -> tuple[int, str]:
-    """The error code and the message of an answer, asked for again while that may help."""
+def _retried(ask: Callable[[], CreateTopicsResult | CreatePartitionsResult]) -> tuple[int, str]:
+    """The error code and message of the response; the request is repeated while a retry may help."""
     code, message = int(Code.REQUEST_TIMED_OUT), ""
     for _ in retrying(TIMEOUT_S):
         answer = ask()
@@ -165,11 +170,11 @@ def _asked(ask: Callable[[], CreateTopicsResult | CreatePartitionsResult]) -> tu
 
 
 def _describe(kind: ConfigResource, name: str, keys: list[str] | None = None) -> dict[str, object]:
-    """``keys``: of the settings; None for all."""
-    return _asking([_resource(kind, name, keys)])
+    """A DescribeConfigs request. ``keys``: names of the settings; None for all."""
+    return _request([_resource(kind, name, keys)])
 
 
-def _asking(resources: Sequence[dict[str, object]]) -> dict[str, object]:
+def _request(resources: Sequence[dict[str, object]]) -> dict[str, object]:
     return {"resources": resources, "include_synonyms": False, "include_documentation": False}
 
 

@@ -1,4 +1,4 @@
-"""Consumer groups: who is in one, and what it has committed; offsets for one, and their end."""
+"""Consumer groups: their active members, and fetching, committing and deleting their offsets."""
 
 from __future__ import annotations
 
@@ -29,29 +29,29 @@ from spark_eos.retry import retrying
 from spark_eos.topic_partition import PartitionOffsets
 
 A = TypeVar("A", bound=Record)
-#: What an answer says of one group.
+#: The part of a response that is about one group.
 OfGroup = DescribedGroup | DescribedConsumerGroup | ListGroupsResponse | FetchedGroup | OffsetDeleteResponse
 G = TypeVar("G", bound=OfGroup)
 
 _TRY_S = 4.0
-#: Among the operations that this user may do; and that nothing is said of them.
+#: The bit of the operation READ in ``authorized_operations``, and the value of that field if it was not requested.
 _READ = 1 << 3
 _NOT_REPORTED = -(2**31)
 #: Types of groups whose offsets are those of consumers, and states of groups without members.
 _HAVE_OFFSETS = frozenset({"classic", "consumer", "streams"})
 _WITHOUT_MEMBERS = frozenset({"Empty", "Dead"})
-#: The second is for groups of the protocol of KIP-848, from brokers that have it switched off, as Kafka 3 by default.
+#: UNSUPPORTED_VERSION: the protocol of KIP-848 is switched off, as it is by default in Kafka 3.
 _NO_SUCH_GROUP = frozenset({Code.GROUP_ID_NOT_FOUND, Code.UNSUPPORTED_VERSION})
 
 
 def active_members(
     client: BrokerClient, group: str, timeout_s: float = TIMEOUT_S, *, to_commit: bool = False
 ) -> list[str]:
-    """Who is in the group, as "client id at host", to be printed; empty for a group without members and for one that is
-    not there. Of a group by the protocol of Kafka Streams (KIP-1071), the state is told. ``to_commit``: this user is to
-    have the right to commit offsets for the group.
+    """The members of a group, each as "client id at host"; empty if the group has no members or does not exist. For a
+    group of Kafka Streams' protocol (KIP-1071), one entry with the group's state. ``to_commit``: also check that this
+    user may commit offsets for the group.
 
-    Raises KafkaError (EOS_KAFKA_REFUSED, EOS_UNAUTHORIZED, EOS_GROUP_UNSUITABLE) and ConnectionFailed.
+    Raises ConnectionFailed and KafkaError (EOS_KAFKA_REFUSED, EOS_UNAUTHORIZED, EOS_GROUP_UNSUITABLE).
     """
     flags = {"include_authorized_operations": to_commit}
     found: DescribedGroup | DescribedConsumerGroup | None
@@ -68,7 +68,8 @@ def active_members(
 
 
 def _members_by_state(client: BrokerClient, group: str, timeout_s: float) -> list[str]:
-    """The active members of a group that is of neither protocol of consumers, or was of none a moment ago."""
+    """The members of a group that neither DescribeGroups nor ConsumerGroupDescribe knows, by the state in
+    ListGroups."""
     values: dict[str, list[str]] = {"states_filter": [], "types_filter": []}
     listed = _ask(client, group, LIST_GROUPS, values, timeout_s, lambda answer: answer)
     found = next((one for one in (listed.groups if listed is not None else ()) if one.group_id == group), None)
@@ -94,10 +95,9 @@ def committed_offsets(
     *,
     isolation: Isolation = "read_committed",
 ) -> PartitionOffsets:
-    """What the group has committed for these partitions, or for all; those without are left out. Errors as for
-    `active_members`.
+    """The group's committed offsets for these partitions, or for all (None); partitions without one are left out.
 
-    With ``read_committed``, offsets that an open transaction is about to commit are waited for.
+    With ``read_committed``, it waits for open transactions that may commit newer offsets. Raises as `active_members`.
     """
     listed = None if partitions is None else partitions.items()
     topics = listed and [{"name": topic, "partition_indexes": list(numbers)} for topic, numbers in listed]
@@ -115,7 +115,7 @@ def committed_offsets(
 
 
 def commit_offsets(client: BrokerClient, group: str, offsets: PartitionOffsets, timeout_s: float = TIMEOUT_S) -> None:
-    """Commit offsets for a group without members, without leader epochs. Raises KafkaError (EOS_KAFKA_REFUSED)."""
+    """Commit offsets, without leader epochs, for a group that has no members. Raises KafkaError (EOS_KAFKA_REFUSED)."""
     began, refused = system.monotonic(), int(Code.REQUEST_TIMED_OUT)
     for _ in retrying(timeout_s):
         answer = offset_commit(client, group, offsets, _TRY_S)
@@ -131,8 +131,10 @@ def commit_offsets(client: BrokerClient, group: str, offsets: PartitionOffsets, 
 def delete_offsets(
     client: BrokerClient, group: str, partitions: Mapping[str, Iterable[int]], timeout_s: float = TIMEOUT_S
 ) -> None:
-    """Delete what a group without members has committed for these partitions; the rest stays. Raises KafkaError
-    (EOS_KAFKA_REFUSED)."""
+    """Delete the committed offsets of these partitions; those of other partitions stay. The group must have no members.
+
+    Raises KafkaError (EOS_KAFKA_REFUSED).
+    """
     topics = [{"name": t, "partitions": [{"partition_index": p} for p in ps]} for t, ps in partitions.items()]
     values = {"group_id": group, "topics": topics}
     began, code = system.monotonic(), int(Code.REQUEST_TIMED_OUT)
@@ -156,8 +158,8 @@ def _ask(
     timeout_s: float,
     part: Callable[[A], G],
 ) -> G | None:
-    """What the group's coordinator says of it; None where it knows no such group, of this protocol. ``part``: of the
-    answer, that about the group."""
+    """Send a request to the group's coordinator, with retries. ``part``: takes what is about the group out of the
+    response. None if the coordinator knows no such group of the request's protocol."""
     began, code = system.monotonic(), int(Code.REQUEST_TIMED_OUT)
     for _ in retrying(timeout_s):
         left = min(_TRY_S, max(0.1, began + timeout_s - system.monotonic()))
@@ -178,7 +180,7 @@ def _ask(
 
 
 def _may_commit(found: OfGroup) -> bool:
-    """Whether this user has the right to commit offsets for the group; True where that was not asked."""
+    """Whether this user may commit offsets for the group; True if the response does not say."""
     if not isinstance(found, DescribedGroup | DescribedConsumerGroup):
         return True
     return found.authorized_operations == _NOT_REPORTED or bool(found.authorized_operations & _READ)
@@ -191,14 +193,14 @@ def _is_dead(found: OfGroup) -> bool:
 def _of_coordinator(
     client: BrokerClient, group: str, request: Request[A], values: Mapping[str, Any], timeout_s: float
 ) -> tuple[A | None, int]:
-    """What the group's coordinator answers; None without an answer, and then the error code that says why."""
+    """The response of the group's coordinator; or None, and the error code for the reason."""
     nodes, errors = client.coordinators([group], timeout_s, CoordinatorKind.GROUP)
     answer = client.ask(next(iter(nodes)), request, values, timeout_s) if nodes else None
     return answer, errors.get(group, int(Code.REQUEST_TIMED_OUT))
 
 
 def _code(found: OfGroup) -> int:
-    """The group's error, or the first one of its partitions."""
+    """The group's error code, or the first one of its partitions."""
     codes: list[int] = []
     if isinstance(found, FetchedGroup | OffsetDeleteResponse):
         codes = [p.error_code for topic in found.topics for p in topic.partitions]

@@ -1,4 +1,4 @@
-"""Who holds the last stable offset of a partition: its oldest open transaction."""
+"""The oldest open transaction of a partition, which holds back its last stable offset."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from spark_eos.kafka.transactions import NEVER_MS
 
 @dataclass(frozen=True)
 class OpenTransaction:
-    """An open transaction. ``open_s``: for how long, by the clocks of the coordinator and of this machine; None where
-    no coordinator knows the transaction, which then hangs until somebody aborts it."""
+    """An open transaction in one partition. ``open_s``: its age, by the clocks of the coordinator and of this machine;
+    None for a hanging transaction, which no coordinator knows."""
 
     transactional_id: str | None
     producer_id: int
@@ -40,7 +40,8 @@ class OpenTransaction:
 
 
 def oldest_open_transaction(client: BrokerClient, topic: str, partition: int) -> list[OpenTransaction]:
-    """The open transaction that begins first in a partition; a list, as the leader may not answer or know none."""
+    """The open transaction with the lowest first offset in a partition, as a list of one; empty if there is none or the
+    leader does not answer."""
     begins = open_begins(describe_producers(client, topic, partition))
     if not begins:
         return []

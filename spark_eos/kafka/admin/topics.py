@@ -1,6 +1,6 @@
-"""What the cluster says about topics: how many partitions, where they begin, where they end.
+"""Topics: their ids, partitions, first and last offsets, and leader epochs.
 
-Offsets have the shape ``{topic: {partition: offset}}``. Nothing here ever creates a topic by asking for it.
+Offsets have the shape ``{topic: {partition: offset}}``. No request here creates a topic.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from spark_eos.kafka.requests.offset_for_leader_epoch import EpochEnd, ask_epoch
 from spark_eos.retry import Waiting, retrying
 from spark_eos.topic_partition import PartitionOffsets, TopicPartition
 
-#: What `offsets_at` says of a partition without a record of that time or later.
+#: The result of `offsets_at` for a partition without such a record.
 NO_OFFSET = -1
 
 K = TypeVar("K")
 
-#: Seconds until a silent cluster is an error.
+#: Seconds after which a cluster that does not answer is an error.
 TIMEOUT_S = 12.0
-#: Seconds for which "unknown topic" is asked again: a broker that has just started may say so of any topic, and so may
-#: any but one of a topic that was created a moment ago.
+#: Seconds for which a request is repeated if a topic is unknown: a broker that has just started may know none yet, and
+#: only one broker may know a topic that was created a moment ago.
 _UNKNOWN_TOPIC_S = 3.0
-#: The same where a topic may be missing, so that nobody waits for long for one that is.
+#: As `_UNKNOWN_TOPIC_S`, for topics that may well be missing.
 _MAY_BE_MISSING_S = 1.0
 
 
-#: Operations on a topic, as bits of what Metadata says of this user; and that it says nothing of them.
+#: Bits of ``topic_authorized_operations`` in Metadata, and the value of that field if it was not requested.
 _OPERATIONS = {"READ": 1 << 3, "WRITE": 1 << 4}
 _NOT_REPORTED = -(2**31)
 
@@ -45,8 +45,8 @@ NO_TOPIC_ID = "A" * 22
 
 @dataclass(frozen=True)
 class Topic:
-    """One life of a topic: a topic that is deleted and created again has another ``id``. ``leader_epochs``: partition →
-    how many leaders it has had, roughly: each has a larger number than the one before."""
+    """A topic; one that is deleted and created again has another ``id``. ``leader_epochs``: {partition: epoch of its
+    leader}."""
 
     id: str
     partitions: int
@@ -62,17 +62,17 @@ def describe_topics(
     missing_ok: bool = False,
     unknown_s: float = _MAY_BE_MISSING_S,
 ) -> dict[str, Topic]:
-    """The topics by one request; with ``missing_ok`` those that are not there are left out, if brokers say so for
-    ``unknown_s`` seconds. 0 is for who creates them then: the controller knows what a broker has not heard of yet.
+    """Topics by name, with one request. With ``missing_ok``, topics that brokers report as unknown for ``unknown_s``
+    seconds are left out. A caller that then creates them passes 0, as the controller refuses to create one that exists.
 
-    Raises ConnectionFailed (EOS_KAFKA_UNREACHABLE) and TopicError (EOS_TOPIC_MISSING), Unauthorized.
+    Raises ConnectionFailed (EOS_KAFKA_UNREACHABLE), TopicError (EOS_TOPIC_MISSING) and Unauthorized.
     """
     found = _metadata(client, topics, timeout_s, unknown_s=unknown_s if missing_ok else None)
     return {name: _of(topic) for name, topic in found.items()}
 
 
 def topic_of_coordinator(client: BrokerClient, topic: str, name: str, timeout_s: float = TIMEOUT_S) -> Topic:
-    """The topic as the coordinator of a transactional id knows it. Errors as for `describe_topics`."""
+    """The topic as the coordinator of the transactional id ``name`` knows it. Raises as `describe_topics`."""
 
     def coordinator(timeout_s: float) -> int | None:
         return next(iter(client.coordinators([name], timeout_s)[0]), None)
@@ -81,8 +81,10 @@ def topic_of_coordinator(client: BrokerClient, topic: str, name: str, timeout_s:
 
 
 def topic_of_leader(client: BrokerClient, topic: str, partition: int, timeout_s: float = TIMEOUT_S) -> Topic:
-    """The topic as the leader of one of its partitions knows it: a broker hears of a topic before it makes a log for
-    it. Errors as for `describe_topics`."""
+    """The topic as the leader of one of its partitions knows it. Raises as `describe_topics`.
+
+    A broker receives a topic's metadata before it creates the log.
+    """
 
     def leader(timeout_s: float) -> int | None:
         return client.leaders([(topic, partition)], timeout_s)[0].get((topic, partition))
@@ -126,58 +128,58 @@ def _metadata(
 
 
 def topic_partitions(client: BrokerClient, topics: Iterable[str], timeout_s: float = TIMEOUT_S) -> dict[str, int]:
-    """``{topic: number of partitions}``. Errors as for `describe_topics`."""
+    """The number of partitions of each topic, ``{topic: number}``. Raises as `describe_topics`."""
     return {name: topic.partitions for name, topic in describe_topics(client, topics, timeout_s).items()}
 
 
 def describe_topic(client: BrokerClient, topic: str, timeout_s: float = TIMEOUT_S) -> DescribedTopic:
-    """A topic with all that a broker says of it: the replicas of its partitions, and what this user may do.
+    """A topic's metadata: also the replicas of its partitions, and the operations that this user may do.
 
-    Errors as for `describe_topics`.
+    Raises as `describe_topics`.
     """
     return _metadata(client, [topic], timeout_s, include_topic_authorized_operations=True)[topic]
 
 
 def topic_of(described: DescribedTopic) -> Topic:
-    """The name and id of a topic, by what `describe_topic` has returned."""
+    """The `Topic` in the metadata that `describe_topic` returns."""
     return _of(described)
 
 
 def allowed_operations(topic: DescribedTopic) -> frozenset[str] | None:
-    """Which of READ and WRITE this user may do with a topic; None where the answer does not include it."""
+    """Which of READ and WRITE this user may do on a topic; None if the brokers did not report it."""
     allowed = topic.topic_authorized_operations
     return None if allowed == _NOT_REPORTED else frozenset(name for name, bit in _OPERATIONS.items() if allowed & bit)
 
 
 def topic_names(client: BrokerClient, timeout_s: float = TIMEOUT_S) -> list[str]:
-    """Every topic that this user may see. Raises ConnectionFailed."""
+    """The names of all topics that this user may describe. Raises ConnectionFailed."""
     return sorted(topic.name for topic in client.metadata(None, timeout_s).topics)
 
 
 def cluster_id(client: BrokerClient, timeout_s: float = TIMEOUT_S) -> str:
-    """The id of the cluster; empty where brokers have none. Raises ConnectionFailed."""
+    """The cluster's id; empty if brokers have none. Raises ConnectionFailed."""
     return client.metadata([], timeout_s).cluster_id or ""
 
 
 def cluster_heard(client: BrokerClient) -> str:
-    """The id of the cluster by the newest answer about topics; empty where brokers have none. Asks nobody."""
+    """The cluster's id as of the last Metadata response; empty if brokers have none. Sends no request."""
     return client.cluster_id
 
 
 def _readable(topic_id: bytes) -> str:
-    """The id as Kafka's own tools print it."""
+    """A topic id in the text form of Kafka's tools."""
     return base64.urlsafe_b64encode(topic_id).decode().rstrip("=")
 
 
 def id_bytes(topic_id: str) -> bytes:
-    """The 16 bytes of an id as Kafka's tools print it; none where there is none."""
+    """The 16 bytes of a topic id in the text form of Kafka's tools; empty for a topic without an id."""
     return base64.urlsafe_b64decode(topic_id + "==") if topic_id not in ("", NO_TOPIC_ID) else b""
 
 
 def begin_offsets(
     client: BrokerClient, partitions: Mapping[str, Iterable[int]], timeout_s: float = TIMEOUT_S
 ) -> PartitionOffsets:
-    """The first offset that each partition still has. Errors as for `topic_partitions`."""
+    """The first offset of each partition's log. Raises as `describe_topics`."""
     return _list_offsets(client, _each(partitions, EARLIEST), "read_uncommitted", timeout_s)
 
 
@@ -187,9 +189,10 @@ def end_offsets(
     isolation: Isolation = "read_committed",
     timeout_s: float = TIMEOUT_S,
 ) -> PartitionOffsets:
-    """The end of each partition, exclusive: its last stable offset for ``read_committed``, else its high watermark.
+    """The end offset of each partition, exclusive: the last stable offset for ``read_committed``, else the high
+    watermark.
 
-    One ListOffsets to each leader, all at once. Errors as for `topic_partitions`.
+    One ListOffsets request to each leader, all at once. Raises as `describe_topics`.
     """
     return _list_offsets(client, _each(partitions, LATEST), isolation, timeout_s)
 
@@ -212,7 +215,8 @@ def ends_and_epochs(
 def epoch_ends(
     client: BrokerClient, epochs: Mapping[TopicPartition, int], timeout_s: float = TIMEOUT_S
 ) -> dict[TopicPartition, EpochEnd]:
-    """What the leader of each partition says of one epoch of its log. Errors as for `topic_partitions`."""
+    """Where a leader epoch ends in each partition's log, by the leader (OffsetForLeaderEpoch). Raises as
+    `describe_topics`."""
 
     def ask(places: list[TopicPartition], timeout_s: float) -> dict[TopicPartition, tuple[int, EpochEnd]]:
         return ask_epoch_ends(client, {place: epochs[place] for place in places}, timeout_s)
@@ -226,9 +230,10 @@ def offsets_at(
     isolation: Isolation = "read_committed",
     timeout_s: float = TIMEOUT_S,
 ) -> PartitionOffsets:
-    """The first offset whose record is of this time (milliseconds since 1970) or later; `NO_OFFSET` where none is.
+    """The first offset whose record has this timestamp (milliseconds since 1970) or a later one; `NO_OFFSET` if there
+    is none.
 
-    With ``read_committed``, records beyond the last stable offset do not count. Errors as for `describe_topics`.
+    With ``read_committed``, records beyond the last stable offset do not count. Raises as `describe_topics`.
     """
     asked = {(topic, p): at for topic, parts in times.items() for p, at in parts.items()}
     return _list_offsets(client, asked, isolation, timeout_s)
@@ -264,8 +269,9 @@ def _ask(
     name: Callable[[K], str],
     left_out_s: float | None = None,
 ) -> dict[K, Any]:
-    """Ask for all items at once, for error code and answer of each, and again for those whose error may pass, until
-    the time is up. What is unknown for ``left_out_s`` seconds is left out; None: it is an error, after a while."""
+    """Request all items at once, and again those with an error that may pass, until the time is up. ``ask`` returns the
+    error code and the result of each item. An item that is unknown for ``left_out_s`` seconds is left out; with None,
+    it is an error after some seconds."""
     began = system.monotonic()
     unknown_s = min(_UNKNOWN_TOPIC_S if left_out_s is None else left_out_s, timeout_s)
     answers: dict[K, Any] = {}

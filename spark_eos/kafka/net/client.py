@@ -1,7 +1,10 @@
-"""A cluster as one process knows it: its brokers, who leads and who coordinates, and questions to them.
+"""The client of a Kafka cluster: its brokers, leaders and coordinators, and requests to them.
 
-Calls block, and may come from several threads: each question goes over a connection that nobody else uses meanwhile.
-Answers that did not come are None or left out, unless any broker could have given them.
+Calls block, and may come from several threads; each request has a connection to itself. A request to one broker that is
+not answered returns None, or is left out of the result; a request to any broker raises ConnectionFailed.
+
+A process has one client for each set of properties (`broker_client`), so that connections and metadata are shared.
+Whoever begins something, such as a driver's entry point, a task or a command, gets the client there and passes it on.
 """
 
 from __future__ import annotations
@@ -38,38 +41,40 @@ from spark_eos.topic_partition import TopicPartition
 R = TypeVar("R", bound=Record)
 C = TypeVar("C", bound="Connection[Any]")
 
-#: For how long a question that any broker can answer is asked, of one after the other.
+#: Seconds for which a request that any broker can answer is tried, at one broker after the other.
 ANY_BROKER_S = 15.0
 
-#: Seconds that a broker has for one answer, where the caller says nothing else. Callers ask again for 10 s or more, so
-#: one connection of the pool that has silently died does not take all of their time.
+#: Default timeout of a request, in seconds. Callers retry for 10 s or more, so that one pooled connection that has
+#: silently died does not take all of their time.
 ANSWER_S = 8.0
 
 _CONNECT_S = 10.0
-#: The first broker that is asked may sleep with its port open, so the first tries are short.
+#: The first broker may accept connections and not answer, so the first tries are short.
 _FIRST_TRY_S = 2.0
-#: Seconds for which a broker that did not answer is asked after the others.
+#: Seconds for which a broker that did not answer is tried after the others.
 _AVOIDED_S = 30.0
-#: Each question about brokers that are not known asks anew, but not more often than this.
+#: Least seconds between two Metadata requests because of an unknown broker.
 _REFRESH_S = 1.0
-#: For so long the level of transaction.version is taken to stay as it is. Whoever begins a transaction by an older one
-#: ends it by that, which brokers take unless it was lowered to 0.
+#: Seconds for which the level of transaction.version is cached. A transaction that began with an older level also ends
+#: with it, which brokers accept unless the level was lowered to 0.
 LEVEL_S = 30.0
-#: Once no broker was reached for so long at the address that it advertises, it is found out whether that is the reason.
+#: Seconds without reaching any advertised address, after which `_check_advertised` looks whether these are wrong.
 _ADVERTISED_S = 5.0
 _PROBE_S, _PROBED = 1.5, 3
 _CLIENTS = 8
 
 
 class BrokerClient:
-    """One cluster, by the user's properties. Made without a connection; raises OptionError on properties that are not
-    understood."""
+    """A client of one cluster, configured by the user's properties. It connects when it first sends a request.
+
+    Raises OptionError for properties that cannot be followed.
+    """
 
     def __init__(self, properties: KafkaProperties) -> None:
         self.properties = properties
         self.bootstrap_servers = properties.bootstrap_servers
         self._config = client_config(properties)
-        #: For how long a broker may be silent that owes a response.
+        #: Seconds for which a broker may be silent that owes a response.
         self.silence_s = self._config.silence_s
         self._brokers: dict[int, Address] = {}
         self._api_versions: dict[int, ApiVersions] = {}
@@ -83,29 +88,30 @@ class BrokerClient:
         self._reached = False
         self._unreached_since: float | None = None
         self._failures: dict[int, OSError] = {}
-        #: The cluster's id by the newest answer of one of its brokers; empty where they have none.
+        #: The cluster's id as of the last Metadata response; empty if brokers have none.
         self.cluster_id = ""
         self.pool = ConnectionPool()
 
     def close(self) -> None:
-        """Close its connections; a later question opens new ones."""
+        """Close the idle connections; a later request opens new ones."""
         self.pool.close()
 
-    # Questions
+    # Requests
 
     def ask(
         self, node: int, request: Request[R], values: Mapping[str, Any], timeout_s: float | None = None
     ) -> R | None:
-        """What this broker answers, or None."""
+        """The response of one broker to a request with these values; None without one. See `ask_each`."""
         return self.ask_each({node: values}, request, timeout_s)[node]
 
     def ask_each(
         self, asked: Mapping[int, Mapping[str, Any]], request: Request[R], timeout_s: float | None = None
     ) -> dict[int, R | None]:
-        """What each of these brokers answers to its question, all at once; None for those that do not within the time,
-        by default `ANSWER_S`, or as long as a broker may be silent, if that is less.
+        """Send each broker its request, all at once. Returns the responses; None for a broker that does not answer in
+        time: within ``timeout_s``, or by default `ANSWER_S` or the silence that the user's properties allow, if that is
+        shorter.
 
-        Raises ConnectionFailed (EOS_BROKER_UNREACHABLE) where no broker was ever reached by what it advertises.
+        Raises ConnectionFailed (EOS_BROKER_UNREACHABLE) if no broker was ever reached at its advertised address.
         """
         answers, failures = self._ask(asked, request, timeout_s or min(ANSWER_S, self.silence_s))
         if failures:
@@ -113,7 +119,7 @@ class BrokerClient:
         return answers
 
     def ask_any(self, request: Request[R], values: Mapping[str, Any], timeout_s: float = ANY_BROKER_S) -> R:
-        """What the first broker answers that does. Raises ConnectionFailed (EOS_KAFKA_UNREACHABLE)."""
+        """The response of the first broker that answers. Raises ConnectionFailed (EOS_KAFKA_UNREACHABLE)."""
         began = system.monotonic()
         until, try_s = began + timeout_s, _FIRST_TRY_S
         failure: OSError = OSError("no broker is known")
@@ -134,8 +140,9 @@ class BrokerClient:
         raise self._unreachable(failure, system.monotonic() - began)
 
     def _candidates(self) -> list[int]:
-        """The broker that answered last, then the others, then those that were silent a moment ago, then the
-        addresses that the user gave, which have negative numbers. These go first while no broker can be reached."""
+        """Brokers in the order in which to try them: the one that answered last, the others, those that did not answer
+        lately, and the bootstrap servers, which have negative numbers. The bootstrap servers come first while no broker
+        was reached."""
         now = system.monotonic()
         known = random.sample(list(self._brokers), len(self._brokers))
         known.sort(key=lambda node: (self._avoided.get(node, 0.0) > now, node != self._last))
@@ -169,7 +176,7 @@ class BrokerClient:
         return answers, failures
 
     def _send(self, node: int, request: Request[Any], values: Mapping[str, Any], until: float) -> Connection[None]:
-        """A connection on which the question is on its way. Raises OSError."""
+        """Send the request without waiting; returns its connection. Raises OSError."""
         connection, spoken = self._control(node, until - system.monotonic())
         version, body = _version(node, request, spoken), request.asks.write(values)
         connection.ask(request.api, version, [body], None, flexible=request.flexible)
@@ -185,8 +192,8 @@ class BrokerClient:
     # Connections
 
     def connect(self, node: int, timeout_s: float | None = None) -> socket.socket:
-        """A socket to a broker, past every handshake, that belongs to the caller. Raises OSError, and ConnectionFailed
-        as `ask_each`."""
+        """A new socket to a broker, with TLS and SASL done, which belongs to the caller. Raises OSError, and
+        ConnectionFailed as `ask_each`."""
         try:
             return self._open(node, min(timeout_s or _CONNECT_S, self._connect_s(node)))
         except OSError as error:
@@ -195,8 +202,8 @@ class BrokerClient:
             raise
 
     def connection(self, kind: type[C], node: int, timeout_s: float | None = None) -> C:
-        """A connection of this class to a broker: an idle one of the pool, or a new one within so many seconds. It
-        belongs to the caller, until given back to the `pool`. Raises as `connect`."""
+        """A connection of this class to a broker: an idle one of the pool, or a new one within ``timeout_s``. It
+        belongs to the caller, who gives it back to the `pool`. Raises OSError, and ConnectionFailed as `ask_each`."""
         kept = self.pool.take(kind, node)
         return kept if kept is not None else kind(self.connect(node, timeout_s), node, self._config.client_id)
 
@@ -210,7 +217,8 @@ class BrokerClient:
         return _ADVERTISED_S if node >= 0 and not self._reached else _CONNECT_S
 
     def _control(self, node: int, timeout_s: float) -> tuple[Connection[None], ApiVersions]:
-        """A connection for questions, and what the broker speaks, which is asked on each new one."""
+        """A connection for short requests, and the broker's API versions, which are requested on each new
+        connection."""
         known = self._api_versions.get(node)
         connection = self.pool.take(Connection, node) if known is not None else None
         if known is not None and connection is not None:
@@ -240,10 +248,10 @@ class BrokerClient:
         return self._brokers[node]
 
     def reach(self, timeout_s: float = ANY_BROKER_S) -> None:
-        """Reach one of the brokers at the address that it advertises, unless one was reached before: for those who
-        leave the rest to librdkafka, which does not tell one kind of silence from another.
+        """Reach a broker at its advertised address, unless one was reached before. For callers that go on with
+        librdkafka, which cannot say why it gets no answer.
 
-        Raises ConnectionFailed, as `ask_any` and `ask_each`.
+        Raises ConnectionFailed (EOS_KAFKA_UNREACHABLE, EOS_BROKER_UNREACHABLE).
         """
         for _ in retrying(timeout_s):
             if self._reached or any(self._answers(node) for node in self.brokers()):
@@ -254,19 +262,19 @@ class BrokerClient:
         return self._ask({node: about_topics([])}, METADATA, _PROBE_S)[0][node] is not None
 
     def _check_advertised(self) -> None:
-        """A broker that is away is waited for. But where the user's address answers, and no broker was ever reached at
-        the address that it advertises, waiting does not help."""
+        """Raise ConnectionFailed if a bootstrap server answers, and no broker was ever reached at the address that it
+        advertises: then waiting does not help."""
         since = self._unreached_since
         if self._reached or since is None or system.monotonic() - since < _ADVERTISED_S or not self._brokers:
             return
         nodes = random.sample(list(self._brokers), len(self._brokers))
-        nodes.sort(key=lambda node: self._brokers[node] not in self._config.servers)  # these may well answer
+        nodes.sort(key=lambda node: self._brokers[node] not in self._config.servers)  # these are likely to answer
         if any(self._answers(node) for node in nodes[:_PROBED]):
             return
         for i, (host, port) in enumerate(self._config.servers):
             if self._answers(-1 - i):
                 raise self._advertised_wrongly(f"{host}:{port}")
-        self._unreached_since = system.monotonic()  # nobody answers: not to be found out each time
+        self._unreached_since = system.monotonic()  # no server answers: do not look each time
 
     def _advertised_wrongly(self, answering: str) -> EosError:
         return stop(
@@ -277,24 +285,25 @@ class BrokerClient:
         )
 
     def unreached(self) -> str:
-        """The brokers that did not answer when they were last asked, with the addresses that they advertise."""
+        """The brokers that did not answer their last request, with their advertised addresses and the reasons, as
+        text."""
         failing = [(node, self._brokers[node]) for node in sorted(self._failures) if node in self._brokers]
         return ", ".join(
             f"broker {node} at {host}:{port} ({str(self._failures[node]) or type(self._failures[node]).__name__})"
             for node, (host, port) in failing[:_PROBED]
         )
 
-    # What is known of the cluster
+    # Metadata
 
     def brokers(self) -> list[int]:
-        """The numbers of all brokers, as they are now. Raises ConnectionFailed."""
+        """The ids of all brokers, by a Metadata request. Raises ConnectionFailed."""
         self.metadata([])
         return list(self._brokers)
 
     def metadata(
         self, topics: Sequence[str] | None, timeout_s: float = ANY_BROKER_S, **flags: bool
     ) -> MetadataResponse:
-        """What a broker says of these topics, or of all (None). Raises ConnectionFailed."""
+        """Metadata of these topics, or of all (None). Raises ConnectionFailed."""
         answer = self.ask_any(METADATA, about_topics(topics) | flags, timeout_s)
         self._refreshed_at = system.monotonic()
         self.cluster_id = answer.cluster_id or ""
@@ -309,7 +318,7 @@ class BrokerClient:
         return answer
 
     def leader(self, topic: str, partition: int) -> int | None:
-        """The broker that leads a partition, as it was known last; None where it has none, or nobody answers."""
+        """The broker that leads a partition, as far as it is known; None if there is none or no broker answers."""
         try:
             return self.leaders([(topic, partition)])[0].get((topic, partition))
         except ConnectionFailed:
@@ -318,7 +327,7 @@ class BrokerClient:
     def leaders(
         self, places: Iterable[TopicPartition], timeout_s: float = ANY_BROKER_S
     ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-        """The leaders of partitions, as they were known last; and an error code for each partition without one.
+        """The leaders of partitions, as far as they are known, and an error code for each partition without one.
 
         Raises ConnectionFailed.
         """
@@ -329,14 +338,14 @@ class BrokerClient:
         return found, {(t, p): _why_no_leader(topics.get(t), p) for t, p in wanted if (t, p) not in found}
 
     def forget_leader(self, topic: str, partition: int) -> None:
-        """Look for this partition's leader again."""
+        """Look up this partition's leader anew for the next request."""
         self._leaders.pop((topic, partition), None)
 
     def coordinators(
         self, keys: Iterable[str], timeout_s: float, kind: CoordinatorKind = CoordinatorKind.TRANSACTION
     ) -> tuple[dict[int, list[str]], dict[str, int]]:
-        """Coordinator → keys (transactional ids, or groups); and for keys without one the error code, where a broker
-        gave it."""
+        """The coordinators of transactional ids or groups, {broker: keys}; and an error code for each key for which a
+        broker returned one."""
         wanted = list(keys)
         unknown = [key for key in wanted if (kind, key) not in self._coordinators]
         errors = self._find(unknown, timeout_s, kind) if unknown else {}
@@ -361,36 +370,36 @@ class BrokerClient:
         return errors
 
     def forget(self, keys: Iterable[str], kind: CoordinatorKind = CoordinatorKind.TRANSACTION) -> None:
-        """Look for these keys' coordinators again."""
+        """Look up the coordinators of these keys anew for the next request."""
         for key in keys:
             self._coordinators.pop((kind, key), None)
 
     def supports(self, api: int, version: int) -> bool:
-        """Whether the broker that answers first has this version of a request. Raises ConnectionFailed."""
+        """Whether some broker has this version of a request. Raises ConnectionFailed."""
         first, last = self._any_api_versions().versions.get(api, (0, -1))
         return first <= version <= last
 
     def version(self, node: int, api: Api) -> int:
-        """The newest version of a request that this broker has, too. Raises OSError, and KafkaError
-        (EOS_BROKER_UNSUITABLE) where there is none."""
+        """The newest version of a request that both this broker and this client have. Raises OSError, and KafkaError
+        (EOS_BROKER_UNSUITABLE) if there is none."""
         if node not in self._api_versions:
             connection, _ = self._control(node, _CONNECT_S)
             self.pool.give_back(connection)
         return _version(node, api, self._api_versions[node])
 
     def has(self, node: int, api: Api) -> bool:
-        """Whether this broker has a version of the request; False where it does not answer."""
+        """Whether this broker has a version of the request; False if it does not answer."""
         try:
             return bool(self.version(node, api) >= 0)
         except (OSError, KafkaError):
             return False
 
     def forget_versions(self, node: int) -> None:
-        """The broker may come back as another version."""
+        """Request the broker's API versions anew: it may come back as another version."""
         self._api_versions.pop(node, None)
 
     def brokers_without(self, request: Api) -> list[int]:
-        """The brokers that answer now, and have no version of the request that is spoken here. Raises
+        """The brokers that answer and have no version of the request that this client knows. Raises
         ConnectionFailed."""
         self._api_versions.clear()  # a broker may have come back as another version
         nothing = {"topics": [], "allow_auto_topic_creation": False, "include_topic_authorized_operations": False}
@@ -399,7 +408,7 @@ class BrokerClient:
         return sorted(node for node, versions in spoken.items() if node >= 0 and request.version(*versions) is None)
 
     def feature(self, name: str) -> int:
-        """The finalized level of a feature, such as ``transaction.version``, as it is now; 0 where there is none.
+        """The finalized level of a feature, such as ``transaction.version``; 0 if the cluster does not have it.
 
         Raises ConnectionFailed.
         """
@@ -407,8 +416,8 @@ class BrokerClient:
         return self._any_api_versions().features.get(name, 0)
 
     def transaction_version(self) -> int:
-        """The finalized level of transaction.version, 0 where there is none, as it was within the last half a minute,
-        or when a broker last answered. Raises ConnectionFailed where none has yet."""
+        """The finalized level of transaction.version, 0 if there is none, at most `LEVEL_S` seconds old; older if no
+        broker answers. Raises ConnectionFailed if no broker has ever answered."""
         if system.monotonic() - self._learned_at > LEVEL_S:
             self._api_versions.clear()
         try:
@@ -436,7 +445,7 @@ class BrokerClient:
 
 
 def _answer(connection: Connection[None], request: Request[R], until: float) -> R | None:
-    """The answer, if it is there. Raises OSError, also when the time is up."""
+    """The response, or None while it is not there. Raises OSError, also when the time is up."""
     connection.push()
     for _, _, answer in connection.receive(request.answers.read):
         return answer
@@ -473,7 +482,10 @@ _clients_lock = threading.Lock()
 
 
 def broker_client(properties: KafkaProperties) -> BrokerClient:
-    """The process's client for a cluster. The least recently used one is closed when there are too many."""
+    """This process's client for these properties. The least recently used one is closed when there are too many.
+
+    A forked child gets a client of its own.
+    """
     key = properties, os.getpid()
     with _clients_lock:
         client = _clients.pop(key, None) or BrokerClient(properties)
@@ -485,7 +497,7 @@ def broker_client(properties: KafkaProperties) -> BrokerClient:
 
 
 def close_all() -> None:
-    """Close every client of this process; the next one that is asked for is new."""
+    """Close and forget every client of this process."""
     with _clients_lock:
         closed = list(_clients.values())
         _clients.clear()

@@ -1,4 +1,4 @@
-"""What brokers say about where things are: Metadata, and FindCoordinator."""
+"""The requests Metadata and FindCoordinator."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ class DescribedPartition(Record):
 
 
 class DescribedTopic(Record):
-    """``topic_authorized_operations``: a bit for each operation that this user may do, -2^31 where that was not asked
-    for."""
+    """``topic_authorized_operations``: a bit for each operation that this user may do; -2^31 if it was not
+    requested."""
 
     error_code: Int16
     name: String
@@ -66,7 +66,7 @@ class MetadataResponse(Record):
     topics: tuple[DescribedTopic, ...]
 
 
-#: Since Kafka 3.0. Asked for no topics (None), it tells all that this user may see.
+#: Since Kafka 3.0. For None instead of topics, the response has all that this user may describe.
 METADATA = Request(
     "Metadata",
     3,
@@ -82,20 +82,20 @@ METADATA = Request(
 
 
 def about_topics(topics: Sequence[str] | None) -> dict[str, Any]:
-    """What to ask for these topics, or for all (None)."""
+    """A Metadata request for these topics, or for all (None)."""
     named = None if topics is None else [{"topic_id": NO_ID, "name": name} for name in topics]
     return {"topics": named, "allow_auto_topic_creation": False, "include_topic_authorized_operations": False}
 
 
 class CoordinatorKind(IntEnum):
-    """What FindCoordinator is asked for, by Kafka's numbers."""
+    """The kinds of coordinators that FindCoordinator knows, by Kafka's numbers."""
 
     GROUP = 0
     TRANSACTION = 1
 
 
 class Coordinator(Record):
-    """The coordinator of a transactional id or group, ``key``; the rest only without an error."""
+    """The coordinator of a transactional id or group, ``key``; with an error code, the other fields have no meaning."""
 
     key: String
     node_id: Int32

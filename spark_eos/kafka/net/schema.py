@@ -1,8 +1,8 @@
-"""The fields of requests and answers: how each kind is written and read, in the flexible versions (KIP-482), and in
-older ones, where a request has no others.
+"""The fields of requests and responses: how each kind is written and read, in flexible versions (KIP-482) and, for
+requests that have no flexible version, in older ones.
 
-A `Request` says what its two sides are made of. What is asked is a mapping, and what is answered a `Record`, whose
-annotations name the kind of each field::
+A `Request` describes both sides. The request is a mapping, the response a `Record`, whose annotations name the kind of
+each field::
 
     class FindCoordinatorResponse(Record):
         throttle_time_ms: Int32
@@ -40,10 +40,8 @@ R_co = TypeVar("R_co", bound="Record", covariant=True)
 
 
 class FieldReader:
-    """The fields of an answer, one after the other. Raises IndexError or struct.error behind its end.
-
-    The answer is what ``data`` has from ``at`` to ``end``. ``at``: where the next field begins.
-    """
+    """Reads the fields of a response, one after the other: the bytes of ``data`` from ``at``, which advances, to
+    ``end``. Raises IndexError or struct.error beyond the end."""
 
     def __init__(self, data: bytes | bytearray, end: int | None = None, at: int = 0) -> None:
         self.data, self.at = data, at
@@ -117,7 +115,7 @@ class FieldReader:
 
 
 def varint(number: int) -> bytes:
-    """Unsigned, as for sizes in requests."""
+    """An unsigned variable-length number, as in front of arrays and texts."""
     data = bytearray()
     while number >= 0x80:
         data.append(number & 0x7F | 0x80)
@@ -134,8 +132,8 @@ def text(text: str) -> bytes:
 
 @dataclass(frozen=True)
 class FieldType(Generic[T]):
-    """One kind of field. ``read`` raises IndexError, struct.error or UnicodeDecodeError on what is not one. ``form``: a
-    number's format, as `struct` has it."""
+    """One kind of field. ``read`` raises IndexError, struct.error or UnicodeDecodeError on malformed bytes. ``form``: a
+    number's format in `struct`."""
 
     write: Callable[[Any], bytes]
     read: Callable[[FieldReader], T]
@@ -167,7 +165,7 @@ UUID = FieldType(bytes, lambda fields: fields.skip(16))
 
 
 def array(of: FieldType[T]) -> FieldType[tuple[T, ...]]:
-    """Any number of values; None is written as null, and null is read as no values."""
+    """An array; None is written as null, and null is read as an empty array."""
 
     def write(values: Sequence[Any] | None) -> bytes:
         return b"\x00" if values is None else varint(len(values) + 1) + b"".join(map(of.write, values))
@@ -182,7 +180,7 @@ def array(of: FieldType[T]) -> FieldType[tuple[T, ...]]:
 
 
 def some(of: FieldType[T]) -> FieldType[tuple[T, ...]]:
-    """An `array` of an answer that has at least one item: the one that was asked for."""
+    """An array of a response that has at least one item, for the item that was requested."""
     listed = array(of)
 
     def read(fields: FieldReader) -> tuple[T, ...]:
@@ -195,7 +193,7 @@ def some(of: FieldType[T]) -> FieldType[tuple[T, ...]]:
 
 
 def record(**kinds: FieldType[Any]) -> FieldType[dict[str, Any]]:
-    """A mapping of these fields, in this order, to be written; answers are read as `Record`."""
+    """The fields of a request, as a mapping, in this order. Responses are read as `Record`."""
 
     def write(values: Mapping[str, Any]) -> bytes:
         if values.keys() != kinds.keys():
@@ -212,7 +210,8 @@ def record(**kinds: FieldType[Any]) -> FieldType[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Api:
-    """Versions ``first`` to ``last`` of a request, of which any will do; ``api`` is Kafka's number for it."""
+    """A request, as the versions ``first`` to ``last`` that this client knows. ``api``: Kafka's number for the
+    request."""
 
     name: str
     api: int
@@ -279,8 +278,8 @@ Some = Annotated[tuple[T, ...], some]
 
 @dataclass(frozen=True)
 class Tagged:
-    """In the annotation of a field that an answer may have as a tagged field, of this number and kind. It is None where
-    the answer does not have it. Tagged fields that no annotation names are passed over."""
+    """In the annotation of a field: a tagged field with this number and kind, None if the response lacks it. Tagged
+    fields without an annotation are skipped."""
 
     number: int
     kind: FieldType[Any]
@@ -288,11 +287,11 @@ class Tagged:
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 class Record:
-    """Fields that a broker sent. The annotations of a subclass are its fields, in their order on the wire; an array is
-    a tuple.
+    """A response, or a part of one. The annotations of a subclass are its fields, in their order on the wire; arrays
+    are tuples.
 
-    For type checkers, and in what it does, it is a frozen dataclass with keyword arguments. `dataclass` itself would
-    take a millisecond to define each of them, and every worker defines them all when it starts.
+    Subclasses behave as frozen dataclasses with keyword arguments, also for type checkers. `dataclass` itself would
+    take a millisecond for each of them, and every worker defines them all when it starts.
     """
 
     _flexible: ClassVar[bool]

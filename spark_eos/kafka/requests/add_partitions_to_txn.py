@@ -1,6 +1,6 @@
-"""AddPartitionsToTxn and AddOffsetsToTxn: what belongs to a transaction, told to its coordinator before it is written.
+"""AddPartitionsToTxn and AddOffsetsToTxn: announce partitions and groups to the transaction's coordinator.
 
-With transaction.version 2, the leaders of partitions and the coordinators of groups do that themselves.
+Only for transaction.version 0 and 1; with 2, partition leaders and group coordinators do it themselves.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ ADD_PARTITIONS_TO_TXN = Request(
     ),
     answers=AddPartitionsToTxnResponse,
 )
-#: What brokers ask each other before they take the first batch of a transaction: brokers that offer it, which are those
-#: since Kafka 3.6, take none that would hang for ever (KIP-890).
+#: The version by which brokers verify a transaction with its coordinator before they append its first batch. Brokers
+#: that have it, since Kafka 3.6, accept no batch that would begin a hanging transaction (KIP-890).
 VERIFY_ADDITION = Api("AddPartitionsToTxn", 24, 4, 1 << 14)
 
 ADD_OFFSETS_TO_TXN = Request(
@@ -80,8 +80,8 @@ ADD_OFFSETS_TO_TXN = Request(
 def add_partitions_to_txn(
     client: BrokerClient, transaction: tuple[str, int, int], places: Iterable[TopicPartition], timeout_s: float
 ) -> dict[TopicPartition, int] | None:
-    """Ask once to add partitions to the transaction (transactional id, producer id, epoch): Kafka's error code for
-    each; None where there is no answer within ``timeout_s``. What is in it already is added again without harm."""
+    """Add partitions to a transaction, (transactional id, producer id, epoch), with one request. Returns Kafka's error
+    code for each partition; None without a response within ``timeout_s``. Adding a partition twice does no harm."""
     topics: dict[str, list[int]] = {}
     for topic, partition in sorted(places):
         topics.setdefault(topic, []).append(partition)
@@ -98,7 +98,8 @@ def add_partitions_to_txn(
 def add_offsets_to_txn(
     client: BrokerClient, transaction: tuple[str, int, int], group: str, timeout_s: float
 ) -> int | None:
-    """Ask once to add a group's offsets: Kafka's error code; None where there is no answer within ``timeout_s``."""
+    """Add a group's offsets to a transaction with one request. Returns Kafka's error code; None without a response
+    within ``timeout_s``."""
     answer = _ask(client, ADD_OFFSETS_TO_TXN, transaction, {"group_id": group}, timeout_s)
     code = answer if answer is None or isinstance(answer, int) else answer.error_code
     if code in COORDINATOR_MOVED:
@@ -113,7 +114,7 @@ def _ask(
     values: Mapping[str, Any],
     timeout_s: float,
 ) -> R | int | None:
-    """The coordinator's answer, or the error code with which it could not be found."""
+    """The coordinator's response, or the error code with which it could not be found."""
     name, producer_id, epoch = transaction
     found, errors = client.coordinators([name], timeout_s)
     if not found:

@@ -1,4 +1,4 @@
-"""A group's offsets, as OffsetCommit and TxnOffsetCommit have them alike."""
+"""A group's offsets, in the form that OffsetCommit and TxnOffsetCommit share."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from spark_eos.kafka.net.schema import (
 _PARTITION = record(
     partition_index=INT32, committed_offset=INT64, committed_leader_epoch=INT32, committed_metadata=NULLABLE_STRING
 )
-#: In the request.
+#: The field of both requests.
 TOPICS = array(record(name=STRING, partitions=array(_PARTITION)))
 
 
@@ -40,7 +40,7 @@ class OffsetCommitResponse(Record):
 
 
 def as_topics(offsets: Mapping[str, Mapping[int, int]]) -> list[dict[str, object]]:
-    """Offsets by topic and partition, as `TOPICS` takes them."""
+    """Offsets by topic and partition, in the form of `TOPICS`."""
     return [
         {"name": topic, "partitions": [_partition(p, offset) for p, offset in places.items()]}
         for topic, places in offsets.items()

@@ -1,4 +1,4 @@
-"""CreatePartitions: more of them for a topic that is there."""
+"""CreatePartitions: add partitions to a topic."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ class CreatePartitionsResponse(Record):
     results: Some[CreatePartitionsResult]
 
 
-#: Since Kafka 2.4. Any broker takes it, and asks the controller. A count that is not higher is INVALID_PARTITIONS.
+#: Since Kafka 2.4. Any broker accepts it, and forwards it to the controller. The code for a count that is not higher
+#: than the present one is INVALID_PARTITIONS.
 CREATE_PARTITIONS = Request(
     "CreatePartitions",
     37,

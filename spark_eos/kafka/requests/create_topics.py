@@ -46,7 +46,7 @@ class CreateTopicsResponse(Record):
     topics: Some[CreateTopicsResult]
 
 
-#: Since Kafka 2.8. Any broker takes it, and asks the controller.
+#: Since Kafka 2.8. Any broker accepts it, and forwards it to the controller.
 CREATE_TOPICS = Request(
     "CreateTopics",
     19,

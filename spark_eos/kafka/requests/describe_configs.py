@@ -1,4 +1,4 @@
-"""DescribeConfigs: the settings of a topic or of a broker."""
+"""DescribeConfigs: the configuration of topics and brokers."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class DescribeConfigsResponse(Record):
     results: Some[DescribeConfigsResult]
 
 
-#: What is asked about one broker, that broker itself must answer.
+#: A request about a broker must go to that broker.
 DESCRIBE_CONFIGS = Request(
     "DescribeConfigs",
     32,

@@ -1,4 +1,4 @@
-"""DescribeGroups and ConsumerGroupDescribe: who is in a group, by the two protocols of groups."""
+"""DescribeGroups and ConsumerGroupDescribe: the members of a group, by each of the two group protocols."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class GroupMember(Record):
 
 
 class DescribedGroup(Record):
-    """A group of the classic protocol. ``authorized_operations``: a bit for each operation that this user may do, -2^31
-    where that was not asked for."""
+    """A group of the classic protocol. ``authorized_operations``: a bit for each operation that this user may do; -2^31
+    if it was not requested."""
 
     error_code: Int16
     group_id: String
@@ -48,7 +48,7 @@ class DescribeGroupsResponse(Record):
     groups: Some[DescribedGroup]
 
 
-#: Groups of the classic protocol. One that is not there is of state "Dead".
+#: Groups of the classic protocol. A group that does not exist has the state "Dead".
 DESCRIBE_GROUPS = Request(
     "DescribeGroups",
     15,
@@ -103,7 +103,7 @@ class ConsumerGroupDescribeResponse(Record):
     groups: Some[DescribedConsumerGroup]
 
 
-#: Groups of the protocol of KIP-848, since Kafka 3.7; of others it answers GROUP_ID_NOT_FOUND.
+#: Groups of the protocol of KIP-848, since Kafka 3.7; for other groups, the response is GROUP_ID_NOT_FOUND.
 CONSUMER_GROUP_DESCRIBE = Request(
     "ConsumerGroupDescribe",
     69,

@@ -1,4 +1,4 @@
-"""DescribeProducers: who writes to a partition, and where the open transaction of each begins there."""
+"""DescribeProducers: the producers of a partition, and where the open transaction of each begins."""
 
 from __future__ import annotations
 
@@ -65,14 +65,13 @@ DESCRIBE_PRODUCERS = Request(
 
 
 def describe_producers(client: BrokerClient, topic: str, partition: int) -> Sequence[ActiveProducer]:
-    """The producers of a partition, by its leader; none without an answer. Raises Unauthorized
-    without the right to read the topic."""
+    """The producers of a partition, by its leader; empty without a response. Raises Unauthorized if this user may not
+    read the topic."""
     return describe_each(client, [(topic, partition)]).get((topic, partition), ())
 
 
 def open_begins(producers: Iterable[ActiveProducer]) -> dict[tuple[int, int], int]:
-    """By (producer id, epoch), the offset at which the open transaction of a partition's producer begins; those that
-    have none open are left out."""
+    """The first offset of each open transaction in a partition, by (producer id, epoch)."""
     return {
         (producer.producer_id, producer.producer_epoch): producer.current_txn_start_offset
         for producer in producers
@@ -81,8 +80,8 @@ def open_begins(producers: Iterable[ActiveProducer]) -> dict[tuple[int, int], in
 
 
 def open_lasts(producers: Iterable[ActiveProducer]) -> dict[tuple[int, int], int]:
-    """By (producer id, epoch), the sequence number of the last record of the open transaction; those that have none
-    open, or whose leader does not know it, are left out."""
+    """The sequence number of the last record of each open transaction in a partition, by (producer id, epoch);
+    transactions for which the leader does not know it are left out."""
     return {
         (producer.producer_id, producer.producer_epoch): producer.last_sequence
         for producer in producers
@@ -93,8 +92,10 @@ def open_lasts(producers: Iterable[ActiveProducer]) -> dict[tuple[int, int], int
 def describe_each(
     client: BrokerClient, places: Iterable[TopicPartition]
 ) -> dict[TopicPartition, Sequence[ActiveProducer]]:
-    """The producers of partitions, by one request to each leader; partitions without an answer are left out. Raises as
-    `describe_producers`."""
+    """The producers of several partitions, with one request to each leader; partitions without a response are left out.
+
+    Raises Unauthorized if this user may not read a topic.
+    """
     asked: dict[int, dict[str, list[int]]] = {}
     wanted = set(places)
     try:

@@ -1,4 +1,4 @@
-"""DescribeTransactions: what coordinators hold of transactional ids."""
+"""DescribeTransactions: the state of transactional ids, by their coordinators."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class TransactionTopic(Record):
 
 
 class TransactionState(Record):
-    """What its coordinator holds of a transactional id. ``transaction_start_time_ms`` is -1 where none is open."""
+    """The state of a transactional id. ``transaction_start_time_ms`` is -1 if no transaction is open."""
 
     error_code: Int16
     transactional_id: String
@@ -39,18 +39,18 @@ DESCRIBE_TRANSACTIONS = Request(
     asks=record(transactional_ids=array(STRING)),
     answers=DescribeTransactionsResponse,
 )
-#: Seconds for which coordinators are looked for.
+#: Timeout for finding the coordinators, in seconds.
 LOOK_UP_S = 10.0
 
 
 def describe_transactions(client: BrokerClient, ids: Iterable[str]) -> list[TransactionState]:
-    """A state, with its error code, for each transactional id whose coordinator answered."""
+    """The state, with an error code, of each transactional id whose coordinator answered."""
     coordinators, _ = client.coordinators(ids, LOOK_UP_S)
     return describe_at(client, coordinators)
 
 
 def describe_at(client: BrokerClient, coordinators: Mapping[int, list[str]]) -> list[TransactionState]:
-    """Describe transactions where the coordinators of the ids are known: ``{broker: ids}``."""
+    """The state, with an error code, of transactional ids whose coordinators are known, ``{broker: ids}``."""
     asked = {node: {"transactional_ids": names} for node, names in coordinators.items()}
     states: list[TransactionState] = []
     for node, answer in client.ask_each(asked, DESCRIBE_TRANSACTIONS).items():

@@ -1,7 +1,7 @@
 """EndTxn requests, as many at once as the coordinators take.
 
 A broker begins with a connection's next request when it has answered the one before, and it answers an EndTxn when the
-replicas have it. So a coordinator is asked on up to 16 connections: 1,000 ends take a fifth of the time on one broker,
+replicas have it. So each coordinator gets up to 16 connections: 1,000 requests take a fifth of the time on one broker,
 and a sixth with three replicas.
 """
 
@@ -23,15 +23,15 @@ from spark_eos.retry import retrying
 #: Transactional id, producer id, epoch.
 TransactionKey = tuple[str, int, int]
 
-#: Those that do not fence: of transactions that began with transaction.version 0 or 1. They mean the same.
+#: Versions that do not raise the producer epoch, for transactions that began with transaction.version 0 or 1.
 _PLAIN = Api("EndTxn", 26, 3, PLAIN_END)
 
 _FENCING_LEVEL = 2
 _CONNECTIONS = 16
-#: With fewer ends to a connection, more connections cost more than they save.
+#: Requests to a connection, at the least: with fewer, more connections cost more than they save.
 _FEWEST = 2
 _KEPT = 256
-#: Connections on which the end of one's own transaction may be without an answer before the time for it is over.
+#: Attempts of `end_own_txn` that may go without a response before its time is over.
 _TRIES = 3
 #: Throttle time, error
 _ANSWER = struct.Struct(">ih")
@@ -44,13 +44,13 @@ class EndConnection(Connection[str]):
     kept_in_all = _KEPT
 
     def queue(self, transactions: Iterable[TransactionKey], commit: bool, version: int = FENCING_END) -> None:
-        """Ask to end each of them by this version of the request, once it is pushed."""
+        """Queue an EndTxn request of this version for each transaction; `push` sends them."""
         for name, producer_id, epoch in transactions:
             body = text(name), struct.pack(">qh?", producer_id, epoch, commit), NO_TAGS
             self.ask(_PLAIN.api, version, body, name)
 
     def answers(self) -> list[tuple[str, int]]:
-        """Transactional id and error code, of the answers that are there."""
+        """The responses that have arrived, as (transactional id, error code)."""
         return [(name, code) for _, name, (_, code) in self.receive(lambda fields: fields.of(_ANSWER))]
 
 
@@ -62,10 +62,8 @@ def endtxn_version(client: BrokerClient) -> int:
 def end_own_txn(
     client: BrokerClient, transaction: TransactionKey, commit: bool, timeout_s: float, version: int = FENCING_END
 ) -> int | None:
-    """EndTxn for one's own transaction, again and again for so long; Kafka's error code when one is final, else None.
-
-    Where it is None, nobody knows. A coordinator that does not answer may take half as long again.
-    """
+    """End this process's own transaction, with retries for ``timeout_s``, or half as long again if the coordinator does
+    not answer. Returns Kafka's final error code; None if the outcome is unknown."""
     name = transaction[0]
     for _ in retrying(timeout_s):
         error = end_txns(client, [transaction], commit, timeout_s / _TRIES, version)[name]
@@ -83,11 +81,11 @@ def end_txns(
     silence_s: float | None = None,
     version: int = FENCING_END,
 ) -> dict[str, int | None]:
-    """EndTxn for all of them; Kafka's error code for each transactional id, None without an answer.
+    """End transactions, at all coordinators at once. Returns Kafka's error code for each transactional id; None without
+    a response.
 
-    All coordinators are asked at once. ``version`` is that of the transactions: `PLAIN_END` or `FENCING_END`, never the
-    one for what began with the other. ``silence_s``: for how long one may be silent; by default, and at most, as the
-    user's properties say.
+    ``version``: `PLAIN_END` or `FENCING_END`, the one with which these transactions began. ``silence_s``: seconds for
+    which a coordinator may be silent, at most those of the user's properties, which are the default.
     """
     silence_s = min(client.silence_s, silence_s or math.inf)
     asked = {transaction[0]: transaction for transaction in transactions}
@@ -112,7 +110,7 @@ def _end_txns_at(
     silence_s: float,
     version: int,
 ) -> dict[str, int | None]:
-    """EndTxn for those of one coordinator; what is left out has no answer."""
+    """End transactions of one coordinator; those without a response are left out."""
     codes: dict[str, int | None] = {}
     busy = _asked(client, node, transactions, commit, silence_s, version)
     while busy:
@@ -143,7 +141,7 @@ def _asked(
     timeout_s: float,
     version: int,
 ) -> list[EndConnection]:
-    """Connections with the requests in their queues; none where the coordinator cannot be reached."""
+    """Connections with the requests queued; empty if the coordinator cannot be reached."""
     try:
         spoken = version if version >= FENCING_END else client.version(node, _PLAIN)
     except OSError:
@@ -155,7 +153,7 @@ def _asked(
 
 
 def _connections(client: BrokerClient, node: int, ends: int, timeout_s: float) -> Iterator[EndConnection]:
-    """As many connections as so many ends are worth, or as can be had."""
+    """As many connections as this number of requests is worth, or as can be opened."""
     for _ in range(min(_CONNECTIONS, -(-ends // _FEWEST))):
         try:
             yield client.connection(EndConnection, node, timeout_s)

@@ -1,15 +1,14 @@
-"""Fetch on a socket of its own: the bytes of record batches as the broker sends them, without a copy.
+"""Fetch: record batches as the broker sends them, without a copy of their bytes.
 
-A request is sent when the caller says so and its answer taken later, so that the broker reads and sends while the
-caller is busy.
+Sending a request and receiving its response are two calls, so that the broker works while the caller does.
 
 Versions 12 and 13 have the same fields, but that 12 names a topic by its name (since Kafka 2.7), and 13 by its id
 (since Kafka 3.1): a broker then answers with records of the log that has this id, or with an error, whatever topic has
 the name by then. It compares the id with that of its log, not only with its metadata.
 
-A request may tell the leader epoch of the record before the offset, as followers do (KIP-595). Where a broker's log
-has no record of that epoch up to there, it answers without records, and says where its log is another one. It does so
-before it reads, under the same lock.
+A request may contain the leader epoch of the record before the offset, as followers' requests do (KIP-595). If a
+broker's log has no record of that epoch up to there, the response has no records, and names the epoch and offset where
+the log differs. The broker checks this before it reads, under the same lock.
 """
 
 from __future__ import annotations
@@ -31,37 +30,37 @@ _FETCH = 1
 _BY_NAME, _BY_ID = 12, 13
 _NO_SESSION = (0, -1)
 _ID_BYTES = 16
-#: Bytes a second, on average after the first seconds: a broker that sends less keeps a connection for nothing.
+#: Bytes a second, on average after the first seconds; a slower response is given up.
 _SLOWEST = 1024
 
-#: Of the request: replica, wait, least and most bytes, isolation, session …
+#: In the request: replica, wait, least and most bytes, isolation, session …
 _LIMITS = struct.Struct(">iiiibii")
 #: … and a partition: number, leader epoch, offset, epoch of the record before it, log start, most bytes, no tags.
 _WANTED = struct.Struct(">iiqiqib")
-#: Of the answer: throttle time, error, session …
+#: In the response: throttle time, error, session …
 _BEGIN = struct.Struct(">ihi")
 #: … and a partition: number, error, high watermark, last stable offset, log start; aborted transactions, each without
 #: tags; the replica to prefer; the records; tags.
 _PARTITION = struct.Struct(">ihqqq")
 _ABORTED = struct.Struct(">qqB")
 _REPLICA = struct.Struct(">i")
-#: The number of the tagged field in which a broker says where its log is another one, and what is in it.
+#: The number and the form of the tagged field DivergingEpoch.
 _DIVERGING = 0
 _EPOCH_AND_END = struct.Struct(">iq")
 
 
 @dataclass(frozen=True)
 class FetchResponse:
-    """What is said of one partition. ``error`` is Kafka's code. The records are ``size`` bytes of ``data`` from ``at``
-    on, which change when the connection takes its next answer, unless `FetchConnection.take_buffer` is called before.
-    ``aborted`` are transactions by (producer id, first offset), none for read_uncommitted.
+    """The response for one partition. ``error`` is Kafka's code. The records are ``size`` bytes of ``data`` from ``at``
+    on; the next response of the connection overwrites them, unless `FetchConnection.take_buffer` is called before.
+    ``aborted``: aborted transactions as (producer id, first offset); none for read_uncommitted.
 
-    ``begin``, ``stable`` and ``high_watermark`` are the partition's first offset, last stable offset and high watermark
-    at that moment; -1 with an error. ``preferred``: the replica that the leader names as the nearest to the rack that
-    asks (KIP-392), without any records; -1 where it is itself to be asked. ``throttle_ms``: by the user's quota the
-    broker answers without a word of the partition, and reads the next request after this time; 0 else. ``diverging``:
-    epoch and offset from which on the log is another one than that of the request, without any records.
-    ``lists_aborted``: whether the broker has looked for aborted transactions at all.
+    ``begin``, ``stable`` and ``high_watermark``: the partition's log start offset, last stable offset and high
+    watermark; -1 with an error. ``preferred``: the replica that the leader prefers for the reader's rack (KIP-392), in
+    a response without records; else -1. ``throttle_ms``: with a response that a quota has left empty, the milliseconds
+    until the broker reads the next request; else 0. ``diverging``: the epoch and offset from which the broker's log
+    differs from the one that the request assumes (KIP-595), in a response without records. ``lists_aborted``: whether
+    the broker looked for aborted transactions.
     """
 
     error: int
@@ -87,14 +86,14 @@ class FetchConnection(Connection[None]):
     """One connection to one broker, for one request at a time."""
 
     kept_each = 1
-    #: An answer is as large as asked for, or as one record batch.
+    #: A response is as large as requested, or as one record batch.
     largest = 1 << 30
-    #: Only an answer's size: all else is received where it stays.
+    #: Only the size of a response: the rest is received into the buffer.
     ahead = 4
 
     def __init__(self, broker: socket.socket, node: int, client_id: str = "spark-eos") -> None:
         super().__init__(broker, node, client_id)
-        #: What was asked for: the partitions of each topic, by its name or id as the answer has it; and its name.
+        #: The requested topics, by name or id as the response has them: name and partitions.
         self._wanted: dict[str | bytes, tuple[str, frozenset[int]]] = {}
 
     def send(
@@ -110,10 +109,10 @@ class FetchConnection(Connection[None]):
         topic_id: bytes = b"",
         last_epoch: int = -1,
     ) -> None:
-        """Ask for records from ``offset`` on: about ``max_bytes``, but a first batch that is larger comes whole.
+        """Request records from ``offset`` on: about ``max_bytes``, but always one whole record batch.
 
-        With ``topic_id``, of 16 bytes, only those of the topic that has it; brokers have to speak `is_supported_by_id`.
-        With ``last_epoch``, only those of a log that has a record of that leader epoch before the offset.
+        ``topic_id``: 16 bytes; the broker answers only if its log is of this topic (needs `is_supported_by_id`).
+        ``last_epoch``: it returns records only if its log has this leader epoch right before the offset.
         """
         self._wanted = {topic_id or topic: (topic, frozenset([partition]))}
         self._ask(
@@ -133,8 +132,9 @@ class FetchConnection(Connection[None]):
         rack: str = "",
         ids: Mapping[str, bytes] | None = None,
     ) -> None:
-        """Ask for records of partitions: topic → (partition, offset, bytes), about so many of each, and ``max_bytes``
-        in all, in their order: some may come without records then. With ``ids``, of all these topics, as in `send`."""
+        """Request records of many partitions, {topic: [(partition, offset, bytes)]}: about ``bytes`` of each, and
+        ``max_bytes`` in all, in this order, so that the last ones may come without records. ``ids``: the id of each
+        topic, to fetch by id."""
         named: dict[str, str | bytes] = {topic: ids[topic] if ids else topic for topic in wanted}
         self._wanted = {named[topic]: (topic, frozenset(number for number, _, _ in of)) for topic, of in wanted.items()}
         self._ask(
@@ -151,7 +151,7 @@ class FetchConnection(Connection[None]):
         )
 
     def _ask(self, version: int, limits: bytes, topics: Collection[tuple[bytes, list[bytes]]], rack: str) -> None:
-        """``topics``: each as it is named in this version, with its partitions."""
+        """``topics``: the name or id of each, as this version has it, with its encoded partitions."""
         body = [limits, varint(len(topics) + 1)]
         for name, partitions in topics:
             body += name, varint(len(partitions) + 1), *partitions, NO_TAGS
@@ -160,7 +160,8 @@ class FetchConnection(Connection[None]):
         self.push()
 
     def receive_one(self, timeout_s: float) -> FetchResponse:
-        """The answer to `send`. The broker may be silent for so long, and has more time for more bytes."""
+        """The response to `send`. The broker may be silent for ``timeout_s``; a large response may take longer. Raises
+        OSError."""
         throttle_ms, found = self.answer(self._read, timeout_s, _SLOWEST)
         if found:
             (response,) = found.values()
@@ -170,18 +171,18 @@ class FetchConnection(Connection[None]):
         raise OSError("the broker's answer is not one to this request")
 
     def receive_many(self, timeout_s: float) -> dict[TopicPartition, FetchResponse]:
-        """The answer to `send_many`, in the same time, about those partitions of which there is one; empty where the
-        user is throttled."""
+        """The response to `send_many`, for the partitions that it has; empty if a quota throttles the user. The broker
+        may be silent for ``timeout_s``. Raises OSError."""
         return self.answer(self._read, timeout_s, _SLOWEST)[1]
 
     def take_buffer(self) -> bytearray:
-        """The memory in which the last answer is, which is the caller's from now on."""
+        """The memory with the last response, which belongs to the caller from now on."""
         taken, self.buffer = self.buffer, bytearray()
         return taken
 
     def _read(self, fields: FieldReader) -> tuple[int, dict[TopicPartition, FetchResponse]]:
-        """The milliseconds for which the user is throttled, and what is said of partitions that were asked for. Raises
-        OSError for anything else."""
+        """The throttle time in milliseconds, and the response for each partition. Raises OSError if it is malformed, or
+        has a partition that was not requested."""
         throttle_ms, error, _ = fields.of(_BEGIN)
         if error:
             raise OSError(f"the broker refuses to fetch (error {error})")
@@ -231,8 +232,7 @@ _LARGEST_KEPT = 4 * 1024 * 1024
 
 
 def connect(client: BrokerClient, topic: str, partition: int, replica: int | None = None) -> FetchConnection:
-    """A connection to the partition's leader, or to that replica; one that was given back or a new one. Raises
-    OSError."""
+    """A connection to the partition's leader or to that replica, from the pool or new. Raises OSError."""
     if replica is not None:
         return client.connection(FetchConnection, replica)
     leader = client.leader(topic, partition)
@@ -246,19 +246,19 @@ def connect(client: BrokerClient, topic: str, partition: int, replica: int | Non
 
 
 def give_back(client: BrokerClient, connection: FetchConnection) -> None:
-    """Keep a connection for the next who reads from its broker, without the memory that a large answer took."""
+    """Give a connection back to the pool, without the memory of a large response."""
     if len(connection.buffer) > _LARGEST_KEPT:
         connection.take_buffer()
     client.pool.give_back(connection)
 
 
 def is_supported(client: BrokerClient) -> bool:
-    """Whether the brokers speak this version. Raises ConnectionFailed."""
+    """Whether the brokers have the version of Fetch that names topics. Raises ConnectionFailed."""
     return client.supports(_FETCH, _BY_NAME)
 
 
 def is_supported_by_id(client: BrokerClient) -> bool:
-    """Whether the brokers let topics be fetched by their ids. Raises ConnectionFailed."""
+    """Whether the brokers have the version of Fetch that takes topic ids. Raises ConnectionFailed."""
     return client.supports(_FETCH, _BY_ID)
 
 
@@ -275,9 +275,12 @@ def fetch_many(
     timeout_s: float,
     ids: Mapping[str, bytes] | None = None,
 ) -> Answers:
-    """What partitions hold, as far as it is there: from an offset on, about so many bytes, and ``max_bytes`` of each
-    leader. One request to each, all at once; leaders that do not answer in time are left out. With ``ids``, of all
-    these topics, as in `FetchConnection.send`. Raises ConnectionFailed if no broker responds."""
+    """Fetch from many partitions, {(topic, partition): (offset, bytes)}, with one request to each leader, all at once.
+    A leader returns about ``max_bytes`` at most, and does not wait for more records; leaders that do not answer in time
+    are left out. ``ids``: the id of each topic, to fetch by id.
+
+    Raises ConnectionFailed if no broker answers.
+    """
     deadline = system.monotonic() + timeout_s
     by_leader: dict[int, dict[str, list[tuple[int, int, int]]]] = {}
     for (topic, partition), node in client.leaders(wanted, timeout_s)[0].items():
@@ -292,7 +295,7 @@ def fetch_many(
         try:
             connection.send_many(places, isolation=isolation, max_bytes=max_bytes, max_wait_ms=0, ids=ids)
         except OSError:
-            connection.close()  # what follows finds it so
+            connection.close()  # receiving from it fails below
     found: Answers = {}
     for connection in asked:
         try:
@@ -317,8 +320,8 @@ def fetch_once(
     *,
     isolation: Isolation = "read_committed",
 ) -> tuple[FetchResponse, bytes] | None:
-    """What a partition holds from ``offset`` on, not waiting for more, and the records' bytes; None without an
-    answer."""
+    """Fetch from one partition, without waiting for more records. Returns the response and the records' bytes; None
+    without a response."""
     try:
         connection = connect(client, topic, partition)
         try:

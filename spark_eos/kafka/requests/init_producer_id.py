@@ -1,4 +1,4 @@
-"""InitProducerId: a producer id and an epoch that nobody else has."""
+"""InitProducerId: a producer id and epoch for a transactional id."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ class InitProducerIdTwoPhaseResponse(InitProducerIdResponse):
 
 #: Version 5 is the last one without two-phase commit (KIP-939).
 INIT_PRODUCER_ID = Request("InitProducerId", 22, 3, 5, asks=record(**_ASKS), answers=InitProducerIdResponse)
-#: With two-phase commit; pinned, as version 5 would begin transactions that expire. In Kafka 4.3 brokers speak it only
-#: with unstable.api.versions.enable, and agree only with transaction.two.phase.commit.enable: else 53, as without the
-#: right to TWO_PHASE_COMMIT. The timeout that is asked for is not looked at.
+#: With two-phase commit; pinned, as version 5 would begin transactions that expire. In Kafka 4.3 brokers have it only
+#: with unstable.api.versions.enable. Without transaction.two.phase.commit.enable, or without this user's right to
+#: TWO_PHASE_COMMIT, the code is 53. Brokers ignore the timeout in the request.
 INIT_PRODUCER_ID_TWO_PHASE = Request(
     "InitProducerId",
     22,
@@ -65,8 +65,8 @@ _LOOK_UP_S = 10.0
 
 
 def init_producer_id(client: BrokerClient, name: str, timeout_ms: int, *, two_phase: bool = False) -> ProducerIdentity:
-    """Take a transactional id for transactions of at most ``timeout_ms``, or, with ``two_phase``, for some that never
-    expire: fences whoever had it, and aborts what they had open.
+    """Initialize a transactional id: fence its previous producer, and abort that one's open transaction. Transactions
+    of the new producer last at most ``timeout_ms``, or never expire with ``two_phase``.
 
     Raises ProtocolStop (EOS_FENCED), OptionError (EOS_TRANSACTION_TIMEOUT_TOO_LONG), Unauthorized, KafkaError
     (EOS_TWO_PHASE_UNAVAILABLE, EOS_BROKER_UNSUITABLE) or ConnectionFailed (EOS_KAFKA_UNREACHABLE).
@@ -96,8 +96,8 @@ def init_producer_id(client: BrokerClient, name: str, timeout_ms: int, *, two_ph
 def ask_init(
     client: BrokerClient, name: str, timeout_ms: int, *, two_phase: bool = False
 ) -> tuple[int, int, int] | None:
-    """Ask once: error code, producer id and epoch; None without an answer. Aborting what is open takes the broker a
-    while (51), in which to ask again."""
+    """Send one InitProducerId request. Returns error code, producer id and epoch; None without a response. While the
+    broker aborts the open transaction, the code is CONCURRENT_TRANSACTIONS, and a retry helps."""
     found, errors = client.coordinators([name], _LOOK_UP_S)
     if name in errors:
         return errors[name], -1, -1
@@ -109,7 +109,7 @@ def ask_init(
         values |= {"enable2_pc": True, "keep_prepared_txn": False}
     try:
         answer = client.ask(node, INIT_PRODUCER_ID_TWO_PHASE if two_phase else INIT_PRODUCER_ID, values)
-    except KafkaError as error:  # since the driver has looked, the broker was started again without that version
+    except KafkaError as error:  # the broker was restarted without that version since the driver's check
         if two_phase and error.entry == "EOS_BROKER_UNSUITABLE.request":
             raise two_phase_unavailable(client.bootstrap_servers, [node], UNSPOKEN) from None
         raise

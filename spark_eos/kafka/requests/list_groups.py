@@ -1,4 +1,4 @@
-"""ListGroups: a broker tells of the groups that it coordinates, of whatever type."""
+"""ListGroups: the groups of all types that a broker coordinates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ListOffsets: where partitions begin and end, and the first record of a time."""
+"""ListOffsets: the first and last offsets of partitions, and offsets by timestamp."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from spark_eos.topic_partition import TopicPartition
 
 EARLIEST = -2
 LATEST = -1
-#: Seconds that a leader has for its answer before the question is asked again, of who leads then.
+#: Timeout of one request, in seconds; after it, the leader is looked up anew.
 _TRY_S = 4.0
 
 
@@ -71,8 +71,8 @@ LIST_OFFSETS = Request(
 
 @dataclass(frozen=True)
 class Found:
-    """An offset. ``leader_epoch``: of the leader that answers where `LATEST` was asked for, else of the record there;
-    -1 where it is not known."""
+    """An offset. ``leader_epoch``: for `LATEST` that of the leader, else that of the record at the offset; -1 if
+    unknown."""
 
     offset: int
     leader_epoch: int
@@ -81,10 +81,11 @@ class Found:
 def ask_offsets(
     client: BrokerClient, times: Mapping[TopicPartition, int], isolation: Isolation, timeout_s: float
 ) -> dict[TopicPartition, tuple[int, Found]]:
-    """Error code and offset of each partition, by its leader, for a time in milliseconds, `EARLIEST` or `LATEST`.
+    """The offset of each partition for a timestamp in milliseconds, `EARLIEST` or `LATEST`, as (error code, offset),
+    with one request to each leader, all at once.
 
-    All leaders are asked at once. A partition whose leader does not answer has the code REQUEST_TIMED_OUT; the leader
-    of one with an error is looked for anew the next time. Raises ConnectionFailed where no broker knows the leaders.
+    The code is REQUEST_TIMED_OUT without a response; after an error, the partition's leader is looked up anew. Raises
+    ConnectionFailed if no broker answers.
     """
     leaders, errors = client.leaders(times, timeout_s)
     by_node: dict[int, dict[str, list[int]]] = {}

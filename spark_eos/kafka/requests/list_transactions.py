@@ -1,4 +1,4 @@
-"""ListTransactions: every broker tells of the transactional ids that it coordinates."""
+"""ListTransactions: the transactional ids that each broker coordinates."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class ListTransactionsResponse(Record):
 
 
 LIST_TRANSACTIONS = Request("ListTransactions", _API, 0, 0, asks=record(**_FILTERS), answers=ListTransactionsResponse)
-#: Since Kafka 4.1 (KIP-1152), by a pattern of RE2.
+#: Since Kafka 4.1 (KIP-1152), with a pattern (RE2).
 LIST_TRANSACTIONS_BY_PATTERN = Request(
     "ListTransactions",
     _API,
@@ -55,8 +55,8 @@ LIST_TRANSACTIONS_BY_PATTERN = Request(
 def open_transactional_ids(
     client: BrokerClient, pattern: str, states: Sequence[str] = ("Ongoing",)
 ) -> list[str] | None:
-    """Ids of transactions in these states that match the pattern (RE2), or all, of brokers that do not know patterns;
-    None where a broker did not answer."""
+    """The transactional ids in these states that match the pattern (RE2); brokers that do not support patterns list all
+    in these states. None if a broker did not answer."""
     found = ids_by_state(client, pattern, states, only_matching=False)
     return None if found is None else [name for name, _ in found]
 
@@ -64,11 +64,11 @@ def open_transactional_ids(
 def ids_by_state(
     client: BrokerClient, pattern: str, states: Sequence[str], *, only_matching: bool
 ) -> list[tuple[str, str]] | None:
-    """The transactional ids that match, each with its state. With ``only_matching``, brokers that do not know patterns
-    are not asked."""
+    """The transactional ids in these states that match the pattern (RE2), as (id, state). None if a broker did not
+    answer. ``only_matching``: leave out brokers that do not support patterns."""
     values: dict[str, Any] = {"state_filters": list(states), "producer_id_filters": []}
     by_pattern = values | {"duration_filter": -1, "transactional_id_pattern": pattern}
-    # While a cluster is upgraded, only some of its brokers know patterns.
+    # While a cluster is upgraded, only some of its brokers support patterns.
     brokers = _brokers(client)
     able = [node for node in brokers if client.has(node, LIST_TRANSACTIONS_BY_PATTERN)]
     answers = _list(client, LIST_TRANSACTIONS_BY_PATTERN, by_pattern, able)
@@ -83,7 +83,7 @@ def ids_by_state(
 
 
 def transactional_ids(client: BrokerClient, producer_id: int) -> list[str]:
-    """The transactional ids that have this producer id, by the brokers that answer."""
+    """The transactional ids of this producer id, by the brokers that answer."""
     values = {"state_filters": [], "producer_id_filters": [producer_id]}
     answers = _list(client, LIST_TRANSACTIONS, values, _brokers(client))
     return [
@@ -95,7 +95,7 @@ def transactional_ids(client: BrokerClient, producer_id: int) -> list[str]:
 
 
 def _brokers(client: BrokerClient) -> list[int]:
-    """The brokers that are in the cluster now; empty where no broker answers."""
+    """The ids of all brokers; empty if none answers."""
     try:
         return client.brokers()
     except ConnectionFailed:

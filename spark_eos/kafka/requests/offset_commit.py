@@ -1,4 +1,4 @@
-"""OffsetCommit: the offsets of a consumer group, from somebody who is not a member of it."""
+"""OffsetCommit: committed offsets of a consumer group, from a client that is not a member of it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from spark_eos.kafka.net.schema import INT32, NULLABLE_STRING, STRING, Request, 
 from spark_eos.kafka.requests.committed_offsets import TOPICS, OffsetCommitResponse, as_topics
 from spark_eos.topic_partition import TopicPartition
 
-#: Since Kafka 2.4. From version 10 on, topics go by their id. A group with members answers UNKNOWN_MEMBER_ID to
-#: anybody else.
+#: Since Kafka 2.4. From version 10 on, topics are named by id. The code for a group with members is UNKNOWN_MEMBER_ID.
 OFFSET_COMMIT = Request(
     "OffsetCommit",
     8,
@@ -32,8 +31,8 @@ OFFSET_COMMIT = Request(
 def offset_commit(
     client: BrokerClient, group: str, offsets: Mapping[str, Mapping[int, int]], timeout_s: float
 ) -> dict[TopicPartition, int] | int | None:
-    """The error code of each partition; or the one error code of a group without a coordinator; or None without an
-    answer."""
+    """Commit offsets for a group with one request. Returns the error code of each partition; one error code if the
+    group's coordinator could not be found; None without a response."""
     found, errors = client.coordinators([group], timeout_s, CoordinatorKind.GROUP)
     if not found:
         return errors.get(group)

@@ -1,4 +1,4 @@
-"""OffsetDelete: what a consumer group without members has committed for some partitions, and no more."""
+"""OffsetDelete: delete committed offsets of some partitions of a consumer group without members."""
 
 from __future__ import annotations
 
@@ -33,8 +33,9 @@ class OffsetDeleteResponse(Record, flexible=False):
     topics: tuple[DeletedTopic, ...]
 
 
-#: Since Kafka 2.4 (KIP-496), in a version that is not flexible. The group's coordinator answers: NON_EMPTY_GROUP or,
-#: by partition, GROUP_SUBSCRIBED_TO_TOPIC where the group has members. What is not committed is no error.
+#: Since Kafka 2.4 (KIP-496), in a version that is not flexible. It goes to the group's coordinator. If the
+#: group has members, the code is NON_EMPTY_GROUP or, by partition, GROUP_SUBSCRIBED_TO_TOPIC. A partition without a
+#: committed offset is no error.
 OFFSET_DELETE = Request(
     "OffsetDelete",
     47,

@@ -1,4 +1,4 @@
-"""OffsetFetch: what a consumer group has committed."""
+"""OffsetFetch: the committed offsets of a consumer group."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from spark_eos.kafka.net.schema import (
 
 
 class FetchedOffset(Record):
-    """``committed_offset`` is -1 where none is."""
+    """``committed_offset`` is -1 if there is none."""
 
     partition_index: Int32
     committed_offset: Int64
@@ -45,8 +45,8 @@ class OffsetFetchResponse(Record):
     groups: Some[FetchedGroup]
 
 
-#: Since Kafka 3.0. With ``require_stable`` a group whose offsets an open transaction is about to change is answered
-#: with UNSTABLE_OFFSET_COMMIT (KIP-447).
+#: Since Kafka 3.0. With ``require_stable``, the code is UNSTABLE_OFFSET_COMMIT while an open transaction may commit
+#: newer offsets (KIP-447).
 OFFSET_FETCH = Request(
     "OffsetFetch",
     9,

@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch (KIP-101, KIP-320): where the records of a leader epoch end in a partition's log."""
+"""OffsetForLeaderEpoch (KIP-101, KIP-320): where a leader epoch ends in a partition's log."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.net.schema import INT32, STRING, Int16, Int32, Int64, Record, Request, String, array, record
 from spark_eos.topic_partition import TopicPartition
 
-#: What stands for an epoch or an offset that is not known.
+#: An unknown epoch or offset.
 UNKNOWN = -1
-#: Seconds that a leader has for its answer before the question is asked again, of who leads then.
+#: Timeout of one request, in seconds; after it, the leader is looked up anew.
 _TRY_S = 4.0
 
 
@@ -34,8 +34,8 @@ class OffsetForLeaderEpochResponse(Record):
 
 
 #: Since Kafka 2.8; a user needs DESCRIBE on the topic. Version 3 of Kafka 2.3 is the first with ``replica_id``, by
-#: which brokers tell clients from replicas; 4 has the same fields. An answer is taken from the leader's list of epochs
-#: and where each begins, which it extends when it becomes leader and cuts wherever it cuts its log.
+#: which brokers distinguish clients from replicas; 4 has the same fields. The leader answers from its list of epochs
+#: and where each begins, which it extends when it becomes leader, and truncates with its log.
 OFFSET_FOR_LEADER_EPOCH = Request(
     "OffsetForLeaderEpoch",
     23,
@@ -56,9 +56,9 @@ OFFSET_FOR_LEADER_EPOCH = Request(
 
 @dataclass(frozen=True)
 class EpochEnd:
-    """The answer about one epoch. ``epoch``: the largest in the log that is not larger than the one asked about, or
-    that one itself where the log begins with a larger one. ``end``: the first offset of a larger epoch, or the log's
-    end. Both are `UNKNOWN` where the log has only epochs smaller than the one asked about, or none at all."""
+    """The end of a requested leader epoch. ``epoch``: the largest epoch of the log that is not larger than the
+    requested one, or the requested one if the log begins with a larger one. ``end``: the first offset of a larger
+    epoch, or the log's end. Both are `UNKNOWN` if all epochs of the log are smaller, or if it has none."""
 
     epoch: int
     end: int
@@ -70,10 +70,11 @@ NOTHING = EpochEnd(UNKNOWN, UNKNOWN)
 def ask_epoch_ends(
     client: BrokerClient, epochs: Mapping[TopicPartition, int], timeout_s: float
 ) -> dict[TopicPartition, tuple[int, EpochEnd]]:
-    """Error code and answer of each partition's leader about one epoch of its log.
+    """Where one leader epoch ends in each partition's log, as (error code, end), with one request to each leader, all
+    at once.
 
-    All leaders are asked at once. A partition whose leader does not answer has the code REQUEST_TIMED_OUT; the leader
-    of one with an error is looked for anew the next time. Raises ConnectionFailed where no broker knows the leaders.
+    The code is REQUEST_TIMED_OUT without a response; after an error, the partition's leader is looked up anew. Raises
+    ConnectionFailed if no broker answers.
     """
     leaders, errors = client.leaders(epochs, timeout_s)
     by_node: dict[int, dict[str, list[int]]] = {}

@@ -1,7 +1,7 @@
-"""Produce requests: batches as they were sealed, many partitions to a request.
+"""Produce requests: encoded record batches, for many partitions in one request.
 
-A broker that gets version 12 of the request adds the partition to the transaction by itself (KIP-890). Lower ones take
-only what was added by AddPartitionsToTxn.
+With version 12 of the request, the broker adds the partition to the transaction by itself (KIP-890). With lower
+versions, AddPartitionsToTxn has to come first.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from spark_eos.kafka.net.schema import NO_TAGS, Api, FieldReader, text, varint
 from spark_eos.kafka.transactions import FENCING_END
 from spark_eos.topic_partition import TopicPartition
 
-#: The first one that adds a partition to its transaction by itself, and the last one of topic names.
+#: The first version that adds partitions to the transaction by itself, and the last one with topic names.
 _FENCING = Api("Produce", 0, 12, 12)
-#: Those before it. They are written alike; the first one of these fields is of Kafka 2.8.
+#: Older versions with the same fields, since Kafka 2.8.
 _PLAIN = Api("Produce", 0, 9, 11)
 _ALL_REPLICAS = -1
 
 
 @dataclass(frozen=True)
 class ProduceResponse:
-    """``errors``: Kafka's code for every partition of the request with this number; ``offsets``: of the first record,
-    where a batch was written now."""
+    """The response to the request with this number. ``errors``: Kafka's code for each of its partitions; ``offsets``:
+    the first record's offset in each partition to which a batch was appended."""
 
     number: int
     errors: Mapping[TopicPartition, int]
@@ -34,14 +34,14 @@ class ProduceResponse:
 
 
 class ProduceConnection(Connection[frozenset[TopicPartition]]):
-    """One connection to one broker, for one transaction at a time. ``version``: of the requests."""
+    """A connection to one broker, for one transaction at a time. ``version``: that of the requests."""
 
     kept_each = 1
     version = _FENCING.last
 
     def send(self, transactional_id: str, batches: Mapping[TopicPartition, bytes | memoryview], timeout_ms: int) -> int:
-        """Ask to write one batch to each of these partitions; the request's number. All replicas are to have it within
-        ``timeout_ms``."""
+        """Send one batch to each of these partitions, with acks=all within ``timeout_ms``. Returns the request's
+        number."""
         pieces: list[bytes | memoryview] = [text(transactional_id) + struct.pack(">hi", _ALL_REPLICAS, timeout_ms)]
         topics: dict[str, list[tuple[int, bytes | memoryview]]] = {}
         for (topic, partition), data in batches.items():
@@ -58,7 +58,7 @@ class ProduceConnection(Connection[frozenset[TopicPartition]]):
         return number
 
     def answers(self) -> list[ProduceResponse]:
-        """The answers that are there, in the order of the requests."""
+        """The responses that have arrived, in the order of the requests. Raises OSError."""
         answers = self.receive(_read)
         if any(errors.keys() != places for _, places, (errors, _) in answers):
             raise OSError("the broker's answer is not about the partitions that were asked for")
@@ -71,7 +71,7 @@ _PARTITION = struct.Struct(">ihqqq")
 
 
 def _read(fields: FieldReader) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-    """Errors and first offsets by partition. The rest, such as which records were at fault, is passed over."""
+    """Error codes and first offsets by partition. Other fields, such as the records at fault, are skipped."""
     errors: dict[TopicPartition, int] = {}
     offsets: dict[TopicPartition, int] = {}
     for _ in range(fields.count()):
@@ -92,11 +92,11 @@ def _read(fields: FieldReader) -> tuple[dict[TopicPartition, int], dict[TopicPar
 
 
 def version(client: BrokerClient, node: int, endtxn_version: int) -> int:
-    """The version for a transaction that is ended by this version of EndTxn. Raises OSError, KafkaError
+    """The version for a transaction that is ended by this version of EndTxn. Raises OSError and KafkaError
     (EOS_BROKER_UNSUITABLE)."""
     return _FENCING.last if endtxn_version >= FENCING_END else client.version(node, _PLAIN)
 
 
 def is_supported(client: BrokerClient) -> bool:
-    """Whether the brokers take transactions by these requests. Raises ConnectionFailed."""
+    """Whether the brokers have a version of Produce that this client knows. Raises ConnectionFailed."""
     return client.supports(_FENCING.api, _FENCING.last) or client.supports(_PLAIN.api, _PLAIN.first)

@@ -1,4 +1,4 @@
-"""TxnOffsetCommit: the offsets of a consumer group, as part of a transaction."""
+"""TxnOffsetCommit: offsets of a consumer group, committed with a transaction."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _ASKS = record(
     group_instance_id=NULLABLE_STRING,
     topics=TOPICS,
 )
-#: Version 5 is the first one that adds the group to its transaction by itself (KIP-890).
+#: The first version that adds the group to the transaction by itself (KIP-890).
 TXN_OFFSET_COMMIT = Request("TxnOffsetCommit", 28, 5, 5, _ASKS, OffsetCommitResponse)
-#: After AddOffsetsToTxn.
+#: To be sent after AddOffsetsToTxn.
 TXN_OFFSET_COMMIT_PLAIN = Request("TxnOffsetCommit", 28, 3, 4, _ASKS, OffsetCommitResponse)
 
 
@@ -36,10 +36,9 @@ def txn_offset_commit(
     timeout_s: float,
     version: int = FENCING_END,
 ) -> int | None:
-    """Offsets by topic and partition, with the transaction (transactional id, producer id, epoch): Kafka's error code,
-    that of the group or of any of the partitions; None where a request has no answer within ``timeout_s``.
-
-    ``version``: of EndTxn, by which the transaction is ended."""
+    """Add offsets by topic and partition to a transaction, (transactional id, producer id, epoch), that this
+    ``version`` of EndTxn will end. Returns Kafka's error code, of the group or of any of the partitions; None without a
+    response within ``timeout_s``."""
     fencing = version >= FENCING_END
     added = OK if fencing else add_offsets_to_txn(client, transaction, group, timeout_s)
     if added != OK:
