@@ -49,7 +49,8 @@ def arrow_type(schema: Schema) -> pa.DataType:
     null                                      null
     null with one other branch                that branch, nullable
     other unions                              struct of ``member0``, ``member1``, …: its branches but null, of which one
-                                              has a value, as Spark's own Avro functions have it; null for null
+                                              has a value, as Spark's own Avro functions have it (but int with long, and
+                                              float with double, are no exceptions here); null for null
     a union of one branch                     that branch
     decimal, of bytes or fixed                decimal128
     date                                      date32

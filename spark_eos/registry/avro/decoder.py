@@ -14,8 +14,8 @@ from spark_eos.registry.avro.schema import Schema
 #: Bytes of datums that are decoded together, unless a single one has more: an item of an array can take a hundred times
 #: its bytes while it is decoded.
 _CHUNK_BYTES = 16 << 20
-#: Bytes of the longest datum that is decoded: positions in it are 32 bits.
-_LONGEST_DATUM = (1 << 31) - 1024
+#: Bytes of the longest datum that is decoded: positions in what is decoded together have 32 bits.
+_LONGEST_DATUM = (1 << 31) - 2 * _CHUNK_BYTES
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,8 @@ class Decoder:
         at = at + begin
         lanes = np.flatnonzero(present)
         lanes = _marked(verdicts, lanes, (at > end)[lanes], "the value ends before the datum begins")
-        lanes = _marked(verdicts, lanes, (end - at > _LONGEST_DATUM)[lanes], "the datum has more than 2 GiB")
-        parts = [self._part(values, at, end, chunk, verdicts) for chunk in _chunks(lanes, at, end)]
+        lanes = _marked(verdicts, lanes, (end - at > _LONGEST_DATUM)[lanes], "the datum has about 2 GiB or more")
+        parts = [self._part(values, at, end, chunk, verdicts) for chunk in _chunks(lanes, end)]
         column = parts[0] if len(parts) == 1 else pa.concat_arrays(parts) if parts else pa.nulls(0, self.type)
         bad = verdicts.codes > 0
         if len(lanes) < len(values) or bad.any():
@@ -93,9 +93,9 @@ def _marked(verdicts: Verdicts, rows: np.ndarray, wrong: np.ndarray, reason: str
     return rows
 
 
-def _chunks(rows: np.ndarray, at: np.ndarray, end: np.ndarray) -> list[np.ndarray]:
-    """The rows in parts of a bounded number of bytes."""
+def _chunks(rows: np.ndarray, end: np.ndarray) -> list[np.ndarray]:
+    """The rows in parts that end within a bounded number of bytes of the buffer."""
     if not len(rows):
         return []
-    number = np.cumsum(end[rows] - at[rows]) // _CHUNK_BYTES
+    number = end[rows] // _CHUNK_BYTES
     return list(np.split(rows, np.flatnonzero(np.diff(number)) + 1))

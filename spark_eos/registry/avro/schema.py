@@ -210,7 +210,7 @@ class _Parser:
         try:
             tree = json.loads(text, parse_constant=_no_constant)
         except RecursionError:
-            raise stop("EOS_AVRO_SCHEMA.deep", path="", most=MOST_LEVELS) from None
+            raise stop("EOS_AVRO_SCHEMA.deep", path="the schema", most=MOST_LEVELS) from None
         except ValueError as e:
             raise _invalid("", f"it is not JSON: {e}") from None
         self._nodes = self._level = self._deepest = 0
@@ -372,7 +372,8 @@ def _decimal(tree: dict[str, Json], base: str, path: str) -> Decimal | None:
 
 def _own_name(tree: dict[str, Json], namespace: str, path: str) -> str:
     """The full name of a type that is defined here."""
-    name, given = tree.get("name"), tree.get("namespace", namespace)
+    name, given = tree.get("name"), tree.get("namespace")
+    given = namespace if given is None else given
     if not isinstance(name, str) or not isinstance(given, str):
         raise _invalid(path, f"{name!r} is no name of a type")
     full = _full(name, given)

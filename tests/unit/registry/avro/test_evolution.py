@@ -16,7 +16,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from spark_eos.errors import SchemaError
-from spark_eos.registry.avro import Decoder, parse
+from spark_eos.registry.avro import Decoder, arrow_type, parse
 from tests.support.avro import datum, has_bytes, in_fastavro, kind, members, same, schemas, values
 
 PROMOTED = {
@@ -61,7 +61,8 @@ def evolved(draw: Any, tree: Any) -> Any:
             symbols = ["N", *tree["symbols"][draw(st.integers(0, len(tree["symbols"]) - 1)) :]]
             return tree | {"symbols": symbols} | draw(st.sampled_from(({}, {"default": "N"})))
         case "union":
-            some = [evolved(draw, branch) for branch in tree if draw(st.integers(0, 4))] or ["null"]
+            some = [evolved(draw, branch) for branch in tree if draw(st.integers(0, 4))]
+            some = some or [evolved(draw, tree[0])]
             return draw(st.permutations(some))
     reader = draw(st.sampled_from(PROMOTED.get(tree, (tree,)))) if isinstance(tree, str) else tree
     return ["null", reader] if reader != "null" and draw(st.booleans()) else reader
@@ -159,6 +160,8 @@ def test_evolutions_are_read_as_fastavro_does(pair):
     except SchemaError as error:
         assert error.condition == "EOS_AVRO_SCHEMA" and expected == [None] * len(data)
         return
+    assert found.rows.type == arrow_type(parse(json.dumps(reader)))
+    found.rows.validate(full=True)
     assert sorted(found.bad) == [n for n, value in enumerate(expected) if value is None]
     for row, value in zip(found.rows.to_pylist(), expected, strict=True):
         assert value is None or same(in_fastavro(reader, row), value)
