@@ -39,10 +39,10 @@ LongestStop = Annotated[
     str, typer.Option("--longest-stop", metavar="TIME", help="for how long the query may be stopped")
 ]
 WithTrial = Annotated[
-    bool, typer.Option("--trial/--no-trial", help="take transactional ids, and abort an empty transaction")
+    bool, typer.Option("--trial/--no-trial", help="try transactional ids, with an empty transaction that is aborted")
 ]
 AclsOnly = Annotated[
-    bool, typer.Option("--acls", help="only print the least rights, as commands; no cluster is contacted")
+    bool, typer.Option("--acls", help="only print the commands that grant the least rights; contact no cluster")
 ]
 Principal = Annotated[
     str, typer.Option("--principal", metavar="TYPE:NAME", help="who runs the query, for the commands that grant rights")
@@ -78,8 +78,8 @@ def doctor(
 ) -> int:
     """Check a cluster, its topics and a user for exactly-once.
 
-    Each finding says how rows could be lost or doubled, and which command fixes it. No setting is changed; what is
-    tried is named and cleaned up. Exit code: 0 if all is well, 1 if something is wrong, 2 if something could not be
+    Each finding has how rows could be lost or doubled, and the command that fixes it. No setting is changed; what was
+    tried is printed and cleaned up. Exit code: 0 if all is well, 1 if something is wrong, 2 if something could not be
     determined. With --acls, it only prints the commands that grant the query's rights.
     """
     from spark_eos.ops.acls import Query

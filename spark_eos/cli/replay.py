@@ -20,26 +20,28 @@ def replay(
     context: typer.Context,
     checkpoint: Location,
     to_batch: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="as it was after micro-batch N", show_default=False)
+        int | None, typer.Option(min=0, metavar="N", help="back to the end of micro-batch N", show_default=False)
     ] = None,
     to_timestamp: Annotated[
-        str | None, _text("--to-timestamp", "T", "rows of this time or later: milliseconds, or ISO 8601")
+        str | None, _text("--to-timestamp", "T", "back to the first rows of this time: milliseconds, or ISO 8601")
     ] = None,
     to_offsets: Annotated[
-        str | None, _text("--to-offsets", "JSON", '{"topic": {"0": 23}}; others stay where they are')
+        str | None, _text("--to-offsets", "JSON", 'back to {"topic": {"0": 23}}; other partitions stay where they are')
     ] = None,
-    new: Annotated[str | None, _text("--new", "LOCATION", "where the new checkpoint is to be")] = None,
-    again: Annotated[bool, typer.Option("--again", help="to the same topics, and retire the old query")] = False,
-    topic: Annotated[str | None, _text("--topic", "TOPIC", "to this topic; the old query stays as it is")] = None,
-    in_place: Annotated[bool, typer.Option("--in-place", help="with the same checkpoint, to the same topics")] = False,
+    new: Annotated[str | None, _text("--new", "LOCATION", "location of the new checkpoint")] = None,
+    again: Annotated[bool, typer.Option("--again", help="write to the same topics, and retire the old query")] = False,
+    topic: Annotated[str | None, _text("--topic", "TOPIC", "write to this topic; the old query stays as it is")] = None,
+    in_place: Annotated[
+        bool, typer.Option("--in-place", help="keep the checkpoint, and write to the same topics")
+    ] = False,
     finish: Annotated[bool, typer.Option("--finish", help="finish a replay that was interrupted")] = False,
     yes: Yes = False,
     output: Output = Format.TEXT,
 ) -> int:
-    """Make a query begin again where it was before.
+    """Let a query read and write rows again.
 
-    Shows what would be read again, and with --yes makes a checkpoint that begins there. Exit code: 0 if it is done, or
-    can be with --yes, 2 if the query cannot be replayed, or not in this way.
+    Prints which offsets would be read again, and with --yes makes a checkpoint that begins there. Exit code: 0 if it is
+    done, or can be with --yes, 2 if the query cannot be replayed, or not in this way.
     """
     from spark_eos.checkpoint.stores import absolute
     from spark_eos.ops.replay import replay as run

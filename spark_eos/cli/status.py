@@ -1,4 +1,4 @@
-"""``spark-eos status`` and ``spark-eos recover``: how queries are, and doing what their next start would do first."""
+"""``spark-eos status`` and ``spark-eos recover``: the state of queries, and what their next start would do first."""
 
 from __future__ import annotations
 
@@ -13,12 +13,10 @@ MaybeLocation = Annotated[
 ]
 Queries = Annotated[
     list[str] | None,
-    typer.Option(
-        "--query", metavar="ID", help="the query of this id, without a checkpoint (repeat)", show_default=False
-    ),
+    typer.Option("--query", metavar="ID", help="id of the query, instead of a checkpoint (repeat)", show_default=False),
 ]
 Quiet = Annotated[
-    float, typer.Option("--quiet", min=0, metavar="S", help="a sign of a run that is younger than this counts as one")
+    float, typer.Option("--quiet", min=0, metavar="S", help="count signs of a run that are younger than S seconds")
 ]
 _WATCH_S = 3.0
 
@@ -30,7 +28,7 @@ def status(
     open_for: Annotated[
         float | None,
         typer.Option(
-            "--open-for", min=0, metavar="S", help="only transactions that are open for so long", show_default=False
+            "--open-for", min=0, metavar="S", help="only transactions open for at least S seconds", show_default=False
         ),
     ] = None,
     watch: Annotated[
@@ -46,10 +44,11 @@ def status(
     quiet: Quiet = 60.0,
     output: Output = Format.TEXT,
 ) -> int:
-    """How a query is, or all that the ledger knows.
+    """Show the state of a query, or of all queries.
 
-    Checkpoint, decisions, open transactions, lag, who runs it, and what a start of it would do. Exit code: 0 if nothing
-    needs attention, 1 if something does, 2 if that is unknown. With --open-for: 1 if there is such a transaction.
+    Its checkpoint, decisions, open transactions and lag, whether it is running, and what its next start does. Exit
+    code: 0 if nothing needs attention, 1 if something does, 2 if that is not known. With --open-for: 1 if there is such
+    a transaction.
     """
     from spark_eos.ops import status as ops
 
@@ -76,27 +75,27 @@ def recover(
     query: Queries = None,
     yes: Yes = False,
     abort_only: Annotated[
-        bool, typer.Option("--abort-only", help="close the query and abort what is not decided, and no more")
+        bool, typer.Option("--abort-only", help="only close the query and abort undecided transactions")
     ] = False,
-    settle_only: Annotated[bool, typer.Option("--settle-only", help="commit what is decided, and no more")] = False,
+    settle_only: Annotated[bool, typer.Option("--settle-only", help="only commit decided transactions")] = False,
     abort_broken: Annotated[
         bool,
         typer.Option(
             "--abort-broken",
-            help="abort what is decided and has lost rows in one partition (EOS_DECISION_BROKEN), so that the query "
-            "writes all of it again",
+            help="abort a decided micro-batch that has lost rows in one partition (EOS_DECISION_BROKEN), so that the "
+            "query writes all of it again",
         ),
     ] = False,
     drop_planned: Annotated[
         bool,
         typer.Option(
             "--drop-planned",
-            help="instead: drop the micro-batch that is planned and not decided, as it is too large; the next start "
+            help="instead: drop the planned micro-batch if it is not decided, as it is too large; the next start "
             "plans it anew",
         ),
     ] = False,
     even_if_running: Annotated[
-        bool, typer.Option("--even-if-running", help="even if it seems to be running; that run then stops")
+        bool, typer.Option("--even-if-running", help="also if the query seems to be running; its run then stops")
     ] = False,
     watch: Annotated[
         float, typer.Option("--watch", min=0, metavar="S", help="seconds between two looks, for signs of a run")
@@ -104,11 +103,12 @@ def recover(
     quiet: Quiet = 60.0,
     output: Output = Format.TEXT,
 ) -> int:
-    """Do what a start of a query would do first.
+    """Do what the next start of a query would do first.
 
-    Without Spark: what is decided is committed, what is not is aborted, and readers go on. Exit code: 0 if it is
-    done, or can be with --yes, 1 if something is left that it cannot do, 2 if that is unknown, or the query seems to be
-    running: a run that waits for rows gives no sign, so make sure yourself that there is none.
+    Without Spark, it commits decided transactions and aborts the others, so that they no longer hold back
+    read_committed consumers. Exit code: 0 if it is done, or can be with --yes, 1 if something is left that it cannot
+    do, 2 if that is not known, or the query seems to be running. A run that waits for rows gives no sign, so make sure
+    yourself that there is none.
     """
     from spark_eos.ops import recover as ops
     from spark_eos.ops.drop_planned import drop_planned as drop

@@ -61,15 +61,15 @@ def top(
     context: typer.Context,
     source: EventSource,
     query: QueryName = None,
-    once: Annotated[bool, typer.Option("--once", help="print it once, and end")] = False,
-    every: Annotated[float, typer.Option("--every", min=0.1, metavar="S", help="how often to look")] = 1.0,
+    once: Annotated[bool, typer.Option("--once", help="print it once")] = False,
+    every: Annotated[float, typer.Option("--every", min=0.1, metavar="S", help="seconds between two updates")] = 1.0,
     output: Output = Format.TEXT,
 ) -> int:
     """Watch a query: rate, lag, micro-batches.
 
     Rows per second, lag, a bar for each micro-batch, and, with --bootstrap-servers, the transactions that hold back a
-    last stable offset. With --once or --format json it is printed once. Ctrl-C ends it. Exit code: 0, or 2 if
-    there is nothing to watch.
+    last stable offset. With --once or --format json it is printed once. Ctrl-C ends it. Exit code: 0, or 2 if there is
+    nothing to watch.
     """
     import sys
 

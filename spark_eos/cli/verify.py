@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class OrderChoice(StrEnum):
-    """Within what rows have to keep their order."""
+    """The rows that have to keep their order: those of one input partition, those of one key, or none."""
 
     INPUT_PARTITION = "input-partition"
     KEY = "key"
@@ -39,9 +39,11 @@ def verify(
         str | None,
         typer.Option(metavar="GROUP", help="only rows below its offsets are due (default: all)", show_default=False),
     ] = None,
-    order: Annotated[OrderChoice, typer.Option(help="what rows keep their order within")] = OrderChoice.INPUT_PARTITION,
-    allow_missing: Annotated[bool, typer.Option("--allow-missing", help="the job filters rows")] = False,
-    same_value: Annotated[bool, typer.Option("--same-value", help="a row with another value is torn")] = False,
+    order: Annotated[OrderChoice, typer.Option(help="which rows keep their order")] = OrderChoice.INPUT_PARTITION,
+    allow_missing: Annotated[
+        bool, typer.Option("--allow-missing", help="rows may be missing, as the job filters them")
+    ] = False,
+    same_value: Annotated[bool, typer.Option("--same-value", help="a changed value is a fault (torn)")] = False,
     json_: Annotated[
         str | None,
         typer.Option("--json", metavar="FILE", help="also write the report to this file", show_default=False),
