@@ -78,7 +78,7 @@ def needed(query: Query) -> list[Acl]:
 
 
 def as_commands(acls: Iterable[Acl], principal: str, servers: str) -> list[str]:
-    """One kafka-acls.sh for each resource, for ``principal`` such as ``User:ann``."""
+    """A kafka-acls.sh command for each resource. ``principal``: such as ``User:ann``."""
     by_resource: dict[tuple[ResourceType, str, bool], list[Operation]] = {}
     for acl in acls:
         by_resource.setdefault((acl.resource, acl.name, acl.prefixed), []).append(acl.operation)

@@ -1,20 +1,20 @@
 """What commands change in checkpoints: `MovedFiles` moves files of the logs out of the way, within the checkpoint, each
 with its checksums; `NewCheckpoint` writes the files of a new one.
 
-A command may stall at any moment, while somebody else runs it again and the query goes on; when it wakes up, it must
-not take a file of the query that goes on. To look before a move is not enough, as it may stall after the look. So a
-file is moved into a folder that only this command uses, and that whoever takes over renames before anything else: from
-then on, this command has no place to move a file to.
+A command may stall at any moment, while another run of it finishes and the query continues. When it wakes up, it must
+not move a file of the continued query. A check before each move is not enough, as it may stall after the check. So it
+moves files into a folder of its own, which any later command renames first: from then on, the stalled one has no folder
+to move a file to.
 
-1. The folder is made.
-2. The head in the ledger is still the one that this command has published. Whoever takes over publishes one first, so
-   that it finds the folder.
-3. Folders of earlier commands are renamed.
-4. Each file is moved, if it is the one that was there when this command had halted the query.
-5. What was moved is kept under its own name, or, if there is one of that name from an earlier time, with a number.
+1. Create the folder.
+2. Check that the newest head in the ledger is still the one that this command has published. A later command publishes
+   its head before it looks for folders, so that it finds this one.
+3. Rename the folders of earlier commands.
+4. Move each file, if it is the one that existed when this command had halted the query.
+5. Keep what was moved under its own name, with a number if an earlier file has that name.
 
-Object stores have no such folders. There a file is copied, compared and then deleted; a command that stalls right
-between its last look and that delete would delete a file of the same name that was written meanwhile.
+Object stores have no such folders. There a file is copied, compared and then deleted. A command that stalls between the
+comparison and the delete would delete a file of the same name that was written meanwhile.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class MovedFiles:
         self._folder, self._generation, self._still, self._point = folder, generation, still, point
 
     def move(self, logs: Collection[str], after: int, upto: int | None = None) -> None:
-        """Move what these logs have of micro-batches after this one, and up to ``upto``; the latest first."""
+        """Move the files of the micro-batches after ``after``, up to ``upto``, out of these logs, the latest first."""
         try:
             self._move_each(logs, after, upto)
         finally:
@@ -91,7 +91,8 @@ class MovedFiles:
         return f"{self._folder}/{_AT_WORK}{self._generation}"
 
     def _take_over(self) -> None:
-        """Leave earlier commands nowhere to move a file to, and keep what they have moved."""
+        """Rename the folders of earlier commands, so that they cannot move another file, and keep what they have
+        moved."""
         if not self._store.renames:
             return
         for name in self._checkpoint.names(self._folder):
@@ -103,8 +104,8 @@ class MovedFiles:
                 self._keep(f"{self._folder}/{name}")
 
     def _later(self, logs: Collection[str], after: int, upto: int | None) -> Iterator[str]:
-        """The files, the latest first. Checksums go before what they are of: Spark reads a file without one, and cannot
-        write one where a checksum was left behind."""
+        """The files to move, the latest first. A checksum comes before its file: Spark reads a file without a checksum,
+        and cannot write one where a checksum was left behind."""
         for log in logs:
             found = [(int(m[1]), name) for name in self._checkpoint.names(log) if (m := _OF_BATCH.fullmatch(name))]
             for number, name in sorted(found, key=lambda file: (-file[0], -len(file[1]))):
@@ -126,7 +127,7 @@ class MovedFiles:
             raise not_written(self._store, name, error) from None
 
     def _keep(self, held: str) -> None:
-        """Give what is in this folder of a command its last place."""
+        """Move the files in a command's folder to where they are kept."""
         if not self._store.renames:
             return
         for log in _LOGS:
@@ -136,7 +137,7 @@ class MovedFiles:
         self._remove_empty(held)
 
     def _remove_empty(self, held: str) -> None:
-        """Only what holds nothing; whoever has taken over may have renamed it."""
+        """Remove a command's folder if it is empty; a later command may have renamed it."""
         if self._store.local:
             for empty in (f"{held}/offsets", f"{held}/commits", held):
                 with contextlib.suppress(OSError):
@@ -169,7 +170,7 @@ class MovedFiles:
             raise not_written(self._store, name, error) from None
 
     def _rename(self, name: str, to: str) -> None:
-        """Raises CommandError where this command was overtaken: its folder, or the file, is gone then."""
+        """Raise CommandError if this command was overtaken, so that its folder, or the file, is gone."""
         try:
             self._store.files.move(f"{self._store.root}/{name}", f"{self._store.root}/{to}")
         except OSError as error:
@@ -178,7 +179,7 @@ class MovedFiles:
 
 
 def _names(name: str) -> Iterator[str]:
-    """For a file that is kept: its own name, or with a number if there is one of that name from an earlier time."""
+    """Names for a file that is kept: its own, then with a number, in case an earlier one has the name."""
     yield name
     number = 1
     while True:
@@ -203,8 +204,8 @@ class NewCheckpoint:
 
     @staticmethod
     def contents(query: str, unfinished: Unfinished) -> dict[str, str]:
-        """The files by name, in the order in which they are written. With the first, a start finds the new query's
-        head, which stops it."""
+        """The files by name, in the order in which they are written. Once the first exists, a start finds the new
+        query's head in the ledger, and stops."""
         return {
             "metadata": json.dumps({"id": query}, separators=(",", ":")),
             "offsets/0": "\n".join([*unfinished.metadata, *unfinished.lines]),
@@ -241,7 +242,7 @@ class NewCheckpoint:
 
 
 def put(store: Store, name: str, data: bytes) -> None:
-    """Write a file whole: on a disk under another name first, as renaming is atomic there. Raises ReplayError."""
+    """Write a file atomically: on a disk under another name first, which is then renamed. Raises ReplayError."""
     path = f"{store.root}/{name}"
     draft = f"{path}.{uuid.uuid4().hex}.new" if store.local else path
     try:

@@ -1,4 +1,4 @@
-"""The logs of a checkpoint as Spark writes them, and what makes one unfit for being changed or taken over.
+"""The offset log and the commit log of a checkpoint, and whether commands can change them.
 
 `spark_eos.checkpoint.offset_log` has the format of ``offsets``; a file of ``commits`` is a version and a line of
 metadata. Spark keeps the newest 100 (spark.sql.streaming.minBatchesToRetain).
@@ -25,12 +25,12 @@ class Logs:
 
     @cached_property
     def planned(self) -> list[int]:
-        """Numbers of the micro-batches in the offset log, ascending."""
+        """The micro-batches in the offset log, ascending."""
         return self.checkpoint.batches("offsets")
 
     @cached_property
     def done(self) -> list[int]:
-        """Numbers of those in the commit log, ascending."""
+        """The micro-batches in the commit log, ascending."""
         return self.checkpoint.batches("commits")
 
     @cached_property
@@ -39,13 +39,14 @@ class Logs:
         return bool(self.checkpoint.names("state"))
 
     def entry(self, batch: int) -> OffsetLogEntry:
-        """Raises CheckpointError (EOS_CHECKPOINT_DAMAGED)."""
+        """The file of a micro-batch in the offset log. Raises CheckpointError (EOS_CHECKPOINT_DAMAGED)."""
         if batch not in self._entries:
             self._entries[batch] = self.checkpoint.entry(batch)
         return self._entries[batch]
 
     def commit_entry(self, batch: int) -> Sequence[str]:
-        """Version and metadata. Raises CheckpointError (EOS_CHECKPOINT_DAMAGED)."""
+        """The version and metadata of a micro-batch in the commit log. Raises CheckpointError
+        (EOS_CHECKPOINT_DAMAGED)."""
         name = f"commits/{batch}"
         lines = (self.checkpoint.read(name) or "").splitlines()
         if len(lines) < 2 or not lines[0].startswith("v"):
@@ -53,13 +54,13 @@ class Logs:
         return lines
 
     def sources(self, batch: int) -> list[SourceLine]:
-        """By the entry of a micro-batch in the offset log, in the query's order. Raises what `entry` does."""
+        """The lines of the sources in `entry`, in the query's order. Raises what `entry` does."""
         return [source_line(text) for text in self.entry(batch).lines]
 
 
 def check_known(logs: Logs) -> None:
-    """Raise ReplayError unless the logs are what Spark writes for a query in plain micro-batches: versions that are
-    known, and no gaps, which asynchronous progress tracking leaves (EOS_REPLAY_REFUSED)."""
+    """Raise ReplayError (EOS_REPLAY_REFUSED) unless the logs have a known version, and no gaps, as asynchronous
+    progress tracking leaves them."""
     where = logs.checkpoint.location
     for log, batches in (("offsets", logs.planned), ("commits", logs.done)):
         missing = sorted(set(range(batches[0], batches[-1] + 1)) - set(batches)) if batches else []

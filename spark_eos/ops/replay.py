@@ -1,8 +1,7 @@
-"""``spark-eos replay``: lets a query begin again where it was before, on purpose.
+"""``spark-eos replay``: lets a query read and write rows again, on purpose.
 
-`spark_eos.ops.replay_plan` judges what is possible; here it is carried out, step by step, and from the first step again
-where an earlier command was interrupted. Before each step, the command stops if another one has taken over since
-(`spark_eos.protocol.commands`).
+`spark_eos.ops.replay_plan` makes the plan. Its steps are here; if a command was interrupted, the next one begins with
+the first step again. Before each step, a command stops if another one has taken over (`spark_eos.protocol.commands`).
 """
 
 from __future__ import annotations
@@ -92,9 +91,9 @@ class Replay:
         return intend(self._new_ports(sink), self.plan.unfinished, sink.known, write)
 
     def _retire(self, begun: dict[str, Head]) -> Sequence[SinkHead]:
-        """Retire the old query; its heads. Within foreachBatch, the head for all sinks goes first. A run that
-        publishes the head of a sink after they were looked up finds that before it decides (`sink.batch_writer`).
-        ``begun``: the heads of the new query by the keys of the old one, to which those of such sinks are added."""
+        """Retire the old query, and return its heads. Within foreachBatch, the head for all sinks is retired first: a
+        run that publishes a new sink's head afterwards reads it before it decides (`sink.batch_writer`). ``begun``: the
+        heads of the new query by the keys of the old one; those of such new sinks are added."""
         first, *others = self.plan.heads
         heir = Successor(self.plan.query, self.plan.unfinished.to)
         if first.name is None:
@@ -109,8 +108,8 @@ class Replay:
         return [first, *others]
 
     def in_place(self) -> None:
-        """1. The head that no start gets past. 2. What is later than the micro-batch is moved aside, each file with its
-        checksums. 3. The head from which the query continues."""
+        """1. The head that no start gets past. 2. The files of later micro-batches are moved out of the logs, with
+        their checksums. 3. The head from which the query continues."""
         unfinished, (sink,) = self.plan.unfinished, self.plan.heads
         ports = self._ports(sink, unfinished.group)
         halted = go_back(ports, sink.key, unfinished, sink.known, self.plan.passed)

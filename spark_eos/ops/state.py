@@ -106,12 +106,12 @@ class QueryState:
     problem: str = ""
 
     def start(self, sink: str | None = None) -> Start:
-        """What is known of a start, without the query's options."""
+        """The next start, as far as it is known without the query's options."""
         batch = None if self.checkpoint is None else self.checkpoint.next_batch
         return Start(batch, in_foreach_batch=sink is not None)
 
     def status(self, sink: SinkHead) -> Status | None:
-        """What a start does with a head; None where that cannot be read."""
+        """What the next start does with the head of a sink; None where the head cannot be read."""
         return None if sink.head is None else status(sink.head, self.start(sink.name))
 
     @property
@@ -189,7 +189,7 @@ def _waits_for_a_start(head: Head) -> bool:
 
 
 def name_of(sink: SinkHead) -> str:
-    """The sink, for a reader."""
+    """The sink as it is called in text."""
     return "sink" if sink.name is None else f"sink {sink.name or 'all'}"
 
 

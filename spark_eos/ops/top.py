@@ -38,7 +38,7 @@ _COLOURS = {"committed": "green", "replayed": "magenta", "repaired": "yellow", "
 @dataclass(frozen=True)
 class BlockingTransaction:
     """An open transaction that holds back the last stable offset of a partition, as ``text``. ``query``, ``batch`` and
-    ``decided``: only of a transaction of this sink."""
+    ``decided``: if it belongs to a query of this library."""
 
     topic: str
     partition: int
@@ -139,7 +139,7 @@ def _batch_as_json(batch: BatchAttempt) -> dict[str, Any]:
 
 
 def as_lines(now: Now) -> RenderableType:
-    """For a terminal, by rich."""
+    """The view for a terminal."""
     timeline = now.timeline
     alive = now.state.startswith("running")
     head = Text.assemble(
