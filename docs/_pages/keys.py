@@ -77,7 +77,7 @@ def page() -> str:
     lines += ["`consume_transform_produce` and `mirror`."]
     for job in sorted(JOBS, key=list(PAGES).index):
         own = (key for key in keys(model_of(job)) if key[0] not in common)
-        lines += ["", f"## {job}", "", f"Of the job that [{PAGES[job].partition('#')[0]}]({PAGES[job]}) describes.", ""]
+        lines += ["", f"## {job}", "", f"[{PAGES[job].partition('#')[0]}]({PAGES[job]}) describes this job.", ""]
         lines += _table(own)
     return "\n".join(lines) + "\n"
 

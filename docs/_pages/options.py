@@ -54,16 +54,16 @@ def _java_names() -> Iterator[str]:
 
 def _by_librdkafka() -> Iterator[str]:
     yield from ("", "## Properties that need librdkafka", "")
-    yield "Rows are read and written [directly](design.md#reading), whole record batches at a time. With one of these"
-    yield "properties they go through librdkafka instead, with the same result, at about four times the cost:"
+    yield "spark-eos reads and writes with [a client of its own](design.md#reading), whole record batches at a time."
+    yield "With one of these properties, librdkafka does it, with the same result, at about four times the cost:"
     yield from ("", "| property | for | reason |", "| --- | --- | --- |")
     for side, properties, why in BY_LIBRDKAFKA:
         names = ", ".join(f"`kafka.{name.replace('=', '` = `')}`" for name in properties)
         yield f"| {names} | {side} | {why} |"
     yield ""
     names = ", ".join(f"`{key}`" for key in sorted(WITHOUT_EFFECT["consumer"] | WITHOUT_EFFECT["producer"]))
-    yield "So does a property that a newer librdkafka has, and that is not known here. These tune what only librdkafka"
-    yield f"has, and are without effect on rows that are read and written directly: {names}."
+    yield "librdkafka is also used for a property that only a newer version of it has. These properties tune librdkafka"
+    yield f"alone, and have no effect on spark-eos's own client: {names}."
 
 
 def _comparison() -> Iterator[str]:
@@ -79,7 +79,7 @@ def _comparison() -> Iterator[str]:
 
 
 def _joined(rows: list[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
-    """One row for each name, with what both sides say."""
+    """One row for each name, with the texts of both sides."""
     joined: dict[str, tuple[str, str]] = {}
     for name, source, sink in rows:
         before = joined.get(name, ("", ""))

@@ -77,9 +77,9 @@ BY_LIBRDKAFKA: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         _BOTH,
         ("client.dns.lookup=resolve_canonical_bootstrap_servers_only",),
-        "our own client connects to the names as they are, and tries all of their addresses",
+        "spark-eos's own client does not look up canonical names; it tries all addresses of a name",
     ),
-    (_BOTH, ("debug", "log_level"), "librdkafka's own log is asked for"),
+    (_BOTH, ("debug", "log_level"), "they switch on librdkafka's own log"),
     (_BOTH, ("plugin.library.paths", "topic.blacklist"), "only librdkafka has plugins, and a list of topics to ignore"),
     ("sink", ("batch.num.messages", "message.max.bytes"), "our own client limits batches by `kafka.batch.size` alone"),
     ("sink", ("compression.type",), "for codecs other than none, gzip, snappy, lz4 and zstd"),
