@@ -60,7 +60,7 @@ def by_topic(places: Iterable[TopicPartition]) -> dict[str, list[int]]:
 
 
 def flat(numbers: Mapping[str, Mapping[int, int]]) -> dict[TopicPartition, int]:
-    """The same numbers, such as offsets, by ``(topic, partition)``. The inverse of `nested`."""
+    """Nested numbers, such as offsets, by ``(topic, partition)``. The inverse of `nested`."""
     return {(topic, p): number for topic, partitions in numbers.items() for p, number in partitions.items()}
 
 

@@ -19,14 +19,14 @@ from spark_eos.topic_partition import PartitionOffsets, flat, nested
 
 
 class EosKafkaBatchReader(DataSourceReader):
-    """Reads what is stable when the query is planned. Each action plans again."""
+    """Reads what is below the last stable offsets when the query is planned. Each action plans again."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
 
     @hidden_traceback()
     def partitions(self) -> list[InputPartition]:
-        """The ranges to read. Errors as for `resolve_start` and `resolve_end`."""
+        """The ranges to read. Raises the errors of `resolve_start` and `resolve_end`."""
         options = self._options
         watch = TopicWatch(broker_client(options.kafka), options.selection, options.isolation, looks_only=True)
         ids = watch.topics().ids
@@ -48,7 +48,8 @@ class EosKafkaBatchReader(DataSourceReader):
                 yield from read_task(self._options.fetching, partition)
 
     def _check_order(self, start: PartitionOffsets, end: PartitionOffsets) -> None:
-        """A start beyond the last stable offset, inside an open transaction, reads nothing."""
+        """Raise OptionError (EOS_OPTION_INVALID) for an end before its start. With ``latest`` that is no error: a start
+        beyond the last stable offset, inside an open transaction, reads nothing."""
         if self._options.ending == "latest":
             return
         for topic, partitions in end.items():

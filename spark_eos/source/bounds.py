@@ -45,8 +45,8 @@ def resolve_start(options: SourceOptions, watch: TopicWatch, losses: Losses) -> 
 
 
 def resolve_end(option: str, limit: Limit, watch: TopicWatch) -> PartitionOffsets:
-    """The offset of every partition at which a batch ends, exclusive. Errors as for `resolve_start`; also for an end
-    that is not stable yet."""
+    """The offset of every partition at which a batch ends, exclusive. Raises the errors of `resolve_start`, and
+    OptionError (EOS_OPTION_INVALID) for an end beyond the last stable offset."""
     if limit == "latest":
         return watch.ends()
     if isinstance(limit, ByTime):
@@ -93,7 +93,7 @@ def _at_times(option: str, limit: ByTime, watch: TopicWatch) -> PartitionOffsets
 
 
 def _of_group(client: BrokerClient, group: str, begin: PartitionOffsets, high: PartitionOffsets) -> PartitionOffsets:
-    """The committed offsets of the group. An empty partition needs none: it begins at its end."""
+    """The committed offsets of the group. An empty partition without one begins at its end."""
     members = active_members(client, group)
     if members:
         raise stop("EOS_GROUP_ACTIVE.source", group=group, count=len(members), members=", ".join(sorted(set(members))))

@@ -1,9 +1,9 @@
 """Topics that a query leaves, because its selection or the cluster no longer has them, and that may come back.
 
-Where the query was in them stays in the offset log, beside the position (`Position.left`): so they are lost once, and
-not again at each start. A topic that comes back is read on from there. Only one with another id is a new topic, which
-has a beginning of its own. It is never forgotten by time: a cluster, or a right that was withdrawn, may hide a topic
-for a while, and what is forgotten would be read twice. Pure functions.
+The offset log keeps where the query was in them (`Position.left`). So their loss is reported once, not at each start,
+and a topic that comes back is read on from there, unless it has another id: then it is a new topic. These offsets never
+expire: a topic may be hidden for a while, by a broker or by a right that was withdrawn, and without its offset it would
+be read twice. Pure functions.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from spark_eos.topic_partition import PartitionOffsets
 
 
 def differ(one: str | None, other: str | None) -> bool:
-    """Whether two ids are known and are not the same."""
+    """Whether both ids are known, and differ."""
     return one is not None and other is not None and one != other
 
 
 def left_behind(position: Position, there: Mapping[str, Collection[int]], ids: TopicIds) -> Position:
-    """The position without the partitions that are not there, noted as left. ``ids``: of the topics that are there.
+    """The position with the partitions that do not exist moved to ``left``. ``there``, ``ids``: the existing topics.
 
-    Of a topic that was created anew nothing is left to come back to.
+    A topic that was recreated leaves nothing: its old log does not come back.
     """
     offsets: PartitionOffsets = {}
     left = dict(position.left)
@@ -44,7 +44,7 @@ def left_behind(position: Position, there: Mapping[str, Collection[int]], ids: T
 
 
 def come_back(left: Mapping[str, LeftAt], there: Mapping[str, Collection[int]], ids: TopicIds) -> PartitionOffsets:
-    """The partitions that were left and are there again, with the offsets at which they were left."""
+    """The partitions that were left and exist again, with the offsets at which they were left."""
     found = {
         topic: {p: at for p, at in was.offsets.items() if p in there.get(topic, ())}
         for topic, was in left.items()
@@ -54,7 +54,7 @@ def come_back(left: Mapping[str, LeftAt], there: Mapping[str, Collection[int]], 
 
 
 def still_left(left: Mapping[str, LeftAt], read: PartitionOffsets, ids: TopicIds) -> dict[str, LeftAt]:
-    """What was left, without what is read: the same partitions, or a topic of that name with another id."""
+    """``left`` without what is read again: the same partitions, or a topic of that name with another id."""
     result: dict[str, LeftAt] = {}
     for topic, was in left.items():
         if topic in read and differ(was.id, ids.get(topic)):

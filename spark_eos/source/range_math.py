@@ -18,10 +18,10 @@ from spark_eos.errors import EosError
 from spark_eos.source.losses import data_loss
 from spark_eos.topic_partition import OffsetRange, PartitionOffsets, TopicPartition
 
-#: Takes a loss: raises it, or keeps it.
+#: Called with each loss: raises or collects it.
 Report = Callable[[EosError], None]
 
-#: A task costs as much as reading some ten thousand rows; partitions share a task up to this many offsets.
+#: Ranges share a task up to this many offsets, as a task costs as much as reading some ten thousand rows.
 FEW = 512
 
 
@@ -69,9 +69,9 @@ def ranges(
     last_epochs: PartitionOffsets | None = None,
     ids: Mapping[str, str] | None = None,
 ) -> list[OffsetRange]:
-    """A range for each partition with offsets to read. Partitions that are not in ``start`` are not read yet.
-    ``first_epochs``, ``last_epochs``: of the records before the starts and ends, and ``ids`` of the topics, as far as
-    they are known."""
+    """A range for each partition with offsets to read. A partition that is not in ``start`` is not read yet.
+    ``first_epochs``, ``last_epochs``: the leader epochs of the records before starts and ends; ``ids``: of the topics.
+    Unknown ones are missing."""
 
     def epochs(topic: str, p: int) -> dict[str, int]:
         last = (last_epochs or {}).get(topic, {}).get(p, -1)
@@ -115,13 +115,13 @@ def up_to_the_end(reads: Iterable[OffsetRange], high_watermark: PartitionOffsets
 
 
 def ends_early(end: int) -> str:
-    """The reason of a loss in a partition that ends before an offset that was read or planned."""
+    """The reason for a loss in a partition that ends before an offset that was read or planned."""
     return f"its log ends at {end} (the topic was recreated or truncated)"
 
 
 def tasks(reads: list[OffsetRange], min_partitions: int | None, max_records: int | None) -> list[Task]:
-    """A task for each range. Unless the user sets a number, ranges with no more than `FEW` offsets in total share a
-    task."""
+    """The tasks for these ranges: one for each range, but ranges with at most `FEW` offsets together share one. If the
+    user sets ``min_partitions`` or ``max_records``, ranges are split instead of shared."""
     if min_partitions is not None or max_records is not None:
         return [Task((part,)) for part in split(reads, min_partitions, max_records)]
     shared: list[list[OffsetRange]] = []

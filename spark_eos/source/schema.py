@@ -30,7 +30,7 @@ RECORD_SCHEMA = StructType(
     ]
 )
 
-#: The same for Arrow. Spark refuses a batch whose schema differs from its own translation in anything.
+#: `RECORD_SCHEMA` in Arrow's types. Spark refuses a batch whose schema differs from its own translation in anything.
 ARROW_SCHEMA = pa.schema(
     [
         ("key", pa.binary()),
@@ -49,7 +49,7 @@ ARROW_HEADERS = pa.field("headers", pa.list_(pa.struct([("key", pa.string()), ("
 
 
 def schema(include_headers: bool) -> StructType:
-    """Spark's."""
+    """The columns of the source, as Spark's types."""
     return StructType([*RECORD_SCHEMA.fields, HEADERS]) if include_headers else RECORD_SCHEMA
 
 

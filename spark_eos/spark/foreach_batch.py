@@ -27,7 +27,7 @@ def batch_writer(df: DataFrame, batch_id: int, *, sink: str | None = None, query
     ``query`` names the query where Spark does not name it, as in Spark Connect: the same text for as long as the
     checkpoint is the same, and another one with a new checkpoint.
 
-    Raises UnsupportedError where nobody says which query this is, and OptionError for a name that an ingest has.
+    Raises UnsupportedError if the query is not known, and OptionError for a name that an ingest has.
     """
     quiet_callbacks()
     options = {"foreachBatch.batch": str(batch_id)}

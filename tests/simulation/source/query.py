@@ -233,7 +233,7 @@ class Query:
         yield from rows
 
     def _read_range(self, fetching: Fetching, range_: OffsetRange) -> Iterator[int]:
-        """As leaders serve it, and as their answers are checked."""
+        """Read a range as leaders serve it, with the checks of their responses."""
         place = range_.topic, range_.partition
         log = self.cluster.log(*place)
         if log is None or range_.topic_id not in ("", log.topic_id):

@@ -37,7 +37,7 @@ def damaged(checkpoint: Checkpoint, batch: int = 0) -> str:
 
 
 def test_end_offsets_of_a_micro_batch(checkpoint):
-    """As the source wrote them."""
+    """They are those that the source wrote."""
     log(checkpoint, 7, KAFKA)
     assert checkpoint.kafka_offsets(7) == {"flights": {"0": 23, "1": 5}}
 
@@ -59,7 +59,7 @@ def test_groups_to_which_sources_report(checkpoint):
 
 
 def test_clusters_that_sources_note(checkpoint):
-    """Of each topic; those of a source that notes none are not there."""
+    """Topics of a source that notes no cluster have none."""
     one, other = '{"#cluster":{"id":"c"},"#ids":{"flights":"x"},"flights":{"0":23}}', '{"carriers":{"0":1}}'
     log(checkpoint, 7, one, OTHER, other, '{"#cluster":{"id":"d"},"t":{"0":1},"u":{"0":1}}')
     assert checkpoint.cluster_ids(7) == {"flights": "c", "t": "d", "u": "d"}
@@ -142,7 +142,7 @@ def test_the_newest_batch_of_a_log(checkpoint):
 
 
 def test_a_location_that_is_not_there_yet(tmp_path):
-    """As before a query's first start."""
+    """It is so before a query's first start."""
     checkpoint = Checkpoint(str(tmp_path / "new"))
     assert checkpoint.query_id() is None
     assert checkpoint.last_batch("commits") is None

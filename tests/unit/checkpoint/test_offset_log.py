@@ -77,7 +77,7 @@ def test_leader_epochs_are_noted_where_they_are_known():
 
 
 def test_lines_of_several_sources():
-    """Of our source, by its marks; of the built-in one; and of others."""
+    """Marks show the lines of this source; lines without are the built-in one's."""
     ours = source_line('{"#epochs": {"t": {"0": 7}}, "#ids": {"t": "x"}, "t": {"0": 4, "1": 5}}')
     built_in = source_line('{"t":{"1":3},"u":{"0":6}}')
     assert (ours.kind, ours.position) == (OURS, Position({"t": {0: 4, 1: 5}}, {"t": "x"}, epochs={"t": {0: 7}}))
@@ -117,18 +117,18 @@ def test_damaged_lines(text):
     ],
 )
 def test_a_line_with_other_offsets(before, after):
-    """As its source would write it, without the leader epoch of an offset that it no longer has."""
+    """Its source would write it so; the leader epoch of an offset that moved is gone."""
     assert with_offsets(source_line(before), {"t": {0: 5, 1: 9}}) == after
 
 
 @pytest.mark.parametrize("text", [None, "", "-", "17", "{", '{"t":{"0":1}}'])
 def test_text_without_marks(text):
-    """As of other sources, or of progress that has no offsets yet."""
+    """Other sources have none, nor has progress before the first offsets."""
     assert marks_of(text) == {}
 
 
 def test_marks_beside_offsets():
-    """As a source reports them for the query's progress."""
+    """A source reports them for the query's progress."""
     reported = offset_log.to_spark(Position({"t": {0: 1}})) | offset_log.as_marks({"losses": 0, "source": "s"})
     assert marks_of(json.dumps(reported)) == {"losses": 0, "source": "s"}
 

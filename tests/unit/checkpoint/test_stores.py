@@ -46,7 +46,7 @@ def opened(monkeypatch):
     ],
 )
 def test_local_places(location, root):
-    """As Hadoop reads them: a colon behind a slash is part of a name, and nothing is decoded."""
+    """Hadoop's rules: a colon behind a slash is part of a name, and nothing is decoded."""
     assert open_store(location, HadoopSettings()) == Store(pyarrow.fs.LocalFileSystem(), root, local=True)
 
 
@@ -96,7 +96,7 @@ def test_local_places(location, root):
 )
 @pytest.mark.parametrize("scheme", ["s3", "s3a", "s3n"])
 def test_s3_by_hadoops_settings(opened, monkeypatch, scheme, settings, arguments):
-    """Those of the bucket go before those of all buckets."""
+    """Settings of the bucket take precedence over those of all buckets."""
     monkeypatch.delenv("AWS_REGION", raising=False)
     of_all = {f"fs.s3a.{name}": value for name, value in settings.items()}
     assert opened("S3FileSystem", f"{scheme}://lake/a/b", of_all) == ("lake/a/b", (), arguments)
@@ -132,7 +132,7 @@ def test_the_region_of_a_bucket_is_asked_for_where_nobody_says_it(opened, monkey
     ],
 )
 def test_azure_by_hadoops_settings(opened, settings, arguments):
-    """Those of the account go before those of all accounts."""
+    """Settings of the account take precedence over those of all accounts."""
     assert opened("AzureFileSystem", f"abfss://box@{HOST}/a/b", settings) == ("box/a/b", ("acc",), arguments)
 
 
@@ -169,7 +169,7 @@ def test_hdfs(opened):
 
 
 def test_a_plain_path_is_on_the_default_file_system(opened):
-    """As for Spark."""
+    """Spark does so, too."""
     settings = {"fs.defaultFS": "s3a://lake", "fs.s3a.endpoint.region": "r"}
     assert opened("S3FileSystem", "/a/b", settings)[0] == "lake/a/b"
     with pytest.raises(NoStore, match="relative"):

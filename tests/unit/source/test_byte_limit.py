@@ -33,7 +33,7 @@ class Log:
         return found
 
     def bytes(self, start: int, end: int) -> int:
-        """Of the batches that a reader of these offsets gets."""
+        """The bytes of the batches that a reader of these offsets fetches."""
         return sum(piece.size for piece in self.pieces if piece.end > start and piece.begin < end)
 
     def within(self, start: int, most: int, sizes: Sizes | None = None) -> int:
@@ -77,7 +77,7 @@ def test_rows_that_become_very_much_larger_are_not_run_over():
 
 
 def test_where_there_is_much_room_nobody_looks_again():
-    """As in a query that keeps up: what is known of the partition is enough."""
+    """A query that keeps up needs no look at the log: the last density is enough."""
     log = Log(*[(10, 1000)] * 100)
     sizes = Sizes(log.look)
     log.within(0, 10_000, sizes)

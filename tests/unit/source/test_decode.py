@@ -217,7 +217,7 @@ def test_a_timestamp_that_spark_cannot_hold(time):
 
 
 def test_a_timestamp_that_spark_cannot_hold_from_librdkafka():
-    """The same error."""
+    """librdkafka's consumer raises the error of the other reader."""
     messages = [Message("t", 3, offset, timestamp=(1, time)) for offset, time in ((6, LAST_TIME), (9, LAST_TIME + 1))]
     assert to_arrow(messages[:1], "t", 3)["timestamp"].cast(pa.int64()).to_pylist() == [LAST_TIME * 1000]
     with pytest.raises(KafkaError, match="at offset 9 of t-3") as caught:

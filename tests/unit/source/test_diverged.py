@@ -167,6 +167,6 @@ def test_ends_that_are_pinned_are_of_one_log(cluster):
 
 
 def test_a_line_of_the_offset_log_serves_as_starting_offsets(cluster):
-    """Of which the offsets count."""
+    """Only its offsets count."""
     _, at = at_100(cluster)
     assert next_of(cluster, cluster.reader(startingOffsets=json.dumps(at)))["t"] == {"0": 100}

@@ -134,7 +134,7 @@ def test_a_leader_that_knows_only_earlier_epochs_is_asked_again_and_then_refused
 
 
 def test_a_log_without_epochs_tells_nothing():
-    """As of formats before v2: nothing is noted, and nothing asked."""
+    """Formats before v2 have none: nothing is noted, and no request is sent."""
     model = Model()
     model.write(5)
     epochs = LeaderEpochs(Leaders(lambda asked: dict.fromkeys(asked, EpochEnd(-1, -1)), model._begins, lambda *_: None))

@@ -46,7 +46,7 @@ def test_what_comes_back_is_where_it_was_left():
 
 
 def test_what_is_read_again_is_no_longer_left():
-    """The same partitions, and whatever was left of a topic that another one has replaced."""
+    """Partitions that are read again are dropped, and so is all of a topic that was recreated."""
     left = {"a": LeftAt("A", {0: 5, 1: 6}), "b": LeftAt("B", {0: 7}), "c": LeftAt("C", {0: 8})}
     assert still_left(left, {"a": {1: 6}, "b": {1: 0}}, {"a": "A", "b": "other"}) == {
         "a": LeftAt("A", {0: 5}),
@@ -55,7 +55,7 @@ def test_what_is_read_again_is_no_longer_left():
 
 
 def test_topics_without_an_id_count_as_the_same():
-    """As the built-in source logs them: the ends of their logs tell, as for topics that were never left."""
+    """The built-in source logs none: the ends of the logs tell, as for topics that were never left."""
     gone = left_behind(Position({"a": {0: 5}}), {}, {})
     assert gone.left == {"a": LeftAt(None, {0: 5})}
     assert come_back(gone.left, {"a": [0]}, {"a": "A"}) == {"a": {0: 5}}

@@ -37,7 +37,7 @@ LENIENT = options(failOnDataLoss="false")
 
 @dataclass(frozen=True)
 class Log:
-    """Of one partition: its first offset, last stable offset and high watermark."""
+    """The log of one partition: its first offset, last stable offset and high watermark."""
 
     begin: int
     stable: int
@@ -184,7 +184,7 @@ def worlds(draw: st.DrawFn) -> World:
 
 @dataclass(frozen=True)
 class Expected:
-    """Of one partition: from where on it is read, and up to where at the most; whether it is a loss as such."""
+    """What must happen to one partition: where reading begins, where it ends at most, and whether that is a loss."""
 
     start: int
     most: int

@@ -74,12 +74,12 @@ def test_ranges_are_sorted_and_leave_out_what_is_empty_or_new():
 
 
 def test_a_start_behind_the_logged_end_reads_nothing():
-    """As when micro-batch 0 is replayed: `latest` has moved on since."""
+    """When micro-batch 0 is replayed, `latest` has moved on since."""
     assert range_math.ranges({"a": {0: 9}}, {"a": {0: 5}}) == []
 
 
 def test_a_range_travels_to_its_task():
-    """As Spark sends it."""
+    """Spark pickles it, with all that tells of the log."""
     sent = OffsetRange("a", 1, 2, 3, "id", 4, 5, 6)
     assert astuple(pickle.loads(pickle.dumps(sent))) == astuple(sent)
 

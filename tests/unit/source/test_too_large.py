@@ -20,14 +20,14 @@ RANGE = OffsetRange("t", 3, 0, 1000)
 @pytest.mark.parametrize("parse", [stream_options, batch_options])
 @pytest.mark.parametrize(("given", "most"), [({}, 128 << 20), ({"maxDecompressedBytes": "2k"}, 2048)])
 def test_the_limit_goes_to_the_tasks(parse, given, most):
-    """Of streams and batches."""
+    """The option is one of streams and of batches."""
     assert parse({**OPTIONS, **given}).fetching.max_decompressed_bytes == most
 
 
 @pytest.mark.parametrize("codec", sorted(set(CODECS) - {""}))
 @pytest.mark.parametrize("records", [(bytes(5000),), (bytes(10),) * 500], ids=["one record", "many"])
 def test_the_batch_is_named(codec, records):
-    """Those before it are read; what is not compressed is as large as it is."""
+    """Batches before it are read; a batch that is not compressed has its own size."""
     data = encode(plain(0, b"a", codec=codec)) + encode(plain(1, *records, codec=codec))
     decoded = decode(data, RANGE, most_bytes=4000)
     with pytest.raises(KafkaError) as caught:

@@ -47,7 +47,7 @@ def test_a_stream_reader_is_refused_by_its_first_call(options, schema, condition
 
 
 def test_a_schema_that_is_the_sources_own_is_taken():
-    """As Spark hands it over where the user gave none; whether a column may be null is no difference."""
+    """Spark passes it if the user gave none; whether a column may be null makes no difference."""
     made = source(subscribe="t", includeHeaders="true")
     own = made.schema()
     given = StructType([StructField(field.name, field.dataType, not field.nullable) for field in own])

@@ -135,7 +135,7 @@ def test_an_executor_without_the_package(module, ours):
 
 
 def test_a_reason_says_whether_a_restart_helps():
-    """Of an error as of its text."""
+    """The reason of an error is that of its text."""
     lost = TransactionLost("EOS_TRANSACTION_LOST", "Two were aborted.", hint="Start it again.")
     found = [
         spark_eos.reason(lost),
@@ -195,7 +195,7 @@ def test_a_worker_that_died_is_a_reason_to_start_again():
 
 
 def test_a_worker_that_does_not_start_in_time_is_a_reason_to_start_again():
-    """As on a machine that has too much to do."""
+    """That happens on a machine that has too much to do."""
     found = spark_eos.reason(Exception(f"{STREAM}Python worker failed to connect back. SQLSTATE: X"))
     assert (found.condition, found.restart_helps) == ("EOS_WORKER_DIED", True)
 

@@ -74,7 +74,7 @@ def test_a_secret_is_no_option_of_a_table(name, value, of):
 
 @pytest.mark.parametrize("options", [{}, {"subscribe": "t"}, READ | {"subscribee": "t"}, WRITTEN | {"topik": "t"}])
 def test_bad_options_are_refused_when_the_table_is_created(options):
-    """As early as those of a query."""
+    """A table's options are refused as early as a query's."""
     with pytest.raises(OptionError, match="EOS_OPTION"):
         columns(created(options))
 

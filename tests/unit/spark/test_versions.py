@@ -18,7 +18,7 @@ def test_spark_has_its_own_classes():
 
 
 def test_a_spark_without_admission_control(monkeypatch: pytest.MonkeyPatch):
-    """The same names are there."""
+    """Every name exists in each version."""
     monkeypatch.setitem(sys.modules, datasource.__name__, None)  # as if there were no such module
     spec = importlib.util.find_spec("spark_eos.spark.versions")
     without = importlib.util.module_from_spec(spec)

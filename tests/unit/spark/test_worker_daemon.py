@@ -157,7 +157,7 @@ def test_workers_import_the_pyspark_that_is_installed_and_not_its_archive():
 
 
 def test_an_archive_of_another_installation_stays_first(tmp_path):
-    """As with spark-submit of a Spark that is not the installed pyspark: versions must not be mixed."""
+    """With spark-submit of another Spark than the installed pyspark, versions must not be mixed."""
     for archive in (Path(pyspark.__file__).parent / "python" / "lib").glob("*.zip"):
         shutil.copy(archive, tmp_path)
     assert imported_from(tmp_path).parent.parent == tmp_path / "pyspark.zip"
