@@ -1,17 +1,16 @@
-"""The names of the rules by which keys are dealt to partitions, as librdkafka has them. `kafka.producer.partitioner`
-applies them."""
+"""Names of partitioners, as in librdkafka. `kafka.producer.partitioner` implements them."""
 
 from __future__ import annotations
 
 #: librdkafka's default.
 CONSISTENT_RANDOM = "consistent_random"
 
-#: That of Java's clients.
+#: The default of Java's clients.
 MURMUR2_RANDOM = "murmur2_random"
 
 PARTITIONERS = frozenset(
     [CONSISTENT_RANDOM, "consistent", "fnv1a", "fnv1a_random", "murmur2", MURMUR2_RANDOM, "random"]
 )
 
-#: For queries that begin now and whose user has chosen none.
+#: The default for new queries.
 DEFAULT_PARTITIONER = MURMUR2_RANDOM

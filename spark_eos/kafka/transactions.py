@@ -1,29 +1,29 @@
-"""Kafka's transactions as plain values: who writes one, and which version of EndTxn ends it. No I/O."""
+"""Kafka's transactions as plain values: the producer's identity, and the versions of EndTxn. No I/O."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-#: The version of EndTxn that ends transactions where the cluster's transaction.version is 2: the epoch rises with the
-#: end, so that nothing that comes late can belong to the producer whose transaction it was (KIP-890).
+#: The version of EndTxn with transaction.version 2. It raises the producer epoch, so that late requests of the ended
+#: transaction are fenced (KIP-890).
 FENCING_END = 5
 
-#: The version where it is 0 or 1; brokers that speak only lower ones mean the same by them. The epoch stays, and what
-#: comes late may open a transaction of the same producer once more.
+#: The version of EndTxn with transaction.version 0 or 1; lower versions mean the same. It keeps the producer epoch, so
+#: that late requests may open a new transaction of the same producer.
 PLAIN_END = 4
 
-#: The timeout, in milliseconds, of a transaction that never expires: of two-phase commit (KIP-939).
+#: The timeout, in milliseconds, of a transaction that never expires, for two-phase commit (KIP-939).
 NEVER_MS = 2**31 - 1
 
 
 @dataclass(frozen=True)
 class ProducerIdentity:
-    """A transactional id with one producer id and epoch, as InitProducerId gives them."""
+    """A transactional id with a producer id and epoch from InitProducerId."""
 
     id: str
     producer_id: int
     epoch: int
 
     def committed_by(self, endtxn_version: int) -> tuple[int, int]:
-        """Producer id and epoch of the transactional id once this version of EndTxn has committed the transaction."""
+        """The transactional id's producer id and epoch after this version of EndTxn has committed the transaction."""
         return self.producer_id, self.epoch + (endtxn_version >= FENCING_END)

@@ -1,4 +1,4 @@
-"""What our own client follows of the user's properties: addresses, client id, TLS and SASL."""
+"""The configuration of this package's own client: addresses, client id, TLS and SASL, from the user's properties."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ Address = tuple[str, int]
 
 @dataclass(frozen=True)
 class Kerberos:
-    """``service``: the first part of the brokers' principals. Without ``principal`` and ``keytab``, the credentials are
-    those that Kerberos finds."""
+    """``service``: the first part of the brokers' principals. Without ``principal`` and ``keytab``, Kerberos uses its
+    default credentials."""
 
     service: str = "kafka"
     principal: str = ""
@@ -36,7 +36,7 @@ class Kerberos:
 
 @dataclass(frozen=True)
 class Sasl:
-    """``mechanism`` in capitals; of the rest, what it needs. Secrets do not print."""
+    """A SASL mechanism, in capitals, with the fields that it needs. Secrets do not print."""
 
     mechanism: str
     username: str = ""
@@ -47,8 +47,8 @@ class Sasl:
 
 @dataclass(frozen=True)
 class ClientConfig:
-    """How to connect to the brokers of a cluster. ``servers``: the bootstrap servers; ``family``: of their addresses;
-    ``silence_s``: for how long a broker may be silent that owes a response."""
+    """How to connect to the brokers of a cluster. ``servers``: the bootstrap servers; ``family``: the address family;
+    ``silence_s``: seconds for which a broker may be silent that owes a response."""
 
     servers: tuple[Address, ...]
     client_id: str
@@ -59,9 +59,9 @@ class ClientConfig:
 
 
 def client_config(kafka: KafkaProperties) -> ClientConfig:
-    """The configuration of our own client.
+    """The configuration of this package's own client.
 
-    Raises OptionError for a mechanism that is not spoken here, an address or a certificate that cannot be read.
+    Raises OptionError for an unsupported mechanism, a malformed address or a certificate that cannot be read.
     """
     user = canonical(kafka)
     protocol = enumerated(user, "security.protocol", "plaintext")
@@ -94,7 +94,7 @@ def _sasl(user: Mapping[str, str]) -> Sasl:
 
 
 def _kerberos(user: Mapping[str, str]) -> Kerberos:
-    """Looked for at once, so that what is missing is told before any connection."""
+    """The Kerberos settings. Checks that the package is installed, so that the error comes before any connection."""
     if importlib.util.find_spec("gssapi") is None:
         raise stop("EOS_OPTION_UNSUPPORTED.kerberos_package", option="kafka.sasl.mechanism")
     named = {"service": "service.name", "principal": "principal", "keytab": "keytab"}
@@ -103,7 +103,7 @@ def _kerberos(user: Mapping[str, str]) -> Kerberos:
 
 
 def _tls(user: Mapping[str, str]) -> Tls:
-    """Looked at once, so that what is wrong is told before any connection."""
+    """The TLS settings. Loads the certificates, so that errors come before any connection."""
     tls = Tls(user)
     try:
         tls.context()

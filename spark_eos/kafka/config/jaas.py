@@ -1,4 +1,4 @@
-"""What ``sasl.jaas.config`` says, as the properties of librdkafka that mean the same."""
+"""Translates ``sasl.jaas.config`` to librdkafka's properties."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from spark_eos.kafka.config.values import boolean
 
 _OPTION = re.compile(r"([\w.]+)\s*=\s*(?:\"((?:\\.|[^\"\\])*)\"|'((?:\\.|[^'\\])*)'|([^\s;]+))")
 
-#: Options of OAuthBearerLoginModule, and of what replaces its handler for AWS, with our names of them.
+#: Options of OAuthBearerLoginModule and of AWS's handler, with the names used here.
 _CREDENTIALS = {
     "clientId": "sasl.oauthbearer.client.id",
     "clientSecret": "sasl.oauthbearer.client.secret",
@@ -42,7 +42,7 @@ _IGNORED_OF_KERBEROS = {
     "client",
 }
 _IGNORED_OF_AWS = {"awsDebugCreds", "awsMaxRetries", "awsMaxBackOffTimeMs"}
-#: Of tokens that nobody signs: the claims that librdkafka's ``sasl.oauthbearer.config`` has, too.
+#: Claims of unsigned tokens that librdkafka's ``sasl.oauthbearer.config`` also has.
 _CLAIMS = {
     "unsecuredLoginPrincipalClaimName": "principalClaimName",
     "unsecuredLoginScopeClaimName": "scopeClaimName",
@@ -52,7 +52,7 @@ _CLAIMS = {
 
 @dataclass(frozen=True)
 class Login:
-    """A login module by the name of its class, without the package, and its options, which may be secrets."""
+    """A login module: its class name without the package, and its options, which may be secrets."""
 
     module: str
     options: dict[str, str] = field(repr=False)
@@ -66,7 +66,8 @@ def parse_jaas(text: str) -> Login:
 
 
 def login_properties(login: Login) -> dict[str, str]:
-    """Raises OptionError (EOS_OPTION_UNSUPPORTED), without the value of any option."""
+    """The properties of the login module. Raises OptionError (EOS_OPTION_UNSUPPORTED), without the value of any
+    option."""
     if login.module in ("PlainLoginModule", "ScramLoginModule"):
         return _password(login)
     if login.module == "OAuthBearerLoginModule":
@@ -87,8 +88,8 @@ def _password(login: Login) -> dict[str, str]:
 
 
 def _kerberos(login: Login) -> dict[str, str]:
-    """Java wants to be told where the credentials are to come from, and where not; here, a keytab that is named counts,
-    else what Kerberos finds (KRB5CCNAME, KRB5_CLIENT_KTNAME)."""
+    """Java requires options for where to find credentials; here, the keytab is used if there is one, else what Kerberos
+    finds (KRB5CCNAME, KRB5_CLIENT_KTNAME)."""
     if "ticketCache" in login.options:
         raise stop("EOS_OPTION_UNSUPPORTED.jaas_ticket_cache", option="kafka.sasl.jaas.config")
     return _renamed(login, _TICKETS, _IGNORED_OF_KERBEROS)

@@ -1,7 +1,7 @@
 """Translates the Java client's property names to librdkafka's.
 
-A few names that librdkafka has not are kept for our own code, which translates them for librdkafka when it makes one of
-its clients: Java's stores (`stores`), and what tokens are made of (`tokens`).
+Some names without an equivalent are kept for this package, which translates them when it creates a client of
+librdkafka: Java's stores (`stores`) and the settings of tokens (`tokens`).
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ WITHOUT_TWIN = frozenset(
     }
 )
 
-#: Names of our own, or of the Java client's that librdkafka has not, which it gets in another form.
+#: Names of this package or of the Java client that librdkafka does not have; it gets them in another form.
 OWN = frozenset(
     {
         *("aws.profile", "aws.region", "aws.role.arn", "aws.role.session.name", "aws.sts.region"),
@@ -95,7 +95,7 @@ _REFUSED = {
     "ssl.keymanager.algorithm": "there is no JVM client",
     "ssl.trustmanager.algorithm": "there is no JVM client",
     "default.topic.config": "write the topic's properties beside the others",
-    # librdkafka has these, but a query's other connections would go without.
+    # librdkafka has these, but this package's own connections do not.
     "ssl.curves.list": "OpenSSL decides",
     "ssl.engine.id": "keys are read from files or stores only",
     "ssl.engine.location": "keys are read from files or stores only",
@@ -106,7 +106,7 @@ _REFUSED = {
     "sasl.oauthbearer.assertion.private.key.pem": "tokens are issued for client credentials only",
 }
 
-#: Classes of the Java client and of AWS that do what is done here.
+#: Classes of the Java client and of AWS that do the same as this package.
 HANDLERS = {
     "sasl.login.callback.handler.class": {
         "OAuthBearerLoginCallbackHandler",
@@ -122,7 +122,7 @@ HANDLERS = {
 }
 
 
-#: Properties that say the same thing in different ways. librdkafka follows one of them and passes over the others.
+#: Properties that say the same thing in different ways. librdkafka follows one of them and ignores the others.
 _ALTERNATIVES_OF = (
     ("ssl.ca.location", "ssl.ca.pem", "ssl.truststore.location"),
     ("ssl.certificate.location", "ssl.certificate.pem", "ssl.keystore.location"),
@@ -132,10 +132,10 @@ _ALTERNATIVES_OF = (
 
 
 def canonical(kafka: KafkaProperties) -> dict[str, str]:
-    """The properties under librdkafka's names, and those of `OWN`; what `values` knows is in its one spelling.
+    """The properties under librdkafka's names and those of `OWN`, with normalized values (`values`).
 
-    Raises OptionError for properties that cannot be translated, for values that are none of the property, and for two
-    names of one property with different values.
+    Raises OptionError for properties that cannot be translated, for invalid values, and for two names of one property
+    with different values.
     """
     return dict(_canonical(kafka))
 
@@ -182,7 +182,7 @@ def _translated(key: str, value: str) -> tuple[str, str]:
 
 
 def _is_unset(name: str, value: str) -> bool:
-    """librdkafka takes an empty text as no value, which matters where an empty path would be the working directory."""
+    """Whether librdkafka treats the value as unset. An empty path would otherwise be the working directory."""
     return not value and name.startswith(("ssl.", "https.ca.")) and not name.endswith("password")
 
 
@@ -191,7 +191,7 @@ def _conflict(one: str, other: str) -> EosError:
 
 
 def _translate_handlers(properties: dict[str, str]) -> None:
-    """Java's own handlers do what is done here, so naming them changes nothing, but for that of AWS's tokens."""
+    """Drop Java's own callback handlers, which change nothing here, except for that of AWS's tokens."""
     for key, known in HANDLERS.items():
         given = properties.pop(key, None)
         name = (given or "").rpartition(".")[2]
@@ -211,14 +211,14 @@ def _translate_jaas(properties: dict[str, str]) -> None:
 
 
 def _set_iam(properties: dict[str, str], key: str) -> None:
-    """Java names the mechanism of AWS's tokens by that of all tokens, or by AWS's own."""
+    """Java configures AWS's tokens as OAUTHBEARER or as AWS's own mechanism; both become AWS_MSK_IAM."""
     if properties.get("sasl.mechanism", "OAUTHBEARER") not in ("OAUTHBEARER", "AWS_MSK_IAM"):
         raise _conflict("sasl.mechanism", key)
     properties["sasl.mechanism"] = "AWS_MSK_IAM"
 
 
 def _translate_protocols(properties: dict[str, str]) -> None:
-    """OpenSSL offers TLS 1.2 and 1.3; who wants no more than these, or 1.2 only, gets no less than that."""
+    """OpenSSL offers TLS 1.2 and 1.3; a list without older versions is satisfied by that."""
     for key in ("ssl.protocol", "ssl.enabled.protocols"):
         given = {name.strip() for name in properties.pop(key, "TLSv1.2").split(",")}
         enough = {"TLSv1.2", "TLSv1.3", "TLS"} if key == "ssl.protocol" else {"TLSv1.2"}
@@ -229,7 +229,7 @@ def _translate_protocols(properties: dict[str, str]) -> None:
 
 
 def _translate_stores(properties: dict[str, str]) -> None:
-    """``ssl.truststore.*`` and ``ssl.keystore.*``. Those of type PEM are plain files; what kind the others are is seen
+    """``ssl.truststore.*`` and ``ssl.keystore.*``. Stores of type PEM are plain files; the type of others is detected
     when they are read."""
     for key in ("ssl.ca.pem", "ssl.certificate.pem", "ssl.key.pem"):
         if key in properties:
@@ -250,7 +250,8 @@ def _translate_stores(properties: dict[str, str]) -> None:
 
 
 def _wrapped(pem: str) -> str:
-    """OpenSSL wants lines; Java takes a PEM on one line, too, with spaces or escaped line ends between its parts."""
+    """A PEM in lines, as OpenSSL requires; Java also accepts one line, with spaces or escaped line ends between the
+    parts."""
 
     def wrap(found: re.Match[str]) -> str:
         data = re.sub(r"\s+", "", found[2])

@@ -2,8 +2,8 @@
 
 Users write librdkafka's names or, as with Spark's built-in source and sink, the Java client's::
 
-    KafkaProperties ─canonical()─> librdkafka's names ─┬─> librdkafka_config()  rows that our own path does not take
-                                                       └─> client_config()      our own client: all else
+    KafkaProperties ─canonical()─> librdkafka's names ─┬─> librdkafka_config()  rows that need librdkafka
+                                                       └─> client_config()      this package's own client
 
 librdkafka ignores properties of the other kind of client (a producer's for a consumer), so users can share one set of
 properties between a source and a sink. An unknown property is an error; `check` finds it on the driver.
@@ -39,7 +39,7 @@ client_log = logging.getLogger("spark_eos.librdkafka")
 if client_log.level == logging.NOTSET:
     client_log.setLevel(logging.CRITICAL + 1)
 
-#: Properties that the library's own connections support, too.
+#: Properties that this package's own client supports.
 _CONNECTION = frozenset(
     [
         *("bootstrap.servers", "broker.address.family", "client.id", "enable.metrics.push", "socket.timeout.ms"),
@@ -84,7 +84,7 @@ _FOLLOWED = {
         ["partitioner", "sticky.partitioning.linger.ms"],  # rows without keys change partitions with every batch
     ),
 }
-#: Of ``client.dns.lookup``: what our own connections do.
+#: The value of ``client.dns.lookup`` that this package's own client implements.
 _ALL_ADDRESSES = "use_all_dns_ips"
 _CODECS: tuple[Codec, ...] = get_args(Codec)
 
@@ -116,7 +116,8 @@ def librdkafka_config(
 
 
 def _for_librdkafka(user: Mapping[str, str]) -> dict[str, Any]:
-    """Stores as PEM, and tokens by a call, which it makes whenever it needs a new one."""
+    """Java's stores become PEM, and the settings of tokens a callback, which librdkafka calls when it needs a new
+    token."""
     try:
         config: dict[str, Any] = without_stores(user)
     except OSError as error:
@@ -130,8 +131,7 @@ def _for_librdkafka(user: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _token(settings: Mapping[str, str], _: str) -> tuple[str, float, str, dict[str, str]]:
-    """The token in the form that confluent-kafka takes: the token, when it expires, whose it is, and SASL
-    extensions."""
+    """The token in confluent-kafka's form: token, expiry, principal, and SASL extensions."""
     found = token(settings)
     extensions = settings.get("sasl.oauthbearer.extensions", "").split(",")
     pairs = dict(part.strip().partition("=")[::2] for part in extensions if part.strip())
@@ -139,7 +139,7 @@ def _token(settings: Mapping[str, str], _: str) -> tuple[str, float, str, dict[s
 
 
 def needs_librdkafka(kafka: KafkaProperties, kind: Literal["consumer", "producer"]) -> bool:
-    """Whether some of the properties are supported by librdkafka only: `BY_LIBRDKAFKA`, and those not known here."""
+    """Whether a property needs librdkafka: one of `BY_LIBRDKAFKA`, or one that is unknown here."""
     user = canonical(kafka)
     if enumerated(user, "client.dns.lookup", _ALL_ADDRESSES) == _ALL_ADDRESSES:
         user.pop("client.dns.lookup", None)
@@ -149,16 +149,16 @@ def needs_librdkafka(kafka: KafkaProperties, kind: Literal["consumer", "producer
 
 
 def codec(kafka: KafkaProperties) -> Codec | None:
-    """What record batches are to be compressed with; None for a codec that is left to librdkafka."""
+    """The codec of record batches; None for one that only librdkafka has."""
     name = enumerated(canonical(kafka), "compression.type", "none")
     return next((known for known in _CODECS if known == name), None)
 
 
 def check(kafka: KafkaProperties, kind: ClientKind) -> None:
-    """Raise OptionError for a property that this kind of client does not know or whose value it refuses.
+    """Raise OptionError for a property that this kind of client does not know, or whose value it rejects.
 
-    It asks librdkafka, by creating a client without brokers (0.5 ms, no connection). Where only the brokers are given,
-    there is nothing to ask, and librdkafka need not be loaded.
+    librdkafka checks them, by a client without brokers (0.5 ms, no connection). With only the bootstrap servers, there
+    is nothing to check, and librdkafka is not loaded.
     """
     if kafka.keys() - {"bootstrap.servers"}:
         _check(kafka, kind)
@@ -223,7 +223,7 @@ def _refusal(kafka: KafkaProperties, text: str) -> EosError:
 
 
 def _as_given(kafka: KafkaProperties, name: str) -> str | None:
-    """The user's key for the property that librdkafka names: the same, an alias of it, or Java's name."""
+    """The user's name for a property of librdkafka: the same, an alias, or Java's name."""
     aliases = {name} | {alias for alias, known in _librdkafka_properties().items() if known.alias_of == name}
     return next((key for key in kafka if key in aliases or RENAMED.get(key) in aliases), None)
 
@@ -244,7 +244,8 @@ def property_names() -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class _Property:
-    """A row of librdkafka's table. ``allowed``: the values, such as ``none, gzip`` or ``0 to 900000``; may be empty."""
+    """A row of librdkafka's table of properties. ``allowed``: the values, such as ``none, gzip`` or ``0 to 900000``;
+    may be empty."""
 
     allowed: str
     alias_of: str
@@ -252,7 +253,7 @@ class _Property:
 
 @functools.lru_cache(maxsize=1)
 def _librdkafka_properties() -> dict[str, _Property]:
-    """librdkafka can print the table of its properties, but only to a C stream. Empty if the function is not
+    """librdkafka's table of properties, which it can only print to a C stream. Empty if that function is not
     available."""
     try:
         rows = [[cell.strip() for cell in line.split("|")] for line in _librdkafka_table().splitlines()]

@@ -14,8 +14,8 @@ _SESSION = "spark-eos"
 
 
 def region(settings: Mapping[str, str], servers: str) -> str:
-    """By which tokens differ: the option's, that of the brokers' names, or the environment's. Raises OptionError, also
-    where AWS's library is not installed."""
+    """The AWS region: from the option, the brokers' names or the environment. Raises OptionError, also if AWS's library
+    is not installed."""
     if importlib.util.find_spec("aws_msk_iam_sasl_signer") is None:
         raise stop("EOS_OPTION_UNSUPPORTED.msk_package", option="kafka.sasl.mechanism")
     named = _SERVER.search(servers)
@@ -27,7 +27,7 @@ def region(settings: Mapping[str, str], servers: str) -> str:
 
 
 def sign(settings: Mapping[str, str]) -> tuple[str, float]:
-    """A token, and when it expires, in seconds since the epoch. Raises OSError."""
+    """A token and its expiry, in seconds since 1970. Raises OSError."""
     from aws_msk_iam_sasl_signer.MSKAuthTokenProvider import (
         generate_auth_token_from_credentials_provider as sign_with,
     )
@@ -42,7 +42,7 @@ def sign(settings: Mapping[str, str]) -> tuple[str, float]:
 
 
 def _credentials(settings: Mapping[str, str]) -> object:
-    """The credentials, as AWS's library wants them."""
+    """The credentials, in the form of AWS's library."""
     import boto3
     from botocore.credentials import CredentialProvider, Credentials
 

@@ -1,9 +1,9 @@
-"""Which ``kafka.*`` properties our own client does not need, and which it cannot follow.
+"""Which ``kafka.*`` properties have no effect on this package's own client, and which need librdkafka.
 
-Our client follows the properties that say who the brokers and the user are, and what batches are to be like
-(`spark_eos.kafka.config.librdkafka`). Of the others, most tune what only librdkafka has: its threads, queues, caches
-and its membership in a group. They change no row, and are without effect. The few others take the rows through
-librdkafka, which is slower. By librdkafka's names, as in `canonical`.
+The own client follows the properties about brokers, authentication and record batches
+(`spark_eos.kafka.config.librdkafka`). Most others tune parts that only librdkafka has: its threads, queues, caches and
+group membership. They change no row, and are ignored. A few need librdkafka, which then reads or writes the rows, more
+slowly. Names are librdkafka's, as in `canonical`.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from typing import Literal
 #: For readers and writers.
 _TUNING = frozenset(
     [
-        # Connections: ours are few, are opened when needed, and have times of their own.
+        # Connections: the own client opens few, when it needs them, and has its own timeouts.
         *("broker.address.ttl", "connections.max.idle.ms", "reconnect.backoff.jitter.ms", "socket.blocking.max.ms"),
         *("socket.connection.setup.timeout.ms", "socket.keepalive.enable", "socket.max.fails"),
         *("socket.nagle.disable", "socket.receive.buffer.bytes", "socket.send.buffer.bytes"),
-        # Metadata: asked for when something is not known or is wrong. No topic is ever created by asking.
+        # Metadata: requested when a topic or leader is unknown or has changed. Requests never create topics.
         *("allow.auto.create.topics", "metadata.max.age.ms", "metadata.recovery.rebootstrap.trigger.ms"),
         *("metadata.recovery.strategy", "topic.metadata.propagation.max.ms", "topic.metadata.refresh.fast.cnt"),
         *("topic.metadata.refresh.fast.interval.ms", "topic.metadata.refresh.interval.ms"),
         "topic.metadata.refresh.sparse",
-        # Versions: each broker is asked which ones it has.
+        # Versions: requested from each broker.
         *("api.version.fallback.ms", "api.version.request", "api.version.request.timeout.ms"),
         "broker.version.fallback",
-        # Kerberos: tickets are asked for, and renewed, when they are needed.
+        # Kerberos: tickets are requested and renewed when they are needed.
         *("sasl.kerberos.kinit.cmd", "sasl.kerberos.min.time.before.relogin"),
-        # Tokens for an assertion, or from a cloud's metadata: they are refused, by the properties that ask for them.
+        # Tokens for an assertion, or from a cloud's metadata service: rejected by the properties that select them.
         "sasl.oauthbearer.metadata.authentication.type",
         *("sasl.oauthbearer.assertion.algorithm", "sasl.oauthbearer.assertion.claim.aud"),
         *("sasl.oauthbearer.assertion.claim.exp.seconds", "sasl.oauthbearer.assertion.claim.iss"),
@@ -41,7 +41,7 @@ _TUNING = frozenset(
 )
 _OF_CONSUMERS = frozenset(
     [
-        # What is asked for is there: nothing is waited for, and the next fetch is always under way.
+        # Fetches never wait, as the records exist, and the next fetch is always in flight.
         *("fetch.error.backoff.ms", "fetch.min.bytes", "fetch.queue.backoff.ms", "fetch.wait.max.ms"),
         *("queued.max.messages.kbytes", "queued.min.messages", "consume.callback.max.messages", "max.poll.records"),
         "check.crcs",  # they are always checked

@@ -1,4 +1,4 @@
-"""Java's key stores of type PKCS12, as the PEM that OpenSSL reads. Nothing of it is written anywhere."""
+"""Java's PKCS12 stores, converted to PEM in memory."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ _PEM = b"-----BEGIN"
 
 @dataclass(frozen=True)
 class _Store:
-    """PEM: the key's own certificate with its chain, all other certificates with it, and the key, if there is one."""
+    """A store as PEM: the key's certificate with its chain, all other certificates, and the key, if there is one."""
 
     chain: str
     key: str | None = field(repr=False)
 
 
 def without_stores(user: Mapping[str, str]) -> dict[str, str]:
-    """The properties with what their stores hold in place of these, for whoever reads PEM only.
+    """The properties with PEM in place of stores, for clients that read only PEM.
 
-    Raises OptionError for a store that cannot be read; OSError for one that is not there.
+    Raises OptionError for a store that cannot be read; OSError for a missing one.
     """
     result = dict(user)
     trusted, own = (
@@ -46,7 +46,7 @@ def without_stores(user: Mapping[str, str]) -> dict[str, str]:
 
 
 def _read(what: str, location: str, password: str | None) -> _Store | None:
-    """None for a file of PEM."""
+    """The store; None for a PEM file."""
     data = Path(location).read_bytes()
     if _PEM in data:
         return None

@@ -1,4 +1,4 @@
-"""How connections of our own are encrypted: the user's certificates, read again when their files have changed."""
+"""TLS for the own client: the user's certificates, read again when their files have changed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FILES = (
     "ssl.keystore.location",
     "ssl.truststore.location",
 )
-#: Of a file: when it was changed, its size, and which one it is.
+#: A file's modification time, size and inode.
 _Stamp = tuple[int, int, int]
 
 
@@ -36,10 +36,10 @@ class Tls:
         self._lock = threading.Lock()
 
     def context(self) -> ssl.SSLContext:
-        """For a new connection: certificates that were replaced since the last one are read anew.
+        """The context for a new connection. Certificates that were replaced since the last one are read again.
 
-        Raises OSError, also for a certificate that does not fit its key, as while they are being replaced; OptionError
-        for a store that cannot be used.
+        Raises OSError, also while certificate and key do not match, as during their replacement; OptionError for a
+        store that cannot be used.
         """
         with self._lock:
             stamps = self._stamps_now()
@@ -53,13 +53,13 @@ class Tls:
             return self._context
 
     def _stamps_now(self) -> list[_Stamp]:
-        """Links are followed: secrets that are mounted are replaced by changing a link."""
+        """The stamps of all files; links are followed, as mounted secrets are replaced by changing a link."""
         found = (Path(self._user[name]).stat() for name in _FILES if name in self._user and not _is_probe(self._user))
         return [(file.st_mtime_ns, file.st_size, file.st_ino) for file in found]
 
 
 def _is_probe(user: Mapping[str, str]) -> bool:
-    """librdkafka's word for the certificates of the system."""
+    """Whether the value is librdkafka's name for the system's certificates."""
     return user.get("ssl.ca.location") == "probe"
 
 
@@ -112,8 +112,8 @@ def _no_password() -> str:
 
 @contextlib.contextmanager
 def _as_file(text: str) -> Iterator[str]:
-    """A path at which OpenSSL, which takes keys from files only, finds the text: in memory where the system can do
-    that, else in a file without a name, which is gone when it is closed."""
+    """A path at which OpenSSL, which reads keys only from files, finds the text: a file in memory if the system has
+    these, else one without a name, which disappears when it is closed."""
     with tempfile.TemporaryFile() if not _MEMORY_FILES else os.fdopen(os.memfd_create("pem"), "w+b") as file:
         file.write(text.encode())
         file.flush()

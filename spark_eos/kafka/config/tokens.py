@@ -1,7 +1,7 @@
-"""Tokens of OAUTHBEARER, for our own connections and for librdkafka's clients: issued by a server for client
-credentials, read from a file, signed with AWS credentials, or signed by nobody, for tests.
+"""OAUTHBEARER tokens, for the own client and for librdkafka: from a token server by client credentials, from a file,
+signed with AWS credentials, or unsigned, for tests.
 
-A token is kept for the next connection until most of its life is over.
+A token is kept until most of its lifetime is over.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from spark_eos.kafka.config.values import boolean, enumerated
 from spark_eos.printable import excerpt
 
 _TIMEOUT_S = 10.0
-#: Of a token's life, after which a new one is asked for.
+#: The share of a token's lifetime after which a new one is requested.
 _FRESH_SHARE = 0.8
-#: For how long a token is good of which nobody says it.
+#: The lifetime of a token without an expiry.
 _UNKNOWN_LIFE_S = 60.0
 _LARGEST = 1 << 20
 _LIFE = re.compile("[0-9]{1,9}")
-#: Of a token by what its server says: more is as good as for ever.
+#: The longest lifetime that is believed.
 _LONGEST_LIFE_S = 10.0 * 365 * 86_400
 _NUMBER = re.compile(r"[0-9]{1,15}(?:\.[0-9]{1,15})?")
-#: RFC 6750: what may stand behind the word Bearer, and so nothing that would end the message to the broker.
+#: Characters of a token (RFC 6750), none of which would end the message to the broker.
 _BEARER = re.compile(r"[A-Za-z0-9\-._~+/]{1,1000000}=*")
 
 
 class TokenRefused(OSError):
-    """This user gets no token, and retrying will not help."""
+    """No token can be had, and retrying will not help."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Token:
 
 
 def token_settings(user: Mapping[str, str]) -> dict[str, str]:
-    """What a token is made of, of the properties by their internal names. Raises OptionError where it is too little."""
+    """The properties about tokens, by their internal names. Raises OptionError if some are missing."""
     found = {key: value for key, value in user.items() if "oauthbearer" in key or key.startswith(("aws.", "https.ca"))}
     if user.get("sasl.mechanism", "") == "AWS_MSK_IAM":
         found["aws.region"] = msk.region(found, user.get("bootstrap.servers", ""))
@@ -67,7 +67,7 @@ def token_settings(user: Mapping[str, str]) -> dict[str, str]:
 
 
 def token(settings: Mapping[str, str]) -> Token:
-    """One that is good for some time yet. Raises OSError, `TokenRefused` where retrying will not help."""
+    """A token that is valid for some time. Raises OSError; `TokenRefused` if retrying will not help."""
     key = frozenset(settings.items())
     with _lock:
         known = _tokens.get(key)
@@ -78,7 +78,7 @@ def token(settings: Mapping[str, str]) -> Token:
 
 
 def forget(settings: Mapping[str, str], refused: Token) -> None:
-    """The brokers do not take this one: the next connection gets a new one."""
+    """Forget a token that the brokers rejected: the next connection gets a new one."""
     key = frozenset(settings.items())
     with _lock:
         known = _tokens.get(key)
@@ -166,7 +166,7 @@ def _unsecured(settings: Mapping[str, str]) -> Token:
 
 
 def _in_file(settings: Mapping[str, str]) -> Token:
-    """A JSON web token that something else renews, such as the service account's of a pod."""
+    """A JSON web token in a file that other software renews, such as a pod's service account token."""
     path = urllib.request.url2pathname(urllib.parse.urlsplit(_endpoint(settings)).path)
     with Path(path).open("rb") as file:
         text = file.read(_LARGEST + 1).decode(errors="replace").strip()
@@ -177,7 +177,8 @@ def _in_file(settings: Mapping[str, str]) -> Token:
 
 
 def _issued(settings: Mapping[str, str]) -> Token:
-    """Client credentials (RFC 6749, 4.4). Like the Java client, without encoding them, unless it is told to."""
+    """Client credentials (RFC 6749, 4.4), not URL-encoded, like those of the Java client, unless an option requires
+    that."""
     url = _endpoint(settings)
     pair = [settings.get(f"sasl.oauthbearer.client.{what}", "") for what in ("id", "secret")]
     if boolean(settings, "sasl.oauthbearer.header.urlencode", False):
@@ -199,7 +200,7 @@ def _issued(settings: Mapping[str, str]) -> Token:
 
 
 def _read(answer: http.client.HTTPResponse) -> bytes:
-    """The whole answer. Raises OSError where it is too large, or takes too long: each piece may come in time."""
+    """The whole response. Raises OSError if it is too large or takes too long."""
     until, data = time.monotonic() + _TIMEOUT_S, b""
     while piece := answer.read1(1 << 16):
         data += piece
@@ -209,7 +210,7 @@ def _read(answer: http.client.HTTPResponse) -> bytes:
 
 
 def _token_of(data: bytes, server: str) -> Token:
-    """The token in a token server's answer (RFC 6749, 5.1). Raises OSError where there is none."""
+    """The token in a token server's response (RFC 6749, 5.1). Raises OSError if there is none."""
     try:
         answer = json.loads(data)
     except (ValueError, RecursionError):
@@ -230,7 +231,8 @@ def _token_of(data: bytes, server: str) -> Token:
 
 
 def _seconds(value: object) -> float | None:
-    """A number of JSON, or one that some servers write as a text, at most `_LONGEST_LIFE_S`; None for anything else."""
+    """A number in JSON, or a number in a text, as some servers send; at most `_LONGEST_LIFE_S`. None for anything
+    else."""
     if isinstance(value, str) and _NUMBER.fullmatch(value):
         value = float(value)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
@@ -247,14 +249,14 @@ def _signed(settings: Mapping[str, str]) -> Token:
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """The secret is for nobody but the server that the user has named."""
+    """Refuses redirects: the secret is only for the server that the user has configured."""
 
     def redirect_request(self, *_: object) -> None:
         return None
 
 
 def _opener(settings: Mapping[str, str]) -> urllib.request.OpenerDirector:
-    """The token server's certificate may be signed by another authority than the brokers'."""
+    """An HTTPS client; the token server's certificate may have another authority than the brokers'."""
     tls = ssl.create_default_context(cafile=settings.get("https.ca.location"), cadata=settings.get("https.ca.pem"))
     return urllib.request.build_opener(_NoRedirect, urllib.request.HTTPSHandler(context=tls))
 
@@ -270,7 +272,7 @@ def _claims(text: str) -> dict[str, Any]:
 
 
 def _expiry(claims: Mapping[str, Any]) -> float:
-    """When it expires; what has no sensible time is used as if nobody had said it."""
+    """The token's expiry; without a sensible one, the default lifetime counts."""
     found = claims.get("exp")
     if isinstance(found, bool) or not isinstance(found, (int, float)) or not 0 < found < math.inf:
         return time.time() + _UNKNOWN_LIFE_S
@@ -278,6 +280,6 @@ def _expiry(claims: Mapping[str, Any]) -> float:
 
 
 def _shown(url: str) -> str:
-    """Without a user and what comes after a question mark."""
+    """A URL without user information and query."""
     parts = urllib.parse.urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"

@@ -1,8 +1,8 @@
-"""Requests on a socket of their own, without waiting for the answers to those before.
+"""A connection to one broker, on which requests are sent without waiting for earlier responses.
 
-A broker works on the requests of one connection one after the other, and answers in that order. What the socket does
-not take now is sent later, and answers are taken when they are there. Nothing waits but `wait`, for many connections,
-and `Connection.answer`, for one.
+A broker processes the requests of a connection one after the other, and answers in that order. Bytes that the socket
+does not take now are sent later, and responses are taken as they arrive. Only `wait`, for many connections, and
+`Connection.answer`, for one, block.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from spark_eos.kafka.net.schema import NO_TAGS, FieldReader
 
 _PIECES = 64
 
-#: Where an answer begins in the buffer. With 0, it lies a few bytes behind where it lay in the kernel's pages, and
-#: some processors copy that at a third of their speed: 1 MB takes 0.5 ms instead of 0.2.
+#: Offset of a response in the buffer. With 0, its alignment differs by a few bytes from that in the kernel's pages, and
+#: some processors then copy at a third of their speed: 1 MB takes 0.5 ms instead of 0.2.
 _FRONT = 64
 _LATER = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
@@ -37,19 +37,19 @@ class _Closed(ConnectionError):
 
 
 class Connection(Generic[A]):
-    """One connection to one broker. Once it is broken, every call raises OSError; close it then.
+    """A connection to one broker. Once it is broken, every call raises OSError; then close it.
 
-    With each request goes a note, which comes back with its answer. ``moved_at``: when bytes last went either way, by
-    the monotonic clock. ``buffer``: memory of answers with more than ``ahead`` bytes, which is used again for the next
-    one unless somebody has taken it out.
+    Each request has a note, which is returned with its response. ``moved_at``: when bytes were last sent or received,
+    by the monotonic clock. ``buffer``: memory for a response of more than ``ahead`` bytes, which the next one reuses
+    unless the caller takes it.
     """
 
     #: How many idle connections of this class a `ConnectionPool` keeps, to one broker and to all of them.
     kept_each: ClassVar[int] = 2
     kept_in_all: ClassVar[int] = 16
-    #: An answer has some dozens of bytes to a partition; one that says it has more than this is none.
+    #: Largest size of a response; sound ones have some dozens of bytes for each partition.
     largest = 1 << 26
-    #: So many bytes are received before the size of the next answer is looked at.
+    #: Bytes to read from the socket at once, before the size of the next response is known.
     ahead = 1 << 16
 
     def __init__(self, broker: socket.socket, node: int, client_id: str = "spark-eos") -> None:
@@ -63,11 +63,11 @@ class Connection(Generic[A]):
         self._unsent: deque[memoryview] = deque()
         self._received = bytearray()
         self.buffer = bytearray()
-        self._size = self._filled = 0  # of the answer that is on its way into the buffer
+        self._size = self._filled = 0  # of the response that is on its way into the buffer
         broker.setblocking(False)
 
     def fileno(self) -> int:
-        """The socket's, for select and poll."""
+        """The socket's file descriptor, for poll."""
         return self._socket.fileno()
 
     def close(self) -> None:
@@ -75,21 +75,22 @@ class Connection(Generic[A]):
 
     @property
     def idle(self) -> bool:
-        """Nothing is awaited, so that it can be used for something else."""
+        """Whether no response is awaited."""
         return not self._asked
 
     @property
     def due(self) -> bool:
-        """The broker wants to know again who this is: replace it, when nothing is awaited."""
+        """Whether its session ends soon (see `sessions`): replace the connection when it is idle."""
         return sessions.is_due(self._socket)
 
     @property
     def sending(self) -> bool:
-        """Something is left to be sent."""
+        """Whether some bytes are still to be sent."""
         return bool(self._unsent)
 
     def ask(self, api: int, version: int, body: Iterable[bytes | memoryview], note: A, *, flexible: bool = True) -> int:
-        """Queue a request, to be sent by `push`; its number. ``flexible``: of a version whose headers have tags."""
+        """Queue a request, which `push` sends. Returns its number. ``flexible``: whether its header has tagged
+        fields."""
         if self.idle:
             self.moved_at = system.monotonic()
         self._number += 1
@@ -118,9 +119,11 @@ class Connection(Generic[A]):
                 self._unsent[0] = self._unsent[0][sent:]
 
     def receive(self, read: Callable[[FieldReader], T]) -> list[tuple[int, A, T]]:
-        """The answers that are there, in the order of the requests: number, note, what ``read`` makes of the body.
+        """The responses that have arrived, in the order of the requests: number, note, and what ``read`` returns for
+        the body.
 
-        A broker that never stops sending is noticed by the first answer that was not asked for, or that is too large.
+        Raises OSError, also for a response that was not requested or is too large, so that a broker cannot send without
+        end.
         """
         complete: list[tuple[int, A, T]] = []
         while True:
@@ -129,14 +132,14 @@ class Connection(Generic[A]):
             except _LATER:
                 return complete
             except _Closed:
-                # What came before the end still counts; the next call says that this is the end.
+                # What came before the end still counts; the next call raises.
                 if complete:
                     return complete
                 raise
 
     def answer(self, read: Callable[[FieldReader], T], timeout_s: float, slowest: float = math.inf) -> T:
-        """The answer to the only request that is without one, once it is there. The broker may be silent for
-        ``timeout_s``, and has for all of it as long, and a second more for each ``slowest`` bytes. Raises OSError."""
+        """Wait for the response to the only outstanding request. The broker may be silent for ``timeout_s``; a whole
+        response may take that long, and a second more for each ``slowest`` bytes. Raises OSError."""
         until = system.monotonic() + timeout_s
         try:
             while True:
@@ -151,7 +154,7 @@ class Connection(Generic[A]):
             self._socket.setblocking(False)
 
     def _take(self, read: Callable[[FieldReader], T]) -> list[tuple[int, A, T]]:
-        """The answers that are there after one look at the socket."""
+        """The responses that are complete after one read of the socket."""
         try:
             count = self._receive()
         except (*_LATER, TimeoutError):
@@ -165,7 +168,7 @@ class Connection(Generic[A]):
         return self._complete(read)
 
     def _receive(self) -> int:
-        """Take what is there, for the buffer if an answer is on its way into it: how many bytes."""
+        """Read once from the socket, into the buffer if a large response is on its way; returns the number of bytes."""
         if self._size:
             count = self._socket.recv_into(memoryview(self.buffer)[_FRONT + self._filled : _FRONT + self._size])
             self._filled += count
@@ -201,7 +204,7 @@ class Connection(Generic[A]):
         return answers
 
     def _begin_large(self, size: int, here: bytearray) -> None:
-        """The rest of an answer that begins with these bytes goes into the buffer."""
+        """Receive the rest of a response that begins with these bytes into the buffer."""
         if len(self.buffer) < _FRONT + size:
             self.buffer = bytearray(_FRONT + size)
         self.buffer[_FRONT : _FRONT + len(here)] = here
@@ -225,7 +228,7 @@ class Connection(Generic[A]):
 
 
 def check_certificate(error: OSError) -> None:
-    """Raise `Refused` where the broker has refused a certificate. By TLS 1.3 it says so when the handshake is over."""
+    """Raise `Refused` if the broker rejected the client's certificate. With TLS 1.3, it does so after the handshake."""
     reason = (error.reason or "") if isinstance(error, ssl.SSLError) else ""
     if "ALERT" in reason and ("CERT" in reason or "UNKNOWN_CA" in reason):
         raise Refused(
@@ -235,7 +238,7 @@ def check_certificate(error: OSError) -> None:
 
 
 def wait(connections: Iterable[Connection[Any]], until: float) -> None:
-    """Until one of them can go on, or that time by the monotonic clock."""
+    """Wait until one of the connections can send or receive, or until that time of the monotonic clock."""
     poll = system.poll()
     for connection in connections:
         poll.register(connection, select.POLLIN | (select.POLLOUT if connection.sending else 0))
@@ -243,7 +246,7 @@ def wait(connections: Iterable[Connection[Any]], until: float) -> None:
 
 
 def _joined(pieces: Iterable[bytes | memoryview]) -> list[bytes | memoryview]:
-    """Small pieces joined; large ones stay as they are."""
+    """The pieces, with small neighbours joined."""
     result: list[bytes | memoryview] = []
     small: list[bytes | memoryview] = []
     for piece in pieces:

@@ -1,4 +1,4 @@
-"""A socket to a broker, past every handshake; and what versions of which requests the broker speaks."""
+"""Opening a socket to a broker, with TLS and SASL, and requesting the broker's API versions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from spark_eos.printable import excerpt
 
 R = TypeVar("R", bound=Record)
 
-#: In place of a broker's number, where it is not known yet.
+#: In place of a broker's id, while it is not known.
 _NOBODY = -1
 _SASL_HANDSHAKE, _SASL_HANDSHAKE_VERSION = 17, 1
 
@@ -85,14 +85,14 @@ _SASL_AUTHENTICATE = Request(
 
 
 class _Talk(Connection[None]):
-    """The requests before a socket is anybody's. ``largest``: there are some hundred bytes in an answer."""
+    """A connection during the handshake. ``largest``: responses have some hundred bytes."""
 
     largest = 1 << 20
 
     def ask_for(self, request: Request[R], values: dict[str, Any], timeout_s: float) -> R:
-        """Ask, and wait for the answer. Raises OSError."""
+        """Send a request and wait for the response. Raises OSError."""
         flexible = request is not _API_VERSIONS
-        # ApiVersions' answer has no tags in its header, so that a client of any age can read it.
+        # The response has no tagged fields in its header, so that a client of any version can read it.
         body = request.asks.write(values) if flexible else NO_TAGS + request.asks.write(values)
         self.ask(request.api, request.last, [body], None, flexible=flexible)
         return self.answer(request.answers.read, timeout_s)
@@ -100,17 +100,17 @@ class _Talk(Connection[None]):
 
 @dataclass(frozen=True)
 class ApiVersions:
-    """What a broker speaks: first and last version by the request's number; and the cluster's finalized features."""
+    """The first and last version of each request that a broker has, by the request's number, and the cluster's
+    finalized features."""
 
     versions: dict[int, tuple[int, int]]
     features: dict[str, int]
 
 
 def open_socket(config: ClientConfig, address: Address, timeout_s: float) -> socket.socket:
-    """Connect, encrypt and authenticate, within so many seconds. Raises OSError, `Refused` where retrying will not
-    help.
+    """Connect, encrypt and authenticate within ``timeout_s``. Raises OSError; `Refused` if retrying will not help.
 
-    It is for a `Connection`, which sets how long it waits.
+    The socket still has this timeout; a `Connection` sets its own.
     """
     until = system.monotonic() + timeout_s
     broker = _connect(config, address, until)
@@ -128,7 +128,7 @@ def open_socket(config: ClientConfig, address: Address, timeout_s: float) -> soc
 
 
 def api_versions(broker: socket.socket, client_id: str, timeout_s: float) -> ApiVersions:
-    """Ask what the broker speaks. Raises OSError."""
+    """Request the broker's API versions. Raises OSError."""
     values = {"client_software_name": "spark-eos", "client_software_version": "0"}
     try:
         versions = _Talk(broker, _NOBODY, client_id).ask_for(_API_VERSIONS, values, timeout_s)
@@ -147,7 +147,7 @@ def _connect(config: ClientConfig, address: Address, until: float) -> socket.soc
     failure: OSError = OSError(f"{host} has no address")
     try:
         found = system.getaddrinfo(host, port, config.family, socket.SOCK_STREAM)
-    except ValueError as error:  # the name cannot be asked for, as with two dots in a row
+    except ValueError as error:  # no name that DNS can resolve, for example with two dots in a row
         raise OSError(f"{host} cannot be the name of a host: {error}") from None
     except OverflowError:
         raise OSError(f"{host} has no port {port}") from None

@@ -1,8 +1,8 @@
-"""SASL mechanisms: what a client says, given what the broker says. No I/O but for tokens, which a server may issue.
+"""SASL mechanisms, as generators without I/O; only tokens may be requested from a server.
 
-A mechanism is a generator: it yields what is to be sent and gets what the broker answered; it ends when all is said. It
-raises `Refused` if the broker cannot be trusted, or if no token can be had and retrying will not help. If the broker
-refuses the client, the same error is thrown into it.
+A mechanism yields the bytes to send and receives the broker's response; it returns when the exchange is complete. It
+raises `Refused` if the broker cannot be trusted, or if it gets no token and retrying will not help. If the broker
+rejects the client, the caller throws this error into the generator.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Conversation = Generator[bytes, bytes, None]
 
 #: Fewer iterations make a stolen exchange too easy to search (RFC 7677).
 _FEWEST_ITERATIONS = 4096
-#: More keep a client busy for seconds, before it knows whom it talks to. Kafka's own tool sets 16384 at the most.
+#: More keep a client busy for seconds, before the server has proved who it is. Kafka's own tool sets 16384 at the most.
 _MOST_ITERATIONS = 1_000_000
 _CHALLENGE = re.compile(
     rb"r=(?P<nonce>[\x21-\x2b\x2d-\x7e]{1,512}),s=(?P<salt>[A-Za-z0-9+/=]{1,1024}),i=(?P<iterations>[1-9][0-9]{0,9})"
@@ -38,11 +38,11 @@ _ASK_AGAIN = {-1765328228 & _LOW, -1765328230 & _LOW}
 
 
 class Refused(OSError):
-    """This user cannot log in, and retrying will not help."""
+    """Authentication failed, and retrying will not help."""
 
 
 def conversation(sasl: Sasl, host: str) -> Conversation:
-    """What to say to a broker of this host name."""
+    """The generator for this mechanism and a broker of this host name."""
     if sasl.mechanism == "PLAIN":
         return _plain(sasl)
     if sasl.mechanism == "OAUTHBEARER":
@@ -79,8 +79,8 @@ def _scram(sasl: Sasl) -> Conversation:
 
 
 def _challenge(message: bytes, nonce: str) -> tuple[str, bytes, int]:
-    """The nonce of both, salt and iterations of a server's first message. Raises `Refused` for one that is not to this
-    client, that asks for what no sensible server does, or that has an extension which must be understood (``m=``)."""
+    """The combined nonce, salt and iterations of a server's first message. Raises `Refused` if it is not an answer to
+    this client, has an unreasonable number of iterations, or a mandatory extension (``m=``)."""
     found = _CHALLENGE.fullmatch(message)
     both = found["nonce"].decode() if found else ""
     try:
@@ -98,7 +98,7 @@ def _challenge(message: bytes, nonce: str) -> tuple[str, bytes, int]:
 
 
 def _oauthbearer(settings: Mapping[str, str]) -> Conversation:
-    """RFC 7628. A broker that refuses the token says why, as JSON, and waits for one byte."""
+    """RFC 7628. A broker that rejects the token sends the reason, as JSON, and waits for one byte."""
     try:
         bearer = token(settings)
     except TokenRefused as error:
@@ -141,8 +141,7 @@ def _kerberos(gssapi: ModuleType, kerberos: Kerberos, host: str) -> Conversation
 
 
 def _credentials(gssapi: ModuleType, kerberos: Kerberos) -> object:
-    """The credentials of the keytab, whose tickets are asked for and renewed when they are needed; else those of the
-    process."""
+    """The credentials of the keytab, for which Kerberos requests and renews tickets; else those of the process."""
     if not kerberos.keytab:
         return None
     cache = hashlib.sha256(f"{kerberos.principal} {kerberos.keytab}".encode()).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""Adds partitions to a transaction before they are written to, as transaction.version 0 and 1 need it."""
+"""Adds partitions to a transaction before the first write, as transaction.version 0 and 1 require."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from spark_eos.kafka.transactions import ProducerIdentity
 from spark_eos.retry import Waiting, retrying
 from spark_eos.topic_partition import TopicPartition
 
-#: Seconds for which a broker may not know a partition, as when it has just started.
+#: Seconds for which a broker that has just started may not know a partition.
 _UNKNOWN_PLACE_S = 30.0
 _COORDINATOR = "its coordinator"
-#: Another partition of the request is at fault.
+#: OPERATION_NOT_ATTEMPTED: another partition of the request is at fault.
 _RETRIES = COORDINATOR_RETRIES | UNKNOWN_TOPIC | {Code.OPERATION_NOT_ATTEMPTED}
 
 
 class Additions:
-    """The partitions of one transaction. ``asked``: a request was sent, so that the transaction may be open.
+    """The partitions of one transaction. ``asked``: whether a request was sent, so that the transaction may be open.
 
-    One request at a time, for all partitions that are new, and nothing else is done until it is answered: what is
-    handed over has none under way. One without an answer is repeated on another connection. Should the broker work on
-    the first one after the transaction has ended, it opens it again, with nothing in it; which is why only the log can
-    tell that a transaction of these versions was lost.
+    There is one request at a time, for all new partitions, and the caller does nothing else meanwhile; so a request
+    without a response is repeated on another connection with nothing in flight. If the broker processes the first copy
+    after the transaction has ended, this opens the transaction again, without records. Therefore only the log can show
+    whether a transaction of these versions was lost.
     """
 
     def __init__(self, client: BrokerClient, producer: ProducerIdentity, timeout_s: float, silence_s: float) -> None:
@@ -37,7 +37,7 @@ class Additions:
         self._added: set[TopicPartition] = set()
 
     def add(self, places: Iterable[TopicPartition]) -> Cause | None:
-        """Add those that are not added yet. Returns when all are; else why not."""
+        """Add the partitions that are not added yet. Returns None when all are added, else the cause."""
         waiting = set(places) - self._added
         if not waiting:
             return None

@@ -1,7 +1,8 @@
-"""A transactional producer of one transaction for Arrow columns, without librdkafka, threads or an object per row.
+"""A transactional producer of one transaction for Arrow columns, without librdkafka, threads or a Python object per
+row.
 
-Like `LibrdkafkaProducer`, for columns. With transaction.version 2, a partition is added to the transaction by the first
-batch that is written to it; with 0 and 1, by a request before that.
+With transaction.version 2, the first batch to a partition adds it to the transaction; with 0 and 1, a request before
+that batch does.
 """
 
 from __future__ import annotations
@@ -65,13 +66,13 @@ def supports(client: BrokerClient) -> bool:
 
 
 class ArrowProducer:
-    """A producer with the transactional id ``name`` and a transaction timeout of ``timeout_ms``; with ``two_phase``,
+    """A producer with the transactional id ``name`` and a transaction timeout of ``timeout_ms``. With ``two_phase``,
     its transaction never expires, and ``timeout_ms`` limits only the wait for acknowledgements.
 
-    ``endtxn_version``: of its transaction, known after `init`, by the cluster's transaction.version at that time.
-    ``in_flight_bytes``: maximum of unacknowledged bytes. ``dead_letters``: where rows go that brokers refuse for good;
-    without it, they are an error. Of the user's properties, ``batch.size`` is the size of a
-    record batch before compression, and ``compression.*`` its compression.
+    ``endtxn_version``: the version of EndTxn that ends the transaction, known after `init`. ``in_flight_bytes``:
+    maximum of unacknowledged bytes. ``dead_letters``: the topic for rows that brokers reject for good; without it, they
+    are an error. From the client's properties it takes ``batch.size``, the size of a record batch before compression,
+    and ``compression.*``.
     """
 
     def __init__(
@@ -96,7 +97,7 @@ class ArrowProducer:
         level = integer(user, "compression.level", -1)
         self._batch_bytes = integer(user, "batch.size", BATCH_BYTES)
         compression = codec(client.properties)
-        assert compression is not None  # else `supports` has said no
+        assert compression is not None  # else `supports` is False
         self._make_encoder = partial(
             Encoder, codec=compression, level=None if level < 0 else level, max_bytes=self._batch_bytes
         )
@@ -123,33 +124,36 @@ class ArrowProducer:
         return self._identity
 
     def firsts(self) -> Mapping[TopicPartition, int]:
-        """The offset of the first record in each partition, (topic, number), as far as a broker has told."""
+        """The first record's offset in each partition, {(topic, number): offset}, as far as brokers have returned
+        it."""
         return self._sender.firsts
 
     def lasts(self) -> Mapping[TopicPartition, int]:
-        """After `flush`: the sequence number of the last record in each partition."""
+        """After `flush`: the last record's sequence number in each partition."""
         return self._sender.lasts
 
     def runs(self, topic: str, partition: int) -> Sequence[tuple[int, int]]:
-        """After `flush`: see `Sender.runs`."""
+        """After `flush`: (first offset, number) of the rows in a partition, where they lie without a gap. See
+        `Sender.runs`."""
         return self._sender.runs((topic, partition))
 
     def bytes_written(self, besides: Collection[str] = ()) -> int:
-        """After `flush`: the size of the record batches in all topics besides these, as they are in the log."""
+        """After `flush`: the size of the record batches in the log, except those in these topics."""
         return self._sender.bytes_written(besides)
 
     def empty(self) -> Collection[TopicPartition]:
-        """After `flush`: partitions that may be in the transaction, though all rows for them were refused."""
+        """After `flush`: partitions without rows, as all were rejected, that may be part of the transaction all the
+        same."""
         return self._sender.empty
 
     @property
     def refused(self) -> int:
-        """After `flush`: how many rows are in the dead-letter topic."""
+        """After `flush`: the number of rows in the dead-letter topic."""
         return self._refusals.rows
 
     def limit(self, topic: str, max_bytes: int) -> None:
-        """Say how large a batch of this topic may be: larger ones are split, and larger rows are dead letters, without
-        being sent."""
+        """Set the largest batch that a topic accepts: larger batches are split, and larger rows become dead letters,
+        without a request."""
         self._refusals.limits[topic] = max_bytes
 
     def write(
@@ -166,17 +170,17 @@ class ArrowProducer:
         """Write rows to a topic with this number of ``partitions``, as columns of the same length.
 
         ``key`` and ``value``: binary or string; ``time_ms``: int64, null for now; ``partition``: int32 below
-        ``partitions``, null for any; ``headers``: as `encode_headers` makes them, in every call for a topic or in none.
-        Returns before the rows are written; waits only while too much is in flight.
-        Raises the errors of `flush`.
+        ``partitions``, null for any; ``headers``: from `encode_headers`, in every call for a topic or in none. Returns
+        before the rows are written; blocks only while ``in_flight_bytes`` are unacknowledged. Raises as `flush`.
         """
         self._hold(topic, partitions, _batch(key, value, time_ms, partition, headers))
         self._write_letters()
 
     def write_whole(self, topic: str, partition: int, data: bytearray, batches: Sequence[RecordBatch]) -> None:
-        """Write record batches that `passes` as they are, but for their headers, behind all that was written before.
+        """Write record batches, for which `passes` is true, as they are except for their headers, after all rows
+        written so far.
 
-        ``data``, in which they lie, belongs to the producer from now on. Otherwise like `write`.
+        ``data``, which contains them, belongs to the producer from now on. Blocks and raises as `write`.
         """
         for batch in batches:
             sequence = self._take_sequences(topic, partition, batch.count)
@@ -185,8 +189,8 @@ class ArrowProducer:
         self._write_letters()
 
     def write_rows(self, topic: str, partition: int, rows: Rows | Tails, codec: int) -> None:
-        """Write rows to one partition, behind all that was written before, by the codec of this number in a batch's
-        attributes. Otherwise like `write`."""
+        """Write rows to one partition, after all rows written so far. ``codec``: its number in a batch's attributes.
+        Blocks and raises as `write`."""
         count = len(rows)
         sequence = self._take_sequences(topic, partition, count)
         encoder = self._encoder_for(topic).with_codec(codec)
@@ -195,7 +199,8 @@ class ArrowProducer:
         self._write_letters()
 
     def _take_sequences(self, topic: str, partition: int, count: int) -> int:
-        """The sequence number of the next of so many rows for a partition; what is held for the topic goes before."""
+        """The sequence number of the first of so many rows for a partition, after the rows that are held for the
+        topic."""
         held = self._topic(topic, partition + 1)
         self._encode(topic, held)
         sequence = int(held.sequences[partition])
@@ -203,7 +208,7 @@ class ArrowProducer:
         return sequence
 
     def _topic(self, topic: str, partitions: int) -> _Topic:
-        """What is known of a topic that has so many partitions, or more."""
+        """The state of a topic that has so many partitions, or more."""
         held = self._topics.get(topic)
         if held is None:
             partitioner = Partitioner(partitions, self._partitioner)
@@ -215,7 +220,7 @@ class ArrowProducer:
         return held
 
     def _hold(self, topic: str, partitions: int, rows: pa.RecordBatch) -> None:
-        """Collect rows, and encode and send them when there are enough."""
+        """Collect rows; encode and send them when there are enough."""
         held = self._topic(topic, partitions)
         if held.held and held.held[0].schema != rows.schema:
             self._encode(topic, held)  # dead letters have headers, and the query's own rows may have none
@@ -228,10 +233,10 @@ class ArrowProducer:
             self._encode(topic, held)
 
     def flush(self) -> None:
-        """Wait until every row is acknowledged, or its dead letter.
+        """Wait until every row, or its dead letter, is acknowledged.
 
-        Raises RowError (EOS_ROW_TOO_LARGE), ProtocolStop (EOS_FENCED), KafkaError (EOS_DELIVERY_FAILED,
-        EOS_DELIVERY_FAILED) or TopicError (EOS_DEAD_LETTER_TOPIC).
+        Raises RowError (EOS_ROW_TOO_LARGE), ProtocolStop (EOS_FENCED), KafkaError (EOS_DELIVERY_FAILED) or TopicError
+        (EOS_DEAD_LETTER_TOPIC).
         """
         while True:
             self._encode_all()
@@ -240,7 +245,7 @@ class ArrowProducer:
                 return
 
     def _write_letters(self) -> bool:
-        """Write dead letters for what has been refused so far. Returns whether there were any."""
+        """Write dead letters for the rows rejected so far. Returns whether there were any."""
         letters = self._refusals.letters()
         for letter in letters:
             assert self._dead_letters is not None
@@ -258,7 +263,8 @@ class ArrowProducer:
         self._sender.close()
 
     def _enough(self, rows: pa.RecordBatch, partitions: int) -> int:
-        """Bytes to collect for a topic: rows without keys go to one partition, others to all of them."""
+        """The bytes to collect for a topic before encoding: rows without keys go to one partition, others to all of
+        them."""
         if rows["key"].null_count == rows.num_rows:
             return self._batch_bytes
         return min(_MOST_COLLECTED, max(self._batch_bytes, _KEYED_BYTES_PER_PARTITION * partitions))
@@ -287,7 +293,7 @@ class ArrowProducer:
         self._sender.advance()
 
     def _encoder_for(self, topic: str) -> Encoder:
-        """Batches that the topic takes, where it is known how large those may be."""
+        """The encoder for a topic, with batches no larger than its limit, if that is known."""
         most = self._refusals.limits.get(topic)
         if most is None or most >= self._encoder.max_bytes:
             return self._encoder
@@ -319,7 +325,7 @@ def _batch(
     partition: pa.Array | None,
     headers: pa.BinaryArray | None,
 ) -> pa.RecordBatch:
-    """The rows with all columns but headers that they do not have, of one type each."""
+    """The rows with all columns except absent headers, each cast to one type."""
     now, count = int(system.time_of_day() * 1000), len(value)
     columns = {
         "key": pa.nulls(count, pa.binary()) if key is None else key.cast(pa.binary()),

@@ -32,7 +32,8 @@ def crc32_of(keys: pa.BinaryArray) -> Hashes:
 
 
 def murmur2(keys: pa.BinaryArray) -> Hashes:
-    """Words of four bytes are mixed in one after the other, then the up to three bytes that are left."""
+    """Murmur2 of each key: words of four bytes are mixed in one after the other, then the up to three remaining
+    bytes."""
     alike = _of_one_length(keys)
     if alike is not None:
         return _murmur2_of(alike)
@@ -55,7 +56,7 @@ def murmur2(keys: pa.BinaryArray) -> Hashes:
 
 
 def _murmur2_of(keys: npt.NDArray[np.uint8]) -> Hashes:
-    """The hashes of n keys of one length, as bytes of shape (n, length), without looking for each of them."""
+    """The hashes of n keys of the same length, given as bytes of shape (n, length)."""
     count, length = keys.shape
     hashes = np.full(count, _SEED ^ np.uint32(length))
     words = np.ndarray((count, length // 4), "<u4", keys.data, strides=(length, 4))
@@ -77,7 +78,7 @@ def _finished(hashes: Hashes) -> Hashes:
 
 
 def _of_one_length(keys: pa.BinaryArray) -> npt.NDArray[np.uint8] | None:
-    """The bytes of the keys, of shape (n, length); None where there are none, or of different lengths."""
+    """The bytes of keys of the same length, of shape (n, length); None if there are none, or of different lengths."""
     if not len(keys):
         return None
     _, offsets, data = keys.buffers()
@@ -89,7 +90,7 @@ def _of_one_length(keys: pa.BinaryArray) -> npt.NDArray[np.uint8] | None:
 
 
 def fnv1a(keys: pa.BinaryArray) -> Hashes:
-    """FNV-1a of 32 bits; of what is negative as a signed number, the absolute value, as Sarama has it."""
+    """FNV-1a of 32 bits; a hash that is negative as a signed number is replaced by its absolute value, as in Sarama."""
     by_length = _ByLength(keys)
     hashes = np.full(len(keys), _FNV_OFFSET)
     for i, count in _rounds(by_length.lengths):
@@ -103,7 +104,8 @@ def fnv1a(keys: pa.BinaryArray) -> Hashes:
 
 
 class _ByLength:
-    """The keys, the longest first, so that those which have an i-th byte come first. ``starts``: places in ``data``."""
+    """The keys sorted by length, the longest first, so that those with an i-th byte come first. ``starts``: places in
+    ``data``."""
 
     def __init__(self, keys: pa.BinaryArray) -> None:
         _, offsets, data = keys.buffers()
@@ -119,7 +121,7 @@ class _ByLength:
         self._words = np.ndarray(places, "<u4", self.data, strides=(1,)) if places else np.zeros(0, np.uint32)
 
     def words(self, place: int, count: int) -> Hashes:
-        """The word at this place of each of the first keys."""
+        """The word at this place in each of the first keys."""
         return self._words[self.starts[:count] + place]
 
     def rest(self, row: int, start: int, end: int) -> bytes:
@@ -127,14 +129,14 @@ class _ByLength:
         return self.data[first + start : first + end].tobytes()
 
     def as_given(self, hashes: Hashes) -> Hashes:
-        """In the order of the keys as they were given."""
+        """The values in the original order of the keys."""
         given = np.empty_like(hashes)
         given[self._order] = hashes
         return given
 
 
 def _rounds(lengths: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """For each i below the greatest length: i, and how many are longer. ``lengths``: the greatest first."""
+    """For each i below the greatest length: i, and how many keys are longer. ``lengths``: in descending order."""
     rising = -lengths
     for i in range(int(lengths[0]) if len(lengths) else 0):
         yield i, int(np.searchsorted(rising, -i))

@@ -1,7 +1,7 @@
-"""A transactional producer of one transaction with librdkafka: its producer id and epoch, and its failed deliveries.
+"""A transactional producer of one transaction with librdkafka, which exposes its producer id and epoch.
 
-librdkafka adds partitions by AddPartitionsToTxn, uses EndTxn below version 5, and keeps its epoch from one
-transaction to the next, so a late EndTxn could hit the wrong one (KAFKA-17754). Hence the rule: one producer, one
+librdkafka adds partitions by AddPartitionsToTxn, uses EndTxn below version 5, and keeps its epoch from one transaction
+to the next, so that a late EndTxn could hit the wrong one (KAFKA-17754). Hence the rule: one producer, one
 InitProducerId, one transaction.
 """
 
@@ -91,24 +91,24 @@ class LibrdkafkaProducer:
         raise no_coordinator(self.name, INIT_S)
 
     def firsts(self) -> Mapping[TopicPartition, int]:
-        """None of the offsets that `ArrowProducer` knows: a delivery report for each row would cost too much."""
+        """Empty: first offsets are unknown, as a delivery report for each row would cost too much."""
         return {}
 
     def lasts(self) -> Mapping[TopicPartition, int]:
-        """None, for the same reason."""
+        """Empty: last sequence numbers are unknown, as a delivery report for each row would cost too much."""
         return {}
 
     @property
     def produce(self) -> Callable[..., None]:
-        """librdkafka's own method, as a call of ours for each row would cost too much."""
+        """librdkafka's own method, without a Python call around it for each row."""
         return self._producer.produce
 
     def begin(self) -> None:
-        """Local: the coordinator learns of the transaction when the first rows go out."""
+        """Begin the transaction, locally: the coordinator learns of it with the first rows."""
         self._producer.begin_transaction()
 
     def identity(self) -> ProducerIdentity:
-        """This producer's producer id and epoch, from its statistics, as there is no call for them."""
+        """This producer's producer id and epoch, from its statistics, as librdkafka has no call for them."""
         identity = self._reports.identity(IDENTITY_S)
         if identity is None:
             raise stop("EOS_PRODUCER_WITHOUT_IDENTITY", name=self.name, identity_s=IDENTITY_S)
@@ -122,7 +122,7 @@ class LibrdkafkaProducer:
 
     @property
     def failed(self) -> bool:
-        """Whether some row was not delivered; `flush` raises the reason."""
+        """Whether a row was not delivered; `flush` raises the reason."""
         return self._reports.failure is not None
 
     def abort(self) -> None:
@@ -134,9 +134,9 @@ class LibrdkafkaProducer:
             return
 
     def close(self) -> None:
-        """Release the client, which ends with its thread; an open transaction stays open. Nothing else may follow."""
+        """Release the client, which ends with its thread; an open transaction stays open. No other call may follow."""
         self._closed.set()
-        # Whoever still has this object does not keep the client, whose statistics nobody takes any more.
+        # A caller that keeps this object does not keep the client, whose statistics would accumulate.
         self.__dict__.pop("_producer", None)
 
     def _drain(self, timeout_s: float) -> ClientError | None:
@@ -162,8 +162,11 @@ class LibrdkafkaProducer:
 
 
 class _Reports:
-    """What the client's callbacks report. They do not refer to the producer: a client that its own callbacks refer to
-    would live until Python looks for cycles, with its threads, and with statistics that accumulate."""
+    """What the client's callbacks report.
+
+    It has no reference to the producer: a client to which its own callbacks refer would live until Python's next
+    garbage collection, with its threads and accumulating statistics.
+    """
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -196,7 +199,7 @@ def _serve(producer: Producer, closed: threading.Event) -> None:
 
 
 def _call(producer: Producer, call: Callable[[Producer, float], T], timeout_s: float) -> T:
-    """Raises a fatal error, such as of a fenced producer, as KafkaException.
+    """Call a method of the client; a fatal error, such as that of a fenced producer, is raised as KafkaException.
 
     The client raises it from any call that serves its queue; a callback that follows immediately turns it into a
     SystemError.
@@ -208,9 +211,9 @@ def _call(producer: Producer, call: Callable[[Producer, float], T], timeout_s: f
 
 
 def _end_of(producer: Producer) -> ClientError | None:
-    """The error that ended the transaction; failed rows may only be a consequence of it.
+    """The error that ended the transaction, if any; failed rows may only be a consequence of it.
 
-    The client returns it when another transaction is about to begin, without beginning it.
+    librdkafka returns it when another transaction is to begin, and does not begin that one.
     """
     try:
         producer.begin_transaction()
@@ -222,6 +225,6 @@ def _end_of(producer: Producer) -> ClientError | None:
 
 
 def _cause(error: ClientError) -> Cause:
-    """librdkafka has a code of its own for a producer that was fenced."""
+    """The cause of a client's error; librdkafka has a code of its own for a fenced producer."""
     code = int(Code.PRODUCER_FENCED) if error.code() == ClientError._FENCED else error.code()
     return Cause(code, error.name(), error.str())

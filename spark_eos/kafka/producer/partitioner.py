@@ -1,4 +1,4 @@
-"""The partition of each row, chosen as librdkafka's partitioners of the same names do."""
+"""Chooses the partition of each row, as librdkafka's partitioners of the same names do."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from spark_eos.kafka.producer.hashes import Hashes, crc32_of, fnv1a, murmur2
 
 @dataclass(frozen=True)
 class _Rule:
-    """``hash`` decides on the partition; a null key, or also an empty one, may go to any partition or counts as empty.
+    """A partitioner: ``hash`` chooses the partition. A null key, or also an empty one, goes to any partition or counts
+    as empty.
 
-    Java's clients mask the sign of the hash (``bits``), the others do not.
+    Java's clients mask the sign of the hash (``bits``), other clients do not.
     """
 
     hash: Callable[[pa.BinaryArray], Hashes] | None
@@ -39,10 +40,10 @@ _RULES = {
 
 
 class Partitioner:
-    """For one topic with ``count`` partitions. ``name``: one of `PARTITIONERS`.
+    """The partitioner called ``name``, one of `PARTITIONERS`, for a topic with ``count`` partitions.
 
-    Rows that may go to any partition: those of one call go to the same one, which makes large batches; the next call
-    uses the next partition.
+    All rows of one call that may go to any partition go to the same one, which makes large batches; the next call uses
+    the next partition.
     """
 
     def __init__(self, count: int, name: str) -> None:
@@ -51,7 +52,7 @@ class Partitioner:
         self._next = random.randrange(count)
 
     def choose(self, key: pa.Array | None, given: pa.Array | None, rows: int) -> np.ndarray:
-        """The partitions of n ``rows``, as int32. ``given``: int32, the user's choice, or null."""
+        """The partition of each of n ``rows``, as int32. ``given``: the user's choice, int32, or null."""
         if given is not None and not given.null_count:
             return np.asarray(given)
         chosen = self._by_key(key, rows)

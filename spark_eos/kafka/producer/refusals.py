@@ -1,8 +1,8 @@
-"""What becomes of rows that brokers refuse for good: they go to a dead-letter topic, in the same transaction.
+"""Rows that brokers reject for good: they go to a dead-letter topic, in the same transaction.
 
-A batch that is refused is cut into halves, until it is clear which rows are at fault: those that are refused alone. A
-dead letter is the row's key, value, timestamp and headers, and headers that say why. Those are named as in Kafka
-Streams (KIP-1034), where Kafka Streams has them; it has none for the partition that the row was meant for.
+A rejected batch is split into halves until the rows at fault are known: those that are rejected alone. A dead letter
+has the row's key, value, timestamp and headers, and headers with the reason. These have the names of Kafka Streams
+(KIP-1034), except for the partition that the row was meant for, for which Kafka Streams has no name.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from spark_eos.topic_partition import TopicPartition
 EXCEPTION, MESSAGE = "__streams.errors.exception", "__streams.errors.message"
 TARGET_TOPIC, TARGET_PARTITION = "__spark_eos.target.topic", "__spark_eos.target.partition"
 
-#: Java's names for the codes, as Kafka Streams has them.
+#: Java's exceptions for the codes, as in Kafka Streams.
 _EXCEPTIONS = {
     Code.MESSAGE_TOO_LARGE: "RecordTooLargeException",
     Code.RECORD_LIST_TOO_LARGE: "RecordBatchTooLargeException",
@@ -37,7 +37,7 @@ _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 @dataclass(frozen=True)
 class DeadLetters:
-    """The topic for rows that brokers refuse, and how many partitions it has."""
+    """The topic for rows that brokers reject, and its number of partitions."""
 
     topic: str
     partitions: int
@@ -45,7 +45,7 @@ class DeadLetters:
 
 @dataclass(frozen=True)
 class Letter:
-    """One row for the dead-letter topic, as columns of one row for `ArrowProducer.write`."""
+    """A dead letter, as columns of one row for `ArrowProducer.write`."""
 
     key: pa.Array
     value: pa.Array
@@ -54,10 +54,10 @@ class Letter:
 
 
 class Splitting:
-    """How one transaction splits batches that brokers refuse for their size; a single row is an error.
+    """Splits the batches of one transaction that brokers reject for their size; a single row is an error.
 
-    ``codes``: of refusals that end in smaller batches; ``rows``: how many rows were refused; ``limits``: the largest
-    batch that a topic takes, in bytes, where that is known.
+    ``codes``: error codes after which a batch is split; ``rows``: the number of rejected rows; ``limits``: the largest
+    batch that each topic accepts, in bytes, if known.
     """
 
     codes: Set[int] = TOO_LARGE
@@ -68,11 +68,11 @@ class Splitting:
         self._encoder = encoder
 
     def fits(self, place: TopicPartition, sealed: Sealed) -> bool:
-        """Whether the partition takes a batch of this size, as far as it is known. A single row is always tried."""
+        """Whether the partition accepts a batch of this size, as far as it is known. A single row is always tried."""
         return sealed.count == 1 or len(sealed.data) <= self.limits.get(place[0], len(sealed.data))
 
     def take(self, place: TopicPartition, sealed: Sealed, code: int) -> list[Sealed]:
-        """The batches to send in place of one that is refused. Raises RowError (EOS_ROW_TOO_LARGE) for a single row."""
+        """The batches to send in place of a rejected one. Raises RowError (EOS_ROW_TOO_LARGE) for a single row."""
         if sealed.count == 1:
             raise too_large(place, 1, len(sealed.data))
         topic, size = place[0], len(sealed.data)
@@ -80,12 +80,12 @@ class Splitting:
         return list(halves(sealed, self._encoder))
 
     def letters(self) -> list[Letter]:
-        """For what was refused since the last call, in the order of each partition."""
+        """The dead letters for rows that were rejected since the last call, in each partition's order: none here."""
         return []
 
 
 class Refusals(Splitting):
-    """The rows of one transaction that were refused, for the dead-letter topic ``topic``."""
+    """Splits rejected batches, and makes dead letters for the topic ``topic`` of rejected rows."""
 
     codes = REFUSED_FOR_GOOD
 
@@ -95,13 +95,13 @@ class Refusals(Splitting):
         self._waiting: list[tuple[TopicPartition, Sealed, int]] = []
 
     def fits(self, place: TopicPartition, sealed: Sealed) -> bool:
-        """Whether the partition takes a batch of this size, as far as it is known."""
+        """Whether the partition accepts a batch of this size, as far as it is known."""
         return len(sealed.data) <= self.limits.get(place[0], len(sealed.data))
 
     def take(self, place: TopicPartition, sealed: Sealed, code: int) -> list[Sealed]:
-        """The batches to send in place of one that is refused; none for a single row, which becomes a dead letter.
+        """The batches to send in place of a rejected one; empty for a single row, which becomes a dead letter.
 
-        Raises TopicError (EOS_DEAD_LETTER_TOPIC) where that is refused itself.
+        Raises TopicError (EOS_DEAD_LETTER_TOPIC) if that row is a dead letter itself.
         """
         if sealed.count > 1:
             return list(halves(sealed, self._encoder))
@@ -112,7 +112,7 @@ class Refusals(Splitting):
         return []
 
     def letters(self) -> list[Letter]:
-        """For what was refused since the last call, in the order of each partition."""
+        """The dead letters for rows that were rejected since the last call, in each partition's order."""
         waiting, self._waiting = self._waiting, []
         return [_letter(place, sealed, code) for place, sealed, code in waiting]
 
@@ -152,14 +152,14 @@ def _refused(place: TopicPartition, sealed: Sealed, code: int) -> EosError:
 
 
 def unclear(place: TopicPartition, code: int) -> EosError:
-    """The error for a refusal that is not the first answer: what was sent before may be in the log all the same."""
+    """The error for a rejection of a batch of which an earlier copy may be in the log."""
     topic, partition = place
     return stop("EOS_DELIVERY_FAILED.refusal_unclear", topic=topic, reason=name_of(code), partition=partition)
 
 
 def damaged(place: TopicPartition, sealed: Sealed, code: int, damage: Damage) -> EosError:
-    """The error for a refused batch of which nobody can make smaller ones: it was copied as it is, and is not sound, or
-    too large for that."""
+    """The error for a rejected batch that cannot be split: it was copied unchanged, and is damaged or too large to
+    decode."""
     topic, partition = place
     if isinstance(damage, TooLargeBatch):
         return stop(

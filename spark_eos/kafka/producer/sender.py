@@ -1,8 +1,9 @@
-"""Sends record batches to the leaders of their partitions: each is written once and in order, or there is an error.
+"""Sends record batches to the leaders of their partitions: each is written exactly once and in order, or there is an
+error.
 
 Brokers remember the last five batches of a producer in a partition, and drop duplicates. So a batch with an unknown
 outcome is sent again unchanged, with its sequence number, together with all later batches. Three rules make this safe:
-a partition has no more than five batches in flight; all of them are on one connection, and are only sent again when no
+a partition has at most five batches in flight; all of them are on one connection, and are sent again only when no
 response is awaited there; and the first batch of a partition is sent alone, since brokers before Kafka 4.1 accept any
 sequence number for a first batch.
 
@@ -11,13 +12,13 @@ With transaction.version 0 and 1, the coordinator has to know a partition before
 A broker accepts a batch only after all previous ones, so its acknowledgement counts for those, too. This matters after
 a broker was restarted: it then remembers only the last batch, and reports the four before it as out of order. Only
 after an unclean election may a leader have lost all batches of a producer and accept a later one (with
-transaction.version 0 or 1, or before Kafka 4.1). It writes that where the lost ones were, or beyond: an offset that
-goes back shows the one, and `check_begins` the other.
+transaction.version 0 or 1, or before Kafka 4.1). It appends that one where the lost batches were, or beyond: the first
+case shows by an offset that goes back, the second by `check_begins`.
 
-With `Splitting` or `Refusals`, a batch that is refused for its size is replaced by smaller ones, with `Refusals` also
-one that is refused for its rows, and those after it get other sequence numbers. That is only safe if no copy of one of
-them is under way, which a broker might take later: the refusal must be the first answer to a batch that was sent once,
-and all that was sent after it must be answered, too. Else the attempt fails.
+`Splitting` replaces a batch that is rejected for its size by smaller ones; `Refusals` also does so for a batch that is
+rejected for its rows. Later batches then get other sequence numbers. That is safe only if no copy of any of them is in
+flight, which a broker might accept later. So the rejection must be the first response to a batch that was sent once,
+and all that was sent after it must be answered, too; else the attempt fails.
 """
 
 from __future__ import annotations
@@ -45,25 +46,27 @@ from spark_eos.topic_partition import TopicPartition, name_of_place
 
 #: Connections that a partition can try, one after the other, before its timeout.
 _TRIES = 3
-#: The share of a request's timeout that a broker gives its replicas.
+#: The share of ``silence_s`` that is the timeout in the request, for acknowledgements by the replicas.
 _REPLICAS_SHARE = 0.6
 _SETTLE_S = 5.0
-#: For how long no broker may say who leads a partition.
+#: Seconds for which no broker may answer who leads a partition.
 _UNHEARD_S = 60.0
 _ABORT_S = 10.0
-#: Seconds for which a leader may not know its partition, as when it has just started.
+#: Seconds for which a leader that has just started may not know its partition.
 _UNKNOWN_PLACE_S = 30.0
 
 
 class Sender:
-    """The batches of one transaction. ``size``: bytes of those that have been added and are not known to be written;
-    ``offsets``: where each partition's last batch begins, and ``firsts`` its first one, as far as a broker has told.
+    """The batches of one transaction. ``size``: bytes of batches that were added and are not known to be written.
+    ``offsets`` and ``firsts``: the offset of each partition's last and first batch, as far as brokers have returned it.
 
-    Call `begin` first, unless the transaction is of transaction.version 2.
-    ``timeout_s``: maximum seconds without progress in a partition. ``silence_s``: seconds for which a connection may be
-    silent; by default a third of that. ``refusals``: what becomes of batches that are refused for good; without it,
-    they are an error. Every call may raise RowError (EOS_ROW_TOO_LARGE), ProtocolStop (EOS_FENCED) or KafkaError
-    (EOS_DELIVERY_FAILED); then only `abort` and `close` may be called.
+    Call `begin` first, unless the transaction is of transaction.version 2. ``timeout_s``: maximum seconds without
+    progress in a partition. ``silence_s``: maximum seconds without a byte on a connection that owes a response; by
+    default a third of ``timeout_s``. ``refusals``: handles batches that are rejected for good; without it, they are an
+    error.
+
+    Every call may raise RowError (EOS_ROW_TOO_LARGE), ProtocolStop (EOS_FENCED) or KafkaError (EOS_DELIVERY_FAILED);
+    then only `abort` and `close` may be called.
     """
 
     def __init__(
@@ -88,7 +91,7 @@ class Sender:
         self._waiting = Waiting(f"writing as {transactional_id}")
 
     def begin(self, producer: ProducerIdentity, endtxn_version: int) -> None:
-        """The transaction is one of this producer, and will be ended by this version of EndTxn."""
+        """Set the transaction's producer, and the version of EndTxn that will end it."""
         self._version = endtxn_version
         if endtxn_version < FENCING_END:
             self._additions = Additions(self._client, producer, self._timeout_s, self._silence_s)
@@ -105,29 +108,29 @@ class Sender:
         self.size += len(sealed.data)
 
     def leave_out(self, place: TopicPartition, rows: int) -> None:
-        """The next rows of a partition, whose sequence numbers are given, are not sent."""
+        """Skip the next rows of a partition, whose sequence numbers are assigned already."""
         if place not in self._queues:
             self._queues[place] = PartitionQueue(place, system.monotonic())
         self._queues[place].removed += rows
 
     @property
     def empty(self) -> frozenset[TopicPartition]:
-        """After `wait_until_below` (0): partitions in which no row was written, as all of them were refused; they may
-        be in the transaction all the same."""
+        """After `wait_until_below(0)`: partitions without rows, as all were rejected, that may be part of the
+        transaction all the same."""
         return frozenset(place for place, queue in self._queues.items() if not queue.begun)
 
     def runs(self, place: TopicPartition) -> tuple[tuple[int, int], ...]:
-        """After `wait_until_below` (0): (first offset, number) of the rows in a partition, in order, where they lie
-        without a gap; `UNKNOWN_OFFSET` for those of which no answer told the offset."""
+        """After `wait_until_below(0)`: (first offset, number) of the rows in a partition, in order, where they lie
+        without a gap; `UNKNOWN_OFFSET` where no response had the offset."""
         return tuple(self._queues[place].runs) if place in self._queues else ()
 
     @property
     def lasts(self) -> dict[TopicPartition, int]:
-        """After `wait_until_below` (0): the sequence number of the last row in each partition that has one."""
+        """After `wait_until_below(0)`: the last row's sequence number in each partition that has rows."""
         return {place: queue.last for place, queue in self._queues.items() if queue.begun}
 
     def bytes_written(self, besides: Collection[str]) -> int:
-        """The bytes of all record batches that were written, except those to these topics."""
+        """The bytes of all record batches that were written, except those to the topics ``besides``."""
         return sum(queue.bytes for (topic, _), queue in self._queues.items() if topic not in besides)
 
     def advance(self) -> None:
@@ -162,7 +165,7 @@ class Sender:
             end_own_txn(self._client, astuple(producer), commit=False, timeout_s=_ABORT_S, version=self._version)
 
     def _settle(self) -> None:
-        """Wait for the responses to what was sent, whatever they are, and send nothing more."""
+        """Wait for all outstanding responses, and send nothing more."""
         deadline = system.monotonic() + _SETTLE_S
         self._busy.clear()
         while system.monotonic() < deadline and any(not c.idle for c in self._connections.values()):
@@ -183,7 +186,7 @@ class Sender:
     # Sending
 
     def _send_round(self) -> bool:
-        """Send at most one batch of each partition, in one request to each broker. Returns whether there was any."""
+        """Send at most one batch of each partition, in one request to each broker. Returns whether any was sent."""
         now = system.monotonic()
         ready = [queue for queue in self._busy.values() if queue.may_send(now)]
         if self._additions is not None:
@@ -216,8 +219,8 @@ class Sender:
         self._requests[connection.node, number] = list(batches.values())
 
     def _leader(self, place: TopicPartition, now: float) -> int | None:
-        """None where it has none now, or nobody tells. Raises ConnectionFailed where nobody has told for long: brokers
-        that are restarted one by one do, and whoever begins a transaction would not wait longer either."""
+        """The partition's leader; None if there is none now, or no broker answers. Raises ConnectionFailed after
+        `_UNHEARD_S` without an answer of any broker: brokers that are restarted one by one answer within that time."""
         try:
             found = self._client.leaders([place])[0].get(place)
         except ConnectionFailed:
@@ -241,7 +244,7 @@ class Sender:
         if connection is not None and not connection.due:
             return True
         if connection is not None and not connection.idle:
-            return False  # what it has been asked is answered first
+            return False  # responses to earlier requests come first
         if connection is not None:
             self._connections.pop(queue.node).close()
         try:
@@ -298,7 +301,7 @@ class Sender:
             raise self._failure(Cause.of(error))
 
     def _judge_behind(self, queue: PartitionQueue, refused: int, error: int) -> None:
-        """The answer to a batch that was sent after one that was refused: no broker can have it."""
+        """Handle the response to a batch that was sent after a rejected one: no broker can have appended it."""
         if error in (OK, Code.DUPLICATE_SEQUENCE_NUMBER):
             raise unclear(queue.place, refused)
         if error in LEADER_MOVED:
@@ -319,8 +322,8 @@ class Sender:
         queue.resend(now)
 
     def _may_be_in_order(self, queue: PartitionQueue) -> bool:
-        """Whether "out of order" may be caused by an earlier batch that was not written, or by a broker that has
-        forgotten that it has this batch and will accept a later one."""
+        """Whether OUT_OF_ORDER_SEQUENCE_NUMBER may come from an earlier batch that was not written, or from a broker
+        that no longer remembers this batch, though it has it, and will accept a later one."""
         return queue.resending or (queue.resent and queue.awaited > 0)
 
     def _failure(self, cause: Cause) -> EosError:
@@ -346,7 +349,7 @@ class Sender:
                 return
 
     def _note_delays(self, late: float) -> None:
-        """All of them at once: they have waited for long when one of them has."""
+        """Log the delays of all partitions at once: all have waited for long when one has."""
         delayed = [queue for queue in self._busy.values() if queue.moved_at <= late]
         places = {name_of_place(queue.place): queue.why or "no answer from the leader" for queue in delayed}
         self._waiting.note(places, min(queue.moved_at for queue in delayed))
@@ -360,7 +363,7 @@ class Sender:
             raise self._failure(Cause.timed_out(why))
 
     def _disconnect(self, connection: ProduceConnection) -> None:
-        """The outcome of the batches without a response on this connection is unknown."""
+        """Drop a connection; the outcome of its batches without a response is unknown."""
         now = system.monotonic()
         self._client.pool.lost(connection)
         self._client.forget_versions(connection.node)
@@ -376,7 +379,7 @@ class Sender:
                 self._client.forget_leader(*queue.place)
 
     def _lose(self, batches: Iterable[tuple[PartitionQueue, Sealed]], now: float) -> None:
-        """Nobody knows whether these were written, or will be."""
+        """Send batches again of which it is unknown whether they were or will be written."""
         for queue, sealed in batches:
             queue.maybe_written.add(sealed.sequence)
             if queue.refused is not None:

@@ -1,8 +1,8 @@
-"""Which record batches a producer may write as they are, and those batches under its own header. No I/O.
+"""Which record batches a producer may write unchanged, and those batches under its own header. No I/O.
 
-What a broker checks of a batch is not enough: it takes one that is not of the transaction, one with gaps, and one with
-a delete horizon or an append time of its own, and what readers then see is wrong. So a batch passes only if nothing but
-its codec is of interest to a reader besides its records; any other is decoded and encoded anew.
+A broker's own checks do not suffice: it accepts a batch that is not part of the transaction, one with gaps, and one
+with a delete horizon or an append time, and readers would get wrong records. So a batch passes only if it has nothing
+besides its codec and its records that matters to readers; any other is decoded and encoded again.
 """
 
 from __future__ import annotations
@@ -18,11 +18,10 @@ _SMALL = {0: 64 * 1024, 1: 4 * 1024, 2: 32 * 1024, 3: 32 * 1024, 4: 16 * 1024}
 
 
 def passes(batch: RecordBatch, start: int, end: int) -> bool:
-    """Whether a producer may write a verified batch as it is, if offsets ``start`` to ``end``, exclusive, are asked
-    for.
+    """Whether a producer may write a verified batch unchanged, if offsets ``start`` to ``end``, exclusive, are wanted.
 
-    It holds rows, all of them are asked for, and none is missing between them; no broker has set their timestamps, and
-    no cleaner has marked it; its codec is known.
+    It must contain only wanted records, without gaps; timestamps that no broker has set; no mark of the log cleaner;
+    and a known codec.
     """
     return (
         batch.visible
@@ -35,15 +34,16 @@ def passes(batch: RecordBatch, start: int, end: int) -> bool:
 
 
 def is_small(batch: RecordBatch) -> bool:
-    """Whether a batch is better put together with others that follow it."""
+    """Whether a batch is better merged with those that follow it."""
     return batch.size < _SMALL.get(batch.codec, 0)
 
 
 def reseal(data: bytearray, batch: RecordBatch, encoder: Encoder, sequence: int) -> Sealed:
-    """A batch that `passes`, in the encoder's transaction.
+    """A batch that `passes`, under a header of the encoder's transaction, with the old one's codec, timestamps and
+    number of records.
 
-    Its records are not copied: the new header takes the place of the old one in ``data``, which belongs to what is
-    returned from now on. Of the old header it keeps codec, timestamps and the number of records.
+    Its records are not copied: the new header replaces the old one in ``data``, which belongs to the result from now
+    on.
     """
     view = memoryview(data)
     begin = batch.start - HEADER_BYTES

@@ -1,4 +1,4 @@
-"""Sealed batches anew: their rows in other batches, or under other sequence numbers. No I/O."""
+"""Encoded batches in other forms: split, or with other sequence numbers. No I/O."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from spark_eos.kafka.records.batches import walk_batches
 from spark_eos.kafka.records.columns import RecordGroup, groups, read_records, read_tails
 from spark_eos.kafka.records.encode import SEQUENCES, Encoder, Rows, Sealed
 
-#: Where a batch has its checksum, what the checksum covers, and the sequence number of its first record.
+#: Positions in a batch: the checksum, the bytes that it covers, and the first record's sequence number.
 _CHECKSUM_AT, _CHECKED_FROM, _SEQUENCE_AT = 17, 21, 53
 
 
 def later(sealed: Sealed, rows: int) -> Sealed:
-    """A copy of the batch whose sequence numbers are higher by so many rows, or lower."""
+    """A copy of the batch with sequence numbers that are higher by so many rows; lower for a negative number."""
     sequence = (sealed.sequence + rows) % SEQUENCES
     data = bytearray(sealed.data)
     struct.pack_into(">i", data, _SEQUENCE_AT, sequence)
@@ -26,7 +26,7 @@ def later(sealed: Sealed, rows: int) -> Sealed:
 
 
 def halves(sealed: Sealed, encoder: Encoder) -> Iterator[Sealed]:
-    """The rows of a batch of several, in order, under the same sequence numbers, in smaller ones of the same codec."""
+    """The rows of a batch, in order and with the same sequence numbers, in smaller batches of the same codec."""
     group, middle = _group(sealed), sealed.count // 2
     own = encoder.with_codec(group.batches[0].codec)
     for start, stop in ((0, middle), (middle, sealed.count)):
@@ -35,12 +35,12 @@ def halves(sealed: Sealed, encoder: Encoder) -> Iterator[Sealed]:
 
 
 def rows_of(sealed: Sealed) -> Rows:
-    """The rows that a batch was made of."""
+    """The rows of an encoded batch."""
     return read_records(_group(sealed)).rows()
 
 
 def _group(sealed: Sealed) -> RecordGroup:
-    """A group of this batch alone."""
+    """A `RecordGroup` of one batch."""
     data = bytes(sealed.data)
     (group,) = groups(data, walk_batches(data, len(data), ()))
     return group

@@ -1,4 +1,4 @@
-"""The keys and values of single record batches, for readers of a few records. No I/O."""
+"""Offset, key and value of the records of one batch, for readers of few records. No I/O."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ Row = tuple[int, bytes | None, bytes | None]
 
 
 def read_rows(data: bytes, batch: RecordBatch) -> Iterator[Row]:
-    """Each record. Raises Damage and UnsupportedFormat."""
+    """The records of a batch. Raises Damage and UnsupportedFormat."""
     return (row for _, row in read_dated_rows(data, batch))
 
 
 def read_dated_rows(data: bytes, batch: RecordBatch) -> Iterator[tuple[int, Row]]:
-    """Each record with its time, in milliseconds since 1970. Raises Damage and UnsupportedFormat."""
+    """The records of a batch, each with its timestamp in milliseconds since 1970. Raises Damage and
+    UnsupportedFormat."""
     if batch.codec > LAST_CODEC:
         raise UnsupportedFormat(f"compression codec {batch.codec}")
     records = decompress(data, batch) if batch.codec else bytes(memoryview(data)[batch.start : batch.stop])
