@@ -49,8 +49,8 @@ def test_show(quiet):
     text = life.capsys.readouterr().out
     parts = (
         shown["query"],
-        "planned     0 to 3",
-        "committed   0 to 2",
+        "planned     micro-batches 0 to 3",
+        "committed   micro-batches 0 to 2",
         f"{life.source}-0",
         "decided     micro-batch 3",
     )

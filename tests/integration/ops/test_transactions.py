@@ -61,7 +61,7 @@ def test_where_readers_are_held(left, capsys):
     assert found["partitions"] == [{"topic": left.topic, "partition": 0, "first_offset": 0}]
     assert (found["producer_id"], found["epoch"]) == (decided.pair.producer_id, decided.pair.epoch)
     assert left.status() == 1
-    assert f"{left.topic}-0: held from offset 0 by {decided.pair.id}" in capsys.readouterr().out
+    assert f"{left.topic}-0: read_committed consumers wait at offset 0 for {decided.pair.id}" in capsys.readouterr().out
 
 
 def test_without_yes_nothing_is_ended(left, capsys):
@@ -162,7 +162,7 @@ def test_a_ledger_that_is_held_by_the_querys_own_transaction(left, capsys, monke
     assert left.recover("--abort-only") == 0
     told = capsys.readouterr().out
     assert holder.name in told
-    assert "when the ledger can be read" in told
+    assert "not known until the ledger can be read" in told
     monkeypatch.setattr(ledger_log, "READ_S", 2.0)
     assert left.recover("--abort-only", "--yes") == 0
     assert left.status() == 0
