@@ -40,8 +40,9 @@ def checked_ends(
     copies: bool,
     keeps_order: str,
 ) -> Ends:
-    """From the options of both. ``session``: its settings of file systems; ``ordered``, ``keeps_order``: see
-    `check_source`; ``copies``: records are copied as whole batches. Raises OptionError, ConnectionFailed.
+    """Parse and check the options of both ends. ``session``: its settings of file systems; ``ordered``,
+    ``keeps_order``: see `check_source`; ``copies``: records are copied as whole batches. Raises OptionError,
+    ConnectionFailed.
     """
     reads, writes = bounded(stream_options(source)), sink_options(sink, session)
     check_source(reads, ordered=ordered, keeps_order=keeps_order)
@@ -51,7 +52,7 @@ def checked_ends(
 
 
 def bounded(options: SourceOptions) -> SourceOptions:
-    """With a limit for each micro-batch, whatever waits in the source."""
+    """The source with a limit for each micro-batch, however much is waiting in it."""
     if options.max_bytes_per_trigger is not None or options.max_offsets_per_trigger is not None:
         return options
     return replace(options, max_bytes_per_trigger=DEFAULT_BYTES)
@@ -84,7 +85,7 @@ def check_source(options: SourceOptions, *, ordered: bool, keeps_order: str) -> 
 
 
 def check_sink(source: SourceOptions, sink: SinkOptions, *, copies: bool) -> None:
-    """What records cannot be copied with is refused, and a group for both ends. ``copies``: as whole batches. Raises
+    """Refuse options that copies cannot have, and one group for both ends. ``copies``: as whole batches. Raises
     OptionError, ConnectionFailed."""
     if copies and sink.dead_letters is not None:
         raise stop("EOS_OPTION_CONFLICT.copy_dead_letters", option="deadLetters.topic")
@@ -115,8 +116,8 @@ def check_copy(sink: SinkOptions, topics: Iterable[str], *, same_cluster: bool) 
 
 
 def check_targets(plan: CopyPlan, ranges: Iterable[OffsetRange]) -> None:
-    """A partition is copied to that of the same number. Raises TopicError (EOS_TARGET_PARTITIONS,
-    EOS_TOPIC_RESERVED)."""
+    """Check that each partition of the source has one of the same number to be copied to. Raises TopicError
+    (EOS_TARGET_PARTITIONS, EOS_TOPIC_RESERVED)."""
     if plan.transform is not None:
         return
     highest: dict[str, OffsetRange] = {}

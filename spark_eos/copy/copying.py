@@ -65,7 +65,7 @@ def _by_consumer(fetching: Fetching, range_: OffsetRange) -> Iterator[FetchedBat
 
 
 class _Copy:
-    """One range on its way.
+    """The copy of one range.
 
     The digest is the same whenever the same range of the same log is copied: a sum over record batches, each with its
     place, its checksum, and the part of it that is in the range. How a batch came to the target does not count, as
@@ -153,7 +153,7 @@ class _Copy:
                 self._note_run(int(run[0]), len(run))
 
     def _note_run(self, first: int, count: int) -> None:
-        """Offsets that follow all that were noted before."""
+        """Note offsets that have a row; they follow all that were noted before."""
         if self.runs and sum(self.runs[-1]) == first:
             first, count = self.runs[-1][0], self.runs.pop()[1] + count
         self.runs.append((first, count))

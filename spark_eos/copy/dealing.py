@@ -21,7 +21,7 @@ _NAME = "partition=key"
 
 
 def check_rule(rule: str, sink: SinkOptions, *, copies: bool) -> None:
-    """Raises OptionError."""
+    """Check the argument ``partition`` of `spark_eos.copy`. Raises OptionError."""
     if rule not in _RULES:
         raise stop("EOS_OPTION_INVALID.partition", option="partition", value=rule)
     if rule == KEY and not copies:
@@ -31,7 +31,7 @@ def check_rule(rule: str, sink: SinkOptions, *, copies: bool) -> None:
 
 
 def by_key(topic: str | None) -> Transform:
-    """``topic``: of all records; None for that of the same name."""
+    """The transform of copies by key. ``topic``: of all records; None for the topic of the same name."""
     columns = Columns(key=True, topic=topic is None, partition=False, headers=True, timestamp=True)
     names = ("key", "value", "headers", "timestamp", *(("topic",) if columns.topic else ()))
     return Transform(partial(_unplaced, names), _NAME, columns)

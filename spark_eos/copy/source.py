@@ -121,7 +121,7 @@ class CopyStreamReader(EosKafkaStreamReader):
 
     @hidden_traceback()
     def latestOffset(self, start: SparkOffset | None = None, limit: ReadLimit | None = None) -> SparkOffset:
-        """Counts what is planned, beside what the base does."""
+        """Also counts the offsets of the micro-batch that is planned."""
         end = super().latestOffset(start, limit)
         ranges = [] if start is None else ranges_between(offset_log.from_spark(start), offset_log.from_spark(end))
         self._offsets = None if start is None else sum(r.size for r in ranges)

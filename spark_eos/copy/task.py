@@ -157,7 +157,7 @@ def part_of(range_: OffsetRange, copied: Copied) -> Part:
 
 
 def arrow_producer(producer: TaskProducer) -> ArrowProducer:
-    """The one that record batches are copied with: the driver refuses copies where it would be librdkafka's."""
+    """The task's producer, which takes whole record batches: the driver refuses copies that would need librdkafka's."""
     assert isinstance(producer, ArrowProducer)
     return producer
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class LastWritten:
-    """Where it stands. Without a ``folder``, nowhere."""
+    """The file with these figures is in ``folder``; without a folder, nothing is noted."""
 
     folder: str | None = None
 
@@ -43,7 +43,7 @@ class LastWritten:
 
 
 def of_one_query() -> LastWritten:
-    """In a folder of its own, until this process ends."""
+    """Notes of one query, in a folder of their own, which is removed when this process ends."""
     try:
         folder = tempfile.mkdtemp(prefix="spark-eos-")
     except OSError:

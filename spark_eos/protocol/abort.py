@@ -1,7 +1,7 @@
 """Abort what nobody will commit: close the run, so that nothing more of it can be decided, then end what it has open.
 
-A query's transactions may be aborted only by whoever has closed it: what is undecided now may be decided in the next
-moment by a run that is alive.
+Only a process that has closed the query may abort its transactions: a run that is alive may decide in the next moment
+what is undecided now.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def undecided(ports: Ports, head: Head, *, before: int | None = None, empty: boo
 
 
 def end_for_good(ports: Ports, pairs: Collection[Pair]) -> Collection[Pair]:
-    """Abort transactions, and fence who has begun them; those that are left are returned."""
+    """Abort transactions, and fence their producers; returns those that stay open."""
     if not pairs or ports.coordinator.endtxn_version() >= FENCING_END:
         return abort_all(ports, pairs)
     left = {pair.id for pair in pairs}
@@ -159,8 +159,9 @@ def clear_late(ports: Ports) -> Collection[Pair]:
 
 
 def note_unwritten(ports: Ports, batch: int, first: Head) -> None:
-    """Note that a write within foreachBatch failed, before its error is raised: whoever catches that lets Spark pass
-    the micro-batch, and later writes of the sink then stop. The run stays as it is, so that the write can be repeated.
+    """Note that a write within foreachBatch failed, before its error is raised: a function that catches that lets Spark
+    pass the micro-batch, and later writes of the sink then stop. The run stays as it is, so that the write can be
+    repeated.
 
     Nothing is changed where the micro-batch is decided, or an earlier one is noted already. ``first``: what is
     published where the sink has no head yet. Raises LedgerError (EOS_LEDGER_HEAD_LOST) where it has had one,

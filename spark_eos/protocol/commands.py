@@ -4,12 +4,12 @@ where it was before, and retire it in favour of another one.
 The order of steps is what keeps a crash between two of them harmless. A head that no start gets past is published
 first; then the checkpoint is changed, or made; and in the end a head is published from which a query goes on. Where
 rows are written to the same topic again, the old query is retired before the new one may begin, so that the two can
-never both go on. A command may be repeated from its beginning, at any step of an earlier one: whoever does so takes
-over.
+never both go on. A command may be repeated from its beginning, at any step of an earlier one, and
+then takes over.
 
-A command may stall for any time, while somebody else runs the same command to its end and the query goes on. So what it
-does next goes by the head on which it has judged, or the one that it has published last: each publication of somebody
-else, and each start of the query, has another run or another generation.
+A command may stall for any time, while another one runs to its end and the query continues. So it goes on only from the
+head that it has judged, or has published last: each publication by another process, and each start of the query, has
+another run or another generation.
 
 Where a mirror takes topics over, the position at which the new query begins was read while the old one could still
 decide. So the old query is retired only where its last decision is the one that the position belongs to.
@@ -57,7 +57,7 @@ def publish_next(
     ports: Ports, query: str, judged: Head, following: Callable[[Head], Head], offsets: Offsets | None = None
 ) -> Head:
     """Publish the head that ``following`` makes of the newest one, as long as that is of the same run and generation as
-    the one that was ``judged``; returns it. Whoever has published that one before is fenced by this.
+    the one that was ``judged``; returns it. This fences the publisher of that one.
 
     Raises CommandError (EOS_COMMAND_OVERTAKEN) where it is another one, what ``following`` raises, LedgerError and
     Unclear (EOS_LEDGER_BUSY).
@@ -93,7 +93,7 @@ def check_not_overtaken(head: Head, judged: Head) -> None:
 
 
 def closes(judged: Head, *, decided: bool = False) -> Callable[[Head], None]:
-    """A check for whoever closes the query: that its head is of the run and generation that was ``judged``; with
+    """A check to pass to `close`: that the head is of the run and generation that was ``judged``; with
     ``decided``, also that this run has decided nothing since, as one that is alive does."""
 
     def check(head: Head) -> None:
@@ -458,8 +458,8 @@ def standing(ports: Ports) -> Standing:
 
 
 def _settled_for(ports: Ports, last: Decision) -> Decision:
-    """The decision with its verdicts. Raises ProtocolStop (EOS_ROWS_MISSING), too, as whoever goes on from here would
-    leave out what an operator has aborted."""
+    """The decision with its verdicts. Raises ProtocolStop (EOS_ROWS_MISSING), too, as a query that goes on from here
+    would leave out what an operator has aborted."""
     verdicts = settle(ports, last.written)
     unseen_of(ports, last, verdicts)
     return last.judged(verdicts)
@@ -469,7 +469,7 @@ def hand_over(ports: Ports, successor: Successor, seen: Standing, prefix: str) -
     """Retire the query in favour of its successor, as long as it has decided nothing since it was ``seen``. False where
     it has: then nothing is changed, and it goes on.
 
-    1. Take the ledger, and read: from here on, whoever had it can decide nothing more by that.
+    1. Take the ledger, and read: from here on, its previous holder can decide nothing more.
     2. Publish the head that no start gets past; a query without a head gets its first one, with this ``prefix``.
     3. Abort what is open and not decided: nobody else ever would.
 

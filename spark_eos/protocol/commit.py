@@ -111,8 +111,8 @@ def commit(ports: Ports, batch: MicroBatch, ahead: Term | None = None, seen: Dec
     another, that is done before the new decision takes its place in the ledger.
 
     1. Read the head, take the ledger, read again; meanwhile the open transactions are listed. Where the ledger
-       was taken ahead, one look is enough: whoever takes it after us fences our publication, whoever had it before can
-       publish no more.
+       was taken ahead, one look is enough: a later taker fences our publication, and an earlier holder can publish no
+       more.
     2. A batch that is decided already is compared; what it lost is replaced by its repair. A group that is set only
        now gets its offsets.
     3. Verify that the brokers still hold what the tasks wrote; what is open besides are leftovers.
@@ -391,9 +391,9 @@ BATCH = 0
 def complete(ports: Ports, run: str) -> None:
     """Publish that all of the job is committed: its decision without transactions, with rows and digest alone.
 
-    The brokers forget a transactional id after a week, and retention takes the rows; whoever writes the job again later
-    finds by this that there is nothing to settle. Called when the run's commit has returned, which it does on verdicts
-    only. Where another run has taken over meanwhile, that one has settled the decision, and completes the job.
+    The brokers forget a transactional id after a week, and retention takes the rows; a later run of the same job finds
+    by this that there is nothing to settle. Called when the run's commit has returned, which it does on verdicts only.
+    Where another run has taken over meanwhile, that one has settled the decision, and completes the job.
 
     Raises Unclear (EOS_LEDGER_BUSY); the rows are visible then.
     """

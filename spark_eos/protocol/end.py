@@ -4,10 +4,10 @@ EndTxn's answer 0 says that the coordinator has ended a transaction, not that it
 aborted it in one partition (``kafka-transactions.sh abort``), of which the coordinator knows nothing, and retention
 does not wait for a commit. Once a transaction is a minute old, the leaders of its partitions are asked before its end.
 
-After every end, it is looked at once more, in the background; the next commit, and whoever waits for the end of the
-query, waits for the answer. The commit's marker ends nothing in a partition in which the transaction was aborted
-before, but that partition's log knows: for as long as the abort's marker is in it, Fetch names the transaction as
-aborted, to readers who are past it.
+After every end, it is looked at once more, in the background; the next commit waits for the answer, and so does a
+caller that waits for the end of the query. The commit's marker ends nothing in a partition in which the transaction was
+aborted before, but that partition's log knows: for as long as the abort's marker is in it, Fetch names the transaction
+as aborted, to readers who are past it.
 
 The age of a transaction is measured by clocks that may be off. Nobody has one clock for both its begin and now. The
 task knows when it began, and the coordinator when it was started; the driver knows what time it is. So where a clock is
@@ -444,7 +444,7 @@ def not_whole(ports: Ports, batch: MicroBatch, starts: Starts) -> EosError | Non
 
 
 def _is_doubtful(report: TaskReport, starts: Starts, now_ms: int) -> bool:
-    """Whether somebody may have taken rows of the task's transaction: it is a minute old, or retention may want it."""
+    """Whether the task's transaction may have lost rows: it is a minute old, or retention may want them."""
     assert report.written is not None
     aged = report.oldest_ms is not None and report.oldest_ms <= now_ms - AGED_MS
     return aged or starts[report.written.pair] <= now_ms - WHOLE_MS
@@ -519,7 +519,7 @@ def age_ms(by_task: int, by_coordinator: int, passed_ms: int | None) -> int:
 MARKERS_MS = 2_000
 
 
-#: How many places may wait at a time until somebody else's transaction no longer keeps readers from them.
+#: How many places may wait at a time behind open transactions of other producers.
 MOST_WAITING = 100_000
 
 
@@ -563,7 +563,7 @@ def look_back(ports: Ports, places: Places, *, wait_for_others: bool = False, wi
 
 
 def unseen_of(ports: Ports, last: Decision, verdicts: Mapping[Pair, Verdict]) -> frozenset[Pair]:
-    """Look at what was committed of a decision, by whoever has settled it, for as long as markers take. Returns the
+    """Look at what was committed of a decision, right after settling it, for as long as markers take. Returns the
     transactions that could not be looked at everywhere: without a verdict in the head, the next commit looks at them.
 
     Raises ProtocolStop (EOS_ROWS_MISSING).
@@ -574,10 +574,10 @@ def unseen_of(ports: Ports, last: Decision, verdicts: Mapping[Pair, Verdict]) ->
 
 
 def look_at_last(ports: Ports, done: int | None = None, *, stopped: bool = False) -> None:
-    """What whoever waits for the end of a query does, as no commit follows the last one: look at that once more, in
-    whichever process. ``done``: the last micro-batch that Spark has noted as committed in this run, None where there
-    was none. ``stopped``: the last commit may not have come to its end, which its next start sees to, and somebody
-    waits; then what has no answer within the time that markers take is left to that start.
+    """Look once more at the last commit of a query that has ended, as no commit follows it that would. Any process may
+    do that. ``done``: the last micro-batch that Spark has noted as committed in this run, None where there was none.
+    ``stopped``: the last commit may not have come to its end, which its next start sees to, and the caller waits; then
+    what has no answer within the time that markers take is left to that start.
 
     Raises EosError as `look_back` does, and LedgerError where the ledger has lost the head that names it.
     """

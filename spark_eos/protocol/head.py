@@ -11,7 +11,7 @@ has the same cluster, topics, transform and offsets, however these are dealt to 
 some were lost.
 
 Notes are records that become visible with a decision, by the same transaction, in a compacted topic of their own. The
-head says what all of them together are, so that whoever reads them knows whether it has found them all.
+head says what all of them together are, so that a reader knows whether it has found them all.
 """
 
 from __future__ import annotations
@@ -359,7 +359,7 @@ class Successor:
 @dataclass(frozen=True)
 class Missing:
     """Rows that were committed and are not visible: those of a transaction, by its id, from this offset of a partition
-    on. Nothing removes this mark: who has written the rows by other means goes on with a new checkpoint."""
+    on. Nothing removes this mark: after the rows were written by other means, the query needs a new checkpoint."""
 
     transaction: str
     topic: str

@@ -75,8 +75,8 @@ class Found(Enum):
 
     THERE = "there"
     MISSING = "missing"  # aborted
-    GONE = "gone"  # retention or compaction took the place away, or it is somebody else's
-    HELD = "held"  # an open transaction of somebody else, which began earlier, keeps readers from it
+    GONE = "gone"  # retention or compaction took the place away, or it is another producer's
+    HELD = "held"  # an open transaction of another producer, which began earlier, keeps readers from it
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ Place = tuple[Pair, Probe]
 
 
 class Term(Protocol):
-    """The ledger, taken: whoever had it is fenced. Good for one publication."""
+    """The ledger, taken: its previous holder is fenced. Good for one publication."""
 
     def read(self) -> Head | None:
         """The head, authoritative."""
@@ -115,7 +115,7 @@ class Ledger(Protocol):
         ...
 
     def take(self) -> Term:
-        """Fence whoever has it. A ledger that has come in the place of the one that was read is an error
+        """Fence its holder. A ledger that has come in the place of the one that was read is an error
         (EOS_LEDGER_TRUNCATED): it may be as long as the old one was, with another run's decision in it."""
         ...
 
@@ -163,7 +163,7 @@ class Coordinator(Protocol):
         ...
 
     def fence(self, names: Collection[str]) -> Collection[str]:
-        """InitProducerId once for each transactional id: what is open under it is aborted, and whoever has it is
+        """InitProducerId once for each transactional id: what is open under it is aborted, and its producer is
         fenced. Returns the ids that were not given a new epoch (51, 14, 15, 16, or no answer in time): ask again."""
         ...
 

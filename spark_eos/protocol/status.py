@@ -1,7 +1,7 @@
 """What the next start of a query does, by its head in the ledger and the micro-batch that the checkpoint is at.
 
 `status` is the only judge of that: a start stops by it, ``spark-eos status`` prints it, and ``spark-eos recover`` and
-the other commands refuse by it; so does whoever waits for the end of a query, by `at_end`. It decides nothing about
+the other commands refuse by it; a wait for the end of a query ends by `at_end`. It decides nothing about
 transactions that have no verdict yet: a start settles those first, and judges again.
 """
 

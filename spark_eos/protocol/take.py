@@ -1,9 +1,9 @@
 """Take the ledger, and prove that its head is the newest that it ever had: an unclean leader election takes the newest
 records, and the head before them looks like any other.
 
-The coordinators know for a week the transactions of tasks, of which none is begun before its run is published, and
-none is committed before it is decided; and of the last transaction under the ledger's own id, until the ledger is taken
-again. So whoever takes it looks at that first.
+The coordinators know for a week the transactions of tasks, none of which begins before its run is published or is
+committed before it is decided. They know the last transaction under the ledger's own id until the ledger is taken
+again, so it is looked at first.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LAST_EPOCH = 32_767
 
 
 def take(ports: Ports, head: Head) -> Term | None:
-    """Take the ledger, by who has read ``head`` and is about to go on from it; None where there is another one by now.
+    """Take the ledger, to go on from ``head``, which was just read; None where there is another one by now.
 
     Raises LedgerError where there was a newer one that is lost.
     """
@@ -28,7 +28,7 @@ def take(ports: Ports, head: Head) -> Term | None:
 
 
 def newest_head(ports: Ports) -> Head | None:
-    """The head, by who goes by it and publishes nothing, so that the ledger need not be taken; None where there is
+    """The newest head, for a caller that publishes nothing, so that the ledger need not be taken; None where there is
     none.
 
     Raises LedgerError where there was a newer one that is lost, and Unclear (EOS_LEDGER_BUSY).
@@ -50,7 +50,7 @@ def _is_last(ports: Ports, head: Head) -> bool:
 
 
 def take_and_read(ports: Ports) -> tuple[Term, Head | None] | None:
-    """Like `take`, without reading the head first: somebody's open ledger transaction may block the read, and only
+    """Like `take`, without reading the head first: an open ledger transaction may block the read, and only
     fencing ends that."""
     found = ports.coordinator.of_ledger()
     if found is not None and found.state.commits and not agrees(ports, ports.ledger.read(), found):
@@ -61,7 +61,7 @@ def take_and_read(ports: Ports) -> tuple[Term, Head | None] | None:
 
 
 def taking(ports: Ports) -> Iterator[tuple[Term, Head | None]]:
-    """`take_and_read` again and again, for whoever publishes next: until that has worked, or time is up."""
+    """`take_and_read` again and again, for a caller that publishes next: until that has worked, or time is up."""
     for _ in ports.retrying():
         taken = take_and_read(ports)
         if taken is not None:

@@ -250,7 +250,7 @@ def _named(topic: str | None) -> str:
 class MicroBatch:
     """A micro-batch when every task has reported. ``offsets``, and the ``group`` that is to have them, only where an
     option sets one; ``partitioner`` only where the user has chosen one. ``planned_ms``: when the driver had planned it,
-    and so before any task of it began, by `Ports.elapsed_ms` of the process that commits; None if nobody has noted it.
+    and so before any task of it began, by `Ports.elapsed_ms` of the process that commits; None if it is not known.
     ``two_phase``: its transactions never expire. ``notes`` become visible with the decision."""
 
     run: str

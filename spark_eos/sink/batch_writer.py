@@ -31,7 +31,7 @@ from spark_eos.sink.spark_rows import SparkRows
 from spark_eos.spark.tracebacks import hidden_traceback
 from spark_eos.spark.worker_exit import quiet_here
 
-#: When an abort looks for what tasks have begun meanwhile that Spark is still killing, in seconds after the look before
+#: Seconds between the looks of an abort for what tasks have begun meanwhile that Spark is still killing
 #: (spark.python.task.killTimeout is 2 s).
 _LATER_S = (1, 2)
 
@@ -132,9 +132,9 @@ class EosKafkaBatchWriter(DataSourceArrowWriter):
 
 @process_cache(maxsize=64)
 def _check_query(options: SinkOptions, ledger_partitions: int, write: ForeachBatchWrite, run: str) -> None:
-    """Raise Superseded if the query was replayed. Once a run, when the sink's head of the run is published: whoever
-    replays the query marks it as a whole, and then looks for the heads of its sinks. So either this head was found by
-    that, or the mark is found here."""
+    """Raise Superseded if the query was replayed. Checked once in a run, when the sink's head of the run is published:
+    a replay marks the query as a whole, and then looks for the heads of its sinks. So either the replay has found this
+    head, or the mark is found here."""
     check_halts(session_for(options, ledger_partitions, write.query).ports.ledger.read(), None)
 
 

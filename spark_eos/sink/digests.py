@@ -1,7 +1,7 @@
 """Digests of rows: sums of one hash a row, so that they depend neither on the order of rows nor on how they are cut.
-Of a copy, where both are given by the source's log: of one hash a chunk.
+The digest of a transformed copy, where the source's log gives both, is a sum of one hash a chunk.
 
-They are there to notice a plan that is not deterministic, not to withstand somebody who forges rows. The ledger says
+They are there to notice a plan that is not deterministic, not to detect forged rows. The ledger says
 with each decision which one was used, as a replay is compared with it: none of them may ever change.
 """
 
@@ -30,7 +30,7 @@ _WORTH_A_VIEW = 400
 class ColumnarRows(Protocol):
     """What rows have; a column that they do not have is None. ``topic`` is the one for all where ``topics`` is None.
     ``encoded_headers`` are as they stand in records. ``places``: a number for each row, by its place in the source,
-    where the way of the rows knows it."""
+    where it is known."""
 
     rows: int
     topic: str | None

@@ -1,4 +1,4 @@
-"""The last micro-batch of a query that has ended, looked at once more by whoever waits for the end.
+"""The last micro-batch of a query that has ended, looked at once more when a caller waits for the end.
 
 After a commit, the process that has done it looks at what was committed, in the background, and the next commit waits
 for the answer. After the last one no commit follows, and Spark does not call the sink again.

@@ -84,7 +84,7 @@ class SinkJob:
     """What all tasks of a micro-batch share.
 
     ``write``: what writes, where it is no streaming query. ``planned``: when the driver planned the micro-batch, by its
-    clocks; None where nobody has to know.
+    clocks; None where that is not needed.
     """
 
     options: SinkOptions
@@ -129,7 +129,7 @@ class Message(WriterCommitMessage):
     """A task's report on its way to the driver through Spark, with what the driver knew when it planned.
 
     Times are seconds: how long the task took, and when, by its clock, it was done. ``bytes``: of the keys and values
-    that it was handed, if somebody counts them; see `TaskReport` for those of a copy. ``planned``: see `SinkJob`.
+    that it was handed, if metrics count them; see `TaskReport` for those of a copy. ``planned``: see `SinkJob`.
     """
 
     query: str

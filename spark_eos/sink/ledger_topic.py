@@ -90,12 +90,12 @@ def check_ledger(
 @process_cache(maxsize=16)
 def _other(kafka: KafkaProperties, topic: str, partitions: int, kind: OwnTopic) -> str | None:
     """What the topic holds, if it is no topic of this kind; looked for once in a process. One that also has a record
-    of this kind is one, whoever has written the others."""
+    of this kind is one, whatever the others are."""
     rows = [row for row in samples(broker_client(kafka), {topic: partitions})[topic] if row[2] is not None]
     found = {own_topic_of(key, value) for _, key, value in rows}
     if kind in found or not rows or any(is_query(key) for _, key, _ in rows):
         return None
-    return next((other.value for other in found if other is not None), "a topic with rows of somebody else")
+    return next((other.value for other in found if other is not None), "a topic with rows of another program")
 
 
 def _check_in_sync(kafka: KafkaProperties, topic: str, needed: int) -> DescribedTopic:

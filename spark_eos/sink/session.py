@@ -28,7 +28,7 @@ _CLEAN_LOOKS = 2
 
 @dataclass(frozen=True)
 class _Look:
-    """A decision that was committed, and what will be known of it: the places that cannot be looked at yet."""
+    """A look back at a committed decision, in the background. ``waiting``: the places that cannot be looked at yet."""
 
     run: str
     decision: Decision | None
@@ -54,8 +54,8 @@ class Session:
         self._sweeper: threading.Thread | None = None
 
     def rest(self, run: str, batch: int, report: CommitReport) -> None:
-        """A commit is done: look at it once more, get ready for the run's next one, and look after this one while there
-        is none."""
+        """After a commit, in the background: look back at it, take the ledger ahead for the run's next commit, and
+        abort what late attempts leave open until then."""
         self._begin_look(run, report)
         taking = self._take_ahead(run)
         self._busy.clear()
@@ -63,8 +63,8 @@ class Session:
         self._sweeper.start()
 
     def _sweep(self, run: str, batch: int, taking: Future[Term | None]) -> None:
-        """Until there is something to commit, or two looks in a row have found nothing; without two-phase commit, only
-        a few times, as there are timeouts."""
+        """Abort what late attempts have left open, until the next commit begins or two looks in a row have found
+        nothing. Without two-phase commit there are only a few looks, as transactions time out."""
         taking.exception()  # which ends its use of the ports
         clean = 0
         for seconds in chain(SWEEPS_AFTER_S, repeat(SWEEPS_AFTER_S[-1]) if self._two_phase else ()):
@@ -84,7 +84,7 @@ class Session:
             clean = 0 if left else clean + 1
 
     def _begin_look(self, run: str, report: CommitReport, *, wait_for_others: bool = False) -> Future[Places]:
-        """In the background, at what was committed and what could not be looked at before."""
+        """Look back, in the background, at what was committed and at the places that had to wait before."""
         places = {**self._waiting, **report.unseen, **places_of(report.decision)}
         return self._look_at(run, report.decision, places, wait_for_others)
 
@@ -103,19 +103,19 @@ class Session:
         return found
 
     def _look_again(self) -> None:
-        """At what open transactions of others have kept readers from."""
+        """Look again at places that open transactions of other producers have kept readers from."""
         look = self._look
         if look is not None and look.waiting.exception() is None and look.waiting.result():
             self._look_at(look.run, look.decision, look.waiting.result()).exception()
 
     def look_now(self, run: str, report: CommitReport, *, wait_for_others: bool) -> None:
-        """Look at what was committed and wait for the answer: nothing comes after this commit that could. Raises
+        """Look back at what was committed and wait for the answer, as no other commit follows that could. Raises
         ProtocolStop as `look_back` does."""
         self._begin_look(run, report, wait_for_others=wait_for_others).result()
 
     def seen(self) -> Decision | None:
-        """The decision that was looked at since its commit, by this process, if there is one; once. Waits for the
-        answer, and raises ProtocolStop as `look_back` does."""
+        """The decision at which this process has looked back since its commit, if there is one; returned once. Waits
+        for the answer, and raises ProtocolStop as `look_back` does."""
         look, self._look = self._look, None
         if look is None:
             return None
@@ -134,8 +134,8 @@ class Session:
         return taking
 
     def resume(self, run: str | None = None) -> Term | None:
-        """End what `rest` has begun. The ledger as it was taken ahead for this run, if it was; returned once. A failure
-        is ignored: taking the ledger again fails in the same way."""
+        """Stop what `rest` has started, and return the ledger if it was taken ahead for this run; it is returned once.
+        A failure to take it is ignored: taking the ledger again fails in the same way."""
         self._busy.set()
         if self._sweeper is not None:
             self._sweeper.join()

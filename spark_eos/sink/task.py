@@ -70,9 +70,9 @@ class Task:
     def open(self) -> Head:
         """The head of this run. The lowest partition opens it, the others wait for that, though not for ever.
 
-        Who waits may belong to a run that has failed meanwhile, as tasks that Spark kills live on for some seconds. If
-        another run has been opened since, that is the next start of the query, which this one must not replace. Raises
-        Superseded then, and what `open_run` raises.
+        A task that waits may belong to a run that has failed meanwhile, as tasks that Spark kills live on for some
+        seconds. If another run has been opened since, that is the next start of the query, which this one must not
+        replace. Raises Superseded then, and what `open_run` raises.
         """
         identity, ledger = self.identity, self.session.ports.ledger
         head = before = None

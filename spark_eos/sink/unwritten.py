@@ -58,7 +58,7 @@ def note(given: Mapping[str, str]) -> None:
 
 
 def forget(given: Mapping[str, str]) -> None:
-    """A write has returned."""
+    """After a write has returned: forget that an earlier attempt of it failed."""
     _not_noted.pop(_sink(given), None)
 
 
@@ -84,7 +84,7 @@ def _note(options: WriteOptions) -> None:
 
 
 def _ledger_of(sink: SinkOptions) -> LedgerPlace:
-    """It is not checked as before a write, as it may be the ledger's settings that have stopped that."""
+    """Where the ledger is. Its settings are not checked as before a write, as they may be what has stopped that."""
     client = broker_client(sink.kafka)
     there = describe_topics(client, [sink.ledger_topic], missing_ok=True).get(sink.ledger_topic)
     if there is not None:

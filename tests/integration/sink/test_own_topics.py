@@ -91,7 +91,7 @@ def test_no_rows_go_to_a_topic_that_is_not_for_rows(cluster, topic, ledger, note
 def test_no_ledger_is_in_a_topic_of_other_records(cluster, topic, notes, table):
     """Its readers would find decisions among the rows, and rows that are not committed yet would hide decisions."""
     for name, says in (
-        (table, "is a topic with rows of somebody else"),
+        (table, "is a topic with rows of another program"),
         (notes, "is the notes of ingests of spark-eos"),
         ("__transaction_state", "is an internal topic of Kafka"),
     ):
