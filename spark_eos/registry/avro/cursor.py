@@ -78,19 +78,6 @@ class Data:
         """The same, for steps through single datums."""
         return self.raw.tobytes()
 
-    @cached_property
-    def stops(self) -> np.ndarray:
-        """Where a varint could end, n int64, ascending."""
-        found: np.ndarray = np.flatnonzero(self.raw < 0x80)
-        return found
-
-    @cached_property
-    def stops_before(self) -> np.ndarray:
-        """How many of `stops` lie before each position, int64."""
-        counts = np.zeros(len(self.raw) + 1, np.int64)
-        np.cumsum(self.raw < 0x80, out=counts[1:])
-        return counts
-
     def words(self, at: np.ndarray, type_: str) -> np.ndarray:
         """The numbers of this numpy type, of 4 or 8 bytes, at these positions."""
         numbers: np.ndarray = self._words[int(type_[-1])][at].view(type_)

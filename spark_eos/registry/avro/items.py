@@ -3,7 +3,7 @@
 An array is a row of blocks, each a number of items and then the items; a block of no items ends it. A negative number
 stands for as many items, behind which the size of the block is given, in bytes. Where an item ends, the next begins, so
 they are found in rounds, one item of each array that goes on; the last few arrays are gone through one by one, so that
-a long one costs what its bytes cost. Items of a fixed size, and numbers, need neither.
+a long one costs what its bytes cost. Items of a fixed size need neither.
 
 Then every item is read as a lane of its own, with all checks, and has to end where the next one was found to begin.
 """
@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 
 from spark_eos.registry.avro.cursor import Cursor
-from spark_eos.registry.avro.readers import Boolean, Bundle, Integer, Piece, Reader, Real, Struct, Symbols
+from spark_eos.registry.avro.readers import Boolean, Bundle, Piece, Reader, Real, Struct
 from spark_eos.registry.avro.texts import twice
-from spark_eos.registry.avro.walk import LONGEST, WRONG, walk_long
+from spark_eos.registry.avro.walk import WRONG, walk_long
 
 #: Fewer arrays than these are gone through one by one: a round costs as much as some dozens of such steps.
 _FEW = 32
@@ -74,8 +74,8 @@ class _Found:
         """All of them, n int64 each, in the order of lanes and then of their bytes."""
         parts = [*self.parts, tuple(np.array(numbers, np.int64) for numbers in self.single)]
         lane, start, end = (np.concatenate([part[n] for part in parts]) for n in range(3))
-        if (np.diff(lane) < 0).any():
-            order = np.lexsort((start, lane))
+        if (np.diff(start) < 0).any():  # lanes lie in their order, too
+            order = np.argsort(start, kind="stable")
             lane, start, end = lane[order], start[order], end[order]
         return lane, start, end
 
@@ -155,8 +155,6 @@ def _find_items(array: List, found: _Found, part: Cursor, count: np.ndarray, lan
     item = array.item
     if isinstance(item, Real | Bundle | Boolean) or (isinstance(item, Piece) and item.size is not None):
         _find_fixed(found, part, count, lane, array.least)
-    elif isinstance(item, Integer | Symbols):
-        _find_numbers(found, part, count, lane)
     else:
         _find_in_rounds(array, found, part, count, lane)
 
@@ -166,37 +164,6 @@ def _find_fixed(found: _Found, part: Cursor, count: np.ndarray, lane: np.ndarray
     start = np.repeat(part.at, count) + _numbered(count) * size
     found.parts.append((np.repeat(lane, count), start, start + size))
     part.at = part.at + count * size
-
-
-def _find_numbers(found: _Found, part: Cursor, count: np.ndarray, lane: np.ndarray) -> None:
-    """Items that end at the first byte below 128."""
-    stops = part.data.stops
-    before = part.data.stops_before.take(part.at)
-    there = np.minimum(count, part.data.stops_before.take(part.end) - before)
-    number = _numbered(there)
-    place = np.repeat(before, there) + number
-    end = stops.take(place) + 1
-    start = np.where(number == 0, np.repeat(part.at, there), stops.take(place - 1, mode="clip") + 1)
-    size, last = end - start, part.data.raw.take(end - 1)
-    wrong = (size > 1) & (last == 0) | (size == LONGEST) & (last > 1) | (size > LONGEST)
-    failed = there < count
-    lanes = np.repeat(np.arange(len(lane)), there)
-    if failed.any() or wrong.any():
-        # The first number that is none, or goes on behind the datum, is the last one to be found.
-        first = there.copy()
-        np.minimum.at(first, lanes[wrong], number[wrong])
-        failed |= first < there
-        good = number < first[lanes]
-        lanes, start, end = lanes[good], start[good], end[good]
-        at = part.at.copy()
-        np.maximum.at(at, lanes, end)
-        index = np.flatnonzero(failed)
-        found.parts.append((lane[index], at[index], np.full(len(index), WRONG)))
-        part.at = at
-        part.drop(index)
-    else:
-        part.at = np.where(there > 0, stops.take(before + there - 1, mode="clip") + 1, part.at)
-    found.parts.append((lane[lanes], start, end))
 
 
 def _numbered(count: np.ndarray) -> np.ndarray:

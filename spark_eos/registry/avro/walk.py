@@ -6,7 +6,7 @@ from __future__ import annotations
 WRONG = -1
 
 #: Bytes of a varint of 64 bits; the last one has a single bit.
-LONGEST = 10
+_LONGEST = 10
 
 
 def walk_long(data: bytes, at: int, end: int) -> tuple[int, int]:
@@ -17,10 +17,10 @@ def walk_long(data: bytes, at: int, end: int) -> tuple[int, int]:
         if first < 0x80:
             return (first >> 1) ^ -(first & 1), at + 1
     number = 0
-    for size, byte in enumerate(data[at : min(end, at + LONGEST)], 1):
+    for size, byte in enumerate(data[at : min(end, at + _LONGEST)], 1):
         number |= (byte & 0x7F) << 7 * (size - 1)
         if byte < 0x80:
-            if byte == 0 or (size == LONGEST and byte > 1):
+            if byte == 0 or (size == _LONGEST and byte > 1):
                 break
             return (number >> 1) ^ -(number & 1), at + size
     return 0, WRONG
