@@ -237,7 +237,7 @@ def _cast(batch: pa.RecordBatch, schema: pa.Schema, file: File) -> pa.RecordBatc
 
 
 def _malformed(file: File, why: str) -> EosError:
-    return stop("EOS_FILE_MALFORMED.split", uri=file.uri, split=" ".join(why.split()))
+    return stop("EOS_FILE_MALFORMED.content", uri=file.uri, why=" ".join(why.split()))
 
 
 def _bad_text(file: File, bad: BadText, form: TextForm) -> EosError:

@@ -308,7 +308,7 @@ class _Takeover:
         for query in sorted(live):
             for claim in self._earlier[query]:
                 if claim.source not in self._followed.new:
-                    raise _owned(claim, "and this query has read the topic before, and is at other offsets")
+                    raise stop("EOS_MIRROR_OWNED.read_before", **_parameters(claim))
             orphans = [
                 claim.source
                 for claim in self._claims
@@ -319,7 +319,8 @@ class _Takeover:
                 and there[claim.source].id == claim.source_id
             ]
             if orphans:
-                raise _owned(self._earlier[query][0], f"which also mirrors {', '.join(sorted(orphans))}")
+                others = ", ".join(sorted(orphans))
+                raise stop("EOS_MIRROR_OWNED.other_topics", **_parameters(self._earlier[query][0]), others=others)
 
     def _check_ends(self, states: Mapping[str, Standing]) -> list[str]:
         """Raise KafkaError where rows would be mirrored twice, or left out; the topics that were checked."""
@@ -332,7 +333,7 @@ class _Takeover:
                 others |= {claim.source: claim for claim in claims}
         for name, claim in others.items():
             if name not in self._followed.at:
-                raise _owned(claim, "or was, and this query is about to repeat a micro-batch of it")
+                raise stop("EOS_MIRROR_OWNED.replay", **_parameters(claim))
         checked = [
             name
             for name in self._topics
@@ -354,10 +355,9 @@ class _Takeover:
         check_positions(self._plan, ids, {name: self._followed.at[name] for name in names}, self._followed.new)
 
 
-def _owned(claim: Claim, why: str) -> EosError:
-    return stop(
-        "EOS_MIRROR_OWNED", topic=claim.source, target=claim.target, query=claim.query, owner=claim.owner, why=why
-    )
+def _parameters(claim: Claim) -> dict[str, str]:
+    """What EOS_MIRROR_OWNED says of the claim."""
+    return {"topic": claim.source, "target": claim.target, "query": claim.query, "owner": claim.owner}
 
 
 def mirrored_topics(plan: MirrorPlan, ids: Mapping[str, str]) -> set[str]:
