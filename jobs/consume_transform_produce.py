@@ -23,6 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 import spark_eos
+from spark_eos.checkpoint.settings import HadoopSettings, of_session
 from spark_eos.copy.checks import check_source
 from spark_eos.copy.sql import check_sql
 from spark_eos.errors import stop
@@ -46,6 +47,7 @@ from .runner.options import (
     source_options_of,
     topics_of,
 )
+from .runner.registry import Columns, Encoded, Parsed, check_topic, decodings
 from .runner.transform import imported, transformed
 from .runner.values import NO_PROPERTIES, Function, Properties, Rejected, Trigger, missing
 
@@ -65,6 +67,34 @@ class TopicsTransform(ParsedTransform):
     engine: Literal["spark", "duckdb"] = "spark"
     #: Past the JVM: `false` lets several tasks read a partition, whose rows then lose their order.
     ordered: bool = True
+    #: How values are [decoded](job.md#schema-registry) with schemas of a registry, in the place of `format`.
+    parse: Parsed | None = None
+    #: The same of keys.
+    parse_key: Parsed | None = None
+    #: How values are [encoded](job.md#schema-registry) with schemas of a registry.
+    encode: Encoded | None = None
+    #: The same of keys.
+    encode_key: Encoded | None = None
+
+    @model_validator(mode="after")
+    def _registry(self) -> Self:
+        sections = {
+            "parse": self.parse,
+            "parseKey": self.parse_key,
+            "encode": self.encode,
+            "encodeKey": self.encode_key,
+        }
+        given = [key for key, section in sections.items() if section is not None]
+        if self.is_copy and given:
+            raise Rejected("is for rows that pass through Spark.", "Remove it, or set 'sql' or 'function'.", given[:1])
+        if self.decodes and self.format is not None:
+            raise Rejected("is there besides 'parse'.", "Keep one of them.", ["format"])
+        return self
+
+    @property
+    def decodes(self) -> bool:
+        """Whether keys or values are decoded with schemas of a registry."""
+        return self.parse is not None or self.parse_key is not None
 
     @model_validator(mode="after")
     def _one(self) -> Self:
@@ -98,6 +128,10 @@ class ConsumeTransformProduce(QueryJob):
     @model_validator(mode="after")
     def _sections(self) -> Self:
         refuse("sink", self.sink, CHECKPOINT)
+        for key, section in (("parse", self.transform.parse), ("parseKey", self.transform.parse_key)):
+            check_topic(self.only_source, section, f"transform.{key}")
+        for key, out in (("encode", self.transform.encode), ("encodeKey", self.transform.encode_key)):
+            check_topic(self.topic, out, f"transform.{key}")
         if self.transform.on_malformed == "deadLetters":
             if self.letters is None:
                 hint = "Name the topic there, or set 'onMalformed' to fail or drop."
@@ -115,6 +149,12 @@ class ConsumeTransformProduce(QueryJob):
     def topic(self) -> str | None:
         """The topic for all rows, if it is set."""
         return option(self.sink, "topic")
+
+    @property
+    def only_source(self) -> str | None:
+        """The topic that is read, if it is one and named."""
+        names = (option(self.source, "subscribe") or "").split(",")
+        return names[0].strip() or None if len(names) == 1 else None
 
     @property
     def letters(self) -> str | None:
@@ -143,7 +183,11 @@ def plan(config: ConsumeTransformProduce, args: argparse.Namespace) -> Plan:
         if config.transform.is_copy:
             return start_copy(spark, config)
         rows = transformed(
-            read(spark, config, args.source), config.transform, letters=config.letters, topic=config.topic
+            read(spark, config, args.source),
+            config.transform,
+            letters=config.letters,
+            topic=config.topic,
+            columns=registry_columns(spark, config),
         )
         return write(counted(rows, config.letters), config, args.sink)
 
@@ -155,6 +199,20 @@ def plan(config: ConsumeTransformProduce, args: argparse.Namespace) -> Plan:
     group = option(config.sink, _GROUP)
     what = f"{selected(reads)} → {target}; {f'group {group}' if group else 'no group'}"
     return query_plan(config, what, clusters, start, begins(reads, config.source_options(FORMATS[0])))
+
+
+def registry_columns(spark: SparkSession, config: ConsumeTransformProduce) -> Columns:
+    """What is decoded and encoded: by versions that are fixed now, and schemas that are registered. Raises EosError."""
+    transform, topic = config.transform, config.topic
+    settings = HadoopSettings(of_session(spark))
+    parsed = {"value": transform.parse, "key": transform.parse_key}
+    read = decodings(config.checkpoint, settings, config.only_source, parsed)
+    return Columns(
+        value_in=read.get("value"),
+        key_in=read.get("key"),
+        value_out=None if transform.encode is None else transform.encode.encoding(topic, key=False),
+        key_out=None if transform.encode_key is None else transform.encode_key.encoding(topic, key=True),
+    )
 
 
 def clusters_of(config: ConsumeTransformProduce, source_format: str, sink_format: str) -> list[JobCluster]:

@@ -154,10 +154,15 @@ class ParsedTransform(Transform):
     #: topic `deadLetters.topic` of `sink`.
     on_malformed: Literal["fail", "drop", "deadLetters"] = "fail"
 
+    @property
+    def decodes(self) -> bool:
+        """Whether keys or values are decoded in another way."""
+        return False
+
     @model_validator(mode="after")
     def _parsing(self) -> Self:
         check_schema(self.ddl, required=self.format in ("json", "csv"))
-        if self.on_malformed != "fail" and not self.ddl:
+        if self.on_malformed != "fail" and not (self.ddl or self.decodes):
             hint = "Remove it, or set 'format: json' and 'schema'."
             raise Rejected("is for values that are parsed.", hint, ["onMalformed"])
         return self

@@ -18,6 +18,7 @@ from spark_eos.errors import stop
 from .columns import PARSED, first_line, in_filter, raised, struct_of, with_fields
 from .lines import malformed_counted
 from .models import ParsedTransform, Transform
+from .registry import UNFIT, Columns, checked, encoded_rows, is_fit, parsed
 
 #: The name of the stream in a SQL text.
 VIEW = "input"
@@ -25,6 +26,8 @@ SINK_COLUMNS = ("key", "value", "topic", "partition", "headers", "timestamp")
 #: Files whose lines in a stack say nothing about the user's function.
 _NOT_THE_USERS = re.compile(rf"/(pyspark|py4j)/|^<frozen |^{re.escape(__file__)}$")
 _MALFORMED = "[EOS_JOB_MALFORMED_ROW]"
+#: Keys and values without a registry.
+_AS_THEY_ARE = Columns()
 
 
 def imported(name: str, key: str) -> Any:  # noqa: ANN401  # what the user's module has there
@@ -46,14 +49,15 @@ def transformed(
     *,
     letters: str | None = None,
     topic: str | None = None,
+    columns: Columns = _AS_THEY_ARE,
 ) -> DataFrame:
     """The rows for the sink, with the columns ``beside``, which the job takes. Raises ConfigError if the transformation
     does not fit the source or the sink.
 
     ``letters``: the topic to which malformed rows go, if there is one; then ``topic`` is that of all others, if their
-    column of that name does not say it.
+    column of that name does not say it. ``columns``: keys and values with schemas of a registry.
     """
-    rows = result(source, config)
+    rows = encoded_rows(result(source, config, columns), columns)
     unknown = [name for name in rows.columns if name not in (*SINK_COLUMNS, *beside)]
     required = ("value", *beside)
     missing = [name for name in required if name not in rows.columns]
@@ -68,11 +72,16 @@ def transformed(
             required=", ".join(map(repr, required)),
             columns=", ".join(SINK_COLUMNS),
         )
-    return rows if letters is None else _with_letters(rows, source, config, letters, topic)
+    return rows if letters is None else _with_letters(rows, source, config, letters, topic, columns)
 
 
 def _with_letters(
-    rows: DataFrame, source: DataFrame, config: Transform, topic_of_letters: str, topic: str | None
+    rows: DataFrame,
+    source: DataFrame,
+    config: Transform,
+    topic_of_letters: str,
+    topic: str | None,
+    columns: Columns,
 ) -> DataFrame:
     """The rows, each with its topic, and besides them those that do not parse, with headers that say why."""
     assert isinstance(config, ParsedTransform)
@@ -83,19 +92,22 @@ def _with_letters(
     for name in ("key", "value"):
         if name in rows.columns and isinstance(rows.schema[name].dataType, StringType):
             rows = rows.withColumn(name, F.col(name).cast("binary"))
-    malformed = _checked(source, config).where(~_is_well_formed())
-    letters = malformed.select("key", "value", F.lit(topic_of_letters).alias("topic"), _why(source, config))
+    malformed = _checked(source, config, columns).where(~_is_well_formed(columns))
+    letters = malformed.select("key", "value", F.lit(topic_of_letters).alias("topic"), _why(source, config, columns))
     try:
         return rows.unionByName(letters, allowMissingColumns=True)
     except AnalysisException as error:
         raise stop("EOS_CONFIG_INVALID_VALUE.letters_columns", key="transform", why=first_line(error)) from None
 
 
-def _why(source: DataFrame, config: ParsedTransform) -> Column:
+def _why(source: DataFrame, config: ParsedTransform, columns: Columns) -> Column:
     """The headers of a dead letter, named as Kafka Streams does (KIP-1034), behind those that the record has."""
+    message = F.lit(f"The value does not fit 'transform.schema': {config.format}, {config.ddl}.")
+    if columns.decodes:
+        message = F.concat(F.lit("It cannot be decoded: "), F.col(UNFIT), F.lit("."))
     said = {
         "exception": F.lit(_MALFORMED.strip("[]")),
-        "message": F.lit(f"The value does not fit 'transform.schema': {config.format}, {config.ddl}."),
+        "message": message,
         **{name: F.col(name).cast("string") for name in ("topic", "partition", "offset")},
     }
     pairs = [
@@ -108,10 +120,12 @@ def _why(source: DataFrame, config: ParsedTransform) -> Column:
     return headers.alias("headers")
 
 
-def result(source: DataFrame, config: Transform) -> DataFrame:
+def result(source: DataFrame, config: Transform, columns: Columns = _AS_THEY_ARE) -> DataFrame:
     """What the transformation makes of the source, whatever its columns. Raises ConfigError if it does not fit it."""
-    parsed = _parsed(source, config) if isinstance(config, ParsedTransform) and config.format else source
-    return _by_sql(parsed, config.sql) if config.sql else _by_function(parsed, str(config.function))
+    stream = source
+    if isinstance(config, ParsedTransform) and (config.format is not None or columns.decodes):
+        stream = _parsed(source, config, columns)
+    return _by_sql(stream, config.sql) if config.sql else _by_function(stream, str(config.function))
 
 
 def _by_sql(stream: DataFrame, sql: str) -> DataFrame:
@@ -148,33 +162,43 @@ def _cause(error: Exception) -> str:
     return f"{type(error).__name__}: {first_line(error)}{place}"
 
 
-def _parsed(source: DataFrame, config: ParsedTransform) -> DataFrame:
-    """The source with its value's fields as columns beside its own. A tombstone (no value) has nulls in all of them."""
-    text = F.col("value").cast("string")
+def _parsed(source: DataFrame, config: ParsedTransform, columns: Columns) -> DataFrame:
+    """The source with its value's fields as columns beside its own. A tombstone (no value) has nulls in all of them.
+    With schemas of a registry, keys and values are decoded in their places."""
     if config.format == "string":
-        return source.withColumn("value", text)
-    names = struct_of(str(config.ddl), "transform.schema", source.columns).names
-    checked = _checked(source, config)
+        return source.withColumn("value", F.col("value").cast("string"))
+    names = [] if columns.decodes else struct_of(str(config.ddl), "transform.schema", source.columns).names
+    rows = _checked(source, config, columns)
     if config.on_malformed == "drop":
-        checked = malformed_counted(checked, ~_is_well_formed())
-    checked = checked.where(_accepts(config.on_malformed))
-    return checked.select(*source.columns, *(F.col(PARSED)[name].alias(name) for name in names))
+        rows = malformed_counted(rows, ~_is_well_formed(columns))
+    rows = rows.where(_accepts(config.on_malformed, columns))
+    if columns.decodes:
+        return parsed(rows, source, columns)
+    return rows.select(*source.columns, *(F.col(PARSED)[name].alias(name) for name in names))
 
 
-def _checked(source: DataFrame, config: ParsedTransform) -> DataFrame:
-    """The source with its value as a struct, which `_is_well_formed` looks at."""
+def _checked(source: DataFrame, config: ParsedTransform, columns: Columns) -> DataFrame:
+    """The source with what `_is_well_formed` looks at: its value as a struct, or why it cannot be decoded."""
+    if columns.decodes:
+        return checked(source, columns)
     return with_fields(source, F.col("value").cast("string"), str(config.format), str(config.ddl), {})
 
 
-def _is_well_formed() -> Column:
+def _is_well_formed(columns: Columns) -> Column:
     """True or false, never null, so that it and its negation part the rows in two."""
+    if columns.decodes:
+        return is_fit()
     empty = F.trim(F.col("value").cast("string")) == ""  # else a row of one field
     return F.col("value").isNull() | (F.col(PARSED).isNotNull() & ~empty)
 
 
-def _accepts(on_malformed: str) -> Column:
-    well_formed = _is_well_formed()
+def _accepts(on_malformed: str, columns: Columns) -> Column:
+    well_formed = _is_well_formed(columns)
     if on_malformed != "fail":
         return well_formed
     place = {name: F.col(name) for name in ("topic", "partition", "offset")}
-    return F.when(well_formed, F.lit(True)).otherwise(in_filter(raised("EOS_JOB_MALFORMED_ROW.record", **place)))
+    if columns.decodes:
+        failure = raised("EOS_JOB_MALFORMED_ROW.undecodable", **place, why=F.col(UNFIT))
+    else:
+        failure = raised("EOS_JOB_MALFORMED_ROW.record", **place)
+    return F.when(well_formed, F.lit(True)).otherwise(in_filter(failure))

@@ -5,7 +5,7 @@ What is asked of the registry by the driver is asked when the Column is made, an
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from spark_eos.errors import stop
@@ -14,7 +14,6 @@ from spark_eos.registry.settings import registry_settings
 from spark_eos.registry.subjects import subject_name
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import Column
 
     from spark_eos.registry.subjects import Strategy
@@ -46,29 +45,16 @@ def from_registry(
     Raises OptionError, RegistryError, SchemaError.
     """
     from pyspark.sql.functions import col
-    from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
-    from pyspark.sql.pandas.types import from_arrow_type
 
+    from spark_eos.registry.columns import decoded
     from spark_eos.registry.decoding import reading
 
-    if on_malformed not in _ON_MALFORMED:
-        raise stop("EOS_OPTION_INVALID.one_of", option="on_malformed", allowed=", ".join(_ON_MALFORMED))
+    _check_one_of("on_malformed", on_malformed, _ON_MALFORMED)
     name = subject_name(subject, topic, key=key)
     decoding = reading(registry_settings(registry), name, version, message=message, key=key)
-    fails = on_malformed == "fail"
-
-    def decode(values: pa.Array, named_by: pa.Array | None = None) -> pa.Array:
-        found = decoding.decode(values, named_by)
-        if fails and found.bad:
-            raise stop("EOS_VALUE_MALFORMED.read", subject=name, reason=found.bad[min(found.bad)])
-        return found.rows
-
-    decode.__name__ = from_registry.__name__  # what plans show
-    columns = [column] if headers is None else [column, headers]
-    decoded: Column = arrow_udf(decode, from_arrow_type(decoding.type), ArrowUDFType.SCALAR)(
-        *(col(each) if isinstance(each, str) else each for each in columns)
-    )
-    return decoded
+    values = col(column) if isinstance(column, str) else column
+    named_by = col(headers) if isinstance(headers, str) else headers
+    return decoded(decoding, values, named_by, fails=on_malformed == "fail")
 
 
 def to_registry(
@@ -98,14 +84,12 @@ def to_registry(
     Raises OptionError, RegistryError, SchemaError.
     """
     from pyspark.sql.functions import col
-    from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
 
+    from spark_eos.registry.columns import encoded
     from spark_eos.registry.encoding import schema_given, writing
 
-    if on_malformed not in _ON_MALFORMED:
-        raise stop("EOS_OPTION_INVALID.one_of", option="on_malformed", allowed=", ".join(_ON_MALFORMED))
-    if kind not in KIND_NAMES:
-        raise stop("EOS_OPTION_INVALID.one_of", option="kind", allowed=", ".join(KIND_NAMES))
+    _check_one_of("on_malformed", on_malformed, _ON_MALFORMED)
+    _check_one_of("kind", kind, KIND_NAMES)
     settings = registry_settings(registry)
     given = None if schema is None else schema_given(settings, KIND_NAMES[kind], schema, references)
     encoding = writing(
@@ -118,16 +102,9 @@ def to_registry(
         message=message,
         auto_register=auto_register,
     )
-    name, fails = encoding.registered.subject, on_malformed == "fail"
+    return encoded(encoding, col(column) if isinstance(column, str) else column, fails=on_malformed == "fail")
 
-    def encode(rows: pa.Array) -> pa.Array:
-        found = encoding.encode(rows)
-        if fails and found.bad:
-            raise stop("EOS_VALUE_MALFORMED.write", subject=name, reason=found.bad[min(found.bad)])
-        return found.values
 
-    encode.__name__ = to_registry.__name__
-    encoded: Column = arrow_udf(encode, "binary", ArrowUDFType.SCALAR)(
-        col(column) if isinstance(column, str) else column
-    )
-    return encoded
+def _check_one_of(option: str, value: str, allowed: Collection[str]) -> None:
+    if value not in allowed:
+        raise stop("EOS_OPTION_INVALID.one_of", option=option, allowed=", ".join(allowed))

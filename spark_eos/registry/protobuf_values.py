@@ -8,6 +8,8 @@ have their defaults. ptars fails for a whole column where one value is damaged, 
 
 from __future__ import annotations
 
+import base64
+import importlib
 import tempfile
 from collections.abc import Callable, Iterator
 from functools import lru_cache
@@ -25,8 +27,9 @@ from spark_eos.registry.schemas import Schema
 try:
     import ptars
     from google.protobuf.descriptor import Descriptor, FieldDescriptor
-    from google.protobuf.descriptor_pb2 import FileDescriptorSet
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
     from google.protobuf.descriptor_pool import DescriptorPool
+    from google.protobuf.message import DecodeError
     from grpc_tools import protoc
 except ImportError as missing:
     raise stop("EOS_NOT_INSTALLED.registry", module=missing.name) from None
@@ -205,9 +208,41 @@ def _file(schema: Schema) -> tuple[Any, DescriptorPool]:
     """The file as a descriptor, in a pool of its own. Raises RegistryError (EOS_REGISTRY_SCHEMA)."""
     name = f"{schema.fingerprint}.proto"
     pool = DescriptorPool()
-    for file in _compiled(schema, name).file:
+    for file in _files(schema, name):
         pool.Add(file)
     return pool.FindFileByName(name), pool
+
+
+def _files(schema: Schema, name: str) -> list[FileDescriptorProto]:
+    """The schema as a file of this name, after those that it imports."""
+    file = _serialized(schema.text)
+    if file is None:
+        return list(_compiled(schema, name).file)
+    file.name = name
+    imported = {each: one for each, used in schema.all_references().items() for one in _files(used, each)}
+    for each in file.dependency:
+        if each not in imported:
+            imported |= _well_known(each)
+    return [*imported.values(), file]
+
+
+def _serialized(text: str) -> FileDescriptorProto | None:
+    """The file that Confluent's client for Python registers, as base64, where the registry gives it back as it came."""
+    try:
+        return FileDescriptorProto.FromString(base64.b64decode(text, validate=True))
+    except (ValueError, DecodeError):
+        return None
+
+
+def _well_known(name: str) -> dict[str, FileDescriptorProto]:
+    """A file of Protobuf's own, by its name, with those that it imports. Raises RegistryError (EOS_REGISTRY_SCHEMA)."""
+    try:
+        module = importlib.import_module(name.removesuffix(".proto").replace("/", ".") + "_pb2")
+    except ImportError:
+        raise stop("EOS_REGISTRY_SCHEMA.import_missing", name=name) from None
+    found = FileDescriptorProto()
+    module.DESCRIPTOR.CopyToProto(found)
+    return {key: one for each in found.dependency for key, one in _well_known(each).items()} | {name: found}
 
 
 def _compiled(schema: Schema, name: str) -> FileDescriptorSet:

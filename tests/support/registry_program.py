@@ -35,7 +35,7 @@ def main(remote: str, servers: str, topic: str, target: str, registry: str) -> N
     records = spark.read.format("eos-kafka").options(**options, subscribe=topic).load()
     orders = records.select(from_registry("value", registry, topic=topic).alias("order"))
     print(json.dumps([row.asDict(recursive=True)["order"] for row in orders.collect()]))
-    copies = orders.select(
+    copies = orders.where("order is not null").select(
         to_registry(struct(col("order.id"), col("order.name")), registry, topic=target, **COPY).alias("value")
     )
     copies.write.format("eos-kafka").options(**options, topic=target).mode("append").save()

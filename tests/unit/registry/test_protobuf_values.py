@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import datetime as dt
 import math
 from decimal import Decimal
@@ -9,6 +10,7 @@ from decimal import Decimal
 import numpy as np
 import pyarrow as pa
 import pytest
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 from hypothesis import example, given
@@ -320,3 +322,15 @@ def test_rows_of_another_type_are_refused(rows, entry):
     with pytest.raises(EosError) as caught:
         ProtobufWriter(ORDER).encode(pa.array(rows), b"")
     assert caught.value.entry == f"EOS_REGISTRY_SCHEMA.{entry}"
+
+
+def test_a_schema_may_be_a_descriptor_in_base64():
+    """As Confluent's client for Python registers it, with what it imports beside it and of Protobuf's own files."""
+    file = FileDescriptorProto()
+    _message_at(ORDER, (0,)).file.CopyToProto(file)
+    text = base64.b64encode(file.SerializeToString()).decode()
+    schema = Schema("PROTOBUF", text, ORDER.references)
+    assert ProtobufReader(schema).type == ProtobufReader(ORDER).type
+    assert decoded([message({"id": 7})], ORDER, schema).bad == {}
+    with pytest.raises(EosError, match=r"imports 'acme/money\.proto', which is not among"):
+        ProtobufReader(Schema("PROTOBUF", text))

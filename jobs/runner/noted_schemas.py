@@ -1,0 +1,143 @@
+"""Versions of schemas that a query reads with, noted in its checkpoint: a replay decodes as the decided micro-batch.
+
+::
+
+    <checkpoint>/spark-eos.schemas.json
+        [{"column": "value", "since": 0, "subject": "flights-value", "version": 3, "fingerprint": "5d0c…"}, …]
+
+A query has one version of each column in a run. The file is written before the run plans anything, and says from which
+micro-batch on a version is used. Another version is used from the first micro-batch that is not planned yet: if one is
+planned and not committed, this run, which repeats it, keeps the old version to its end.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+from spark_eos.checkpoint.files import Checkpoint
+from spark_eos.checkpoint.settings import HadoopSettings, here
+from spark_eos.checkpoint.stores import open_store
+from spark_eos.errors import stop
+from spark_eos.log import logger
+from spark_eos.registry.decoding import Decoding
+
+FILE = "spark-eos.schemas.json"
+_PARTIAL = f".{FILE}.partial"
+
+#: The decoding by a version of a subject.
+Read = Callable[[str, int | Literal["latest"]], Decoding]
+
+
+@dataclass(frozen=True)
+class Note:
+    """``since``: the first micro-batch that is read with this version. ``column``: key or value."""
+
+    column: str
+    since: int
+    subject: str
+    version: int
+    fingerprint: str
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The last micro-batches that are planned and committed; None if there is none."""
+
+    planned: int | None = None
+    committed: int | None = None
+
+    @property
+    def repeats(self) -> bool:
+        """Whether the next run repeats a micro-batch."""
+        return self.planned is not None and self.planned != self.committed
+
+    @property
+    def next_planned(self) -> int:
+        """The first micro-batch that is not planned yet."""
+        return 0 if self.planned is None else self.planned + 1
+
+
+def chosen(
+    column: str, subject: str, wanted: int | None, read: Read, notes: Sequence[Note], progress: Progress
+) -> tuple[Decoding, Note]:
+    """How the next run reads a column, and the note of that, which may be the last one. ``wanted``: the version that is
+    set; None for that of the note, or where there is none the latest.
+
+    Raises RegistryError: EOS_REGISTRY_CHANGED if the registry has another schema under the noted version.
+    """
+    last = next((note for note in reversed(notes) if note.column == column), None)
+    stays = last is not None and last.subject == subject and wanted in (None, last.version)
+    if last is None or not (stays or progress.repeats):
+        decoding = read(subject, wanted or "latest")
+        return decoding, _note(column, progress.next_planned, decoding)
+    if not stays:
+        logger.warning(
+            "Micro-batch %s is repeated with version %s of subject %s, as it was planned, and so is this run. The next "
+            "start uses what is set now.",
+            progress.planned, last.version, last.subject,
+        )  # fmt: skip
+    decoding = read(last.subject, last.version)
+    found = _note(column, last.since, decoding)
+    if found != last:
+        raise stop(
+            "EOS_REGISTRY_CHANGED",
+            registry=decoding.settings.name,
+            subject=last.subject,
+            version=last.version,
+            noted=last.fingerprint,
+            found=found.fingerprint,
+        )
+    return decoding, last
+
+
+def _note(column: str, since: int, decoding: Decoding) -> Note:
+    registered = decoding.registered
+    return Note(column, since, registered.subject, registered.version, registered.schema.fingerprint)
+
+
+class NotedSchemas:
+    """The file in a checkpoint. Raises CheckpointError where it cannot be read or written."""
+
+    def __init__(self, location: str, settings: HadoopSettings) -> None:
+        self._checkpoint = Checkpoint(location, settings)
+        self._store = open_store(location, here(settings))
+
+    def progress(self) -> Progress:
+        """How far the query is."""
+        return Progress(self._checkpoint.last_batch("offsets"), self._checkpoint.last_batch("commits"))
+
+    def read(self) -> list[Note]:
+        """The notes, oldest first."""
+        text = self._checkpoint.read(FILE)
+        if text is None:
+            return []
+        try:
+            found = [Note(**each) for each in json.loads(text)]
+        except (ValueError, TypeError):
+            found = []
+        if not found:
+            raise self._checkpoint.damaged(FILE, "it is not the JSON that spark-eos writes")
+        return found
+
+    def add(self, notes: Sequence[Note]) -> None:
+        """Write those that are not there yet, in one step."""
+        before = self.read()
+        added = [note for note in notes if note not in before]
+        if not added:
+            return
+        files, root = self._store.files, self._store.root
+        content = json.dumps([asdict(note) for note in (*before, *added)], indent=1).encode()
+        # A crash may leave half a file on a disk; object stores have none.
+        name = _PARTIAL if self._store.renames else FILE
+        try:
+            if self._store.renames:
+                files.create_dir(root, recursive=True)
+            with files.open_output_stream(f"{root}/{name}") as stream:
+                stream.write(content)
+            if self._store.renames:
+                files.move(f"{root}/{name}", f"{root}/{FILE}")
+        except OSError as error:
+            raise self._checkpoint.damaged(FILE, f"it cannot be written: {error}") from None

@@ -1,0 +1,186 @@
+"""Keys and values with the schemas of a registry: the sections of the config file, and the columns made by them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Literal, Self
+
+from pydantic import BeforeValidator, Field, model_validator
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from spark_eos.checkpoint.settings import HadoopSettings
+from spark_eos.errors import stop
+from spark_eos.registry.columns import ROW, WHY, check_type, decoded_or_why, encoded
+from spark_eos.registry.decoding import Decoding, reading
+from spark_eos.registry.encoding import Encoding, schema_given, writing
+from spark_eos.registry.schemas import KIND_NAMES
+from spark_eos.registry.settings import RegistrySettings, registry_settings
+from spark_eos.registry.subjects import subject_name
+
+from .columns import PARSED
+from .models import Section
+from .noted_schemas import NotedSchemas, chosen
+from .values import AtLeastOne, Rejected, Text, missing
+
+#: A column beside `PARSED`: why the value or the key cannot be decoded, or null.
+UNFIT = "_unfit"
+_KEY = "_key"
+#: Columns of the sink that are no fields of an encoded value.
+_BESIDE = ("key", "topic", "partition", "headers", "timestamp")
+
+
+def _settings(given: object) -> RegistrySettings:
+    if isinstance(given, str):
+        return registry_settings(given)
+    if not isinstance(given, Mapping) or not all(isinstance(value, str) for value in given.values()):
+        raise Rejected("is not an address or settings.", "Use {url: http://localhost:8081}.")
+    return registry_settings(given)
+
+
+#: Settings of a registry, by their names; prints no secrets.
+RegistryProperties = Annotated[RegistrySettings, BeforeValidator(_settings)]
+
+
+class RegistryColumn(Section, arbitrary_types_allowed=True):
+    """What keys or values are, and where their schemas are."""
+
+    #: The kind of the schemas.
+    format: Literal["avro", "protobuf", "json-schema"]
+    #: [Settings of the registry](registry.md#settings), of which `url` is required.
+    registry: RegistryProperties
+    #: The subject; by default TOPIC-value or TOPIC-key.
+    subject: Text | None = None
+    #: The full name of Protobuf's message; by default the first of the file.
+    message: Text | None = None
+
+
+class Parsed(RegistryColumn):
+    """How keys or values are read."""
+
+    #: The version of the subject that all are read as. By default the latest one at the first start, which
+    #: [stays](job.md#schema-registry).
+    version: AtLeastOne | None = None
+
+    def decoding(self, subject: str, version: int | Literal["latest"], *, key: bool) -> Decoding:
+        """By the registry. Raises RegistryError, SchemaError."""
+        found = reading(self.registry, subject, version, message=self.message, key=key)
+        _check_kind(self.format, found.registered.schema.kind, subject)
+        return found
+
+
+class Encoded(RegistryColumn):
+    """How keys or values are written."""
+
+    #: The text of the schema; by default the latest version of the subject is used.
+    text: Text | None = Field(None, alias="schema")
+    #: Whether `schema` is registered at the start, where it is not there yet.
+    auto_register: bool = True
+
+    @model_validator(mode="after")
+    def _registers(self) -> Self:
+        if not self.auto_register and self.text is None:
+            raise Rejected("is for a 'schema' that is given.", "Remove it, or set 'schema'.", ["autoRegister"])
+        return self
+
+    def encoding(self, topic: str | None, *, key: bool) -> Encoding:
+        """By the registry, where the schema is registered. ``topic``: the one that is written. Raises OptionError,
+        RegistryError, SchemaError."""
+        given = None if self.text is None else schema_given(self.registry, KIND_NAMES[self.format], self.text)
+        found = writing(
+            self.registry,
+            given,
+            subject=self.subject,
+            topic=topic,
+            key=key,
+            message=self.message,
+            auto_register=self.auto_register,
+        )
+        _check_kind(self.format, found.registered.schema.kind, found.registered.subject)
+        return found
+
+
+def _check_kind(name: str, kind: str, subject: str) -> None:
+    if KIND_NAMES[name] != kind:
+        raise stop("EOS_CONFIG_INVALID_VALUE.kind", key="format", kind=kind, subject=subject)
+
+
+@dataclass(frozen=True)
+class Columns:
+    """What is decoded and encoded of keys and values, as the driver has fixed it; None for what stays as it is."""
+
+    value_in: Decoding | None = None
+    key_in: Decoding | None = None
+    value_out: Encoding | None = None
+    key_out: Encoding | None = None
+
+    @property
+    def decodes(self) -> bool:
+        return self.value_in is not None or self.key_in is not None
+
+
+def checked(source: DataFrame, columns: Columns) -> DataFrame:
+    """The source with `PARSED`, `_KEY` and `UNFIT`."""
+    headers = F.col("headers") if "headers" in source.columns else None
+    rows, reasons = source, []
+    for name, column, decoding in (("value", PARSED, columns.value_in), ("key", _KEY, columns.key_in)):
+        if decoding is not None:
+            rows = rows.withColumn(column, decoded_or_why(decoding, F.col(name), headers))
+            reasons.append(F.when(F.col(column)[WHY].isNotNull(), F.concat(F.lit(f"the {name}: "), F.col(column)[WHY])))
+    return rows.withColumn(UNFIT, F.coalesce(*reasons))
+
+
+def parsed(rows: DataFrame, source: DataFrame, columns: Columns) -> DataFrame:
+    """Of checked rows, the source's columns with decoded keys and values in the places of their bytes."""
+    made = {name: F.col(name) for name in source.columns}
+    for name, column, decoding in (("value", PARSED, columns.value_in), ("key", _KEY, columns.key_in)):
+        if decoding is not None:
+            made[name] = F.col(column)[ROW]
+    return rows.select(*(column.alias(name) for name, column in made.items()))
+
+
+def encoded_rows(rows: DataFrame, columns: Columns) -> DataFrame:
+    """The rows with key and value as bytes. Without a column ``value``, the columns that are none of the sink's are its
+    fields. Raises EosError where rows of this type cannot be written."""
+    if columns.value_out is not None and "value" not in rows.columns:
+        fields = [name for name in rows.columns if name not in _BESIDE]
+        rows = rows.withColumn("value", F.struct(*fields)).drop(*fields)
+    for name, encoding in (("value", columns.value_out), ("key", columns.key_out)):
+        if encoding is not None:
+            if name not in rows.columns:
+                raise stop("EOS_CONFIG_INVALID_VALUE.nothing_to_encode", key="transform", column=name)
+            check_type(encoding, rows.schema[name].dataType)
+            rows = rows.withColumn(name, encoded(encoding, F.col(name), fails=True))
+    return rows
+
+
+def is_fit() -> Column:
+    """Of checked rows: true or false, never null."""
+    return F.col(UNFIT).isNull()
+
+
+def decodings(
+    location: str, settings: HadoopSettings, topic: str | None, sections: Mapping[str, Parsed | None]
+) -> dict[str, Decoding]:
+    """How columns are read, by ``sections`` for key and value: as the checkpoint notes it, which is written where that
+    is new. ``topic``: the only one that is read. Raises OptionError, RegistryError, SchemaError, CheckpointError."""
+    given = {column: section for column, section in sections.items() if section is not None}
+    if not given:
+        return {}
+    noted = NotedSchemas(location, settings)
+    before, progress = noted.read(), noted.progress()
+    found = {}
+    for column, section in given.items():
+        key = column == "key"
+        subject = subject_name(section.subject, topic, key=key)
+        found[column] = chosen(column, subject, section.version, partial(section.decoding, key=key), before, progress)
+    noted.add([note for _, note in found.values()])
+    return {column: decoding for column, (decoding, _) in found.items()}
+
+
+def check_topic(topic: str | None, column: RegistryColumn | None, key: str) -> None:
+    """Without a subject, there has to be one topic to name it by. Raises Rejected."""
+    if column is not None and column.subject is None and topic is None:
+        raise missing([key, "subject"], "is missing, as there is not one topic to name it by.", "Set it.")

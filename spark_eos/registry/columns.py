@@ -1,0 +1,82 @@
+"""Columns of Spark that decode and encode: Arrow UDFs around what the driver has fixed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Column
+from pyspark.sql.pandas.functions import arrow_udf
+from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
+from pyspark.sql.types import BinaryType, DataType, StringType, StructType
+
+from spark_eos.errors import stop
+from spark_eos.registry.decoding import Decoding
+from spark_eos.registry.encoding import Encoding
+
+#: The fields of a column of `decoded_or_why`.
+ROW, WHY = "row", "why"
+
+
+def decoded(decoding: Decoding, column: Column, headers: Column | None, *, fails: bool) -> Column:
+    """The column decoded. ``fails``: whether a value that cannot be decoded is an error (EOS_VALUE_MALFORMED); else it
+    is null."""
+    subject = decoding.registered.subject
+
+    def from_registry(*given: pa.Array) -> pa.Array:
+        found = decoding.decode(*given)
+        if fails and found.bad:
+            raise stop("EOS_VALUE_MALFORMED.read", subject=subject, reason=found.bad[min(found.bad)])
+        return found.rows
+
+    made: Column = _udf(from_registry, from_arrow_type(decoding.type))(*_given(column, headers))
+    return made
+
+
+def decoded_or_why(decoding: Decoding, column: Column, headers: Column | None) -> Column:
+    """A struct of `ROW`, the decoded value, and `WHY`, the reason where it cannot be decoded. Evaluated once for each
+    row, before any filter behind it."""
+
+    def from_registry(*given: pa.Array) -> pa.Array:
+        found = decoding.decode(*given)
+        count = len(found.rows)
+        why = pa.nulls(count, pa.string())
+        if found.bad:
+            why = pa.array([found.bad.get(row) for row in range(count)], pa.string())
+        return pa.StructArray.from_arrays([found.rows, why], [ROW, WHY])
+
+    type_ = StructType().add(ROW, from_arrow_type(decoding.type)).add(WHY, StringType())
+    # Spark would evaluate a deterministic one again for each filter and column that it is used in.
+    made: Column = _udf(from_registry, type_).asNondeterministic()(*_given(column, headers))
+    return made
+
+
+def encoded(encoding: Encoding, column: Column, *, fails: bool) -> Column:
+    """The column as bytes. ``fails``: whether a row that the schema cannot hold is an error (EOS_VALUE_MALFORMED), or
+    null."""
+    subject = encoding.registered.subject
+
+    def to_registry(rows: pa.Array) -> pa.Array:
+        found = encoding.encode(rows)
+        if fails and found.bad:
+            raise stop("EOS_VALUE_MALFORMED.write", subject=subject, reason=found.bad[min(found.bad)])
+        return found.values
+
+    made: Column = _udf(to_registry, BinaryType())(column)
+    return made
+
+
+def check_type(encoding: Encoding, type_: DataType) -> None:
+    """Raise EosError where no row of this type could be written."""
+    encoding.encode(pa.nulls(0, to_arrow_type(type_)))
+
+
+def _given(column: Column, headers: Column | None) -> list[Column]:
+    return [column] if headers is None else [column, headers]
+
+
+def _udf(function: Callable[..., pa.Array], type_: DataType) -> Any:  # noqa: ANN401  # PySpark has no type for what it makes
+    """The function's annotations say what kind of UDF it is."""
+    make: Any = arrow_udf
+    return make(function, type_)
