@@ -110,6 +110,11 @@ class TopicsTransform(ParsedTransform):
         return self
 
     @property
+    def may_reject(self) -> bool:
+        """Past the JVM, a function or SQL may reject any record."""
+        return super().may_reject or self.arrow is not None or self.engine == "duckdb"
+
+    @property
     def is_copy(self) -> bool:
         """Whether no row passes through Spark."""
         return self.arrow is not None or self.copied is not None or self.engine == "duckdb"
@@ -133,10 +138,10 @@ class ConsumeTransformProduce(QueryJob):
         for key, out in (("encode", self.transform.encode), ("encodeKey", self.transform.encode_key)):
             check_topic(self.topic, out, f"transform.{key}")
         if self.transform.on_malformed == "deadLetters":
-            if self.letters is None:
+            if option(self.sink, _LETTERS) is None:
                 hint = "Name the topic there, or set 'onMalformed' to fail or drop."
                 raise missing(["sink", _LETTERS], "is missing, to which 'onMalformed' refers.", hint)
-            if option(self.sink, _GROUP) is not None:
+            if not self.transform.is_copy and option(self.sink, _GROUP) is not None:
                 raise Rejected(
                     "cannot have the offsets: with 'onMalformed: deadLetters', Spark reads the input as two sources, "
                     "which may be at different offsets.",
@@ -158,8 +163,9 @@ class ConsumeTransformProduce(QueryJob):
 
     @property
     def letters(self) -> str | None:
-        """The topic for rows that do not parse, if there is one."""
-        return option(self.sink, _LETTERS) if self.transform.on_malformed == "deadLetters" else None
+        """The topic to which Spark's plan sends rows that do not parse, if there is one."""
+        by_plan = self.transform.on_malformed == "deadLetters" and not self.transform.is_copy
+        return option(self.sink, _LETTERS) if by_plan else None
 
     def source_options(self, source_format: str) -> dict[str, str]:
         """Every option of the source, by its name."""
@@ -228,7 +234,7 @@ def clusters_of(config: ConsumeTransformProduce, source_format: str, sink_format
         if is_new(config.checkpoint):  # for a query that continues, the source detects losses
             required.setdefault(reads.kafka, []).extend(topics_of(reads))
     if sink_format == "eos-kafka":
-        targets = [topic for topic in (config.topic, config.letters) if topic]
+        targets = [topic for topic in (config.topic, option(config.sink, _LETTERS)) if topic]
         topics.setdefault(sink, []).extend(targets)
         required.setdefault(sink, []).extend(targets)
     return [JobCluster(kafka, names, required.get(kafka, [])) for kafka, names in topics.items()]
@@ -257,6 +263,7 @@ def start_copy(spark: SparkSession, config: ConsumeTransformProduce) -> Streamin
         trigger=config.trigger_arguments,
         partition=transform.copied or "same",
         ordered=transform.ordered,
+        on_malformed=transform.on_malformed,
     )
 
 

@@ -162,10 +162,15 @@ class ParsedTransform(Transform):
     @model_validator(mode="after")
     def _parsing(self) -> Self:
         check_schema(self.ddl, required=self.format in ("json", "csv"))
-        if self.on_malformed != "fail" and not (self.ddl or self.decodes):
+        if self.on_malformed != "fail" and not self.may_reject:
             hint = "Remove it, or set 'format: json' and 'schema'."
             raise Rejected("is for values that are parsed.", hint, ["onMalformed"])
         return self
+
+    @property
+    def may_reject(self) -> bool:
+        """Whether there are values that the transform does not take."""
+        return self.ddl is not None or self.decodes
 
 
 def check_schema(ddl: str | None, *, required: bool) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import get_args
 
-from spark_eos.copy.plan import CopyPlan
+from spark_eos.copy.plan import CopyPlan, OnMalformed
 from spark_eos.errors import stop
 from spark_eos.kafka.admin.topics import cluster_id
 from spark_eos.kafka.net.client import broker_client
@@ -56,6 +57,14 @@ def bounded(options: SourceOptions) -> SourceOptions:
     if options.max_bytes_per_trigger is not None or options.max_offsets_per_trigger is not None:
         return options
     return replace(options, max_bytes_per_trigger=DEFAULT_BYTES)
+
+
+def check_malformed(on_malformed: str, sink: SinkOptions) -> None:
+    """What is to become of records that a transform rejects. Raises OptionError."""
+    if on_malformed not in get_args(OnMalformed):
+        raise stop("EOS_OPTION_INVALID.malformed", given=on_malformed, allowed=", ".join(get_args(OnMalformed)))
+    if on_malformed == "deadLetters" and sink.dead_letters is None:
+        raise stop("EOS_OPTION_MISSING.letters", option="deadLetters.topic")
 
 
 def check_trigger(trigger: Mapping[str, object]) -> None:

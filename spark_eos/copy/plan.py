@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Literal
 
 import pyarrow as pa
 
@@ -20,13 +21,23 @@ SAME = "same"
 COPY_COLUMNS = Columns(key=True, topic=False, partition=True, headers=True, timestamp=True)
 
 
+#: What a dead letter of a transform has.
+LETTER_COLUMNS = Columns(key=True, topic=False, partition=False, headers=True, timestamp=False)
+
+#: What becomes of records that a transform rejects: the query stops, they are left out, or they go to the topic of
+#: the sink's option `deadLetters.topic`.
+OnMalformed = Literal["fail", "drop", "deadLetters"]
+
+
 @dataclass(frozen=True)
 class Transform:
-    """The user's function, the name by which a decision knows it, and the columns that it returns."""
+    """The user's function, the name by which a decision knows it, the columns that it returns, and what becomes of
+    records that it rejects."""
 
     function: Function
     name: str
     columns: Columns
+    on_malformed: OnMalformed = "fail"
 
 
 @dataclass(frozen=True)

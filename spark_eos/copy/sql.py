@@ -119,11 +119,18 @@ class SqlTransform:
         return f"sql:{hashlib.sha256(self.query.encode()).hexdigest()[:16]}"
 
     def __call__(self, batch: pa.RecordBatch) -> pa.Table:
+        result, failed = self.rejecting(batch)
+        for place, error in sorted(failed.items()):
+            at = {name: batch.column(name)[place].as_py() for name in ("topic", "partition", "offset")}
+            raise stop("EOS_TRANSFORM_SQL_ROW", **at, error=error)
+        return result
+
+    def rejecting(self, batch: pa.RecordBatch) -> tuple[pa.Table, dict[int, str]]:
+        """The rows, without those of records for which the query fails, and DuckDB's reason for each of these, by its
+        place in the batch."""
         check_sql(self.query, batch.schema)
-        try:
-            return _run(self.query, batch)
-        except Exception as error:  # duckdb.Error, and what Arrow makes of a result
-            _raise_for_row(self.query, batch, error)
+        failed: dict[int, str] = {}
+        return pa.concat_tables(_halves(self.query, batch, 0, failed)), failed
 
 
 @cache
@@ -268,29 +275,20 @@ def _lock(connection: duckdb.DuckDBPyConnection) -> None:
         connection.execute(f"SET {name} = '{value}'")
 
 
-def _raise_for_row(query: str, batch: pa.RecordBatch, error: Exception) -> NoReturn:
-    """Raise RowError for the first record for which the query fails; ``error`` itself if it fails for none alone."""
-    first, count = 0, batch.num_rows
-    while count > 1:
-        half = count // 2
-        failed = _failure(query, batch.slice(first, half))
-        if failed is None:
-            first, count = first + half, count - half
-        else:
-            count, error = half, failed
-    alone = _failure(query, batch.slice(first, count))
-    if alone is None:
-        raise error
-    place = {name: batch.column(name)[first].as_py() for name in ("topic", "partition", "offset")}
-    raise stop("EOS_TRANSFORM_SQL_ROW", **place, error=first_line(alone)) from None
+def _halves(query: str, batch: pa.RecordBatch, first: int, failed: dict[int, str]) -> list[pa.Table]:
+    """The results for a batch, the place of whose first record is ``first``: in halves, and halves of these, where the
+    query fails, until it is clear for which records."""
+    import duckdb
 
-
-def _failure(query: str, batch: pa.RecordBatch) -> Exception | None:
     try:
-        _run(query, batch)
-    except Exception as error:  # as in `SqlTransform.__call__`
-        return error
-    return None
+        return [_run(query, batch)]
+    except (duckdb.DataError, duckdb.InvalidInputException) as error:  # of a value; others are no fault of a record
+        if batch.num_rows <= 1:
+            failed[first] = first_line(error)
+            return [_run(query, batch.slice(0, 0))]
+    half = batch.num_rows // 2
+    left = _halves(query, batch.slice(0, half), first, failed)
+    return left + _halves(query, batch.slice(half), first + half, failed)
 
 
 def first_line(error: object) -> str:

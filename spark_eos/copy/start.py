@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-    from spark_eos.copy.plan import CopyPlan, Function
+    from spark_eos.copy.plan import CopyPlan, Function, OnMalformed
     from spark_eos.copy.source import CopyDataSource
 
 _NAME = "eos-kafka-copy"
@@ -29,6 +29,7 @@ def copy(
     name: str | None = None,
     ordered: bool = True,
     partition: str = "same",
+    on_malformed: OnMalformed = "fail",
 ) -> StreamingQuery:
     """Start a query from topics to topics, exactly once, whose records never pass through the JVM.
 
@@ -39,8 +40,10 @@ def copy(
     ``pyarrow.RecordBatch`` of the source's columns, however records are cut into batches, and returns one of the
     sink's. A text is SQL, which DuckDB runs over such batches as the table ``input`` (`spark_eos.copy.sql`).
     ``trigger`` are arguments of Spark's ``trigger``: ``{"availableNow": True}`` or ``{"processingTime": "…"}``.
-    ``ordered``: whether the rows of a source partition keep their order; without, ``minPartitions`` lets several tasks
-    read a partition.
+    ``on_malformed``: what becomes of records that the transform rejects, by its column ``error``, or for which SQL
+    fails: ``"fail"`` stops the query, ``"drop"`` leaves them out, ``"deadLetters"`` writes them to the sink's
+    ``deadLetters.topic``. ``ordered``: whether the rows of a source partition keep their order; without,
+    ``minPartitions`` lets several tasks read a partition.
 
     Returns Spark's query, started. Raises EosError for what can be known before.
     """
@@ -51,7 +54,13 @@ def copy(
     check_trigger(trigger or {})
     function = SqlTransform(transform) if isinstance(transform, str) else transform
     plan = _plan(
-        spark, source, {**sink, "checkpointLocation": checkpoint}, function, ordered=ordered, partition=partition
+        spark,
+        source,
+        {**sink, "checkpointLocation": checkpoint},
+        function,
+        ordered=ordered,
+        partition=partition,
+        on_malformed=on_malformed,
     )
     return started(spark, plan, CopyDataSource, checkpoint, trigger, name)
 
@@ -95,12 +104,13 @@ def _plan(
     *,
     ordered: bool,
     partition: str,
+    on_malformed: OnMalformed,
 ) -> CopyPlan:
     """What the tasks need, checked as far as it can be before there are any. Raises EosError."""
     import pyarrow as pa
 
     from spark_eos.checkpoint.settings import of_session
-    from spark_eos.copy.checks import check_copy, checked_ends
+    from spark_eos.copy.checks import check_copy, check_malformed, checked_ends
     from spark_eos.copy.dealing import by_key, check_rule
     from spark_eos.copy.plan import SAME, CopyPlan
     from spark_eos.copy.transforming import checked
@@ -127,7 +137,8 @@ def _plan(
         reads = replace(reads, include_headers=True)
         return CopyPlan(reads, writes, ends.cluster, by_key(writes.topic), ordered)
     empty = pa.RecordBatch.from_pylist([], schema=arrow_schema(reads.include_headers))
-    function = checked(transform, _name_of(transform), empty, writes.topic)
+    check_malformed(on_malformed, writes)
+    function = checked(transform, _name_of(transform), empty, writes.topic, on_malformed)
     return CopyPlan(reads, writes, ends.cluster, function, ordered)
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 
 import pyarrow as pa
 
 from spark_eos.copy.copying import Copied, copy_range
-from spark_eos.copy.plan import CopyPlan, Transform
-from spark_eos.copy.transforming import chunks, of_place, transformed
+from spark_eos.copy.plan import LETTER_COLUMNS, CopyPlan, Transform
+from spark_eos.copy.transforming import Chunk, chunks, letters_of, of_place, transformed
+from spark_eos.errors import stop
 from spark_eos.kafka.admin.topics import cluster_id, describe_topics
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.producer.arrow import ArrowProducer
@@ -142,13 +143,33 @@ class Parts:
         return {name for name in names if name not in there or there[name].id != self.ids.get(name)}
 
     def _transformed(self, range_: OffsetRange, transform: Transform) -> Iterator[Part]:
-        topic = self._plan.sink.topic
+        """The rows that the transform makes of each chunk, and behind them the dead letters."""
+        sink = self._plan.sink
         for chunk in chunks(read_range(self._plan.source.fetching, range_)):
-            rows = transformed(transform, chunk)
-            if rows.num_rows:
-                batch = RowBatch(rows, transform.columns, topic, chunk.places(range_, rows.num_rows))
-                part = self._writer.write(batch, self._digest_by)
+            done = transformed(transform, chunk)
+            letters = self._letters(chunk, transform, done.rejected)
+            rows, count = done.rows, done.rows.num_rows
+            places = chunk.places(range_, count + letters.num_rows)
+            if count:
+                part = self._writer.write(
+                    RowBatch(rows, transform.columns, sink.topic, places[:count]), self._digest_by
+                )
                 yield replace(part, bytes=size_of(rows))
+            if letters.num_rows:
+                batch = RowBatch(letters, LETTER_COLUMNS, sink.dead_letters, places[count:])
+                part = self._writer.write(batch, self._digest_by)
+                yield replace(part, bytes=size_of(letters), letters=letters.num_rows)
+
+    def _letters(self, chunk: Chunk, transform: Transform, rejected: Mapping[int, str]) -> pa.RecordBatch:
+        """What is to be written of the records that the transform has rejected. Raises RowError where there may be
+        none."""
+        if transform.on_malformed == "deadLetters":
+            return letters_of(chunk, rejected)
+        if rejected and transform.on_malformed == "fail":
+            first = min(rejected)
+            place = {name: chunk.rows.column(name)[first].as_py() for name in ("topic", "partition", "offset")}
+            raise stop("EOS_RECORD_REJECTED", **place, reason=rejected[first])
+        return letters_of(chunk, {})
 
 
 def part_of(range_: OffsetRange, copied: Copied) -> Part:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from spark_eos.copy.transforming import conformed
+from spark_eos.copy.transforming import as_batch, conformed, without_rejected
 from spark_eos.errors import stop
 
 if TYPE_CHECKING:
@@ -26,5 +26,12 @@ def check_transform(transform: Function, batch: pa.RecordBatch) -> None:
     _of(transform, [batch.slice(0, 0)])
 
 
-def _of(transform: Function, pieces: list[pa.RecordBatch]) -> list[dict[str, object]]:
-    return [row for piece in pieces for row in conformed(transform(piece)).to_pylist()]
+def _of(transform: Function, pieces: list[pa.RecordBatch]) -> tuple[list[dict[str, object]], dict[int, str]]:
+    """The rows, and the reasons for which records were rejected, by their offsets."""
+    rows: list[dict[str, object]] = []
+    reasons: dict[int, str] = {}
+    for piece in pieces:
+        batch, rejected = without_rejected(as_batch(transform(piece)))
+        rows += conformed(batch).to_pylist()
+        reasons |= rejected
+    return rows, reasons

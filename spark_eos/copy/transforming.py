@@ -6,7 +6,7 @@ before `CHUNK_BYTES`. So a replay gives the function what the first attempt gave
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -16,8 +16,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_eos.copy.plan import Function, Transform
+from spark_eos.copy.plan import Function, OnMalformed, Transform
 from spark_eos.errors import stop
+from spark_eos.kafka.producer.refusals import EXCEPTION, MESSAGE
+from spark_eos.kafka.producer.refusals import SOURCE_OFFSET as OFFSET_
+from spark_eos.kafka.producer.refusals import SOURCE_PARTITION as PARTITION
+from spark_eos.kafka.producer.refusals import SOURCE_TOPIC as TOPIC
 from spark_eos.sink.schema import Columns
 from spark_eos.source.schema import ARROW_HEADERS
 from spark_eos.topic_partition import OffsetRange
@@ -27,6 +31,12 @@ CHUNK_BYTES = 16 << 20
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 #: Room for the rows that come of one chunk.
 _ROWS_OF_CHUNK = np.uint64(1 << 24)
+
+#: Columns of a result by which a transform rejects records: the reason, null for a row that is to be written, and the
+#: offset of the record that the row comes from.
+ERROR, OFFSET = "error", "offset"
+#: The exception that headers of such a dead letter name.
+REJECTED = "EOS_RECORD_REJECTED"
 
 TYPES: dict[str, pa.DataType] = {
     "key": pa.binary(),
@@ -109,20 +119,82 @@ def _chunk(held: list[pa.RecordBatch]) -> Chunk:
     return Chunk(held[0] if len(held) == 1 else pa.concat_batches(held), _first(held[0]))
 
 
-def transformed(transform: Transform, chunk: Chunk) -> pa.RecordBatch:
-    """What the function makes of a chunk, as the sink's columns. Raises SchemaError, RowError, and what it raises."""
+@dataclass(frozen=True)
+class Transformed:
+    """What a transform makes of a chunk: ``rows`` with the sink's columns, and the records that it ``rejected``: the
+    reason for each, by its place in the chunk."""
+
+    rows: pa.RecordBatch
+    rejected: Mapping[int, str]
+
+
+def transformed(transform: Transform, chunk: Chunk) -> Transformed:
+    """Give the chunk to the function. Raises SchemaError, RowError, and what the function raises."""
+    rejecting = getattr(transform.function, "rejecting", None) if transform.on_malformed != "fail" else None
+    failed: Mapping[int, str] = {}
     try:
-        result = transform.function(chunk.rows)
+        if rejecting is None:
+            result = transform.function(chunk.rows)
+        else:
+            result, failed = rejecting(chunk.rows)
     except Exception as error:
         place = f"{chunk.rows.column('topic')[0]}-{chunk.rows.column('partition')[0]}"
         error.add_note(
             f"The transform of spark_eos.copy raised this for records of {place} from offset {chunk.first} on."
         )
         raise
-    rows = conformed(result)
+    batch, offsets = without_rejected(as_batch(result))
+    rows = conformed(batch)
     if columns_of(rows.schema.names, transform.columns.topic) != transform.columns:
         raise stop("EOS_TRANSFORM_RESULT.empty_batch", columns=", ".join(rows.schema.names))
-    return rows
+    return Transformed(rows, {**places_of(chunk, offsets), **failed})
+
+
+def without_rejected(result: pa.RecordBatch) -> tuple[pa.RecordBatch, dict[int, str]]:
+    """The rows that have no ``error``, and the reasons of the others by their offsets. Raises SchemaError."""
+    if ERROR not in result.schema.names:
+        return result, {}
+    if OFFSET not in result.schema.names:
+        raise stop("EOS_SCHEMA_INVALID.transform_error", column=ERROR, offset=OFFSET)
+    errors, offsets = result.column(ERROR), result.column(OFFSET)
+    rest = result.drop_columns([ERROR, OFFSET])
+    if errors.null_count == len(errors):
+        return rest, {}
+    bad = errors.is_valid()
+    reasons: dict[int, str] = {}
+    for offset, reason in zip(offsets.filter(bad).to_pylist(), errors.filter(bad).to_pylist(), strict=True):
+        reasons.setdefault(offset, str(reason))
+    return rest.filter(errors.is_null()), reasons
+
+
+def places_of(chunk: Chunk, reasons: Mapping[int, str]) -> dict[int, str]:
+    """The reasons by places in the chunk instead of offsets. Raises RowError for an offset that is not in it."""
+    if not reasons:
+        return {}
+    places = {offset: place for place, offset in enumerate(chunk.rows.column(OFFSET).to_pylist())}
+    unknown = [offset for offset in reasons if offset not in places]
+    if unknown:
+        raise stop("EOS_TRANSFORM_RESULT.rejected", offset=unknown[0])
+    return {places[offset]: reason for offset, reason in reasons.items()}
+
+
+def letters_of(chunk: Chunk, rejected: Mapping[int, str]) -> pa.RecordBatch:
+    """The rejected records as dead letters: key and value as they were, and headers that say why and where from."""
+    records = chunk.rows.take(pa.array(sorted(rejected), pa.int64()))
+    own = records.column("headers").to_pylist() if "headers" in records.schema.names else [None] * records.num_rows
+    places = zip(*(records.column(name).to_pylist() for name in ("topic", "partition", "offset")), strict=True)
+    headers = [
+        [*(mine or ()), *_why(reason, *place)]
+        for mine, (_, reason), place in zip(own, sorted(rejected.items()), places, strict=True)
+    ]
+    columns = [records.column("key"), records.column("value"), pa.array(headers, ARROW_HEADERS.type)]
+    return pa.RecordBatch.from_arrays(columns, names=["key", "value", "headers"])
+
+
+def _why(reason: str, topic: str, partition: int, offset: int) -> list[dict[str, object]]:
+    """Headers named as Kafka Streams names them (KIP-1034)."""
+    texts = {EXCEPTION: REJECTED, MESSAGE: reason, TOPIC: topic, PARTITION: str(partition), OFFSET_: str(offset)}
+    return [{"key": name, "value": text.encode()} for name, text in texts.items()]
 
 
 def columns_of(names: list[str], by_column: bool) -> Columns:
@@ -136,18 +208,19 @@ def columns_of(names: list[str], by_column: bool) -> Columns:
     )
 
 
-def checked(function: Function, name: str, empty: pa.RecordBatch, topic: str | None) -> Transform:
+def checked(
+    function: Function, name: str, empty: pa.RecordBatch, topic: str | None, on_malformed: OnMalformed = "fail"
+) -> Transform:
     """The function, which is called once, with an empty batch, to see what it returns. Raises SchemaError, RowError."""
-    rows = conformed(function(empty))
+    rows = conformed(without_rejected(as_batch(function(empty)))[0])
     columns = columns_of(rows.schema.names, topic is None)
     if topic is None and not columns.topic:
         raise stop("EOS_SCHEMA_INVALID.transform_topic", column="topic")
-    return Transform(function, name, columns)
+    return Transform(function, name, columns, on_malformed)
 
 
-def conformed(result: object) -> pa.RecordBatch:
+def conformed(batch: pa.RecordBatch) -> pa.RecordBatch:
     """The sink's columns, with their types. Raises SchemaError, RowError."""
-    batch = _as_batch(result)
     names = batch.schema.names
     unknown = [name for name in names if name not in TYPES]
     if unknown:
@@ -159,7 +232,8 @@ def conformed(result: object) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([_cast(name, batch.column(name)) for name in names], names=names)
 
 
-def _as_batch(result: Any) -> pa.RecordBatch:  # noqa: ANN401  # whatever the user returns
+def as_batch(result: Any) -> pa.RecordBatch:  # noqa: ANN401  # whatever the user returns
+    """A function's result as one batch. Raises RowError."""
     if isinstance(result, pa.RecordBatch):
         return result
     if not isinstance(result, pa.Table) and hasattr(result, "__arrow_c_stream__"):

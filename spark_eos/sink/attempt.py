@@ -45,13 +45,14 @@ AHEAD_S = 2.0
 class Part:
     """Rows that a producer has taken: how many, their digest, the earliest timestamp that one of them was given in
     milliseconds, and, where they are counted here, the bytes of their keys and values. ``beside``: records that are no
-    rows, and that belong to the transaction as they do."""
+    rows, and that belong to the transaction as they do. ``letters``: how many of the rows are dead letters."""
 
     rows: int
     digest: int
     oldest_ms: int | None = None
     bytes: int = 0
     beside: int = 0
+    letters: int = 0
 
 
 class RowWriter:
@@ -71,7 +72,7 @@ class RowWriter:
     def write(self, columns: RowBatch, digest_by: Digest) -> Part:
         """Raises RowError, TopicError, and what the producer raises."""
         self._check_topics(columns)
-        check_partitions(columns, self._job.options.topic, self._counts)
+        check_partitions(columns, columns.topic, self._counts)
         self._producer.write_batch(columns, self._counts)
         return Part(columns.rows, columns.digest(digest_by), columns.oldest_ms)
 
@@ -80,7 +81,7 @@ class RowWriter:
         if self._ahead_at is not None and time.monotonic() - self._ahead_at > AHEAD_S:
             self._counts.clear()
         self._ahead_at = None
-        topics = [self._job.options.topic] if columns.topics is None else columns.topics
+        topics = [columns.topic] if columns.topics is None else columns.topics
         unknown = set(topics) - self._counts.keys()
         if unknown:
             names = sorted(topic for topic in unknown if topic is not None)
@@ -135,11 +136,11 @@ class Attempt:
         knows of none."""
         began_ms = int(time.time() * 1000)
         failpoints.reach("prepare.begun")
-        rows = digest = size = beside = 0
+        rows = digest = size = beside = letters = 0
         oldest_ms: int | None = None
         for part in parts:
             rows, digest, size = rows + part.rows, digest + part.digest, size + part.bytes
-            beside += part.beside
+            beside, letters = beside + part.beside, letters + part.letters
             if part.oldest_ms is not None:
                 oldest_ms = part.oldest_ms if oldest_ms is None else min(oldest_ms, part.oldest_ms)
             failpoints.reach("prepare.wrote")
@@ -150,7 +151,7 @@ class Attempt:
         failpoints.reach("prepare.flushed")
         self._check_owner()
         digest %= 1 << DIGEST_BITS
-        written = self._hand_over(rows, digest, began_ms, rows + beside)
+        written = self._hand_over(rows, letters, digest, began_ms, rows + beside)
         failpoints.reach("prepare.prepared")
         timeout_ms = self._job.facts.transaction_timeout_ms
         return TaskReport(
@@ -170,7 +171,7 @@ class Attempt:
     def _check_owner(self) -> None:
         check_owner(self._session.ports.ledger.read(), self._identity.run, self._identity.batch, self._assignment.work)
 
-    def _hand_over(self, rows: int, digest: int, began_ms: int, records: int) -> Written:
+    def _hand_over(self, rows: int, letters: int, digest: int, began_ms: int, records: int) -> Written:
         """What the broker holds must be what this producer wrote.
 
         Where the end of a transaction fences its producer, and the transaction is fresh, it is enough that it is open.
@@ -200,7 +201,7 @@ class Attempt:
             digest,
             probe,
             endtxn_version=version,
-            dead_letters=self._producer.refused,
+            dead_letters=letters + self._producer.refused,
             empty=empty,
             ranges=self._ranges,
             begins=begins,

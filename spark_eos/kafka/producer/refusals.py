@@ -24,6 +24,8 @@ from spark_eos.kafka.records.resealing import halves, rows_of
 from spark_eos.topic_partition import TopicPartition
 
 EXCEPTION, MESSAGE = "__streams.errors.exception", "__streams.errors.message"
+SOURCE_TOPIC, SOURCE_PARTITION = "__streams.errors.topic", "__streams.errors.partition"
+SOURCE_OFFSET = "__streams.errors.offset"
 TARGET_TOPIC, TARGET_PARTITION = "__spark_eos.target.topic", "__spark_eos.target.partition"
 
 #: Java's exceptions for the codes, as in Kafka Streams.

@@ -8,7 +8,8 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 import spark_eos
-from spark_eos.errors import SchemaError
+from spark_eos.errors import OptionError, SchemaError
+from tests.support.waiting import wait_for
 
 
 def test_sql_filters_and_computes_each_record_once_over_a_restart(copy, transactions, write):
@@ -57,3 +58,48 @@ def test_a_record_for_which_sql_fails_stops_the_query_by_its_offset(copy, write)
     assert query.rows() == []
     query.run("SELECT (TRY_CAST(decode(value) AS INT) * 2)::VARCHAR AS value FROM input")
     assert [row.value for row in query.rows()] == [b"2", b"4", None, b"8"]
+
+
+@pytest.mark.parametrize("way", ["deadLetters", "drop"])
+def test_rejected_records_are_letters_by_the_same_decision_with_the_groups_offsets(way, copy, topic, view, write):
+    """Those for which SQL fails, and those with an error of its own; a replay of what is decided writes nothing."""
+    query, letters = copy(1), topic(1, max_message_bytes=10_000_000)
+    query.more = {"on_malformed": way}
+    group = f"group-{query.target}"
+    values = [b"1", b"no", b"-3", b"4", b"-5", b"x"]
+    write(query.source, *values, key=b"k")
+    sql = """
+        SELECT key, (CAST(decode(value) AS INT) * 2)::VARCHAR AS value, "offset",
+            CASE WHEN CAST(decode(value) AS INT) < 0 THEN 'it is negative' END AS error
+        FROM input
+    """
+    options = {"deadLetters__topic": letters, "offsets__group__id": group}
+    query.run(sql, **options)
+    query.forget(1)
+    query.run(sql, **options)
+    assert [row.value for row in query.rows()] == [b"2", b"8"]
+    assert view.group(group, query.source) == view.ends(query.source)
+    wait_for(lambda: view.held(letters) == {}, "the markers")
+    found = [(row.value, dict(row.headers)) for row in view.rows(letters)]
+    assert [value for value, _ in found] == ([b"no", b"-3", b"-5", b"x"] if way == "deadLetters" else [])
+    for value, headers in found:
+        place = [headers[f"__streams.errors.{name}"].decode() for name in ("topic", "partition", "offset")]
+        assert place == [query.source, "0", str(values.index(value))]
+        why = headers["__streams.errors.message"]
+        assert why == b"it is negative" if value.startswith(b"-") else b"Conversion Error" in why
+
+
+def test_an_error_column_stops_the_query_where_nothing_else_is_set(copy, write):
+    """With the record's place and the reason; dead letters need their topic."""
+    query = copy(1)
+    write(query.source, b"a", b"b")
+    sql = "SELECT value, \"offset\", CASE WHEN value = 'b'::BLOB THEN 'it is b' END AS error FROM input"
+    text = query.stopped_by("EOS_RECORD_REJECTED", sql)
+    assert f"offset 1 of {query.source}-0: it is b" in text
+    assert query.rows() == []
+    query.more = {"on_malformed": "deadLetters"}
+    with pytest.raises(OptionError, match=r"deadLetters\.topic"):
+        query.start(sql)
+    query.more = {"on_malformed": "ignore"}
+    with pytest.raises(OptionError, match="fail, drop, deadLetters"):
+        query.start(sql)

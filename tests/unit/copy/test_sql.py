@@ -226,6 +226,29 @@ def test_a_record_for_which_the_query_fails_is_named():
         assert caught.value.parameters["offset"] == bad
 
 
+@given(st.lists(st.sampled_from(["1", "22", "x", "", None]), max_size=40))
+def test_records_for_which_the_query_fails_are_rejected_and_no_other(names):
+    """Each with DuckDB's reason; what the others give is there, in order, however they are mixed."""
+    transform = SqlTransform("SELECT key, CAST(name AS INT)::VARCHAR AS value FROM input")
+    rows, failed = transform.rejecting(records(*({"name": name} for name in names)))
+    bad = {place for place, name in enumerate(names) if name in ("x", "")}
+    assert failed.keys() == bad
+    assert all("Conversion Error" in reason for reason in failed.values())
+    assert rows.column("value").to_pylist() == [name for place, name in enumerate(names) if place not in bad]
+
+
+def test_what_is_no_fault_of_a_record_rejects_none(monkeypatch):
+    """Such as a lack of memory."""
+    from spark_eos.copy import sql
+
+    def fail(query: str, batch: pa.RecordBatch) -> pa.Table:
+        raise duckdb.OutOfMemoryException("no memory")
+
+    monkeypatch.setattr(sql, "_run", fail)
+    with pytest.raises(duckdb.OutOfMemoryException):
+        SqlTransform("SELECT value FROM input").rejecting(records({"value": b"x"}))
+
+
 def test_a_transform_travels_as_its_text():
     """It is pickled to the tasks, and known to a decision by its text."""
     transform = SqlTransform("SELECT key, value FROM input")

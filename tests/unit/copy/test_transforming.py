@@ -17,7 +17,17 @@ from hypothesis import strategies as st
 from spark_eos.copy.plan import Transform
 from spark_eos.copy.sql import SqlTransform
 from spark_eos.copy.testing import check_transform
-from spark_eos.copy.transforming import Chunk, checked, chunks, columns_of, conformed, of_place, transformed
+from spark_eos.copy.transforming import (
+    Chunk,
+    as_batch,
+    checked,
+    chunks,
+    columns_of,
+    conformed,
+    letters_of,
+    of_place,
+    transformed,
+)
 from spark_eos.errors import EosError, RowError, SchemaError
 from spark_eos.source.schema import arrow_schema
 from spark_eos.topic_partition import OffsetRange
@@ -75,7 +85,7 @@ def test_a_result_has_the_types_of_the_sink_whatever_arrow_it_is():
         table.combine_chunks().to_batches()[0],
         pa.concat_tables([table.slice(0, 1), table.slice(1)]),
     ):
-        rows = conformed(result)
+        rows = conformed(as_batch(result))
         assert rows.to_pydict() == {"value": [b"a", None], "partition": [1, 2]}
         assert rows.schema.types == [pa.binary(), pa.int32()]
 
@@ -92,7 +102,7 @@ def test_the_examples_of_the_page_run(name):
     values = ["on time", '{"late":true}', "lately", '{"late":false}', '{"late":true}, again']
     rows = [{"key": b"%d" % i, "value": value.encode(), "partition": 1} for i, value in enumerate(values)]
     batch = pa.RecordBatch.from_pylist(rows, schema=arrow_schema(False))
-    found = transformed(checked(defined[name], name, EMPTY, "out"), Chunk(batch, 0)).to_pylist()
+    found = transformed(checked(defined[name], name, EMPTY, "out"), Chunk(batch, 0)).rows.to_pylist()
     if name == "late":
         assert found == [row for row in rows if b'"late":true' in row["value"]]
     else:
@@ -104,7 +114,7 @@ def test_the_examples_of_the_page_run(name):
 
 def test_a_frame_without_rows_that_exports_arrow_is_taken_as_it_is():
     """By Arrow's interface."""
-    assert conformed(polars.DataFrame({"value": ["a"]}).clear()).num_rows == 0
+    assert conformed(as_batch(polars.DataFrame({"value": ["a"]}).clear())).num_rows == 0
 
 
 @pytest.mark.parametrize(
@@ -122,7 +132,7 @@ def test_a_frame_without_rows_that_exports_arrow_is_taken_as_it_is():
 def test_a_result_that_is_no_row_for_kafka_has_a_name(result, condition):
     """Whatever the function returns."""
     with pytest.raises(EosError) as caught:
-        conformed(result)
+        conformed(as_batch(result))
     assert caught.value.condition == condition
 
 
@@ -170,5 +180,63 @@ def test_a_result_that_arrow_cannot_hold_in_one_piece():
     """Beyond 2 GiB in a column, Arrow cuts: nothing of it may be left out."""
     piece = pa.array([bytes(1 << 20)] * 64, pa.binary())
     with pytest.raises(RowError, match="2 GiB") as caught:
-        conformed(pa.table({"value": pa.chunked_array([piece] * 33)}))
+        conformed(as_batch(pa.table({"value": pa.chunked_array([piece] * 33)})))
     assert caught.value.condition == "EOS_TRANSFORM_RESULT"
+
+
+def with_errors(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Rejects records with an empty value, and those at offsets that can be divided by 3."""
+    offsets = batch.column("offset").to_pylist()
+    errors = [
+        "empty" if value == b"" else f"{offset} is a multiple" if offset % 3 == 0 else None
+        for offset, value in zip(offsets, batch.column("value").to_pylist(), strict=True)
+    ]
+    columns = {"value": batch.column("value"), "error": pa.array(errors, pa.string()), "offset": offsets}
+    return pa.RecordBatch.from_pydict({**columns, "offset": pa.array(offsets, pa.int64())})
+
+
+@given(st.lists(st.tuples(st.integers(0, 40), st.sampled_from([b"", b"a"])), unique_by=lambda row: row[0]))
+def test_records_with_an_error_are_no_rows_but_letters_with_their_own_key_and_value(rows):
+    """Each once, with the reason and the place that it comes from; the others are written, in order."""
+    rows.sort()
+    found = [{"topic": "t", "partition": 3, "offset": n, "key": b"k%d" % n, "value": value} for n, value in rows]
+    chunk = Chunk(pa.RecordBatch.from_pylist(found, schema=arrow_schema(False)), rows[0][0] if rows else 0)
+    done = transformed(checked(with_errors, "f", EMPTY, "out", "deadLetters"), chunk)
+    assert [row["value"] for row in done.rows.to_pylist()] == [value for n, value in rows if value and n % 3]
+    letters = letters_of(chunk, done.rejected).to_pylist()
+    assert [(row["key"], row["value"]) for row in letters] == [
+        (b"k%d" % n, value) for n, value in rows if not value or n % 3 == 0
+    ]
+    for row in letters:
+        headers = {header["key"]: header["value"].decode() for header in row["headers"]}
+        offset = int(headers["__streams.errors.offset"])
+        assert row["key"] == b"k%d" % offset
+        assert (headers["__streams.errors.topic"], headers["__streams.errors.partition"]) == ("t", "3")
+        assert headers["__streams.errors.exception"] == "EOS_RECORD_REJECTED"
+        assert headers["__streams.errors.message"] == ("empty" if row["value"] == b"" else f"{offset} is a multiple")
+
+
+def test_letters_keep_the_headers_that_the_record_had():
+    """In front of those that say why."""
+    row = {"topic": "t", "partition": 0, "offset": 7, "headers": [{"key": "mine", "value": b"1"}]}
+    chunk = Chunk(pa.RecordBatch.from_pylist([row], schema=arrow_schema(True)), 7)
+    (letter,) = letters_of(chunk, {0: "why"}).to_pylist()
+    assert letter["headers"][0] == {"key": "mine", "value": b"1"}
+    assert {"key": "__streams.errors.message", "value": b"why"} in letter["headers"]
+
+
+def test_an_error_names_its_record_by_an_offset_of_the_batch():
+    """Without the column, and with an offset that was not given, the transform is wrong."""
+
+    def no_offset(batch: pa.RecordBatch) -> pa.Table:
+        return pa.table({"value": batch.column("value"), "error": batch.column("value")})
+
+    def other_offset(batch: pa.RecordBatch) -> pa.Table:
+        return pa.table({"value": [b""] * len(batch), "error": ["x"] * len(batch), "offset": [99] * len(batch)}).cast(
+            pa.schema({"value": pa.binary(), "error": pa.string(), "offset": pa.int64()})
+        )
+
+    with pytest.raises(SchemaError, match=r"'error'.*without the column 'offset'"):
+        checked(no_offset, "f", EMPTY, "out")
+    with pytest.raises(RowError, match="offset 99, which it was not given"):
+        transformed(checked(other_offset, "f", EMPTY, "out"), Chunk(records(7), 7))
