@@ -153,6 +153,7 @@ def test_fields_are_found_by_name():
     rows = pa.RecordBatch.from_pydict({"c": [None, 2], "a": [1, 2]}, pa.schema({"c": pa.int32(), "a": pa.int32()}))
     found = Encoder(schema, pa.struct(list(rows.schema))).encode(rows, prefix=b">")
     assert found.values.to_pylist() == [b">\2\2x\0", b">\4\2x\2\4"]
+    assert Encoder(schema, pa.struct(list(rows.schema))).encode(rows[1:]).values.to_pylist() == [b"\4\2x\2\4"]
     for names, entry, path in ((["b"], "missing", "R.a"), (["a", "d"], "unknown", "R.d"), (["a", "a"], "twice", "R.a")):
         with pytest.raises(SchemaError) as caught:
             Encoder(schema, pa.struct([(name, pa.int32() if name == "a" else pa.string()) for name in names]))

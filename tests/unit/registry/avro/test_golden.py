@@ -6,6 +6,7 @@ import datetime as dt
 import json
 from decimal import Decimal
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -165,6 +166,17 @@ def test_a_malformed_datum_is_bad_and_touches_no_other(tree, datum, reason):
     found = Decoder(schema, schema).decode(pa.array([good, bad, good], pa.binary()))
     assert found.rows.to_pylist() == [{"id": 1, "value": None}, None, {"id": 1, "value": None}]
     assert list(found.bad) == [1] and reason in found.bad[1]
+
+
+def test_a_value_that_ends_before_its_datum_begins_is_bad():
+    """As one of three bytes, where five are to be left out; one of exactly five has an empty datum."""
+    schema = schema_of("null")
+    values = pa.array([b"12345\2", b"123", None, b"12345", b"\2"], pa.binary())
+    found = Decoder(schema, schema).decode(values, begin=np.array([5, 5, 5, 5, 0]))
+    good = {"id": 1, "value": None}
+    assert found.rows.to_pylist() == [good, None, None, None, good]
+    assert found.bad == {1: "the value ends before the datum begins", 3: "R.id: the datum ends too early"}
+    assert Decoder(schema, schema).decode(values[2:3], begin=5).rows.to_pylist() == [None]
 
 
 def test_a_record_without_bytes_is_a_row():

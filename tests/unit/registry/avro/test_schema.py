@@ -6,6 +6,7 @@ import json
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
 
 from spark_eos.errors import SchemaError
 from spark_eos.registry.avro import arrow_type, parse
@@ -213,49 +214,52 @@ def test_a_decimal_that_no_column_can_hold_is_refused():
 MICROS = pa.timestamp("us", "UTC")
 
 
-@pytest.mark.parametrize(
-    ("tree", "type_"),
-    [
-        ("null", pa.null()),
-        ("boolean", pa.bool_()),
-        ("int", pa.int32()),
-        ("long", pa.int64()),
-        ("float", pa.float32()),
-        ("double", pa.float64()),
-        ("bytes", pa.binary()),
-        ("string", pa.string()),
-        ({"type": "fixed", "name": "F", "size": 3}, pa.binary()),
-        ({"type": "enum", "name": "E", "symbols": ["A"]}, pa.string()),
-        ({"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}, pa.decimal128(9, 2)),
-        ({"type": "int", "logicalType": "date"}, pa.date32()),
-        ({"type": "int", "logicalType": "time-millis"}, pa.time64("us")),
-        ({"type": "long", "logicalType": "time-micros"}, pa.time64("us")),
-        ({"type": "long", "logicalType": "timestamp-millis"}, MICROS),
-        ({"type": "long", "logicalType": "timestamp-micros"}, MICROS),
-        ({"type": "long", "logicalType": "timestamp-nanos"}, pa.int64()),
-        ({"type": "long", "logicalType": "local-timestamp-millis"}, pa.timestamp("us")),
-        ({"type": "long", "logicalType": "local-timestamp-micros"}, pa.timestamp("us")),
-        ({"type": "long", "logicalType": "local-timestamp-nanos"}, pa.int64()),
-        ({"type": "string", "logicalType": "uuid"}, pa.string()),
-        ({"type": "fixed", "name": "F", "size": 16, "logicalType": "uuid"}, pa.string()),
-        (["null", "int"], pa.int32()),
-        (["int"], pa.int32()),
-        (["null"], pa.null()),
-        (["int", "null", "string"], pa.struct({"member0": pa.int32(), "member1": pa.string()})),
-        (
-            {"type": "fixed", "name": "F", "size": 12, "logicalType": "duration"},
-            pa.struct([pa.field(name, pa.int64(), nullable=False) for name in ("months", "days", "millis")]),
-        ),
-        (
-            record("int", ["string", "null"], "null"),
-            pa.struct([pa.field("a", pa.int32(), nullable=False), ("b", pa.string()), ("c", pa.null())]),
-        ),
-        (arrays(1), pa.list_(pa.field("element", pa.int32(), nullable=False))),
-        (arrays(1, ["null", "int"]), pa.list_(pa.field("element", pa.int32()))),
-        ({"type": "map", "values": ["null", "int"]}, pa.map_(pa.string(), pa.int32())),
-        ({"type": "map", "values": "int"}, pa.map_(pa.string(), pa.field("value", pa.int32(), nullable=False))),
-    ],
-)
-def test_each_schema_has_a_type_of_arrow(tree, type_):
-    """With fields nullable where the schema has null."""
-    assert arrow_type(parsed(tree)).equals(type_)
+TYPES: list[tuple[object, pa.DataType]] = [
+    ("null", pa.null()),
+    ("boolean", pa.bool_()),
+    ("int", pa.int32()),
+    ("long", pa.int64()),
+    ("float", pa.float32()),
+    ("double", pa.float64()),
+    ("bytes", pa.binary()),
+    ("string", pa.string()),
+    ({"type": "fixed", "name": "F", "size": 3}, pa.binary()),
+    ({"type": "enum", "name": "E", "symbols": ["A"]}, pa.string()),
+    ({"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}, pa.decimal128(9, 2)),
+    ({"type": "int", "logicalType": "date"}, pa.date32()),
+    ({"type": "int", "logicalType": "time-millis"}, pa.time64("us")),
+    ({"type": "long", "logicalType": "time-micros"}, pa.time64("us")),
+    ({"type": "long", "logicalType": "timestamp-millis"}, MICROS),
+    ({"type": "long", "logicalType": "timestamp-micros"}, MICROS),
+    ({"type": "long", "logicalType": "timestamp-nanos"}, pa.int64()),
+    ({"type": "long", "logicalType": "local-timestamp-millis"}, pa.timestamp("us")),
+    ({"type": "long", "logicalType": "local-timestamp-micros"}, pa.timestamp("us")),
+    ({"type": "long", "logicalType": "local-timestamp-nanos"}, pa.int64()),
+    ({"type": "string", "logicalType": "uuid"}, pa.string()),
+    ({"type": "fixed", "name": "F", "size": 16, "logicalType": "uuid"}, pa.string()),
+    (["null", "int"], pa.int32()),
+    (["int"], pa.int32()),
+    (["null"], pa.null()),
+    (["int", "null", "string"], pa.struct({"member0": pa.int32(), "member1": pa.string()})),
+    (
+        {"type": "fixed", "name": "F", "size": 12, "logicalType": "duration"},
+        pa.struct([pa.field(name, pa.int64(), nullable=False) for name in ("months", "days", "millis")]),
+    ),
+    (
+        record("int", ["string", "null"], "null"),
+        pa.struct([pa.field("a", pa.int32(), nullable=False), ("b", pa.string()), ("c", pa.null())]),
+    ),
+    (arrays(1), pa.list_(pa.field("element", pa.int32(), nullable=False))),
+    (arrays(1, ["null", "int"]), pa.list_(pa.field("element", pa.int32()))),
+    ({"type": "map", "values": ["null", "int"]}, pa.map_(pa.string(), pa.int32())),
+    ({"type": "map", "values": "int"}, pa.map_(pa.string(), pa.field("value", pa.int32(), nullable=False))),
+]
+
+
+@pytest.mark.parametrize(("tree", "type_"), TYPES)
+def test_each_schema_has_a_type_of_arrow_and_of_spark(tree, type_):
+    """With fields nullable where the schema has null; Spark makes the same type of Arrow of its own."""
+    found = arrow_type(parsed(tree))
+    assert found.equals(type_)
+    spark = from_arrow_type(found)
+    assert from_arrow_type(to_arrow_type(spark, timezone="UTC")) == spark
