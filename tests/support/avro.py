@@ -124,7 +124,7 @@ def _logical(draw: Callable[[Any], Any], names: Any) -> Any:
 
 
 def values(tree: Any) -> Any:  # noqa: C901, a case for each type
-    """Tagged values of a schema, as a strategy. Those with a logical type are what is written: numbers and bytes."""
+    """Tagged values of a schema, as a strategy. Logical types have the numbers and bytes that are written."""
     match kind(tree):
         case "union":
             return st.one_of([st.tuples(st.just(n), values(branch)) for n, branch in enumerate(tree)])

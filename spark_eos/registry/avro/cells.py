@@ -47,7 +47,7 @@ Part: TypeAlias = Cells | pa.Array
 
 
 def constant(data: bytes, count: int) -> Cells:
-    """The same bytes n times."""
+    """Constant bytes in each of n rows."""
     return Cells(np.broadcast_to(np.frombuffer(data, np.uint8), (count, len(data))))
 
 
@@ -65,7 +65,8 @@ def varints(numbers: np.ndarray) -> Cells:
     words = zigzag
     for low, high, shift in _PARTED:
         words = (words & low) | (words & high) << shift
-    # Of a float, the exponent tells the highest bit. No top bit of a byte is set, so none is rounded up.
+    # The exponent of a float tells the highest bit. No byte has its top bit set, so no number is rounded up to the next
+    # power of two.
     size = np.maximum(np.frexp(words.astype(np.float64))[1] + 7 >> 3, 1).astype(np.int64)
     words |= _TOP_BITS & ((_ONE << (8 * (size - 1)).astype(_U)) - _ONE)
     data = words.astype("<u8", copy=False).view(np.uint8).reshape(-1, _WORD_BYTES)

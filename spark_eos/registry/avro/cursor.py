@@ -75,7 +75,7 @@ class Data:
 
     @cached_property
     def bytes(self) -> bytes:
-        """The same, for steps through single datums."""
+        """``raw`` as bytes, for steps through single datums."""
         return self.raw.tobytes()
 
     def words(self, at: np.ndarray, type_: str) -> np.ndarray:
@@ -147,13 +147,13 @@ class Cursor:
             self.fail(over, f"{path}: the datum ends too early")
 
     def fixed(self, size: int, path: str) -> np.ndarray:
-        """Where ``size`` bytes begin that every lane leaves behind; of a lane that fails, somewhere up to its end."""
+        """Where the next ``size`` bytes of each lane begin, n int64; in a lane that fails, somewhere up to its end."""
         start = self.at
         self.move(start + size, path)
         return start
 
     def fixed_piece(self, size: int, path: str) -> tuple[np.ndarray, np.ndarray]:
-        """The same, with the sizes: 0 where a lane fails."""
+        """Where ``size`` bytes begin, and how many there are (n int64 each): none where a lane fails."""
         start = self.fixed(size, path)
         sizes = np.full(len(start), size) if self.failed is None else np.where(self.failed, 0, size)
         return start, sizes

@@ -57,8 +57,8 @@ def _bytes(schema: Schema, value: Json, path: str) -> bytes:
 
 
 def _union(schema: Union, value: Json, path: str) -> bytes:
-    """Of the first branch that the value fits, as newer versions of the specification have it; older ones take the
-    first branch only."""
+    """A value of the first branch that it fits, as newer versions of the specification allow; older ones know the first
+    branch only."""
     for number, branch in enumerate(schema.branches):
         try:
             return long_bytes(number) + _bytes(branch, value, path)

@@ -67,7 +67,7 @@ class _Found:
 
     def __init__(self) -> None:
         self.parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
-        #: Of items that were found one by one.
+        #: The lanes, begins and ends of items that were found one by one.
         self.single: tuple[list[int], list[int], list[int]] = ([], [], [])
 
     def columns(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -155,7 +155,7 @@ def _decimal(
 ) -> DecimalWriter:
     if not types.is_decimal(type_):
         raise _unfit(schema, type_, path)
-    # Of a scale that is smaller, zeros are added: as many as the largest number has room for.
+    # A smaller scale means that zeros are added, for which the longest number has to have room.
     if type_.scale > decimal.scale or type_.precision + decimal.scale - type_.scale > MOST_DIGITS:
         raise _unfit(schema, type_, path)
     return DecimalWriter(path, pa.decimal128(MOST_DIGITS, decimal.scale), decimal.precision, size)

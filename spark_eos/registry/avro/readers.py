@@ -1,6 +1,4 @@
-"""What reads one part of all datums: a ``Reader`` for each type that is written, into a column of the type wanted.
-
-No I/O.
+"""Readers: each reads a value of one type from every datum, into a column of the type that is wanted. No I/O.
 
 `resolve.py` chooses them for a writer's and a reader's schema. Arrays and maps are in `items.py`.
 """
@@ -25,9 +23,10 @@ from spark_eos.registry.avro.walk import WRONG, walk_long, walk_piece
 class Reader(Protocol):
     """Reads a value of each lane of a cursor.
 
-    ``type``: of the column. ``read`` gives that column, with as many values as there are lanes, any in those that fail.
-    ``skip`` only moves the lanes, and misses what is wrong in a value if the next one can be found all the same.
-    ``walk`` does exactly that for one datum: it gives the position behind the value in ``data[at:end]``, or WRONG.
+    ``type``: that of the column. ``read``: the column, with a value for each lane; lanes that fail have any value.
+    ``skip``: only moves the lanes. It fails where the next value could not be found, and overlooks other mistakes.
+    ``walk``: does exactly the same as ``skip`` for one datum, ``data[at:end]``: returns the position behind the value,
+    or WRONG. So an array has the same items, whichever of the two finds them.
     """
 
     @property
@@ -47,7 +46,7 @@ def _plain(type_: pa.DataType, values: np.ndarray) -> pa.Array:
 
 @dataclass(frozen=True)
 class Null:
-    """Takes no bytes."""
+    """Reads nulls, which take no bytes."""
 
     type: pa.DataType
 
@@ -63,7 +62,7 @@ class Null:
 
 @dataclass(frozen=True)
 class Boolean:
-    """A byte, 0 or 1."""
+    """Reads a byte, 0 or 1."""
 
     path: str
     type: ClassVar[pa.DataType] = pa.bool_()
@@ -84,8 +83,9 @@ class Boolean:
 
 @dataclass(frozen=True)
 class Integer:
-    """An int or a long from ``least`` to ``most``, ``what`` names these, times ``factor``, as integers or floats of the
-    column's width. By their own limits, products fit into 64 bits."""
+    """Reads ints and longs from ``least`` to ``most``. ``what``: the name of the range; empty if any number will do.
+    ``factor``: what numbers are multiplied by; within the range, this fits into 64 bits. ``numbers``: the numpy type in
+    the column."""
 
     path: str
     type: pa.DataType
@@ -114,7 +114,8 @@ class Integer:
 
 @dataclass(frozen=True)
 class Real:
-    """A float or a double (``stored``: its numpy type), as one or the other."""
+    """Reads floats and doubles, as one or the other. ``stored`` and ``numbers``: their numpy types in the datum and in
+    the column."""
 
     path: str
     type: pa.DataType
@@ -139,7 +140,7 @@ class Real:
 
 @dataclass(frozen=True)
 class Piece:
-    """Bytes behind their size, or ``size`` bytes: what binary, string and decimals are made of."""
+    """Finds bytes behind their size, or ``size`` bytes: what binary, string and decimals are made of."""
 
     path: str
     size: int | None
@@ -159,7 +160,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Binary(Piece):
-    """Bytes and fixed as they are."""
+    """Reads bytes and fixed as they are."""
 
     type: ClassVar[pa.DataType] = pa.binary()
 
@@ -169,7 +170,7 @@ class Binary(Piece):
 
 @dataclass(frozen=True)
 class Text(Piece):
-    """A string, or bytes that are read as one."""
+    """Reads strings, and bytes that are wanted as strings. ``uuid``: whether they have to be uuids."""
 
     uuid: bool = False
     type: ClassVar[pa.DataType] = pa.string()
@@ -187,7 +188,8 @@ class Text(Piece):
 
 @dataclass(frozen=True)
 class Decimals(Piece):
-    """Two's complements, the highest byte first. ``precision``: the digits that the writer may have written."""
+    """Reads decimals, which are two's complements, the highest byte first. ``precision``: the digits of the writer's
+    type."""
 
     type: pa.DataType
     precision: int
@@ -203,7 +205,7 @@ class Decimals(Piece):
 
 @dataclass(frozen=True)
 class Bundle:
-    """A fixed that is read as another thing: a uuid as its text, a duration as a struct."""
+    """Reads fixed values that become something else: uuids their texts, durations structs."""
 
     path: str
     type: pa.DataType
@@ -232,8 +234,8 @@ class Bundle:
 
 @dataclass(frozen=True)
 class Symbols:
-    """The symbols of an enum, by number. ``known``: for each of the writer's, its number in ``symbols``; -1 for what
-    the reader does not have."""
+    """Reads the symbols of an enum. ``symbols``: the reader's. ``known``: for each symbol of the writer's, its number
+    among these, or -1 for a symbol that the reader does not have."""
 
     path: str
     known: tuple[int, ...]
@@ -257,7 +259,7 @@ class Symbols:
 
 @dataclass(frozen=True)
 class Constant:
-    """A default: one value that no bytes stand for."""
+    """Gives every row a default, an array of one value; no bytes stand for it."""
 
     value: pa.Array
 
@@ -277,8 +279,8 @@ class Constant:
 
 @dataclass(frozen=True)
 class Struct:
-    """The fields of a record. ``steps``: in the order of their bytes, each with its number in the column's type, None
-    for a field that the reader does not have; it is read all the same, and has to be right."""
+    """Reads records. ``steps``: the fields in the order of their bytes, each with its number in the column's type; None
+    for a field that the reader does not have, which is read all the same and has to be right."""
 
     type: pa.DataType
     steps: tuple[tuple[Reader, int | None], ...]
@@ -305,7 +307,7 @@ class Struct:
 
 @dataclass(frozen=True)
 class Member:
-    """A value as member ``number`` of a union that the column's type is a struct for."""
+    """Reads a value as member ``number`` of a union, for which the column has a struct."""
 
     type: pa.DataType
     number: int
@@ -326,8 +328,8 @@ class Member:
 
 @dataclass(frozen=True)
 class Branches:
-    """A union that was written. ``readers``: for each branch, a reader into the column's type, Null for what it reads
-    as null, or a text: why the reader's schema has no place for it."""
+    """Reads a union. ``readers``: for each branch, what reads its values into the column's type; Null if they become
+    null; a text if the reader's schema has no place for them, which says so."""
 
     path: str
     type: pa.DataType

@@ -138,7 +138,8 @@ def _record(writer: Record, reader: Record, path: str) -> Struct:
 
 
 def _sources(writer: Record, reader: Record) -> list[Field | None]:
-    """The writer's field for each of the reader's: of its name, or else of one of its aliases; each for one at most."""
+    """For each field of the reader's, that of the writer's which has its name, or else one of its aliases. No field of
+    the writer's is there twice."""
     written = {field.name: field for field in writer.fields}
     taken = {field.name for field in reader.fields} & written.keys()
     sources: list[Field | None] = []
@@ -193,10 +194,10 @@ def _written_union(writer: Union, reader: Schema, path: str) -> Reader:
 
 
 def _into_union(writer: Schema, reader: Union, path: str) -> Reader:
-    """Of a value that was written as no union."""
+    """The reader of a value that is written without a union, and wanted as one."""
     for exact in (True, False):
         for branch in reader.branches:
-            if exact and not _is_same(writer, branch):
+            if exact != _is_same(writer, branch):
                 continue
             try:
                 return _member(writer, branch, reader, path)
@@ -208,11 +209,7 @@ def _into_union(writer: Schema, reader: Union, path: str) -> Reader:
 
 def _is_same(writer: Schema, reader: Schema) -> bool:
     """Whether a branch is of the same type, and of the same full name if it has one."""
-    if isinstance(writer, Primitive) and isinstance(reader, Primitive):
-        return writer.type == reader.type
-    if isinstance(writer, Record | Enum | Fixed):
-        return type(writer) is type(reader) and name_of(writer) == name_of(reader)
-    return type(writer) is type(reader)
+    return type(writer) is type(reader) and name_of(writer) == name_of(reader)
 
 
 def _member(writer: Schema, branch: Schema, union: Union, path: str) -> Reader:
@@ -264,14 +261,14 @@ def _primitive(writer: Primitive, reader: Primitive, path: str) -> Reader:
 
 
 def _range(type_: str) -> tuple[int, int, int, str]:
-    """Least and most of a written type, the factor 1, and a name, if it has to be looked at."""
+    """The range of a written type, as `Integer` takes it: least, most, the factor 1, and its name."""
     if type_ == "int":
         return INT_LEAST, INT_MOST, 1, "an int of 32 bits"
     return LONG_LEAST, LONG_MOST, 1, ""
 
 
 def _integer(writer: Primitive, reader: Primitive, path: str) -> Integer:
-    """Whole numbers, which may be dates and times."""
+    """The reader of whole numbers, which may be dates and times."""
     type_, numbers = arrow_type(reader), _NUMBERS[reader.type]
     least, most, factor, what = _range(writer.type)
     if reader.logical is None:
@@ -281,7 +278,7 @@ def _integer(writer: Primitive, reader: Primitive, path: str) -> Integer:
     if kind != written_kind or (written_unit == "nanos") > (unit == "nanos"):
         raise _mismatch(writer, reader, path)
     if kind == "time":
-        # A column of times has microseconds, also of reader's milliseconds.
+        # The column has microseconds, even if the reader's schema has milliseconds.
         least, most, what = 0, DAY_S * UNITS[written_unit] - 1, "a time of day"
         return Integer(path, type_, "<i8", least, most, UNITS["micros"] // UNITS[written_unit], what)
     if kind.endswith("timestamp"):

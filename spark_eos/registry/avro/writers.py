@@ -23,8 +23,9 @@ _UINT_MOST = (1 << 32) - 1
 
 
 class Lanes:
-    """The places of n values: ``row`` (n int64), whose they are, and ``live`` (n bool, or None for all): the others
-    have no bytes, whatever their column has, such as the members that a union does not have there."""
+    """The places of n values. ``row``: the number of the row that each belongs to, n int64. ``live``: n bool, or None
+    if all are. A lane that is not live gets no bytes, whatever the column holds there: for example, the other members
+    of a union, or the fields of a record that is null."""
 
     def __init__(self, row: np.ndarray, live: np.ndarray | None, verdicts: Verdicts) -> None:
         self.row = row
@@ -35,24 +36,24 @@ class Lanes:
         return len(self.row)
 
     def where(self, live: np.ndarray) -> Lanes:
-        """Those that are live here, and also by this (n bool)."""
+        """These lanes, of which only those stay live where ``live`` (n bool) is true."""
         if live.all():
             return self
         return Lanes(self.row, live if self.live is None else self.live & live, self._verdicts)
 
     def items(self, count: np.ndarray) -> Lanes:
-        """So many items of each lane."""
+        """The places of the items of lists: ``count`` of each lane, n int64."""
         live = None if self.live is None else np.repeat(self.live, count)
         return Lanes(np.repeat(self.row, count), live, self._verdicts)
 
     def fail(self, where: np.ndarray, reason: str) -> None:
-        """The rows of the live lanes where this is true cannot be written, for this reason."""
+        """Marks the rows of live lanes where ``where`` (n bool) is true: they cannot be written, for this reason."""
         if where.any():
             rows = self.row[where if self.live is None else where & self.live]
             self._verdicts.mark(rows, reason)
 
     def present(self, column: pa.Array, path: str) -> np.ndarray:
-        """Which of n values are not null; live rows where one is, cannot be written."""
+        """Which of n values are not null, n bool. Marks the rows of live lanes whose value is null."""
         valid: np.ndarray = column.is_valid().to_numpy(zero_copy_only=False)
         if column.null_count:
             self.fail(~valid, f"{path} is null")
@@ -60,13 +61,13 @@ class Lanes:
 
 
 class Writer(Protocol):
-    """Writes n values of a column as parts of datums, which are empty in lanes that are not live."""
+    """Writes the n values of a column as parts of n datums; lanes that are not live get empty parts."""
 
     def write(self, column: pa.Array, lanes: Lanes) -> list[Part]: ...
 
 
 def _numbers(column: pa.Array) -> np.ndarray:
-    """n values of a type of numbers; 0 for null."""
+    """The n numbers of a column, with 0 for null."""
     if column.null_count:
         column = pc.fill_null(column, pa.scalar(0, column.type))
     found: np.ndarray = column.to_numpy(zero_copy_only=False)
@@ -75,7 +76,7 @@ def _numbers(column: pa.Array) -> np.ndarray:
 
 @dataclass(frozen=True)
 class NullWriter:
-    """No bytes, and no value."""
+    """Writes nothing for nulls."""
 
     path: str
 
@@ -85,7 +86,7 @@ class NullWriter:
 
 @dataclass(frozen=True)
 class BooleanWriter:
-    """A byte, 0 or 1."""
+    """Writes a byte, 0 or 1."""
 
     path: str
 
@@ -96,8 +97,8 @@ class BooleanWriter:
 
 @dataclass(frozen=True)
 class IntegerWriter:
-    """Ints and longs from ``least`` to ``most``, of numbers that are multiplied by ``factor`` and divided by
-    ``divisor`` first, down to the next whole one. ``what``: the name of the range, if a number can be out of it."""
+    """Writes ints and longs from ``least`` to ``most``. Numbers are multiplied by ``factor`` or divided by ``divisor``
+    first, rounding down. ``what``: the name of the range; empty if no number can be out of it."""
 
     path: str
     least: int
@@ -124,7 +125,7 @@ class IntegerWriter:
 
 @dataclass(frozen=True)
 class RealWriter:
-    """Floats and doubles; ``stored``: their numpy type."""
+    """Writes floats and doubles. ``stored``: their numpy type in the datum."""
 
     path: str
     stored: str
@@ -136,7 +137,8 @@ class RealWriter:
 
 @dataclass(frozen=True)
 class PieceWriter:
-    """Bytes and texts behind their size; fixed ones of ``size`` bytes, without one. ``uuid``: of that form."""
+    """Writes bytes and strings behind their size, and fixed values of ``size`` bytes without it. ``type``: what the
+    column is cast to. ``uuid``: whether the strings have to be uuids."""
 
     path: str
     type: pa.DataType
@@ -161,7 +163,7 @@ class PieceWriter:
 
 @dataclass(frozen=True)
 class UuidWriter:
-    """Texts of uuids as fixed of 16 bytes."""
+    """Writes the texts of uuids as 16 bytes."""
 
     path: str
 
@@ -177,7 +179,8 @@ class UuidWriter:
 
 @dataclass(frozen=True)
 class DecimalWriter:
-    """Decimals as bytes, no more than they need, or as fixed of ``size`` bytes. ``type``: decimal128 of the scale."""
+    """Writes decimals as the fewest bytes, behind their number, or as fixed values of ``size`` bytes. ``type``:
+    decimal128 of the schema's scale."""
 
     path: str
     type: pa.DataType
@@ -199,7 +202,7 @@ class DecimalWriter:
 
 @dataclass(frozen=True)
 class DurationWriter:
-    """Months, days and milliseconds. ``numbers``: where the struct has them."""
+    """Writes durations. ``numbers``: the struct's fields for months, days and milliseconds, by number."""
 
     path: str
     numbers: tuple[int, ...]
@@ -218,7 +221,7 @@ class DurationWriter:
 
 @dataclass(frozen=True)
 class SymbolWriter:
-    """The numbers of an enum's symbols."""
+    """Writes the symbols of an enum as their numbers."""
 
     path: str
     symbols: tuple[str, ...]
@@ -233,7 +236,7 @@ class SymbolWriter:
 
 @dataclass(frozen=True)
 class DefaultWriter:
-    """The datum of a default, for a field that the rows do not have."""
+    """Writes a default, given as a datum, for a field that the rows do not have."""
 
     datum: bytes
 
@@ -243,7 +246,8 @@ class DefaultWriter:
 
 @dataclass(frozen=True)
 class StructWriter:
-    """The fields of a record, each with the number of its column in the struct; None for a default."""
+    """Writes records. ``fields``: in the order of their bytes, each with its number in the struct; None for a
+    default."""
 
     path: str
     fields: tuple[tuple[Writer, int | None], ...]
@@ -258,8 +262,8 @@ class StructWriter:
 
 @dataclass(frozen=True)
 class OptionalWriter:
-    """A union of null and one other branch, or of one branch. ``null``, ``other``: their numbers; ``null`` is None
-    where there is no null; ``writer`` is None for a column without any value."""
+    """Writes unions of one branch besides null, or without null. ``null``, ``other``: the numbers of the branches;
+    ``null`` is None without null. ``writer``: that of the other branch; None for columns of Arrow's type null."""
 
     path: str
     null: int | None
@@ -279,8 +283,8 @@ class OptionalWriter:
 
 @dataclass(frozen=True)
 class UnionWriter:
-    """A union of several branches from a struct. ``members``: for each, its number in the union, and its writer;
-    ``null``: the number of null, or None."""
+    """Writes unions of several branches, given as structs. ``members``: the number of each branch in the union, and its
+    writer, in the order of the struct's fields. ``null``: the number of the branch null, or None."""
 
     path: str
     null: int | None
@@ -309,7 +313,7 @@ class UnionWriter:
 
 @dataclass(frozen=True)
 class ListWriter:
-    """An array, as one block."""
+    """Writes arrays, each as one block."""
 
     path: str
     item: Writer
@@ -326,7 +330,7 @@ class ListWriter:
 
 @dataclass(frozen=True)
 class MapWriter:
-    """A map, as one block."""
+    """Writes maps, each as one block."""
 
     path: str
     key: Writer
@@ -345,7 +349,8 @@ class MapWriter:
 
 
 def _block(lanes: Lanes, count: np.ndarray, write: Callable[[Lanes], list[Part]]) -> list[Part]:
-    """A block of so many items of each lane, which are written one after the other, and the end."""
+    """A block of items for each lane, ``count`` of them (n int64), and the end of the array. ``write``: writes the
+    items of all lanes."""
     inner = lanes.items(count)
     items = join(write(inner), len(inner))
     # What lies from the begin of a lane's first item to the end of its last one: items of dead lanes have no bytes.

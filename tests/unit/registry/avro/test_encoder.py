@@ -33,7 +33,7 @@ PAIR = pa.struct([("member0", pa.int32()), ("member1", pa.string())])
 
 
 def encoder(tree: Any, type_: pa.DataType) -> Encoder:
-    """Of one field, a."""
+    """The encoder of a record with one field, a."""
     return Encoder(parse(json.dumps(record(("a", tree)))), pa.struct([("a", type_)]))
 
 
@@ -44,7 +44,7 @@ def record(*fields: tuple[str, Any], **more: Any) -> Any:
 
 
 def structs(column: pa.Array) -> pa.StructArray:
-    """Rows of one field, a."""
+    """Rows with one field, a."""
     return pa.StructArray.from_arrays([column], ["a"])
 
 

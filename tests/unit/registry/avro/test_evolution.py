@@ -43,7 +43,7 @@ ADDED = [
 
 
 def decoder(writer: Any, reader: Any) -> Decoder:
-    """Of two trees of JSON."""
+    """The decoder of two schemas, as trees of JSON."""
     return Decoder(parse(json.dumps(writer)), parse(json.dumps(reader)))
 
 

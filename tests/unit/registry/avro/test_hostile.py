@@ -57,7 +57,7 @@ def test_long_arrays_of_small_items(tree, item):
 
 
 def test_long_maps():
-    """Of different keys; and of one key again and again, which is refused."""
+    """Different keys are read; one key again and again is refused."""
     keys = [f"{n:06}" for n in range(MANY // 2)]
     pairs = b"".join(b"\14" + key.encode() + b"\2" for key in keys)
     found = decoded({"type": "map", "values": "int"}, varint(len(keys)) + pairs + b"\0")

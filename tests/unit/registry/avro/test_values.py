@@ -29,7 +29,7 @@ def read_by_fastavro(tree: Any, data: bytes) -> Any:
 
 
 def codec(tree: Any) -> tuple[Decoder, Encoder]:
-    """Of one schema."""
+    """Decoder and encoder of one schema."""
     schema = parse(json.dumps(tree))
     return Decoder(schema, schema), Encoder(schema, arrow_type(schema))
 
@@ -79,7 +79,7 @@ def test_rows_are_written_as_the_specification_has_it(column):
 @settings(max_examples=60)
 @given(columns(), st.integers(0, 99))
 def test_bytes_before_a_datum_are_left_out(column, seed):
-    """As many for each as is said."""
+    """As many as ``begin`` has for each row."""
     tree, tagged = column
     chance = random.Random(seed)
     data = [datum(tree, value) for value in tagged]
