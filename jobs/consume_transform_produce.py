@@ -47,7 +47,7 @@ from .runner.options import (
     source_options_of,
     topics_of,
 )
-from .runner.registry import Columns, Encoded, Parsed, check_topic, decodings
+from .runner.registry import Columns, Encoded, Parsed, check_topic, decodings, past_the_jvm
 from .runner.transform import imported, transformed
 from .runner.values import NO_PROPERTIES, Function, Properties, Rejected, Trigger, missing
 
@@ -85,8 +85,14 @@ class TopicsTransform(ParsedTransform):
             "encodeKey": self.encode_key,
         }
         given = [key for key, section in sections.items() if section is not None]
-        if self.is_copy and given:
-            raise Rejected("is for rows that pass through Spark.", "Remove it, or set 'sql' or 'function'.", given[:1])
+        if self.copied is not None and given:
+            raise Rejected(
+                "is for rows that are transformed.", "Remove it, or set 'sql', 'arrow' or 'function'.", given[:1]
+            )
+        if self.is_copy and self.on_malformed == "deadLetters":
+            raise Rejected(
+                "is for rows that pass through Spark.", "Set 'onMalformed' to fail or drop.", ["onMalformed"]
+            )
         if self.decodes and self.format is not None:
             raise Rejected("is there besides 'parse'.", "Keep one of them.", ["format"])
         return self
@@ -95,6 +101,11 @@ class TopicsTransform(ParsedTransform):
     def decodes(self) -> bool:
         """Whether keys or values are decoded with schemas of a registry."""
         return self.parse is not None or self.parse_key is not None
+
+    @property
+    def by_registry(self) -> bool:
+        """Whether keys or values have schemas of a registry, in the input or the output."""
+        return self.decodes or self.encode is not None or self.encode_key is not None
 
     @model_validator(mode="after")
     def _one(self) -> Self:
@@ -199,7 +210,7 @@ def plan(config: ConsumeTransformProduce, args: argparse.Namespace) -> Plan:
 
     clusters = clusters_of(config, args.source, args.sink)
     reads = _reads(config)
-    if config.transform.engine == "duckdb":
+    if config.transform.engine == "duckdb" and not config.transform.decodes:  # else the registry has the schema
         check_sql(str(config.transform.sql), arrow_schema(reads.include_headers))
     target = config.topic or "the topics of the column 'topic'"
     group = option(config.sink, _GROUP)
@@ -254,12 +265,16 @@ def _reads(config: ConsumeTransformProduce) -> SourceOptions:
 def start_copy(spark: SparkSession, config: ConsumeTransformProduce) -> StreamingQuery:
     """The query whose tasks copy, call a function of Arrow batches, or run SQL by DuckDB."""
     transform, sink = config.transform, config.sink_options(FORMATS[0])
+    function = transform.sql if transform.arrow is None else imported(transform.arrow, "transform.arrow")
+    if transform.by_registry:
+        columns = registry_columns(spark, config)
+        function = past_the_jvm(function, columns, drops=transform.on_malformed == "drop")
     return spark_eos.copy(
         spark,
         source=config.source_options(FORMATS[0]),
         sink={name: value for name, value in sink.items() if name != "checkpointLocation"},
         checkpoint=config.checkpoint,
-        transform=transform.sql if transform.arrow is None else imported(transform.arrow, "transform.arrow"),
+        transform=function,
         trigger=config.trigger_arguments,
         partition=transform.copied or "same",
         ordered=transform.ordered,

@@ -15,20 +15,22 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.checkpoint.settings import HadoopSettings, here
 from spark_eos.checkpoint.stores import open_store
 from spark_eos.errors import stop
 from spark_eos.log import logger
-from spark_eos.registry.decoding import Decoding
+
+if TYPE_CHECKING:
+    from spark_eos.registry.decoding import Decoding
 
 FILE = "spark-eos.schemas.json"
 _PARTIAL = f".{FILE}.partial"
 
 #: The decoding by a version of a subject.
-Read = Callable[[str, int | Literal["latest"]], Decoding]
+Read: TypeAlias = "Callable[[str, int | Literal['latest']], Decoding]"
 
 
 @dataclass(frozen=True)

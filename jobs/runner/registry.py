@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 from pyspark.sql import Column, DataFrame
@@ -13,9 +13,6 @@ from pyspark.sql import functions as F
 
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.errors import stop
-from spark_eos.registry.columns import ROW, WHY, check_type, decoded_or_why, encoded
-from spark_eos.registry.decoding import Decoding, reading
-from spark_eos.registry.encoding import Encoding, schema_given, writing
 from spark_eos.registry.schemas import KIND_NAMES
 from spark_eos.registry.settings import RegistrySettings, registry_settings
 from spark_eos.registry.subjects import subject_name
@@ -25,11 +22,16 @@ from .models import Section
 from .noted_schemas import NotedSchemas, chosen
 from .values import AtLeastOne, Rejected, Text, missing
 
+if TYPE_CHECKING:
+    from spark_eos.registry.batches import RegistryTransform
+    from spark_eos.registry.decoding import Decoding
+    from spark_eos.registry.encoding import Encoding
+
 #: A column beside `PARSED`: why the value or the key cannot be decoded, or null.
 UNFIT = "_unfit"
-_KEY = "_key"
 #: Columns of the sink that are no fields of an encoded value.
 _BESIDE = ("key", "topic", "partition", "headers", "timestamp")
+_KEY = "_key"
 
 
 def _settings(given: object) -> RegistrySettings:
@@ -66,6 +68,8 @@ class Parsed(RegistryColumn):
 
     def decoding(self, subject: str, version: int | Literal["latest"], *, key: bool) -> Decoding:
         """By the registry. Raises RegistryError, SchemaError."""
+        from spark_eos.registry.decoding import reading  # with Arrow, for who uses it
+
         found = reading(self.registry, subject, version, message=self.message, key=key)
         _check_kind(self.format, found.registered.schema.kind, subject)
         return found
@@ -88,6 +92,8 @@ class Encoded(RegistryColumn):
     def encoding(self, topic: str | None, *, key: bool) -> Encoding:
         """By the registry, where the schema is registered. ``topic``: the one that is written. Raises OptionError,
         RegistryError, SchemaError."""
+        from spark_eos.registry.encoding import schema_given, writing
+
         given = None if self.text is None else schema_given(self.registry, KIND_NAMES[self.format], self.text)
         found = writing(
             self.registry,
@@ -123,6 +129,8 @@ class Columns:
 
 def checked(source: DataFrame, columns: Columns) -> DataFrame:
     """The source with `PARSED`, `_KEY` and `UNFIT`."""
+    from spark_eos.registry.columns import WHY, decoded_or_why
+
     headers = F.col("headers") if "headers" in source.columns else None
     rows, reasons = source, []
     for name, column, decoding in (("value", PARSED, columns.value_in), ("key", _KEY, columns.key_in)):
@@ -134,6 +142,8 @@ def checked(source: DataFrame, columns: Columns) -> DataFrame:
 
 def parsed(rows: DataFrame, source: DataFrame, columns: Columns) -> DataFrame:
     """Of checked rows, the source's columns with decoded keys and values in the places of their bytes."""
+    from spark_eos.registry.columns import ROW
+
     made = {name: F.col(name) for name in source.columns}
     for name, column, decoding in (("value", PARSED, columns.value_in), ("key", _KEY, columns.key_in)):
         if decoding is not None:
@@ -144,6 +154,10 @@ def parsed(rows: DataFrame, source: DataFrame, columns: Columns) -> DataFrame:
 def encoded_rows(rows: DataFrame, columns: Columns) -> DataFrame:
     """The rows with key and value as bytes. Without a column ``value``, the columns that are none of the sink's are its
     fields. Raises EosError where rows of this type cannot be written."""
+    if columns.value_out is None and columns.key_out is None:
+        return rows
+    from spark_eos.registry.columns import check_type, encoded
+
     if columns.value_out is not None and "value" not in rows.columns:
         fields = [name for name in rows.columns if name not in _BESIDE]
         rows = rows.withColumn("value", F.struct(*fields)).drop(*fields)
@@ -154,6 +168,19 @@ def encoded_rows(rows: DataFrame, columns: Columns) -> DataFrame:
             check_type(encoding, rows.schema[name].dataType)
             rows = rows.withColumn(name, encoded(encoding, F.col(name), fails=True))
     return rows
+
+
+def past_the_jvm(function: Any, columns: Columns, *, drops: bool) -> RegistryTransform:  # noqa: ANN401  # the user's
+    """The transform of a copy, around a function of Arrow batches, or SQL. ``drops``: records that cannot be decoded
+    are left out."""
+    from spark_eos.copy.sql import SqlTransform
+    from spark_eos.registry.batches import RegistryTransform
+
+    inner = SqlTransform(function) if isinstance(function, str) else function
+    name = inner.name if isinstance(inner, SqlTransform) else getattr(inner, "__qualname__", type(inner).__qualname__)
+    return RegistryTransform(
+        inner, name, columns.value_in, columns.key_in, columns.value_out, columns.key_out, drops=drops
+    )
 
 
 def is_fit() -> Column:

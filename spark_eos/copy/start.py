@@ -155,8 +155,9 @@ def _name_of(function: Function) -> str:
     """The name by which a decision knows the function. Its module and code may change: what it makes of lost rows is
     compared."""
     from spark_eos.copy.sql import SqlTransform
+    from spark_eos.registry.batches import RegistryTransform
 
-    if isinstance(function, SqlTransform):
+    if isinstance(function, SqlTransform | RegistryTransform):
         return function.name
     name: str = (function if hasattr(function, "__qualname__") else type(function)).__qualname__
     return name

@@ -55,13 +55,9 @@ def decoded_or_why(decoding: Decoding, column: Column, headers: Column | None) -
 def encoded(encoding: Encoding, column: Column, *, fails: bool) -> Column:
     """The column as bytes. ``fails``: whether a row that the schema cannot hold is an error (EOS_VALUE_MALFORMED), or
     null."""
-    subject = encoding.registered.subject
 
     def to_registry(rows: pa.Array) -> pa.Array:
-        found = encoding.encode(rows)
-        if fails and found.bad:
-            raise stop("EOS_VALUE_MALFORMED.write", subject=subject, reason=found.bad[min(found.bad)])
-        return found.values
+        return encoding.encode_all(rows) if fails else encoding.encode(rows).values
 
     made: Column = _udf(to_registry, BinaryType())(column)
     return made

@@ -12,6 +12,7 @@ from functools import lru_cache
 
 import pyarrow as pa
 
+from spark_eos.errors import stop
 from spark_eos.registry.client import Registry, registry_of
 from spark_eos.registry.codecs import writer_of
 from spark_eos.registry.formats import Encoded, Writer
@@ -34,6 +35,14 @@ class Encoding:
         written."""
         writer, before = _of_process(self, os.getpid())
         return writer.encode(rows, before)
+
+    def encode_all(self, rows: pa.Array) -> pa.Array:
+        """The same; raises RowError (EOS_VALUE_MALFORMED) for the first row that the schema cannot hold."""
+        found = self.encode(rows)
+        if found.bad:
+            reason = found.bad[min(found.bad)]
+            raise stop("EOS_VALUE_MALFORMED.write", subject=self.registered.subject, reason=reason)
+        return found.values
 
 
 def writing(

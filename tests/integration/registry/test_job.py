@@ -11,9 +11,10 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from pyspark.errors import PySparkException
+from pyspark.sql.streaming import StreamingQuery
 
 import spark_eos
-from jobs.consume_transform_produce import ConsumeTransformProduce, read, registry_columns, write
+from jobs.consume_transform_produce import ConsumeTransformProduce, read, registry_columns, start_copy, write
 from jobs.runner.config import load
 from jobs.runner.lines import counted
 from jobs.runner.noted_schemas import FILE
@@ -27,7 +28,7 @@ from tests.support.waiting import wait_for
 
 FIRST = '{"type":"record","name":"Order","fields":[{"name":"id","type":"int"}]}'
 SECOND = FIRST.replace('"int"}', '"int"},{"name":"more","type":"string","default":"none"}')
-COPY = '{"type":"record","name":"Copy","fields":[{"name":"twice","type":"int"},{"name":"all","type":"string"}]}'
+COPY = '{"type":"record","name":"Copy","fields":[{"name":"twice","type":"int"},{"name":"text","type":"string"}]}'
 CONFIG = """\
 kafka: {{bootstrap.servers: "{servers}"}}
 source: {{subscribe: {source}}}
@@ -35,13 +36,17 @@ transform:
   parse: {{format: avro, registry: "{registry}"{version}}}
   parseKey: {{format: avro, registry: "{registry}"}}
   onMalformed: {on_malformed}
-  sql: SELECT key, 2 * value.id AS twice, to_json(value) AS all FROM input WHERE value.id < 1000
+  {sql}
   encode: {{format: avro, registry: "{registry}", schema: '{copy}'}}
   encodeKey: {{format: avro, registry: "{registry}", schema: '"string"'}}
 sink: {{topic: {target}, deadLetters.topic: {letters}}}
 checkpoint: {checkpoint}
 trigger: availableNow
 """
+
+BY_SPARK = "sql: SELECT key, 2 * value.id AS twice, to_json(value) AS text FROM input WHERE value.id < 1000"
+BY_DUCKDB = """engine: duckdb
+  sql: SELECT key, 2 * value.id AS twice, concat('{\"id\":', value.id, '}') AS text FROM input WHERE value.id < 1000"""
 
 
 class Setting:
@@ -64,7 +69,22 @@ class Setting:
         assert producer.flush(30) == 0
 
     def run(self, on_malformed: str = "fail", version: int | None = None) -> None:
-        """Until all that is there is read."""
+        """Until all that is there is read, through Spark."""
+        config = self._config(BY_SPARK, on_malformed, version)
+        columns = registry_columns(self._spark, config)
+        source = read(self._spark, config, "eos-kafka")
+        rows = transformed(source, config.transform, letters=config.letters, topic=config.topic, columns=columns)
+        self._ends(write(counted(rows, config.letters), config, "eos-kafka"))
+
+    def run_past_the_jvm(self, on_malformed: str = "fail", version: int | None = None) -> None:
+        """The same by DuckDB."""
+        self._ends(start_copy(self._spark, self._config(BY_DUCKDB, on_malformed, version)))
+
+    def _ends(self, query: StreamingQuery) -> None:
+        assert query.awaitTermination(120)
+        wait_for(lambda: self._view.held(self.target, self.letters) == {}, "the markers")
+
+    def _config(self, sql: str, on_malformed: str, version: int | None) -> ConsumeTransformProduce:
         file = self._folder / "job.yaml"
         file.write_text(
             CONFIG.format(
@@ -75,17 +95,12 @@ class Setting:
                 registry=self._url,
                 version="" if version is None else f", version: {version}",
                 on_malformed=on_malformed,
+                sql=sql,
                 copy=COPY,
                 checkpoint=self.checkpoint,
             )
         )
-        config = load(file, ConsumeTransformProduce)
-        columns = registry_columns(self._spark, config)
-        source = read(self._spark, config, "eos-kafka")
-        rows = transformed(source, config.transform, letters=config.letters, topic=config.topic, columns=columns)
-        query = write(counted(rows, config.letters), config, "eos-kafka")
-        assert query.awaitTermination(120)
-        wait_for(lambda: self._view.held(self.target, self.letters) == {}, "the markers")
+        return load(file, ConsumeTransformProduce)
 
     def last(self, log: str) -> int:
         """The last micro-batch in a log of the checkpoint."""
@@ -98,7 +113,7 @@ class Setting:
         found = []
         for row in self._view.rows(self.target):
             value = deserialize(row.value, contexts[1])
-            found.append((deserialize(row.key, contexts[0]), value["twice"], json.loads(value["all"])))
+            found.append((deserialize(row.key, contexts[0]), value["twice"], json.loads(value["text"])))
         return found
 
 
@@ -173,3 +188,28 @@ def test_rows_that_the_schema_cannot_hold_are_an_error_at_the_start(setting, spa
     encoding = writing(registry_settings(registry.url), Schema("AVRO", COPY), topic=setting.target)
     with pytest.raises(EosError, match="EOS_AVRO_COLUMN"):
         encoded_rows(rows, Columns(value_out=encoding))
+
+
+def test_rows_need_not_pass_through_the_jvm(setting):
+    """The same file with DuckDB: decoded, SQL, encoded; the version stays, and one that is set is taken."""
+    setting.produce(FIRST, {"id": 1}, {"id": 1000}, None)
+    setting.produce(SECOND, {"id": 2, "more": "x"})
+    setting.run_past_the_jvm()
+    assert setting.copies() == [("key 0", 2, {"id": 1}), ("key 0", 4, {"id": 2})]
+    setting.produce(FIRST, {"id": 3})
+    setting.run_past_the_jvm(version=1)
+    assert setting.copies()[2:] == [("key 0", 6, {"id": 3})]
+    notes = json.loads((setting.checkpoint / FILE).read_text())
+    assert [(note["column"], note["version"]) for note in notes] == [("value", 2), ("key", 1), ("value", 1)]
+
+
+def test_records_that_cannot_be_decoded_past_the_jvm(setting):
+    """They stop the query, with the place and the reason, or are left out."""
+    setting.produce(FIRST, {"id": 1}, b"none", {"id": 2})
+    with pytest.raises(PySparkException) as caught:
+        setting.run_past_the_jvm()
+    reason = spark_eos.reason(caught.value)
+    assert reason is not None and reason.condition == "EOS_JOB_MALFORMED_ROW"
+    assert f"{setting.source}, partition 0, offset 1 " in reason.message
+    setting.run_past_the_jvm("drop")
+    assert [copy[1] for copy in setting.copies()] == [2, 4]
