@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from spark_eos.registry.avro.cells import constant, join
 from spark_eos.registry.avro.cursor import Verdicts
 from spark_eos.registry.avro.plan import plan
 from spark_eos.registry.avro.schema import Schema, name_of
+from spark_eos.registry.avro.texts import null_but_where
 from spark_eos.registry.avro.writers import Lanes
 
 #: Rows that are encoded together.
@@ -53,13 +53,8 @@ class Encoder:
             for begin in range(0, len(rows), _CHUNK_ROWS)
         ]
         values = pa.concat_arrays(parts) if parts else pa.array([], pa.binary())
-        good = rows.is_valid()
-        bad = verdicts.codes > 0
-        if bad.any():
-            good = pc.and_(good, pa.array(~bad))
-        if rows.null_count or bad.any():
-            values = pc.if_else(good, values, None)
-        return Encoded(values, verdicts.by_row())
+        good = rows.is_valid().to_numpy(zero_copy_only=False) & (verdicts.codes == 0)
+        return Encoded(values if good.all() else null_but_where(good, values), verdicts.by_row())
 
     def _part(self, rows: pa.Array, begin: int, prefix: bytes, verdicts: Verdicts) -> pa.BinaryArray:
         count = len(rows)

@@ -19,7 +19,20 @@ def as_texts(values: pa.BinaryArray) -> tuple[pa.StringArray, np.ndarray | None]
         return values.cast(pa.string()), None
     except pa.ArrowInvalid:
         wrong = _not_utf8(values)
-        return pc.if_else(pa.array(wrong), b"", values).cast(pa.string()), wrong
+        return pc.fill_null(null_but_where(~wrong, values).cast(pa.string()), ""), wrong
+
+
+def null_but_where(valid: np.ndarray, values: pa.Array) -> pa.Array:
+    """n values of binary or string, with null where ``valid`` (n bool) is false. In Arrow 18, if_else gives wrong bytes
+    for slices."""
+    if not len(values):
+        return values
+    offsets = np.frombuffer(values.buffers()[1], np.int32)[values.offset :][: len(values) + 1]
+    if values.null_count:
+        valid = valid & values.is_valid().to_numpy(zero_copy_only=False)
+    bits = pa.py_buffer(np.packbits(valid, bitorder="little"))
+    data = values.buffers()[2] or pa.py_buffer(b"")
+    return pa.Array.from_buffers(values.type, len(values), [bits, pa.py_buffer(offsets), data])
 
 
 def _not_utf8(values: pa.BinaryArray) -> np.ndarray:

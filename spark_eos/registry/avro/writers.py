@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from spark_eos.registry.avro.cells import Cells, Part, constant, join, plain, varints
 from spark_eos.registry.avro.cursor import Verdicts
 from spark_eos.registry.avro.decimals import BYTES, bytes_of, too_long, words_of
-from spark_eos.registry.avro.texts import not_uuids, twice, uuid_bytes
+from spark_eos.registry.avro.texts import not_uuids, null_but_where, twice, uuid_bytes
 
 _LONG_MOST = (1 << 63) - 1
 _UINT_MOST = (1 << 32) - 1
@@ -153,7 +153,7 @@ class PieceWriter:
             lanes.fail(not_uuids(column), f"{self.path} is not a uuid")
         data = column.cast(pa.binary())
         if lanes.live is not None:
-            data = pc.if_else(pa.array(lanes.live & valid), data, None)
+            data = null_but_where(lanes.live & valid, data)
         sizes = _numbers(pc.binary_length(data)).astype(np.int64)
         if self.size is None:
             return [varints(sizes).where(lanes.live), data]
@@ -173,7 +173,7 @@ class UuidWriter:
         odd = not_uuids(column)
         lanes.fail(odd, f"{self.path} is not a uuid")
         zero = "00000000-0000-0000-0000-000000000000"
-        column = pc.fill_null(pc.if_else(pa.array(odd), zero, column), zero)
+        column = pc.fill_null(null_but_where(~odd, column), zero)
         return [Cells(uuid_bytes(column)).where(lanes.live)]
 
 

@@ -58,7 +58,7 @@ TEN_MICROS = dt.datetime(1970, 1, 1, 0, 0, 0, 10_999)
         ("int", pa.array([3], pa.uint64()), b"\6"),
         ("long", pa.array([2**63 - 1], pa.uint64()), varint(2**63 - 1)),
         ("long", pa.array([-3], pa.int16()), b"\5"),
-        ("float", pa.array([1.5], pa.float16()), b"\0\0\xc0\x3f"),
+        ("float", pa.array(np.array([1.5], np.float16)), b"\0\0\xc0\x3f"),
         ("double", pa.array([1], pa.int32()), b"\0\0\0\0\0\0\xf0\x3f"),
         ("double", pa.array([1.0], pa.float32()), b"\0\0\0\0\0\0\xf0\x3f"),
         ("string", pa.array(["ab"], pa.large_string()), b"\4ab"),

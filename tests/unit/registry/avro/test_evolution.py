@@ -119,7 +119,18 @@ def as_column(tree: Any, value: Any) -> Any:
             return as_column(members(tree)[0], value)
         case "union" if isinstance(value, float) and "float" in tree:
             return float(np.float32(value))
+        case "union" if isinstance(value, dict | list):
+            return as_column(next(branch for branch in tree if could_be(branch, value)), value)
     return value
+
+
+def could_be(tree: Any, value: Any) -> bool:
+    """Whether a branch of a union can have such a value."""
+    if isinstance(value, list):
+        return kind(tree) == "array"
+    if kind(tree) == "record":
+        return value.keys() == {field["name"] for field in tree["fields"]}
+    return kind(tree) == "map"
 
 
 @st.composite
