@@ -11,8 +11,8 @@ from __future__ import annotations
 import base64
 import importlib
 import tempfile
-from collections.abc import Callable, Iterator
-from functools import lru_cache
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache, reduce
 from pathlib import Path
 from typing import Any
 
@@ -79,12 +79,22 @@ class ProtobufReader:
         return Decoded(rows.take(places), dict.fromkeys(bad, _DAMAGED))
 
     def _parsed(self, messages: pa.Array) -> pa.RecordBatch | None:
-        """None where one of them is damaged, or has a time that is none."""
+        """None where one of them is damaged, has a time that is none, or several fields of a oneof: of these, ptars
+        reads all, and not the last one."""
         try:
             batch = self._handler.array_to_record_batch(messages)
         except ValueError:
             return None
-        return None if any(map(_has_no_time, batch.columns)) else batch
+        except BaseException as error:
+            # Rust's panics are no Exception. One is known: an entry without a value in a map of messages.
+            if type(error).__module__ != "pyo3_runtime":
+                raise
+            return None
+        if any(map(_has_no_time, batch.columns)) or _has_several(
+            dict(zip(batch.schema.names, batch.columns, strict=True)), self._message
+        ):
+            return None
+        return batch
 
 
 class ProtobufWriter:
@@ -270,10 +280,13 @@ def _handler(message: Descriptor) -> Any:  # noqa: ANN401  # ptars has no types
 
 
 def _check_columns(message: Descriptor, within: tuple[str, ...] = ()) -> None:
-    """Raise RegistryError (EOS_REGISTRY_SCHEMA) for a message that contains itself."""
+    """Raise RegistryError (EOS_REGISTRY_SCHEMA) for a message that contains itself, and for groups, which ptars reads
+    as fields without a value."""
     if message.full_name in within:
         raise stop("EOS_REGISTRY_SCHEMA.recursive", message=message.full_name, within=within[0])
     for field in message.fields:
+        if field.type == FieldDescriptor.TYPE_GROUP:
+            raise stop("EOS_REGISTRY_SCHEMA.group", message=message.full_name, field=field.name)
         if field.message_type is not None:
             _check_columns(field.message_type, (*within, message.full_name))
 
@@ -338,6 +351,31 @@ def _has_no_time(column: pa.Array) -> bool:
         return False
     ends = pc.min_max(column.cast(pa.int64())).as_py()
     return bool(ends["min"] == -(1 << 63) or ends["max"] == (1 << 63) - 1)
+
+
+def _has_several(columns: Mapping[str, pa.Array], message: Descriptor) -> bool:
+    """Whether several fields of a oneof have values in one of the messages, or in one within them. ``columns``: of its
+    fields, by their names."""
+    for oneof in message.oneofs:
+        if len(oneof.fields) > 1:
+            there = [pc.is_valid(columns[field.name]).cast(pa.int32()) for field in oneof.fields]
+            if (pc.max(reduce(pc.add, there)).as_py() or 0) > 1:
+                return True
+    for field in message.fields:
+        column, inner = columns[field.name], field.message_type
+        if _is_map(field):
+            column, inner = column.items, inner.fields_by_name["value"].message_type
+        elif inner is not None and field.is_repeated:
+            column = column.flatten()
+        # Those that ptars knows, such as Timestamp, are no structs.
+        if inner is not None and pa.types.is_struct(column.type) and _has_several(_children(column), inner):
+            return True
+    return False
+
+
+def _children(column: pa.Array) -> dict[str, pa.Array]:
+    """The fields of a struct, null where it is null."""
+    return dict(zip((field.name for field in column.type), column.flatten(), strict=True))
 
 
 def _changed(given: pa.Array, read: pa.Array) -> Iterator[int]:
