@@ -23,8 +23,8 @@ def as_texts(values: pa.BinaryArray) -> tuple[pa.StringArray, np.ndarray | None]
 
 
 def null_but_where(valid: np.ndarray, values: pa.Array) -> pa.Array:
-    """n values of binary or string, with null where ``valid`` (n bool) is false. In Arrow 18, if_else gives wrong bytes
-    for slices."""
+    """n values of binary or string, with null where ``valid`` (n bool) is false. Before Arrow 24, if_else gives wrong
+    bytes for slices."""
     if not len(values):
         return values
     offsets = np.frombuffer(values.buffers()[1], np.int32)[values.offset :][: len(values) + 1]
