@@ -91,6 +91,8 @@ def _longer(data: np.ndarray, size: np.ndarray, zigzag: np.ndarray) -> tuple[np.
 
 def join(parts: Sequence[Part], count: int) -> pa.BinaryArray:
     """The parts of each of n rows, one after the other, without nulls."""
+    if not count:
+        return _column([], 0)  # a column without rows may come without buffers
     columns: list[pa.Array] = []
     cells: list[Cells] = []
     for part in parts:
