@@ -47,7 +47,7 @@ from .runner.options import (
     source_options_of,
     topics_of,
 )
-from .runner.registry import Columns, Encoded, Parsed, check_topic, decodings, past_the_jvm
+from .runner.registry import Columns, Encoded, Parsed, check_topic, decodings
 from .runner.transform import imported, transformed
 from .runner.values import NO_PROPERTIES, Function, Properties, Rejected, Trigger, missing
 
@@ -88,10 +88,6 @@ class TopicsTransform(ParsedTransform):
         if self.copied is not None and given:
             raise Rejected(
                 "is for rows that are transformed.", "Remove it, or set 'sql', 'arrow' or 'function'.", given[:1]
-            )
-        if self.is_copy and self.on_malformed == "deadLetters":
-            raise Rejected(
-                "is for rows that pass through Spark.", "Set 'onMalformed' to fail or drop.", ["onMalformed"]
             )
         if self.decodes and self.format is not None:
             raise Rejected("is there besides 'parse'.", "Keep one of them.", ["format"])
@@ -265,20 +261,19 @@ def _reads(config: ConsumeTransformProduce) -> SourceOptions:
 def start_copy(spark: SparkSession, config: ConsumeTransformProduce) -> StreamingQuery:
     """The query whose tasks copy, call a function of Arrow batches, or run SQL by DuckDB."""
     transform, sink = config.transform, config.sink_options(FORMATS[0])
-    function = transform.sql if transform.arrow is None else imported(transform.arrow, "transform.arrow")
-    if transform.by_registry:
-        columns = registry_columns(spark, config)
-        function = past_the_jvm(function, columns, drops=transform.on_malformed == "drop")
+    columns = registry_columns(spark, config) if transform.by_registry else Columns()
     return spark_eos.copy(
         spark,
         source=config.source_options(FORMATS[0]),
         sink={name: value for name, value in sink.items() if name != "checkpointLocation"},
         checkpoint=config.checkpoint,
-        transform=function,
+        transform=transform.sql if transform.arrow is None else imported(transform.arrow, "transform.arrow"),
         trigger=config.trigger_arguments,
         partition=transform.copied or "same",
         ordered=transform.ordered,
         on_malformed=transform.on_malformed,
+        decode=columns.decode,
+        encode=columns.encode,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 from pyspark.sql import Column, DataFrame
@@ -23,7 +23,6 @@ from .noted_schemas import NotedSchemas, chosen
 from .values import AtLeastOne, Rejected, Text, missing
 
 if TYPE_CHECKING:
-    from spark_eos.registry.batches import RegistryTransform
     from spark_eos.registry.decoding import Decoding
     from spark_eos.registry.encoding import Encoding
 
@@ -124,7 +123,17 @@ class Columns:
 
     @property
     def decodes(self) -> bool:
-        return self.value_in is not None or self.key_in is not None
+        return bool(self.decode)
+
+    @property
+    def decode(self) -> dict[str, Decoding]:
+        """By ``key`` and ``value``, as far as they are decoded."""
+        return {name: one for name, one in (("key", self.key_in), ("value", self.value_in)) if one is not None}
+
+    @property
+    def encode(self) -> dict[str, Encoding]:
+        """By ``key`` and ``value``, as far as they are encoded."""
+        return {name: one for name, one in (("key", self.key_out), ("value", self.value_out)) if one is not None}
 
 
 def checked(source: DataFrame, columns: Columns) -> DataFrame:
@@ -168,19 +177,6 @@ def encoded_rows(rows: DataFrame, columns: Columns) -> DataFrame:
             check_type(encoding, rows.schema[name].dataType)
             rows = rows.withColumn(name, encoded(encoding, F.col(name), fails=True))
     return rows
-
-
-def past_the_jvm(function: Any, columns: Columns, *, drops: bool) -> RegistryTransform:  # noqa: ANN401  # the user's
-    """The transform of a copy, around a function of Arrow batches, or SQL. ``drops``: records that cannot be decoded
-    are left out."""
-    from spark_eos.copy.sql import SqlTransform
-    from spark_eos.registry.batches import RegistryTransform
-
-    inner = SqlTransform(function) if isinstance(function, str) else function
-    name = inner.name if isinstance(inner, SqlTransform) else getattr(inner, "__qualname__", type(inner).__qualname__)
-    return RegistryTransform(
-        inner, name, columns.value_in, columns.key_in, columns.value_out, columns.key_out, drops=drops
-    )
 
 
 def is_fit() -> Column:

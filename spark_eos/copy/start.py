@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
     from spark_eos.copy.plan import CopyPlan, Function, OnMalformed
     from spark_eos.copy.source import CopyDataSource
+    from spark_eos.registry.decoding import Decoding
+    from spark_eos.registry.encoding import Encoding
 
 _NAME = "eos-kafka-copy"
 _KEEPS_ORDER = "Remove it, or call spark_eos.copy with ordered=False."
@@ -30,6 +32,8 @@ def copy(
     ordered: bool = True,
     partition: str = "same",
     on_malformed: OnMalformed = "fail",
+    decode: Mapping[str, Decoding] | None = None,
+    encode: Mapping[str, Encoding] | None = None,
 ) -> StreamingQuery:
     """Start a query from topics to topics, exactly once, whose records never pass through the JVM.
 
@@ -43,7 +47,8 @@ def copy(
     ``on_malformed``: what becomes of records that the transform rejects, by its column ``error``, or for which SQL
     fails: ``"fail"`` stops the query, ``"drop"`` leaves them out, ``"deadLetters"`` writes them to the sink's
     ``deadLetters.topic``. ``ordered``: whether the rows of a source partition keep their order; without,
-    ``minPartitions`` lets several tasks read a partition.
+    ``minPartitions`` lets several tasks read a partition. ``decode`` and ``encode``, by ``"key"`` and ``"value"``:
+    schemas of a registry, by which the transform gets columns of fields instead of bytes, and returns them.
 
     Returns Spark's query, started. Raises EosError for what can be known before.
     """
@@ -53,6 +58,11 @@ def copy(
 
     check_trigger(trigger or {})
     function = SqlTransform(transform) if isinstance(transform, str) else transform
+    if decode or encode:
+        from spark_eos.copy.values import SchemaTransform
+
+        name_before = "records" if function is None else _name_of(function)
+        function = SchemaTransform(function, name_before, decode or {}, encode or {})
     plan = _plan(
         spark,
         source,
@@ -154,10 +164,8 @@ def _texts(options: Mapping[str, object]) -> dict[str, str]:
 def _name_of(function: Function) -> str:
     """The name by which a decision knows the function. Its module and code may change: what it makes of lost rows is
     compared."""
-    from spark_eos.copy.sql import SqlTransform
-    from spark_eos.registry.batches import RegistryTransform
-
-    if isinstance(function, SqlTransform | RegistryTransform):
-        return function.name
+    own_name = getattr(function, "name", None)
+    if isinstance(own_name, str):  # of SQL, and of what decodes and encodes around a function
+        return own_name
     name: str = (function if hasattr(function, "__qualname__") else type(function)).__qualname__
     return name

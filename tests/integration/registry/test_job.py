@@ -209,7 +209,7 @@ def test_records_that_cannot_be_decoded_past_the_jvm(setting):
     with pytest.raises(PySparkException) as caught:
         setting.run_past_the_jvm()
     reason = spark_eos.reason(caught.value)
-    assert reason is not None and reason.condition == "EOS_JOB_MALFORMED_ROW"
-    assert f"{setting.source}, partition 0, offset 1 " in reason.message
+    assert reason is not None and reason.condition == "EOS_RECORD_REJECTED"
+    assert f"offset 1 of {setting.source}-0" in reason.message
     setting.run_past_the_jvm("drop")
     assert [copy[1] for copy in setting.copies()] == [2, 4]

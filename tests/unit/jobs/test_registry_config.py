@@ -57,11 +57,6 @@ def test_keys_and_values_may_be_decoded_and_encoded(read):
         ("  onMalformed: drop\n", "  format: json\n  schema: id INT\n", "'transform.format' is there besides 'parse'"),
         ('schema: "{}", ', "", "'transform.encode.autoRegister' is for a 'schema' that is given"),
         ("sql: SELECT key, value.id FROM input", "copy: same", "'transform.parse' is for rows that are transformed"),
-        (
-            "  onMalformed: drop\n",
-            "  onMalformed: deadLetters\n  engine: duckdb\n",
-            "'transform.onMalformed' is for rows",
-        ),
         ("subscribe: orders", "subscribe: 'orders,others'", "parse.subject' is missing, as there is not one topic"),
         ("sink: {topic: copies}", "sink: {}", "encode.subject' is missing, as there is not one topic"),
         ("version: 2", "version: 0", "'transform.parseKey.version' is too small"),

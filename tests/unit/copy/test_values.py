@@ -8,8 +8,8 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
+from spark_eos.copy.values import SchemaTransform
 from spark_eos.errors import EosError
-from spark_eos.registry.batches import RegistryTransform
 from spark_eos.registry.encoding import Encoding
 from spark_eos.registry.schemas import Registered, Schema
 
@@ -20,8 +20,8 @@ PREFIX = b"\0\0\0\0\7"
 BATCH = pa.RecordBatch.from_pydict({"key": [b"k", None], "id": pa.array([1, 2], pa.int32())})
 
 
-def encoded(function, **columns) -> object:
-    return RegistryTransform(function, "name", **{"value_out": ENCODING, **columns})(BATCH)
+def encoded(function, **columns) -> pa.RecordBatch:
+    return SchemaTransform(function, "name", {}, {"value": ENCODING, **columns})(BATCH)
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def encoded(function, **columns) -> object:
 def test_columns_that_are_none_of_the_sinks_are_the_fields_of_the_value(function):
     """Or a column ``value`` is; of whatever exports Arrow. A field without a column is null."""
     result = encoded(function)
-    assert result.column_names == ["key", "value"]
+    assert result.schema.names == ["key", "value"]
     assert result["value"].to_pylist() == [PREFIX + b"\x02\x00", PREFIX + b"\x04\x00"]
     assert result["key"].to_pylist() == [b"k", None]
 
@@ -46,25 +46,47 @@ def test_columns_that_are_none_of_the_sinks_are_the_fields_of_the_value(function
 def test_a_key_is_encoded_in_its_place():
     """And a null one stays null."""
     key = Encoding(Registered("orders-key", 1, 9, Schema("AVRO", '"bytes"')))
-    result = encoded(lambda batch: batch, key_out=key)
+    result = encoded(lambda batch: batch, key=key)
     assert result["key"].to_pylist() == [b"\0\0\0\0\x09\x02k", None]
 
 
 def test_what_cannot_be_encoded_is_refused():
-    """A row that the schema cannot hold, a column that is not there; what is no Arrow is left to the copy."""
+    """A row that does not fit and whose record nobody knows, a column that is not there, and what is no Arrow."""
     with pytest.raises(EosError, match="EOS_VALUE_MALFORMED"):
         encoded(lambda batch: pa.table({"id": pa.array([None], pa.int32())}))
-    with pytest.raises(EosError, match="gives no column 'key'"):
-        encoded(lambda batch: batch.select(["id"]), key_out=ENCODING)
-    assert encoded(lambda batch: None) is None
+    with pytest.raises(EosError, match="returns no column 'key'"):
+        encoded(lambda batch: batch.select(["id"]), key=ENCODING)
+    with pytest.raises(EosError, match="NoneType, not Arrow"):
+        encoded(lambda batch: None)
 
 
-def test_nothing_is_done_without_a_schema():
-    """The function's result is the copy's."""
-    assert RegistryTransform(id, "name")(BATCH) == id(BATCH)
+def test_rows_that_the_schema_cannot_hold_are_rejected_by_their_offsets():
+    """Where the result has them; a row that the function rejects itself need not fit."""
+    batch = pa.RecordBatch.from_pydict({"offset": pa.array([5, 6, 8], pa.int64()), "topic": ["t"] * 3})
+
+    def function(given: pa.RecordBatch) -> pa.RecordBatch:
+        errors = pa.array([None, None, "no"], pa.string())
+        columns = {"id": pa.array([1, None, None], pa.int32()), "offset": given.column("offset"), "error": errors}
+        return pa.RecordBatch.from_pydict(columns)
+
+    rows, rejected = SchemaTransform(function, "name", {}, {"value": ENCODING}).rejecting(batch)
+    assert list(rejected) == [1]
+    assert rejected[1].startswith("the value: ")
+    assert rows.column("offset").to_pylist() == [5, 8]
+    assert rows.column("value")[0].as_py() == PREFIX + b"\x02\x00"
+
+
+def test_a_transform_with_other_schemas_has_another_name():
+    """By which a decision knows it."""
+    other = Encoding(
+        Registered("orders-value", 2, 8, Schema("AVRO", SCHEMA.replace("orders", "o").replace('"x"', '"y"')))
+    )
+    names = {SchemaTransform(len, "len", {}, {"value": one}).name for one in (ENCODING, other)}
+    assert len(names) == 2
+    assert all(name.startswith("len+") for name in names)
 
 
 def test_it_travels_to_workers():
     """With what the driver has fixed."""
-    transform = RegistryTransform(len, "name", value_out=ENCODING, drops=True)
+    transform = SchemaTransform(len, "name", {}, {"value": ENCODING})
     assert pickle.loads(pickle.dumps(transform)) == transform

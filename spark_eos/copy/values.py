@@ -1,0 +1,126 @@
+"""Keys and values with the schemas of a registry around a transform past the JVM: decode, transform, encode.
+
+Whole columns are decoded and encoded. A record whose key or value cannot be decoded, or whose row the schema cannot
+hold, is rejected as by the transform itself (`spark_eos.copy.transforming`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_eos.copy.plan import Function
+from spark_eos.copy.transforming import ERROR, OFFSET, TYPES, as_batch
+from spark_eos.errors import stop
+from spark_eos.registry.decoding import Decoding
+from spark_eos.registry.encoding import Encoding
+
+#: Columns of a result that are no fields of an encoded value.
+_BESIDE = frozenset({*TYPES, ERROR, OFFSET} - {"value"})
+
+
+@dataclass(frozen=True)
+class SchemaTransform:
+    """A transform of decoded records. ``function``: takes batches whose key and value are what they were decoded to,
+    and None passes these on; ``decode`` and ``encode``: by ``key`` and ``value``, those that are not bytes.
+
+    To encode a value, the function returns a column ``value`` of the schema's type, or its fields as columns.
+    """
+
+    function: Function | None
+    function_name: str
+    decode: Mapping[str, Decoding] = field(default_factory=dict)
+    encode: Mapping[str, Encoding] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The name by which a decision knows the transform: with other schemas, it is another one."""
+        ways: list[tuple[str, Decoding | Encoding]] = [*self.decode.items(), *self.encode.items()]
+        schemas = [(column, type(one).__name__, one.registered.schema.fingerprint, one.message) for column, one in ways]
+        return f"{self.function_name}+{hashlib.sha256(repr(sorted(schemas, key=repr)).encode()).hexdigest()[:16]}"
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        result, rejected = self._applied(batch, tolerant=False)
+        for place, reason in sorted(rejected.items()):
+            at = {name: batch.column(name)[place].as_py() for name in ("topic", "partition", "offset")}
+            raise stop("EOS_RECORD_REJECTED", **at, reason=reason)
+        return result
+
+    def rejecting(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, dict[int, str]]:
+        """The rows of the records that it takes, and the reason for each of the others, by its place in the batch."""
+        return self._applied(batch, tolerant=True)
+
+    def _applied(self, batch: pa.RecordBatch, *, tolerant: bool) -> tuple[pa.RecordBatch, dict[int, str]]:
+        decoded, rejected = self._decoded(batch)
+        places = np.arange(batch.num_rows)
+        if rejected:
+            places = np.delete(places, sorted(rejected))
+            decoded = decoded.take(pa.array(places))
+        result, failed = self._transformed(decoded, tolerant=tolerant)
+        rejected |= {int(places[place]): reason for place, reason in failed.items()}
+        rows, unfit = self._encoded(result)
+        if unfit:
+            by_offset = {offset: place for place, offset in enumerate(batch.column(OFFSET).to_pylist())}
+            rejected |= {by_offset[offset]: reason for offset, reason in unfit.items() if offset in by_offset}
+        return rows, rejected
+
+    def _decoded(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, dict[int, str]]:
+        """The batch with decoded columns, and the reasons for what cannot be decoded, by places."""
+        bad: dict[int, str] = {}
+        headers = batch.column("headers") if "headers" in batch.schema.names else None
+        for column, decoding in self.decode.items():
+            found = decoding.decode(batch.column(column), headers)
+            batch = batch.set_column(batch.schema.get_field_index(column), column, found.rows)
+            for place, reason in found.bad.items():
+                bad.setdefault(place, f"the {column}: {reason}")
+        return batch, bad
+
+    def _transformed(self, batch: pa.RecordBatch, *, tolerant: bool) -> tuple[pa.RecordBatch, dict[int, str]]:
+        if self.function is None:
+            kept = [name for name in batch.schema.names if name in (*TYPES, OFFSET) and name != "topic"]
+            return batch.select(kept), {}
+        rejecting = getattr(self.function, "rejecting", None) if tolerant else None
+        result, failed = (self.function(batch), {}) if rejecting is None else rejecting(batch)
+        return as_batch(result), dict(failed)
+
+    def _encoded(self, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, dict[int, str]]:
+        """The rows with key and value as bytes, and the reasons for rows that the schemas cannot hold, by the offsets
+        of their records. Raises RowError where the rows do not say these."""
+        if "value" in self.encode and "value" not in rows.schema.names:
+            rows = _with_value(rows)
+        bad: dict[int, str] = {}
+        for column, encoding in self.encode.items():
+            if column not in rows.schema.names:
+                raise stop("EOS_SCHEMA_INVALID.transform_value", column=column)
+            found = encoding.encode(rows.column(column))
+            rows = rows.set_column(rows.schema.get_field_index(column), column, found.values)
+            for place, reason in found.bad.items():
+                bad.setdefault(place, f"the {column}: {reason}")
+        has_offset = OFFSET in rows.schema.names
+        if bad and not has_offset:
+            subject = next(iter(self.encode.values())).registered.subject
+            raise stop("EOS_VALUE_MALFORMED.write", subject=subject, reason=bad[min(bad)])
+        offsets = {place: rows.column(OFFSET)[place].as_py() for place in bad}
+        if has_offset and ERROR not in rows.schema.names:
+            rows = rows.drop_columns([OFFSET])
+        if bad:
+            fit = np.ones(rows.num_rows, bool)
+            fit[sorted(bad)] = False
+            if ERROR in rows.schema.names:  # a row that the transform has rejected itself need not fit
+                own = rows.column(ERROR).is_valid().to_numpy(zero_copy_only=False)
+                bad = {place: reason for place, reason in bad.items() if not own[place]}
+                fit |= own
+            rows = rows.filter(pc.fill_null(pa.array(fit), False))
+        return rows, {offsets[place]: reason for place, reason in bad.items()}
+
+
+def _with_value(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """The columns that are none of the sink's, as the fields of ``value``."""
+    fields = [name for name in rows.schema.names if name not in _BESIDE]
+    value = pa.StructArray.from_arrays([rows.column(name) for name in fields], fields=[rows.field(n) for n in fields])
+    return rows.drop_columns(fields).append_column("value", value)
