@@ -87,7 +87,7 @@ class JsonWriter:
             ) from None
         texts: list[bytes | None] = []
         bad: dict[int, str] = {}
-        for place, row in enumerate(typed.to_pylist(maps_as_pydicts="strict")):
+        for place, row in enumerate(typed.to_pylist()):
             try:
                 value = None if row is None else _shaped(_without_nulls(row, self._shape), self._shape, "")
                 text = None if row is None else json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
@@ -246,14 +246,17 @@ def _shaped_items(value: Any, shape: Shape, path: str) -> object:  # noqa: ANN40
 
 
 def _without_nulls(value: Any, shape: Shape) -> object:  # noqa: ANN401  # a row
-    """Without the nulls that the shape does not allow."""
+    """Without nulls that the shape does not allow; maps are pairs in Arrow, and objects here. Raises _OtherShape."""
     if value is None:
         return None
     if shape.fields:
         pairs = ((name, value[name], each) for name, each, _ in shape.fields)
         return {name: _without_nulls(one, each) for name, one, each in pairs if one is not None or each.nullable}
-    if shape.items is not None and isinstance(value, dict):
-        return {name: _without_nulls(one, shape.items) for name, one in value.items()}
+    if shape.items is not None and pa.types.is_map(shape.type):
+        found = {name: _without_nulls(one, shape.items) for name, one in value}
+        if len(found) < len(value):
+            raise _OtherShape("a map has a key twice")
+        return found
     if shape.items is not None:
         return [_without_nulls(one, shape.items) for one in value]
     return value

@@ -72,11 +72,9 @@ class ProtobufReader:
         bad = list(_damaged(messages, 0, lambda piece: self._parsed(piece) is not None))
         good = np.ones(len(messages), bool)
         good[bad] = False
-        whole = pc.if_else(pa.array(good), messages, pa.scalar(b"", pa.binary()))
-        rows = self._handler.array_to_record_batch(whole).to_struct_array().cast(self.type)
-        # A null in the places to take is a null in what is taken.
-        places = pa.array(np.arange(len(messages)), mask=~good)
-        return Decoded(rows.take(places), dict.fromkeys(bad, _DAMAGED))
+        # A null is read as a message without fields, which becomes null again.
+        rows = self._handler.array_to_record_batch(_kept(messages, good)).to_struct_array().cast(self.type)
+        return Decoded(_kept(rows, good), dict.fromkeys(bad, _DAMAGED))
 
     def _parsed(self, messages: pa.Array) -> pa.RecordBatch | None:
         """None where one of them is damaged, has a time that is none, or several fields of a oneof: of these, ptars
@@ -134,7 +132,7 @@ class ProtobufWriter:
         keep[list(bad)] = False
         # The last argument separates the first two.
         values = pc.binary_join_element_wise(pa.scalar(prefix, pa.binary()), messages, pa.scalar(b"", pa.binary()))
-        return Encoded(pc.if_else(pa.array(keep), values, pa.scalar(None, pa.binary())), bad)
+        return Encoded(_kept(values, keep), bad)
 
     def _columns(self, rows: pa.Array) -> Iterator[tuple[pa.Array, pa.Field]]:
         """Each column of the rows, with the type that its field has in Spark, and ptars's own field."""
@@ -324,6 +322,11 @@ def _type_of(field: FieldDescriptor) -> str:
         if name.startswith("TYPE_") and getattr(FieldDescriptor, name) == field.type
     )
     return f"repeated {kind}" if field.is_repeated else kind
+
+
+def _kept(values: pa.Array, keep: np.ndarray) -> pa.Array:
+    """The values that are to be kept, and nulls in the places of the others."""
+    return values if keep.all() else values.take(pa.array(np.arange(len(values)), mask=~keep))
 
 
 def _damaged(messages: pa.Array, first: int, whole: Callable[[pa.Array], bool]) -> Iterator[int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import ssl
 import threading
 import uuid
 from collections.abc import Iterator
@@ -15,6 +16,8 @@ from urllib.request import Request, urlopen
 #: GUIDs are made of this one and a schema's id.
 _NAMES = uuid.UUID("89791762-2336-4186-9674-299b90a802e2")
 _GUIDS = "/schemas/guids/"
+#: Where it gives out tokens, and the token.
+TOKEN_PATH, TOKEN = "/token", "a-token-of-the-front"
 
 
 @dataclass
@@ -35,6 +38,9 @@ class Front:
         self.requests.append(f"{method} {path}")
         if self.silent:
             self.closed.wait()
+        if path == TOKEN_PATH and self.status is None:
+            token = {"access_token": TOKEN, "token_type": "Bearer", "expires_in": 3600}
+            return 200, json.dumps(token).encode()
         if self.authorization is not None and headers.get("Authorization") != self.authorization:
             # Some servers repeat what they were sent.
             return 401, json.dumps({"error_code": 401, "message": str(headers)}).encode()
@@ -70,8 +76,8 @@ def _with_guid(body: bytes) -> bytes:
 
 
 @contextlib.contextmanager
-def front(behind: str) -> Iterator[Front]:
-    """A server before the registry at this address."""
+def front(behind: str, tls: ssl.SSLContext | None = None) -> Iterator[Front]:
+    """A server before the registry at this address; by TLS where that is given."""
     ours = Front(behind)
 
     class Handler(BaseHTTPRequestHandler):
@@ -98,7 +104,9 @@ def front(behind: str) -> Iterator[Front]:
         daemon_threads = True
 
     server = Server(("127.0.0.1", 0), Handler)
-    ours.url = f"http://127.0.0.1:{server.server_port}"
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
+    ours.url = f"http{'' if tls is None else 's'}://127.0.0.1:{server.server_port}"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import os
 import socket
+import ssl
 import time
 import traceback
 from unittest import mock
@@ -16,7 +17,8 @@ from spark_eos.registry import client
 from spark_eos.registry.client import Registry, registry_of
 from spark_eos.registry.schemas import Reference, Schema
 from spark_eos.registry.settings import registry_settings
-from tests.support.registry_front import guid_of
+from tests.support.certificates import Authority
+from tests.support.registry_front import TOKEN, TOKEN_PATH, front, guid_of
 
 SECRET = "the-secret-of-the-registry"
 ORDER = '{"type":"record","name":"Order","namespace":"acme","fields":[{"name":"id","type":"long"}]}'
@@ -154,6 +156,43 @@ def test_a_token_that_cannot_be_fetched_is_a_refusal(before):
         Registry(registry_settings({"url": before.url, **named})).schema(1)
     assert caught.value.entry == "EOS_REGISTRY_UNAUTHORIZED.token"
     assert SECRET not in "".join(traceback.format_exception(caught.value))
+
+
+def test_a_token_is_fetched_where_the_settings_say(registry, before, subject):
+    """By client id and secret; then every question brings it."""
+    id_ = registry.register(subject, ORDER)
+    before.authorization = f"Bearer {TOKEN}"
+    named = {
+        "bearer.auth.credentials.source": "OAUTHBEARER",
+        "bearer.auth.client.id": "client",
+        "bearer.auth.client.secret": SECRET,
+        "bearer.auth.scope": "scope",
+        "bearer.auth.issuer.endpoint.url": before.url + TOKEN_PATH,
+    }
+    assert Registry(registry_settings({"url": before.url, **named})).schema(id_) == Schema("AVRO", ORDER)
+
+
+def test_both_ends_show_certificates(registry, subject, tmp_path):
+    """With a certificate of the authority the registry answers; without, or if its own is not trusted, it does not."""
+    id_ = registry.register(subject, ORDER)
+    authority = Authority()
+    server, client_file = authority.sign("registry").write_pem(tmp_path / "server.pem"), tmp_path / "client.pem"
+    signed = authority.sign("client")
+    client_file.write_text(signed.key_pem("a-password") + signed.certificate_pem)
+    trusted = tmp_path / "authority.pem"
+    trusted.write_text(authority.pem)
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(trusted))
+    tls.verify_mode = ssl.CERT_REQUIRED
+    tls.load_cert_chain(server)
+    own = {"ssl.certificate.location": str(client_file), "ssl.key.password": "a-password"}
+    with front(registry.url, tls) as secure:
+        known = {"url": secure.url, "ssl.ca.location": str(trusted)}
+        assert Registry(registry_settings({**known, **own})).schema(id_) == Schema("AVRO", ORDER)
+        for given in (known, {"url": secure.url, **own}):
+            with pytest.raises(EosError) as caught:
+                Registry(registry_settings(given)).schema(id_)
+            assert caught.value.condition == "EOS_REGISTRY_UNREACHABLE"
+            assert "a-password" not in str(caught.value)
 
 
 def test_settings_that_the_client_refuses_are_an_option_error(tmp_path):

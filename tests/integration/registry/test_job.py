@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from spark_eos.errors import EosError
 from spark_eos.registry.encoding import writing
 from spark_eos.registry.schemas import Schema
 from spark_eos.registry.settings import registry_settings
+from tests.support.schema_registry import SchemaRegistry, schema_registry
 from tests.support.waiting import wait_for
 
 FIRST = '{"type":"record","name":"Order","fields":[{"name":"id","type":"int"}]}'
@@ -106,6 +108,16 @@ class Setting:
         """The last micro-batch in a log of the checkpoint."""
         return max(int(file.name) for file in (self.checkpoint / log).glob("[0-9]*"))
 
+    def forget_commit(self) -> None:
+        """As if the query had been killed before Spark noted the last commit."""
+        last = self.last("commits")
+        for name in (f"{last}", f".{last}.crc"):
+            (self.checkpoint / "commits" / name).unlink()
+
+    def values(self) -> int:
+        """How many rows were written."""
+        return len(self._view.rows(self.target))
+
     def copies(self) -> list[tuple[str, int, dict]]:
         """Key and value of what was written, by Confluent's own deserializer."""
         deserialize = AvroDeserializer(self._client)
@@ -115,6 +127,13 @@ class Setting:
             value = deserialize(row.value, contexts[1])
             found.append((deserialize(row.key, contexts[0]), value["twice"], json.loads(value["text"])))
         return found
+
+
+@pytest.fixture
+def other_registry(tmp_path_factory) -> Iterator[SchemaRegistry]:
+    """One of its own, that a test can stop and empty."""
+    with schema_registry(tmp_path_factory.mktemp("registry")) as running:
+        yield running
 
 
 @pytest.fixture
@@ -144,9 +163,7 @@ def test_a_micro_batch_that_is_repeated_is_read_as_before(setting):
     setting.produce(FIRST, {"id": 1})
     setting.run()
     setting.produce(SECOND, {"id": 2, "more": "x"})
-    last = setting.last("commits")
-    for name in (f"{last}", f".{last}.crc"):  # as if it had been killed before Spark noted the commit
-        (setting.checkpoint / "commits" / name).unlink()
+    setting.forget_commit()
     setting.run(version=2)
     assert setting.copies() == [("key 0", 2, {"id": 1}), ("key 0", 4, {"id": 2})]
     setting.produce(FIRST, {"id": 3})
@@ -213,3 +230,23 @@ def test_records_that_cannot_be_decoded_past_the_jvm(setting):
     assert f"offset 1 of {setting.source}-0" in reason.message
     setting.run_past_the_jvm("drop")
     assert [copy[1] for copy in setting.copies()] == [2, 4]
+
+
+def test_a_registry_that_vanishes_or_is_made_anew_changes_no_row(spark, cluster, other_registry, view, topic, tmp_path):
+    """A start that repeats a micro-batch stops while the registry is down, and where it has another schema by then."""
+    setting = Setting(spark, cluster, other_registry, view, topic, tmp_path)
+    setting.produce(FIRST, {"id": 1})
+    setting.run()
+    setting.forget_commit()
+    other_registry.process.kill()
+    with pytest.raises(EosError) as caught:
+        setting.run()
+    assert caught.value.condition == "EOS_REGISTRY_UNREACHABLE" and caught.value.restart_helps
+    other_registry.start()  # it is empty now
+    with pytest.raises(EosError, match="EOS_REGISTRY_NOT_FOUND"):
+        setting.run()
+    for kind, schema in (("key", '"string"'), ("value", FIRST.replace("Order", "Other"))):
+        other_registry.register(f"{setting.source}-{kind}", schema)
+    with pytest.raises(EosError, match="EOS_REGISTRY_CHANGED"):
+        setting.run()
+    assert setting.values() == 1

@@ -163,12 +163,13 @@ def test_rows_are_written_and_read_again(rows):
 
 
 def test_a_row_that_the_schema_cannot_hold_is_bad():
-    """A required property that is null, and a number that JSON does not have."""
+    """A required property that is null, a number that JSON does not have, a map with a key twice."""
     type_ = shape_of(schema(ORDER)).type
-    rows = pa.array([{"id": 1}, {"name": "x"}, {"id": 2, "price": float("nan")}], type_)
+    twice = {"id": 3, "tags": [("a", "x"), ("a", "y")]}
+    rows = pa.array([{"id": 1}, {"name": "x"}, {"id": 2, "price": float("nan")}, twice], type_)
     found = JsonWriter(schema(ORDER)).encode(rows, b"")
-    assert found.bad.keys() == {1, 2} and found.bad[1] == "id is missing"
-    assert found.values.to_pylist() == [b'{"id": 1, "name": null, "price": null}', None, None]
+    assert found.bad.keys() == {1, 2, 3} and found.bad[1] == "id is missing" and "twice" in found.bad[3]
+    assert found.values.to_pylist() == [b'{"id": 1, "name": null, "price": null}', None, None, None]
 
 
 def test_rows_of_another_type_are_refused():
