@@ -101,9 +101,12 @@ def _chunked(rows: ColumnarRows) -> int:
 
 def _encoded_headers(rows: ColumnarRows) -> pa.Array | None:
     """Null where a row has no list of headers, which is not an empty list."""
-    if rows.headers_column is None:
-        return None
-    return pc.if_else(rows.headers_column.is_valid(), rows.encoded_headers, None)
+    encoded = rows.encoded_headers
+    if rows.headers_column is None or encoded is None or not rows.headers_column.null_count:
+        return encoded
+    # Not by if_else, which before Arrow 24 takes wrong bytes where the array is a slice of another.
+    absent = rows.headers_column.is_null().to_numpy(zero_copy_only=False)
+    return encoded.take(pa.array(np.arange(len(absent)), mask=absent))
 
 
 def _sums(column: pa.Array | None) -> tuple[int, ...]:

@@ -278,6 +278,18 @@ def test_a_digest_tells_a_change_in_each_column(by, row, data):
 
 
 @pytest.mark.parametrize("by", BY)
+@given(before=st.lists(rows_of_any_kind, max_size=5), rows=st.lists(rows_of_any_kind, min_size=1, max_size=9))
+def test_a_digest_of_a_slice_is_that_of_its_rows(by, before, rows):
+    """Whatever lies before them in the same memory, as in a chunk that was cut."""
+    names = list(cells)
+    data = pa.RecordBatch.from_pydict(
+        {name: pa.array([row[name] for row in before + rows], TYPES[name]) for name in names}
+    )
+    columns = Columns(key=True, topic=True, partition=True, headers=True, timestamp=True)
+    assert RowBatch(data.slice(len(before)), columns, None).digest(by) == digest(*rows, by=by)
+
+
+@pytest.mark.parametrize("by", BY)
 @given(rows=st.lists(rows_of_any_kind, min_size=1, max_size=5))
 def test_a_digest_tells_a_row_more(by, rows):
     """Lost or doubled."""
