@@ -6,14 +6,13 @@ work (`registry_of`).
 
 from __future__ import annotations
 
-import os
 import queue
 import threading
 import time
 from collections.abc import Callable
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from spark_eos.caches import process_cache
 from spark_eos.errors import EosError, stop
 from spark_eos.registry.schemas import KINDS, Reference, Registered, Schema, kind_of
 from spark_eos.registry.settings import RegistrySettings
@@ -155,13 +154,9 @@ class Registry:
         return answer  # type: ignore[return-value]  # an answer, as there is no error
 
 
+@process_cache(maxsize=16)
 def registry_of(settings: RegistrySettings) -> Registry:
     """This process's registry by these settings."""
-    return _registry_of(settings, os.getpid())
-
-
-@lru_cache(maxsize=16)
-def _registry_of(settings: RegistrySettings, process_id: int) -> Registry:
     return Registry(settings)
 
 

@@ -7,15 +7,15 @@ null in its place, and a bad value becomes one, with its reason.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 
+from spark_eos.caches import process_cache
 from spark_eos.errors import EosError, stop
 from spark_eos.registry.client import Registry, registry_of
 from spark_eos.registry.codecs import reader_of
@@ -52,7 +52,7 @@ class Decoding:
 
         Raises RegistryError where the registry does not answer, or has none of many schemas.
         """
-        return _of_process(self, os.getpid()).decode(values, headers)
+        return _of_process(self).decode(values, headers)
 
     def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in self.__dict__.items() if name != "type"}
@@ -75,8 +75,8 @@ def reading(
     return decoding
 
 
-@lru_cache(maxsize=64)
-def _of_process(decoding: Decoding, process_id: int) -> _Decoders:
+@process_cache(maxsize=64)
+def _of_process(decoding: Decoding) -> _Decoders:
     reader = reader_of(decoding.registered.schema, decoding.message)
     return _Decoders(reader, registry_of(decoding.settings), decoding.registered.schema, decoding.key)
 

@@ -5,7 +5,6 @@ The driver registers the schema, or finds it (`writing`); workers ask no registr
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -33,7 +32,7 @@ class Encoding:
     def encode(self, rows: pa.Array) -> Encoded:
         """The rows' bytes, after magic byte, id and message indexes. Raises EosError where no row of this type could be
         written."""
-        writer, before = _of_process(self, os.getpid())
+        writer, before = _of_process(self)
         return writer.encode(rows, before)
 
     def encode_all(self, rows: pa.Array) -> pa.Array:
@@ -87,6 +86,6 @@ def schema_given(
 
 
 @lru_cache(maxsize=64)
-def _of_process(encoding: Encoding, process_id: int) -> tuple[Writer, bytes]:
+def _of_process(encoding: Encoding) -> tuple[Writer, bytes]:
     writer = writer_of(encoding.registered.schema, encoding.message)
     return writer, prefix(encoding.registered.id, writer.message)
