@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -65,7 +66,15 @@ def encoded(encoding: Encoding, column: Column, *, fails: bool) -> Column:
 
 def check_type(encoding: Encoding, type_: DataType) -> None:
     """Raise EosError where no row of this type could be written."""
-    encoding.encode(pa.nulls(0, to_arrow_type(type_)))
+    encoding.encode(pa.nulls(0, _arrow_type(type_)))
+
+
+def _arrow_type(type_: DataType) -> pa.DataType:
+    """What Arrow UDFs are given for it, in UTC. Before Spark 4.2 it could not be said otherwise."""
+    convert: Any = to_arrow_type
+    if "timezone" in inspect.signature(convert).parameters:
+        return convert(type_, timezone="UTC")
+    return convert(type_)
 
 
 def _given(column: Column, headers: Column | None) -> list[Column]:
