@@ -26,17 +26,24 @@ from tests.support.waiting import wait_for
 WAYS = pytest.mark.parametrize("copies", [True, False], ids=["copy", "transform"])
 
 
-def of_the_day() -> tuple[bool, str, str]:
-    """One of the cases, by the seed: while tasks write or while the driver decides, of a copy or a transform."""
+def of_the_day() -> tuple[str, str, str]:
+    """One of the cases, by the seed: while tasks write or while the driver decides, of a copy, a function or SQL."""
     chance = random.Random(os.environ.get("SPARK_EOS_SEED", "copy"))
-    copies = chance.choice([True, False])
-    return copies, *chance.choice([case for case in share() if case[0].startswith(("prepare.", "commit."))])
+    way = chance.choice(["copy", "transform", "sql"])
+    return way, *chance.choice([case for case in share() if case[0].startswith(("prepare.", "commit."))])
 
 
-@pytest.mark.parametrize(("copies", "point", "variant"), [of_the_day()])
-def test_a_kill_loses_and_doubles_nothing(copies, point, variant, view, topic, spark, tmp_path):
+@pytest.mark.parametrize(("way", "point", "variant"), [of_the_day()])
+def test_a_kill_loses_and_doubles_nothing(way, point, variant, view, topic, spark, tmp_path):
     """The share of the set for every day."""
-    strike(Scene(view, topic, tmp_path, copy=True, copies=copies), spark, point, variant)
+    strike(Scene(view, topic, tmp_path, way=way), spark, point, variant)
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize(("point", "variant"), share())
+def test_a_kill_of_sql_loses_and_doubles_nothing(point, variant, view, topic, spark, tmp_path):
+    """Of SQL, which makes two rows of each record, a share of the set: its steps are those of a function."""
+    strike(Scene(view, topic, tmp_path, way="sql"), spark, point, variant)
 
 
 @pytest.mark.chaos

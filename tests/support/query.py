@@ -27,8 +27,9 @@ FOR_EXECUTORS = ("PYTHONPATH", "SPARK_EOS_FAULTS", "SPARK_EOS_FAULTS_DIR")
 class Spec:
     """A query from one topic to another. ``shuffle``: the number of tasks after a shuffle, or None for none.
 
-    ``copy``: rows do not pass through Spark; a function makes the same of them, or, with ``copies``, none does: they
-    are copied as they are. ``mirrors``: copies with an offset map; the output's name ends in that of the input.
+    ``copy``: rows do not pass through Spark; a function makes the same of them, or, with ``sql``, DuckDB, or, with
+    ``copies``, nobody: they are copied as they are. ``mirrors``: copies with an offset map; the output's name ends in
+    that of the input.
     ``source`` is the format to read with; ``kafka``, Spark's own, needs its jars in ``conf``: Spark's settings of the
     program. ``sink`` are options of the sink besides, ``kafka`` properties of the clients of both sides. ``also``: a
     second output topic, which gets every row as well. ``from_group``: a new checkpoint begins at the group's offsets.
@@ -45,6 +46,7 @@ class Spec:
     shuffle: int | None = None
     copy: bool = False
     copies: bool = False
+    sql: bool = False
     mirrors: bool = False
     available_now: bool = True
     master: str = "local[2]"
@@ -117,13 +119,15 @@ def start_copy(spark: SparkSession, spec: Spec, kafka: dict[str, str], begins: d
         rows = pa.table({"value": values, "partition": batch["partition"]})
         return pa.concat_tables(rows.append_column("topic", pa.repeat(topic, batch.num_rows)) for topic in topics)
 
+    names = ", ".join(f"'{topic}'" for topic in topics)
+    sql = f"SELECT concat('out-', decode(value)) AS value, partition, unnest([{names}]) AS topic FROM input"
     limits = {"maxOffsetsPerTrigger": spec.rows_per_batch, "minPartitions": 1}
     return spark_eos.copy(
         spark,
         source={**kafka, **begins, **limits, "subscribe": spec.input},
         sink={**kafka, **spec.sink, "offsets.group.id": spec.group, "topic": spec.output if spec.copies else None},
         checkpoint=spec.checkpoint,
-        transform=None if spec.copies else outgoing,
+        transform=None if spec.copies else sql if spec.sql else outgoing,
         trigger=trigger_of(spec),
         ordered=False,  # which allows to ask for a task for each partition
     )

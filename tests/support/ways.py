@@ -11,6 +11,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "rows": {},
     "copy": {"copy": True, "copies": True},
     "transform": {"copy": True},
+    "sql": {"copy": True, "sql": True},
     "mirror": {"copies": True, "mirrors": True},
 }
 
