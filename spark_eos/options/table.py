@@ -319,7 +319,8 @@ SINK = (
         "(none)",
         "Number of the micro-batch with which a ledger begins for a checkpoint that is already in use, for example "
         "when [moving over](moving.md) from another sink. It has no effect on later micro-batches. A "
-        "micro-batch that the other sink left unfinished is written again.",
+        "micro-batch that the other sink left unfinished is written again. After a loss of the ledger topic, "
+        "[compare output and input](stopped.md#the-ledger): no start checks the rows of earlier micro-batches.",
     ),
     Option(
         "offsets.group.id",

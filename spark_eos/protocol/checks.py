@@ -165,6 +165,11 @@ def lost_first(batch: int) -> EosError:
     return stop("EOS_LEDGER_HEAD_LOST.first", batch=batch)
 
 
+def lost_at_end() -> EosError:
+    """The error at the end of a query that has run before, and that the ledger does not know."""
+    return stop("EOS_LEDGER_HEAD_LOST.end")
+
+
 def superseded(run: str, head: Head) -> EosError:
     found = halted(head)
     if found is not None:

@@ -24,7 +24,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
 from spark_eos.errors import EosError, ProtocolStop, stop
-from spark_eos.protocol.checks import ROWS_MISSING, rows_missing, stop_of
+from spark_eos.protocol.checks import ROWS_MISSING, lost_at_end, rows_missing, stop_of
 from spark_eos.protocol.head import NOBODY, Decision, Head, Missing, Pair, Probe, Verdict, Written
 from spark_eos.protocol.names import query_in
 from spark_eos.protocol.ports import (
@@ -39,7 +39,7 @@ from spark_eos.protocol.ports import (
     Term,
 )
 from spark_eos.protocol.status import Start, Status, at_end
-from spark_eos.protocol.take import newest_head, taking
+from spark_eos.protocol.take import newest_head, taking, was_published
 from spark_eos.protocol.task import MicroBatch, TaskReport
 
 #: For so long after its begin, or after a check with its partitions' leaders, a transaction counts as whole.
@@ -588,14 +588,20 @@ def look_at_last(ports: Ports, done: int | None = None, *, stopped: bool = False
 
 
 def _head_at_end(ports: Ports, done: int | None) -> Head | None:
-    """The newest head, which has to know of the micro-batch. One that does not may come from a leader that was
-    replaced and has not noticed. Raises LedgerError, and ProtocolStop where it says that rows are missing."""
+    """The newest head, which has to know of the micro-batch; None for a query that has never had one. A head that does
+    not know of it, or none, may come from a leader that was replaced and has not noticed. Raises LedgerError, and
+    ProtocolStop where the head says that rows are missing."""
     head = found = None
+    is_lost = False
     for _ in ports.retrying():
         head = newest_head(ports)
         found = at_end(head, done)
-        if found in (None, Status.ROWS_MISSING):
+        # A run that had nothing to do knows of no commit; the one before it may not have looked at its last one.
+        is_lost = head is None and found is None and was_published(ports)
+        if found is Status.ROWS_MISSING or (found is None and not is_lost):
             break
+    if is_lost:
+        raise lost_at_end()
     if found is not None:
         raise stop_of(found, head, Start(None if done is None else done + 1))
     return head

@@ -163,6 +163,11 @@ class Driver:
         """Also when it is dead, if a process of it goes on."""
         return self.alive or any(not call.killed and not call.done for call in self.calls)
 
+    @property
+    def is_at_the_first(self) -> bool:
+        """Whether it may still write micro-batch 0, also where another start has noted it as committed meanwhile."""
+        return self.may_commit and self.done is None and (not self.planned or 0 in self.planned)
+
     def die(self, with_commit: bool) -> None:
         self.alive = False
         assert self.actor is not None

@@ -49,7 +49,8 @@ class Watch:
     ``given``: the offset that each group was given last. ``deciders``: the run that decided a batch last.
     ``lost``: rows that Kafka itself has lost.
     ``ledger_lost``: the topic was deleted, or its newest records, and with it what later decisions could be compared
-    with. ``excused``: nobody can tell that there was a newer decision.
+    with. ``forgotten``: transactions of the decisions that were the last ones in ledgers that are lost. ``excused``:
+    nobody can tell that there was a newer decision.
     """
 
     cluster: Cluster
@@ -62,8 +63,10 @@ class Watch:
     given: dict[str, int] = field(default_factory=dict)
     deciders: dict[int, str] = field(default_factory=dict)
     ledger_lost: bool = False
+    forgotten: set[Pair] = field(default_factory=set)
     excused: bool = False
     lost: Losses = field(default_factory=Losses)
+    _decided_last: frozenset[Pair] = frozenset()
     _told_at: int | None = None
     _values: list[bytes] = field(default_factory=list)
     _topics: dict[int, set[str]] = field(default_factory=dict)
@@ -131,6 +134,7 @@ class Watch:
         value = values[-1]
         head, last = decode(value), self.heads[-1] if self.heads else None
         self.heads.append(head)
+        self._decided_last = head.decision.pairs if head.decision is not None else frozenset()
         self._values.append(value)
         if self.ledger_lost:
             self._note(head)
@@ -184,6 +188,7 @@ class Watch:
         since the first, a start that has it still in its options may begin there once more; also where Spark has
         committed it, as the start may have planned it before."""
         self.ledger_lost = True
+        self.forgotten |= self._decided_last
         self.excused = self.excused or self.of.begin_at in self.deciders
 
     def _note(self, head: Head) -> None:
@@ -193,6 +198,11 @@ class Watch:
             self.deciders[new.batch] = head.run
         for pair in new.pairs if new is not None else ():
             self.decided.setdefault(pair, new)
+        # A process may have kept the newest head, and gone on from it.
+        known = {
+            pair for pair in self.forgotten if self.deciders[self.decided[pair].batch] in (head.run, *head.earlier)
+        }
+        self.forgotten -= known
 
     def _decide(self, run: str, new: Decision, last: Decision | None) -> None:
         known = {} if last is None else {w.pair: w.verdict for w in last.written}
@@ -244,7 +254,7 @@ class Watch:
         if expired is not None and not any(pair.id == expired and not done for pair, done in self.fates.items()):
             raise Violation(TRUE_STOPS, f"{expired} has not expired: {error.message}")
         broken = error.parameters.get("transactional_id") if error.condition == "EOS_DECISION_BROKEN" else None
-        if broken is not None and any(pair.id == broken and self.fates.get(pair) for pair in self._last_pairs()):
+        if broken is not None and any(pair.id == broken and self._fate(pair) for pair in self._last_pairs()):
             raise Violation(TRUE_STOPS, f"{broken} has been committed: {error.message}")
         if error.condition == "EOS_ROWS_MISSING" and not self._are_missing(error):
             raise Violation(TRUE_STOPS, f"the rows are there: {error.message}")
@@ -353,6 +363,7 @@ class Watch:
             return
         total = sum(query.plan.rows)
         missing = set(range(total)) - self.seen.keys() - self._behind_others() - self.lost.excused(self.fates)
+        missing -= self._told_nobody(query.begin_at)
         if missing:
             raise Violation(NOT_LOST, f"rows {sorted(missing)} of {query.offsets}")
         for topic in self.plan.outputs:
@@ -388,6 +399,19 @@ class Watch:
 
     def _own(self, records: Iterable[Record]) -> list[Record]:
         return [record for record in records if not record.control and record.payload[2] == self.query]
+
+    def _told_nobody(self, begin_at: int | None) -> set[int]:
+        """Rows that an operator has aborted in one partition, out of a committed transaction of the last decision in a
+        lost ledger, behind which ``ledger.begin`` has begun another one. Whoever looked back could note only in the
+        lost ledger what it found. Earlier decisions were looked at before this one was made, and later ones are by what
+        the new ledger has of them."""
+        if begin_at is None:
+            return set()
+        behind = [pair for pair in self.forgotten if self.decided[pair].batch < begin_at and self.fates.get(pair)]
+        producers = {(pair.producer_id, pair.epoch) for pair in behind}
+        logs = [log for place, log in self.cluster.logs.items() if place[0] in self.plan.outputs]
+        aborted = [r for log in logs for r in log.records if not r.control and r.visible is False]
+        return {record.payload[1] for record in aborted if (record.producer_id, record.epoch) in producers}
 
     def _behind_others(self) -> set[int]:
         """Rows that are committed behind what another query has left open, which has come to its end."""

@@ -165,8 +165,9 @@ class Run:
         return any(query.handlers[fault.strike](actor, fault) for query in self.queries[first:] + self.queries[:first])
 
     def _is_past_the_first(self) -> bool:
-        """Whether a start tells by its checkpoint alone that the query has a head."""
-        return all(0 in query.committed for query in self.queries) and not self.schedule.plan.runs
+        """Whether each start, also one that goes on, tells by the checkpoint alone that its query has a head."""
+        at_it = any(driver.is_at_the_first for query in self.queries for driver in query.drivers)
+        return not at_it and all(0 in query.committed for query in self.queries) and not self.schedule.plan.runs
 
     def _ledger_lost(self) -> None:
         for watch in self.watches:

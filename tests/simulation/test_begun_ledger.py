@@ -6,23 +6,30 @@ It counts for its micro-batch only: when the ledger is lost once more, at a late
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from spark_eos.protocol import end as end_module
 from spark_eos.protocol.open import open_run
 
 from . import invariants
 from . import task as tasks
+from .ledger_mistakes import nobody_looks_back
 from .plan import Plan
 from .play import Run, play
 from .schedule import Extras, Schedule, draw
 from .test_known_mistakes import Mistake, see
-from .world import Fault, Strike
+from .world import Fault, Strike, Violation
 
 ALWAYS = Extras(begins=1.0)
+WITH_ABORTS = Extras(begins=1.0, aborts=1.0)
 SEEDS = 300
-MISSING = "EOS_LEDGER_HEAD_MISSING"
+MISSING, ROWS_MISSING = "EOS_LEDGER_HEAD_MISSING", "EOS_ROWS_MISSING"
+
+#: A partition is aborted after the decision, and each of the micro-batch's transactions is in both partitions.
+ABORTED = Fault(0, Strike.ABORTED_IN_PLACE, 0, "commit.decided")
 
 
 def _whichever_micro_batch(patch: pytest.MonkeyPatch) -> None:
@@ -34,16 +41,34 @@ def _whichever_micro_batch(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(tasks, "open_run", opened)
 
 
+def _end_without_a_head_believed(patch: pytest.MonkeyPatch) -> None:
+    """At the end of a run that had nothing to do, a query without a head has never had one."""
+    patch.setattr(end_module, "was_published", lambda _: False)
+
+
 MISTAKES = (
     Mistake(
         "ledger.begin counts for any micro-batch", _whichever_micro_batch, (invariants.NOT_DOUBLED,), extras=ALWAYS
+    ),
+    Mistake(
+        "the end of a run that had nothing to do believes that there never was a head",
+        _end_without_a_head_believed,
+        (invariants.NOT_LOST,),
+        extras=WITH_ABORTS,
+    ),
+    Mistake(
+        "nobody looks back at what a ledger that was begun anew has decided",
+        nobody_looks_back,
+        (invariants.NOT_LOST,),
+        extras=WITH_ABORTS,
     ),
 )
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name)
 def test_the_mistake_is_seen(mistake: Mistake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the mistake put back, what was decided in the ledger that was lost last is written again."""
+    """With the mistake put back, what was decided in the ledger that was lost last is written again, or rows that an
+    operator has aborted are missing, and nobody is told."""
     see(mistake, monkeypatch)
 
 
@@ -86,3 +111,93 @@ def test_left_set_it_hides_a_loss_at_its_own_micro_batch() -> None:
     again = Fault(0, Strike.LEDGER_TRIMMED, 3, "commit.ended", Fault(0, Strike.DRIVER_DIES))
     run = _run(Fault(0, Strike.LEDGER_TRIMMED, 3, "commit log", Fault(0, Strike.STALL, 1, "open.taken", again)))
     assert run.watch.excused and run.query.stops == [MISSING, "died", "done"]
+
+
+def _then(*steps: Fault) -> Fault:
+    """One after the other."""
+    first, *rest = steps
+    return replace(first, then=_then(*rest)) if rest else first
+
+
+def _lost(at: str, strike: Strike = Strike.LEDGER_LOST) -> Fault:
+    return Fault(0, strike, 3, at)
+
+
+def _aborts(*steps: Fault, rows: tuple[int, ...], sets: bool = True) -> tuple[list[str], bool]:
+    """How a query ends, each time, and whether all its rows are visible."""
+    run = play(Schedule(Plan(rows=rows, tasks=(2,), sets_begin=sets), (_then(*steps),)))
+    assert not run.watch.excused
+    return run.query.stops, run.watch.seen.keys() == set(range(sum(rows)))
+
+
+@pytest.mark.parametrize("at", ["commit: end eos-q-1-1", "commit log"])
+def test_rows_that_were_aborted_before_the_ledger_was_lost(at: str) -> None:
+    """Known, and excused: the process that has committed them finds that they are missing, and has no ledger to note it
+    in. Who begins a new one by ``ledger.begin`` says that they are there."""
+    assert _aborts(ABORTED, _lost(at), rows=(8, 3)) == ([MISSING, "done"], False)
+
+
+def test_rows_that_were_aborted_before_the_ledger_was_emptied() -> None:
+    """That process has its head in memory, and publishes it once more, with what it has found."""
+    trimmed = _lost("commit log", Strike.LEDGER_TRIMMED)
+    assert _aborts(ABORTED, trimmed, rows=(8, 3)) == ([ROWS_MISSING], False)
+
+
+def test_rows_of_the_micro_batch_before_the_last_one() -> None:
+    """These were looked at before there was another decision."""
+    stall = Fault(0, Strike.STALL, 1, "commit log")
+    assert _aborts(ABORTED, stall, _lost("commit log"), rows=(8, 3, 4)) == ([ROWS_MISSING], False)
+
+
+@pytest.mark.parametrize("dies", [False, True])
+@pytest.mark.parametrize("rows", [(4, 8), (4, 8, 3)], ids=["the last micro-batch", "one before the last"])
+def test_rows_that_the_new_ledger_has_decided(rows: tuple[int, ...], dies: bool) -> None:
+    """What is aborted after the loss is found as ever."""
+    death = [Fault(0, Strike.DRIVER_DIES, 0, "commit.ended")] if dies else []
+    stops = [MISSING, *(["died"] if dies else []), ROWS_MISSING]
+    assert _aborts(_lost("commit log"), ABORTED, *death, rows=rows) == (stops, False)
+
+
+@pytest.mark.parametrize("strike", [Strike.LEDGER_LOST, Strike.LEDGER_TRIMMED])
+def test_a_start_with_nothing_to_do_after_the_loss(strike: Strike) -> None:
+    """It has committed nothing that a head would have to know of. But the coordinators know that there was one, and
+    nobody has looked at what it decided last."""
+    died = Fault(0, Strike.DRIVER_DIES, 0, "ahead: look back")
+    stops = ["died", "EOS_LEDGER_HEAD_LOST"]
+    assert _aborts(ABORTED, _lost("commit: end eos-q-1-1", strike), died, rows=(8,)) == (stops, False)
+
+
+def test_no_excuse_without_the_option() -> None:
+    """The transaction of a lost decision, an operator's abort: that much is excused only behind ``ledger.begin``."""
+    run = Run(Schedule(Plan(rows=(8, 3), tasks=(2,), sets_begin=True), (_then(ABORTED, _lost("commit log")),)))
+    run.play()
+    assert run.query.begin_at == 1
+    for begin_at in (None, 0):
+        run.query.begin_at = begin_at
+        with pytest.raises(Violation, match=invariants.NOT_LOST):
+            run.watch.conclude(run.query)
+
+
+def test_no_excuse_for_rows_that_nobody_has_aborted() -> None:
+    """A row of the same transactions that is gone without an abort is lost."""
+    run = Run(Schedule(Plan(rows=(8, 3), tasks=(2,), sets_begin=True), (_then(ABORTED, _lost("commit log")),)))
+    run.play()
+    visible = next(row for row, pair in run.watch.seen.items() if row < 8)
+    del run.watch.seen[visible]
+    with pytest.raises(Violation, match=f"{invariants.NOT_LOST}: rows .*{visible}"):
+        run.watch.conclude(run.query)
+
+
+def test_a_start_that_is_still_at_micro_batch_0_when_all_is_forgotten() -> None:
+    """Of two starts, one has it committed, so that a third would see by the checkpoint that there was a head. The other
+    one does not look again, and no coordinator tells it. So the ledger is not lost before that one has come to its
+    end."""
+    faults = _then(
+        Fault(0, Strike.DRIVER_DIES, 0, "commit.ended"),
+        Fault(0, Strike.WEEK_PASSES, 0, "task: ledger "),
+        Fault(0, Strike.SECOND_DRIVER, 0, "open.taken"),
+        Fault(0, Strike.STALL, 3, "open.taken"),
+        _lost("offset log"),
+    )
+    run = play(Schedule(Plan(rows=(4, 4), tasks=(1,)), (faults,)))
+    assert run.watch.seen.keys() == set(range(8))

@@ -64,6 +64,20 @@ def test_a_driver_that_is_killed_before_it_has_looked(dies: str, rows: tuple[int
     assert run.query.stops == ["died", "EOS_ROWS_MISSING"]
 
 
+@pytest.mark.parametrize(
+    "rows, stops", [((1,), ["EOS_DECISION_BROKEN", "done"]), ((8,), ["EOS_ROWS_MISSING"])], ids=["all", "one"]
+)
+def test_a_late_request_opens_it_once_more(rows: tuple[int, ...], stops: list[str]) -> None:
+    """Aborted in all of its partitions, then committed, and open under the same pair again, as ends do not fence: who
+    looks then takes it for undecided. As nobody has seen a row of it, it is aborted and written again. Rows that are
+    visible in another partition show the commit."""
+    late = Fault(0, Strike.REQUEST_LATE, 2_000, "add eos-q-1-", Fault(0, Strike.DRIVER_DIES, 0, "commit.ended"))
+    aborted = Fault(0, Strike.ABORTED_IN_PLACE, 0, "commit: end eos-q-1")
+    run = play(Schedule(Plan(rows=rows, tasks=(2,), transaction_version=1), (late, aborted)))
+    assert run.query.stops == ["died", *stops]
+    assert _all_seen(run) is (stops[-1] == "done")
+
+
 def test_schedules_with_such_aborts() -> None:
     """Beside whatever else happens."""
     runs = [Run(draw(random.Random(seed), None, ALWAYS)) for seed in range(SEEDS)]

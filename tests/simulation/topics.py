@@ -26,7 +26,7 @@ _REFUSALS = (LOADING, MOVED, UNAUTHORIZED, UNKNOWN_MEMBER)
 
 class Topics:
     """``lost`` is called when the ledger is, ``cut_off`` when its newest records are, ``deleted`` when an output
-    partition is, ``cut`` when that has lost these; ``passed`` says whether Spark is past micro-batch 0 of each
+    partition is, ``cut`` when that has lost these; ``passed`` says whether every start is past micro-batch 0 of its
     query."""
 
     def __init__(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -16,8 +17,9 @@ from spark_eos.protocol.head import NOBODY, Decision, Verdict
 from spark_eos.protocol.head_codec import decode, encode
 from spark_eos.protocol.ports import Found, Place, Ports
 from tests.simulation.client import Producer
+from tests.simulation.ledger import LEDGER
 from tests.support.dying_driver import Killed, kill
-from tests.unit.protocol.test_stops import OUTPUT, Brokers, on_brokers, stopped
+from tests.unit.protocol.test_stops import OUTPUT, Brokers, on_brokers, on_version, stopped
 from tests.unit.protocol.test_whole import aborted_by_hand, visible
 
 MISSING = "EOS_ROWS_MISSING"
@@ -264,6 +266,23 @@ def test_a_query_that_has_committed_something_has_a_head_that_knows_of_it():
         assert "Micro-batch 1 is committed" in error.message and "is micro-batch 0" in error.message
 
     on_brokers(steps)
+
+
+@pytest.mark.parametrize("version", [0, 2])
+def test_a_run_that_had_nothing_to_do_finds_no_head_of_a_query_that_had_one(version: int):
+    """It has committed nothing. The brokers know that the query has: a commit that nobody may have looked at."""
+
+    def steps(brokers: Brokers) -> None:
+        committed(brokers, aborted=True)
+        log = brokers.cluster.log(LEDGER)
+        log.begin = log.end
+        for is_stopped in (False, True):
+            look = partial(look_at_last, brokers.ports(), stopped=is_stopped)
+            error = stopped("EOS_LEDGER_HEAD_LOST", look)
+            assert "spark-eos verify" in error.hint and "last commit" in error.message
+        stopped("EOS_LEDGER_HEAD_MISSING", lambda: look_at_last(brokers.ports(), 0))
+
+    on_version(version, steps)
 
 
 def test_too_many_places_that_wait_stop_the_query(monkeypatch: pytest.MonkeyPatch):
