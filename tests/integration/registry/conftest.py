@@ -9,13 +9,13 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.registry_front import Front, front
-from tests.support.schema_registry import SchemaRegistry, schema_registry
+from tests.support.schema_registry import SchemaRegistry
 
 
 @pytest.fixture(scope="session")
-def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SchemaRegistry]:
+def registry() -> Iterator[SchemaRegistry]:
     """Shared: leave it running, and use subjects of your own."""
-    with schema_registry(tmp_path_factory.mktemp("registry")) as running:
+    with SchemaRegistry() as running:
         yield running
 
 

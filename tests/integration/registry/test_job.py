@@ -25,7 +25,7 @@ from spark_eos.errors import EosError
 from spark_eos.registry.encoding import writing
 from spark_eos.registry.schemas import Schema
 from spark_eos.registry.settings import registry_settings
-from tests.support.schema_registry import SchemaRegistry, schema_registry
+from tests.support.schema_registry import SchemaRegistry
 from tests.support.waiting import wait_for
 
 FIRST = '{"type":"record","name":"Order","fields":[{"name":"id","type":"int"}]}'
@@ -130,9 +130,9 @@ class Setting:
 
 
 @pytest.fixture
-def other_registry(tmp_path_factory) -> Iterator[SchemaRegistry]:
+def other_registry() -> Iterator[SchemaRegistry]:
     """One of its own, that a test can stop and empty."""
-    with schema_registry(tmp_path_factory.mktemp("registry")) as running:
+    with SchemaRegistry() as running:
         yield running
 
 
@@ -242,7 +242,7 @@ def test_a_registry_that_vanishes_or_is_made_anew_changes_no_row(spark, cluster,
     with pytest.raises(EosError) as caught:
         setting.run()
     assert caught.value.condition == "EOS_REGISTRY_UNREACHABLE" and caught.value.restart_helps
-    other_registry.start()  # it is empty now
+    other_registry.open()  # it is empty now
     with pytest.raises(EosError, match="EOS_REGISTRY_NOT_FOUND"):
         setting.run()
     for kind, schema in (("key", '"string"'), ("value", FIRST.replace("Order", "Other"))):
