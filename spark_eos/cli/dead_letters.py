@@ -56,8 +56,8 @@ def resend(
 ) -> int:
     """Send letters to where they belong, each once.
 
-    A row that brokers refused goes to its topic and partition, and input that did not parse to the topic that it was
-    read from, without the headers of a letter. Nothing is removed from the dead-letter topic.
+    A row that brokers refused goes to its topic and partition, and a record that did not parse or was rejected to those
+    that it was read from, without the headers of a letter. Nothing is removed from the dead-letter topic.
     """
     from spark_eos.ops.dead_letters import resend_letters
 

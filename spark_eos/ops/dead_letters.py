@@ -63,7 +63,7 @@ _WRITING = {
 
 @dataclass(frozen=True)
 class Letter:
-    """A record of a dead-letter topic: a row that brokers refused, or input that did not parse.
+    """A record of a dead-letter topic: a row that brokers refused, or input that did not parse or was rejected.
 
     ``headers``: all of them, in order; ``time_ms``: its timestamp, in milliseconds."""
 
@@ -91,8 +91,7 @@ class Letter:
 
     @property
     def origin(self) -> tuple[str, int | None] | None:
-        """Topic and partition to which the record belongs: where a broker refused it, or the input that did not
-        parse."""
+        """Topic and partition to which the record belongs: where a broker refused it, or where it was read."""
         for prefix in (_OURS, _STREAMS):
             topic, partition = self.header(f"{prefix}topic"), self.header(f"{prefix}partition")
             if topic:

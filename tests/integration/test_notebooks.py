@@ -13,7 +13,12 @@ SAYS = {
     "quickstart": ["5,000 rows with 5,000 different keys", "8,000 rows with 8,000 different keys", "OK: 8,000 rows"],
     "crash_and_replay": ["decided: 2", '"decided": true', "OK: 8,000 rows"],
     "isolation_levels": ["read_committed    2,000 rows with 2,000 different keys"],
-    "registry": ["subjects: []", "versions: [1, 2]", "2: 4,000 flights with id, airport, delay, carrier", "have the same"],
+    "registry": [
+        "subjects: []",
+        "versions: [1, 2]",
+        "2: 4,000 flights with id, airport, delay, carrier",
+        "have the same",
+    ],
     "speed": ["outputs has 1,000,000 rows", "rows, eos-kafka", "copy, Arrow"],
 }
 SLOW = pytest.mark.chaos

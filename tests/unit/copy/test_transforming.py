@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_eos.copy.plan import Transform
+from spark_eos.copy.plan import Function, Transform
 from spark_eos.copy.sql import SqlTransform
 from spark_eos.copy.testing import check_transform
 from spark_eos.copy.transforming import (
@@ -90,26 +90,73 @@ def test_a_result_has_the_types_of_the_sink_whatever_arrow_it_is():
         assert rows.schema.types == [pa.binary(), pa.int32()]
 
 
+def example(name: str) -> Function:
+    """The transform of this name on the page; a text is SQL."""
+    page = Path(__file__).parents[3].joinpath("docs", "copy.md").read_text()
+    begins = (f"def {name}(", f"{name} = ")
+    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    (found,) = [block for block in blocks if any(re.search(rf"^{re.escape(begin)}", block, re.M) for begin in begins)]
+    defined: dict[str, Any] = {}
+    exec(found, defined)
+    return SqlTransform(defined[name]) if isinstance(defined[name], str) else defined[name]
+
+
 @pytest.mark.parametrize("name", ["late", "delays", "loud"])
 def test_the_examples_of_the_page_run(name):
     """With pyarrow, polars and SQL: the same rows as in Python, in order, however the records are cut."""
-    page = Path(__file__).parents[3].joinpath("docs", "copy.md").read_text()
-    begin = "loud = " if name == "loud" else f"def {name}("
-    (example,) = [block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if begin in block]
-    defined: dict[str, Any] = {}
-    exec(example, defined)
-    defined["loud"] = SqlTransform(defined.get("loud", ""))
+    transform = example(name)
     values = ["on time", '{"late":true}', "lately", '{"late":false}', '{"late":true}, again']
     rows = [{"key": b"%d" % i, "value": value.encode(), "partition": 1} for i, value in enumerate(values)]
     batch = pa.RecordBatch.from_pylist(rows, schema=arrow_schema(False))
-    found = transformed(checked(defined[name], name, EMPTY, "out"), Chunk(batch, 0)).rows.to_pylist()
+    found = transformed(checked(transform, name, EMPTY, "out"), Chunk(batch, 0)).rows.to_pylist()
     if name == "late":
         assert found == [row for row in rows if b'"late":true' in row["value"]]
     else:
         kept = [{**row, "value": row["value"].upper()} for row in rows if b"late" in row["value"]]
         columns = ("key", "value") if name == "delays" else ("key", "value", "partition")
         assert found == [{column: row[column] for column in columns} for row in kept]
-    check_transform(defined[name], batch)
+    check_transform(transform, batch)
+
+
+def test_the_example_of_routing_gives_each_row_its_topic():
+    """As the values say, with the key, and whatever topic the records came from."""
+    transform = example("routed")
+    rows = [{"key": b"%d" % i, "value": value, "topic": "flights"} for i, value in enumerate((b"late", b"on time"))]
+    batch = pa.RecordBatch.from_pylist(rows, schema=arrow_schema(False))
+    plan = checked(transform, "routed", EMPTY, None)
+    assert plan.columns.topic
+    assert transformed(plan, Chunk(batch, 0)).rows.to_pylist() == [
+        {"key": b"0", "value": b"late", "topic": "late-flights"},
+        {"key": b"1", "value": b"on time", "topic": "flights-on-time"},
+    ]
+    check_transform(transform, batch)
+
+
+def test_the_examples_of_cloud_events_write_and_read_the_attributes_in_headers():
+    """The attributes that the specification requires, an id that each record has for good, and events of one type."""
+    rows = [{"key": b"k", "value": b"{}", "topic": "in", "partition": 2, "offset": offset} for offset in (7, 9)]
+    batch = pa.RecordBatch.from_pylist(rows, schema=arrow_schema(False))
+    events = example("events")
+    made = transformed(checked(events, "events", EMPTY, "out"), Chunk(batch, 7)).rows
+    assert [(row["key"], row["value"]) for row in made.to_pylist()] == [(b"k", b"{}")] * 2
+    attributes = [{header["key"]: header["value"] for header in row["headers"]} for row in made.to_pylist()]
+    assert attributes == [
+        {
+            "ce_specversion": b"1.0",
+            "ce_id": b"in-2-%d" % offset,
+            "ce_source": b"/flights",
+            "ce_type": b"com.example.flight.landed",
+            "content-type": b"application/json",
+        }
+        for offset in (7, 9)
+    ]
+    check_transform(events, batch)
+    others = [{"key": b"t", "headers": [{"key": "ce_type", "value": b"other"}]}, {"key": b"n"}, {"headers": []}]
+    topic = pa.RecordBatch.from_pylist([*others, *made.to_pylist()], schema=arrow_schema(True))
+    landed = example("landed")
+    empty = topic.slice(0, 0)
+    assert transformed(checked(landed, "landed", empty, "out"), Chunk(topic, 0)).rows.to_pylist() == made.to_pylist()
+    check_transform(landed, topic)
 
 
 def test_a_frame_without_rows_that_exports_arrow_is_taken_as_it_is():
