@@ -87,14 +87,16 @@ def agrees(ports: Ports, head: Head | None, found: Description | None) -> bool:
 
 def _newer_by(found: Description | None, head: Head) -> int | None:
     """How far the last commit under the ledger's own id, as ``found``, is ahead of the commit of this head. 0 proves
-    that nothing came after it. Below 0, a coordinator was replaced and has not noticed. None where it knows of none."""
+    that nothing came after it. Below 0, a coordinator was replaced and has not noticed. None where it knows of none, or
+    does not prove it."""
     if found is None or head.committed_as is None or not found.state.commits:
         return None
     producer_id, epoch = head.committed_as
     if found.pair.producer_id == producer_id:
         return found.pair.epoch - epoch
-    # An end that uses up the epochs of a producer id leaves the transactional id with another one, at epoch 0.
-    return found.pair.epoch if epoch == _LAST_EPOCH else 1
+    # An end that uses up the epochs of a producer id leaves the transactional id with another one, at epoch 0: that of
+    # this head, or a later one, as after the coordinator has forgotten the id and given it another producer id.
+    return (found.pair.epoch or None) if epoch == _LAST_EPOCH else 1
 
 
 def is_newest(ports: Ports, head: Head) -> bool:

@@ -6,14 +6,18 @@ from spark_eos.protocol.head import Head
 from spark_eos.protocol.names import ledger_name, newest_generation
 from spark_eos.protocol.ports import State
 
-from .coordinator import WEEK_MS, Cluster, Entry
+from .coordinator import LAST_EPOCH, WEEK_MS, Cluster, Entry
 from .ledger import PREFIX
 
 
 def by_ledger(cluster: Cluster, query: str, head: Head) -> bool:
-    """Whether the ledger's own id has committed something after this head."""
+    """Whether the ledger's own id has committed something after this head. Another producer id, at epoch 0, may be what
+    the head's own end has left the id with, if that used up the epochs."""
     entry = _kept(cluster).get(ledger_name(PREFIX, query))
-    return entry is not None and entry.state.commits and (entry.producer_id, entry.epoch) != head.committed_as
+    if entry is None or not entry.state.commits:
+        return False
+    used_up = head.committed_as is not None and head.committed_as[1] > LAST_EPOCH
+    return (entry.producer_id, entry.epoch) != head.committed_as and not (used_up and entry.epoch == 0)
 
 
 def by_tasks(cluster: Cluster, query: str, head: Head) -> bool:

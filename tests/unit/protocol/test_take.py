@@ -12,9 +12,9 @@ from spark_eos.protocol.commands import abort_undecided, retire, settle_decided
 from spark_eos.protocol.commit import commit, take_ahead
 from spark_eos.protocol.head import Successor
 from spark_eos.protocol.names import TaskId, task_name
-from spark_eos.protocol.ports import Generations
+from spark_eos.protocol.ports import Generations, State
 from tests.simulation.client import Producer
-from tests.simulation.coordinator import LAST_EPOCH
+from tests.simulation.coordinator import LAST_EPOCH, WEEK_MS
 from tests.simulation.ledger import LEDGER, PREFIX, SimulatedCoordinator
 from tests.simulation.partition_log import PartitionLog
 from tests.simulation.plan import QUERY
@@ -227,6 +227,25 @@ def test_a_producer_id_whose_epochs_end(level: int, epochs: int):
         decide(brokers, "r5", 3, 4)
         cut(brokers, 1)
         stopped(CONDITION, lambda: brokers.open("r6", 4))
+
+    on_brokers(steps)
+
+
+def test_another_producer_id_at_epoch_0_proves_nothing():
+    """It is the one after that of the head, by whose end the epochs were used up; or a later one, as here, where the
+    coordinator had forgotten the id meanwhile, and the epochs of its next producer id were used up, too."""
+
+    def steps(brokers: Brokers) -> None:
+        brokers.cluster.first_epoch = LAST_EPOCH
+        head = brokers.open("r1")
+        brokers.world.now += WEEK_MS + 1
+        brokers.cluster.expire()
+        commit(brokers.ports(), brokers.prepared(head))
+        cut(brokers, 1)
+        found = brokers.ports().coordinator.of_ledger()
+        assert found is not None and (found.pair.epoch, found.state) == (0, State.COMPLETE_COMMIT)
+        stopped(CONDITION, lambda: abort(brokers.ports(), "r1", 0))
+        stopped(CONDITION, lambda: brokers.open("r2"))
 
     on_brokers(steps)
 
