@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 #: Names on the website, by those in the folder above.
 _ABOVE = {"README.md": "index.md", "CHANGELOG.md": "CHANGELOG.md", "CONTRIBUTING.md": "CONTRIBUTING.md"}
-_LINK = re.compile(r"\]\((?:docs/|\.\./)?(?=[\w./-]*\.(?:md|yaml|png|json)\b)")
+_LINK = re.compile(r"\]\((?:docs/|\.\./)?(?=[\w./-]*\.(?:md|yaml|png|json|ipynb)\b)")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

@@ -150,8 +150,9 @@ class ParsedTransform(Transform):
     format: Literal["json", "csv", "string"] | None = None
     #: Required for json and csv: DDL such as `id BIGINT, name STRING`. Each field becomes a column.
     ddl: Text | None = Field(None, alias="schema")
-    #: What to do with a value that does not match the schema: [fail](job.md#parsing), leave it out, or write it to the
-    #: topic `deadLetters.topic` of `sink`.
+    #: What to do with a value that does not match the schema, or a record that a transform past the JVM
+    #: [rejects](copy.md#records-that-a-transform-rejects): [fail](job.md#parsing), leave it out, or write it to
+    #: the topic `deadLetters.topic` of `sink`.
     on_malformed: Literal["fail", "drop", "deadLetters"] = "fail"
 
     @property
