@@ -230,11 +230,12 @@ class Watch:
 
     def _fate(self, pair: Pair) -> bool | None:
         """Whether it was committed. What an operator has aborted in each of its partitions counts as lost, whatever its
-        coordinator has done with it: who goes by the log alone writes its rows again, which nobody has seen."""
+        coordinator has done with it, or will do: who goes by the log alone writes its rows again, which nobody has
+        seen."""
         logs = (log for place, log in self.cluster.logs.items() if place[0] in self.plan.outputs)
         own = (record for log in logs for record in log.records if not record.control)
         seen = [r.visible for r in own if (r.producer_id, r.epoch) == (pair.producer_id, pair.epoch)]
-        return self.fates.get(pair) and not (seen and not any(visible is not False for visible in seen))
+        return False if seen and all(visible is False for visible in seen) else self.fates.get(pair)
 
     def _check_complete(self, decision: Decision) -> None:
         left = [pair for pair in decision.pairs if self.fates.get(pair) is not True]

@@ -78,6 +78,22 @@ def test_a_late_request_opens_it_once_more(rows: tuple[int, ...], stops: list[st
     assert _all_seen(run) is (stops[-1] == "done")
 
 
+@pytest.mark.parametrize("at", ["commit: end eos-q-1", "commit: describe eos-q-1", "commit: fetch data"])
+@pytest.mark.parametrize("rows", [(1,), (8,)], ids=["all", "one"])
+@pytest.mark.parametrize("double_fence", [False, True])
+def test_an_abort_while_its_coordinator_is_about_to_abort_it(
+    rows: tuple[int, ...], at: str, double_fence: bool
+) -> None:
+    """Its timeout has come, and the commit is refused before there is a marker anywhere. Then the log alone may tell
+    that it is lost, where the coordinator has fenced it and does not end it yet. Its rows are written again in any
+    case."""
+    aborted = Fault(0, Strike.ABORTED_IN_PLACE, 0, at)
+    passes = Fault(0, Strike.PAUSE, 70_000, "commit.decided", aborted)
+    slow = Fault(0, Strike.TIMEOUT_SLOW, 15_001, "commit.", passes)
+    run = play(Schedule(Plan(rows=rows, tasks=(2,)), (slow,), double_fence=double_fence))
+    assert _all_seen(run) and set(run.query.stops) <= {"EOS_TRANSACTION_LOST", "EOS_DECISION_BROKEN", "done"}
+
+
 def test_schedules_with_such_aborts() -> None:
     """Beside whatever else happens."""
     runs = [Run(draw(random.Random(seed), None, ALWAYS)) for seed in range(SEEDS)]
