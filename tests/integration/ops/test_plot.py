@@ -36,6 +36,8 @@ def test_the_traces_of_a_query(quiet, cluster):
     assert [batch.rows for batch in with_rows] == [3, 3, 3]
     assert len({batch.run for batch in with_rows}) == len(timeline.runs) == 3
     for batch in with_rows:
-        times = [*batch.prepare, *batch.end, batch.whole[1]]
-        assert times == sorted(times), batch
+        # Brokers may write the last marker after Spark has noted that the micro-batch is done.
+        for last in (batch.end[1], batch.whole[1]):
+            times = [*batch.prepare, batch.end[0], last]
+            assert times == sorted(times), batch
         assert batch.prepare[0] < batch.prepare[1] < batch.end[1]

@@ -35,4 +35,4 @@ def test_no_replay_goes_to_a_topic_that_may_be_one_of_too_many():
     with pytest.raises(ReplayError, match="EOS_REPLAY_REFUSED") as caught:
         check(many, "another")
     assert f"more than {MOST_TOPICS} topics" in caught.value.message
-    assert caught.value.hint == "Use --again, which retires the query. Nothing was changed."
+    assert caught.value.hint == "Use another topic, or --again, which retires the query. Nothing was changed."
