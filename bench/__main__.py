@@ -20,7 +20,7 @@ from pathlib import Path
 
 from pyspark.errors import PySparkException
 
-from bench import commit, delta, ingest, latency, pipeline, shapes, source, start, writes
+from bench import commit, delta, ingest, latency, pipeline, registry, shapes, source, start, writes
 from bench.arguments import count, share
 from bench.machine import circumstances, describe
 from bench.plot import plot
@@ -38,6 +38,7 @@ MODES: dict[str, Callable[[Bench, BenchPlan, Callable[[str], None]], ModeResult]
     "commit": commit.measure,
     "writes": writes.measure,
     "shapes": shapes.measure,
+    "registry": registry.measure,
     "ingest": ingest.measure,
     "to-delta": delta.measure_into,
     "from-delta": delta.measure_from,
@@ -102,7 +103,11 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--repeats", type=count, default=3, metavar="N", help="runs of each that count")
     parser.add_argument("--warm-ups", type=int, default=1, metavar="N", help="runs of each before these")
     parser.add_argument(
-        "--without", action="append", default=[], metavar="NAME", help="a contender that is left out of 'pipeline'"
+        "--without",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a contender that is left out of 'pipeline' or 'registry'",
     )
     parser.add_argument(
         "--case", action="append", default=[], metavar="NAME", help="the only rows to copy or to read, such as '100 B'"

@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
-from confluent_kafka import Consumer, TopicPartition
+from collections import Counter
+from collections.abc import Iterator
+
+from confluent_kafka import Consumer, Message, TopicPartition
 
 from bench.source import PARTITIONS
 
 
 def committed_rows(bootstrap_servers: str, topic: str) -> int:
     """Rows of the topic that a read_committed consumer sees."""
+    return sum(map(len, _committed(bootstrap_servers, topic)))
+
+
+def committed_values(bootstrap_servers: str, topic: str) -> Counter[bytes]:
+    """How often a read_committed consumer sees each value of the topic."""
+    values = Counter[bytes]()
+    for messages in _committed(bootstrap_servers, topic):
+        values.update(message.value() or b"" for message in messages)
+    return values
+
+
+def _committed(bootstrap_servers: str, topic: str) -> Iterator[list[Message]]:
+    """The messages of all partitions up to their ends."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap_servers,
@@ -25,13 +41,10 @@ def committed_rows(bootstrap_servers: str, topic: str) -> int:
     )
     try:
         consumer.assign([TopicPartition(topic, p, 0) for p in range(PARTITIONS)])
-        rows = 0
         at_end: set[int | None] = set()
         while len(at_end) < PARTITIONS:
             messages = consumer.consume(2_000, 0.1)
-            ended = [message.partition() for message in messages if message.error() is not None]
-            rows += len(messages) - len(ended)
-            at_end.update(ended)
-        return rows
+            at_end.update(message.partition() for message in messages if message.error() is not None)
+            yield [message for message in messages if message.error() is None]
     finally:
         consumer.close()

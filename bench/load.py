@@ -3,7 +3,7 @@ small JSON with keys; compressed or not."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import cycle, islice
 from random import Random
 
@@ -22,6 +22,18 @@ def fill(
 ) -> None:
     """Create the topic and write so many rows; returns when the broker has all of them. ``keys``: so many different
     ones, each beside JSON of about so many bytes."""
+    made: Iterator[tuple[bytes | None, bytes]] = _with_keys(keys) if keys else _without_keys(value_bytes)
+    write_rows(cluster, topic, partitions, islice(made, rows), codec)
+
+
+def write_rows(
+    cluster: DevCluster,
+    topic: str,
+    partitions: int,
+    rows: Iterable[tuple[bytes | None, bytes]],
+    codec: str = "none",
+) -> None:
+    """Create the topic and write keys and values to its partitions in turns; returns when the broker has them all."""
     cluster.create_topic(topic, partitions)
     failures: list[KafkaError] = []
 
@@ -41,8 +53,7 @@ def fill(
             "log_level": 3,
         }
     )
-    made = _with_keys(keys) if keys else _without_keys(value_bytes)
-    for row, (key, value) in enumerate(islice(made, rows)):
+    for row, (key, value) in enumerate(rows):
         while True:
             try:
                 producer.produce(topic, value, key, partition=row % partitions)

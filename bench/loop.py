@@ -8,12 +8,15 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 
 _TIMEOUT_S = 60.0
 _AT_ONCE = 4096
+#: What becomes of a value; None for a row that is left out.
+Change = Callable[[bytes | None], bytes | None]
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,7 @@ class TimedTransaction:
     rows: int
 
 
-def copy_by_client(spec: LoopSpec) -> list[TimedTransaction]:
+def copy_by_client(spec: LoopSpec, change: Change | None = None) -> list[TimedTransaction]:
     """Rows and the group's offsets in one transaction, again and again. Raises KafkaException."""
     common = {"bootstrap.servers": spec.bootstrap_servers, "broker.address.family": "v4", "log_level": 3}
     consumer = Consumer(
@@ -63,14 +66,22 @@ def copy_by_client(spec: LoopSpec) -> list[TimedTransaction]:
     done, transactions = 0, []
     while done < spec.rows:
         begin = time.time()
-        rows = _transaction(consumer, producer, places, min(spec.rows_per_transaction, spec.rows - done), spec.output)
+        wanted = min(spec.rows_per_transaction, spec.rows - done)
+        rows = _transaction(consumer, producer, places, wanted, spec.output, change)
         transactions.append(TimedTransaction(begin, time.time(), rows))
         done += rows
     consumer.close()
     return transactions
 
 
-def _transaction(consumer: Consumer, producer: Producer, places: list[TopicPartition], wanted: int, output: str) -> int:
+def _transaction(
+    consumer: Consumer,
+    producer: Producer,
+    places: list[TopicPartition],
+    wanted: int,
+    output: str,
+    change: Change | None,
+) -> int:
     producer.begin_transaction()
     rows = 0
     while rows < wanted:
@@ -78,7 +89,7 @@ def _transaction(consumer: Consumer, producer: Producer, places: list[TopicParti
         if not messages:
             raise TimeoutError(f"no row for {_TIMEOUT_S:.0f} s")
         for message in messages:
-            _forward(producer, message, output)
+            _forward(producer, message, output, change)
         rows += len(messages)
         producer.poll(0)
     producer.send_offsets_to_transaction(consumer.position(places), consumer.consumer_group_metadata())
@@ -86,12 +97,15 @@ def _transaction(consumer: Consumer, producer: Producer, places: list[TopicParti
     return rows
 
 
-def _forward(producer: Producer, message: Message, output: str) -> None:
+def _forward(producer: Producer, message: Message, output: str, change: Change | None) -> None:
     if message.error() is not None:
         raise KafkaException(message.error())
+    value = message.value()
+    if change is not None and (value := change(value)) is None:
+        return None
     while True:
         try:
-            return producer.produce(output, message.value(), message.key())
+            return producer.produce(output, value, message.key())
         except BufferError:
             producer.poll(0.01)
 

@@ -73,7 +73,7 @@ def start_query(spark: SparkSession, bootstrap_servers: str, flow: Flow, checkpo
     return write_stream(rows, bootstrap_servers, flow, checkpoint).trigger(availableNow=True).start()
 
 
-def _source(bootstrap_servers: str, flow: Flow) -> dict[str, str]:
+def source_options(bootstrap_servers: str, flow: Flow) -> dict[str, str]:
     """The options of a source whose rows do not pass through the JVM."""
     limit = {} if flow.max_offsets is None else {"maxOffsetsPerTrigger": str(flow.max_offsets)}
     shares = {} if flow.tasks is None else {"minPartitions": str(flow.tasks)}
@@ -85,7 +85,7 @@ def _start_mirror(spark: SparkSession, bootstrap_servers: str, flow: Flow, check
     """What `jobs.mirror` starts, with the topic beside its source, on the same cluster."""
     return mirror(
         spark,
-        source=_source(bootstrap_servers, flow),
+        source=source_options(bootstrap_servers, flow),
         target={"kafka.bootstrap.servers": bootstrap_servers, **flow.sink_options},
         targets=Targets(prefix=str(flow.output).removesuffix(flow.input)),
         checkpoint=checkpoint,
@@ -101,7 +101,7 @@ def _start_copy(spark: SparkSession, bootstrap_servers: str, flow: Flow, checkpo
 
     return spark_eos.copy(
         spark,
-        source=_source(bootstrap_servers, flow),
+        source=source_options(bootstrap_servers, flow),
         sink={"kafka.bootstrap.servers": bootstrap_servers, "topic": str(flow.output), **flow.sink_options},
         transform=changed if flow.source == ARROW else None,
         checkpoint=checkpoint,

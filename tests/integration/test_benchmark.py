@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import delta, duel, golang, ingest, latency, pipeline, shapes, source, start
+from bench import delta, duel, golang, ingest, latency, pipeline, registry, registry_codec, shapes, source, start
 from bench.turns import BenchPlan
 from demo import processes
 
@@ -22,7 +22,7 @@ SHARE = 0.001
 SHORT = ["--rows", str(SHARE), "--repeats", "1", "--warm-ups", "0"]
 CIRCUMSTANCES = {"cpu", "cores", "memory_gib", "load_before", "python", "java", "kafka", "spark-eos", "pyspark"}
 #: Of the baseline to itself. So few rows are too short to compare; latency and commit may be.
-RATIOS = {"latency": {1, None}, "start": {1}, "commit": {1, None}, "shapes": {1}}
+RATIOS = {"latency": {1, None}, "start": {1}, "commit": {1, None}, "shapes": {1}, "registry": {1, None}}
 METRICS = {"rows_per_second", "client_core_us", "broker_core_us", "largest_worker_mib", "workers_mib"}
 
 
@@ -54,6 +54,7 @@ def rows_of(case: str, unit: int = source.UNIT, workloads: Sequence[source.Workl
         pytest.param(["pipeline"], marks=pytest.mark.chaos),
         pytest.param(["latency", "commit", "writes", "shapes"], marks=pytest.mark.chaos),
         pytest.param(["start"], marks=pytest.mark.chaos),
+        pytest.param(["registry"], marks=pytest.mark.chaos),
         pytest.param(["ingest", "to-delta", "from-delta"], marks=pytest.mark.chaos),
     ],
     ids=" ".join,
@@ -165,6 +166,16 @@ def check_from_delta(found: dict[tuple[str, str], dict]) -> None:
         check_run(series, BenchPlan(SHARE, 1, 0).rows(delta.DELTA_CASES[case][1], duel.FILES))
 
 
+def check_registry(found: dict[tuple[str, str], dict]) -> None:
+    rows = BenchPlan(SHARE, 1, 0).rows(registry.ROWS, source.UNIT)
+    ways = {(way.name, registry.CASE): way for way in registry.WAYS}
+    for key, way in ways.items():
+        check_run(found[key], way.rows(rows))
+    alone = {(name, case) for case in registry_codec.CODEC_CASES for name in (duel.OURS_NAME, registry.BASELINE)}
+    assert {found[key]["median"]["rows"] for key in alone} == {registry_codec.UNIT}
+    assert found.keys() == ways.keys() | alone
+
+
 def check_start(found: dict[tuple[str, str], dict]) -> None:
     assert {case for _, case in found} == set(start.CASES)
     for series in found.values():
@@ -181,6 +192,7 @@ CHECKS = {
     "commit": check_commits,
     "writes": check_writes,
     "shapes": check_shapes,
+    "registry": check_registry,
     "ingest": check_ingest,
     "to-delta": check_into_delta,
     "from-delta": check_from_delta,
