@@ -42,6 +42,9 @@ _WIDER = {
     FieldDescriptor.TYPE_SINT32: {FieldDescriptor.TYPE_SINT64},
     FieldDescriptor.TYPE_STRING: {FieldDescriptor.TYPE_BYTES},
 }
+#: From the begin of the year 1 to the end of the year 9999, and 10,000 years: in microseconds.
+_TIMES = -62_135_596_800_000_000, 253_402_300_799_999_999
+_LONGEST = 315_576_000_000_000_000
 _CONFIG = ptars.PtarsConfig(timestamp_unit="us", duration_unit="us", time_unit="us", enum_repr="string")
 _UINT64 = pa.decimal128(20, 0)
 
@@ -342,7 +345,7 @@ def _damaged(messages: pa.Array, first: int, whole: Callable[[pa.Array], bool]) 
 
 
 def _has_no_time(column: pa.Array) -> bool:
-    """Whether a time in it is at the end of all times, as ptars has those beyond."""
+    """Whether a time in it is none that Protobuf's Timestamp or Duration may have, as ptars does not check that."""
     type_ = column.type
     if pa.types.is_struct(type_):
         return any(map(_has_no_time, column.flatten()))
@@ -352,8 +355,9 @@ def _has_no_time(column: pa.Array) -> bool:
         return _has_no_time(column.flatten())
     if not (pa.types.is_timestamp(type_) or pa.types.is_duration(type_)):
         return False
+    least, most = _TIMES if pa.types.is_timestamp(type_) else (-_LONGEST, _LONGEST)
     ends = pc.min_max(column.cast(pa.int64())).as_py()
-    return bool(ends["min"] == -(1 << 63) or ends["max"] == (1 << 63) - 1)
+    return ends["min"] is not None and not least <= ends["min"] <= ends["max"] <= most
 
 
 def _has_several(columns: Mapping[str, pa.Array], message: Descriptor) -> bool:

@@ -164,11 +164,17 @@ def test_a_mutated_value_is_read_as_by_the_official_runtime_or_bad(row, place, b
 
 
 def test_damaged_values_are_found_among_many():
-    """Each alone, wherever it is, and times beyond those that 64 bits of microseconds have."""
-    late = Order()
-    late.at.seconds = 2**62
+    """Each alone, wherever it is, and times beyond those that 64 bits of microseconds, or a Timestamp, may have."""
+    late, early = Order(), Order()
+    late.at.seconds, early.at.seconds = 2**62, -62_135_596_801
     values = [message({"id": number}) for number in range(100)]
-    damaged = {0: b"\x08", 41: b"\x12\x05a", 42: b"\xff" * 12, 99: late.SerializeToString()}
+    damaged = {
+        0: b"\x08",
+        41: b"\x12\x05a",
+        42: b"\xff" * 12,
+        77: early.SerializeToString(),
+        99: late.SerializeToString(),
+    }
     for place, value in damaged.items():
         values[place] = value
     found = decoded(values)

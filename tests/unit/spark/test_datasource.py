@@ -64,7 +64,7 @@ def test_any_other_schema_is_refused_with_both(change):
     with pytest.raises(SchemaError, match=r"offset bigint.*Remove .schema") as caught:
         made.reader(given)
     assert caught.value.condition == "EOS_SCHEMA_INVALID"
-    with pytest.raises(SchemaError, match=r"\.schema\(…\) has value int"):
+    with pytest.raises(SchemaError, match=r"\.schema\(…\) sets value int"):
         made.reader(StructType([StructField("value", IntegerType())]))
 
 
