@@ -16,7 +16,7 @@ from pathlib import Path
 import pyspark
 
 from demo.processes import Process, alive, descendants
-from spark_eos.tools.devcluster import watch
+from spark_eos.tools.devcluster import watchdog
 from spark_eos.tools.devcluster.ports import free_ports
 from tests.support.query import FAST_JVM
 from tests.support.waiting import wait_for
@@ -91,7 +91,7 @@ class Standalone:
             "SPARK_SCALA_VERSION": "2.13",  # the launcher of executors would look for it in folders of a build
             "PYSPARK_PYTHON": sys.executable,
         }
-        watched = [sys.executable, "-I", "-S", watch.__file__, str(os.getpid()), "", "--", *command]
+        watched = [sys.executable, "-I", "-S", watchdog.__file__, str(os.getpid()), "", "--", *command]
         with (self._folder / f"{name}.log").open("wb") as log:
             started = subprocess.Popen(
                 [*watched, "--webui-port", "0", *arguments],
