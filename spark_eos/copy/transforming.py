@@ -147,7 +147,7 @@ def transformed(transform: Transform, chunk: Chunk) -> Transformed:
     rows = conformed(batch)
     if columns_of(rows.schema.names, transform.columns.topic) != transform.columns:
         raise stop("EOS_TRANSFORM_RESULT.empty_batch", columns=", ".join(rows.schema.names))
-    return Transformed(rows, {**places_of(chunk, offsets), **failed})
+    return Transformed(rows, {**places_of(chunk.rows, offsets), **failed})
 
 
 def without_rejected(result: pa.RecordBatch) -> tuple[pa.RecordBatch, dict[int, str]]:
@@ -167,11 +167,11 @@ def without_rejected(result: pa.RecordBatch) -> tuple[pa.RecordBatch, dict[int, 
     return rest.filter(errors.is_null()), reasons
 
 
-def places_of(chunk: Chunk, reasons: Mapping[int, str]) -> dict[int, str]:
-    """The reasons by places in the chunk instead of offsets. Raises RowError for an offset that is not in it."""
+def places_of(records: pa.RecordBatch, reasons: Mapping[int, str]) -> dict[int, str]:
+    """The reasons by places in the batch instead of offsets. Raises RowError for an offset that is not in it."""
     if not reasons:
         return {}
-    places = {offset: place for place, offset in enumerate(chunk.rows.column(OFFSET).to_pylist())}
+    places = {offset: place for place, offset in enumerate(records.column(OFFSET).to_pylist())}
     unknown = [offset for offset in reasons if offset not in places]
     if unknown:
         raise stop("EOS_TRANSFORM_RESULT.rejected", offset=unknown[0])

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_eos.copy.plan import Function
-from spark_eos.copy.transforming import ERROR, OFFSET, TYPES, as_batch
+from spark_eos.copy.transforming import ERROR, OFFSET, TYPES, as_batch, places_of
 from spark_eos.errors import stop
 from spark_eos.registry.decoding import Decoding
 from spark_eos.registry.encoding import Encoding
@@ -64,10 +64,7 @@ class SchemaTransform:
         result, failed = self._transformed(decoded, tolerant=tolerant)
         rejected |= {int(places[place]): reason for place, reason in failed.items()}
         rows, unfit = self._encoded(result)
-        if unfit:
-            by_offset = {offset: place for place, offset in enumerate(batch.column(OFFSET).to_pylist())}
-            rejected |= {by_offset[offset]: reason for offset, reason in unfit.items() if offset in by_offset}
-        return rows, rejected
+        return rows, {**rejected, **places_of(batch, unfit)}
 
     def _decoded(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, dict[int, str]]:
         """The batch with decoded columns, and the reasons for what cannot be decoded, by places."""

@@ -76,6 +76,17 @@ def test_rows_that_the_schema_cannot_hold_are_rejected_by_their_offsets():
     assert rows.column("value")[0].as_py() == PREFIX + b"\x02\x00"
 
 
+def test_a_row_that_does_not_fit_and_names_another_record_is_refused():
+    """It would be left out without a word."""
+    batch = pa.RecordBatch.from_pydict({"offset": pa.array([5], pa.int64()), "topic": ["t"]})
+    for offset in (99, None):
+        result = pa.RecordBatch.from_pydict(
+            {"id": pa.array([None], pa.int32()), "offset": pa.array([offset], pa.int64())}
+        )
+        with pytest.raises(EosError, match="which it was not given"):
+            SchemaTransform(lambda _, rows=result: rows, "name", {}, {"value": ENCODING}).rejecting(batch)
+
+
 def test_a_transform_with_other_schemas_has_another_name():
     """By which a decision knows it."""
     other = Encoding(
