@@ -12,8 +12,8 @@ from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.records.batches import Damage, UnsupportedFormat, walk_batches
 from spark_eos.kafka.requests.describe_producers import describe_producers, open_begins, open_lasts
 from spark_eos.kafka.requests.fetch import FetchResponse, fetch_many, fetch_once
-from spark_eos.protocol.head import Pair, Probe
-from spark_eos.protocol.ports import Found, PartitionState, Place
+from spark_eos.protocol.head import Pair, Place, Probe
+from spark_eos.protocol.ports import Found, PartitionState
 from spark_eos.topic_partition import TopicPartition
 
 #: Seconds for which a partition must be missing until its records count as gone.

@@ -96,7 +96,7 @@ def with_the_whole(sinks: list[SinkHead], query: str) -> list[SinkHead]:
     if not sinks or sinks[0].name in (None, WHOLE):
         return sinks
     write = ForeachBatchWrite(query, WHOLE)
-    head = replace(sinks[0].known, run=NOBODY, decision=None, given_up=None, write=write, marks=NO_MARKS)
+    head = replace(sinks[0].known, run=NOBODY, decision=None, given_up=None, write=write, marks=NO_MARKS, unseen={})
     return [SinkHead(query, query, WHOLE, head), *sinks]
 
 

@@ -17,14 +17,14 @@ decide. So the old query is retired only where its last decision is the one that
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
 from spark_eos.errors import EosError, stop
 from spark_eos.kafka.partitioners import DEFAULT_PARTITIONER
 from spark_eos.protocol.abort import clear_earlier, close, undecided
 from spark_eos.protocol.checks import finishing, goes_on, ledger_busy
-from spark_eos.protocol.end import abort_broken, settle, unseen_of
+from spark_eos.protocol.end import abort_broken, judged_head, settle, unseen_places
 from spark_eos.protocol.head import (
     NOBODY,
     Decision,
@@ -195,30 +195,31 @@ def settle_decided(ports: Ports, query: str, *, and_abort_broken: bool = False) 
         if and_abort_broken:
             abort_broken(ports, written)
         verdicts = known | settle(ports, written)
-        unseen = unseen_of(ports, decision, verdicts) if decision is not None else frozenset[Pair]()
+        judged = judged_head(ports, head, verdicts)
         ended = Ended(head, verdicts=tuple(sorted(verdicts.items(), key=lambda item: item[0].id)))
         if Verdict.LOST in verdicts.values() and known_head(ports.ledger.read(), query).decision != decision:
             continue  # the query has gone on meanwhile
         if decision is None or len(known) == len(verdicts) or Verdict.LOST in verdicts.values():
             return ended  # what is lost is noted by the run that writes it again
         ports.reach("recover.committed")
-        if _note(ports, head, {pair: verdict for pair, verdict in verdicts.items() if pair not in unseen}):
+        if _note(ports, head, judged):
             return ended
     raise ledger_busy()
 
 
-def _note(ports: Ports, read: Head, verdicts: Mapping[Pair, Verdict]) -> bool:
+def _note(ports: Ports, read: Head, judged: Head) -> bool:
     """Try once to publish the verdicts, with the head as it is otherwise. True also where there is another decision by
     now, which was made on these verdicts."""
     term = take(ports, read)
     if term is None:
         return False
-    head, decision = term.read(), read.decision
-    if head is None or decision is None or head.decision != decision:
+    head = term.read()
+    if head is None or head.decision != read.decision:
         return True
     noted = head.closed(by_operator=head.closed_by_operator) if head.run == NOBODY else head
+    # Whoever has changed the places of earlier decisions since has given verdicts on this one.
     try:
-        term.publish(replace(noted, decision=decision.judged(verdicts)))
+        term.publish(replace(noted, decision=judged.decision, unseen=judged.unseen))
     except NotPublished:
         return False
     return True
@@ -330,7 +331,7 @@ def retire(
         marks = Marks(successor=successor, topic=head.marks.topic)
         if head.marks != marks:
             check_not_halted(head)
-            head = _settled(ports, head, passed)
+            head = _settled(ports, head, passed, for_good=True)
             closed = replace(head.closed(by_operator=True), marks=marks)
             try:
                 term.publish(closed)
@@ -375,6 +376,7 @@ def begin(ports: Ports, unfinished: Unfinished, offsets: Offsets | None, halted:
         return replace(
             head.closed(by_operator=True),
             decision=done,
+            unseen=unseen_places(head),
             given_up=None if unfinished.in_place else head.given_up,
             marks=replace(head.marks, unfinished=None, topic=unfinished.topic or head.marks.topic),
         )
@@ -385,16 +387,16 @@ def begin(ports: Ports, unfinished: Unfinished, offsets: Offsets | None, halted:
     return begun
 
 
-def _settled(ports: Ports, head: Head, passed: int | None) -> Head:
+def _settled(ports: Ports, head: Head, passed: int | None, *, for_good: bool = False) -> Head:
+    """The head with the last decision settled, and looked at; ``for_good``: nobody goes on with it, who would look at
+    what others keep readers from."""
     last = head.decision
     if last is None:
         return head
     verdicts = verdicts_of(ports, last, passed=passed is not None and last.batch <= passed)
-    unseen_of(ports, last, verdicts)
-    settled = last.judged(verdicts)
-    if settled.lost:
-        raise rows_lost(settled)
-    return replace(head, decision=settled)
+    if Verdict.LOST in verdicts.values() or last.lost:
+        raise rows_lost(last.judged(verdicts))
+    return judged_head(ports, head, verdicts, wait_for_others=for_good)
 
 
 def rows_lost(last: Decision) -> EosError:
@@ -447,22 +449,17 @@ class Standing:
 def standing(ports: Ports) -> Standing:
     """Settle the query's last decision, which is final whoever completes it; returns the state of the query.
 
-    It may decide in the next moment, unless it is retired. Raises Unclear, and what reading the ledger raises.
+    It may decide in the next moment, unless it is retired. Raises Unclear, what reading the ledger raises, and
+    ProtocolStop (EOS_ROWS_MISSING), too, as a query that goes on from here would leave out what an operator has
+    aborted.
     """
     head = newest_head(ports)
     if head is None:
         return Standing(None)
-    last, successor = head.decision, head.marks.successor
-    decision = None if last is None else _settled_for(ports, last)
+    successor = head.marks.successor
+    verdicts = {} if head.decision is None else settle(ports, head.decision.written)
+    decision = judged_head(ports, head, verdicts).decision
     return Standing(decision, successor is not None, "" if successor is None else successor.query)
-
-
-def _settled_for(ports: Ports, last: Decision) -> Decision:
-    """The decision with its verdicts. Raises ProtocolStop (EOS_ROWS_MISSING), too, as a query that goes on from here
-    would leave out what an operator has aborted."""
-    verdicts = settle(ports, last.written)
-    unseen_of(ports, last, verdicts)
-    return last.judged(verdicts)
 
 
 def hand_over(ports: Ports, successor: Successor, seen: Standing, prefix: str) -> bool:
@@ -470,10 +467,12 @@ def hand_over(ports: Ports, successor: Successor, seen: Standing, prefix: str) -
     it has: then nothing is changed, and it goes on.
 
     1. Take the ledger, and read: from here on, its previous holder can decide nothing more.
-    2. Publish the head that no start gets past; a query without a head gets its first one, with this ``prefix``.
-    3. Abort what is open and not decided: nobody else ever would.
+    2. Look at what was committed and could not be looked at yet, as nobody else ever would.
+    3. Publish the head that no start gets past; a query without a head gets its first one, with this ``prefix``.
+    4. Abort what is open and not decided: nobody else ever would.
 
-    A run that is alive stops (EOS_QUERY_RETIRED). It may be repeated. Raises Unclear, and ReplayError where a replay of
+    A run that is alive stops (EOS_QUERY_RETIRED). It may be repeated. Raises Unclear, also where somebody's open
+    transaction keeps readers from rows of the query, ProtocolStop (EOS_ROWS_MISSING), and ReplayError where a replay of
     the query, or the drop of a micro-batch, is not finished.
     """
     for term, found in taking(ports):
@@ -482,8 +481,10 @@ def hand_over(ports: Ports, successor: Successor, seen: Standing, prefix: str) -
             check_not_halted(head)
             if not is_same(head.decision, seen.decision):
                 return False
+            verdicts = {w.pair: w.verdict for w in seen.decision.written if w.verdict} if seen.decision else {}
+            judged = judged_head(ports, head, verdicts, wait_for_others=True)
             marks = replace(head.marks, successor=successor)
-            retired = replace(head.closed(by_operator=True), decision=seen.decision, marks=marks)
+            retired = replace(judged.closed(by_operator=True), marks=marks)
             try:
                 term.publish(retired)
             except NotPublished:

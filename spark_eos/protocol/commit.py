@@ -22,18 +22,18 @@ from spark_eos.protocol.checks import (
     superseded,
 )
 from spark_eos.protocol.end import (
-    Places,
+    Looked,
     Starts,
     began_ms,
     look_back,
     marking,
     not_whole,
-    places_of,
     settle,
     too_old,
+    unseen_places,
     whole_for_ms,
 )
-from spark_eos.protocol.head import Decision, Digest, Head, Notes, Offsets, Pair, Verdict
+from spark_eos.protocol.head import Decision, Digest, Head, Notes, Offsets, Pair, Places, Verdict
 from spark_eos.protocol.ports import Description, NotPublished, Ports, State, Term
 from spark_eos.protocol.replay import (
     check_versions,
@@ -53,7 +53,7 @@ class CommitReport:
     """How a commit went. Times are milliseconds: to take the ledger and verify, to decide, to end. ``leftovers``: what
     attempts had left open besides; ``still_open``: how many of these could not be aborted. ``rows``: as decided.
     ``decision``: what is committed, to be looked at once more (`spark_eos.protocol.end.look_back`), as a start may not
-    have been able to; ``unseen``: what of the decision before could not be."""
+    have been able to; ``unseen``: what of earlier decisions could not be, as the head says."""
 
     transactions: int
     replayed: bool
@@ -95,7 +95,7 @@ class _Taken:
 class _Prepared:
     """A decision that may be published, and what was found out for it; if nobody knows whether that has worked, the
     commit goes on with this. ``leftovers``: transactions that are open and not decided. ``whole_until_ms``: until when,
-    by ``elapsed_ms()``, its transactions count as whole. ``unseen``: places of the decision before that could not be
+    by ``elapsed_ms()``, its transactions count as whole. ``unseen``: places of earlier decisions that could not be
     looked at yet."""
 
     decision: Decision
@@ -105,7 +105,7 @@ class _Prepared:
     verify_ms: float
 
 
-def commit(ports: Ports, batch: MicroBatch, ahead: Term | None = None, seen: Decision | None = None) -> CommitReport:
+def commit(ports: Ports, batch: MicroBatch, ahead: Term | None = None, seen: Looked | None = None) -> CommitReport:
     """Make a micro-batch durable, by one decision. Every step is safe to repeat. ``ahead``: the ledger, where it was
     taken ahead. ``seen``: the decision that this process has committed and looked at once more; if the last one is
     another, that is done before the new decision takes its place in the ledger.
@@ -116,7 +116,8 @@ def commit(ports: Ports, batch: MicroBatch, ahead: Term | None = None, seen: Dec
     2. A batch that is decided already is compared; what it lost is replaced by its repair. A group that is set only
        now gets its offsets.
     3. Verify that the brokers still hold what the tasks wrote; what is open besides are leftovers.
-    4. Decide: publish the new head, with the consumer offsets and the notes.
+    4. Decide: publish the new head, with the consumer offsets, the notes, and the places of earlier decisions that
+       nobody could look at yet.
     5. Commit every transaction. One that was lost all the same stops the query: its replay repairs it.
     6. Abort the leftovers.
 
@@ -136,13 +137,14 @@ def commit(ports: Ports, batch: MicroBatch, ahead: Term | None = None, seen: Dec
                     # 2. Compare with what is decided
                     decision = _next_decision(ports, batch, taken.head, taken.term)
                     if decision == taken.head.decision:
-                        return CommitReport(0, True, clock.lap(), rows=decision.rows, decision=decision)
+                        unseen = taken.head.unseen
+                        return CommitReport(0, True, clock.lap(), rows=decision.rows, decision=decision, unseen=unseen)
                     # 3. Verify
                     prepared = _prepare(ports, batch, taken, decision, seen, clock)
                     if prepared is None:
                         continue
                     # 4. Decide
-                    _publish(batch, taken, decision)
+                    _publish(batch, taken, decision, prepared.unseen)
                 except NotPublished:
                     continue
             decide_ms = clock.lap()
@@ -294,7 +296,7 @@ def _repaired(ports: Ports, batch: MicroBatch, head: Head, term: Term) -> Decisi
 
 
 def _prepare(
-    ports: Ports, batch: MicroBatch, taken: _Taken, decision: Decision, seen: Decision | None, clock: _Clock
+    ports: Ports, batch: MicroBatch, taken: _Taken, decision: Decision, seen: Looked | None, clock: _Clock
 ) -> _Prepared | None:
     """Step 3. None where something is wrong by a ledger that was taken ahead: it is taken anew, and judged by that.
     Otherwise the error is raised, and what the tasks wrote is aborted, unless the brokers do not know its outcome.
@@ -302,10 +304,10 @@ def _prepare(
     Before, the decision that is about to be replaced is looked at once more, if nobody has done that since its commit:
     another process has committed it, or its look was cut short.
     """
-    last = taken.head.decision
-    unseen: Places = {}
-    if last is not None and last.batch != decision.batch and last != seen:
-        unseen = look_back(ports, places_of(last))
+    last, unseen = taken.head.decision, taken.head.unseen
+    if last is not None and last.batch != decision.batch:
+        is_seen = seen is not None and seen.decision == last
+        unseen = seen.waiting if seen is not None and is_seen else look_back(ports, unseen_places(taken.head))
     asked_ms, now_ms = ports.elapsed_ms(), ports.now_ms()
     open_ones = {d.pair: d for d in taken.ongoing()}
     starts = _verify(ports, batch, open_ones)
@@ -374,10 +376,10 @@ def _problem(
     return too_old(ports.now_ms(), passed_ms, report, pair, found)
 
 
-def _publish(batch: MicroBatch, taken: _Taken, decision: Decision) -> None:
+def _publish(batch: MicroBatch, taken: _Taken, decision: Decision, unseen: Places) -> None:
     """Step 4: from here on, nothing of the decision is ever aborted. Raises NotPublished."""
     last = taken.head.decision
-    head = replace(taken.head.with_topics(batch.topics), decision=decision)
+    head = replace(taken.head.with_topics(batch.topics), decision=decision, unseen=unseen)
     taken.term.publish(head, _offsets_to_give(batch, last), _notes_to_write(batch, last))
 
 
@@ -392,7 +394,8 @@ def complete(ports: Ports, run: str) -> None:
     """Publish that all of the job is committed: its decision without transactions, with rows and digest alone.
 
     The brokers forget a transactional id after a week, and retention takes the rows; a later run of the same job finds
-    by this that there is nothing to settle. Called when the run's commit has returned, which it does on verdicts only.
+    by this that there is nothing to settle. Called when the run's commit has returned, which it does on verdicts only,
+    and everything that is committed was looked at.
     Where another run has taken over meanwhile, that one has settled the decision, and completes the job.
 
     Raises Unclear (EOS_LEDGER_BUSY); the rows are visible then.
@@ -401,7 +404,7 @@ def complete(ports: Ports, run: str) -> None:
         if head is None or head.run != run or head.decision is None or not head.decision.written:
             return
         try:
-            term.publish(replace(head, decision=replace(head.decision, written=())))
+            term.publish(replace(head, decision=replace(head.decision, written=()), unseen={}))
         except NotPublished:
             continue
         ports.reach("commit.completed")

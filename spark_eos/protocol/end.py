@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 
 from spark_eos.errors import EosError, ProtocolStop, stop
 from spark_eos.protocol.checks import ROWS_MISSING, lost_at_end, rows_missing, stop_of
-from spark_eos.protocol.head import NOBODY, Decision, Head, Missing, Pair, Probe, Verdict, Written
+from spark_eos.protocol.head import NOBODY, Decision, Head, Missing, Pair, Place, Places, Probe, Verdict, Written
 from spark_eos.protocol.names import query_in
 from spark_eos.protocol.ports import (
     Description,
@@ -33,7 +33,6 @@ from spark_eos.protocol.ports import (
     Found,
     NotPublished,
     PartitionState,
-    Place,
     Ports,
     State,
     Term,
@@ -523,8 +522,13 @@ MARKERS_MS = 2_000
 MOST_WAITING = 100_000
 
 
-#: Places, and the micro-batch that each belongs to.
-Places = Mapping[Place, int]
+@dataclass(frozen=True)
+class Looked:
+    """A process has looked at everything that was committed up to this decision, but for the places that were
+    ``waiting`` behind open transactions of others."""
+
+    decision: Decision | None
+    waiting: Places
 
 
 def places_of(decision: Decision | None) -> Places:
@@ -534,6 +538,11 @@ def places_of(decision: Decision | None) -> Places:
         return {}
     own = (w for w in decision.written if w.verdict is None)
     return {(w.pair, probe): decision.batch for w in own for probe in w.begins or (w.probe,)}
+
+
+def unseen_places(head: Head) -> Places:
+    """All places that nobody has looked at, by the head: those of its decision, and of earlier ones."""
+    return {**head.unseen, **places_of(head.decision)}
 
 
 def look_back(ports: Ports, places: Places, *, wait_for_others: bool = False, within_ms: int | None = None) -> Places:
@@ -562,29 +571,39 @@ def look_back(ports: Ports, places: Places, *, wait_for_others: bool = False, wi
     return left
 
 
-def unseen_of(ports: Ports, last: Decision, verdicts: Mapping[Pair, Verdict]) -> frozenset[Pair]:
-    """Look at what was committed of a decision, right after settling it, for as long as markers take. Returns the
-    transactions that could not be looked at everywhere: without a verdict in the head, the next commit looks at them.
+def judged_head(ports: Ports, head: Head, verdicts: Mapping[Pair, Verdict], *, wait_for_others: bool = False) -> Head:
+    """The head with the verdicts on its decision, right after settling it. What was committed is looked at, for as long
+    as markers take, and so are the places of earlier decisions. What others still keep readers from is left to whoever
+    comes next: a transaction of the decision without a verdict, places of earlier ones as they are. With
+    ``wait_for_others`` nothing is left, as nobody comes next.
 
-    Raises ProtocolStop (EOS_ROWS_MISSING).
+    Raises ProtocolStop (EOS_ROWS_MISSING), and with ``wait_for_others`` Unclear.
     """
-    committed = tuple(w for w in last.written if w.verdict is None and verdicts.get(w.pair) is Verdict.COMMITTED)
-    left = look_back(ports, places_of(replace(last, written=committed)), within_ms=MARKERS_MS)
-    return frozenset(pair for pair, _ in left)
+    last, own = head.decision, dict[Place, int]()
+    if last is not None:
+        committed = tuple(w for w in last.written if verdicts.get(w.pair) is Verdict.COMMITTED)
+        own = dict(places_of(replace(last, written=committed)))
+    within_ms = None if wait_for_others else MARKERS_MS
+    left = look_back(ports, {**head.unseen, **own}, wait_for_others=wait_for_others, within_ms=within_ms)
+    waiting = {pair for pair, probe in left if (pair, probe) in own}
+    seen = {pair: verdict for pair, verdict in verdicts.items() if pair not in waiting}
+    unseen = {place: batch for place, batch in left.items() if place not in own}
+    return replace(head, decision=None if last is None else last.judged(seen), unseen=unseen)
 
 
 def look_at_last(ports: Ports, done: int | None = None, *, stopped: bool = False) -> None:
-    """Look once more at the last commit of a query that has ended, as no commit follows it that would. Any process may
-    do that. ``done``: the last micro-batch that Spark has noted as committed in this run, None where there was none.
-    ``stopped``: the last commit may not have come to its end, which its next start sees to, and the caller waits; then
-    what has no answer within the time that markers take is left to that start.
+    """Look once more at the last commit of a query that has ended, as no commit follows it that would, and at what of
+    earlier ones others have kept readers from. Any process may do that. ``done``: the last micro-batch that Spark has
+    noted as committed in this run, None where there was none. ``stopped``: the last commit may not have come to its
+    end, which its next start sees to, and the caller waits; then what has no answer within the time that markers take
+    is left to that start.
 
     Raises EosError as `look_back` does, and LedgerError where the ledger has lost the head that names it.
     """
     head = _head_at_end(ports, done)
     if head is not None:
         within_ms = MARKERS_MS if stopped else None
-        look_back(ports, places_of(head.decision), wait_for_others=not stopped, within_ms=within_ms)
+        look_back(ports, unseen_places(head), wait_for_others=not stopped, within_ms=within_ms)
 
 
 def _head_at_end(ports: Ports, done: int | None) -> Head | None:

@@ -79,6 +79,14 @@ class Probe:
     last: int | None = field(default=None, compare=False)
 
 
+#: Where a transaction begins in a partition.
+Place = tuple[Pair, Probe]
+
+
+#: Places, and the micro-batch that each belongs to.
+Places = Mapping[Place, int]
+
+
 # Ranges of offsets, in place of rows
 
 
@@ -402,8 +410,11 @@ class Head:
     milliseconds. ``given_up``: the micro-batch of which a write within foreachBatch failed. ``marks`` stay from run to
     run. ``committed_as``: producer id and epoch of the ledger's transactional id once the transaction that wrote this
     head was committed; None before.
-    ``closed_by_operator``: a command has closed the last run. ``topics``: every topic that the query's rows were to go
-    to, sorted; ``more_topics``: there were others, more than `MOST_TOPICS`.
+    ``closed_by_operator``: a command has closed the last run. ``unseen``: where transactions begin that are committed,
+    and that nobody could look at since, as open transactions of others kept readers from there; those of ``decision``
+    that have no verdict go without saying (`spark_eos.protocol.end.unseen_places`).
+    ``topics``: every topic that the query's rows were to go to, sorted; ``more_topics``: there were others, more than
+    `MOST_TOPICS`.
     """
 
     run: str
@@ -421,6 +432,7 @@ class Head:
     marks: Marks = NO_MARKS
     committed_as: tuple[int, int] | None = field(default=None, compare=False)
     closed_by_operator: bool = False
+    unseen: Places = field(default_factory=dict)
     topics: tuple[str, ...] = ()
     more_topics: bool = False
 

@@ -28,6 +28,8 @@ from spark_eos.protocol.head import (
     Missing,
     Noted,
     Pair,
+    Place,
+    Places,
     Probe,
     Successor,
     Unfinished,
@@ -45,6 +47,11 @@ FORMAT = 1
 
 #: A head says where transactions begin up to so many places in all: 15 kB or so, of the megabyte that a record has.
 _MOST_BEGINS = 1_000
+
+
+#: And so many places of earlier decisions: with a transaction of its own for each, 500 kB before it is compressed. The
+#: oldest are named first, as they have been waiting for longest.
+MOST_UNSEEN = 4_000
 
 
 _KNOWN_ENDS = frozenset([PLAIN_END, FENCING_END])
@@ -81,6 +88,7 @@ def encode(head: Head) -> bytes:
             "given_up": head.given_up,
             "committed_as": head.committed_as,
             "closed_by_operator": head.closed_by_operator,
+            "unseen": _unseen_to_json(head.unseen),
             "topics": head.topics,
             "more_topics": head.more_topics,
             "marks": head.marks.as_json(),
@@ -112,6 +120,7 @@ def decode(data: bytes) -> Head:
             given_up=raw["given_up"],
             committed_as=None if committed_as is None else tuple(committed_as),
             closed_by_operator=raw["closed_by_operator"],
+            unseen=_unseen_from_json(raw["unseen"]),
             topics=tuple(raw["topics"]),
             more_topics=raw["more_topics"],
             marks=marks_of(raw["marks"]),
@@ -213,7 +222,7 @@ def _written_from_json(
         dead_letters,
         tuple((topic, number) for topic, number in empty),
         _ranges_from_json(ranges, topics),
-        tuple(Probe(topic, *place) for topic, places in begins.items() for place in places),
+        _begins_from_json(begins),
     )
 
 
@@ -223,6 +232,30 @@ def _begins_to_json(begins: Sequence[Probe]) -> dict[str, list[list[int | None]]
     for probe in sorted(begins, key=lambda probe: (probe.topic, probe.partition)):
         places.setdefault(probe.topic, []).append([probe.partition, probe.offset, probe.last])
     return places
+
+
+def _begins_from_json(begins: Mapping[str, list[list[int]]]) -> tuple[Probe, ...]:
+    return tuple(Probe(topic, *place) for topic, places in begins.items() for place in places)
+
+
+def _unseen_to_json(unseen: Places) -> list[list[Any]]:
+    """A row for each transaction: its micro-batch, what it is, and where it begins."""
+    by_pair: dict[tuple[int, Pair], list[Probe]] = {}
+    for (pair, probe), batch in sorted(unseen.items(), key=_in_order)[:MOST_UNSEEN]:
+        by_pair.setdefault((batch, pair), []).append(probe)
+    return [
+        [batch, [pair.id, pair.producer_id, pair.epoch], _begins_to_json(probes)]
+        for (batch, pair), probes in by_pair.items()
+    ]
+
+
+def _in_order(item: tuple[Place, int]) -> tuple[Any, ...]:
+    (pair, probe), batch = item
+    return batch, pair.id, pair.producer_id, pair.epoch, probe.topic, probe.partition, probe.offset
+
+
+def _unseen_from_json(rows: Sequence[Sequence[Any]]) -> Places:
+    return {(Pair(*pair), probe): batch for batch, pair, begins in rows for probe in _begins_from_json(begins)}
 
 
 def _copied_to_json(copied_from: CopiedFrom, topics: Mapping[str, int]) -> dict[str, Any]:

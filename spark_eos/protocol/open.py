@@ -15,7 +15,7 @@ from spark_eos.protocol.checks import (
     lost_head,
     stop_of,
 )
-from spark_eos.protocol.end import mark_missing, settle, unseen_of
+from spark_eos.protocol.end import judged_head, mark_missing, settle
 from spark_eos.protocol.head import BatchWrite, Decision, ForeachBatchWrite, Head, Pair, Verdict, Write
 from spark_eos.protocol.ports import NotPublished, Ports, Term
 from spark_eos.protocol.status import Start, Status, at_batch, status
@@ -203,9 +203,7 @@ def _successor(ports: Ports, head: Head | None, start: _Start) -> Head:
         return new
     behind = last.batch < start.batch
     verdicts = verdicts_of(ports, last, passed=behind and not start.in_foreach_batch)
-    unseen = unseen_of(ports, last, verdicts)
-    settled = last.judged({pair: verdict for pair, verdict in verdicts.items() if pair not in unseen})
-    new = replace(new, decision=settled)
+    new = judged_head(ports, new, verdicts)
     if at_batch(new, start.batch) is Status.CHECKPOINT_AHEAD:
         raise stop_of(Status.CHECKPOINT_AHEAD, new, Start(start.batch, in_foreach_batch=start.in_foreach_batch))
     return new

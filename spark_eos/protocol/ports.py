@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Protocol
 
 from spark_eos.kafka.transactions import NEVER_MS
-from spark_eos.protocol.head import Head, Notes, Offsets, Pair, Probe
+from spark_eos.protocol.head import Head, Notes, Offsets, Pair, Place, Probe
 
 
 class NotPublished(Exception):
@@ -87,10 +87,6 @@ class PartitionState:
     begin: int
     open: Mapping[tuple[int, int], int]
     lasts: Mapping[tuple[int, int], int] = field(default_factory=dict)
-
-
-#: Where a transaction begins in a partition.
-Place = tuple[Pair, Probe]
 
 
 class Term(Protocol):

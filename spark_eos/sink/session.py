@@ -17,8 +17,8 @@ from spark_eos.log import logger
 from spark_eos.options.parse import SinkOptions
 from spark_eos.protocol.abort import SWEEPS_AFTER_S, sweep
 from spark_eos.protocol.commit import CommitReport, take_ahead
-from spark_eos.protocol.end import Places, look_back, marked, places_of
-from spark_eos.protocol.head import Decision
+from spark_eos.protocol.end import Looked, look_back, marked, places_of
+from spark_eos.protocol.head import Decision, Places
 from spark_eos.protocol.ports import Ports, Term
 
 #: Seconds to wait before the ledger is taken ahead: while a commit returns, Spark needs the processor.
@@ -113,14 +113,14 @@ class Session:
         ProtocolStop as `look_back` does."""
         self._begin_look(run, report, wait_for_others=wait_for_others).result()
 
-    def seen(self) -> Decision | None:
-        """The decision at which this process has looked back since its commit, if there is one; returned once. Waits
-        for the answer, and raises ProtocolStop as `look_back` does."""
+    def seen(self) -> Looked | None:
+        """The decision at which this process has looked back since its commit, if there is one, and what had to wait;
+        returned once. Waits for the answer, and raises ProtocolStop as `look_back` does."""
         look, self._look = self._look, None
         if look is None:
             return None
         self._waiting = look.waiting.result()
-        return look.decision
+        return Looked(look.decision, self._waiting)
 
     def _take_ahead(self, run: str) -> Future[Term | None]:
         """Take the ledger for the run's next commit, in the background."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from spark_eos.errors import EosError, ProtocolStop, TopicError
 from spark_eos.protocol.abort import SWEEPS_AFTER_S, abort, clear_late, sweep
 from spark_eos.protocol.commit import BATCH, CommitReport, commit, complete, take_ahead
-from spark_eos.protocol.end import Places, look_at_last, look_back, marked, places_of
+from spark_eos.protocol.end import Looked, look_at_last, look_back, marked, places_of
+from spark_eos.protocol.head import Places
 from spark_eos.protocol.ports import Ports
 from spark_eos.protocol.task import MicroBatch, TaskReport
 
@@ -36,12 +36,6 @@ _FINAL = (
     "EOS_LEDGER_TRUNCATED",
     "EOS_REPLAY_DIVERGED",
 )
-
-#: What EOS_LEDGER_HEAD_MISSING says of a ledger that is to begin with the micro-batch that the start has planned.
-_BEGIN = re.compile(r"set 'ledger\.begin' to (\d+)")
-
-#: What EOS_CHECKPOINT_AHEAD says of the micro-batch that is to be replayed.
-_LOST = re.compile(r"checkpoint: commits/(\d+)")
 
 #: When the abort of a batch write looks once more.
 _LATER_MS = (1_000, 2_000)
@@ -113,9 +107,7 @@ class Driver:
         if error.condition == "EOS_DECISION_BROKEN":
             abort_broken(self.world, self.query.cluster, self.query.id, error)
         if error.condition == "EOS_CHECKPOINT_AHEAD":
-            found = _LOST.search(error.hint)
-            assert found is not None
-            self.query.checkpoint.go_back(int(found[1]))
+            self.query.checkpoint.go_back(error.parameters["last_batch"])
         behind = (
             error.condition == "EOS_CHECKPOINT_BEHIND" and error.parameters["decided"] > self.query.checkpoint.newest
         )
@@ -127,10 +119,10 @@ class Driver:
         query = self.query
         if error.condition == "EOS_REPLAY_DIVERGED":
             return self._puts_topic_back(error.parameters["batch"])
-        begin = _BEGIN.search(error.hint) if error.condition == "EOS_LEDGER_HEAD_MISSING" else None
-        if begin is None or not query.plan.sets_begin or query.lost_files or int(begin[1]) not in self.anew:
+        begin = error.parameters["batch"] if error.condition == "EOS_LEDGER_HEAD_MISSING" else None
+        if begin is None or not query.plan.sets_begin or query.lost_files or begin not in self.anew:
             return False
-        query.begin_at = int(begin[1])
+        query.begin_at = begin
         return True
 
     def _puts_topic_back(self, batch: int) -> bool:
@@ -299,9 +291,9 @@ class Driver:
         return process
 
     def _commit_all(self, own: Ports, body: MicroBatch, before: Ahead | None) -> CommitReport:
-        report = commit(own, body, before and before.term, before and before.decision)
+        report = commit(own, body, before and before.term, before and Looked(before.decision, before.waiting))
         if self.query.plan.runs:
-            look_back(own, places_of(report.decision), wait_for_others=True)
+            look_back(own, {**report.unseen, **places_of(report.decision)}, wait_for_others=True)
             complete(own, self.run)
         return report
 

@@ -13,6 +13,7 @@ from spark_eos.kafka.transactions import FENCING_END, PLAIN_END
 from spark_eos.ledger.ledger import ledger_partition
 from spark_eos.ledger.reader import LedgerReader
 from spark_eos.protocol.head import Head, Notes, Offsets, Pair, Probe
+from spark_eos.protocol.head import Place as Placed
 from spark_eos.protocol.names import first_names, is_name_of, is_task_name, ledger_name, newest_generation, tasks_since
 from spark_eos.protocol.ports import (
     Description,
@@ -24,7 +25,6 @@ from spark_eos.protocol.ports import (
     Ports,
     State,
 )
-from spark_eos.protocol.ports import Place as Placed
 
 from .client import Producer, Refused
 from .codes import (

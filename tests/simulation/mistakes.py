@@ -317,7 +317,20 @@ def only_the_next_commit_looks_back(patch: pytest.MonkeyPatch) -> None:
 
 def starts_do_not_look_back(patch: pytest.MonkeyPatch) -> None:
     """A start takes it for granted that the process which has committed the last decision has looked at it."""
-    patch.setattr(open_module, "unseen_of", lambda *_: frozenset())
+
+    def judged(ports: Any, head: Any, verdicts: Any, **_: Any) -> Any:
+        return replace(head, decision=None if head.decision is None else head.decision.judged(verdicts))
+
+    patch.setattr(open_module, "judged_head", judged)
+
+
+def unseen_places_in_memory_alone(patch: pytest.MonkeyPatch) -> None:
+    """A head knows of its own decision only: whoever ends the query does not know where others kept readers from what
+    was committed before."""
+    publish = ledger.SimulatedTerm.publish
+    patch.setattr(
+        ledger.SimulatedTerm, "publish", lambda self, head, *content: publish(self, replace(head, unseen={}), *content)
+    )
 
 
 def late_end_believed(patch: pytest.MonkeyPatch) -> None:

@@ -129,9 +129,9 @@ class Run:
         """An operator ends what keeps readers from a query's rows: also what a query has left open that nobody starts
         again, by ``kafka-transactions.sh forceTerminateTransaction``, as no timeout ends it with two-phase commit."""
         self._end_hanging()
-        over = [query.id for query in self.queries if query.over]
+        ended = [query.id for query in self.queries if query.done]
         for name, slot in list(self.cluster._slots.items()):
-            if slot.entry.state is State.ONGOING and any(is_name_of(PREFIX, id, name) for id in over):
+            if slot.entry.state is State.ONGOING and any(is_name_of(PREFIX, id, name) for id in ended):
                 self.cluster.init(name, WHOLE_MS, "an operator")
 
     def _ended(self, name: str, before: Entry, after: Entry, cause: str) -> None:

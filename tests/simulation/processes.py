@@ -11,8 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from spark_eos.errors import EosError
-from spark_eos.protocol.end import Places
-from spark_eos.protocol.head import Decision
+from spark_eos.protocol.head import Decision, Places
 from spark_eos.protocol.ports import Ports, Term
 
 from .coordinator import Cluster

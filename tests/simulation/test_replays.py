@@ -116,7 +116,7 @@ def _unmarked(patch: pytest.MonkeyPatch) -> None:
 
 def _unsettled(patch: pytest.MonkeyPatch) -> None:
     """What is decided is left to the next start, which never comes."""
-    patch.setattr(commands, "_settled", lambda ports, head, passed: head)
+    patch.setattr(commands, "_settled", lambda ports, head, passed, **_: head)
     patch.setattr("tests.simulation.test_replays.settle_decided", lambda ports, query: None)
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from . import ledger
-from .invariants import NEIGHBOURS
+from . import ledger, mistakes
+from .invariants import NEIGHBOURS, NOT_LOST
 from .neighbours import OTHERS, query_of
 from .plan import QUERY, Plan
 from .play import play
@@ -41,6 +41,12 @@ def _kept_without_the_query(patch: pytest.MonkeyPatch) -> None:
 MISTAKES = (
     Mistake("a clean-up by the prefix of names", _by_prefix, (NEIGHBOURS,), extras=ALWAYS),
     Mistake("a reader that is kept without the query", _kept_without_the_query, (NEIGHBOURS,), extras=ALWAYS),
+    Mistake(
+        "places that nobody could look at in memory alone",
+        mistakes.unseen_places_in_memory_alone,
+        (NOT_LOST,),
+        extras=Extras(others=1.0, aborts=1.0),
+    ),
 )
 
 

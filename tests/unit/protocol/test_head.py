@@ -26,7 +26,7 @@ from spark_eos.protocol.head import (
     Verdict,
     Written,
 )
-from spark_eos.protocol.head_codec import FORMAT, decode, encode, foreach_batch_write_of
+from spark_eos.protocol.head_codec import FORMAT, MOST_UNSEEN, decode, encode, foreach_batch_write_of
 
 counts = st.integers(0, 2**63 - 1)
 names = st.text(min_size=1, max_size=60)
@@ -74,6 +74,7 @@ heads = st.builds(
     opened_ms=counts,
     given_up=st.none() | counts,
     closed_by_operator=st.booleans(),
+    unseen=st.dictionaries(st.tuples(pairs, probes), counts, max_size=5),
     topics=st.lists(names, max_size=3, unique=True).map(sorted).map(tuple),
     more_topics=st.booleans(),
 )
@@ -83,6 +84,18 @@ heads = st.builds(
 def test_a_head_is_read_as_it_was_written(head):
     """Producer ids and digests are 64 bits wide: not a bit may go astray."""
     assert decode(encode(head)) == head
+
+
+def test_a_head_names_so_many_places_of_earlier_decisions():
+    """Those of the oldest, which have waited for longest. It stays far below what a record may have."""
+    pair = Pair("eos-6f1c2a3e-0000-4000-8000-000000000000-100000-199-0-r1", 2**40, 9)
+    places = {
+        (replace(pair, producer_id=2**40 + n), Probe("topic-of-others", n % 100, 2**40 + n, last=n)): 10**6 - n
+        for n in range(MOST_UNSEEN + 100)
+    }
+    data = encode(Head("r", 1, (), 5, unseen=places))
+    assert decode(data).unseen == dict(sorted(places.items(), key=lambda item: item[1])[:MOST_UNSEEN])
+    assert len(data) < 750_000
 
 
 @given(heads)

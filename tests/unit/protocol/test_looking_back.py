@@ -11,13 +11,14 @@ import pytest
 from spark_eos.errors import EosError, Unclear
 from spark_eos.protocol import end as end_module
 from spark_eos.protocol.abort import abort
+from spark_eos.protocol.commands import begin, go_back, hand_over, retire, settle_decided, standing
 from spark_eos.protocol.commit import CommitReport, commit
-from spark_eos.protocol.end import look_at_last, look_back, marked, places_of
-from spark_eos.protocol.head import NOBODY, Decision, Verdict
+from spark_eos.protocol.end import Looked, look_at_last, look_back, marked, places_of, unseen_places
+from spark_eos.protocol.head import NOBODY, Decision, Place, Successor, Unfinished, Verdict
 from spark_eos.protocol.head_codec import decode, encode
-from spark_eos.protocol.ports import Found, Place, Ports
+from spark_eos.protocol.ports import Found, Ports
 from tests.simulation.client import Producer
-from tests.simulation.ledger import LEDGER
+from tests.simulation.ledger import LEDGER, PREFIX, QUERY
 from tests.support.dying_driver import Killed, kill
 from tests.unit.protocol.test_stops import OUTPUT, Brokers, on_brokers, on_version, stopped
 from tests.unit.protocol.test_whole import aborted_by_hand, visible
@@ -125,7 +126,7 @@ def test_a_commit_after_a_look_asks_for_nothing_more():
         assert look_back(brokers.ports(), places_of(report.decision)) == {}
         head = brokers.ports().ledger.read()
         own, asked = counted(brokers)
-        assert commit(own, brokers.prepared(head, 1), seen=report.decision).transactions == 1
+        assert commit(own, brokers.prepared(head, 1), seen=Looked(report.decision, {})).transactions == 1
         assert asked == []
 
     on_brokers(steps)
@@ -201,11 +202,147 @@ def test_a_start_leaves_to_its_commits_what_others_hold():
 
     def steps(brokers: Brokers) -> None:
         other = held_by_another(brokers)
-        committed(brokers, aborted=True)
+        first = committed(brokers, aborted=True).decision
         head = brokers.open("r2", 1)
         assert [w.verdict for w in head.decision.written] == [None]
+        assert unseen_places(head) == places_of(first)
         other.end(commit=True)
         stopped(MISSING, lambda: commit(brokers.ports(), brokers.prepared(head, 1)))
+
+    on_brokers(steps)
+
+
+def two_decisions(brokers: Brokers) -> tuple[Decision, Decision]:
+    """The first was aborted in its partition, where another program's transaction keeps readers from it; the process
+    that has committed both knows that it could not look at it, and is gone now."""
+    first = committed(brokers, aborted=True).decision
+    assert first is not None
+    left = look_back(brokers.ports(), places_of(first))
+    batch = brokers.prepared(brokers.ports().ledger.read(), 1)
+    second = commit(brokers.ports(), batch, seen=Looked(first, left)).decision
+    assert second is not None
+    return first, second
+
+
+def test_the_places_that_nobody_could_look_at_are_in_the_head_of_the_next_decision():
+    """Whoever waits for the end of the query learns of them there, and so does its next start."""
+
+    def steps(brokers: Brokers) -> None:
+        other = held_by_another(brokers)
+        first, second = two_decisions(brokers)
+        head = brokers.ports().ledger.read()
+        assert (head.decision, head.unseen) == (second, places_of(first))
+        stopped("EOS_OUTCOME_UNCLEAR", lambda: look_at_last(brokers.ports()))
+        started = brokers.open("r2", 2)
+        assert started.unseen == head.unseen and unseen_places(started) == unseen_places(head)
+        other.end(commit=True)
+        error = stopped(MISSING, lambda: look_at_last(brokers.ports()))
+        assert error.parameters["offset"] == next(iter(places_of(first)))[1].offset
+        stopped(MISSING, lambda: brokers.open("r3", 2))
+
+    on_brokers(steps)
+
+
+@pytest.mark.parametrize("by", ["a start", "a commit", "an operator"])
+def test_what_was_looked_at_goes_from_the_head(by: str):
+    """As soon as others keep nobody from it any more."""
+
+    def steps(brokers: Brokers) -> None:
+        other = held_by_another(brokers)
+        first = committed(brokers, aborted=False).decision
+        batch = brokers.prepared(brokers.ports().ledger.read(), 1)
+        commit(brokers.ports(), batch, seen=Looked(first, places_of(first)))
+        assert brokers.ports().ledger.read().unseen == places_of(first)
+        other.end(commit=True)
+        if by == "a start":
+            brokers.open("r2", 2)
+        elif by == "a commit":
+            commit(brokers.ports(), brokers.prepared(brokers.ports().ledger.read(), 2))
+        else:
+            settle_decided(brokers.ports(), QUERY)
+        assert brokers.ports().ledger.read().unseen == {}
+
+    on_brokers(steps)
+
+
+def test_a_commit_looks_at_the_places_in_the_head():
+    """It is in another process than the one that has left them; nothing of its own is decided then."""
+
+    def steps(brokers: Brokers) -> None:
+        other = held_by_another(brokers)
+        two_decisions(brokers)
+        other.end(commit=True)
+        head = brokers.ports().ledger.read()
+        stopped(MISSING, lambda: commit(brokers.ports(), brokers.prepared(head, 2)))
+        assert brokers.ports().ledger.read().decision == head.decision
+
+    on_brokers(steps)
+
+
+def test_a_replay_knows_of_the_places_in_the_head():
+    """The process that runs it looks at them in the background, as after any commit."""
+
+    def steps(brokers: Brokers) -> None:
+        held_by_another(brokers)
+        first, second = two_decisions(brokers)
+        batch = brokers.prepared(brokers.open("r2", 1), 1)
+        counted = replace(batch, reports=(replace(batch.reports[0], written=None),))
+        report = commit(brokers.ports(), counted)
+        assert report.replayed and report.unseen == places_of(first)
+        assert places_of(report.decision) == places_of(second)
+
+    on_brokers(steps)
+
+
+def test_an_operator_who_settles_looks_at_the_places_in_the_head():
+    """And leaves there what is still to be looked at."""
+
+    def steps(brokers: Brokers) -> None:
+        other = held_by_another(brokers)
+        first, second = two_decisions(brokers)
+        settle_decided(brokers.ports(), QUERY)
+        head = brokers.ports().ledger.read()
+        assert unseen_places(head) == {**places_of(first), **places_of(second)}
+        other.end(commit=True)
+        stopped(MISSING, lambda: settle_decided(brokers.ports(), QUERY))
+
+    on_brokers(steps)
+
+
+def test_who_retires_a_query_waits_for_the_places_in_its_head():
+    """Nobody would ever look at them after that: nothing is changed until they were."""
+
+    def steps(brokers: Brokers) -> None:
+        other = held_by_another(brokers)
+        two_decisions(brokers)
+        heir, own = Successor("another", "/new"), brokers.ports()
+        for retires in (
+            lambda: hand_over(own, heir, standing(own), PREFIX),
+            lambda: retire(own, QUERY, heir),
+        ):
+            stopped("EOS_OUTCOME_UNCLEAR", retires)
+            assert brokers.ports().ledger.read().marks.successor is None
+        other.end(commit=True)
+        stopped(MISSING, lambda: retire(own, QUERY, heir))
+        stopped(MISSING, lambda: hand_over(own, heir, standing(own), PREFIX))
+        assert brokers.ports().ledger.read().marks.successor is None
+
+    on_brokers(steps)
+
+
+def test_a_query_that_goes_back_in_place_keeps_the_places_in_its_head():
+    """Its last decision goes from the head, and nothing else would tell where to look."""
+
+    def steps(brokers: Brokers) -> None:
+        other = held_by_another(brokers)
+        first, second = two_decisions(brokers)
+        back = Unfinished(QUERY, "/at", "/at", 0, ("{}",))
+        halted = go_back(brokers.ports(), QUERY, back, brokers.ports().ledger.read())
+        begun = begin(brokers.ports(), back, None, halted)
+        assert begun.decision.is_assumed
+        assert begun.unseen == {**places_of(first), **places_of(second)}
+        other.end(commit=True)
+        stopped(MISSING, lambda: brokers.open("r2", 1))
 
     on_brokers(steps)
 

@@ -9,6 +9,7 @@ import pytest
 
 from spark_eos.errors import ConnectionFailed, ProtocolStop
 from spark_eos.protocol.commit import CommitReport
+from spark_eos.protocol.end import Looked
 from spark_eos.protocol.head import Decision, Pair, Probe, Written
 from spark_eos.sink import session as module
 from spark_eos.sink.session import Session
@@ -97,7 +98,7 @@ def test_a_commit_does_not_wait_for_its_own_look(idle):
     assert looked == []
     goes_on.set()
     assert idle.session.resume("r") == "the ledger for r"
-    assert idle.session.seen() == DECISION
+    assert idle.session.seen() == Looked(DECISION, {})
     assert looked == [{PLACE: 7}]
     assert idle.session.seen() is None
 
@@ -131,7 +132,7 @@ def test_what_could_not_be_looked_at_is_looked_at_again(idle, monkeypatch):
     idle.session._sweeper.join(SECONDS)
     assert looks == [{HELD: 6, PLACE: 7}, {HELD: 6}]
     idle.session.resume("r")
-    assert idle.session.seen() == DECISION
+    assert idle.session.seen() == Looked(DECISION, {HELD: 6})
     monkeypatch.setattr(module, "SWEEPS_AFTER_S", ())
     idle.session.rest("r", 8, NOTHING)
     idle.session.resume("r")
