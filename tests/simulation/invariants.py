@@ -66,7 +66,8 @@ class Watch:
     forgotten: set[Pair] = field(default_factory=set)
     excused: bool = False
     lost: Losses = field(default_factory=Losses)
-    _decided_last: frozenset[Pair] = frozenset()
+    _published_last: Head | None = None
+    _lost_last: Head | None = None
     _told_at: int | None = None
     _values: list[bytes] = field(default_factory=list)
     _topics: dict[int, set[str]] = field(default_factory=dict)
@@ -134,7 +135,7 @@ class Watch:
         value = values[-1]
         head, last = decode(value), self.heads[-1] if self.heads else None
         self.heads.append(head)
-        self._decided_last = head.decision.pairs if head.decision is not None else frozenset()
+        self._published_last = head
         self._values.append(value)
         if self.ledger_lost:
             self._note(head)
@@ -188,7 +189,9 @@ class Watch:
         since the first, a start that has it still in its options may begin there once more; also where Spark has
         committed it, as the start may have planned it before."""
         self.ledger_lost = True
-        self.forgotten |= self._decided_last
+        last = self._lost_last = self._published_last
+        if last is not None and last.decision is not None:
+            self.forgotten |= last.decision.pairs
         self.excused = self.excused or self.of.begin_at in self.deciders
 
     def _note(self, head: Head) -> None:
@@ -198,11 +201,11 @@ class Watch:
             self.deciders[new.batch] = head.run
         for pair in new.pairs if new is not None else ():
             self.decided.setdefault(pair, new)
-        # A process may have kept the newest head, and gone on from it.
-        known = {
-            pair for pair in self.forgotten if self.deciders[self.decided[pair].batch] in (head.run, *head.earlier)
-        }
-        self.forgotten -= known
+        # A process may have kept the newest head, and gone on from it. What was begun anew knows nothing of it, and
+        # nor does what follows that, if it is a late task of a run that did.
+        lost, self._lost_last = self._lost_last, None
+        if lost is not None and new is not None and not new.is_assumed and _follows(head, lost):
+            self.forgotten -= lost.decision.pairs if lost.decision is not None else frozenset()
 
     def _decide(self, run: str, new: Decision, last: Decision | None) -> None:
         known = {} if last is None else {w.pair: w.verdict for w in last.written}
@@ -453,3 +456,9 @@ class Watch:
         for writer, rows in by_writer.items():
             if rows != sorted(rows):
                 raise Violation(IN_ORDER, f"{place}: {writer} wrote {rows}")
+
+
+def _follows(head: Head, before: Head) -> bool:
+    """Whether a head names the runs that another one does as its own or as earlier ones."""
+    runs = [run for run in (before.run, *before.earlier) if run != NOBODY]
+    return [head.run, *head.earlier][-len(runs) :] == runs if runs else False
