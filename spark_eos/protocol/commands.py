@@ -24,7 +24,7 @@ from spark_eos.errors import EosError, stop
 from spark_eos.kafka.partitioners import DEFAULT_PARTITIONER
 from spark_eos.protocol.abort import clear_earlier, close, undecided
 from spark_eos.protocol.checks import finishing, goes_on, ledger_busy
-from spark_eos.protocol.end import abort_broken, judged_head, settle, unseen_places
+from spark_eos.protocol.end import abort_broken, settle
 from spark_eos.protocol.head import (
     NOBODY,
     Decision,
@@ -37,6 +37,7 @@ from spark_eos.protocol.head import (
     Unfinished,
     Verdict,
 )
+from spark_eos.protocol.look_back import judged_head, unseen_places
 from spark_eos.protocol.open import verdicts_of
 from spark_eos.protocol.ports import NotPublished, Ports
 from spark_eos.protocol.status import Status, halted

@@ -21,19 +21,9 @@ from spark_eos.protocol.checks import (
     missing_head,
     superseded,
 )
-from spark_eos.protocol.end import (
-    Looked,
-    Starts,
-    began_ms,
-    look_back,
-    marking,
-    not_whole,
-    settle,
-    too_old,
-    unseen_places,
-    whole_for_ms,
-)
+from spark_eos.protocol.end import Starts, began_ms, not_whole, settle, too_old, whole_for_ms
 from spark_eos.protocol.head import Decision, Digest, Head, Notes, Offsets, Pair, Places, Verdict
+from spark_eos.protocol.look_back import Looked, look_back, marking, unseen_places
 from spark_eos.protocol.ports import Description, NotPublished, Ports, State, Term
 from spark_eos.protocol.replay import (
     check_versions,
@@ -52,7 +42,7 @@ from spark_eos.protocol.task import MicroBatch, TaskReport
 class CommitReport:
     """How a commit went. Times are milliseconds: to take the ledger and verify, to decide, to end. ``leftovers``: what
     attempts had left open besides; ``still_open``: how many of these could not be aborted. ``rows``: as decided.
-    ``decision``: what is committed, to be looked at once more (`spark_eos.protocol.end.look_back`), as a start may not
+    ``decision``: what is committed, to be looked at once more (`spark_eos.protocol.look_back`), as a start may not
     have been able to; ``unseen``: what of earlier decisions could not be, as the head says."""
 
     transactions: int

@@ -412,7 +412,7 @@ class Head:
     head was committed; None before.
     ``closed_by_operator``: a command has closed the last run. ``unseen``: where transactions begin that are committed,
     and that nobody could look at since, as open transactions of others kept readers from there; those of ``decision``
-    that have no verdict go without saying (`spark_eos.protocol.end.unseen_places`).
+    that have no verdict go without saying (`spark_eos.protocol.look_back.unseen_places`).
     ``topics``: every topic that the query's rows were to go to, sorted; ``more_topics``: there were others, more than
     `MOST_TOPICS`.
     """

@@ -15,8 +15,9 @@ from spark_eos.protocol.checks import (
     lost_head,
     stop_of,
 )
-from spark_eos.protocol.end import judged_head, mark_missing, settle
+from spark_eos.protocol.end import settle
 from spark_eos.protocol.head import BatchWrite, Decision, ForeachBatchWrite, Head, Pair, Verdict, Write
+from spark_eos.protocol.look_back import judged_head, mark_missing
 from spark_eos.protocol.ports import NotPublished, Ports, Term
 from spark_eos.protocol.status import Start, Status, at_batch, status
 from spark_eos.protocol.take import agrees, is_newest, was_published

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from spark_eos.kafka.admin.topics import topic_partitions
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.options.parse import SinkOptions, sink_options
-from spark_eos.protocol.end import look_at_last
+from spark_eos.protocol.look_back import look_at_last
 from spark_eos.sink.session import session_for
 
 _FORMAT = "eos-kafka"

@@ -17,8 +17,8 @@ from spark_eos.log import logger
 from spark_eos.options.parse import SinkOptions
 from spark_eos.protocol.abort import SWEEPS_AFTER_S, sweep
 from spark_eos.protocol.commit import CommitReport, take_ahead
-from spark_eos.protocol.end import Looked, look_back, marked, places_of
 from spark_eos.protocol.head import Decision, Places
+from spark_eos.protocol.look_back import Looked, look_back, marked, places_of
 from spark_eos.protocol.ports import Ports, Term
 
 #: Seconds to wait before the ledger is taken ahead: while a commit returns, Spark needs the processor.

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from spark_eos.errors import EosError, ProtocolStop, TopicError
 from spark_eos.protocol.abort import SWEEPS_AFTER_S, abort, clear_late, sweep
 from spark_eos.protocol.commit import BATCH, CommitReport, commit, complete, take_ahead
-from spark_eos.protocol.end import Looked, look_at_last, look_back, marked, places_of
 from spark_eos.protocol.head import Places
+from spark_eos.protocol.look_back import Looked, look_at_last, look_back, marked, places_of
 from spark_eos.protocol.ports import Ports
 from spark_eos.protocol.task import MicroBatch, TaskReport
 

@@ -20,8 +20,9 @@ from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.options.parse import SinkOptions, sink_options
 from spark_eos.protocol.commit import commit
-from spark_eos.protocol.end import WHOLE_MS, look_back, places_of
+from spark_eos.protocol.end import WHOLE_MS
 from spark_eos.protocol.head import Head, Pair, Verdict, Written
+from spark_eos.protocol.look_back import look_back, places_of
 from spark_eos.protocol.names import TaskId, task_name
 from spark_eos.protocol.open import open_run
 from spark_eos.protocol.ports import EndTxnAnswer, Ports

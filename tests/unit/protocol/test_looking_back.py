@@ -9,13 +9,13 @@ from functools import partial
 import pytest
 
 from spark_eos.errors import EosError, Unclear
-from spark_eos.protocol import end as end_module
+from spark_eos.protocol import look_back as look_back_module
 from spark_eos.protocol.abort import abort
 from spark_eos.protocol.commands import begin, go_back, hand_over, retire, settle_decided, standing
 from spark_eos.protocol.commit import CommitReport, commit
-from spark_eos.protocol.end import Looked, look_at_last, look_back, marked, places_of, unseen_places
 from spark_eos.protocol.head import NOBODY, Decision, Place, Successor, Unfinished, Verdict
 from spark_eos.protocol.head_codec import decode, encode
+from spark_eos.protocol.look_back import Looked, look_at_last, look_back, marked, places_of, unseen_places
 from spark_eos.protocol.ports import Found, Ports
 from tests.simulation.client import Producer
 from tests.simulation.ledger import LEDGER, PREFIX, QUERY
@@ -424,7 +424,7 @@ def test_a_run_that_had_nothing_to_do_finds_no_head_of_a_query_that_had_one(vers
 
 def test_too_many_places_that_wait_stop_the_query(monkeypatch: pytest.MonkeyPatch):
     """Something holds readers for hours, and they would never be looked at."""
-    monkeypatch.setattr(end_module, "MOST_WAITING", 0)
+    monkeypatch.setattr(look_back_module, "MOST_WAITING", 0)
 
     def steps(brokers: Brokers) -> None:
         held_by_another(brokers)

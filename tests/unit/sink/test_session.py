@@ -9,8 +9,8 @@ import pytest
 
 from spark_eos.errors import ConnectionFailed, ProtocolStop
 from spark_eos.protocol.commit import CommitReport
-from spark_eos.protocol.end import Looked
 from spark_eos.protocol.head import Decision, Pair, Probe, Written
+from spark_eos.protocol.look_back import Looked
 from spark_eos.sink import session as module
 from spark_eos.sink.session import Session
 
