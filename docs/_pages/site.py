@@ -10,8 +10,14 @@ if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
     from mkdocs.structure.files import Files
 
-#: Names on the website, by those in the folder above.
-_ABOVE = {"README.md": "index.md", "CHANGELOG.md": "CHANGELOG.md", "CONTRIBUTING.md": "CONTRIBUTING.md"}
+#: Names on the website, by those in the folder above. Some disks do not tell SECURITY.md from docs/security.md.
+_ABOVE = {
+    "README.md": "index.md",
+    "CHANGELOG.md": "CHANGELOG.md",
+    "CONTRIBUTING.md": "CONTRIBUTING.md",
+    "CODE_OF_CONDUCT.md": "CODE_OF_CONDUCT.md",
+    "SECURITY.md": "security-policy.md",
+}
 _LINK = re.compile(r"\]\((?:docs/|\.\./)?(?=[\w./-]*\.(?:md|yaml|png|json|ipynb)\b)")
 
 
@@ -29,4 +35,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, **_: object) -> str:
     """Links as they are when all pages are in one folder."""
-    return _LINK.sub("](", markdown).replace("](README.md", "](index.md")
+    markdown = _LINK.sub("](", markdown)
+    for name, shown in _ABOVE.items():
+        markdown = markdown.replace(f"]({name}", f"]({shown}")
+    return markdown

@@ -1,0 +1,133 @@
+"""What version 0.1.0 has written is read, as docs/stability.md promises. What it has in common with what this version
+writes may only be added to; the records themselves (written_by_0_1_0.json) never change.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs.runner.noted_schemas import FILE, Note, NotedSchemas
+from spark_eos.checkpoint.offset_log import OURS, source_line, to_spark
+from spark_eos.checkpoint.settings import HadoopSettings
+from spark_eos.ingest.notes import Taken
+from spark_eos.mirror import entries, origins, owner
+from spark_eos.ops.dead_letters import RECEIPT, Letter
+from spark_eos.protocol.head import Noted
+from spark_eos.protocol.head_codec import decode, encode, own_topic_of
+from spark_eos.protocol.names import TaskId, owner_in, parse_task_name, task_name
+
+WRITTEN = json.loads((Path(__file__).parent / "written_by_0_1_0.json").read_text())
+QUERY = "0f2a7c1e-5b1d-4d8a-9a3e-7c0d1e2f3a4b"
+
+
+def missing(old: Any, new: Any, at: str = "") -> list[str]:
+    """Where ``new`` lacks something of ``old``, or has it otherwise; both as JSON."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        lacks = [f"{at}/{key}" for key in old.keys() - new.keys()]
+        return lacks + [
+            found for key in old.keys() & new.keys() for found in missing(old[key], new[key], f"{at}/{key}")
+        ]
+    if isinstance(old, list) and isinstance(new, list) and len(old) <= len(new):
+        return [found for i, each in enumerate(old) for found in missing(each, new[i], f"{at}/{i}")]
+    return [] if old == new else [at]
+
+
+@pytest.mark.parametrize("name", WRITTEN["heads"])
+def test_a_head_is_read_with_all_that_it_says(name: str):
+    """Whatever a replay of its decision, or a start, goes by: what was read is written again."""
+    text = WRITTEN["heads"][name].encode()
+    lost = missing(json.loads(text), json.loads(encode(decode(text))))
+    assert set(lost) <= {"/written_by"}
+
+
+def test_the_position_of_a_source_is_read_with_all_that_it_notes():
+    """Ids, epochs, group, cluster, what was left: each guards against rows that are others than before."""
+    line = source_line(WRITTEN["offsets"])
+    assert (line.kind, line.damaged) == (OURS, False)
+    assert missing(json.loads(WRITTEN["offsets"]), to_spark(line.position)) == []
+
+
+def test_the_records_of_a_mirror_are_read():
+    """Where rows are, where topics come from, and whose they are."""
+    key, value = (text.encode() for text in WRITTEN["map entry"])
+    entry = entries.from_record(key, value)
+    assert entry is not None
+    assert entries.to_record(entry) == (key, value)
+    assert owner.to_record(owner.from_record(0, *(text.encode() for text in WRITTEN["map claim"]))) == tuple(
+        text.encode() for text in WRITTEN["map claim"]
+    )
+    target, source, cluster = "Zr2b5hJTzqf1v1cYl7b2AA", "6xQ2b5hJTzqf1v1cYl7b2A", "5L6g3nShT-eMCtK--X86sw"
+    origin = origins._origin(*(text.encode() for text in WRITTEN["map origin"]))
+    assert origin == origins.Origin("east.flights", target, "flights", source, (cluster,))
+
+
+def test_the_notes_of_an_ingest_are_read():
+    """As the files that were taken, by task, and as those that the ledger has counted."""
+    records = [(key.encode(), value.encode()) for key, value in WRITTEN["notes"]["records"]]
+    taken = Taken.of(QUERY, records, Noted("notes", 0, len(records), WRITTEN["notes"]["digest"]))
+    assert [[file.uri for file in task] for task in taken.splits] == [
+        ["file:/in/a.csv"],
+        ["file:/in/b.csv", "file:/in/c.csv"],
+    ]
+    assert taken.digests == {"d1": "file:/in/a.csv", "d3": "file:/in/c.csv"}
+
+
+def test_the_records_that_are_no_rows_are_known_by_their_form():
+    """No stream reads them, and no row goes where they are."""
+    ours = [
+        (QUERY, WRITTEN["heads"]["decided"]),
+        *WRITTEN["notes"]["records"],
+        WRITTEN["map entry"],
+        WRITTEN["map origin"],
+    ]
+    assert None not in [own_topic_of(key.encode(), value.encode()) for key, value in ours]
+
+
+def test_the_schemas_that_a_job_reads_with_are_read(tmp_path: Path):
+    """So that a replay decodes as the micro-batch was decided."""
+    (tmp_path / FILE).write_text(WRITTEN["spark-eos.schemas.json"])
+    notes = NotedSchemas(str(tmp_path), HadoopSettings({})).read()
+    assert notes == [Note("value", 0, "flights-value", 3, "5d0c")]
+
+
+@pytest.mark.parametrize(
+    ("task", "name"),
+    [
+        (TaskId(2, 5, 1), f"spark-eos-{QUERY}-2-5-1"),
+        (TaskId(2, 5, 0, attempt=3), f"spark-eos-{QUERY}-2-5-0-3"),
+        (TaskId(2, 5, 0, rev=1), f"spark-eos-{QUERY}-2-5-0-r1"),
+        (TaskId(2, 5, 0, attempt=1, rev=2), f"spark-eos-{QUERY}-2-5-0-1-r2"),
+    ],
+)
+def test_transactional_ids_stay_as_they_are(task: TaskId, name: str):
+    """ACLs are written for them, and a start finds by them what another version has left open."""
+    assert task_name("spark-eos", QUERY, task) == name
+    assert parse_task_name("spark-eos", QUERY, name) == task
+    assert owner_in(f"spark-eos-{QUERY}-ledger") == ("spark-eos", QUERY)
+
+
+def test_dead_letters_are_read():
+    """Why each is one, and where it belongs; and which were sent again."""
+    refused = {
+        "__streams.errors.exception": "org.apache.kafka.common.errors.RecordTooLargeException",
+        "__spark_eos.target.topic": "copies",
+        "__spark_eos.target.partition": "3",
+    }
+    malformed = {
+        "__streams.errors.exception": "EOS_JOB_MALFORMED_ROW",
+        "__streams.errors.topic": "flights",
+        "__streams.errors.partition": "1",
+    }
+    letters = [
+        Letter(0, 0, None, b"v", tuple((name, text.encode()) for name, text in headers.items()), 0)
+        for headers in (refused, malformed)
+    ]
+    assert [(letter.reason, letter.origin) for letter in letters] == [
+        ("RecordTooLargeException", ("copies", 3)),
+        ("EOS_JOB_MALFORMED_ROW", ("flights", 1)),
+    ]
+    assert RECEIPT == "__spark_eos.resent"
