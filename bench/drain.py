@@ -62,13 +62,13 @@ class Run:
     workers_mib: float | None = None
 
 
-def drain(spark: SparkSession, bootstrap_servers: str, flow: Flow, roots: Mapping[str, int]) -> Run:
+def drain(spark: SparkSession, bootstrap_servers: str, flow: Flow, roots: Mapping[str, Sequence[int]]) -> Run:
     """Run it by availableNow on a checkpoint of its own. ``roots``: the groups of processes to meter."""
 
     return run_out(lambda checkpoint: queries.start_query(spark, bootstrap_servers, flow, checkpoint), roots)
 
 
-def run_out(start: Callable[[str], StreamingQuery], roots: Mapping[str, int]) -> Run:
+def run_out(start: Callable[[str], StreamingQuery], roots: Mapping[str, Sequence[int]]) -> Run:
     """Run a query that ends by itself. ``start`` is given the folder of its checkpoint."""
     with tempfile.TemporaryDirectory(prefix="spark-eos-bench-") as checkpoint, Meter(roots) as meter:
         query = start(checkpoint)

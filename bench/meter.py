@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-#: The groups: a client, such as Spark's JVM in local mode with the Python processes below it, and its broker.
+#: The groups: a client, such as Spark's JVM in local mode with its Python processes, and its broker.
 CLIENT, BROKER = "client", "broker"
 _PERIOD_S = 0.25
 #: Of a core: who used no more did nothing.
@@ -56,9 +56,10 @@ class Cost:
 
 
 class Meter:
-    """A context manager that looks at groups of processes: ``{group: root's process id}``, descendants included."""
+    """A context manager that looks at groups of processes: ``{group: process ids}``, descendants included. None of a
+    group's processes descends from another one of them."""
 
-    def __init__(self, roots: Mapping[str, int]) -> None:
+    def __init__(self, roots: Mapping[str, Sequence[int]]) -> None:
         self._roots = dict(roots)
         self._samples: list[UsageSample] = []
         self._stop = threading.Event()
@@ -103,7 +104,7 @@ class Meter:
 
     def _look(self) -> None:
         table = process_table()
-        families = {group: family(table, root) for group, root in self._roots.items()} if table else {}
+        families = {group: family(table, roots) for group, roots in self._roots.items()} if table else {}
         workers = {p.pid: p for p in families.get(CLIENT, []) if p.name.startswith("python")}
         cpu = {group: sum(process.cpu for process in members) for group, members in families.items()}
         self._samples.append(UsageSample(time.time(), cpu, workers))
@@ -121,12 +122,12 @@ def _busy(samples: Sequence[UsageSample]) -> set[int]:
     return {pid for pid in last if last[pid] - first[pid] > least}
 
 
-def family(table: Mapping[int, ProcessUsage], root: int) -> list[ProcessUsage]:
-    """A process and its descendants."""
+def family(table: Mapping[int, ProcessUsage], roots: Sequence[int]) -> list[ProcessUsage]:
+    """These processes, by their ids, and their descendants."""
     children: dict[int, list[ProcessUsage]] = {}
     for process in table.values():
         children.setdefault(process.parent, []).append(process)
-    found = [table[root]] if root in table else []
+    found = [table[root] for root in roots if root in table]
     for process in found:  # which grows meanwhile
         found += children.get(process.pid, [])
     return found

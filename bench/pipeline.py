@@ -138,7 +138,7 @@ def _program(
     )
     with (
         made as process,
-        Meter({CLIENT: process.pid, BROKER: bench.roots[BROKER]}) as meter,
+        Meter({CLIENT: [process.pid], BROKER: bench.roots[BROKER]}) as meter,
     ):
         done = [loop.TimedTransaction(**fields) for fields in process.result(_PROGRAM_S)]
     return judge_transactions(done, meter)

@@ -13,7 +13,7 @@ import subprocess
 import sysconfig
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,12 +46,13 @@ def missing() -> str | None:
 
 
 @contextmanager
-def recording(roots: Mapping[str, int]) -> Iterator[Recording]:
+def recording(roots: Mapping[str, Sequence[int]]) -> Iterator[Recording]:
     """Filled when the block has ended. The query's Python processes must be there at its begin."""
     made = Recording()
-    jvm = roots[CLIENT]
+    jvm, *servers = roots[CLIENT]
     with tempfile.TemporaryDirectory(prefix="spark-eos-profile-") as folder:
-        parents = [p.pid for p in process_table().values() if p.parent == jvm and p.name.startswith("python")]
+        own = [p.pid for p in process_table().values() if p.parent == jvm and p.name.startswith("python")]
+        parents = [*servers, *own]
         files = [Path(folder, f"{pid}.raw") for pid in parents]
         spies = [_spy(pid, file) for pid, file in zip(parents, files, strict=True)]
         flight = Path(folder, "flight.jfr")
@@ -93,13 +94,13 @@ def _run(*command: str | Path) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
-def thread_times(roots: Mapping[str, int]) -> Counter[tuple[str, str]]:
+def thread_times(roots: Mapping[str, Sequence[int]]) -> Counter[tuple[str, str]]:
     """Milliseconds, user and system, by group and kind: ``python``, or a Java thread's name without its numbers."""
     tick = os.sysconf("SC_CLK_TCK")
     times: Counter[tuple[str, str]] = Counter()
     table = process_table()
-    for group, root in roots.items():
-        for process in family(table, root):
+    for group, pids in roots.items():
+        for process in family(table, pids):
             for file in Path(f"/proc/{process.pid}/task").glob("*/stat"):
                 with contextlib.suppress(OSError):
                     name, fields = stat(file)

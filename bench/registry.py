@@ -106,7 +106,7 @@ def _program(bench: Bench, topic: str, output: str, rows: int, registry: str) ->
     spec = AvroLoopSpec(bench.bootstrap_servers, topic, output, PARTITIONS, rows, rows // BATCHES, registry=registry)
     with (
         python_child("bench.registry_loop", spec.to_json()) as process,
-        Meter({CLIENT: process.pid, BROKER: bench.roots[BROKER]}) as meter,
+        Meter({CLIENT: [process.pid], BROKER: bench.roots[BROKER]}) as meter,
     ):
         done = [loop.TimedTransaction(**fields) for fields in process.result(_PROGRAM_S)]
     return judge_transactions(done, meter)

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from bench.meter import BROKER, CLIENT
 from bench.queries import EOS_KAFKA
 from jobs.delta.table import with_delta
-from jobs.runner import session
+from jobs.runner import fork_server, session
 from jobs.runner.local_checkpoint import FASTER
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.log import LEVEL_VARIABLE
@@ -38,11 +38,12 @@ _DELTA = {"spark.databricks.delta.snapshotPartitions": "2"}
 
 @dataclass(frozen=True)
 class Bench:
-    """A broker, a session with both connectors, and the roots of their processes."""
+    """A broker and a session with both connectors. ``roots``: the processes of each group of `bench.meter`, of which
+    all others of the group are descendants; Spark's JVM is the client's first one."""
 
     cluster: DevCluster
     spark: SparkSession
-    roots: Mapping[str, int]
+    roots: Mapping[str, Sequence[int]]
     _events: Path
 
     @property
@@ -84,7 +85,9 @@ def bench(cluster: DevCluster, *, delta: bool = False) -> Iterator[Bench]:
             assert jvm is not None
             broker = cluster.broker(0).pid
             assert broker is not None
-            roots = {CLIENT: jvm.java.lang.ProcessHandle.current().pid(), BROKER: broker}
+            # Spark's Python processes are forks of a server, which is a child of this process, not of the JVM.
+            spark_pids = [jvm.java.lang.ProcessHandle.current().pid(), *fork_server.pids()]
+            roots = {CLIENT: spark_pids, BROKER: [broker]}
             yield Bench(cluster, spark, roots, Path(events))
         finally:
             _end(spark)

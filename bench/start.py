@@ -98,7 +98,7 @@ class _Driver:
             text=True,
             start_new_session=True,
         )
-        self._meter = Meter({CLIENT: self._process.pid})
+        self._meter = Meter({CLIENT: [self._process.pid]})
 
     def __enter__(self) -> _Driver:
         self._meter.__enter__()

@@ -24,7 +24,7 @@ def run(name: str, command: Sequence[str], bench: Bench, output: str, partitions
     """Start a program that copies, until so many rows are visible; it is gone then. Raises TimeoutError."""
     with (
         started(name, command) as process,
-        Meter({CLIENT: process.pid, BROKER: bench.roots[BROKER]}) as meter,
+        Meter({CLIENT: [process.pid], BROKER: bench.roots[BROKER]}) as meter,
     ):
         counted = _watched(name, bench, output, partitions, rows)
     return measured(rows, 1, counted, meter)

@@ -109,6 +109,11 @@ def start(settings: Mapping[str, str]) -> str | None:
     return str(program)
 
 
+def pids() -> list[int]:
+    """The process ids of the servers that this process has started."""
+    return [server.pid for server in _running]
+
+
 # In the server
 
 

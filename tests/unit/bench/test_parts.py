@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -33,7 +36,7 @@ def test_too_few_micro_batches_are_refused():
 
 
 def watched(*samples: UsageSample) -> Meter:
-    found = Meter({CLIENT: 1, BROKER: 2})
+    found = Meter({CLIENT: [1], BROKER: [2]})
     found._samples = list(samples)
     return found
 
@@ -70,7 +73,7 @@ def test_only_workers_that_work_count():
 def test_without_a_process_table_nothing_is_known(monkeypatch):
     """Where processes cannot be listed, costs are left out rather than zero."""
     monkeypatch.setattr(meter, "process_table", dict)
-    with Meter({CLIENT: 1, BROKER: 2}) as blind:
+    with Meter({CLIENT: [1], BROKER: [2]}) as blind:
         pass
     assert blind.between(0.0, time.time()) is None
     assert drain.costs(None, 10) == {}
@@ -79,7 +82,7 @@ def test_without_a_process_table_nothing_is_known(monkeypatch):
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
 def test_the_meter_sees_this_process_work():
     """Half a second of it; its children, such as brokers of other tests, come on top."""
-    with Meter({CLIENT: os.getpid(), BROKER: os.getpid()}) as seen:
+    with Meter({CLIENT: [os.getpid()], BROKER: [os.getpid()]}) as seen:
         begin, used = time.time(), time.process_time()
         while time.process_time() - used < 0.5:
             pass
@@ -87,6 +90,34 @@ def test_the_meter_sees_this_process_work():
     cost = seen.between(begin, end)
     assert cost is not None
     assert cost.cpu[CLIENT] > 0.3
+
+
+#: Waits for a line, and works half a second in a child, which ends at the end of its standard input.
+WORK = "import sys, time\nwhile time.process_time() < 0.5: pass\nprint('done', flush=True)\nsys.stdin.read()"
+ENDING, LASTING = 'read go; "$0" -c "$1" < /dev/null; read end', 'read go; "$0" -c "$1"; read end'
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
+def test_the_meter_sees_every_process_of_a_group_with_its_children():
+    """Spark's Python processes are children of another process than its JVM, and some end before the query does."""
+    with ExitStack() as stack:
+        roots = []
+        for script in (ENDING, LASTING):
+            command = ["sh", "-c", script, sys.executable, WORK]
+            root = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            stack.enter_context(root)
+            stack.callback(root.kill)
+            roots.append(root)
+        with Meter({CLIENT: [root.pid for root in roots]}) as seen:
+            begin = time.time()
+            for root in roots:
+                root.stdin.write("go\n")
+                root.stdin.flush()
+            for root in roots:
+                assert root.stdout.readline() == "done\n"
+    cost = seen.between(begin, time.time())
+    assert cost is not None
+    assert cost.cpu[CLIENT] > 0.9
 
 
 def test_percentiles_leave_the_first_quarter_out():

@@ -41,7 +41,13 @@ if os.environ.get("SPARK_WAITS"):
 sys.exit(int(os.environ.get("SPARK_CODE", 0)))
 """
 #: What starts a server and then waits to be killed.
-JOB = "import sys; from jobs.runner import fork_server; print(fork_server.start({}), flush=True); sys.stdin.read()"
+JOB = """
+import sys
+from jobs.runner import fork_server
+print(fork_server.start({}))
+print(*fork_server.pids(), flush=True)
+sys.stdin.read()
+"""
 
 
 class Job:
@@ -57,6 +63,7 @@ class Job:
         self.process = subprocess.Popen(command, cwd=ROOT, env=self.environ, stdin=pipe, stdout=pipe, text=True)
         assert self.process.stdout is not None
         self.program = Path(self.process.stdout.readline().strip())
+        self.servers = [int(pid) for pid in self.process.stdout.readline().split()]
 
     @contextmanager
     def started(self, *, cwd: Path = ROOT, **environ: str) -> Iterator[subprocess.Popen[str]]:
@@ -101,6 +108,11 @@ def test_a_fork_is_what_a_new_process_would_be(job):
     own = ("pid", "parent", "had", "random", "forked")
     assert {**forked, **dict.fromkeys(own)} == {**alone, **dict.fromkeys(own)}
     assert job.probe(PYTHONHASHSEED="0")["one"] is None
+
+
+def test_forks_are_children_of_the_servers_that_are_named(job):
+    """So that whoever counts processor time finds them."""
+    assert [job.probe()["parent"]] == job.servers
 
 
 def test_no_two_forks_draw_the_same_numbers(job):
