@@ -1,0 +1,1 @@
+"""Tables past the JVM: tasks write files, the driver commits them, and Spark sees ranges of offsets only."""

@@ -1,0 +1,1 @@
+"""Delta tables: what their logs remember of a query, and commits by delta-rs."""

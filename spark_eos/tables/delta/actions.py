@@ -1,0 +1,52 @@
+"""Data files as Delta's log has them."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from typing import Any
+
+from deltalake.transaction import AddAction
+
+from spark_eos.tables.files import DataFile
+from spark_eos.tables.statistics import Bound, ColumnStatistics
+
+
+def add_action(file: DataFile) -> AddAction:
+    """The action that adds the file. delta-rs encodes the path."""
+    return AddAction(
+        path=file.path,
+        size=file.size_bytes,
+        partition_values=dict(file.partition_values),
+        modification_time=file.written_at_ms,
+        data_change=True,
+        stats=statistics_text(file),
+    )
+
+
+def statistics_text(file: DataFile) -> str:
+    """The field ``stats``: JSON, with numbers that are exact."""
+    lows: dict[str, Any] = {}
+    highs: dict[str, Any] = {}
+    nulls: dict[str, Any] = {}
+    for one in file.statistics:
+        _put(nulls, one, one.nulls)
+        if one.low is not None and one.high is not None:
+            _put(lows, one, one.low)
+            _put(highs, one, one.high)
+    return _text({"numRecords": file.rows, "minValues": lows, "maxValues": highs, "nullCount": nulls})
+
+
+def _put(into: dict[str, Any], one: ColumnStatistics, value: Bound) -> None:
+    """Columns within structs are objects within objects."""
+    *above, last = one.column
+    for name in above:
+        into = into.setdefault(name, {})
+    into[last] = value
+
+
+def _text(value: dict[str, Any] | Bound) -> str:
+    """JSON; the standard library writes no decimals."""
+    if isinstance(value, dict):
+        return f"{{{','.join(f'{json.dumps(name)}:{_text(one)}' for name, one in value.items())}}}"
+    return format(value, "f") if isinstance(value, Decimal) else json.dumps(value)

@@ -1,0 +1,333 @@
+"""Data files of a table: what a task writes, and what it reports of them to the driver.
+
+A file's name is used once, so that no attempt of a task can overwrite what another one has written, and nobody finds a
+file by listing: readers see it when a commit of the table names it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from decimal import Decimal
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from spark_eos import system
+from spark_eos.checkpoint.stores import Store
+from spark_eos.errors import stop
+from spark_eos.log import logger
+from spark_eos.tables.partitions import NoPartition, Partition, by_partition, directory_of
+from spark_eos.tables.statistics import Bound, Collector, ColumnStatistics
+
+Codec = Literal["snappy", "zstd"]
+_NAME = re.compile(
+    r"eos-(?P<query>[A-Za-z0-9_.-]+)-(?P<batch>\d+)-(?P<partition>\d+)-(?P<attempt>\d+)-[0-9a-f]{16}\.parquet"
+)
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A file of rows that is complete in the store, to be named by a commit of the table.
+
+    ``path``: relative to the table, with ``/``, not encoded for any log. ``partition_values``: a text for each
+    partition column, None for null. ``written_at_ms``: when it was begun, since 1970.
+    """
+
+    path: str
+    size_bytes: int
+    rows: int
+    written_at_ms: int
+    partition_values: Mapping[str, str | None] = field(default_factory=dict)
+    statistics: tuple[ColumnStatistics, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """The same in values that JSON has; `from_json` reads them."""
+        rows = asdict(self)
+        rows["statistics"] = [
+            {**one, "low": _plain(one["low"]), "high": _plain(one["high"])} for one in rows["statistics"]
+        ]
+        return rows
+
+    @classmethod
+    def from_json(cls, plain: Mapping[str, Any]) -> DataFile:
+        statistics = tuple(
+            ColumnStatistics(tuple(one["column"]), one["nulls"], _bound(one["low"]), _bound(one["high"]))
+            for one in plain["statistics"]
+        )
+        return cls(**{**plain, "statistics": statistics})
+
+
+def _plain(bound: Bound | None) -> Any:  # noqa: ANN401  # what JSON has
+    return {"decimal": str(bound)} if isinstance(bound, Decimal) else bound
+
+
+def _bound(plain: Any) -> Bound | None:  # noqa: ANN401
+    found: Bound | None = Decimal(plain["decimal"]) if isinstance(plain, dict) else plain
+    return found
+
+
+@dataclass(frozen=True)
+class FileLayout:
+    """How rows become files.
+
+    ``schema``: the table's columns, with the partition columns, which are in no file. ``target_bytes``: of a file in
+    the store; it may be larger by a row group. ``row_group_bytes``: of rows in memory. ``buffer_bytes``: of rows in
+    memory that wait, in all partitions. ``open_files``: files that are written at once; beyond them, the one that was
+    written to longest ago ends early. ``most_partitions``: of one task. ``statistics_columns``: so many leaf columns
+    have statistics.
+    """
+
+    schema: pa.Schema
+    partition_by: tuple[str, ...] = ()
+    codec: Codec = "snappy"
+    target_bytes: int = 128 << 20
+    row_group_bytes: int = 32 << 20
+    buffer_bytes: int = 64 << 20
+    open_files: int = 16
+    most_partitions: int = 1000
+    statistics_columns: int = 32
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """Who writes files: an attempt of a task. ``query``: letters, digits and ``_.-``, such as an id of Spark's."""
+
+    query: str
+    batch: int
+    partition: int
+    attempt: int
+
+    def new_name(self) -> str:
+        """The name of a file, which nobody has used."""
+        name = f"eos-{self.query}-{self.batch}-{self.partition}-{self.attempt}-{secrets.token_hex(8)}.parquet"
+        if not _NAME.fullmatch(name):
+            raise ValueError(f"{self} is no part of a file's name")
+        return name
+
+    @classmethod
+    def of_name(cls, name: str) -> Attempt | None:
+        """Who wrote the file of this name, which may have directories before it; None if it is none of ours."""
+        found = _NAME.fullmatch(name.rpartition("/")[2])
+        if not found:
+            return None
+        return cls(found["query"], int(found["batch"]), int(found["partition"]), int(found["attempt"]))
+
+
+class FileWriter:
+    """Writes the rows of one attempt of a task as Parquet files.
+
+    ::
+
+        with FileWriter(store, layout, attempt) as writer:
+            for batch in batches:
+                writer.write(batch)
+            files = writer.close()
+
+    What the block writes is deleted if it ends by an error or without `close`.
+    """
+
+    def __init__(self, store: Store, layout: FileLayout, attempt: Attempt) -> None:
+        self._store = store
+        self._layout = layout
+        self._attempt = attempt
+        self._body = pa.schema([column for column in layout.schema if column.name not in layout.partition_by])
+        self._waiting: dict[Partition, _Waiting] = {}
+        self._held_bytes = 0
+        #: The one that was written to longest ago comes first.
+        self._open: dict[Partition, _OpenFile] = {}
+        self._begun: list[str] = []
+        self._files: list[DataFile] = []
+        self._closed = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error or not self._closed:
+            self.abort()
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Take the rows of a batch, whose columns are those of the layout's schema, by `spark_eos.tables.values`.
+
+        Raises EosError for a partition value that cannot be one or too many of them, and what the store raises.
+        """
+        if not batch.schema.equals(self._layout.schema):
+            raise ValueError(f"the batch has other columns than the layout: {batch.schema}")
+        try:
+            for partition, rows in by_partition(batch, self._layout.partition_by):
+                for piece in _pieces(rows, self._layout.row_group_bytes):
+                    self._add(partition, piece)
+        except NoPartition as error:
+            columns = ", ".join(self._layout.partition_by)
+            raise stop("EOS_TABLE_PARTITIONS.value", columns=columns, reason=error) from None
+
+    def close(self) -> tuple[DataFile, ...]:
+        """Finish all files. Raises what the store raises: none of the files counts then."""
+        for partition in list(self._waiting):
+            self._flush(partition)
+            self._finish(partition)
+        for partition in list(self._open):
+            self._finish(partition)
+        self._closed = True
+        return tuple(self._files)
+
+    def abort(self) -> None:
+        """Delete whatever was written, as far as the store lets it; what stays is in no commit, and the log has it."""
+        for file in self._open.values():
+            file.drop()
+        self._open.clear()
+        self._waiting.clear()
+        left = [path for path in self._begun if not _deleted(self._store, path)]
+        if left:
+            logger.info(
+                "Files of an attempt that has failed were not deleted; they are in no commit: %s", ", ".join(left)
+            )
+        self._begun.clear()
+
+    def _add(self, partition: Partition, rows: pa.RecordBatch) -> None:
+        waiting = self._waiting.get(partition)
+        if waiting is None:
+            waiting = self._waiting[partition] = self._new(partition)
+        size = rows.nbytes
+        if waiting.held_bytes + size > self._layout.row_group_bytes:
+            self._flush(partition)
+        waiting.batches.append(rows)
+        waiting.held_bytes += size
+        self._held_bytes += size
+        while self._held_bytes > self._layout.buffer_bytes:
+            self._flush(max(self._waiting, key=lambda one: self._waiting[one].held_bytes))
+
+    def _new(self, partition: Partition) -> _Waiting:
+        if len(self._waiting) >= self._layout.most_partitions:
+            columns = ", ".join(self._layout.partition_by)
+            raise stop("EOS_TABLE_PARTITIONS.many", most=self._layout.most_partitions, columns=columns)
+        return _Waiting(directory_of(self._layout.partition_by, partition))
+
+    def _flush(self, partition: Partition) -> None:
+        """Write the rows that wait as a row group."""
+        waiting = self._waiting[partition]
+        if not waiting.batches:
+            return
+        table = pa.Table.from_batches(waiting.batches, self._body)
+        self._held_bytes -= waiting.held_bytes
+        waiting.batches, waiting.held_bytes = [], 0
+        file = self._open.pop(partition, None) or self._begin(waiting.directory)
+        self._open[partition] = file
+        file.write(table)
+        if file.size_bytes >= self._layout.target_bytes:
+            self._finish(partition)
+
+    def _begin(self, directory: str) -> _OpenFile:
+        if len(self._open) >= self._layout.open_files:
+            self._finish(next(iter(self._open)))
+        path = directory + self._attempt.new_name()
+        place = _place(self._store, path)
+        if self._store.renames:
+            self._store.files.create_dir(place.rpartition("/")[0], recursive=True)
+        self._begun.append(path)
+        return _OpenFile(path, self._store.files.open_output_stream(place, compression=None), self._body, self._layout)
+
+    def _finish(self, partition: Partition) -> None:
+        file = self._open.pop(partition, None)
+        if file is None:
+            return
+        try:
+            size = file.close()
+        except BaseException:
+            file.drop()
+            raise
+        if self._store.local:
+            _sync(Path(_place(self._store, file.path)))
+        values = dict(zip(self._layout.partition_by, partition, strict=True))
+        self._files.append(DataFile(file.path, size, file.rows, file.began_at_ms, values, file.statistics))
+
+
+@dataclass
+class _Waiting:
+    """Rows of a partition that are in memory."""
+
+    directory: str
+    batches: list[pa.RecordBatch] = field(default_factory=list)
+    held_bytes: int = 0
+
+
+class _OpenFile:
+    """A file that is being written."""
+
+    def __init__(self, path: str, sink: pa.NativeFile, schema: pa.Schema, layout: FileLayout) -> None:
+        self.path = path
+        self.rows = 0
+        self.began_at_ms = int(system.time_of_day() * 1000)
+        self._sink = sink
+        self._statistics = Collector(schema, layout.statistics_columns)
+        self._writer = pq.ParquetWriter(sink, schema, compression=layout.codec)
+
+    @property
+    def size_bytes(self) -> int:
+        """What was written so far."""
+        return int(self._sink.tell())
+
+    def write(self, rows: pa.Table) -> None:
+        """Write a row group."""
+        self._writer.write_table(rows, row_group_size=rows.num_rows)
+        self._statistics.add(rows)
+        self.rows += rows.num_rows
+
+    @property
+    def statistics(self) -> tuple[ColumnStatistics, ...]:
+        return self._statistics.statistics()
+
+    def close(self) -> int:
+        """The size in bytes of the file, which is complete then."""
+        self._writer.close()
+        size = self.size_bytes
+        self._sink.close()
+        return size
+
+    def drop(self) -> None:
+        """Give the file up, whatever state it is in."""
+        for one in (self._writer, self._sink):
+            with contextlib.suppress(Exception):
+                one.close()
+
+
+def _pieces(rows: pa.RecordBatch, most_bytes: int) -> Iterator[pa.RecordBatch]:
+    """The rows in slices of about so many bytes at the most."""
+    count = max(1, min(rows.num_rows, -(-rows.nbytes // most_bytes)))
+    step = -(-rows.num_rows // count)
+    for begin in range(0, rows.num_rows, step):
+        yield rows.slice(begin, step)
+
+
+def _place(store: Store, path: str) -> str:
+    return f"{store.root.rstrip('/')}/{path}"
+
+
+def _deleted(store: Store, path: str) -> bool:
+    try:
+        store.files.delete_file(_place(store, path))
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return True
+
+
+def _sync(path: Path) -> None:
+    """Have the file and its name on disk, so that no commit names a file that a power failure takes."""
+    for one in (path, path.parent):
+        descriptor = os.open(one, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
