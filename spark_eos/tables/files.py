@@ -59,7 +59,9 @@ class DataFile:
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> DataFile:
         statistics = tuple(
-            ColumnStatistics(tuple(one["column"]), one["nulls"], _bound(one["low"]), _bound(one["high"]))
+            ColumnStatistics(
+                **{**one, "column": tuple(one["column"]), "low": _bound(one["low"]), "high": _bound(one["high"])}
+            )
             for one in plain["statistics"]
         )
         return cls(**{**plain, "statistics": statistics})
@@ -82,7 +84,7 @@ class FileLayout:
     the store; it may be larger by a row group. ``row_group_bytes``: of rows in memory. ``buffer_bytes``: of rows in
     memory that wait, in all partitions. ``open_files``: files that are written at once; beyond them, the one that was
     written to longest ago ends early. ``most_partitions``: of one task. ``statistics_columns``: so many leaf columns
-    have statistics.
+    whose type has bounds have statistics.
     """
 
     schema: pa.Schema

@@ -1,14 +1,16 @@
 """Statistics of a file's columns, by which readers skip files. A wrong one hides rows, so what is doubtful is left out.
 
 =======================  ========================================================================================
-integers, dates          exact bounds: Spark answers ``min`` and ``max`` by them, without reading
-floating point           exact bounds; none if there is a NaN, which engines order differently, or an infinity,
+integers, booleans       exact bounds: Spark answers ``min`` and ``max`` by them, without reading
+date                     exact bounds; unknown outside of the years 1 to 9999
+floating point           exact bounds; unknown if there is a NaN, which engines order differently, or an infinity,
                          which JSON does not have; zero is the least as -0.0 and the greatest as 0.0
-decimal                  exact bounds; none beyond 15 digits, which readers that take them for a double would round
+decimal                  15 digits, as readers that take them for a double would round more: the least rounded down,
+                         the greatest up
 string                   cut to 32 characters; the greatest then ends with U+10FFFF, so that it is above all
                          strings that begin with it
-timestamp                milliseconds: the least rounded down, the greatest up; none outside of the years 1 to 9999
-boolean, binary, arrays  the number of nulls alone
+timestamp                milliseconds: the least rounded down, the greatest up; unknown outside of the years 1 to 9999
+binary, arrays, maps     the number of nulls alone
 =======================  ========================================================================================
 
 Columns within structs have statistics of their own, as Delta has them.
@@ -20,7 +22,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from decimal import Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -40,21 +42,23 @@ Bound = int | float | str | Decimal
 @dataclass(frozen=True)
 class ColumnStatistics:
     """What readers may use to skip a file. ``column``: the names from the root to the leaf, more than one within
-    structs. No value is less than ``low`` or greater than ``high``; both are None where that is not known, or where all
-    values are null."""
+    structs. No value is less than ``low`` or greater than ``high``; both are None if all values are null, if the type
+    has no bounds, or if they are ``unknown``."""
 
     column: tuple[str, ...]
     nulls: int
     low: Bound | None = None
     high: Bound | None = None
+    unknown: bool = False
 
 
 class Collector:
-    """Statistics of the first ``most`` leaf columns, over the row groups of a file."""
+    """Statistics of a file's leaf columns, over its row groups, up to the ``most``-th one whose type has bounds."""
 
     def __init__(self, schema: pa.Schema, most: int) -> None:
-        leaves = [leaf for place, column in enumerate(schema) for leaf in _leaves(column, (place,), ())]
-        self._leaves = [_Leaf(*leaf) for leaf in leaves[:most]]
+        leaves = [_Leaf(*leaf) for place, column in enumerate(schema) for leaf in _leaves(column, (place,), ())]
+        bounded = [place for place, leaf in enumerate(leaves) if leaf.has_bounds]
+        self._leaves = leaves[: bounded[most]] if len(bounded) > most else leaves
 
     def add(self, rows: pa.Table) -> None:
         """Take all rows of a row group."""
@@ -82,31 +86,35 @@ class _Leaf:
         self._names, self._places, self._type = names, places, type_
         self._nulls = 0
         self._bounds: tuple[Any, Any] | None = None
-        self._bounded = _has_bounds(type_)
+        self._unknown = False
+        self.has_bounds = _has_bounds(type_)
 
     def add(self, rows: pa.Table) -> None:
         column = rows.column(self._places[0])
         if len(self._places) > 1:
             column = pc.struct_field(column, list(self._places[1:]))  # null, too, where a struct above is null
         self._nulls += column.null_count
-        if not self._bounded or column.null_count == len(column):
+        if not self.has_bounds or self._unknown or column.null_count == len(column):
             return
         found = _bounds(column, self._type)
         if found is None:
-            self._bounded, self._bounds = False, None
+            self._unknown = True
         elif self._bounds is None:
             self._bounds = found
         else:
             self._bounds = min(self._bounds[0], found[0]), max(self._bounds[1], found[1])
 
     def statistics(self) -> ColumnStatistics:
-        low, high = _written(*self._bounds, self._type) if self._bounds else (None, None)
-        return ColumnStatistics(self._names, self._nulls, low, high)
+        if self._bounds is None or self._unknown:
+            return ColumnStatistics(self._names, self._nulls, unknown=self._unknown)
+        low, high = _written(*self._bounds, self._type)
+        return ColumnStatistics(self._names, self._nulls, low, high, unknown=low is None)
 
 
 def _has_bounds(type_: pa.DataType) -> bool:
     return bool(
-        pa.types.is_integer(type_)
+        pa.types.is_boolean(type_)
+        or pa.types.is_integer(type_)
         or pa.types.is_floating(type_)
         or pa.types.is_decimal(type_)
         or pa.types.is_string(type_)
@@ -136,7 +144,9 @@ def _written(low: Any, high: Any, type_: pa.DataType) -> tuple[Bound, Bound] | t
             return None, None
         return -0.0 if low == 0 else low, 0.0 if high == 0 else high
     if pa.types.is_decimal(type_):
-        return (low, high) if all(len(one.as_tuple().digits) <= _DIGITS for one in (low, high)) else (None, None)
+        low, high = Context(_DIGITS, ROUND_FLOOR).plus(low), Context(_DIGITS, ROUND_CEILING).plus(high)
+        most = Decimal(10) ** (type_.precision - type_.scale)
+        return (low, high) if -most < low and high < most else (None, None)
     if pa.types.is_date32(type_):
         try:
             return _day(low), _day(high)
@@ -165,7 +175,8 @@ def cut_low(text: str) -> str:
 
 
 def cut_high(text: str) -> str | None:
-    """A short string that is not less; None where one character more is not enough."""
+    """A short string that is not less; None if there is none."""
     if len(text) <= LONGEST:
         return text
-    return None if text[LONGEST] == _LAST_CHARACTER else text[:LONGEST] + _LAST_CHARACTER
+    end = next((end for end in range(LONGEST, -1, -1) if text[end] != _LAST_CHARACTER), None)
+    return None if end is None else text[:end] + _LAST_CHARACTER

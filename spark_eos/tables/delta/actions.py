@@ -25,7 +25,11 @@ def add_action(file: DataFile) -> AddAction:
 
 
 def statistics_text(file: DataFile) -> str:
-    """The field ``stats``: JSON, with numbers that are exact."""
+    """The field ``stats``: JSON, with numbers that are exact.
+
+    All columns have bounds or none has. Where others have some, `DeltaTable.to_pyarrow_dataset` (1.6.6) takes a bound
+    that is missing for null, which no value is within, and finds none of the column's rows.
+    """
     lows: dict[str, Any] = {}
     highs: dict[str, Any] = {}
     nulls: dict[str, Any] = {}
@@ -34,7 +38,8 @@ def statistics_text(file: DataFile) -> str:
         if one.low is not None and one.high is not None:
             _put(lows, one, one.low)
             _put(highs, one, one.high)
-    return _text({"numRecords": file.rows, "minValues": lows, "maxValues": highs, "nullCount": nulls})
+    bounds = {} if any(one.unknown for one in file.statistics) else {"minValues": lows, "maxValues": highs}
+    return _text({"numRecords": file.rows, **bounds, "nullCount": nulls})
 
 
 def _put(into: dict[str, Any], one: ColumnStatistics, value: Bound) -> None:

@@ -15,6 +15,7 @@ from spark_eos.tables.statistics import LONGEST, Bound, Collector, ColumnStatist
 
 UTC = pa.timestamp("us", "UTC")
 LAST = "\U0010ffff"
+UNKNOWN = "unknown"
 
 
 def statistics(*groups: pa.Table, most: int = 32) -> tuple[ColumnStatistics, ...]:
@@ -26,9 +27,12 @@ def statistics(*groups: pa.Table, most: int = 32) -> tuple[ColumnStatistics, ...
 
 
 def of_column(type_: pa.DataType, *groups: list[object]) -> tuple[Bound | None, Bound | None, int]:
-    """Bounds and nulls of a column with these values in its row groups."""
+    """Bounds and nulls of a column with these values in its row groups; ``UNKNOWN`` twice for bounds."""
     (found,) = statistics(*(pa.table({"c": pa.array(group, type_)}) for group in groups))
     assert found.column == ("c",)
+    if found.unknown:
+        assert found.low is found.high is None
+        return UNKNOWN, UNKNOWN, found.nulls
     return found.low, found.high, found.nulls
 
 
@@ -41,17 +45,22 @@ def of_column(type_: pa.DataType, *groups: list[object]) -> tuple[Bound | None, 
         (pa.date32(), [date(2024, 5, 1), date(1, 1, 1)], ("0001-01-01", "2024-05-01", 0)),
         (pa.float64(), [1.5, -2.5], (-2.5, 1.5, 0)),
         (pa.float32(), [0.1], (0.10000000149011612, 0.10000000149011612, 0)),
-        (pa.float64(), [1.0, math.nan, None], (None, None, 1)),
-        (pa.float64(), [1.0, math.inf], (None, None, 0)),
-        (pa.float64(), [-math.inf, 1.0], (None, None, 0)),
+        (pa.float64(), [1.0, math.nan, None], (UNKNOWN, UNKNOWN, 1)),
+        (pa.float64(), [1.0, math.inf], (UNKNOWN, UNKNOWN, 0)),
+        (pa.float64(), [-math.inf, 1.0], (UNKNOWN, UNKNOWN, 0)),
         (pa.decimal128(10, 2), [Decimal("1.50"), Decimal("-2.00")], (Decimal("-2.00"), Decimal("1.50"), 0)),
-        (pa.decimal128(38, 2), [Decimal("1.50"), Decimal("12345678901234.56")], (None, None, 0)),
+        (
+            pa.decimal128(18, 4),
+            [Decimal("-12345678901234.5670"), Decimal("12345678901234.5670")],
+            (Decimal("-12345678901234.6"), Decimal("12345678901234.6"), 0),
+        ),
+        (pa.decimal128(16, 0), [Decimal(-123456789012345), Decimal("9" * 16)], (UNKNOWN, UNKNOWN, 0)),
         (pa.string(), ["b", "", None], ("", "b", 1)),
         (pa.timestamp("us"), [1, 1001], ("1970-01-01T00:00:00.000", "1970-01-01T00:00:00.002", 0)),
         (UTC, [-1, -1], ("1969-12-31T23:59:59.999Z", "1970-01-01T00:00:00.000Z", 0)),
         (UTC, [1000], ("1970-01-01T00:00:00.001Z", "1970-01-01T00:00:00.001Z", 0)),
-        (UTC, [0, 1 << 62], (None, None, 0)),
-        (pa.bool_(), [True, None], (None, None, 1)),
+        (UTC, [0, 1 << 62], (UNKNOWN, UNKNOWN, 0)),
+        (pa.bool_(), [True, None], (True, True, 1)),
         (pa.binary(), [b"a", None], (None, None, 1)),
         (pa.list_(pa.int64()), [[1, None], None, []], (None, None, 1)),
         (pa.map_(pa.string(), pa.int64()), [[("a", 1)], None], (None, None, 1)),
@@ -66,7 +75,7 @@ def test_dates_beyond_the_years_of_python_have_no_bounds() -> None:
     """They cannot be written with four digits."""
     dates = pa.array([0, 1 << 30], pa.int32()).cast(pa.date32())
     (found,) = statistics(pa.table({"c": dates}))
-    assert (found.low, found.high) == (None, None)
+    assert found == ColumnStatistics(("c",), 0, unknown=True)
 
 
 def test_zeros_are_bounds_for_both_zeros() -> None:
@@ -84,8 +93,8 @@ def test_row_groups_add_up() -> None:
 
 def test_one_doubt_in_any_row_group_leaves_the_bounds_out() -> None:
     """Before and after row groups without any."""
-    assert of_column(pa.float64(), [1.0], [math.nan], [2.0]) == (None, None, 0)
-    assert of_column(pa.string(), ["x" * LONGEST + LAST], ["a"]) == (None, None, 0)
+    assert of_column(pa.float64(), [1.0], [math.nan], [2.0]) == (UNKNOWN, UNKNOWN, 0)
+    assert of_column(pa.string(), [LAST * (LONGEST + 1)], ["a"]) == (UNKNOWN, UNKNOWN, 0)
 
 
 @given(st.text(), st.text(max_size=3))
@@ -118,10 +127,13 @@ def test_fields_of_structs_have_their_own() -> None:
 
 
 def test_only_the_first_leaves_have_statistics() -> None:
-    """Their number is the table's setting, and fields of structs count."""
-    type_ = pa.struct({"a": pa.int64(), "b": pa.int64()})
-    table = pa.table({"s": pa.array([{"a": 1, "b": 2}], type_), "c": [3]})
-    assert [one.column for one in statistics(table, most=2)] == [("s", "a"), ("s", "b")]
+    """Their number is the table's setting. Fields of structs count; columns without bounds do not, as readers that
+    count them have fewer columns then, and one that reads of bounds that are not there would find no rows."""
+    type_ = pa.struct({"a": pa.int64(), "x": pa.binary(), "b": pa.int64()})
+    table = pa.table({"s": pa.array([{"a": 1, "b": 2}], type_), "y": [b""], "c": [3], "z": [b""]})
+    names = [("s", "a"), ("s", "x"), ("s", "b"), ("y",), ("c",), ("z",)]
+    assert [one.column for one in statistics(table, most=2)] == names[:4]
+    assert [one.column for one in statistics(table, most=3)] == names
     assert statistics(table, most=0) == ()
 
 
@@ -131,7 +143,7 @@ def test_moments_lie_between_their_bounds(groups: list[list[int | None]]) -> Non
     low, high, nulls = of_column(UTC, *groups, [0])
     values = [value for group in groups for value in group if value is not None] + [0]
     assert nulls == sum(value is None for group in groups for value in group)
-    if low is not None:
+    if low != UNKNOWN:
         assert _us(low) <= min(values) < _us(low) + 1000
         assert _us(high) - 1000 < max(values) <= _us(high)
 

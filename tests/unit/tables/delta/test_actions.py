@@ -43,6 +43,13 @@ def test_statistics_are_json_with_exact_numbers() -> None:
     }
 
 
+def test_bounds_of_all_columns_or_of_none() -> None:
+    """Arrow's dataset of a Delta table finds no rows by a column whose bounds alone are missing."""
+    unknown = ColumnStatistics(("f",), 0, unknown=True)
+    text = statistics_text(DataFile("eos.parquet", 1, 5, 0, {}, (ColumnStatistics(("i",), 0, 1, 2), unknown)))
+    assert json.loads(text) == {"numRecords": 5, "nullCount": {"i": 0, "f": 0}}
+
+
 def test_a_file_without_statistics_has_its_number_of_rows() -> None:
     """Readers count by it."""
     assert json.loads(statistics_text(DataFile("eos.parquet", 1, 5, 0)))["numRecords"] == 5
