@@ -134,7 +134,9 @@ def check_targets(plan: CopyPlan, ranges: Iterable[OffsetRange]) -> None:
         target = plan.target(r.topic)
         if target not in highest or highest[target].partition < r.partition:
             highest[target] = r
-    there = output_partitions(plan.sink, sorted(highest)) if highest else {}
+    if not highest:
+        return
+    there = output_partitions(broker_client(plan.sink.kafka), sorted(highest), ledger=plan.sink.ledger_topic)
     for target, r in highest.items():
         if r.partition >= there[target]:
             raise stop(

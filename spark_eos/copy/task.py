@@ -74,7 +74,7 @@ def run_task(
         else decision.copied_from.topics
     )
     attempt = Attempt(job, task.session, identity, assignment, producer, ranges, plan.aside)
-    copies = Parts(plan, job, producer, assignment.digest_by, dict(of_topics))
+    copies = Parts(plan, RowWriter(job.options, producer, task.client), producer, assignment.digest_by, dict(of_topics))
     report = replace(attempt.write(parts_of(plan, copies, ranges)), copied_from=requested.copied_from)
     if plan.transform is not None:
         return report
@@ -85,11 +85,10 @@ class Parts:
     """What a task writes, range by range. ``ids``: of the topics, as they were when the micro-batch was planned."""
 
     def __init__(
-        self, plan: CopyPlan, job: SinkJob, producer: TaskProducer, digest_by: Digest, ids: dict[str, str]
+        self, plan: CopyPlan, writer: RowWriter, producer: TaskProducer, digest_by: Digest, ids: dict[str, str]
     ) -> None:
         self.producer, self.ids = producer, ids
-        self._plan, self._digest_by = plan, digest_by
-        self._writer = RowWriter(job, producer)
+        self._plan, self._writer, self._digest_by = plan, writer, digest_by
         self._losses = Losses(plan.source.fail_on_data_loss)
 
     def of(self, ranges: Iterable[OffsetRange]) -> Iterator[Part]:

@@ -71,7 +71,7 @@ class IngestRun:
         facts = preflight(options)
         _check_notes(ingest, options)
         client = broker_client(options.kafka)
-        partitions = ledger_partitions(options.kafka, ingest.notes, broker_config(client), OwnTopic.NOTES)
+        partitions = ledger_partitions(client, ingest.notes, broker_config(client), OwnTopic.NOTES)
         session = session_for(options, facts.ledger_partitions, ingest.query)
         head = self._opened(session, options)
         decision = head.decision

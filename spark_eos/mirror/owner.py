@@ -196,7 +196,7 @@ class Ownership:
             query = Checkpoint(sink.checkpoint_location or "", sink.storage).query_id()
             if query is None:
                 raise stop("EOS_MIRROR_NO_QUERY", location=_location(self._plan))
-            ledger_partitions(sink.kafka, sink.ledger_topic, broker_config(self._target))
+            ledger_partitions(self._target, sink.ledger_topic, broker_config(self._target))
             self._check_not_retired(query)
             self._query = query
         return self._query

@@ -127,7 +127,7 @@ class TargetTopics:
         make_map(self._target, self._plan.targets.map, self._plan.targets.replication)
         known = origins(self._target, self._plan.targets.map)
         there = self._existing({self._plan.target(name) for name in new}, known)
-        check_outputs(self._plan.sink, there)
+        check_outputs(self._target, there, ledger=self._plan.sink.ledger_topic)
         for name, topic in new.items():
             self._check_not_recreated(name, topic, there.get(self._plan.target(name)), known)
             made = self._create_or_grow(name, topic.partitions, there.get(self._plan.target(name)))

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from spark_eos import failpoints
 from spark_eos.errors import EosError, stop
 from spark_eos.kafka.admin.topics import topic_partitions
-from spark_eos.kafka.net.client import broker_client
+from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.transactions import FENCING_END
+from spark_eos.options.parse import SinkOptions
 from spark_eos.protocol.end import WHOLE_MS
 from spark_eos.protocol.head import DIGEST_BITS, Digest, Pair, Probe, Written
 from spark_eos.protocol.task import (
@@ -56,18 +57,18 @@ class Part:
 
 
 class RowWriter:
-    """Gives Arrow batches of the sink's columns to a producer."""
+    """Gives Arrow batches of the sink's columns to a producer. ``client``: of the cluster that they go to."""
 
-    def __init__(self, job: SinkJob, producer: TaskProducer) -> None:
-        self._job, self._producer = job, producer
+    def __init__(self, options: SinkOptions, producer: TaskProducer, client: BrokerClient) -> None:
+        self._options, self._producer, self._client = options, producer, client
         self._counts: dict[str, int] = {}
         self._ahead_at: float | None = None
 
     def ask_ahead(self) -> None:
         """Ask for the topic before there is a row, where it is that of all rows. Raises TopicError."""
-        if self._job.options.topic is not None:
+        if self._options.topic is not None:
             self._ahead_at = time.monotonic()
-            self._learn([self._job.options.topic])
+            self._learn([self._options.topic])
 
     def write(self, columns: RowBatch, digest_by: Digest) -> Part:
         """Raises RowError, TopicError, and what the producer raises."""
@@ -90,14 +91,14 @@ class RowWriter:
 
     def _learn(self, topics: list[str]) -> None:
         self._counts |= self._partitions(topics)
-        for topic, max_bytes in limits(self._job.options, topics).items():
+        for topic, max_bytes in limits(self._client, self._options, topics).items():
             self._producer.limit(topic, max_bytes)
 
     def _partitions(self, topics: list[str]) -> dict[str, int]:
         """The driver has looked at the option's topic; at those of the column, only a task can."""
-        if self._job.options.topic is not None:
-            return topic_partitions(broker_client(self._job.options.kafka), topics)
-        return output_partitions(self._job.options, topics)
+        if self._options.topic is not None:
+            return topic_partitions(self._client, topics)
+        return output_partitions(self._client, topics, ledger=self._options.ledger_topic)
 
 
 class Attempt:

@@ -4,55 +4,52 @@ from __future__ import annotations
 
 from spark_eos.errors import stop
 from spark_eos.kafka.admin.configs import each_broker_setting
-from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.net.client import broker_client
+from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.requests.add_partitions_to_txn import VERIFY_ADDITION
 from spark_eos.log import logger
-from spark_eos.options.parse import SinkOptions
 
 _FENCING = 2
 #: Since Kafka 3.6, and true by default.
 _VERIFICATION = "transaction.partition.verification.enable"
 
 
-def check_brokers(options: SinkOptions) -> None:
+def check_brokers(client: BrokerClient, *, two_phase: bool) -> None:
     """Raise KafkaError where the brokers, by their version or settings, could let a late batch stay open for ever, or
     cannot do what an option asks for (EOS_BROKER_UNSUITABLE, EOS_TWO_PHASE_UNAVAILABLE).
 
     With transaction.version 2, the end of a transaction fences its producer, so that nothing comes late.
     """
-    client = broker_client(options.kafka)
     level = client.feature("transaction.version")
     if level >= _FENCING:
         return
-    if options.two_phase:
+    if two_phase:
         raise stop("EOS_TWO_PHASE_UNAVAILABLE.transaction_version", found=level)
     old = client.brokers_without(VERIFY_ADDITION)
     if old:
         raise stop(
             "EOS_BROKER_UNSUITABLE.version",
             brokers=old,
-            bootstrap_servers=options.kafka.bootstrap_servers,
+            bootstrap_servers=client.bootstrap_servers,
             old=", ".join(map(str, old)),
         )
-    _check_verification(options)
+    _check_verification(client)
 
 
-def _check_verification(options: SinkOptions) -> None:
-    off = without(options.kafka, _VERIFICATION)
+def _check_verification(client: BrokerClient) -> None:
+    off = without(client, _VERIFICATION)
     if off:
         raise stop(
             "EOS_BROKER_UNSUITABLE.verification_off",
             brokers=off,
-            bootstrap_servers=options.kafka.bootstrap_servers,
+            bootstrap_servers=client.bootstrap_servers,
             off=", ".join(map(str, off)),
         )
 
 
-def without(kafka: KafkaProperties, setting: str, otherwise: str = "") -> list[int]:
+def without(client: BrokerClient, setting: str, otherwise: str = "") -> list[int]:
     """The ids of the brokers that do not have ``setting``=true. Warns where this user may not read that, and says what
     happens ``otherwise``; then there is none."""
-    settings = each_broker_setting(broker_client(kafka), setting)
+    settings = each_broker_setting(client, setting)
     if settings is None:
         logger.warning(
             "whether every broker has %s=true cannot be checked, because this user may not read the brokers' settings "

@@ -9,8 +9,7 @@ from spark_eos.caches import ttl_cache
 from spark_eos.errors import stop
 from spark_eos.kafka.admin.configs import topic_config
 from spark_eos.kafka.admin.topics import describe_topic
-from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.net.client import broker_client
+from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.producer.arrow import supports
 from spark_eos.options.parse import SinkOptions
 
@@ -32,7 +31,7 @@ class _Settings:
     compacted: bool
 
 
-def check_dead_letters(options: SinkOptions) -> int:
+def check_dead_letters(client: BrokerClient, options: SinkOptions) -> int:
     """The dead-letter topic's number of partitions; 0 without one.
 
     Raises OptionError (EOS_OPTION_CONFLICT), TopicError (EOS_DEAD_LETTER_TOPIC, EOS_TOPIC_MISSING),
@@ -44,16 +43,16 @@ def check_dead_letters(options: SinkOptions) -> int:
     for name, other in (("topic", options.topic), ("ledger.topic", options.ledger_topic)):
         if letters == other:
             raise stop("EOS_OPTION_CONFLICT.dead_letters_topic", option=_OPTION, name=name, topic=letters)
-    if not supports(broker_client(options.kafka)):
+    if not supports(client):
         raise stop("EOS_OPTION_CONFLICT.dead_letters_librdkafka", option=_OPTION)
-    if _settings(options.kafka, letters).compacted:
+    if _settings(client, letters).compacted:
         raise stop("EOS_DEAD_LETTER_TOPIC.compacted", topic=letters)
     if options.topic is not None:
-        limits(options, [options.topic])
-    return len(describe_topic(broker_client(options.kafka), letters).partitions)
+        limits(client, options, [options.topic])
+    return len(describe_topic(client, letters).partitions)
 
 
-def limits(options: SinkOptions, topics: Iterable[str]) -> dict[str, int]:
+def limits(client: BrokerClient, options: SinkOptions, topics: Iterable[str]) -> dict[str, int]:
     """The largest batch, in bytes, that each of these topics takes, and the dead-letter topic; empty without one.
 
     Raises TopicError (EOS_DEAD_LETTER_TOPIC) where that does not take more than all others, or is less durable.
@@ -61,8 +60,8 @@ def limits(options: SinkOptions, topics: Iterable[str]) -> dict[str, int]:
     letters = options.dead_letters
     if letters is None:
         return {}
-    own = _settings(options.kafka, letters)
-    found = {topic: _settings(options.kafka, topic) for topic in topics if topic != letters}
+    own = _settings(client, letters)
+    found = {topic: _settings(client, topic) for topic in topics if topic != letters}
     for topic, other in found.items():
         _compare(letters, own, topic, other)
     return {letters: own.max_bytes, **{topic: other.max_bytes for topic, other in found.items()}}
@@ -90,8 +89,7 @@ def _compare(letters: str, own: _Settings, topic: str, other: _Settings) -> None
 
 
 @ttl_cache(_FRESH_S, maxsize=256)
-def _settings(kafka: KafkaProperties, topic: str) -> _Settings:
-    client = broker_client(kafka)
+def _settings(client: BrokerClient, topic: str) -> _Settings:
     described = describe_topic(client, topic)
     config = topic_config(client, topic)
     return _Settings(

@@ -14,6 +14,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from spark_eos import system
 from spark_eos.clocks import Moment
 from spark_eos.errors import stop
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.options.parse import SinkOptions
 from spark_eos.protocol.head import Write
 from spark_eos.protocol.task import TaskReport
@@ -100,7 +101,7 @@ class SinkJob:
         if options.two_phase:
             from spark_eos.sink.two_phase import check_two_phase
 
-            check_two_phase(options)
+            check_two_phase(broker_client(options.kafka), options.prefix)
         spare_collections()
         # By a clock that all processes of a machine share, and that goes on while it sleeps, and by the time of day,
         # which also notices that a virtual machine was paused. Clocks of executors may be off.

@@ -9,8 +9,7 @@ from spark_eos.errors import stop
 from spark_eos.kafka.admin.configs import BrokerConfig, create_topic, topic_config
 from spark_eos.kafka.admin.topics import allowed_operations, describe_topic, describe_topics
 from spark_eos.kafka.codes import OK, name_of
-from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.net.client import broker_client
+from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.net.metadata import DescribedTopic
 from spark_eos.ledger.errors import ledger_unauthorized
 from spark_eos.ledger.own_topics import INTERNAL, samples
@@ -35,27 +34,25 @@ _CONFIG = {
 }
 
 
-def ledger_partitions(
-    kafka: KafkaProperties, topic: str, broker: BrokerConfig, kind: OwnTopic = OwnTopic.LEDGER
-) -> int:
+def ledger_partitions(client: BrokerClient, topic: str, broker: BrokerConfig, kind: OwnTopic = OwnTopic.LEDGER) -> int:
     """The number of partitions of the ledger topic, which is created if it is missing. ``kind``: or of a topic that is
     to be as durable.
 
     Raises LedgerError, TopicError, KafkaError and ConnectionFailed.
     """
-    if not describe_topics(broker_client(kafka), [topic], missing_ok=True, unknown_s=0):
-        _create(kafka, topic, broker)
-    return len(check_ledger(kafka, topic, broker, kind).partitions)
+    if not describe_topics(client, [topic], missing_ok=True, unknown_s=0):
+        _create(client, topic, broker)
+    return len(check_ledger(client, topic, broker, kind).partitions)
 
 
-def _create(kafka: KafkaProperties, topic: str, broker: BrokerConfig) -> None:
+def _create(client: BrokerClient, topic: str, broker: BrokerConfig) -> None:
     if broker is None:
-        replication = min(_REPLICAS, len(broker_client(kafka).brokers()))
+        replication = min(_REPLICAS, len(client.brokers()))
         in_sync = min(_NEEDED_IN_SYNC, replication)
     else:
         replication, in_sync = of_the_state(broker)
     config = _CONFIG | {"min.insync.replicas": str(in_sync)}
-    code, text = create_topic(broker_client(kafka), topic, LEDGER_PARTITIONS, replication, config)
+    code, text = create_topic(client, topic, LEDGER_PARTITIONS, replication, config)
     if code != OK:
         raise stop(
             "EOS_LEDGER_NOT_CREATED", topic=topic, why=text or name_of(code), replication=replication, in_sync=in_sync
@@ -63,45 +60,45 @@ def _create(kafka: KafkaProperties, topic: str, broker: BrokerConfig) -> None:
 
 
 def check_ledger(
-    kafka: KafkaProperties, topic: str, broker: BrokerConfig, kind: OwnTopic = OwnTopic.LEDGER
+    client: BrokerClient, topic: str, broker: BrokerConfig, kind: OwnTopic = OwnTopic.LEDGER
 ) -> DescribedTopic:
     """A ledger topic that is there: its description, or LedgerError, TopicError. Warns where it is less durable than
     the coordinators' own state, and of what cannot be compared. ``kind``: see `ledger_partitions`."""
-    config = topic_config(broker_client(kafka), topic)
+    config = topic_config(client, topic)
     policy = config["cleanup.policy"]
     if policy != "compact":
         raise stop("EOS_LEDGER_UNSUITABLE.not_compacted", policy=policy, topic=topic)
     if config["unclean.leader.election.enable"] == "true":
         raise stop("EOS_LEDGER_UNSUITABLE.unclean_election", topic=topic)
     in_sync = int(config["min.insync.replicas"])
-    description = _check_in_sync(kafka, topic, in_sync)
+    description = _check_in_sync(client, topic, in_sync)
     for text in less_durable(topic, min(len(p.replica_nodes) for p in description.partitions), in_sync, broker):
         log_once(logging.WARNING, "%s", text)
     allowed = allowed_operations(description)
     lacking = sorted({"READ", "WRITE"} - allowed) if allowed is not None else []
     if lacking:
         raise ledger_unauthorized(f"{' and '.join(lacking)} the ledger topic {topic}")
-    other = INTERNAL if description.is_internal else _other(kafka, topic, len(description.partitions), kind)
+    other = INTERNAL if description.is_internal else _other(client, topic, len(description.partitions), kind)
     if other is not None:
         raise stop("EOS_LEDGER_UNSUITABLE.other_records", topic=topic, purpose=kind.value, what=other)
     return description
 
 
 @process_cache(maxsize=16)
-def _other(kafka: KafkaProperties, topic: str, partitions: int, kind: OwnTopic) -> str | None:
+def _other(client: BrokerClient, topic: str, partitions: int, kind: OwnTopic) -> str | None:
     """What the topic holds, if it is no topic of this kind; looked for once in a process. One that also has a record
     of this kind is one, whatever the others are."""
-    rows = [row for row in samples(broker_client(kafka), {topic: partitions})[topic] if row[2] is not None]
+    rows = [row for row in samples(client, {topic: partitions})[topic] if row[2] is not None]
     found = {own_topic_of(key, value) for _, key, value in rows}
     if kind in found or not rows or any(is_query(key) for _, key, _ in rows):
         return None
     return next((other.value for other in found if other is not None), "a topic with rows of another program")
 
 
-def _check_in_sync(kafka: KafkaProperties, topic: str, needed: int) -> DescribedTopic:
+def _check_in_sync(client: BrokerClient, topic: str, needed: int) -> DescribedTopic:
     """The topic, once enough of its replicas are in sync."""
     for _ in retrying(_IN_SYNC_S):  # restarted replicas take a moment to be in sync
-        description = describe_topic(broker_client(kafka), topic)
+        description = describe_topic(client, topic)
         # Brokers do not require more replicas in sync than exist.
         short = [p for p in description.partitions if len(p.isr_nodes) < min(needed, len(p.replica_nodes))]
         if not short:

@@ -8,9 +8,8 @@ from collections.abc import Collection
 
 from spark_eos.kafka.admin.topics import Topic, describe_topics
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.net.client import broker_client
+from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.ledger.own_topics import check_for_rows
-from spark_eos.options.parse import SinkOptions
 
 #: Seconds for which a process does not look into the same topic again: it may become a ledger later.
 _FRESH_S = 30.0
@@ -18,23 +17,23 @@ _FRESH_S = 30.0
 _looked_at: dict[tuple[KafkaProperties, str, str], float] = {}
 
 
-def output_partitions(options: SinkOptions, topics: Collection[str]) -> dict[str, int]:
-    """``{topic: number of partitions}``, of topics that rows go to.
+def output_partitions(client: BrokerClient, topics: Collection[str], *, ledger: str) -> dict[str, int]:
+    """``{topic: number of partitions}``, of topics that rows go to. ``ledger``: the query's ledger topic.
 
     Raises TopicError (EOS_TOPIC_RESERVED), and what `describe_topics` raises.
     """
-    found = describe_topics(broker_client(options.kafka), topics)
-    check_outputs(options, found)
+    found = describe_topics(client, topics)
+    check_outputs(client, found, ledger=ledger)
     return {name: topic.partitions for name, topic in found.items()}
 
 
-def check_outputs(options: SinkOptions, topics: dict[str, Topic]) -> None:
+def check_outputs(client: BrokerClient, topics: dict[str, Topic], *, ledger: str) -> None:
     """Raise TopicError (EOS_TOPIC_RESERVED) where one of these is not for rows."""
-    now, kafka = time.monotonic(), options.kafka
+    now, kafka = time.monotonic(), client.properties
     new = {
         name: topic
         for name, topic in topics.items()
         if now - _looked_at.get((kafka, name, topic.id), float("-inf")) >= _FRESH_S
     }
-    check_for_rows(broker_client(kafka), new, ledger=options.ledger_topic)
+    check_for_rows(client, new, ledger=ledger)
     _looked_at.update({(kafka, name, topic.id): now for name, topic in new.items()})

@@ -15,9 +15,8 @@ from spark_eos.kafka.admin.groups import active_members
 from spark_eos.kafka.admin.topics import allowed_operations, cluster_id, describe_topic, describe_topics, topic_of
 from spark_eos.kafka.codes import UNAUTHORIZED
 from spark_eos.kafka.config.librdkafka import check
-from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.errors import Cause, init_error
-from spark_eos.kafka.net.client import broker_client
+from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.ledger.ledger import KafkaLedger
 from spark_eos.ledger.own_topics import check_for_rows
 from spark_eos.ledger.owners import Cluster, Transaction, decided_elsewhere
@@ -72,23 +71,24 @@ def preflight(options: SinkOptions) -> Facts:
     """Check everything that can be checked on the driver. Raises EosError. Writes nothing, but creates a missing
     ledger."""
     check(options.kafka, "producer")
+    client = broker_client(options.kafka)
     if options.topic is not None:
-        check_output(options.kafka, options.topic)
+        check_output(client, options.topic)
     if options.dead_letters is not None:
-        check_output(options.kafka, options.dead_letters)
-    check_brokers(options)
-    broker = broker_config(broker_client(options.kafka))
+        check_output(client, options.dead_letters)
+    check_brokers(client, two_phase=options.two_phase)
+    broker = broker_config(client)
     facts = Facts(
         transaction_timeout(options, broker),
-        ledger_partitions(options.kafka, options.ledger_topic, broker),
+        ledger_partitions(client, options.ledger_topic, broker),
         this_driver(),
-        check_dead_letters(options),
+        check_dead_letters(client, options),
     )
     if options.group_id:
-        check_group(options.kafka, options.group_id)
+        check_group(client, options.group_id)
     if options.checkpoint_location:
         try:
-            _check_checkpoint(options, facts, Checkpoint(options.checkpoint_location, options.storage))
+            _check_checkpoint(client, options, facts, Checkpoint(options.checkpoint_location, options.storage))
         except CheckpointError as error:
             if options.group_id or error.condition not in _NOT_READABLE:
                 raise
@@ -102,10 +102,9 @@ def preflight(options: SinkOptions) -> Facts:
     return facts
 
 
-def check_output(kafka: KafkaProperties, topic: str) -> None:
+def check_output(client: BrokerClient, topic: str) -> None:
     """Raise TopicError where the topic is missing or not for rows, and Unauthorized where this user lacks a right that
     the sink needs on it."""
-    client = broker_client(kafka)
     described = describe_topic(client, topic)
     allowed = allowed_operations(described)
     for operation, why in _NEEDED.items():
@@ -114,7 +113,7 @@ def check_output(kafka: KafkaProperties, topic: str) -> None:
                 "EOS_UNAUTHORIZED.topic_output",
                 topic=topic,
                 operation=operation,
-                bootstrap_servers=kafka.bootstrap_servers,
+                bootstrap_servers=client.bootstrap_servers,
                 why=why,
             )
     check_for_rows(client, {topic: topic_of(described)})
@@ -133,21 +132,19 @@ def transaction_timeout(options: SinkOptions, broker: BrokerConfig) -> int:
     return chosen or most or KAFKA_DEFAULT_MAX_TIMEOUT_MS
 
 
-def check_group(kafka: KafkaProperties, group: str) -> None:
+def check_group(client: BrokerClient, group: str) -> None:
     """Raise KafkaError where the group has members, or this user may not commit its offsets."""
-    members = active_members(broker_client(kafka), group, to_commit=True)
+    members = active_members(client, group, to_commit=True)
     if members:
         raise stop("EOS_GROUP_ACTIVE.sink", group=group, count=len(members), members=", ".join(sorted(set(members))))
 
 
-def _check_same_cluster(options: SinkOptions, checkpoint: Checkpoint, batch: int, *, is_new: bool) -> None:
+def _check_same_cluster(client: BrokerClient, group: str, checkpoint: Checkpoint, batch: int, *, is_new: bool) -> None:
     """A group must not get the offsets of another cluster's topics.
 
     Where the offset log does not have the cluster of a topic, the topic's id shows it, if the group ``is_new`` to the
     query: later, another id is that of a topic that was created anew.
     """
-    assert options.group_id is not None
-    client = broker_client(options.kafka)
     here, noted = cluster_id(client), checkpoint.cluster_ids(batch)
     foreign = {topic for topic, cluster in noted.items() if here and cluster != here}
     if is_new:
@@ -158,15 +155,15 @@ def _check_same_cluster(options: SinkOptions, checkpoint: Checkpoint, batch: int
     if foreign:
         raise stop(
             "EOS_OPTION_CONFLICT.group_of_other_cluster",
-            group=options.group_id,
+            group=group,
             foreign=", ".join(sorted(foreign)),
-            bootstrap_servers=options.kafka.bootstrap_servers,
+            bootstrap_servers=client.bootstrap_servers,
         )
 
 
-def _check_ids(kafka: KafkaProperties, name: str) -> None:
+def _check_ids(client: BrokerClient, name: str) -> None:
     """A user who may not even look up the coordinator of one of the query's transactional ids has no rights on any."""
-    _, errors = broker_client(kafka).coordinators([name], _LOOK_UP_S)
+    _, errors = client.coordinators([name], _LOOK_UP_S)
     code = errors.get(name)
     if code in UNAUTHORIZED:
         raise init_error(name, 0, Cause.of(code))
@@ -186,7 +183,7 @@ def _warn_of_begin(query: str, begin: int) -> None:
     )
 
 
-def _check_checkpoint(options: SinkOptions, facts: Facts, checkpoint: Checkpoint) -> None:
+def _check_checkpoint(client: BrokerClient, options: SinkOptions, facts: Facts, checkpoint: Checkpoint) -> None:
     query = checkpoint.query_id()
     if query is None:
         raise checkpoint.elsewhere()
@@ -195,19 +192,17 @@ def _check_checkpoint(options: SinkOptions, facts: Facts, checkpoint: Checkpoint
         checkpoint.kafka_offsets(planned)
         if options.group_id in checkpoint.source_groups(planned):
             raise _group_of_both(options.group_id)
-    _check_ids(options.kafka, ledger_name(options.prefix, query))
-    ledger = KafkaLedger(
-        broker_client(options.kafka), options.ledger_topic, facts.ledger_partitions, options.prefix, query
-    )
+    _check_ids(client, ledger_name(options.prefix, query))
+    ledger = KafkaLedger(client, options.ledger_topic, facts.ledger_partitions, options.prefix, query)
     head = ledger.read()
     check_halts(head, options.topic)
     if planned is not None and options.group_id:
         known = head is not None and head.decision is not None and head.decision.group == options.group_id
-        _check_same_cluster(options, checkpoint, planned, is_new=done is None or not known)
+        _check_same_cluster(client, options.group_id, checkpoint, planned, is_new=done is None or not known)
     if head is not None and options.ledger_begin is not None and head.driver != facts.driver:
         _warn_of_begin(query, options.ledger_begin)
     if done is None:
-        check_predecessors(options, query)
+        check_predecessors(client, options, query)
         return
     _check_logs(checkpoint, planned, done, head)
     if head is None and options.ledger_begin != done + 1:
@@ -238,7 +233,7 @@ def _check_logs(checkpoint: Checkpoint, planned: int | None, done: int, head: He
         )
 
 
-def check_predecessors(options: SinkOptions, query: str | None) -> None:
+def check_predecessors(client: BrokerClient, options: SinkOptions, query: str | None) -> None:
     """Raise ProtocolStop (EOS_TWO_PHASE_UNSETTLED) where the decision of another query on the output topic is not
     carried out, and no timeout will end it: only that query's next start, or an operator, will.
 
@@ -246,7 +241,7 @@ def check_predecessors(options: SinkOptions, query: str | None) -> None:
     """
     if options.topic is None:
         return
-    cluster = Cluster(broker_client(options.kafka), options.ledger_topic)  # whatever prefix the other query has
+    cluster = Cluster(client, options.ledger_topic)  # whatever prefix the other query has
     left: list[Transaction] = []
     for _ in retrying(_UNDER_WAY_S):  # a query that is alive commits within a moment
         left = decided_elsewhere(cluster, options.topic, query)

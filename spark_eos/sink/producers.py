@@ -7,8 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Protocol
 
 from spark_eos.errors import RowError, stop
-from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.net.client import broker_client
+from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.producer.arrow import ArrowProducer, supports
 from spark_eos.kafka.producer.librdkafka import LibrdkafkaProducer
 from spark_eos.kafka.producer.refusals import DeadLetters
@@ -68,14 +67,14 @@ class TaskProducer(Protocol):
         ...
 
 
-def check_two_phase_producer(kafka: KafkaProperties) -> None:
+def check_two_phase_producer(client: BrokerClient) -> None:
     """Raise OptionError where rows go through librdkafka, which begins no transactions that never expire."""
-    if not supports(broker_client(kafka)):
+    if not supports(client):
         raise stop("EOS_OPTION_CONFLICT.two_phase_librdkafka")
 
 
 def begin(
-    kafka: KafkaProperties,
+    client: BrokerClient,
     name: str,
     timeout_ms: int,
     *,
@@ -88,8 +87,7 @@ def begin(
     transaction never expires; ``dead_letters``: where rows go that brokers refuse, with whole record batches only.
     Raises OptionError where that cannot be."""
     if two_phase:
-        check_two_phase_producer(kafka)
-    client = broker_client(kafka)
+        check_two_phase_producer(client)
     if supports(client):
         producer = RecordBatchProducer(
             client, name, timeout_ms, partitioner=partitioner, two_phase=two_phase, dead_letters=dead_letters

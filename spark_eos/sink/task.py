@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.kafka.partitioners import DEFAULT_PARTITIONER
 from spark_eos.kafka.producer.refusals import DeadLetters
 from spark_eos.log import logger
@@ -61,11 +62,13 @@ class Task:
     job: SinkJob
     identity: Identity
     session: Session
+    client: BrokerClient
 
     @classmethod
     def of(cls, job: SinkJob, identity: Identity) -> Task:
-        """With the process's session for the query."""
-        return cls(job, identity, session_for(job.options, job.facts.ledger_partitions, identity.query))
+        """With the process's session for the query, and its client."""
+        session = session_for(job.options, job.facts.ledger_partitions, identity.query)
+        return cls(job, identity, session, broker_client(job.options.kafka))
 
     def open(self) -> Head:
         """The head of this run. The lowest partition opens it, the others wait for that, though not for ever.
@@ -110,7 +113,7 @@ class Task:
         options, facts = self.job.options, self.job.facts
         letters = options.dead_letters
         producer = begin(
-            options.kafka,
+            self.client,
             free_name(options.prefix, self.identity.query, assignment.name, head, self.session.coordinator),
             facts.transaction_timeout_ms,
             topic=options.topic,
@@ -157,7 +160,7 @@ def _start(task: Task, waited: threading.Event) -> tuple[Assignment, TaskProduce
     producer = task.begin(head, assignment)
     if producer is None:
         return assignment, None, None
-    writer = RowWriter(job, producer)
+    writer = RowWriter(job.options, producer, task.client)
     try:
         if not waited.is_set():
             writer.ask_ahead()

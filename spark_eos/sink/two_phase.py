@@ -4,13 +4,11 @@ begun."""
 from __future__ import annotations
 
 from spark_eos.caches import process_cache, ttl_cache
-from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.errors import two_phase_unavailable
-from spark_eos.kafka.net.client import broker_client
+from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.requests.describe_transactions import describe_transactions
 from spark_eos.kafka.requests.init_producer_id import INIT_PRODUCER_ID_TWO_PHASE, UNSPOKEN, init_producer_id
 from spark_eos.kafka.transactions import NEVER_MS
-from spark_eos.options.parse import SinkOptions
 from spark_eos.protocol.checks import expires
 from spark_eos.protocol.names import TWO_PHASE_TRIAL
 from spark_eos.sink.brokers import without
@@ -24,32 +22,32 @@ SETTING = "transaction.two.phase.commit.enable"
 _TRIAL_MS = 60_000
 
 
-def check_two_phase(options: SinkOptions) -> None:
-    """Raise an error where a task's transactions would not be held for ever.
+def check_two_phase(client: BrokerClient, prefix: str) -> None:
+    """Raise an error where a task's transactions would not be held for ever. ``prefix``: of the transactional ids.
 
     OptionError (EOS_OPTION_CONFLICT), KafkaError (EOS_TWO_PHASE_UNAVAILABLE), ProtocolStop
     (EOS_TWO_PHASE_EXPIRES), or that no broker answers. Each transaction is looked at once more before it is decided.
     """
-    check_two_phase_producer(options.kafka)
-    _check_brokers(options.kafka)
-    _try_out(options.kafka, options.prefix)
+    check_two_phase_producer(client)
+    _check_brokers(client)
+    _try_out(client, prefix)
 
 
 @ttl_cache(_FRESH_S, maxsize=16)
-def _check_brokers(kafka: KafkaProperties) -> None:
+def _check_brokers(client: BrokerClient) -> None:
     """Every broker may become the coordinator of an id."""
-    lacking = broker_client(kafka).brokers_without(INIT_PRODUCER_ID_TWO_PHASE)
+    lacking = client.brokers_without(INIT_PRODUCER_ID_TWO_PHASE)
     if lacking:
-        raise two_phase_unavailable(kafka.bootstrap_servers, lacking, UNSPOKEN)
-    disabled = without(kafka, SETTING, "; a broker that has not refuses the tasks")
+        raise two_phase_unavailable(client.bootstrap_servers, lacking, UNSPOKEN)
+    disabled = without(client, SETTING, "; a broker that has not refuses the tasks")
     if disabled:
-        raise two_phase_unavailable(kafka.bootstrap_servers, disabled, f"do not have {SETTING}=true")
+        raise two_phase_unavailable(client.bootstrap_servers, disabled, f"do not have {SETTING}=true")
 
 
 @process_cache(maxsize=16)
-def _try_out(kafka: KafkaProperties, prefix: str) -> None:
+def _try_out(client: BrokerClient, prefix: str) -> None:
     """Once in a process: there is no other way to find out whether this user may."""
-    client, name = broker_client(kafka), f"{prefix}-{TWO_PHASE_TRIAL}"
+    name = f"{prefix}-{TWO_PHASE_TRIAL}"
     init_producer_id(client, name, _TRIAL_MS, two_phase=True)
     for state in describe_transactions(client, [name]):
         if state.error_code == 0 and state.transaction_timeout_ms != NEVER_MS:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from spark_eos.errors import EosError
 from spark_eos.kafka.admin.configs import broker_config
 from spark_eos.kafka.admin.topics import describe_topics
-from spark_eos.kafka.net.client import broker_client
+from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.kafka.partitioners import DEFAULT_PARTITIONER
 from spark_eos.ledger.query import LedgerPlace, query_ports
 from spark_eos.log import logger
@@ -65,8 +65,8 @@ def forget(given: Mapping[str, str]) -> None:
 def _note(options: WriteOptions) -> None:
     write, sink = options.write, options.sink
     assert write is not None
-    place, key = _ledger_of(sink), write.query_id
-    client = broker_client(sink.kafka)
+    client, key = broker_client(sink.kafka), write.query_id
+    place = _ledger_of(client, sink)
     ports, coordinator = query_ports(client, place, key)
     head = ports.ledger.read()
     if head is not None and head.prefix != sink.prefix:  # the write failed because of that
@@ -83,13 +83,12 @@ def _note(options: WriteOptions) -> None:
     note_unwritten(ports, options.batch, first)
 
 
-def _ledger_of(sink: SinkOptions) -> LedgerPlace:
+def _ledger_of(client: BrokerClient, sink: SinkOptions) -> LedgerPlace:
     """Where the ledger is. Its settings are not checked as before a write, as they may be what has stopped that."""
-    client = broker_client(sink.kafka)
     there = describe_topics(client, [sink.ledger_topic], missing_ok=True).get(sink.ledger_topic)
     if there is not None:
         return LedgerPlace(sink.ledger_topic, there.partitions, sink.prefix)
-    partitions = ledger_partitions(sink.kafka, sink.ledger_topic, broker_config(client))
+    partitions = ledger_partitions(client, sink.ledger_topic, broker_config(client))
     return LedgerPlace(sink.ledger_topic, partitions, sink.prefix)
 
 

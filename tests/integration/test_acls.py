@@ -150,7 +150,7 @@ def start(secure: Secure, query: Sink) -> None:
     broker_client(options.kafka).forget([ledger_name(PREFIX, query.id)])
     EosKafkaStreamReader(source).initialOffset()
     preflight.preflight(options)
-    two_phase.check_two_phase(options)
+    two_phase.check_two_phase(broker_client(options.kafka), options.prefix)
 
 
 @pytest.mark.parametrize("acl", NEEDED, ids=named)

@@ -20,7 +20,6 @@ from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.kafka.transactions import FENCING_END
 from spark_eos.ledger.coordinator import TransactionCoordinator
 from spark_eos.ledger.query import LedgerPlace, query_ports
-from spark_eos.options.parse import SinkOptions
 from spark_eos.protocol.abort import SWEEPS_AFTER_S, abort, sweep
 from spark_eos.protocol.commit import commit, take_ahead
 from spark_eos.protocol.end import WHOLE_MS
@@ -155,10 +154,10 @@ def forget() -> None:
 def _planned(driver: _Driver) -> bool:
     """As the writer looks at the cluster before any task: whether it may go on."""
     scene, progress = driver.scene, driver.progress
-    options = SinkOptions(scene.kafka, scene.topic, prefix=scene.prefix, two_phase=True)
+    client = broker_client(scene.kafka)
     try:
-        check_brokers(options)
-        two_phase.check_two_phase(options)
+        check_brokers(client, two_phase=True)
+        two_phase.check_two_phase(client, scene.prefix)
     except EosError as error:
         progress.stops.append(error)
         progress.withdrawn |= error.condition in REFUSALS

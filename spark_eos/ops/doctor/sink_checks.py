@@ -12,8 +12,7 @@ from functools import partial
 from spark_eos.errors import ConnectionFailed, EosError, Unauthorized, stop
 from spark_eos.kafka.admin.topics import allowed_operations, describe_topic, topic_of
 from spark_eos.kafka.config.librdkafka import check as check_client
-from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.net.client import broker_client
+from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.ledger.own_topics import check_for_rows
 from spark_eos.log import logger
 from spark_eos.ops.doctor.findings import Finding, PlannedQuery, Severity, Tools
@@ -85,47 +84,51 @@ def acls_command(query: PlannedQuery) -> str:
     return shlex.join([*words, *(["--two-phase"] if options.two_phase else [])])
 
 
-def check_input(kafka: KafkaProperties, topic: str) -> None:
+def check_input(client: BrokerClient, topic: str) -> None:
     """Raise TopicError where the topic is missing or not for rows, or this user may not read it."""
-    client = broker_client(kafka)
     described = describe_topic(client, topic)
     check_for_rows(client, {topic: topic_of(described)})
     allowed = allowed_operations(described)
     if allowed is not None and "READ" not in allowed:
-        raise stop("EOS_UNAUTHORIZED.topic_input", topic=topic, bootstrap_servers=kafka.bootstrap_servers)
+        raise stop("EOS_UNAUTHORIZED.topic_input", topic=topic, bootstrap_servers=client.bootstrap_servers)
 
 
 def rules(query: PlannedQuery, broker: dict[str, str] | None, *, ledger: bool) -> list[Rule]:
     """The checks that need no trial. ``broker``: the settings of a broker; ``ledger``: whether the ledger topic
     exists."""
     options = query.options
-    kafka = options.kafka
-    found = [Rule("client", "query", lambda: check_client(kafka, "producer"), "the client properties are valid")]
+    client = broker_client(options.kafka)
+    found = [
+        Rule("client", "query", lambda: check_client(options.kafka, "producer"), "the client properties are valid")
+    ]
     for topic in query.inputs:
-        found.append(Rule("rights", f"input {topic}", partial(check_input, kafka, topic), "it may be read"))
+        found.append(Rule("rights", f"input {topic}", partial(check_input, client, topic), "it may be read"))
     for topic in query.outputs:
         fine = "it may be written and read"
-        found.append(Rule("rights", f"output {topic}", partial(check_output, kafka, topic), fine))
+        found.append(Rule("rights", f"output {topic}", partial(check_output, client, topic), fine))
     if options.dead_letters is not None:
         letters = options.dead_letters
         subject, fine = f"dead letters {letters}", "it accepts rows that other topics refuse"
-        found.append(Rule("rights", subject, lambda: check_output(kafka, letters), "it may be written and read"))
-        found.append(Rule("dead letters", subject, lambda: check_dead_letters(options), fine))
+        found.append(Rule("rights", subject, lambda: check_output(client, letters), "it may be written and read"))
+        found.append(Rule("dead letters", subject, lambda: check_dead_letters(client, options), fine))
     if ledger:
         subject = f"ledger {options.ledger_topic}"
         fine = "it is compacted and in sync, and may be read and written"
-        found.append(Rule("ledger", subject, lambda: check_ledger(kafka, options.ledger_topic, broker), fine))
+        found.append(Rule("ledger", subject, lambda: check_ledger(client, options.ledger_topic, broker), fine))
     fine = "the brokers reject late batches"
-    found.append(Rule("late batches", "brokers", lambda: check_brokers(options), fine))
+    found.append(Rule("late batches", "brokers", lambda: check_brokers(client, two_phase=options.two_phase), fine))
     fine = "the brokers allow transactions of this length"
     found.append(Rule("transaction.max.timeout.ms", "query", lambda: transaction_timeout(options, broker), fine))
     if options.group_id is not None:
         group = options.group_id
         fine = "it has no other members, and its offsets may be committed"
-        found.append(Rule("group", f"group {group}", lambda: check_group(kafka, group), fine))
+        found.append(Rule("group", f"group {group}", lambda: check_group(client, group), fine))
     return found
 
 
 def two_phase_rule(query: PlannedQuery) -> Rule:
     """Part of the trial, as it takes a transactional id."""
-    return Rule("two-phase commit", "brokers", lambda: check_two_phase(query.options), "transactions need not expire")
+    options = query.options
+    client = broker_client(options.kafka)
+    fine = "transactions need not expire"
+    return Rule("two-phase commit", "brokers", lambda: check_two_phase(client, options.prefix), fine)

@@ -120,12 +120,12 @@ def test_a_streams_group(kafka, client, topic, group):
     (found,) = active_members(broker_client(kafka), group)
     assert "streams" in found
     with pytest.raises(KafkaError, match="EOS_GROUP_ACTIVE"):
-        check_group(kafka, group)
+        check_group(broker_client(kafka), group)
     with pytest.raises(EosError, match="EOS_GROUP_ACTIVE"):
         GroupMover(group, broker_client(kafka), broker_client(kafka)).move()
     heartbeat(client, streams(group, member, LEAVES, name))
     wait_for(lambda: active_members(broker_client(kafka), group) == [], "the end of the member")
-    check_group(kafka, group)
+    check_group(broker_client(kafka), group)
 
 
 def test_a_share_group(kafka, client, topic, group):
@@ -136,7 +136,7 @@ def test_a_share_group(kafka, client, topic, group):
         with pytest.raises(KafkaError, match=r"EOS_GROUP_UNSUITABLE.*share"):
             active_members(broker_client(kafka), group)
         with pytest.raises(KafkaError, match=r"EOS_GROUP_UNSUITABLE.*share"):
-            check_group(kafka, group)
+            check_group(broker_client(kafka), group)
 
 
 @contextmanager

@@ -194,19 +194,19 @@ def options(kafka: KafkaProperties, **more: str) -> SinkOptions:
 def test_two_phase_commit_needs_version_2(kafka):
     """With the command that raises it."""
     with pytest.raises(KafkaError, match=r"transaction\.version is 0") as caught:
-        check_brokers(options(kafka, **{"transaction.two.phase.commit": "true"}))
+        check_brokers(broker_client(kafka), two_phase=True)
     assert caught.value.condition == "EOS_TWO_PHASE_UNAVAILABLE"
     assert "kafka-features.sh upgrade --feature transaction.version=2" in caught.value.hint
 
 
 def test_brokers_that_verify_nothing(kafka, old_view):
     """A batch that comes late would hang for ever; with the setting that prevents it, by which the check passes."""
-    check_brokers(options(kafka))
+    check_brokers(broker_client(kafka), two_phase=False)
     alter(old_view, AlterConfigOpType.SET)
     try:
         wait_for(lambda: refused(kafka), "the setting")
         with pytest.raises(KafkaError, match=f"{VERIFICATION}=true: 0") as caught:
-            check_brokers(options(kafka))
+            check_brokers(broker_client(kafka), two_phase=False)
         assert caught.value.condition == "EOS_BROKER_UNSUITABLE"
     finally:
         alter(old_view, AlterConfigOpType.DELETE)
@@ -215,7 +215,7 @@ def test_brokers_that_verify_nothing(kafka, old_view):
 
 def refused(kafka: KafkaProperties) -> bool:
     try:
-        check_brokers(options(kafka))
+        check_brokers(broker_client(kafka), two_phase=False)
     except KafkaError:
         return True
     return False

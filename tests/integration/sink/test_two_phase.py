@@ -33,6 +33,11 @@ def options_of(cluster, topic: str, **given: str) -> SinkOptions:
     return sink_options({"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": topic, **ON, **given})
 
 
+def check(options: SinkOptions) -> None:
+    """As the driver does before any task runs."""
+    two_phase.check_two_phase(broker_client(options.kafka), options.prefix)
+
+
 def session_of(options: SinkOptions, query: str) -> Session:
     return session_for(options, preflight(options).ledger_partitions, query)
 
@@ -77,17 +82,17 @@ def test_one_broker_that_does_not_offer_it(guarded, out, monkeypatch):
     monkeypatch.setattr(brokers, "each_broker_setting", lambda kafka, name: {1: "true", 2: "false", 3: ""})
     two_phase._check_brokers.cache_clear()
     with pytest.raises(EosError, match=r"EOS_TWO_PHASE_UNAVAILABLE.*: 2, 3\."):
-        two_phase.check_two_phase(options_of(guarded.cluster, out))
+        check(options_of(guarded.cluster, out))
     two_phase._check_brokers.cache_clear()
     monkeypatch.undo()
-    two_phase.check_two_phase(options_of(guarded.cluster, out))
+    check(options_of(guarded.cluster, out))
 
 
 def test_settings_that_may_not_be_read(guarded, out, caplog):
     """Then a warning says what could not be checked; each broker refuses for itself."""
     two_phase._check_brokers.cache_clear()
     with guarded.forbidden(ResourceType.BROKER, "kafka-cluster", AclOperation.DESCRIBE_CONFIGS):
-        two_phase.check_two_phase(options_of(guarded.cluster, out))
+        check(options_of(guarded.cluster, out))
     two_phase._check_brokers.cache_clear()
     assert "transaction.two.phase.commit.enable=true cannot be checked" in caplog.text
 
@@ -111,12 +116,12 @@ def test_a_user_who_may_not(guarded, out, spark, tmp_path):
     decide(own, head, prepared)
     with guarded.only(ResourceType.TRANSACTIONAL_ID, "mine", AclOperation.WRITE, AclOperation.DESCRIBE):
         with pytest.raises(EosError, match="EOS_TWO_PHASE_UNAVAILABLE") as caught:
-            two_phase.check_two_phase(options)
+            check(options)
         assert "TWO_PHASE_COMMIT" in str(caught.value)
         servers = ["--bootstrap-servers", guarded.cluster.bootstrap_servers, "--prefix", "mine"]
         assert cli.main([*servers, "recover", "--settle-only", "--query", query, "--watch", "0", "--yes"]) == 0
     assert guarded.view.values(out) == ["a"]
-    two_phase.check_two_phase(options)
+    check(options)
 
 
 def prepare(options: SinkOptions, name: str) -> ArrowProducer:
@@ -145,7 +150,7 @@ def decide(own: Session, head: Head, *prepared: ArrowProducer) -> None:
 def test_rows_that_librdkafka_has_to_write(guarded, out):
     """It begins no transactions that never expire: a property of its own is refused."""
     with pytest.raises(EosError, match="EOS_OPTION_CONFLICT"):
-        two_phase.check_two_phase(options_of(guarded.cluster, out, **{"kafka.message.max.bytes": "900000"}))
+        check(options_of(guarded.cluster, out, **{"kafka.message.max.bytes": "900000"}))
 
 
 def test_an_attempt_that_has_not_written_anything_yet_is_fenced(guarded, out):
@@ -184,9 +189,10 @@ def test_a_new_checkpoint_waits_for_what_another_query_has_decided(guarded, spar
     own = session_of(options, old)
     head = open_run(own.ports, "r", 0, endtxn_version=5, prefix=options.prefix, two_phase=True)
     prepared = prepare(options, task_name(options.prefix, old, TaskId(1, 0, 0)))
-    check_predecessors(options, None)  # it is not decided: the old query, or an operator, aborts it
+    client = broker_client(options.kafka)
+    check_predecessors(client, options, None)  # it is not decided: the old query, or an operator, aborts it
     decide(own, head, prepared)
-    check_predecessors(options, old)
+    check_predecessors(client, options, old)
     (tmp_path / "metadata").write_text(json.dumps({"id": str(uuid.uuid4())}))  # as Spark writes it first
     with pytest.raises(ProtocolStop, match=old) as caught:
         preflight(replace(options, checkpoint_location=str(tmp_path)))

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from spark_eos.errors import KafkaError
-from spark_eos.kafka.net.client import close_all
-from spark_eos.options.parse import sink_options
+from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import broker_client, close_all
 from spark_eos.sink.brokers import check_brokers
 from tests.support.fake_broker import SPOKEN, FakeBroker
 
@@ -30,7 +30,8 @@ def cluster() -> Iterator[dict[int, FakeBroker]]:
 def check(cluster: dict[int, FakeBroker], level: int) -> None:
     for broker in cluster.values():
         broker.features = {"transaction.version": level} if level else {}
-    check_brokers(sink_options({"kafka.bootstrap.servers": f"127.0.0.1:{cluster[1].port}", "topic": "t"}))
+    kafka = KafkaProperties({"bootstrap.servers": f"127.0.0.1:{cluster[1].port}"})
+    check_brokers(broker_client(kafka), two_phase=False)
 
 
 def test_brokers_before_kafka_3_6_are_named(cluster):

@@ -5,7 +5,6 @@ A broker that lags behind its controller says what was. So it is the leader whos
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -46,7 +45,7 @@ def test_a_task_copies_nothing_of_a_topic_of_the_same_name(was, topic, kafka, be
     source = stream_options({**options, "subscribe": name})
     plan = CopyPlan(source, sink_options({**options, "topic": target, "checkpointLocation": "/c"}), "", None)
     producer: Any = begin()
-    parts = task.Parts(plan, SimpleNamespace(options=plan.sink), producer, Digest.BATCHES, {name: before[name].id})
+    parts = task.Parts(plan, None, producer, Digest.BATCHES, {name: before[name].id})
     with pytest.raises(KafkaError) as caught:
         print([part.rows for part in parts.of([OffsetRange(name, 0, 0, ROWS)])])
     assert caught.value.condition == "EOS_SOURCE_RECREATED"
