@@ -142,7 +142,8 @@ class Parts:
         return {name for name in names if name not in there or there[name].id != self.ids.get(name)}
 
     def _transformed(self, range_: OffsetRange, transform: Transform) -> Iterator[Part]:
-        """The rows that the transform makes of each chunk, and behind them the dead letters."""
+        """The rows that the transform makes of each chunk, and behind them the dead letters, or how many records are
+        dropped."""
         sink = self._plan.sink
         for chunk in chunks(read_range(self._plan.source.fetching, range_)):
             done = transformed(transform, chunk)
@@ -158,6 +159,8 @@ class Parts:
                 batch = RowBatch(letters, LETTER_COLUMNS, sink.dead_letters, places[count:])
                 part = self._writer.write(batch, self._digest_by)
                 yield replace(part, bytes=size_of(letters), letters=letters.num_rows)
+            if done.rejected and transform.on_malformed == "drop":
+                yield Part(0, 0, dropped=len(done.rejected))
 
     def _letters(self, chunk: Chunk, transform: Transform, rejected: Mapping[int, str]) -> pa.RecordBatch:
         """What is to be written of the records that the transform has rejected. Raises RowError where there may be

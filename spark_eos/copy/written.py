@@ -23,17 +23,19 @@ class LastWritten:
 
     folder: str | None = None
 
-    def note(self, batch: int, rows: int, size: int) -> None:
-        """A micro-batch is committed. ``size``: in bytes."""
+    def note(self, batch: int, rows: int, size: int, dropped: int) -> None:
+        """A micro-batch is committed. ``size``: in bytes; ``dropped``: records that its transform rejected, and that
+        are left out."""
         if self.folder is None:
             return
         with contextlib.suppress(OSError):
             new = Path(self.folder, "new")
-            new.write_text(json.dumps({"batch": batch, "rows": rows, "bytes": size}), encoding="utf-8")
+            figures = {"batch": batch, "rows": rows, "bytes": size, "dropped": dropped}
+            new.write_text(json.dumps(figures), encoding="utf-8")
             new.replace(Path(self.folder, "last"))
 
     def last(self) -> Mapping[str, int] | None:
-        """``batch``, ``rows`` and ``bytes`` of the last micro-batch that was noted."""
+        """``batch``, ``rows``, ``bytes`` and ``dropped`` of the last micro-batch that was noted."""
         if self.folder is None:
             return None
         with contextlib.suppress(OSError, ValueError):

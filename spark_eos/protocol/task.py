@@ -60,6 +60,7 @@ class TaskReport:
     ``oldest_ms`` is the earliest timestamp that a row was given, if any. ``copied_from``: of a copy, what Spark gave
     to the task; there, ``rows`` are those that it wrote, and ``bytes`` their size: of copies, that of the record
     batches as they were written, and otherwise that of keys and values. ``topics``: those of its transaction.
+    ``dropped``: records that its transform rejected, and that are left out.
     """
 
     work: Work
@@ -74,6 +75,7 @@ class TaskReport:
     copied_from: CopiedFrom | None = None
     bytes: int = 0
     topics: tuple[str, ...] = ()
+    dropped: int = 0
 
 
 def assign(
@@ -271,6 +273,11 @@ class MicroBatch:
     def dead_letters(self) -> int:
         """Rows that were written to the dead-letter topic, by this run of the micro-batch."""
         return sum(w.dead_letters for w in self.written)
+
+    @property
+    def dropped(self) -> int:
+        """Records that transforms rejected and that were left out, by this run of the micro-batch."""
+        return sum(report.dropped for report in self.reports)
 
     @property
     def bytes(self) -> int:

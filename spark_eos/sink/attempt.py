@@ -46,7 +46,8 @@ AHEAD_S = 2.0
 class Part:
     """Rows that a producer has taken: how many, their digest, the earliest timestamp that one of them was given in
     milliseconds, and, where they are counted here, the bytes of their keys and values. ``beside``: records that are no
-    rows, and that belong to the transaction as they do. ``letters``: how many of the rows are dead letters."""
+    rows, and that belong to the transaction as they do. ``letters``: how many of the rows are dead letters;
+    ``dropped``: how many records were left out that could not be made into rows."""
 
     rows: int
     digest: int
@@ -54,6 +55,7 @@ class Part:
     bytes: int = 0
     beside: int = 0
     letters: int = 0
+    dropped: int = 0
 
 
 class RowWriter:
@@ -137,17 +139,17 @@ class Attempt:
         knows of none."""
         began_ms = int(time.time() * 1000)
         failpoints.reach("prepare.begun")
-        rows = digest = size = beside = letters = 0
+        rows = digest = size = beside = letters = dropped = 0
         oldest_ms: int | None = None
         for part in parts:
             rows, digest, size = rows + part.rows, digest + part.digest, size + part.bytes
-            beside, letters = beside + part.beside, letters + part.letters
+            beside, letters, dropped = beside + part.beside, letters + part.letters, dropped + part.dropped
             if part.oldest_ms is not None:
                 oldest_ms = part.oldest_ms if oldest_ms is None else min(oldest_ms, part.oldest_ms)
             failpoints.reach("prepare.wrote")
         partition, by = self._identity.partition, self._assignment.digest_by
         if not rows and not beside:
-            return TaskReport(self._assignment.work, partition, 0, 0, digest_by=by, bytes=size)
+            return TaskReport(self._assignment.work, partition, 0, 0, digest_by=by, bytes=size, dropped=dropped)
         self._producer.flush()
         failpoints.reach("prepare.flushed")
         self._check_owner()
@@ -167,6 +169,7 @@ class Attempt:
             oldest_ms,
             bytes=size,
             topics=self._topics,
+            dropped=dropped,
         )
 
     def _check_owner(self) -> None:

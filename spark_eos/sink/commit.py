@@ -121,12 +121,13 @@ class Commit:
     def _log(self, batch: MicroBatch, received: Sequence[Message], report: CommitReport, took_s: float) -> None:
         copied = batch.copied_from
         logger.info(
-            "%s%s rows=%d%s%s tasks=%d transactions=%d prepare=%.0fms "
+            "%s%s rows=%d%s%s%s tasks=%d transactions=%d prepare=%.0fms "
             "verify=%.1fms decide=%.1fms end=%.1fms commit=%.1fms since_last_task=%.1fms",
             self.name,
             " replayed" if report.replayed else "",
             report.rows,
             f" dead_letters={batch.dead_letters}" if batch.dead_letters else "",
+            f" dropped={batch.dropped}" if batch.dropped else "",
             "" if copied is None else f" bytes={batch.bytes} ranges={len(copied.ranges)}",
             len(batch.reports),
             report.transactions,

@@ -47,6 +47,7 @@ class CommitEvents:
             **_of_tasks(received),
             bytes=sum(message.bytes for message in received),
             dead_letters=batch.dead_letters,
+            dropped=batch.dropped,
             transactions=report.transactions,
             replayed=report.replayed,
             leftovers=report.leftovers,

@@ -53,7 +53,9 @@ class EosKafkaStreamWriter(DataSourceStreamArrowWriter):
             return  # there was no task: nothing was read, nothing is to be written
         first = received[0]
         report = self._ending(first.query, first.run, batchId, first.facts.ledger_partitions).commit(received)
-        self._rows.committed(batchId, report.rows, sum(message.report.bytes for message in received))
+        reports = [message.report for message in received]
+        size, dropped = sum(one.bytes for one in reports), sum(one.dropped for one in reports)
+        self._rows.committed(batchId, report.rows, size, dropped)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Never raises: what stays open is cleared by the next start."""

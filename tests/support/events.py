@@ -39,7 +39,7 @@ class Script:
     def commit(self, batch: int, rows: int = 100, *, replayed: bool = False, transactions: int = 2) -> None:
         """The steps take 10, 20 and 30 ms, the micro-batch 750."""
         prepared = self.prepare(batch, rows)
-        counts = {"bytes": 9 * rows, "dead_letters": 0, "leftovers": 0, "open": 0}
+        counts = {"bytes": 9 * rows, "dead_letters": 0, "dropped": 0, "leftovers": 0, "open": 0}
         steps = {"verify_s": 0.01, "decide_s": 0.02, "end_s": 0.03, "commit_s": 0.07}
         what = {"transactions": transactions, "replayed": replayed}
         self.tell("committed", 0.06, **prepared, **counts, **steps, **what)

@@ -66,6 +66,7 @@ class Exporter:
         self._rows = counter("rows", "Rows of these micro-batches.")
         self._bytes = counter("bytes", "Bytes of keys and values of these rows, before compression.")
         self._letters = counter("dead_letters", "Rows of these that went to the dead-letter topic.")
+        self._dropped = counter("dropped_records", "Records that a transform rejected and that were left out.")
         self._replays = counter("replays", "Micro-batches that were decided before, and were compared with that.")
         self._repairs = counter("repairs", "Replays that wrote rows again whose decided transaction was lost.")
         self._aborts = counter("aborts", "Micro-batches that were given up.")
@@ -132,6 +133,7 @@ class Exporter:
             self._rows.labels(*labels).inc(event["rows"])
             self._bytes.labels(*labels).inc(event["bytes"])
         self._letters.labels(*labels).inc(event["dead_letters"])
+        self._dropped.labels(*labels).inc(event["dropped"])
         self._replays.labels(*labels).inc(event["replayed"])
         self._repairs.labels(*labels).inc(repaired)
         self._aborts.labels(*labels)  # a counter begins at 0, not with its first event

@@ -93,6 +93,47 @@ def test_rows_and_bytes_that_were_written_are_told(transform, copy, write, clust
         assert told == [(0, 0, 0, False), (1, 70, 70 * 6, False), (2, 30, 30 * 6, False), (2, 30, 0, True)]
 
 
+@pytest.mark.parametrize("way", ["drop", "deadLetters"])
+def test_rejected_records_are_counted_in_the_event_and_the_progress(way, copy, topic, write, monkeypatch):
+    """Over two tasks, of which one has nothing to write; in a micro-batch without a row; a replay that reads nothing
+    counts none."""
+    heard: list[Event] = []
+    inbox = Inbox(Hub([SimpleNamespace(take=heard.append)]))
+    monkeypatch.setattr(metrics_events, "here", lambda: inbox.events)
+    query, letters = copy(2), topic(1, max_message_bytes=2_000_000)
+    query.reads, query.more = {"minPartitions": 2}, {"on_malformed": way, "ordered": False}
+    sql = """SELECT value, "offset", CASE WHEN value < 'b'::BLOB THEN 'it begins with a' END AS error FROM input"""
+    write(query.source, b"a1", b"b2", b"a3", b"c4", b"a5", partition=0)
+    write(query.source, b"a6", b"a7", partition=1)
+    query.run(sql, deadLetters__topic=letters)
+    write(query.source, b"a8", partition=1)
+    query.run(sql, deadLetters__topic=letters)
+    query.forget(2)
+    last = query.start(sql, deadLetters__topic=letters)
+    assert last.awaitTermination(SECONDS)
+    wait_for(lambda: len(committed_of(heard)) == 4, "what is told")
+    inbox.close()
+    told = [(event["batch"], event["rows"], event["dropped"], event["dead_letters"]) for event in committed_of(heard)]
+    if way == "drop":
+        assert [one for one in told if one[0]] == [(1, 2, 5, 0), (2, 0, 1, 0), (2, 0, 0, 0)]
+    else:
+        assert [one for one in told if one[0]] == [(1, 7, 0, 5), (2, 1, 0, 1), (2, 1, 0, 0)]
+    assert query.values() == [b"b2", b"c4"]
+
+
+def test_the_progress_has_the_records_that_were_dropped(copy, write):
+    """Those of the micro-batch before, beside its rows."""
+    query = copy(1)
+    query.reads, query.more = {"maxOffsetsPerTrigger": 3}, {"on_malformed": "drop"}
+    write(query.source, b"a1", b"b2", b"a3", b"c4", b"a5", b"b6", b"b7")
+    sql = """SELECT value, "offset", CASE WHEN value < 'b'::BLOB THEN 'it begins with a' END AS error FROM input"""
+    running = query.start(sql)
+    assert running.awaitTermination(SECONDS)
+    said = [json.loads(progress["sources"][0]["latestOffset"]) for progress in running.recentProgress]
+    written = [one["#written"] for one in said if "#written" in one]
+    assert [(one["batch"], one["rows"], one["dropped"]) for one in written] == [(0, 0, 0), (1, 1, 2), (2, 2, 1)]
+
+
 def test_a_transform_sees_the_rows_and_says_what_is_written(copy, write):
     """By columns, in order; a restart goes on."""
     query = copy(2)

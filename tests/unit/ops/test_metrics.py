@@ -167,6 +167,14 @@ def test_a_micro_batch_counts_once(counted):
     assert counted["transactions_total", "outcome", "aborted"] == 0  # what was decided is never aborted
 
 
+def test_what_became_of_records_that_are_no_rows_is_counted(counted):
+    """Dead letters and records that were left out, over all micro-batches."""
+    counted(**COMMITTED)
+    counted(**COMMITTED | {"batch": 1, "dead_letters": 0, "dropped": 4})
+    assert counted["dead_letters_total", "query", "q"] == 1
+    assert counted["dropped_records_total", "query", "q"] == 7
+
+
 def test_what_is_given_up_is_aborted(counted):
     """With the transactions of its tasks, where nothing was decided; leftovers of other attempts count, too."""
     counted(event="aborted", batch=1, transactions=2, open=1)
