@@ -16,6 +16,7 @@ from spark_eos.errors import stop
 from spark_eos.registry.schemas import KIND_NAMES
 from spark_eos.registry.settings import RegistrySettings, registry_settings
 from spark_eos.registry.subjects import subject_name
+from spark_eos.sink.schema import BESIDE_VALUE
 
 from .columns import PARSED
 from .models import Section
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 
 #: A column beside `PARSED`: why the value or the key cannot be decoded, or null.
 UNFIT = "_unfit"
-#: Columns of the sink that are no fields of an encoded value.
-_BESIDE = ("key", "topic", "partition", "headers", "timestamp")
 _KEY = "_key"
 
 
@@ -168,7 +167,7 @@ def encoded_rows(rows: DataFrame, columns: Columns) -> DataFrame:
     from spark_eos.registry.columns import check_type, encoded
 
     if columns.value_out is not None and "value" not in rows.columns:
-        fields = [name for name in rows.columns if name not in _BESIDE]
+        fields = [name for name in rows.columns if name not in BESIDE_VALUE]
         rows = rows.withColumn("value", F.struct(*fields)).drop(*fields)
     for name, encoding in (("value", columns.value_out), ("key", columns.key_out)):
         if encoding is not None:

@@ -14,6 +14,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType
 
 from spark_eos.errors import stop
+from spark_eos.kafka.letter_headers import EXCEPTION, MESSAGE, SOURCE_OFFSET, SOURCE_PARTITION, SOURCE_TOPIC
+from spark_eos.sink.schema import SINK_COLUMNS
 
 from .columns import PARSED, first_line, in_filter, raised, struct_of, with_fields
 from .lines import malformed_counted
@@ -22,7 +24,6 @@ from .registry import UNFIT, Columns, checked, encoded_rows, is_fit, parsed
 
 #: The name of the stream in a SQL text.
 VIEW = "input"
-SINK_COLUMNS = ("key", "value", "topic", "partition", "headers", "timestamp")
 #: Files whose lines in a stack say nothing about the user's function.
 _NOT_THE_USERS = re.compile(rf"/(pyspark|py4j)/|^<frozen |^{re.escape(__file__)}$")
 _MALFORMED = "[EOS_JOB_MALFORMED_ROW]"
@@ -101,19 +102,17 @@ def _with_letters(
 
 
 def _why(source: DataFrame, config: ParsedTransform, columns: Columns) -> Column:
-    """The headers of a dead letter, named as Kafka Streams does (KIP-1034), behind those that the record has."""
+    """The headers of a dead letter, behind those that the record has."""
     message = F.lit(f"The value does not fit 'transform.schema': {config.format}, {config.ddl}.")
     if columns.decodes:
         message = F.concat(F.lit("It cannot be decoded: "), F.col(UNFIT), F.lit("."))
-    said = {
-        "exception": F.lit(_MALFORMED.strip("[]")),
-        "message": message,
-        **{name: F.col(name).cast("string") for name in ("topic", "partition", "offset")},
+    place = {SOURCE_TOPIC: "topic", SOURCE_PARTITION: "partition", SOURCE_OFFSET: "offset"}
+    texts = {
+        EXCEPTION: F.lit(_MALFORMED.strip("[]")),
+        MESSAGE: message,
+        **{header: F.col(name).cast("string") for header, name in place.items()},
     }
-    pairs = [
-        F.struct(F.lit(f"__streams.errors.{name}").alias("key"), text.cast("binary").alias("value"))
-        for name, text in said.items()
-    ]
+    pairs = [F.struct(F.lit(name).alias("key"), text.cast("binary").alias("value")) for name, text in texts.items()]
     headers = F.array(*pairs)
     if "headers" in source.columns:
         headers = F.when(F.col("headers").isNull(), headers).otherwise(F.concat("headers", headers))

@@ -18,10 +18,7 @@ import pyarrow.compute as pc
 
 from spark_eos.copy.plan import Function, OnMalformed, Transform
 from spark_eos.errors import stop
-from spark_eos.kafka.producer.refusals import EXCEPTION, MESSAGE
-from spark_eos.kafka.producer.refusals import SOURCE_OFFSET as OFFSET_
-from spark_eos.kafka.producer.refusals import SOURCE_PARTITION as PARTITION
-from spark_eos.kafka.producer.refusals import SOURCE_TOPIC as TOPIC
+from spark_eos.kafka.letter_headers import EXCEPTION, MESSAGE, SOURCE_OFFSET, SOURCE_PARTITION, SOURCE_TOPIC
 from spark_eos.sink.schema import Columns
 from spark_eos.source.schema import ARROW_HEADERS
 from spark_eos.topic_partition import OffsetRange
@@ -192,8 +189,8 @@ def letters_of(chunk: Chunk, rejected: Mapping[int, str]) -> pa.RecordBatch:
 
 
 def _why(reason: str, topic: str, partition: int, offset: int) -> list[dict[str, object]]:
-    """Headers named as Kafka Streams names them (KIP-1034)."""
-    texts = {EXCEPTION: REJECTED, MESSAGE: reason, TOPIC: topic, PARTITION: str(partition), OFFSET_: str(offset)}
+    place = {SOURCE_TOPIC: topic, SOURCE_PARTITION: str(partition), SOURCE_OFFSET: str(offset)}
+    texts = {EXCEPTION: REJECTED, MESSAGE: reason, **place}
     return [{"key": name, "value": text.encode()} for name, text in texts.items()]
 
 

@@ -15,13 +15,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_eos.copy.plan import Function
-from spark_eos.copy.transforming import ERROR, OFFSET, TYPES, as_batch, places_of
+from spark_eos.copy.transforming import ERROR, OFFSET, as_batch, places_of
 from spark_eos.errors import stop
 from spark_eos.registry.decoding import Decoding
 from spark_eos.registry.encoding import Encoding
+from spark_eos.sink.schema import BESIDE_VALUE, SINK_COLUMNS
 
 #: Columns of a result that are no fields of an encoded value.
-_BESIDE = frozenset({*TYPES, ERROR, OFFSET} - {"value"})
+_BESIDE = (*BESIDE_VALUE, ERROR, OFFSET)
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ class SchemaTransform:
 
     def _transformed(self, batch: pa.RecordBatch, *, tolerant: bool) -> tuple[pa.RecordBatch, dict[int, str]]:
         if self.function is None:
-            kept = [name for name in batch.schema.names if name in (*TYPES, OFFSET) and name != "topic"]
+            kept = [name for name in batch.schema.names if name in (*SINK_COLUMNS, OFFSET) and name != "topic"]
             return batch.select(kept), {}
         rejecting = getattr(self.function, "rejecting", None) if tolerant else None
         result, failed = (self.function(batch), {}) if rejecting is None else rejecting(batch)

@@ -26,6 +26,14 @@ from spark_eos.errors import EosError, stop
 from spark_eos.kafka.admin.topics import begin_offsets, end_offsets, topic_partitions
 from spark_eos.kafka.config.librdkafka import librdkafka_config
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.letter_headers import (
+    EXCEPTION,
+    PREFIXES,
+    SOURCE_PARTITION,
+    SOURCE_TOPIC,
+    TARGET_PARTITION,
+    TARGET_TOPIC,
+)
 from spark_eos.kafka.messages import headers_of, offset_of, place_of
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.ops.answer import Answer, table
@@ -33,8 +41,6 @@ from spark_eos.printable import excerpt, printable_lines
 
 #: Begin of the transactional id under which letters of a topic are sent again.
 _ID = "spark-eos-dead-letters"
-#: Headers of a letter begin with one of these; a record that is sent again has none of them.
-_STREAMS, _OURS = "__streams.errors.", "__spark_eos.target."
 #: The header of a receipt. Its value is JSON: ranges of offsets in its partition, each as first and last + 1.
 RECEIPT = "__spark_eos.resent"
 #: Letters of one transaction.
@@ -87,13 +93,13 @@ class Letter:
     @property
     def reason(self) -> str:
         """The exception's name without its package, such as RecordTooLargeException."""
-        return (self.header(f"{_STREAMS}exception") or "unknown").rpartition(".")[2]
+        return (self.header(EXCEPTION) or "unknown").rpartition(".")[2]
 
     @property
     def origin(self) -> tuple[str, int | None] | None:
         """Topic and partition to which the record belongs: where a broker refused it, or where it was read."""
-        for prefix in (_OURS, _STREAMS):
-            topic, partition = self.header(f"{prefix}topic"), self.header(f"{prefix}partition")
+        for names in ((TARGET_TOPIC, TARGET_PARTITION), (SOURCE_TOPIC, SOURCE_PARTITION)):
+            topic, partition = map(self.header, names)
             if topic:
                 return topic, int(partition) if partition is not None and partition.isdecimal() else None
         return None
@@ -101,7 +107,7 @@ class Letter:
     @property
     def own_headers(self) -> list[tuple[str, bytes | None]]:
         """The headers that the record had before it was a letter."""
-        return [(name, value) for name, value in self.headers if not name.startswith((_STREAMS, _OURS))]
+        return [(name, value) for name, value in self.headers if not name.startswith(PREFIXES)]
 
 
 @dataclass(frozen=True)

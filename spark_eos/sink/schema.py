@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection
 from dataclasses import dataclass
 
 from pyspark.sql.types import (
@@ -22,6 +21,18 @@ from spark_eos.errors import EosError, stop
 
 _TEXT_OR_BYTES = "string or binary"
 _HEADERS = "array<struct<key:string,value:binary>>"
+#: By column, its type in Spark, as errors name it.
+_TYPES = {
+    "key": _TEXT_OR_BYTES,
+    "value": _TEXT_OR_BYTES,
+    "topic": "string",
+    "partition": "int",
+    "headers": _HEADERS,
+    "timestamp": "timestamp",
+}
+SINK_COLUMNS = tuple(_TYPES)
+#: Those that are never fields of a value which is encoded from several columns.
+BESIDE_VALUE = tuple(name for name in SINK_COLUMNS if name != "value")
 
 
 @dataclass(frozen=True)
@@ -37,18 +48,16 @@ class Columns:
 
 def check_columns(schema: StructType, topic_option: str | None) -> Columns:
     """Check names and types on the driver. Raises SchemaError."""
-    known = {"key": _TEXT_OR_BYTES, "value": _TEXT_OR_BYTES, "topic": "string", "partition": "int"}
-    known |= {"headers": _HEADERS, "timestamp": "timestamp"}
     names = {field.name for field in schema.fields}
     for field in schema.fields:
-        if field.name not in known:
-            raise _unknown(field.name, known)
+        if field.name not in _TYPES:
+            raise _unknown(field.name)
         if not _fits(field.name, field.dataType):
             raise stop(
                 "EOS_SCHEMA_INVALID.type",
                 column=field.name,
                 simplestring=field.dataType.simpleString(),
-                types=known[field.name],
+                types=_TYPES[field.name],
                 remedy=_remedy(field),
             )
     if len(names) < len(schema.fields):
@@ -67,11 +76,11 @@ def check_columns(schema: StructType, topic_option: str | None) -> Columns:
     )
 
 
-def _unknown(name: str, known: Collection[str]) -> EosError:
-    near = difflib.get_close_matches(name.lower(), known, n=1)
+def _unknown(name: str) -> EosError:
+    near = difflib.get_close_matches(name.lower(), SINK_COLUMNS, n=1)
     if near:
         return stop("EOS_SCHEMA_INVALID.unknown_near", column=name, nearest=near[0])
-    return stop("EOS_SCHEMA_INVALID.unknown", column=name, columns=", ".join(known))
+    return stop("EOS_SCHEMA_INVALID.unknown", column=name, columns=", ".join(SINK_COLUMNS))
 
 
 def _remedy(field: StructField) -> str:

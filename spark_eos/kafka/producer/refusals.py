@@ -1,8 +1,7 @@
 """Rows that brokers reject for good: they go to a dead-letter topic, in the same transaction.
 
 A rejected batch is split into halves until the rows at fault are known: those that are rejected alone. A dead letter
-has the row's key, value, timestamp and headers, and headers with the reason. These have the names of Kafka Streams
-(KIP-1034), except for the partition that the row was meant for, for which Kafka Streams has no name.
+has the row's key, value, timestamp and headers, and headers with the reason.
 """
 
 from __future__ import annotations
@@ -16,17 +15,13 @@ import pyarrow as pa
 from spark_eos.errors import EosError, stop
 from spark_eos.kafka.codes import REFUSED_FOR_GOOD, TOO_LARGE, Code, name_of
 from spark_eos.kafka.errors import too_large
+from spark_eos.kafka.letter_headers import EXCEPTION, MESSAGE, TARGET_PARTITION, TARGET_TOPIC
 from spark_eos.kafka.records.batches import Damage, TooLargeBatch
 from spark_eos.kafka.records.encode import Encoder, Sealed
 from spark_eos.kafka.records.fields import read_headers, read_varints
 from spark_eos.kafka.records.headers import encode_headers
 from spark_eos.kafka.records.resealing import halves, rows_of
 from spark_eos.topic_partition import TopicPartition
-
-EXCEPTION, MESSAGE = "__streams.errors.exception", "__streams.errors.message"
-SOURCE_TOPIC, SOURCE_PARTITION = "__streams.errors.topic", "__streams.errors.partition"
-SOURCE_OFFSET = "__streams.errors.offset"
-TARGET_TOPIC, TARGET_PARTITION = "__spark_eos.target.topic", "__spark_eos.target.partition"
 
 #: Java's exceptions for the codes, as in Kafka Streams.
 _EXCEPTIONS = {
