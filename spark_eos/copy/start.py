@@ -123,6 +123,7 @@ def _plan(
     from spark_eos.copy.checks import check_copy, check_malformed, checked_ends
     from spark_eos.copy.dealing import by_key, check_rule
     from spark_eos.copy.plan import SAME, CopyPlan
+    from spark_eos.copy.sample import check_by_sample
     from spark_eos.copy.transforming import checked
     from spark_eos.kafka.net.client import broker_client
     from spark_eos.source.schema import arrow_schema
@@ -149,6 +150,7 @@ def _plan(
     empty = pa.RecordBatch.from_pylist([], schema=arrow_schema(reads.include_headers))
     check_malformed(on_malformed, writes)
     function = checked(transform, _name_of(transform), empty, writes.topic, on_malformed)
+    check_by_sample(reads, function)
     return CopyPlan(reads, writes, ends.cluster, function, ordered)
 
 

@@ -155,6 +155,20 @@ def test_a_value_that_cannot_be_decoded_stops_the_query_by_its_place(setting):
     assert setting.view.rows(setting.target) == []
 
 
+def backwards(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """No function of each row."""
+    return doubled(batch).sort_by([("offset", "descending")])
+
+
+def test_a_transform_is_tried_on_a_sample_of_decoded_records(setting):
+    """Without those that cannot be decoded; nothing is written."""
+    setting.produce(ORDER, b"no avro", {"id": 1, "who": "ann"}, {"id": 2, "who": "bob"}, b"none")
+    with pytest.raises(RowError, match=rf"4 records in pieces.*: near offset 0 of {setting.source}-0"):
+        setting.run(f"arrow: {__name__}:backwards")
+    assert setting.written() == [] and setting.why() == {}
+    assert not (setting.folder / "checkpoint" / "offsets").exists()
+
+
 def test_sql_over_decoded_columns_is_checked_at_the_start(setting):
     """By the schema of the registry: a field that it has not, and what is not a function of each row."""
     setting.produce(ORDER, {"id": 1, "who": "ann"})

@@ -1,0 +1,153 @@
+"""What a transform makes of a sample of its topics, on the driver, before anything is planned or written.
+
+A transform that is not a function of each row goes wrong in silence, when a replay cuts the records differently. So it
+gets some of the newest records together and in pieces. What fails loudly is left to the tasks, as the query may never
+read these records: what the function raises, and records that cannot be decoded or that the transform rejects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+
+import pyarrow as pa
+
+from spark_eos import system
+from spark_eos.copy.by_row import Outcome, differing
+from spark_eos.copy.plan import Transform
+from spark_eos.copy.transforming import Chunk, chunks, transformed
+from spark_eos.errors import EosError, stop
+from spark_eos.kafka.admin.topics import begin_offsets, end_offsets
+from spark_eos.kafka.codes import OK
+from spark_eos.kafka.net.client import BrokerClient, broker_client
+from spark_eos.kafka.requests.fetch import Answers
+from spark_eos.log import logger
+from spark_eos.options.parse import SourceOptions
+from spark_eos.source.decode import decode
+from spark_eos.source.raw import supports
+from spark_eos.source.small_ranges import gather
+from spark_eos.source.watch import TopicWatch
+from spark_eos.topic_partition import OffsetRange, by_topic, flat
+
+#: The sample: the newest records of some partitions, as far as their keys and values are not larger together.
+_PARTITIONS, _RECORDS, _BYTES = 3, 128, 256 * 1024
+#: Bytes of a record batch, decompressed.
+_BATCH_BYTES = 16 << 20
+#: Seconds to wait for brokers, for each of the requests.
+_ANSWER_S = 2.0
+#: Seconds after which no further pieces are tried; the first two are tried in any case.
+_TRYING_S = 0.03
+
+#: What a transform may never do, whatever the records are.
+_RULES = ("EOS_TRANSFORM_RESULT", "EOS_SCHEMA_INVALID")
+
+
+def check_by_sample(options: SourceOptions, transform: Transform) -> None:
+    """Try the transform on a sample of the topics. A sample that cannot be had, and records that are at fault
+    themselves, are no errors.
+
+    Raises RowError (EOS_TRANSFORM_RESULT) where the transform is not a function of each row, and SchemaError for
+    results that are no rows of the sink, with topic, partition and offset.
+    """
+    try:
+        found = list(sample(options))
+    except Exception as error:  # whatever it is: if the query cannot do without it, the query will say so
+        logger.info("no sample of the topics for the transform: %s", type(error).__name__)
+        return
+    until = system.monotonic() + _TRYING_S
+    for chunk in found:
+        check_chunk(transform, chunk, until)
+
+
+def sample(options: SourceOptions) -> Iterator[Chunk]:
+    """Of some partitions the newest records that a query may read; of one that is empty, nothing. Raises EosError."""
+    client = broker_client(options.kafka)
+    if not supports(client):
+        return
+    ranges = _newest(client, options)
+    answers = gather(options.fetching, ranges)
+    for range_ in ranges:
+        pieces = list(chunks(_records(options, range_, answers), most_bytes=_BYTES))
+        if pieces:
+            yield max(pieces, key=lambda chunk: chunk.rows.num_rows)
+
+
+def _newest(client: BrokerClient, options: SourceOptions) -> list[OffsetRange]:
+    """The last offsets of the first partitions of each topic that are not empty."""
+    there = TopicWatch(client, options.selection, options.isolation, looks_only=True).topics()
+    ends = flat(end_offsets(client, there.partitions, options.isolation, _ANSWER_S))
+    chosen = sorted((place for place, end in ends.items() if end), key=lambda place: (place[1], place[0]))
+    begins = flat(begin_offsets(client, by_topic(chosen[:_PARTITIONS]), _ANSWER_S))
+    return [
+        OffsetRange(*place, max(begin, ends[place] - _RECORDS), ends[place], there.ids[place[0]])
+        for place, begin in begins.items()
+        if begin < ends[place]
+    ]
+
+
+def _records(options: SourceOptions, range_: OffsetRange, answers: Answers) -> Iterator[pa.RecordBatch]:
+    """What the leader has answered for the range, which need not be all of it. Raises EosError."""
+    answer, data = answers.get((range_.topic, range_.partition), (None, b""))
+    if answer is None or answer.error != OK or not answer.size:
+        return
+    most_bytes = min(_BATCH_BYTES, options.max_decompressed_bytes)
+    yield from decode(data, range_, answer.aborted, with_headers=options.include_headers, most_bytes=most_bytes).batches
+
+
+def check_chunk(transform: Transform, chunk: Chunk, until: float) -> None:
+    """Try the transform on these records of one partition. ``until``: by `system.monotonic`, when to leave it at that.
+    Raises as `check_by_sample`."""
+    topic, partition = (chunk.rows.column(name)[0].as_py() for name in ("topic", "partition"))
+    where = f"{topic}-{partition} from offset {chunk.first} on"
+    try:
+        _compare(_copied(replace(transform, on_malformed="drop")), chunk, until)
+    except Exception as error:
+        if not isinstance(error, EosError) or error.condition not in _RULES:
+            logger.info("nothing is known of the transform by the records of %s: %s", where, type(error).__name__)
+        elif "topic" in error.parameters:
+            raise
+        else:
+            place = {"topic": topic, "partition": partition, "offset": chunk.first}
+            message = f"{error.message} It got a sample of records: {where}."
+            raise error.reworded(message, error.hint, **place | error.parameters) from None
+
+
+def _copied(transform: Transform) -> Transform:
+    """As tasks get it, so that what it keeps from call to call stays here."""
+    from pyspark import cloudpickle
+
+    copied: Transform = cloudpickle.loads(cloudpickle.dumps(transform))  # type: ignore[no-untyped-call]  # PySpark's
+    return copied
+
+
+def _compare(transform: Transform, chunk: Chunk, until: float) -> None:
+    """In halves, then in pieces that grow from a single record on."""
+    apply, count = partial(_outcome, transform), chunk.rows.num_rows
+    whole = apply(chunk.rows)
+    halves = [count // 2, count - count // 2] if count > 1 else [1]
+    piece = differing(apply, chunk.rows, whole, halves)
+    if piece is None and system.monotonic() < until:
+        piece = differing(apply, chunk.rows, whole, _growing(count))
+    if piece is None:
+        return
+    alike = differing(apply, chunk.rows, whole, [count]) is None
+    place = {name: chunk.rows.column(name)[piece.first].as_py() for name in ("topic", "partition", "offset")}
+    if alike:
+        raise stop("EOS_TRANSFORM_RESULT.sample", **place, records=count)
+    raise stop("EOS_TRANSFORM_RESULT.changes", **place, records=count)
+
+
+def _outcome(transform: Transform, records: pa.RecordBatch) -> Outcome:
+    offsets = records.column("offset")
+    done = transformed(transform, Chunk(records, offsets[0].as_py()))
+    return Outcome(done.rows, {offsets[place].as_py(): reason for place, reason in done.rejected.items()})
+
+
+def _growing(count: int) -> Iterator[int]:
+    """1, 1, 2, 3, 5, 8, … up to ``count`` together."""
+    size, next_ = 1, 1
+    while count > 0:
+        yield min(size, count)
+        count -= size
+        size, next_ = next_, size + next_
