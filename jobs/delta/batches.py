@@ -8,7 +8,6 @@ covers, and a micro-batch counts as done only where that note has the same ones.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -21,9 +20,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from spark_eos.checkpoint.files import Checkpoint
-from spark_eos.checkpoint.offset_log import IDS, is_mark
+from spark_eos.checkpoint.offset_log import is_mark
 from spark_eos.checkpoint.settings import HadoopSettings, of_session
 from spark_eos.errors import stop
+from spark_eos.tables.delta.row_job import NOTE, around, digest_of
 
 from .errors import of_write
 from .table import TXN_APP_ID, TXN_VERSION, Commit, Table, no_table, table_behind
@@ -35,10 +35,8 @@ _RECORDED = {
     "spark.databricks.delta.commitInfo.enabled": "true",
     "spark.databricks.delta.history.metricsEnabled": "true",
 }
-#: The key of the note in a commit's ``userMetadata``, and beside it that of what the session sets there.
-_NOTE, _THEIRS = "spark-eos", "userMetadata"
-#: Spark's line for a source that has had no offset.
-_NOTHING_YET = "-"
+#: The key in a commit's ``userMetadata``, beside that of the note, of what the session sets there.
+_THEIRS = "userMetadata"
 #: Ranges that a message shows.
 _SHOWN = 4
 
@@ -58,9 +56,7 @@ class Note:
     @classmethod
     def of(cls, checkpoint: Checkpoint, batch: int, counts: Mapping[str, int]) -> Self:
         """By the offset log, which is the same whenever the micro-batch is run again."""
-        end = logged(checkpoint, batch)
-        start = logged(checkpoint, batch - 1) if batch else [{} for _ in end]
-        known = [{name: found for name, found in source.items() if _tells(name)} for source in (*start, *end)]
+        start, end = around(checkpoint, batch)
         ranges = {}
         for number, (first, last) in enumerate(zip(start, end, strict=True)):
             for topic in sorted(topic for topic in last if not is_mark(topic)):
@@ -69,14 +65,13 @@ class Note:
                     place = f"{topic}/{partition}" + (f" (source {number + 1})" if number else "")
                     if before != offset:
                         ranges[place] = (before, int(offset))
-        known_text = json.dumps(known, sort_keys=True)
-        return cls(batch, hashlib.sha256(known_text.encode()).hexdigest(), ranges, counts, uuid4().hex)
+        return cls(batch, digest_of(start, end), ranges, counts, uuid4().hex)
 
     @classmethod
     def read(cls, text: object) -> Self | None:
         """Of a commit's ``userMetadata``; None where there is none of this job."""
         try:
-            raw = json.loads(str(text))[_NOTE]
+            raw = json.loads(str(text))[NOTE]
             ranges = {str(place): (int(first), int(end)) for place, (first, end) in raw["ranges"].items()}
             counts = {str(name): int(count) for name, count in raw["counts"].items()}
             return cls(int(raw["batch"]), str(raw["digest"]), ranges, counts, str(raw["attempt"]))
@@ -85,7 +80,7 @@ class Note:
 
     def text(self, theirs: str | None) -> str:
         """As ``userMetadata``, beside what the session sets there."""
-        note = {_NOTE: self.__dict__}
+        note = {NOTE: self.__dict__}
         return json.dumps(note if theirs is None else note | {_THEIRS: theirs}, separators=(",", ":"))
 
     def __str__(self) -> str:
@@ -165,23 +160,6 @@ class Batches:
             cause = f"micro-batch {note.batch} in the table {self.path} has {there}, and here it has {note}"
             raise stop("EOS_DELTA_TWO_QUERIES", cause=cause)
         return commit, there
-
-
-def logged(checkpoint: Checkpoint, batch: int) -> list[dict[str, Any]]:
-    """What each source of the query has in the offset log of a micro-batch: end offsets by topic and partition, and by
-    names with # at their head, what else it notes there. Raises CheckpointError."""
-    try:
-        found = [{} if line == _NOTHING_YET else json.loads(line) for line in checkpoint.sources(batch)]
-    except ValueError:
-        found = []
-    if not found or not all(isinstance(source, dict) for source in found):
-        raise checkpoint.damaged(f"offsets/{batch}", "it does not have the offsets of each source")
-    return found
-
-
-def _tells(name: str) -> bool:
-    """Whether this part of an offset log tells rows apart: offsets, and the ids of topics."""
-    return not is_mark(name) or name == IDS
 
 
 def _query_of(spark: SparkSession) -> str:

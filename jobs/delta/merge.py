@@ -18,10 +18,11 @@ from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.checkpoint.offset_log import is_mark
 from spark_eos.checkpoint.settings import HadoopSettings, of_session
 from spark_eos.errors import EosError, stop
+from spark_eos.tables.delta.row_job import logged
 
 from ..runner.columns import raised
 from ..runner.values import Rejected, Text
-from .batches import Batches, Note, logged
+from .batches import Batches, Note
 from .table import Commit, quoted
 
 #: Under which a query commits its merges. A new checkpoint is a new query, whose batches begin with 0 again.

@@ -1,0 +1,139 @@
+"""What a Delta table remembers of a query: transactions of its log, which checkpoints and clean-ups of the log keep.
+
+=====================  ==================================================================================
+application id         version
+=====================  ==================================================================================
+``QUERY``              number of the last micro-batch. Delta's own sink and earlier jobs have it, too
+``QUERY#digest``       digest of the micro-batch's number and of the offsets that it has read
+``QUERY#read``         version of the table on which the commit was made: it is a later one itself
+``QUERY#TOPIC-N``      end offset in partition N, where the micro-batch has read from it
+=====================  ==================================================================================
+
+All of them are in the same commit as the files, so they hold together or not at all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+
+from spark_eos.errors import EosError, stop
+from spark_eos.topic_partition import OffsetRange, TopicPartition, name_of_place
+
+_DIGEST, _READ = "#digest", "#read"
+#: Versions of Delta's transactions are signed numbers of 64 bits.
+_DIGEST_BITS = 63
+#: The key of the note in a commit's ``userMetadata``.
+_NOTE = "spark-eos"
+#: Ranges that a message shows.
+_SHOWN = 4
+
+#: The version of an application id in a table; None where it has none.
+TransactionVersion = Callable[[str], int | None]
+
+
+@dataclass(frozen=True)
+class MicroBatch:
+    """A micro-batch and the ranges of offsets that it reads, however they are dealt to tasks."""
+
+    query: str
+    number: int
+    ranges: tuple[OffsetRange, ...]
+
+    @cached_property
+    def spans(self) -> dict[TopicPartition, tuple[str, int, int]]:
+        """Of each partition: topic id, first offset, end offset."""
+        found: dict[TopicPartition, tuple[str, int, int]] = {}
+        for r in sorted(self.ranges):
+            _, start, end = found.get((r.topic, r.partition), ("", r.start, r.end))
+            found[r.topic, r.partition] = r.topic_id, min(start, r.start), max(end, r.end)
+        return found
+
+    @cached_property
+    def digest(self) -> int:
+        """Equal for the same offsets of the same topics in the same micro-batch, however often it runs."""
+        text = json.dumps([self.number, [[*place, *span] for place, span in self.spans.items()]])
+        return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest()) >> (64 - _DIGEST_BITS)
+
+    def transactions(self, read_version: int) -> list[tuple[str, int]]:
+        """Application ids and versions for the commit that is made on ``read_version`` of the table."""
+        ends = [(f"{self.query}#{name_of_place(place)}", end) for place, (_, _, end) in self.spans.items()]
+        return [
+            (self.query, self.number),
+            (self.query + _DIGEST, self.digest),
+            (self.query + _READ, read_version),
+            *ends,
+        ]
+
+    def note(self, rows: int) -> str:
+        """The commit's ``userMetadata``, for people: the log's clean-up removes it, and nothing relies on it."""
+        spans = {f"{topic}/{p}": (start, end) for (topic, p), (_, start, end) in self.spans.items()}
+        note = {"query": self.query, "batch": self.number, "digest": f"{self.digest:x}", "ranges": spans, "rows": rows}
+        return json.dumps({_NOTE: note}, separators=(",", ":"))
+
+    def __str__(self) -> str:
+        """Its first ranges, for messages."""
+        places = [f"{topic}/{p} {start:,} to {end:,}" for (topic, p), (_, start, end) in self.spans.items()]
+        more = f" and {len(places) - _SHOWN} more" if len(places) > _SHOWN else ""
+        return "offsets " + ", ".join(places[:_SHOWN]) + more if places else "no new offsets"
+
+
+@dataclass(frozen=True)
+class Remembered:
+    """What a table has of a query; None for what it does not have. ``last``: the last micro-batch; ``digest``: of the
+    last one that was committed past the JVM; ``read``: the version on which that was committed."""
+
+    last: int | None
+    digest: int | None
+    read: int | None
+
+
+def remembered(version_of: TransactionVersion, query: str) -> Remembered:
+    """What the table has of the query."""
+    return Remembered(version_of(query), version_of(query + _DIGEST), version_of(query + _READ))
+
+
+class Standing(Enum):
+    """Whether a table has a micro-batch. ``UNCLEAR``: it has one of this number, and its log must tell which."""
+
+    NEW, THERE, UNCLEAR = "new", "there", "unclear"
+
+
+def standing(path: str, found: Remembered, batch: MicroBatch) -> Standing:
+    """Whether the table at ``path`` has the micro-batch.
+
+    Every micro-batch is committed, also one without rows, so their numbers have no gaps. Raises TableError where the
+    table has a later one (EOS_DELTA_CHECKPOINT_BEHIND), or lacks an earlier one (EOS_DELTA_OTHER_TABLE).
+    """
+    last, number = found.last, batch.number
+    if last is not None and last > number:
+        raise stop("EOS_DELTA_CHECKPOINT_BEHIND", path=path, there=last, planned=number)
+    if last == number:
+        return Standing.THERE if found.digest == batch.digest else Standing.UNCLEAR
+    if number and last != number - 1:
+        raise behind(path, number - 1, last)
+    return Standing.NEW
+
+
+def check_start(path: str, last: int | None, *, finished: int | None, planned: int | None) -> None:
+    """The table and the checkpoint belong together. ``last``: the table's last micro-batch; ``finished`` and
+    ``planned``: the checkpoint's. Raises TableError."""
+    if finished is not None and (last is None or last < finished):
+        raise behind(path, finished, last)
+    if last is not None and last > (-1 if planned is None else planned):
+        raise stop("EOS_DELTA_CHECKPOINT_BEHIND", path=path, there=last, planned=planned)
+
+
+def behind(path: str, finished: int, last: int | None) -> EosError:
+    """The error for a table that lacks micro-batches of the query."""
+    there = "none" if last is None else f"only {last}"
+    return stop("EOS_DELTA_OTHER_TABLE.behind", finished=finished, path=path, there=there)
+
+
+def was_ours(transactions: Sequence[str], query: str) -> bool:
+    """Whether a commit with these application ids was made past the JVM: then its digest tells its offsets."""
+    return query + _DIGEST in transactions

@@ -1,0 +1,219 @@
+"""Histories of a query and a Delta table, drawn from a seed and played: drivers that die at any step or come back late,
+and others who write to the table meanwhile. The table is a real one; what Spark does is modelled.
+
+Spark plans a micro-batch, runs it, and notes in its commit log that it is done; after the death of a driver the next
+one runs the micro-batch again that is planned and not done. A driver that was paused may go on when others have long
+taken over. At each failpoint of a commit, whatever else there is may happen.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from deltalake.schema import Field, PrimitiveType
+
+from spark_eos import failpoints
+from spark_eos.checkpoint.settings import HadoopSettings
+from spark_eos.errors import TableError
+from spark_eos.tables.delta import commit, memory
+from spark_eos.tables.delta.table import Table, known, location_of
+from tests.support.delta_files import (
+    SCHEMA,
+    files_in,
+    files_of,
+    micro_batch,
+    on_disk,
+    read_by_deltalake,
+    read_by_log,
+    records,
+)
+
+FOREIGN = "foreign"
+#: What somebody may do to a table after which the query must stop, and the errors that say so.
+HOSTILE = {
+    "recreate": {"EOS_DELTA_OTHER_TABLE.recreated", "EOS_DELTA_OTHER_TABLE.behind"},
+    "restore": {"EOS_DELTA_OTHER_TABLE.restored"},
+    "add column": {"EOS_DELTA_COLUMNS.files"},
+    "forget": {"EOS_DELTA_TABLE_SETTINGS.forgets"},
+}
+
+
+class Dead(BaseException):
+    """A driver's process was killed."""
+
+
+class Wrong(AssertionError):
+    """The table does not have what it should, or the query has not stopped where it had to."""
+
+
+class History:
+    """One history. ``done``: the micro-batches in Spark's commit log; ``planned``: those in its offset log."""
+
+    def __init__(self, seed: int, folder: Path, steps: int = 14) -> None:
+        self.chance = random.Random(seed)
+        self.trace: list[str] = []
+        self._folder = str(folder)
+        self._table = self._start()
+        self._planned: list[memory.MicroBatch] = []
+        self._done = 0
+        self._reached = [0, 0]
+        self._foreign = 0
+        self._hostile: str | None = None
+        self._depth = 0
+        self._steps = steps
+
+    def play(self, patch: pytest.MonkeyPatch) -> None:
+        """Play it. Raises Wrong."""
+        patch.setattr(failpoints, "reach", self._reach)
+        for _ in range(self._steps):
+            if self._hostile is not None:
+                break
+            self._step()
+        self._end()
+
+    # What happens
+
+    def _step(self) -> None:
+        self._note(self.chance.choice([self._run] * 5 + [self._append, self._compact, self._checkpoint, self._restart]))
+
+    def _note(self, action: Callable[[], None]) -> None:
+        self.trace.append(f"{'  ' * self._depth}{action.__name__.strip('_')}")
+        action()
+
+    def _reach(self, point: str) -> None:
+        """At a failpoint: nothing, a death, an error, or what others do, other drivers among them."""
+        if self._depth >= 2:
+            return
+        draw = self.chance.random()
+        if draw < 0.12:
+            self.trace.append(f"{'  ' * self._depth}death at {point}")
+            raise Dead
+        if draw < 0.2:
+            self.trace.append(f"{'  ' * self._depth}error at {point}")
+            raise OSError("the connection was closed")
+        if draw < 0.5 and self._hostile is None:
+            self._depth += 1
+            for _ in range(self.chance.randint(1, 2)):
+                self._note(
+                    self.chance.choice(
+                        [self._run, self._run, self._append, self._compact, self._change, self._checkpoint]
+                    )
+                )
+                if self._hostile is not None:
+                    break
+            self._depth -= 1
+
+    def _run(self) -> None:
+        """A driver runs the micro-batch that is planned and not done, or plans the next one."""
+        if self._done == len(self._planned):
+            self._plan()
+        batch, table = self._planned[self._done], self._table
+        try:
+            commit.commit_files(
+                table, batch, files_of(on_disk(table.location), batch), len(records(batch)), patience_s=5
+            )
+        except Dead:
+            return
+        except TableError as error:
+            self.trace.append(f"{'  ' * self._depth}{error.entry}")
+            if self._hostile is None and not self._is_late(batch, error):
+                raise Wrong(f"micro-batch {batch.number} was refused: {error}") from error
+            if (
+                self._hostile is not None
+                and error.entry not in HOSTILE[self._hostile]
+                and not self._is_late(batch, error)
+            ):
+                raise Wrong(f"after {self._hostile}: {error}") from error
+            return
+        if self._done == batch.number:  # else another driver has noted it first
+            self._done += 1
+
+    def _is_late(self, batch: memory.MicroBatch, error: TableError) -> bool:
+        """Whether a driver that comes back after others have gone on was told so."""
+        return batch.number < self._done and error.entry == "EOS_DELTA_CHECKPOINT_BEHIND"
+
+    def _plan(self) -> None:
+        ranges = []
+        for partition in range(2):
+            size = self.chance.choice([0, 0, 1, 3])
+            if size:
+                ranges.append((partition, self._reached[partition], self._reached[partition] + size))
+                self._reached[partition] += size
+        self._planned.append(micro_batch(len(self._planned), *ranges))
+
+    def _start(self) -> Table:
+        return known(location_of(self._folder, HadoopSettings()), SCHEMA)
+
+    def _restart(self) -> None:
+        self._table = self._start()
+
+    def _append(self) -> None:
+        self._foreign += 1
+        data = pa.Table.from_pylist([{"topic": FOREIGN, "partition": 0, "offset": self._foreign}], SCHEMA)
+        write_deltalake(self._folder, data, mode="append")
+
+    def _compact(self) -> None:
+        DeltaTable(self._folder).optimize.compact()
+
+    def _checkpoint(self) -> None:
+        DeltaTable(self._folder).create_checkpoint()
+
+    def _change(self) -> None:
+        """Something after which the query must stop, or a harmless property."""
+        table = DeltaTable(self._folder)
+        if self.chance.random() < 0.4 or self._done == 0:
+            table.alter.set_table_properties({"owner": str(self._foreign)}, raise_if_not_exists=False)
+            return
+        self._hostile = self.chance.choice(sorted(HOSTILE))
+        self.trace.append(f"{'  ' * self._depth}  {self._hostile}")
+        if self._hostile == "recreate":
+            shutil.rmtree(self._folder)
+            DeltaTable.create(self._folder, SCHEMA)
+        elif self._hostile == "restore":
+            table.restore(self.chance.randrange(table.version()) if table.version() else 0)
+        elif self._hostile == "add column":
+            table.alter.add_columns([Field("more", PrimitiveType("string"))])
+        else:
+            properties = {"delta.setTransactionRetentionDuration": "interval 1 day"}
+            table.alter.set_table_properties(properties, raise_if_not_exists=False)
+
+    # What must hold
+
+    def _end(self) -> None:
+        """The last driver ends what is planned, without any fault. Or it must stop, if somebody has changed the
+        table."""
+        self._depth = 2
+        if self._hostile is not None:
+            self._must_stop()
+            return
+        while self._done < len(self._planned):
+            self._note(self._run)
+        self._note(self._run)
+        expected = Counter(record for batch in self._planned for record in records(batch))
+        found = read_by_deltalake(self._table.location)
+        if found != read_by_log(files_in(self._folder)):
+            raise Wrong("the two readers differ")
+        ours = Counter({record: count for record, count in found.items() if record[0] != FOREIGN})
+        if ours != expected:
+            raise Wrong(f"lost: {dict(expected - ours)}, doubled: {dict(ours - expected)}")
+        if found.total() - ours.total() != self._foreign:
+            raise Wrong("somebody else's rows are not there once")
+
+    def _must_stop(self) -> None:
+        if self._done == len(self._planned):
+            self._plan()
+        done = self._done
+        # One more may land that was asked for before the change.
+        for _ in range(2):
+            self._note(self._run)
+            if self._done == len(self._planned):
+                self._plan()
+        if self._done > done + 1:
+            raise Wrong(f"the query went on after {self._hostile}")

@@ -1,0 +1,363 @@
+"""The commit of a micro-batch's files to a table on a local disk: once, beside others, and into this table only."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+from collections import Counter
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+
+from spark_eos import failpoints, system
+from spark_eos.checkpoint.settings import HadoopSettings
+from spark_eos.errors import TableError
+from spark_eos.tables.delta import commit as commit_module
+from spark_eos.tables.delta.commit import TakenOver, commit_files, retention_ms
+from spark_eos.tables.delta.table import Location, Table, known, location_of
+from tests.support.delta_files import (
+    QUERY,
+    SCHEMA,
+    files_in,
+    files_of,
+    micro_batch,
+    on_disk,
+    read_by_deltalake,
+    read_by_log,
+    records,
+    written,
+)
+
+FIRST = micro_batch(0, (0, 0, 3), (1, 0, 2))
+SECOND = micro_batch(1, (0, 3, 5))
+
+
+@pytest.fixture
+def table(tmp_path) -> Table:
+    return known(location_of(str(tmp_path / "a table"), HadoopSettings()), SCHEMA)
+
+
+def committed(table: Table, batch, **more):
+    """The outcome for a micro-batch whose files were written just now."""
+    return commit_files(
+        table, batch, files_of(on_disk(table.location), batch), len(records(batch)), patience_s=5, **more
+    )
+
+
+def condition_of(table: Table, batch, **more) -> str:
+    """Why it was refused. Nothing of it is in the table."""
+    log = Path(table.location.uri, "_delta_log")
+    before = sorted(log.glob("*.json"))
+    with pytest.raises(TableError) as error:
+        committed(table, batch, **more)
+    assert sorted(log.glob("*.json")) == before
+    return error.value.entry
+
+
+def rows(table: Table) -> Counter:
+    """By both readers, which agree."""
+    found = read_by_deltalake(table.location)
+    assert found == read_by_log(files_in(table.location.uri))
+    return found
+
+
+def test_micro_batches_are_in_the_table_once_however_often_they_are_committed(table) -> None:
+    """Also those without rows, and without a range."""
+    batches = [FIRST, SECOND, micro_batch(2), micro_batch(3, (0, 5, 5))]
+    for batch in batches:
+        assert not committed(table, batch).again
+        assert committed(table, batch).again
+    assert rows(table) == Counter(records(FIRST) + records(SECOND))
+    found = DeltaTable(table.location.uri)
+    assert found.transaction_version(QUERY) == 3 and found.transaction_version(f"{QUERY}#t-1") == 2
+    note = json.loads(found.history(4)[3]["userMetadata"])["spark-eos"]
+    assert (note["batch"], note["rows"], note["ranges"]) == (0, 5, {"t/0": [0, 3], "t/1": [0, 2]})
+
+
+def test_three_drivers_at_once_commit_each_micro_batch_once(table) -> None:
+    """While others append and compact. Each driver hears that the table has it."""
+    drivers, batches = 3, [micro_batch(n, (0, 2 * n, 2 * n + 2)) for n in range(20)]
+    together, outcomes = threading.Barrier(drivers), Counter()
+
+    def drive() -> None:
+        for batch in batches:
+            files = files_of(on_disk(table.location), batch)
+            together.wait()
+            outcomes[commit_files(table, batch, files, 2).again] += 1
+
+    def disturb() -> None:
+        for n in range(6):
+            data = pa.Table.from_pylist([{"topic": "foreign", "partition": n, "offset": 0}], SCHEMA)
+            write_deltalake(table.location.uri, data, mode="append")
+            DeltaTable(table.location.uri).optimize.compact()
+
+    threads = [threading.Thread(target=work) for work in (*[drive] * drivers, disturb)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert outcomes == {False: len(batches), True: len(batches) * (drivers - 1)}
+    expected = [record for batch in batches for record in records(batch)]
+    assert rows(table) == Counter(expected + [("foreign", n, 0) for n in range(6)])
+
+
+def test_the_table_is_asked_again_after_an_error(table, monkeypatch) -> None:
+    """Whatever failed: here, after the commit has landed."""
+    reached = []
+
+    def fail_once(point: str) -> None:
+        reached.append(point)
+        if reached.count("table.committed") == 1 and point == "table.committed":
+            raise OSError("the connection was closed")
+
+    monkeypatch.setattr(failpoints, "reach", fail_once)
+    outcome = committed(table, FIRST)
+    assert outcome.again and outcome.tries == 2
+    assert rows(table) == Counter(records(FIRST))
+
+
+def test_a_table_that_cannot_be_asked_leaves_the_outcome_open(table, monkeypatch) -> None:
+    """The error says that a restart helps, and has no secrets."""
+    secret = Location(
+        table.location.path, table.location.uri, type(table.location.options)({"aws_secret_key": "hush!"})
+    )
+    monkeypatch.setattr(Location, "open", lambda self: (_ for _ in ()).throw(OSError("refused: hush!")))
+    with pytest.raises(TableError) as error:
+        commit_files(Table(secret, table.id, table.columns), FIRST, [], 0, patience_s=0.01)
+    assert error.value.condition == "EOS_DELTA_UNCLEAR" and error.value.restart_helps
+    assert "refused: ***" in str(error.value) and "hush" not in repr(secret)
+
+
+def test_another_micro_batch_of_the_same_number_stops_the_query(table) -> None:
+    """A copy of the checkpoint has gone on with other offsets."""
+    committed(table, FIRST)
+    committed(table, SECOND)
+    assert condition_of(table, micro_batch(1, (0, 3, 6))) == "EOS_DELTA_TWO_QUERIES"
+
+
+def test_a_later_micro_batch_or_a_missing_one_stops_the_query(table) -> None:
+    """The checkpoint is old, or the table lacks a commit."""
+    committed(table, FIRST)
+    assert condition_of(table, micro_batch(2, (0, 5, 6))) == "EOS_DELTA_OTHER_TABLE.behind"
+    committed(table, SECOND)
+    assert condition_of(table, FIRST) == "EOS_DELTA_CHECKPOINT_BEHIND"
+
+
+def test_queries_do_not_meet_in_a_table(table) -> None:
+    """Each has its own numbers."""
+    other = micro_batch(0, (0, 0, 1), topic="u", query="another")
+    committed(table, FIRST)
+    committed(table, other)
+    committed(table, SECOND)
+    assert rows(table) == Counter(records(FIRST) + records(SECOND) + records(other))
+
+
+# Other tables, other rules
+
+
+def recreated(table: Table) -> None:
+    shutil.rmtree(table.location.uri)
+    DeltaTable.create(table.location.uri, SCHEMA)
+
+
+def with_a_column_more(table: Table) -> None:
+    from deltalake.schema import Field, PrimitiveType
+
+    DeltaTable(table.location.uri).alter.add_columns([Field("more", PrimitiveType("string"))])
+
+
+def forgetful(table: Table) -> None:
+    properties = {"delta.setTransactionRetentionDuration": "interval 1 day"}
+    DeltaTable(table.location.uri).alter.set_table_properties(properties, raise_if_not_exists=False)
+
+
+def constrained(table: Table) -> None:
+    DeltaTable(table.location.uri).alter.add_constraint({"small": "offset < 3"})
+
+
+def restored(table: Table) -> None:
+    DeltaTable(table.location.uri).restore(0)
+
+
+@pytest.mark.parametrize(
+    ("change", "entry"),
+    [
+        (recreated, "EOS_DELTA_OTHER_TABLE.recreated"),
+        (lambda table: shutil.rmtree(table.location.uri), "EOS_DELTA_NO_TABLE.path"),
+        (with_a_column_more, "EOS_DELTA_COLUMNS.files"),
+        (forgetful, "EOS_DELTA_TABLE_SETTINGS.forgets"),
+        (constrained, "EOS_DELTA_TABLE_SETTINGS.rules"),
+        (restored, "EOS_DELTA_OTHER_TABLE.restored"),
+    ],
+)
+def test_a_table_that_was_changed_meanwhile_is_refused(table, change, entry) -> None:
+    """By name, and nothing is committed."""
+    committed(table, FIRST)
+    change(table)
+    with pytest.raises(TableError) as error:
+        files = [] if entry == "EOS_DELTA_NO_TABLE.path" else files_of(on_disk(table.location), SECOND)
+        commit_files(table, SECOND, files, 2, patience_s=1)
+    assert error.value.entry == entry
+    if Path(table.location.uri).exists():
+        assert not read_by_deltalake(table.location).keys() & set(records(SECOND))
+
+
+def test_a_restore_that_the_user_knows_of_is_no_reason_to_stop(table) -> None:
+    """Not that one; a later one is. Nor does a RESTORE count that was there before the query."""
+    write_deltalake(table.location.uri, pa.Table.from_pylist([], SCHEMA), mode="append")
+    DeltaTable(table.location.uri).restore(0)
+    committed(table, FIRST)
+    restored(table)
+    version = DeltaTable(table.location.uri).version()
+    committed(table, SECOND, after_restore=version)
+    assert rows(table) == Counter(records(SECOND))
+    restored(table)
+    assert condition_of(table, micro_batch(2), after_restore=version) == "EOS_DELTA_OTHER_TABLE.restored"
+
+
+def test_what_others_do_to_a_table_that_binds_no_append_is_let_be(table) -> None:
+    """Compaction, a checkpoint, harmless properties, deletes."""
+    committed(table, FIRST)
+    other = DeltaTable(table.location.uri)
+    other.optimize.compact()
+    other.create_checkpoint()
+    properties = {"delta.enableChangeDataFeed": "true", "delta.logRetentionDuration": "interval 60 days", "owner": "me"}
+    other.alter.set_table_properties(properties, raise_if_not_exists=False)
+    DeltaTable(table.location.uri).delete("offset = 0")
+    committed(table, SECOND)
+    expected = [row for row in records(FIRST) if row[2] != 0] + records(SECOND)
+    assert read_by_deltalake(table.location) == Counter(expected)
+
+
+# Files
+
+
+def test_files_that_vacuum_may_remove_are_not_committed(table, monkeypatch) -> None:
+    """A quarter of a week after they were written."""
+    files = files_of(on_disk(table.location), FIRST)
+    now = system.time_of_day()
+    monkeypatch.setattr(system, "time_of_day", lambda: now + 43 * 3600)
+    with pytest.raises(TableError) as error:
+        commit_files(table, FIRST, files, 5)
+    assert error.value.entry == "EOS_DELTA_FILES_OLD.late" and "43.0 hours" in error.value.message
+    assert error.value.restart_helps
+    monkeypatch.setattr(system, "time_of_day", lambda: now + 41 * 3600)
+    assert not commit_files(table, FIRST, files, 5).again
+
+
+def test_files_that_were_removed_are_not_committed(table) -> None:
+    """Before their commit; and the query stops where it was just after."""
+    files = files_of(on_disk(table.location), FIRST)
+    Path(table.location.uri, files[0].path).unlink()
+    with pytest.raises(TableError) as error:
+        commit_files(table, FIRST, files, 5)
+    assert error.value.entry == "EOS_DELTA_FILES_OLD.gone"
+
+
+def test_files_that_are_removed_while_they_are_committed_stop_the_query(table, monkeypatch) -> None:
+    """A VACUUM without any retention."""
+    files = files_of(on_disk(table.location), FIRST)
+
+    def vacuum(point: str) -> None:
+        if point == "table.asked":
+            Path(table.location.uri, files[0].path).unlink()
+
+    monkeypatch.setattr(failpoints, "reach", vacuum)
+    with pytest.raises(TableError) as error:
+        commit_files(table, FIRST, files, 5)
+    assert error.value.entry == "EOS_DELTA_FILES_LOST" and not error.value.restart_helps
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (None, 604_800_000),
+        ("interval 1 week", 604_800_000),
+        ("interval 2 days 3 hours", 2 * 86_400_000 + 3 * 3_600_000),
+        ("INTERVAL 30 MINUTES", 1_800_000),
+        ("interval 0 seconds", 0),
+        ("for ever", 0),
+        ("interval 1 month", 0),
+    ],
+)
+def test_retention_is_read_as_delta_writes_it(text, expected) -> None:
+    """What cannot be read lets no file through."""
+    assert retention_ms(text) == expected
+
+
+# Queries that wrote by Spark before
+
+
+def written_by_the_row_job(table: Table, number: int, digest: str | None) -> None:
+    """A commit as the job makes it with Spark: the query's transaction, and a note."""
+    file = written(on_disk(table.location), records(micro_batch(number, (0, 0, 3))))
+    metadata = {} if digest is None else {"userMetadata": json.dumps({"digest": digest})}
+    properties = CommitProperties(metadata, app_transactions=[Transaction(QUERY, number, 1)])
+    DeltaTable(table.location.uri).create_write_transaction([file], "append", SCHEMA, commit_properties=properties)
+
+
+def taken_over(digest: str) -> TakenOver:
+    return TakenOver(lambda text: json.loads(text)["digest"] if "digest" in text else None, lambda: digest)
+
+
+def test_a_query_that_wrote_by_spark_goes_on_with_its_numbers(table) -> None:
+    """The micro-batch that it had just written counts by the digest in its note."""
+    for number in range(3):
+        written_by_the_row_job(table, number, "abc")
+    batch = micro_batch(2, (0, 0, 3))
+    assert committed(table, batch, taken_over=taken_over("abc")).again
+    assert condition_of(table, batch, taken_over=taken_over("abd")) == "EOS_DELTA_TWO_QUERIES"
+    assert condition_of(table, batch) == "EOS_DELTA_BATCH_UNKNOWN"
+    assert not committed(table, micro_batch(3, (0, 3, 4)), taken_over=taken_over("of no use")).again
+    assert rows(table)["t", 0, 3] == 1
+
+
+def test_a_commit_without_a_note_or_out_of_the_log_is_unknown(table) -> None:
+    """Which rows it had, nobody knows."""
+    written_by_the_row_job(table, 0, None)
+    assert condition_of(table, FIRST, taken_over=taken_over("abc")) == "EOS_DELTA_BATCH_UNKNOWN"
+    DeltaTable(table.location.uri).create_checkpoint()
+    for file in Path(table.location.uri, "_delta_log").glob("*.json"):
+        file.unlink()
+    with pytest.raises(TableError) as error:
+        committed(table, FIRST, taken_over=taken_over("abc"))
+    assert error.value.condition == "EOS_DELTA_BATCH_UNKNOWN" and "no longer in the log" in error.value.message
+
+
+# Mistakes, put back
+
+
+def test_a_handle_that_is_opened_after_the_question_doubles_rows(table, monkeypatch) -> None:
+    """So the question and the commit have to be on one: these tests would notice."""
+    right = commit_module._Commit._commit
+
+    def on_another_handle(self, handle, version) -> None:
+        right(self, self._opened(), version)
+
+    beaten = []
+
+    def other_driver(point: str) -> None:
+        if point == "table.asked" and not beaten:
+            beaten.append(point)
+            committed(table, FIRST)
+
+    monkeypatch.setattr(failpoints, "reach", other_driver)
+    assert committed(table, FIRST).again
+    assert rows(table) == Counter(records(FIRST))
+    beaten.clear()
+    monkeypatch.setattr(commit_module._Commit, "_commit", on_another_handle)
+    committed(table, SECOND)
+    beaten.clear()
+    third = micro_batch(2, (0, 5, 6))
+
+    def again_other_driver(point: str) -> None:
+        if point == "table.asked" and not beaten:
+            beaten.append(point)
+            committed(table, third)
+
+    monkeypatch.setattr(failpoints, "reach", again_other_driver)
+    committed(table, third)
+    assert rows(table)["t", 0, 5] == 2

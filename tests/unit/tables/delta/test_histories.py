@@ -1,0 +1,105 @@
+"""Drawn histories of a query and a Delta table: every row is there once, and mistakes that are put back are found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from spark_eos.tables.delta import commit, memory, table
+from tests.unit.tables.delta.histories import History, Wrong
+
+SCHEDULES = 25
+#: Within so many histories each mistake has to show.
+TRIED = 60
+
+
+def played(seed: int, folder: Path) -> str | None:
+    """What was wrong, with the history; None if nothing was."""
+    history = History(seed, folder / str(seed))
+    with pytest.MonkeyPatch.context() as patch:
+        try:
+            history.play(patch)
+        except Wrong as wrong:
+            return f"seed {seed}: {wrong}\n" + "\n".join(history.trace)
+    return None
+
+
+@pytest.mark.parametrize("seed", range(SCHEDULES))
+def test_every_row_is_in_the_table_once(seed, tmp_path) -> None:
+    """Whoever dies, comes back late, or writes to the table meanwhile."""
+    assert played(seed, tmp_path) is None
+
+
+def another_handle(patch: pytest.MonkeyPatch) -> None:
+    """The table is asked, and then opened anew for the commit."""
+    right = commit._Commit._commit
+    patch.setattr(commit._Commit, "_commit", lambda self, handle, version: right(self, self._opened(), version))
+
+
+def not_asked(patch: pytest.MonkeyPatch) -> None:
+    """What has failed, or is run again, is committed without a question."""
+    patch.setattr(commit, "standing", lambda path, found, batch: memory.Standing.NEW)
+
+
+def errors_are_outcomes(patch: pytest.MonkeyPatch) -> None:
+    """An error is taken for a refusal, and the driver goes on as if another one had done its work."""
+    right = commit._Commit.once
+
+    def once(self: commit._Commit) -> tuple[bool, int]:
+        try:
+            return right(self)
+        except OSError:
+            return True, 0
+
+    patch.setattr(commit._Commit, "once", once)
+
+
+def restores_are_let_be(patch: pytest.MonkeyPatch) -> None:
+    """Rows that a RESTORE has taken are not missed."""
+    patch.setattr(commit._Commit, "_check_restored", lambda self, handle, found: None)
+
+
+def tables_are_known_by_their_path(patch: pytest.MonkeyPatch) -> None:
+    """And by what they remember: nothing, after they were recreated."""
+    right = memory.standing
+
+    def standing(path: str, found: memory.Remembered, batch: memory.MicroBatch) -> memory.Standing:
+        return memory.Standing.NEW if found.last is None else right(path, found, batch)
+
+    def check(self: table.Table, handle: DeltaTable, batch: int) -> None:
+        table.check_kept(self.location, handle)
+        table.check_columns(self.location, handle, dict(self.columns), self.partition_by)
+
+    patch.setattr(commit, "standing", standing)
+    patch.setattr(table.Table, "check", check)
+
+
+def columns_are_those_of_the_start(patch: pytest.MonkeyPatch) -> None:
+    """They are not looked at again."""
+    patch.setattr(table, "check_columns", lambda *_: None)
+
+
+def properties_are_those_of_the_start(patch: pytest.MonkeyPatch) -> None:
+    """Nor is what the table may forget."""
+    patch.setattr(table, "check_kept", lambda *_: None)
+
+
+@pytest.mark.parametrize(
+    "mistake",
+    [
+        another_handle,
+        not_asked,
+        errors_are_outcomes,
+        restores_are_let_be,
+        tables_are_known_by_their_path,
+        columns_are_those_of_the_start,
+        properties_are_those_of_the_start,
+    ],
+)
+def test_a_mistake_is_found(mistake: Callable[[pytest.MonkeyPatch], None], monkeypatch, tmp_path) -> None:
+    """Some history shows it."""
+    mistake(monkeypatch)
+    assert any(played(seed, tmp_path) for seed in range(TRIED))
