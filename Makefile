@@ -39,7 +39,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export OPENBLAS_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo bench profile test preparing check lint types format chaos matrix sparks soak simulate notebooks docs site clean java
+.PHONY: help install demo bench profile test preparing check lint types format chaos matrix sparks soak simulate notebooks docs release site clean java
 .NOTPARALLEL:
 
 help: ## list the targets
@@ -78,7 +78,7 @@ lint: $(STAMP) ## look for mistakes without running anything: ruff's rules and f
 	@$(BIN)/lint-imports --no-cache > $(VENV)/lint-imports.log || { cat $(VENV)/lint-imports.log; exit 1; }
 	@echo "lint: ok"
 
-types: $(STAMP) ## look whether types fit: mypy, strict, over spark_eos, jobs, bench and demo
+types: $(STAMP) ## look whether types fit: mypy, strict, over spark_eos, jobs, bench, demo and release
 	@$(BIN)/mypy --no-error-summary && echo "types: ok"
 
 format: $(STAMP) ## lay out the code as `make lint` wants it, and mend what ruff can mend by itself
@@ -107,6 +107,9 @@ simulate: $(STAMP) ## run the simulations for long: 20,000 more schedules of the
 	@$(BIN)/python -m tests.simulation.source --schedules $${SCHEDULES:-20000} --first $(or $(SEED),0)
 	@SPARK_EOS_WIRE_SCHEDULES=$${WIRE_SCHEDULES:-50000} SPARK_EOS_WIRE_STATE=$(VENV)/wire-schedules SPARK_EOS_WIRE_EVERY_BYTE=1 \
 		$(PYTEST) -s $(TWO_AT_ONCE) $(WIRE) $(ARGS) $(NONE_WILL_DO)
+
+release: $(STAMP) ## build sdist and wheel twice, compare and check them, list and audit dependencies; publish nothing; ARGS=--without-audit
+	@$(BIN)/python -m release $(ARGS)
 
 site: $(STAMP) ## make a website of the documentation, in build/site
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[site]"

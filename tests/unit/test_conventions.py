@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 TESTS = ROOT / "tests"
 FILES = sorted(TESTS.rglob("*.py"))
 #: All the code that people read here.
-FOLDERS = ("bench", "demo", "docs", "jobs", "spark_eos", "tests")
+FOLDERS = ("bench", "demo", "docs", "jobs", "release", "spark_eos", "tests")
 CODE = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
 #: What has a docstring.
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
@@ -93,7 +93,9 @@ def durations_of(path: Path) -> Iterator[str]:
 def test_a_duration_names_its_unit():
     """By ``_s`` or ``_ms``: half of the clients count in milliseconds."""
     paths = [
-        path for folder in ("bench", "demo", "jobs", "spark_eos") for path in sorted((ROOT / folder).rglob("*.py"))
+        path
+        for folder in ("bench", "demo", "jobs", "release", "spark_eos")
+        for path in sorted((ROOT / folder).rglob("*.py"))
     ]
     found = {f"{path.relative_to(ROOT)} {name}" for path in paths for name in durations_of(path)}
     assert found == set(WITHOUT_UNIT)

@@ -1,0 +1,90 @@
+"""Archives of a release: equal builds are equal bytes, and what differs is named."""
+
+from __future__ import annotations
+
+import io
+import os
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from release.archives import differences, files_in, in_wheel, normalize
+
+CONTENT = {"pkg-1/README.md": b"read me", "pkg-1/pkg/__init__.py": b"", "pkg-1/run.sh": b"#!/bin/sh"}
+TIME_S = 1_700_000_000
+
+
+def sdist(path: Path, content: dict[str, bytes], *, mtime: int, user: str, reverse: bool = False) -> Path:
+    """As a build at this time and by this user would pack it."""
+    with tarfile.open(path, "w:gz") as archive:
+        for name in sorted(content, reverse=reverse):
+            member = tarfile.TarInfo(name)
+            member.size, member.mtime, member.uname = len(content[name]), mtime, user
+            member.mode = 0o775 if name.endswith(".sh") else 0o664
+            archive.addfile(member, io.BytesIO(content[name]))
+    os.utime(path, (mtime, mtime))
+    return path
+
+
+def wheel(path: Path, content: dict[str, bytes], year: int = 2024) -> Path:
+    """A zip file whose members are all of this year."""
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in content.items():
+            archive.writestr(zipfile.ZipInfo(name, (year, 1, 1, 0, 0, 0)), data)
+    return path
+
+
+def test_sdists_of_two_builds_are_equal_once_they_are_normalized(tmp_path):
+    """Whoever built them, when, and in which order files were found."""
+    first = sdist(tmp_path / "first.tar.gz", CONTENT, mtime=TIME_S, user="one")
+    second = sdist(tmp_path / "second.tar.gz", CONTENT, mtime=TIME_S + 99, user="two", reverse=True)
+    assert differences(first, second) == ["none: how files are packed differs"]
+    for each in (first, second):
+        normalize(each, TIME_S)
+    assert differences(first, second) == []
+
+
+def test_a_normalized_sdist_has_what_it_had(tmp_path):
+    """Every file with its bytes; what can be run stays so."""
+    packed = sdist(tmp_path / "pkg-1.tar.gz", CONTENT, mtime=TIME_S, user="one")
+    before = files_in(packed)
+    normalize(packed, TIME_S)
+    assert files_in(packed) == before
+    with tarfile.open(packed) as archive:
+        assert {m.name: m.mode for m in archive.getmembers()} == {
+            "pkg-1/README.md": 0o644,
+            "pkg-1/pkg/__init__.py": 0o644,
+            "pkg-1/run.sh": 0o755,
+        }
+        assert {(m.mtime, m.uname) for m in archive.getmembers()} == {(TIME_S, "")}
+
+
+@pytest.mark.parametrize(
+    ("second", "named"),
+    [
+        ({"a.py": b"1", "b.py": b"2"}, []),
+        ({"a.py": b"1", "b.py": b"3"}, ["b.py"]),
+        ({"a.py": b"1"}, ["b.py"]),
+        ({"a.py": b"1", "b.py": b"2", "c.py": b""}, ["c.py"]),
+    ],
+)
+def test_the_files_in_which_two_wheels_differ_are_named(tmp_path, second, named):
+    """Changed, missing or added ones."""
+    first = wheel(tmp_path / "first.whl", {"a.py": b"1", "b.py": b"2"})
+    assert differences(first, wheel(tmp_path / "second.whl", second)) == named
+
+
+def test_wheels_that_differ_in_times_only_are_not_equal(tmp_path):
+    """The bytes count, not the files."""
+    content = {"a.py": b"1"}
+    first, second = (wheel(tmp_path / f"{year}.whl", content, year) for year in (2024, 2025))
+    assert differences(first, second) == ["none: how files are packed differs"]
+
+
+def test_where_a_wheel_has_the_files_of_a_checkout():
+    """By the innermost folder that setup.cfg names; what is in none of them is not in the wheel."""
+    folders = {"lib": "lib", "lib/auto": "plugin_lib", "jobs": "lib/jobs"}
+    tracked = ["lib/a.py", "lib/auto/b.py", "jobs/c/d.py", "jobs.md", "library/e.py", "tests/f.py"]
+    assert in_wheel(tracked, folders) == {"lib/a.py", "plugin_lib/b.py", "lib/jobs/c/d.py"}
