@@ -72,10 +72,11 @@ check: lint types ## what needs neither Java nor a broker, in two minutes: lint,
 		SPARK_EOS_WIRE_SCHEDULES=$${WIRE_SCHEDULES:-50} \
 		$(PYTEST) --quiet $(TWO_AT_ONCE) $(addprefix --ignore=,$(MEASURED)) $(SCHEDULED) $(WIRE) tests/unit $(ARGS) $(NONE_WILL_DO)
 
-lint: $(STAMP) ## look for mistakes without running anything: ruff's rules and format, and the import rules
+lint: $(STAMP) ## look for mistakes without running anything: ruff's rules and format, the import rules, workflows
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/lint-imports --no-cache > $(VENV)/lint-imports.log || { cat $(VENV)/lint-imports.log; exit 1; }
+	@$(BIN)/zizmor --offline --quiet --pedantic .github > $(VENV)/zizmor.log 2>&1 || { cat $(VENV)/zizmor.log; exit 1; }
 	@echo "lint: ok"
 
 types: $(STAMP) ## look whether types fit: mypy, strict, over spark_eos, jobs, bench, demo and release
