@@ -136,14 +136,14 @@ class SqlTransform:
 @cache
 def check_sql(query: str, schema: pa.Schema) -> None:
     """Raise SchemaError unless the query is a function of each row of ``input``, a table of this schema."""
-    connection = _connection()
-    import duckdb
-
-    empty = schema.empty_table()
     try:
-        _judge(_plan(query, empty))
-        connection.register(INPUT, empty)
-        connection.sql(query)  # a batch has no row ids, which a table has
+        import duckdb
+    except ImportError:
+        raise stop("EOS_NOT_INSTALLED.sql") from None
+
+    try:
+        _judge(_plan(query, schema.empty_table()))
+        _bound(threading.get_ident(), query, schema)  # a batch has no row ids, which a table has
     except duckdb.Error as error:
         raise stop("EOS_TRANSFORM_SQL.invalid", error=first_line(error), columns=", ".join(schema.names)) from None
 
@@ -241,32 +241,54 @@ def _refuse(why: str) -> NoReturn:
     raise stop("EOS_TRANSFORM_SQL.not_by_row", why=why)
 
 
+class _Batch:
+    """A table for DuckDB, which asks for its rows each time that a query reads them: those of ``batch``."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+        self.batch: pa.RecordBatch | None = None
+
+    def __arrow_c_schema__(self) -> object:
+        return self._schema.__arrow_c_schema__()
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        batches = [] if self.batch is None else [self.batch]
+        return pa.RecordBatchReader.from_batches(self._schema, batches).__arrow_c_stream__(requested_schema)
+
+
+class _Bound:
+    """A query over batches of one schema, on a connection of its own, which gets locked. It is bound once: for a batch
+    of some thousand records, that takes DuckDB as long as it takes to run it."""
+
+    def __init__(self, query: str, schema: pa.Schema) -> None:
+        self.connection = _opened()
+        _lock(self.connection)
+        self._input = _Batch(schema)
+        self.connection.register(INPUT, self._input)
+        self._rows = self.connection.sql(query)
+
+    def run(self, batch: pa.RecordBatch) -> pa.Table:
+        """The query's rows for a batch of its schema. Raises duckdb.Error."""
+        self._input.batch = batch
+        try:
+            return self._rows.to_arrow_table()
+        finally:
+            self._input.batch = None
+
+
 def _run(query: str, batch: pa.RecordBatch) -> pa.Table:
-    connection = _connection()
-    connection.register(INPUT, batch)
-    try:
-        return connection.sql(query).to_arrow_table()
-    finally:
-        connection.unregister(INPUT)
-
-
-def _connection() -> duckdb.DuckDBPyConnection:
-    """This thread's connection, locked. DuckDB's connections are for one thread at a time."""
-    return _connection_of(threading.get_ident())
+    return _bound(threading.get_ident(), query, batch.schema).run(batch)
 
 
 @process_cache(maxsize=16)
-def _connection_of(thread: int) -> duckdb.DuckDBPyConnection:
-    connection = _opened()
-    _lock(connection)
-    return connection
+def _bound(thread: int, query: str, schema: pa.Schema) -> _Bound:
+    """For one thread, as DuckDB's connections are for one thread at a time."""
+    return _Bound(query, schema)
 
 
 def _opened() -> duckdb.DuckDBPyConnection:
-    try:
-        import duckdb
-    except ImportError:
-        raise stop("EOS_NOT_INSTALLED.sql") from None
+    import duckdb
+
     return duckdb.connect(":memory:")
 
 

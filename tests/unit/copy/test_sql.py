@@ -187,6 +187,20 @@ def test_rows_keep_their_order_and_types_are_those_of_the_sink():
     assert found["value"] == [f"N{i}" for i in wanted]
 
 
+def test_each_batch_is_read_by_itself():
+    """A query is bound once for all batches of a schema; batches of another schema, and such for which it fails, may
+    come between them."""
+    transform = SqlTransform("SELECT CAST(name AS INT)::VARCHAR AS value FROM input")
+    for number in range(3):
+        rows = records(*({"name": f"{number}{i}"} for i in range(number + 1)))
+        wanted = [f"{int(name)}" for name in rows["name"].to_pylist()]
+        assert transform(rows)["value"].to_pylist() == wanted
+        assert transform(rows.drop_columns(["xs"]))["value"].to_pylist() == wanted
+        assert transform(rows.slice(0, 0)).num_rows == 0
+        with pytest.raises(RowError, match="offset 1 of t-3"):
+            transform(records({"name": "1"}, {"name": "one"}))
+
+
 ROWS = st.lists(
     st.fixed_dictionaries(
         {
@@ -274,4 +288,4 @@ def test_the_connection_itself_is_locked(escape: Callable[[duckdb.DuckDBPyConnec
     from spark_eos.copy import sql
 
     with pytest.raises(duckdb.Error):
-        escape(sql._connection())
+        escape(sql._Bound("SELECT key FROM input", SCHEMA).connection)
