@@ -152,8 +152,9 @@ def _at(texts: Bytes, where: np.ndarray, there: np.ndarray) -> np.ndarray:
 
 
 def _ids(texts: Bytes, rows: np.ndarray) -> np.ndarray:
-    places = texts.start[rows][:, None] + np.arange(1, _ID_SIZE)
-    numbers: np.ndarray = texts.data[places].astype(np.int64) @ np.array([1 << 24, 1 << 16, 1 << 8, 1])
+    # A void type is copied as it lies, wherever that is; the numbers are not aligned.
+    words = np.ndarray((len(texts.data) - 3,), "V4", texts.data, strides=(1,))
+    numbers: np.ndarray = words[texts.start[rows] + 1].view(">u4").astype(np.int64)
     return numbers
 
 
@@ -217,6 +218,8 @@ def _distinct(columns: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
             numbers, inverse = np.unique(column, return_inverse=True)
             # Again, so that the product stays small.
             _, code = np.unique(code * len(numbers) + inverse, return_inverse=True)
+    if not code.any():  # as a rule: one kind, and nothing to sort
+        return np.zeros(1, np.int64), code
     _, first = np.unique(code, return_index=True)
     return first, code
 

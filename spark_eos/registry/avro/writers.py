@@ -54,10 +54,18 @@ class Lanes:
 
     def present(self, column: pa.Array, path: str) -> np.ndarray:
         """Which of n values are not null, n bool. Marks the rows of live lanes whose value is null."""
-        valid: np.ndarray = column.is_valid().to_numpy(zero_copy_only=False)
+        valid = _valid(column)
         if column.null_count:
             self.fail(~valid, f"{path} is null")
         return valid
+
+
+def _valid(column: pa.Array) -> np.ndarray:
+    """Which of n values are not null, n bool."""
+    if not column.null_count:
+        return np.ones(len(column), np.bool_)
+    found: np.ndarray = column.is_valid().to_numpy(zero_copy_only=False)
+    return found
 
 
 class Writer(Protocol):
@@ -229,7 +237,7 @@ class SymbolWriter:
     def write(self, column: pa.Array, lanes: Lanes) -> list[Part]:
         valid = lanes.present(column, self.path)
         number = pc.index_in(column.cast(pa.string()), pa.array(self.symbols, pa.string()))
-        known = number.is_valid().to_numpy(zero_copy_only=False)
+        known = _valid(number)
         lanes.fail(valid & ~known, f"{self.path} is no symbol of the enum")
         return [varints(_numbers(number).astype(np.int64)).where(lanes.live)]
 
@@ -271,7 +279,7 @@ class OptionalWriter:
     writer: Writer | None
 
     def write(self, column: pa.Array, lanes: Lanes) -> list[Part]:
-        valid: np.ndarray = column.is_valid().to_numpy(zero_copy_only=False)
+        valid = _valid(column)
         if self.null is None:
             lanes.present(column, self.path)
         number = np.where(valid, 2 * self.other, 2 * (self.null or 0)).astype(np.uint8)
@@ -291,11 +299,11 @@ class UnionWriter:
     members: tuple[tuple[int, Writer], ...]
 
     def write(self, column: pa.Array, lanes: Lanes) -> list[Part]:
-        valid: np.ndarray = column.is_valid().to_numpy(zero_copy_only=False)
+        valid = _valid(column)
         number = np.full(len(lanes), self.null or 0)
         count = np.zeros(len(lanes), np.int64)
         for place, (branch, _) in enumerate(self.members):
-            here = valid & column.field(place).is_valid().to_numpy(zero_copy_only=False)
+            here = valid & _valid(column.field(place))
             number[here] = branch
             count += here
         lanes.fail(count > 1, f"{self.path} has values for several members of the union")
