@@ -18,8 +18,8 @@ from typing import Self
 #: The groups: a client, such as Spark's JVM in local mode with its Python processes, and its broker.
 CLIENT, BROKER = "client", "broker"
 _PERIOD_S = 0.25
-#: Of a core: who used no more did nothing.
-_IDLE_SHARE = 0.05
+#: Of the client's processor time: a Python process that used no more did nothing.
+_IDLE_SHARE = 0.01
 _MIB = 1 << 20
 
 
@@ -118,7 +118,7 @@ def _busy(samples: Sequence[UsageSample]) -> set[int]:
         for pid, process in sample.workers.items():
             first.setdefault(pid, process.cpu)
             last[pid] = process.cpu
-    least = _IDLE_SHARE * (samples[-1].at - samples[0].at)
+    least = _IDLE_SHARE * (samples[-1].cpu[CLIENT] - samples[0].cpu[CLIENT])
     return {pid for pid in last if last[pid] - first[pid] > least}
 
 
