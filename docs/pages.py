@@ -8,12 +8,14 @@ from pathlib import Path
 DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS))
 
-from _pages import errors, failpoints, keys, options  # noqa: E402
+from _pages import api, errors, failpoints, keys, llms, options  # noqa: E402
 
 PAGES = {
+    "api.md": api.page,
     "errors.md": errors.page,
     "failpoints.md": failpoints.page,
     "keys.md": keys.page,
+    "llms.txt": llms.page,
     "options.md": options.page,
 }
 conditions, strikes, killed_at = errors.conditions, failpoints.strikes, failpoints.killed_at

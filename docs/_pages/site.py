@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
     from mkdocs.structure.files import Files
+    from mkdocs.structure.pages import Page
 
 #: Names on the website, by those in the folder above. Some disks do not tell SECURITY.md from docs/security.md.
 _ABOVE = {
@@ -31,6 +32,14 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for path in sorted(above.glob("conf/*")) + sorted(above.glob("notebooks/*.ipynb")):
         files.append(File.generated(config, f"{path.parent.name}/{path.name}", content=path.read_text()))
     return files
+
+
+def on_post_page(output: str, *, page: Page, config: MkDocsConfig) -> str:
+    """The text of each page lies beside it: llms.txt leads there."""
+    text = Path(config.site_dir, page.file.src_uri)
+    text.parent.mkdir(parents=True, exist_ok=True)
+    text.write_text(page.markdown or "")
+    return output
 
 
 def on_page_markdown(markdown: str, **_: object) -> str:
