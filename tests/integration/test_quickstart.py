@@ -1,4 +1,4 @@
-"""The quickstart of the README, pasted block by block into a fresh folder: it runs, and prints what the text says."""
+"""The quickstart and the example of the README, pasted block by block: they run, and print what the text says."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ import pytest
 
 from spark_eos.tools.devcluster.ports import free_ports
 from tests.support.bare import Bare
+from tests.support.waiting import wait_for
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
+QUICKSTART = (ROOT / "docs" / "quickstart.md").read_text()
 SECONDS = 300
 #: The block that installs. `with_cli` is what comes of it, without the download of 400 MB.
 INSTALL = """\
@@ -59,8 +61,8 @@ class Newcomer:
 
 
 def blocks_on(port: int) -> list[tuple[str, str]]:
-    """Language and text of the README's blocks of the quickstart, with another port: 9092 may be taken here."""
-    quickstart = README.partition("## Quickstart")[2].partition("### ")[0]
+    """Language and text of the quickstart's blocks, with another port: 9092 may be taken here."""
+    quickstart = QUICKSTART.partition("## ")[0]
     return [(language, text.replace("9092", str(port))) for language, text in _BLOCK.findall(quickstart)]
 
 
@@ -89,7 +91,7 @@ def test_the_quickstart_runs_as_it_stands(newcomer: Newcomer):
     assert re.search(r"^[-0-9a-f]{36} FLIGHT \d+\n1000 rows with 1000 different keys$", look, re.MULTILINE)
     assert re.search(r"^ +output +1,500  rows in the output$", again, re.MULTILINE)
     for printed in (look, again):
-        assert f"`{printed.splitlines()[-1]}`" in README
+        assert f"`{printed.splitlines()[-1]}`" in QUICKSTART
 
 
 @pytest.mark.parametrize(
@@ -124,3 +126,39 @@ def test_an_environment_that_is_not_activated_is_told(newcomer: Newcomer):
     assert done.returncode == 1
     said = rf"\[EOS_NOT_ON_WORKERS\] .* Hint: .* PYSPARK_PYTHON to {re.escape(bin_folder)}/python,.*"
     assert re.fullmatch(said, done.stderr.splitlines()[-1])
+
+
+def test_the_script_of_the_readme_copies_what_is_there_and_what_comes(
+    with_cli: Bare, cluster, topic, view, write, tmp_path
+):
+    """By the commands that stand before it; it runs until it is killed."""
+    (_, commands), (_, script) = _BLOCK.findall(README)
+    assert commands.splitlines() == [
+        "pip install '.[cli]'",
+        "spark-eos devcluster --port 9092 --topic flights:4 --topic copies:4",
+        "python copies.py",
+    ]
+    flights, copies = topic(4), topic(4)
+    names = {"localhost:9092": cluster.bootstrap_servers, '"flights"': f'"{flights}"', '"copies"': f'"{copies}"'}
+    for written, here in names.items():
+        assert script.count(written) == 1
+        script = script.replace(written, here)
+    (tmp_path / "copies.py").write_text(script)
+    write(flights, "before", partition=0, key="k")
+    with (tmp_path / "log").open("w") as log:
+        query = subprocess.Popen(
+            ["python", "copies.py"],
+            cwd=tmp_path,
+            env=with_cli.environ(),
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    try:
+        wait_for(lambda: len(view.rows(copies, committed=True)) == 1, "the row that was there", SECONDS)
+        write(flights, "after", partition=3, key="k")
+        wait_for(lambda: len(view.rows(copies, committed=True)) == 2, "the row that came")
+    finally:
+        os.killpg(query.pid, signal.SIGKILL)
+        query.wait()
+    assert [row.value for row in view.rows(copies, committed=True)] == [b"BEFORE", b"AFTER"]
