@@ -55,7 +55,7 @@ class Changes:
     def write(self, rows: DataFrame, batch: int) -> None:
         """The function of foreachBatch: a key's changes are in one task, which writes them in their order."""
         self._check_whole(rows.sparkSession, batch)
-        ordered = rows.repartition(self.tasks, "key").sortWithinPartitions(_version(), _rank())
+        ordered = _checked(rows).repartition(self.tasks, "key").sortWithinPartitions(VERSION, _rank())
         writer = spark_eos.batch_writer(_with_headers(ordered), batch, sink=_SINK)
         writer.options(**self.settings).save()
 
@@ -94,8 +94,15 @@ def check_columns(rows: DataFrame) -> None:
             )
 
 
-def _version() -> Column:
-    return F.coalesce(F.col(VERSION), _not_ordered().cast("bigint"))
+def _checked(rows: DataFrame) -> DataFrame:
+    """The rows, of which each has a version and a kind that order it: reading a row without one ends the query.
+
+    These are columns of the result, as Spark leaves out what nobody reads: a sort of a single row is none, and with it
+    go the expressions that it would sort by.
+    """
+    version = F.coalesce(F.col(VERSION), _not_ordered().cast("bigint"))
+    kind = F.when(F.col(KIND).isin(*_ORDER), F.col(KIND)).otherwise(_not_ordered())
+    return rows.withColumns({VERSION: version, KIND: kind})
 
 
 def _not_ordered() -> Column:
@@ -109,10 +116,7 @@ def _not_ordered() -> Column:
 
 
 def _rank() -> Column:
-    rank = _not_ordered().cast("int")
-    for place, kind in enumerate(_ORDER):
-        rank = F.when(F.col(KIND) == kind, F.lit(place)).otherwise(rank)
-    return rank
+    return F.array_position(F.array(*map(F.lit, _ORDER)), F.col(KIND))
 
 
 def _with_headers(rows: DataFrame) -> DataFrame:
