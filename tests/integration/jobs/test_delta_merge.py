@@ -62,7 +62,7 @@ def test_rows_that_no_key_or_no_order_is_known_of_are_refused(job: ToDelta, writ
     write(job.topic, "no key")
     null = job.run(SQL, target=MERGE)
     assert null.condition == "EOS_DELTA_NULL_KEY"
-    assert f"by k has no key: topic {job.topic}, partition 0, offset 2. Hint: Leave such rows out" in null.text
+    assert f"by k has no key: topic {job.topic}, partition 0, offset 2. Hint: Filter such rows" in null.text
     some = SQL + " WHERE key IS NOT NULL"
     write(job.topic, "3", partition=1, key="a")
     two = job.run(some, target=MERGE)
@@ -85,7 +85,7 @@ def test_a_topic_that_is_given_partitions_ends_the_merge(job: ToDelta, cluster, 
     Writer(cluster, transactional=False).put(job.topic, "2", partition=2, key="a")  # write knows two partitions
     for _ in range(2):
         grew = job.run(SQL, target=MERGE)
-        assert grew.condition == "EOS_DELTA_TOPIC_GREW" and "has 3 partitions, no longer 2" in grew.text
+        assert grew.condition == "EOS_DELTA_TOPIC_GREW" and "has 3 partitions now, and had 2" in grew.text
     assert job.rows() == [("a", "1")]
 
 
