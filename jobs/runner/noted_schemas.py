@@ -85,7 +85,7 @@ def chosen(
     found = _note(column, last.since, decoding)
     if found != last:
         raise stop(
-            "EOS_REGISTRY_CHANGED",
+            "EOS_REGISTRY_CHANGED.version",
             registry=decoding.settings.name,
             subject=last.subject,
             version=last.version,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -13,6 +13,23 @@ from spark_eos.options.parse import SinkOptions, SourceOptions
 from spark_eos.sink.schema import Columns
 
 Function = Callable[[pa.RecordBatch], object]
+
+
+@runtime_checkable
+class ByRange(Protocol):
+    """A function whose result also depends on what a schema registry knows when it asks. The ids that were unknown are
+    noted with the decision, for each range of offsets, so that a replay gets the same result."""
+
+    def __call__(self, batch: pa.RecordBatch) -> object: ...
+
+    def for_range(self, noted: Collection[str] | None) -> ByRange:
+        """The function for all records of one range, which come in chunks. ``noted``: what was `unknown` when the range
+        was decided on; None for one that is new."""
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """The unknown ids so far, sorted."""
+
 
 #: The rule of copies by which a record goes to the partition of the same number.
 SAME = "same"

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from spark_eos import system
 from spark_eos.copy.by_row import Outcome, differing
-from spark_eos.copy.plan import Transform
+from spark_eos.copy.plan import ByRange, Transform
 from spark_eos.copy.transforming import Chunk, chunks, transformed
 from spark_eos.errors import EosError, stop
 from spark_eos.kafka.admin.topics import begin_offsets, end_offsets
@@ -118,6 +118,8 @@ def _copied(transform: Transform) -> Transform:
     from pyspark import cloudpickle
 
     copied: Transform = cloudpickle.loads(cloudpickle.dumps(transform))  # type: ignore[no-untyped-call]  # PySpark's
+    if isinstance(copied.function, ByRange):  # what a registry learns meanwhile is no fault of the transform
+        return replace(copied, function=copied.function.for_range(None))
     return copied
 
 

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 
 import pyarrow as pa
 
 from spark_eos.copy.copying import Copied, copy_range
-from spark_eos.copy.plan import LETTER_COLUMNS, CopyPlan, Transform
+from spark_eos.copy.plan import LETTER_COLUMNS, ByRange, CopyPlan, Transform
 from spark_eos.copy.transforming import Chunk, chunks, letters_of, of_place, transformed
 from spark_eos.errors import stop
 from spark_eos.kafka.admin.topics import cluster_id, describe_topics
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.producer.arrow import ArrowProducer
-from spark_eos.protocol.head import CopiedFrom, Digest
+from spark_eos.protocol.head import CopiedFrom, Decision, Digest
 from spark_eos.protocol.replay import assign_ranges
-from spark_eos.protocol.task import TaskReport
+from spark_eos.protocol.task import TaskReport, check_unknown
 from spark_eos.retry import retrying
 from spark_eos.sink.attempt import Attempt, Part, RowWriter
 from spark_eos.sink.counting import size_of
@@ -74,19 +74,48 @@ def run_task(
         else decision.copied_from.topics
     )
     attempt = Attempt(job, task.session, identity, assignment, producer, ranges, plan.aside)
-    copies = Parts(plan, RowWriter(job.options, producer, task.client), producer, assignment.digest_by, dict(of_topics))
+    writer = RowWriter(job.options, producer, task.client)
+    copies = Parts(plan, writer, producer, assignment.digest_by, dict(of_topics), _noted(decision))
     report = replace(attempt.write(parts_of(plan, copies, ranges)), copied_from=requested.copied_from)
+    if report.written is not None and copies.unknown:
+        unknown = tuple(copies.unknown.get(_place(r), ()) for r in ranges)
+        report = replace(report, written=replace(report.written, unknown=unknown))
     if plan.transform is not None:
         return report
     return replace(report, bytes=arrow_producer(producer).bytes_written(besides=plan.aside))
 
 
+#: Topic, partition and first offset of a range.
+_Place = tuple[str, int, int]
+
+
+def _place(range_: OffsetRange) -> _Place:
+    return range_.topic, range_.partition, range_.start
+
+
+def _noted(decision: Decision | None) -> dict[_Place, tuple[str, ...]] | None:
+    """What `ByRange.unknown` was of each range that is lost; None where nothing is decided."""
+    if decision is None:
+        return None
+    return {_place(range_): ids for w in decision.lost for range_, ids in w.unknown_by_range.items()}
+
+
 class Parts:
-    """What a task writes, range by range. ``ids``: of the topics, as they were when the micro-batch was planned."""
+    """What a task writes, range by range. ``ids``: of the topics, as they were when the micro-batch was planned.
+    ``noted``: of a decided micro-batch, the schema ids that were unknown in each range. ``unknown``: those that are, by
+    the ranges so far, where there are any."""
 
     def __init__(
-        self, plan: CopyPlan, writer: RowWriter, producer: TaskProducer, digest_by: Digest, ids: dict[str, str]
+        self,
+        plan: CopyPlan,
+        writer: RowWriter,
+        producer: TaskProducer,
+        digest_by: Digest,
+        ids: dict[str, str],
+        noted: Mapping[_Place, Collection[str]] | None = None,
     ) -> None:
+        self.unknown: dict[_Place, tuple[str, ...]] = {}
+        self._noted = noted
         self.producer, self.ids = producer, ids
         self._plan, self._writer, self._digest_by = plan, writer, digest_by
         self._losses = Losses(plan.source.fail_on_data_loss)
@@ -145,8 +174,15 @@ class Parts:
         """The rows that the transform makes of each chunk, and behind them the dead letters, or how many records are
         dropped."""
         sink = self._plan.sink
+        function = transform.function
+        if isinstance(function, ByRange):
+            noted = None if self._noted is None else self._noted.get(_place(range_), ())
+            function = function.for_range(noted)
+            transform = replace(transform, function=function)
         for chunk in chunks(read_range(self._plan.source.fetching, range_)):
             done = transformed(transform, chunk)
+            if isinstance(function, ByRange):
+                self._note_unknown(range_, function.unknown)
             letters = self._letters(chunk, transform, done.rejected)
             rows, count = done.rows, done.rows.num_rows
             places = chunk.places(range_, count + letters.num_rows)
@@ -161,6 +197,12 @@ class Parts:
                 yield replace(part, bytes=size_of(letters), letters=letters.num_rows)
             if done.rejected and transform.on_malformed == "drop":
                 yield Part(0, 0, dropped=len(done.rejected))
+
+    def _note_unknown(self, range_: OffsetRange, ids: tuple[str, ...]) -> None:
+        """Raises RegistryError where a decision cannot note as many."""
+        if ids:
+            self.unknown[_place(range_)] = ids
+            check_unknown(sum(map(len, self.unknown.values())))
 
     def _letters(self, chunk: Chunk, transform: Transform, rejected: Mapping[int, str]) -> pa.RecordBatch:
         """What is to be written of the records that the transform has rejected. Raises RowError where there may be

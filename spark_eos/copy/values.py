@@ -7,8 +7,8 @@ hold, is rejected as by the transform itself (`spark_eos.copy.transforming`).
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +19,7 @@ from spark_eos.copy.transforming import ERROR, OFFSET, as_batch, places_of
 from spark_eos.errors import stop
 from spark_eos.registry.decoding import Decoding
 from spark_eos.registry.encoding import Encoding
+from spark_eos.registry.unknown_ids import UnknownIds
 from spark_eos.sink.schema import BESIDE_VALUE, SINK_COLUMNS
 
 #: Columns of a result that are no fields of an encoded value.
@@ -29,6 +30,7 @@ _BESIDE = (*BESIDE_VALUE, ERROR, OFFSET)
 class SchemaTransform:
     """A transform of decoded records. ``function``: takes batches whose key and value are what they were decoded to,
     and None passes these on; ``decode`` and ``encode``: by ``key`` and ``value``, those that are not bytes.
+    ``unknown_ids``: of the range that it is for (`for_range`), by key and value.
 
     To encode a value, the function returns a column ``value`` of the schema's type, or its fields as columns.
     """
@@ -37,6 +39,17 @@ class SchemaTransform:
     function_name: str
     decode: Mapping[str, Decoding] = field(default_factory=dict)
     encode: Mapping[str, Encoding] = field(default_factory=dict)
+    unknown_ids: Mapping[str, UnknownIds] = field(default_factory=dict, compare=False, repr=False)
+
+    def for_range(self, noted: Collection[str] | None) -> SchemaTransform:
+        """See `spark_eos.copy.plan.ByRange`."""
+        own = {column: None if noted is None else _of_column(noted, column) for column in self.decode}
+        return replace(self, unknown_ids={column: UnknownIds(names) for column, names in own.items()})
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """See `spark_eos.copy.plan.ByRange`: each id, or GUID, behind its column, as in ``value 17``."""
+        return tuple(sorted(f"{column} {name}" for column, ids in self.unknown_ids.items() for name in ids.names))
 
     @property
     def name(self) -> str:
@@ -72,7 +85,7 @@ class SchemaTransform:
         bad: dict[int, str] = {}
         headers = batch.column("headers") if "headers" in batch.schema.names else None
         for column, decoding in self.decode.items():
-            found = decoding.decode(batch.column(column), headers)
+            found = decoding.decode(batch.column(column), headers, self.unknown_ids.get(column))
             batch = batch.set_column(batch.schema.get_field_index(column), column, found.rows)
             for place, reason in found.bad.items():
                 bad.setdefault(place, f"the {column}: {reason}")
@@ -115,6 +128,11 @@ class SchemaTransform:
                 fit |= own
             rows = rows.filter(pc.fill_null(pa.array(fit), False))
         return rows, {offsets[place]: reason for place, reason in bad.items()}
+
+
+def _of_column(noted: Collection[str], column: str) -> list[str]:
+    """Of `SchemaTransform.unknown`, the ids of one column."""
+    return [name for of, _, name in (each.partition(" ") for each in noted) if of == column]
 
 
 def _with_value(rows: pa.RecordBatch) -> pa.RecordBatch:

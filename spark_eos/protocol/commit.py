@@ -35,7 +35,7 @@ from spark_eos.protocol.replay import (
     tasks_with_lost_rows,
 )
 from spark_eos.protocol.take import take, taking
-from spark_eos.protocol.task import MicroBatch, TaskReport
+from spark_eos.protocol.task import MicroBatch, TaskReport, check_unknown
 
 
 @dataclass(frozen=True)
@@ -244,6 +244,7 @@ def _notes_to_write(batch: MicroBatch, last: Decision | None) -> Notes | None:
 def _decided(batch: MicroBatch, head: Head) -> Decision:
     """The decision on a micro-batch that is new."""
     check_versions(batch, batch.digests)
+    check_unknown(batch.unknown_ids)
     before = head.decision.noted if head.decision is not None else None
     return Decision(
         batch.id,

@@ -188,7 +188,7 @@ def _written_to_json(w: Written, topics: Mapping[str, int], *, with_begins: bool
         w.endtxn_version,
         w.dead_letters,
         w.empty,
-        _ranges_to_json(w.ranges, topics),
+        _ranges_to_json(w.ranges, topics, w.unknown),
         _begins_to_json(w.begins if with_begins and w.verdict is None else ()),
     ]
 
@@ -205,7 +205,7 @@ def _written_from_json(
     endtxn_version: int,
     dead_letters: int,
     empty: list[list[Any]],
-    ranges: list[list[int]],
+    ranges: list[list[Any]],
     begins: Mapping[str, list[list[int]]],
 ) -> Written:
     if endtxn_version not in _KNOWN_ENDS:
@@ -222,6 +222,7 @@ def _written_from_json(
         dead_letters,
         tuple((topic, number) for topic, number in empty),
         _ranges_from_json(ranges, topics),
+        _unknown_from_json(ranges),
         _begins_from_json(begins),
     )
 
@@ -267,16 +268,31 @@ def _copied_from_json(raw: Mapping[str, Any]) -> CopiedFrom:
     return CopiedFrom(raw["cluster"], topics, raw["transform"], _ranges_from_json(raw["ranges"], topics))
 
 
-def _ranges_to_json(ranges: Sequence[OffsetRange], topics: Mapping[str, int]) -> list[list[int]]:
-    """Topics by their number, so that each is named once."""
-    return [[topics[r.topic], r.partition, r.start, r.end, r.last_epoch] for r in ranges]
+def _ranges_to_json(
+    ranges: Sequence[OffsetRange], topics: Mapping[str, int], unknown: Sequence[Sequence[str]] = ()
+) -> list[list[Any]]:
+    """Topics by their number, so that each is named once. ``unknown``: ids for each of the ranges, behind which they
+    are."""
+    return [
+        [topics[r.topic], r.partition, r.start, r.end, r.last_epoch, *([names] if names else [])]
+        for r, names in zip(ranges, unknown or ((),) * len(ranges), strict=True)
+    ]
 
 
-def _ranges_from_json(rows: Sequence[Sequence[int]], topics: Sequence[tuple[str, str]]) -> tuple[OffsetRange, ...]:
+def _ranges_from_json(rows: Sequence[Sequence[Any]], topics: Sequence[tuple[str, str]]) -> tuple[OffsetRange, ...]:
     return tuple(
         OffsetRange(topics[topic][0], partition, start, end, last_epoch=epoch, most_epoch=epoch)
-        for topic, partition, start, end, epoch in rows
+        for topic, partition, start, end, epoch, *_ in rows
     )
+
+
+def _unknown_from_json(rows: Sequence[Sequence[Any]]) -> tuple[tuple[str, ...], ...]:
+    """What is behind the ranges. Raises ValueError for more than these ids."""
+    unknown = []
+    for _, _, _, _, _, *behind in rows:
+        (names,) = behind or ((),)
+        unknown.append(tuple(names))
+    return tuple(unknown) if any(unknown) else ()
 
 
 _Kind = TypeVar("_Kind", bound=Enum)

@@ -43,34 +43,51 @@ class Registry:
         self._schemas: dict[int | str, Schema] = {}
         self._unknown: dict[int | str, float] = {}
 
-    def schema(self, id_: int) -> Schema:
-        """The schema of this id. Raises RegistryError (EOS_REGISTRY_NOT_FOUND)."""
-        context = f":.{self._settings.context}:" if self._settings.context else None
-        return self._by_name(id_, lambda client: client.get_schema(id_, context))
+    def schema(self, name: int | str, reader: Registered | None = None, *, anew: bool = False) -> Schema:
+        """The schema of this id or GUID. ``reader``: a version that the registry has given before: what a registry does
+        not know says something only while it has that one. ``anew``: asked also where it was unknown a moment ago.
 
-    def schema_by_guid(self, guid: str) -> Schema:
-        """The schema of this GUID. Raises RegistryError (EOS_REGISTRY_NOT_FOUND)."""
-        return self._by_name(guid, lambda client: client.get_schema_by_guid(guid))
-
-    def _by_name(self, name: int | str, ask: Callable[[SchemaRegistryClient], Any]) -> Schema:
+        Raises RegistryError: EOS_REGISTRY_NOT_FOUND, and EOS_REGISTRY_CHANGED if this is not the reader's registry.
+        """
         if name in self._schemas:
             return self._schemas[name]
         missing = stop("EOS_REGISTRY_NOT_FOUND.schema", schema=name, registry=self._settings.name)
-        if self._unknown.get(name, 0.0) > time.monotonic():
+        if not anew and self._unknown.get(name, 0.0) > time.monotonic():
             raise missing
-        try:
-            found = self._schema_of(self._ask(ask), {})
-        except EosError as error:
-            if error.entry != "EOS_REGISTRY_NOT_FOUND.answer":
-                raise
+        found = self._now(name)
+        if found is None:
+            if reader is not None:
+                self._check_has(reader)
             self._unknown[name] = time.monotonic() + _UNKNOWN_S
-            raise missing from None
+            raise missing
         self._schemas[name] = found
         return found
 
-    def knows(self, name: int | str) -> bool:
-        """Whether the answer about this id or GUID is kept, so that nobody has to be asked."""
-        return name in self._schemas or self._unknown.get(name, 0.0) > time.monotonic()
+    def _now(self, name: int | str) -> Schema | None:
+        """What the registry says of this id or GUID now; None if it does not know it."""
+        context = f":.{self._settings.context}:" if self._settings.context else None
+
+        def ask(client: SchemaRegistryClient) -> Any:  # noqa: ANN401  # their Schema
+            return client.get_schema(name, context) if isinstance(name, int) else client.get_schema_by_guid(name)
+
+        try:
+            return self._schema_of(self._ask(ask), {})
+        except EosError as error:
+            if error.entry != "EOS_REGISTRY_NOT_FOUND.answer":
+                raise
+            return None
+
+    def _check_has(self, reader: Registered) -> None:
+        """Raise RegistryError unless the registry has this schema under its id."""
+        found = self._now(reader.id)
+        if found is None or found.fingerprint != reader.schema.fingerprint:
+            raise stop(
+                "EOS_REGISTRY_CHANGED.reader",
+                registry=self._settings.name,
+                id=reader.id,
+                subject=reader.subject,
+                version=reader.version,
+            )
 
     def version(self, subject: str, version: int | Literal["latest"]) -> Registered:
         """A version of the subject; asked each time. Raises RegistryError (EOS_REGISTRY_NOT_FOUND)."""

@@ -20,8 +20,9 @@ from spark_eos.errors import EosError, stop
 from spark_eos.registry.client import Registry, registry_of
 from spark_eos.registry.codecs import reader_of
 from spark_eos.registry.formats import Decode, Decoded, Reader
-from spark_eos.registry.schemas import Registered, Schema
+from spark_eos.registry.schemas import Registered
 from spark_eos.registry.settings import RegistrySettings
+from spark_eos.registry.unknown_ids import UnknownIds
 from spark_eos.registry.wire import WriterKey, split
 
 #: Ids that the registry does not know, in one column of a batch. Bytes that were never written with a registry, and
@@ -46,13 +47,14 @@ class Decoding:
         """What values become. Raises EosError for a schema whose values no column can hold."""
         return reader_of(self.registered.schema, self.message).type
 
-    def decode(self, values: pa.Array, headers: pa.Array | None = None) -> Decoded:
+    def decode(self, values: pa.Array, headers: pa.Array | None = None, unknown: UnknownIds | None = None) -> Decoded:
         """The values as rows of the type. ``values``: binary; ``headers``: as the source has them, which may name
-        schemas, too.
+        schemas, too. ``unknown``: which ids count as unknown; those that the registry does not know are added. None:
+        as it says now.
 
-        Raises RegistryError where the registry does not answer, or has none of many schemas.
+        Raises RegistryError where the registry does not answer, has none of many schemas, or is not the same any more.
         """
-        return _of_process(self).decode(values, headers)
+        return _of_process(self).decode(values, headers, UnknownIds() if unknown is None else unknown)
 
     def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in self.__dict__.items() if name != "type"}
@@ -78,23 +80,23 @@ def reading(
 @process_cache(maxsize=64)
 def _of_process(decoding: Decoding) -> _Decoders:
     reader = reader_of(decoding.registered.schema, decoding.message)
-    return _Decoders(reader, registry_of(decoding.settings), decoding.registered.schema, decoding.key)
+    return _Decoders(reader, registry_of(decoding.settings), decoding.registered, decoding.key)
 
 
 class _Decoders:
     """One process's decoders of a column, by writer."""
 
-    def __init__(self, reader: Reader, registry: Registry, schema: Schema, key: bool) -> None:
-        self._reader, self._registry, self._key = reader, registry, key
-        self._messages = schema.kind == "PROTOBUF"
+    def __init__(self, reader: Reader, registry: Registry, registered: Registered, key: bool) -> None:
+        self._reader, self._registry, self._registered, self._key = reader, registry, registered, key
+        self._messages = registered.schema.kind == "PROTOBUF"
         self._by_writer: dict[WriterKey, Decode | str] = {}
 
-    def decode(self, values: pa.Array, headers: pa.Array | None) -> Decoded:
+    def decode(self, values: pa.Array, headers: pa.Array | None, ids: UnknownIds) -> Decoded:
         found = split(values, headers, key=self._key, messages=self._messages)
         bad, pieces, places = dict(found.bad), [], []
         unknown = 0
         for number, rows in _groups(found.writer):
-            decode = self._of_writer(found.keys[number])
+            decode = self._of_writer(found.keys[number], ids)
             if isinstance(decode, str):
                 bad |= dict.fromkeys(rows.tolist(), decode)
                 unknown += decode.startswith(_UNKNOWN)
@@ -107,18 +109,22 @@ class _Decoders:
             bad |= {int(rows[place]): reason for place, reason in part.bad.items()}
         return Decoded(_in_order(pieces, places, len(values), self._reader.type), bad)
 
-    def _of_writer(self, key: WriterKey) -> Decode | str:
+    def _of_writer(self, key: WriterKey, ids: UnknownIds) -> Decode | str:
         """Its decoder, or why its values cannot be decoded."""
+        if key.name in ids:
+            return f"{_UNKNOWN} {key}"
         if key not in self._by_writer:
             try:
-                schema = self._registry.schema_by_guid(key.guid) if key.guid else self._registry.schema(key.id)
+                schema = self._registry.schema(key.guid or key.id, self._registered, anew=ids.are_noted)
                 self._by_writer[key] = self._reader.of_writer(schema, key.message)
             except EosError as error:
                 if error.entry == "EOS_REGISTRY_NOT_FOUND.schema":
+                    ids.note_unknown(key.name, str(error.parameters["registry"]))
                     return f"{_UNKNOWN} {key}"
                 if error.condition not in _OF_THE_SCHEMA:
                     raise
                 self._by_writer[key] = f"it was written with {key}, which does not fit: {error.message.rstrip('.')}"
+        ids.note_known(key.name)
         return self._by_writer[key]
 
 

@@ -41,6 +41,11 @@ class WriterKey:
     guid: str = ""
     message: tuple[int, ...] = ()
 
+    @property
+    def name(self) -> str:
+        """The id or the GUID, whichever message it is."""
+        return self.guid or str(self.id)
+
     def __str__(self) -> str:
         name = f"schema {self.guid}" if self.guid else f"schema id {self.id}"
         return f"{name}, message {list(self.message)}" if self.message else name

@@ -8,6 +8,8 @@ import socket
 import ssl
 import time
 import traceback
+import uuid
+from dataclasses import replace
 from unittest import mock
 
 import pytest
@@ -23,6 +25,11 @@ from tests.support.registry_front import TOKEN, TOKEN_PATH, front, guid_of
 SECRET = "the-secret-of-the-registry"
 ORDER = '{"type":"record","name":"Order","namespace":"acme","fields":[{"name":"id","type":"long"}]}'
 TEXT = ORDER.replace('"long"', '"string"')
+
+
+def new_schema() -> str:
+    """One that no registry has, so that it gets the next id."""
+    return ORDER.replace('"Order"', f'"Order{uuid.uuid4().hex}"')
 
 
 def asking(url: str, **settings: object) -> Registry:
@@ -76,10 +83,49 @@ def test_a_schema_is_asked_for_once(registry, before, subject):
     assert paths.count(f"GET /subjects/{subject}/versions/latest") == 3
 
 
+def test_an_answer_that_is_kept_can_be_asked_for_anew(registry, before, subject):
+    """By who knows that it was another one before."""
+    found = asking(before.url)
+    next_id = registry.register(f"{subject}-before", new_schema()) + 1
+    with pytest.raises(EosError, match="does not know schema"):
+        found.schema(next_id)
+    assert registry.register(subject, text := new_schema()) == next_id
+    with pytest.raises(EosError, match="does not know schema"):
+        found.schema(next_id)
+    assert found.schema(next_id, anew=True) == found.schema(next_id) == Schema("AVRO", text)
+
+
+def test_what_is_unknown_is_asked_for_again_after_a_while(registry, subject, monkeypatch):
+    """A schema may be registered after the first value that was written with it."""
+    monkeypatch.setattr(client, "_UNKNOWN_S", 0.0)
+    found = asking(registry.url)
+    next_id = registry.register(f"{subject}-before", new_schema()) + 1
+    with pytest.raises(EosError, match="does not know schema"):
+        found.schema(next_id)
+    assert registry.register(subject, text := new_schema()) == next_id
+    assert found.schema(next_id) == Schema("AVRO", text)
+
+
+def test_only_the_registry_that_gave_the_readers_schema_says_what_is_unknown(registry, subject):
+    """One that was made anew knows nothing of what is in a topic: it stops the query, and spoils no value."""
+    registry.register(subject, ORDER)
+    reader = asking(registry.url).version(subject, 1)
+    with pytest.raises(EosError) as caught:
+        asking(registry.url).schema(99_999, reader)
+    assert caught.value.entry == "EOS_REGISTRY_NOT_FOUND.schema"
+    other = registry.register(f"{subject}-other", TEXT)
+    for gone in (replace(reader, id=99_998), replace(reader, id=other)):
+        found = asking(registry.url)
+        for _ in range(2):
+            with pytest.raises(EosError) as caught:
+                found.schema(99_999, gone)
+            assert caught.value.entry == "EOS_REGISTRY_CHANGED.reader"
+
+
 def test_a_schema_is_found_by_its_guid(registry, before, subject):
     """As registries have them since 2025."""
     id_ = registry.register(subject, ORDER)
-    assert asking(before.url).schema_by_guid(guid_of(id_)) == Schema("AVRO", ORDER)
+    assert asking(before.url).schema(guid_of(id_)) == Schema("AVRO", ORDER)
     assert asking(before.url).version(subject, 1).guid == guid_of(id_)
 
 
@@ -100,7 +146,7 @@ def test_a_schema_is_registered_once_and_found(registry, subject):
         (lambda found, subject: found.lookup(subject, Schema("AVRO", TEXT)), "EOS_REGISTRY_NOT_FOUND.lookup"),
         (lambda found, subject: found.register(subject, Schema("AVRO", TEXT)), "EOS_REGISTRY_INCOMPATIBLE.answer"),
         (lambda found, subject: found.register(subject, Schema("AVRO", "{")), "EOS_REGISTRY_INCOMPATIBLE.invalid"),
-        (lambda found, subject: found.schema_by_guid(guid_of(1)), "EOS_REGISTRY_ANSWER"),  # Apicurio has no GUIDs
+        (lambda found, subject: found.schema(guid_of(1)), "EOS_REGISTRY_ANSWER"),  # Apicurio has no GUIDs
     ],
 )
 def test_a_refusal_has_its_condition(registry, subject, ask, entry):

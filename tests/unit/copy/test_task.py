@@ -6,15 +6,20 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from spark_eos.copy import task
 from spark_eos.copy.copying import Copied
-from spark_eos.copy.plan import CopyPlan
+from spark_eos.copy.plan import CopyPlan, Transform
 from spark_eos.errors import CheckpointError, DataLossError, EosError, KafkaError
 from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.options.parse import sink_options, stream_options
+from spark_eos.protocol import task as protocol_task
 from spark_eos.protocol.head import Digest
+from spark_eos.sink.attempt import Part
+from spark_eos.sink.schema import Columns
+from spark_eos.source.schema import arrow_schema
 from spark_eos.topic_partition import OffsetRange
 
 SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:1"}
@@ -64,6 +69,66 @@ def test_a_topic_that_is_recreated_while_it_is_read_fails_the_task(ids, monkeypa
     with pytest.raises(KafkaError) as caught:
         list(parts())
     assert caught.value.condition == "EOS_SOURCE_RECREATED"
+
+
+class Learning:
+    """A function that takes each value for an unknown id; only those that are noted, where there is a note."""
+
+    def __init__(self, noted: frozenset[str] | None = None) -> None:
+        self.noted, self.unknown = noted, tuple(sorted(noted or ()))
+
+    def for_range(self, noted: Any) -> Learning:
+        return Learning(None if noted is None else frozenset(noted))
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        found = {str(value.as_py(), "ascii") for value in batch.column("value")}
+        self.unknown = tuple(sorted({*self.unknown, *found})) if self.noted is None else tuple(sorted(self.noted))
+        return batch.select(["value"])
+
+
+def transforming(monkeypatch: pytest.MonkeyPatch, values: dict[int, list[bytes]], **noted: Any) -> task.Parts:
+    """Parts of a query with `Learning`, whose source has these values in its partitions."""
+
+    def read_range(fetching: Any, range_: OffsetRange) -> Iterator[pa.RecordBatch]:
+        for offset, value in enumerate(values[range_.partition], range_.start):
+            rows = [{"topic": range_.topic, "partition": range_.partition, "offset": offset, "value": value}]
+            yield pa.RecordBatch.from_pylist(rows, schema=arrow_schema(False))
+
+    writer: Any = SimpleNamespace(write=lambda batch, by: Part(batch.rows, 0))
+    monkeypatch.setattr(task, "read_range", read_range)
+    Cluster(monkeypatch, ["id"] * 9)
+    columns = Columns(key=False, topic=False, partition=False, headers=False, timestamp=False)
+    transform = Transform(Learning(), "learning", columns)
+    options = sink_options({**SERVERS, "topic": "out", "checkpointLocation": "/c"})
+    plan = CopyPlan(stream_options({**SERVERS, "subscribe": "in"}), options, "c", transform)
+    nothing: Any = object()
+    return task.Parts(plan, writer, nothing, Digest.CHUNKS, {"in": "id"}, **noted)
+
+
+RANGES = (OffsetRange("in", 0, 3, 9), OffsetRange("in", 1, 0, 9), OffsetRange("in", 2, 0, 9))
+
+
+def test_each_range_notes_its_own_unknown_ids(monkeypatch):
+    """Those of all its chunks; a range without any has no note."""
+    parts = transforming(monkeypatch, {0: [b"7", b"5", b"7"], 1: [], 2: [b"7"]})
+    assert sum(part.rows for part in parts.of(RANGES)) == 4
+    assert parts.unknown == {("in", 0, 3): ("5", "7"), ("in", 2, 0): ("7",)}
+
+
+def test_a_range_that_is_read_again_gets_its_own_note(monkeypatch):
+    """And not that of another one; what it had is noted again, as it may be lost again."""
+    before = {("in", 0, 3): ("7",), ("in", 2, 0): ("9",)}
+    parts = transforming(monkeypatch, {0: [b"7"], 1: [b"7"], 2: [b"7"]}, noted=before)
+    assert sum(part.rows for part in parts.of(RANGES)) == 3
+    assert parts.unknown == before
+
+
+def test_a_task_with_more_unknown_ids_than_can_be_noted_stops(monkeypatch):
+    """As soon as it has them: the registry is asked for each."""
+    monkeypatch.setattr(protocol_task, "MOST_UNKNOWN", 3)
+    parts = transforming(monkeypatch, {0: [b"1", b"2"], 1: [b"1"], 2: [b"3"]})
+    with pytest.raises(EosError, match=r"EOS_REGISTRY_NOT_FOUND.*4 schema ids"):
+        list(parts.of(RANGES))
 
 
 def test_a_topic_that_is_gone_is_a_data_loss(monkeypatch):

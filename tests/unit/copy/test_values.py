@@ -10,12 +10,15 @@ import pytest
 
 from spark_eos.copy.values import SchemaTransform
 from spark_eos.errors import EosError
+from spark_eos.registry.decoding import Decoding
 from spark_eos.registry.encoding import Encoding
 from spark_eos.registry.schemas import Registered, Schema
+from spark_eos.registry.settings import registry_settings
 
 FIELDS = '[{"name":"id","type":"int"},{"name":"x","type":["null","int"],"default":null}]'
 SCHEMA = f'{{"type":"record","name":"R","fields":{FIELDS}}}'
 ENCODING = Encoding(Registered("orders-value", 1, 7, Schema("AVRO", SCHEMA)))
+DECODING = Decoding(registry_settings("http://127.0.0.1:1"), ENCODING.registered)
 PREFIX = b"\0\0\0\0\7"
 BATCH = pa.RecordBatch.from_pydict({"key": [b"k", None], "id": pa.array([1, 2], pa.int32())})
 
@@ -95,6 +98,24 @@ def test_a_transform_with_other_schemas_has_another_name():
     names = {SchemaTransform(len, "len", {}, {"value": one}).name for one in (ENCODING, other)}
     assert len(names) == 2
     assert all(name.startswith("len+") for name in names)
+
+
+def test_what_is_unknown_is_noted_by_column_and_comes_back_for_the_same_range():
+    """Ids and GUIDs; a range that nobody has read has no note."""
+    given = SchemaTransform(None, "name", {"key": DECODING, "value": DECODING})
+    assert given.unknown == ()
+    first = given.for_range(None)
+    first.unknown_ids["value"].note_unknown("17", "here")
+    first.unknown_ids["value"].note_unknown("9", "here")
+    first.unknown_ids["key"].note_unknown("89791762-2336-4186-9674-299b90a802e2", "here")
+    noted = ("key 89791762-2336-4186-9674-299b90a802e2", "value 17", "value 9")
+    assert first.unknown == noted
+    assert (given.unknown, given.for_range(None).unknown) == ((), ())
+    again = given.for_range(noted)
+    assert again.unknown == noted and again == given
+    assert again.unknown_ids["value"].names == {"17", "9"}
+    with pytest.raises(EosError, match=r"EOS_REGISTRY_CHANGED.*schema 17 "):
+        again.unknown_ids["key"].note_unknown("17", "here")
 
 
 def test_it_travels_to_workers():

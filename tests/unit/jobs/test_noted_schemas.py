@@ -63,7 +63,7 @@ def test_a_version_that_has_become_another_schema_is_refused():
 
     with pytest.raises(EosError) as caught:
         chosen("value", "orders-value", None, anew, [note(1)], IDLE)
-    assert caught.value.condition == "EOS_REGISTRY_CHANGED" and not caught.value.restart_helps
+    assert caught.value.entry == "EOS_REGISTRY_CHANGED.version" and not caught.value.restart_helps
 
 
 def test_notes_are_in_the_checkpoint(tmp_path):

@@ -6,13 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from spark_eos.errors import ProtocolStop
+from spark_eos.errors import EosError, ProtocolStop
 from spark_eos.kafka.transactions import NEVER_MS
 from spark_eos.protocol.commit import _next_decision, _notes_to_write, _offsets_to_give, _problem
-from spark_eos.protocol.head import Decision, Digest, Head, Notes, Pair, Probe, Verdict, Written
+from spark_eos.protocol.head import CopiedFrom, Decision, Digest, Head, Notes, Pair, Probe, Verdict, Written
 from spark_eos.protocol.head_codec import decode, encode
 from spark_eos.protocol.ports import Description, Ports, State
-from spark_eos.protocol.task import MicroBatch, TaskReport, Work
+from spark_eos.protocol.task import MOST_UNKNOWN, MicroBatch, TaskReport, Work
+from spark_eos.topic_partition import OffsetRange
 
 
 def written(partition: int, rows: int = 1, digest: int = 1, verdict: Verdict | None = None) -> Written:
@@ -24,6 +25,7 @@ def report(partition: int, rows: int = 1, digest: int = 1, by: Digest = Digest.R
 
 
 HEAD = Head("r", 3, (), 5)
+TOPICS, RANGE = (("in", "id"),), OffsetRange("in", 0, 0, 100_000)
 
 
 def test_a_decision_says_how_its_rows_were_digested_and_dealt():
@@ -62,6 +64,23 @@ def test_notes_are_counted_over_all_decisions_and_written_with_a_new_one():
     assert _notes_to_write(more, second) is None
     assert _next_decision(None, MicroBatch("r", 1, (report(0),)), head, None).noted == first.noted
     assert decode(encode(replace(HEAD, decision=second))).decision == second
+
+
+def test_more_unknown_ids_than_a_decision_can_note_stop_the_query():
+    """Of all tasks together, as each of their ranges has its own; the largest note fits into a record of the ledger."""
+    ids = tuple(f"value {number}" for number in range(2**32 - MOST_UNKNOWN // 2, 2**32))
+    tasks = [report(number) for number in range(2)]
+    noting = [replace(one, written=replace(one.written, ranges=(RANGE,), unknown=(ids,))) for one in tasks]
+    batch = MicroBatch(
+        "r", 0, tuple(replace(one, copied_from=CopiedFrom("c", TOPICS, "f", (RANGE,))) for one in noting)
+    )
+    decided = _next_decision(None, batch, HEAD, None)
+    assert [len(w.unknown[0]) for w in decided.written] == [MOST_UNKNOWN // 2] * 2
+    assert len(encode(replace(HEAD, decision=decided))) < 250_000
+    third = replace(noting[1], written=replace(noting[1].written, unknown=(("value 1",),)))
+    with pytest.raises(EosError, match=f"{MOST_UNKNOWN + 1} schema ids") as caught:
+        _next_decision(None, replace(batch, reports=(*batch.reports, third)), HEAD, None)
+    assert caught.value.entry == "EOS_REGISTRY_NOT_FOUND.many_ranges" and not caught.value.restart_helps
 
 
 @pytest.mark.parametrize("decided_by", [None, Digest.CHUNKS])

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
 
-from spark_eos.errors import Diverged
+from spark_eos.errors import Diverged, LedgerError
 from spark_eos.protocol.head import CopiedFrom, Decision, Digest, Head, Pair, Probe, Verdict, Written, merged
 from spark_eos.protocol.head_codec import decode, encode
 from spark_eos.protocol.replay import assign_ranges
@@ -41,6 +42,21 @@ def test_a_decision_names_the_ranges_of_each_transaction_and_those_without_rows(
     """The ledger gives back what it was given."""
     last = decision(written(0, A0, B0), written(1, A1), rest=(OffsetRange("b", 1, 0, 9),))
     assert decode(encode(head(last))).decision == last
+
+
+def test_a_decision_says_which_schema_ids_were_unknown_in_which_range():
+    """Of transactions that have such ranges, and of no other."""
+    ids = (("value 17", "value 65536"), (), ("key 4711",))
+    last = decision(replace(written(0, A0, A1, B0), unknown=ids), written(1, OffsetRange("a", 2, 0, 5)))
+    found = decode(encode(head(last))).decision
+    assert found == last
+    assert [w.unknown for w in found.written] == [ids, ()]
+    assert found.written[0].unknown_by_range == dict(zip((A0, A1, B0), ids, strict=True))
+    assert found.written[1].unknown_by_range == {OffsetRange("a", 2, 0, 5): ()}
+    later = json.loads(encode(head(last)))
+    later["decision"]["written"][1][9][0] += [[], "more"]
+    with pytest.raises(LedgerError, match="EOS_LEDGER_DAMAGED"):
+        decode(json.dumps(later).encode())
 
 
 def test_ranges_are_merged_where_one_begins_at_the_end_of_another():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -15,32 +16,50 @@ from spark_eos.registry import decoding, wire
 from spark_eos.registry.codecs import reader_of
 from spark_eos.registry.decoding import Decoding, _Decoders
 from spark_eos.registry.encoding import Encoding
+from spark_eos.registry.formats import Decoded
 from spark_eos.registry.schemas import Registered, Schema
 from spark_eos.registry.settings import registry_settings
+from spark_eos.registry.unknown_ids import UnknownIds
 
 ORDER = '{"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]}'
 OPEN = '{"type": "object", "properties": {"id": {"type": "integer"}, "more": {"type": "string"}}}'
 SCHEMAS = {1: Schema("JSON", ORDER), 2: Schema("JSON", OPEN), 3: Schema("AVRO", '"string"')}
 
 
+READER = Registered("orders-value", 1, 1, SCHEMAS[1])
+
+
 class Known:
-    """A registry with these schemas; notes what it is asked."""
+    """A registry with these schemas; notes what it is asked, and of what ``anew``. It is asked for GUIDs in vain."""
 
-    def __init__(self) -> None:
+    def __init__(self, schemas: Mapping[int, Schema] = SCHEMAS) -> None:
+        self.schemas = schemas
         self.asked: list[int | str] = []
+        self.anew: list[int | str] = []
 
-    def schema(self, id_: int) -> Schema:
-        self.asked.append(id_)
-        if id_ not in SCHEMAS:
-            raise stop("EOS_REGISTRY_NOT_FOUND.schema", schema=id_, registry="here")
-        return SCHEMAS[id_]
+    def schema(self, name: int | str, reader: Registered, *, anew: bool) -> Schema:
+        assert reader == READER
+        if isinstance(name, str):
+            raise stop("EOS_REGISTRY_UNREACHABLE", registry="here", reason="it is down")
+        self.asked.append(name)
+        self.anew += [name] if anew else []
+        if name not in self.schemas:
+            raise stop("EOS_REGISTRY_NOT_FOUND.schema", schema=name, registry="here")
+        return self.schemas[name]
 
-    def schema_by_guid(self, guid: str) -> Schema:
-        raise stop("EOS_REGISTRY_UNREACHABLE", registry="here", reason="it is down")
+
+class Reading:
+    """One process's decoders of a column, before a registry."""
+
+    def __init__(self, registry: Known | None = None) -> None:
+        self._decoders = _Decoders(reader_of(SCHEMAS[1]), registry or Known(), READER, key=False)
+
+    def decode(self, values: pa.Array, headers: pa.Array | None = None, unknown: UnknownIds | None = None) -> Decoded:
+        return self._decoders.decode(values, headers, unknown or UnknownIds())
 
 
-def decoders(registry: Known | None = None) -> _Decoders:
-    return _Decoders(reader_of(SCHEMAS[1]), registry or Known(), SCHEMAS[1], key=False)
+def decoders(registry: Known | None = None) -> Reading:
+    return Reading(registry)
 
 
 VALUES = [
@@ -105,6 +124,73 @@ def test_bytes_that_were_never_in_the_format_do_not_flood_the_registry():
     with pytest.raises(EosError, match=r"EOS_REGISTRY_NOT_FOUND\b"):
         decoders(registry).decode(pa.array(values, pa.binary()), None)
     assert len(registry.asked) == decoding.MOST_UNKNOWN + 1
+
+
+WITH_NINE = {**SCHEMAS, 9: SCHEMAS[2]}
+NINE = pa.array([VALUES[5]], pa.binary())
+
+
+def test_what_was_unknown_once_stays_so_while_a_range_is_read():
+    """Its rows have to be the same when it is read again; the next range asks again."""
+    registry, ids = Known(), UnknownIds()
+    reading = decoders(registry)
+    assert reading.decode(NINE, unknown=ids).bad == {0: "the registry does not know schema id 9"}
+    registry.schemas = WITH_NINE
+    assert reading.decode(NINE, unknown=ids).bad == {0: "the registry does not know schema id 9"}
+    assert ids.names == {"9"}
+    assert reading.decode(NINE).rows.to_pylist() == [{"id": 3}]
+
+
+def test_what_is_noted_as_unknown_is_not_asked_for():
+    """Whatever the registry would say by now, and whatever this process has seen since."""
+    registry = Known(WITH_NINE)
+    reading = decoders(registry)
+    for _ in range(2):
+        found = reading.decode(NINE, unknown=UnknownIds({"9"}))
+        assert found.bad == {0: "the registry does not know schema id 9"}
+        assert registry.asked.count(9) <= 1
+        reading.decode(NINE)
+
+
+def test_what_is_not_noted_as_unknown_was_known_and_has_to_be():
+    """The registry is asked anew, and one that has lost the schema stops the query: its rows are visible elsewhere."""
+    registry = Known()
+    with pytest.raises(EosError) as caught:
+        decoders(registry).decode(NINE, unknown=UnknownIds({"8"}))
+    assert caught.value.entry == "EOS_REGISTRY_CHANGED.forgotten" and not caught.value.restart_helps
+    assert registry.anew == [9]
+    registry.schemas = WITH_NINE
+    assert decoders(registry).decode(NINE, unknown=UnknownIds({"8"})).rows.to_pylist() == [{"id": 3}]
+
+
+def test_a_schema_that_is_lost_while_a_range_is_read_stops_the_query():
+    """Here another process's decoders would know it no more: the rows before are rows already."""
+    ids = UnknownIds()
+    decoders(Known(WITH_NINE)).decode(NINE, unknown=ids)
+    with pytest.raises(EosError, match=r"EOS_REGISTRY_CHANGED.*schema 9 "):
+        decoders(Known()).decode(NINE, unknown=ids)
+
+
+@given(st.lists(st.lists(st.sampled_from([1, 2, 7, 8, 9]), max_size=4), max_size=4), st.data())
+def test_a_range_that_is_read_again_by_its_note_gives_the_same(chunks, data):
+    """Whatever the registry has learned while it was read first, and since, and whoever reads how much at once."""
+    some = {7: SCHEMAS[2], 8: SCHEMAS[2], 9: SCHEMAS[2]}
+    values = [[wire.prefix(id_) + b'{"id":%d}' % id_ for id_ in chunk] for chunk in chunks]
+    registry, ids = Known(), UnknownIds()
+    first = decoders(registry)
+    rows, bad = [], []
+    for chunk in values:
+        learned = data.draw(st.sets(st.sampled_from(sorted(some))))
+        registry.schemas = {**registry.schemas, **{id_: some[id_] for id_ in learned}}
+        reading = first if data.draw(st.booleans()) else decoders(registry)
+        found = reading.decode(pa.array(chunk, pa.binary()), unknown=ids)
+        bad += [found.bad.get(place) for place in range(len(chunk))]
+        rows += found.rows.to_pylist()
+    again = decoders(Known({**SCHEMAS, **some})).decode(
+        pa.array([value for chunk in values for value in chunk], pa.binary()), unknown=UnknownIds(ids.names)
+    )
+    assert again.rows.to_pylist() == rows
+    assert [again.bad.get(place) for place in range(len(rows))] == bad
 
 
 def test_what_travels_to_workers_is_small_and_opens_nothing():

@@ -1,0 +1,120 @@
+"""A schema registry in this process, which learns, forgets, is away and is made anew at the moment that a test needs.
+
+It has Confluent's answers about ids and versions, and nothing else. What a real registry can be made to do is tested
+with a real one (`tests.support.schema_registry`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+_ID, _VERSION = re.compile(r"/schemas/ids/(\d+)"), re.compile(r"/subjects/([^/]+)/versions/(\w+)")
+
+
+class FakeRegistry:
+    """``schemas``: the texts of JSON Schemas, by id; ``versions``: the id of each subject's one version; ``late``: how
+    many more questions about an id are answered as if it were unknown; ``asked``: how often each id was asked for."""
+
+    def __init__(self, schemas: dict[int, str], versions: dict[str, int]) -> None:
+        self.schemas, self.versions = dict(schemas), dict(versions)
+        self.late: Counter[int] = Counter()
+        self.asked: Counter[int] = Counter()
+        self._lock = threading.Lock()
+        self._port = 0
+        self._server: ThreadingHTTPServer | None = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._port}"
+
+    def open(self) -> None:
+        """Answer, at the same address as before."""
+        registry = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                status, answer = registry.answer(self.path.partition("?")[0])
+                body = json.dumps(answer).encode()
+                self.send_response(status)
+                self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: object) -> None:
+                """To nowhere."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", self._port), Handler)
+        self._server.daemon_threads = True
+        self._port = self._server.server_port
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Be away: nobody listens at the address."""
+        if self._server is not None and self._thread is not None:
+            self._server.shutdown()
+            self._server.server_close()
+            self._thread.join()
+            self._server = None
+
+    @contextmanager
+    def away(self) -> Iterator[None]:
+        """For the time of the block."""
+        self.close()
+        try:
+            yield
+        finally:
+            self.open()
+
+    @contextmanager
+    def anew(self, schemas: dict[int, str]) -> Iterator[None]:
+        """Made anew for the time of the block, with other schemas."""
+        before = self.schemas, self.versions
+        self.schemas, self.versions = schemas, {}
+        try:
+            yield
+        finally:
+            self.schemas, self.versions = before
+
+    def answer(self, path: str) -> tuple[int, dict[str, object]]:
+        """Status and body."""
+        if found := _ID.fullmatch(path):
+            return self._by_id(int(found[1]))
+        if found := _VERSION.fullmatch(path):
+            id_ = self.versions.get(found[1])
+            if id_ is None:
+                return 404, {"error_code": 40401, "message": "Subject not found"}
+            return 200, {"subject": found[1], "version": 1, "id": id_, **_schema(self.schemas[id_])}
+        return 404, {}
+
+    def _by_id(self, id_: int) -> tuple[int, dict[str, object]]:
+        with self._lock:
+            self.asked[id_] += 1
+            late = self.late[id_] > 0
+            self.late[id_] -= late
+        if late or id_ not in self.schemas:
+            return 404, {"error_code": 40403, "message": "Schema not found"}
+        return 200, _schema(self.schemas[id_])
+
+
+def _schema(text: str) -> dict[str, object]:
+    return {"schema": text, "schemaType": "JSON"}
+
+
+@contextmanager
+def fake_registry(schemas: dict[int, str], versions: dict[str, int]) -> Iterator[FakeRegistry]:
+    """One that answers until the end of the block."""
+    registry = FakeRegistry(schemas, versions)
+    registry.open()
+    try:
+        yield registry
+    finally:
+        registry.close()
