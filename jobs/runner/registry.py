@@ -135,15 +135,16 @@ class Columns:
         return {name: one for name, one in (("key", self.key_out), ("value", self.value_out)) if one is not None}
 
 
-def checked(source: DataFrame, columns: Columns) -> DataFrame:
-    """The source with `PARSED`, `_KEY` and `UNFIT`."""
+def checked(source: DataFrame, columns: Columns, *, letters: bool) -> DataFrame:
+    """The source with `PARSED`, `_KEY` and `UNFIT`. ``letters``: what cannot be decoded is read again, for dead
+    letters."""
     from spark_eos.registry.columns import WHY, decoded_or_why
 
     headers = F.col("headers") if "headers" in source.columns else None
     rows, reasons = source, []
     for name, column, decoding in (("value", PARSED, columns.value_in), ("key", _KEY, columns.key_in)):
         if decoding is not None:
-            rows = rows.withColumn(column, decoded_or_why(decoding, F.col(name), headers))
+            rows = rows.withColumn(column, decoded_or_why(decoding, F.col(name), headers, twice=letters))
             reasons.append(F.when(F.col(column)[WHY].isNotNull(), F.concat(F.lit(f"the {name}: "), F.col(column)[WHY])))
     return rows.withColumn(UNFIT, F.coalesce(*reasons))
 

@@ -179,7 +179,7 @@ def _parsed(source: DataFrame, config: ParsedTransform, columns: Columns) -> Dat
 def _checked(source: DataFrame, config: ParsedTransform, columns: Columns) -> DataFrame:
     """The source with what `_is_well_formed` looks at: its value as a struct, or why it cannot be decoded."""
     if columns.decodes:
-        return checked(source, columns)
+        return checked(source, columns, letters=config.on_malformed == "deadLetters")
     return with_fields(source, F.col("value").cast("string"), str(config.format), str(config.ddl), {})
 
 

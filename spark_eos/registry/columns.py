@@ -15,6 +15,7 @@ from pyspark.sql.types import BinaryType, DataType, StringType, StructType
 from spark_eos.errors import stop
 from spark_eos.registry.decoding import Decoding
 from spark_eos.registry.encoding import Encoding
+from spark_eos.registry.unknown_ids import UnknownIds
 
 #: The fields of a column of `decoded_or_why`.
 ROW, WHY = "row", "why"
@@ -35,12 +36,16 @@ def decoded(decoding: Decoding, column: Column, headers: Column | None, *, fails
     return made
 
 
-def decoded_or_why(decoding: Decoding, column: Column, headers: Column | None) -> Column:
+def decoded_or_why(decoding: Decoding, column: Column, headers: Column | None, *, twice: bool = False) -> Column:
     """A struct of `ROW`, the decoded value, and `WHY`, the reason where it cannot be decoded. Evaluated once for each
-    row, before any filter behind it."""
+    row, before any filter behind it. ``twice``: rows are read twice, for what can be decoded and for the rest; then an
+    id that the registry does not know is an error (EOS_REGISTRY_NOT_FOUND), as it may be known to one reading only."""
 
     def from_registry(*given: pa.Array) -> pa.Array:
-        found = decoding.decode(*given)
+        unknown = UnknownIds()
+        found = decoding.decode(given[0], given[1] if len(given) > 1 else None, unknown)
+        if twice and unknown.names:
+            raise stop("EOS_REGISTRY_NOT_FOUND.twice", schema=min(unknown.names), registry=decoding.settings.name)
         count = len(found.rows)
         why = pa.nulls(count, pa.string())
         if found.bad:

@@ -7,6 +7,7 @@ import json
 import ssl
 import threading
 import uuid
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -23,15 +24,18 @@ TOKEN_PATH, TOKEN = "/token", "a-token-of-the-front"
 @dataclass
 class Front:
     """``authorization``: what requests have to bring; ``status``: what each is answered instead; ``silent``: set while
-    nothing is answered; ``requests``: methods and paths so far."""
+    nothing is answered; ``unknown``: how many more requests for a path are told that its schema is unknown;
+    ``requests``: methods and paths so far."""
 
     behind: str
     url: str = ""
     authorization: str | None = None
     status: int | None = None
     silent: bool = False
+    unknown: Counter[str] = field(default_factory=Counter)
     requests: list[str] = field(default_factory=list)
     closed: threading.Event = field(default_factory=threading.Event)
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
     def answer(self, method: str, path: str, headers: dict[str, str], body: bytes | None) -> tuple[int, bytes]:
         """The status and the body."""
@@ -46,6 +50,11 @@ class Front:
             return 401, json.dumps({"error_code": 401, "message": str(headers)}).encode()
         if self.status is not None:
             return self.status, json.dumps({"error_code": self.status, "message": "no"}).encode()
+        with self.lock:
+            unknown = self.unknown[path.partition("?")[0]] > 0
+            self.unknown[path.partition("?")[0]] -= unknown
+        if unknown:
+            return 404, json.dumps({"error_code": 40403, "message": "Schema not found"}).encode()
         if path.startswith(_GUIDS):
             path = f"/schemas/ids/{self._id_of(path.removeprefix(_GUIDS).partition('?')[0])}"
         kept = {name: value for name, value in headers.items() if name.lower() == "content-type"}

@@ -184,19 +184,43 @@ def test_records_that_cannot_be_decoded_stop_the_query(setting):
 
 
 @pytest.mark.parametrize("on_malformed", ["drop", "deadLetters"])
-def test_records_that_cannot_be_decoded_are_left_out(setting, on_malformed, view):
+def test_records_that_cannot_be_decoded_are_left_out(setting, on_malformed, view, registry):
     """Or become dead letters, as they came, with the reason; a tombstone is none of them."""
-    setting.produce(FIRST, {"id": 1}, b"none", b"\0\0\1\0\0x", None, {"id": 2})
+    damaged = registry.register(f"{setting.source}-value", FIRST).to_bytes(5, "big") + b"\x80"
+    setting.produce(FIRST, {"id": 1}, b"none", damaged, None, {"id": 2})
     setting.run(on_malformed)
     assert [copy[1] for copy in setting.copies()] == [2, 4]
     letters = {row.value: {key: value.decode() for key, value in row.headers} for row in view.rows(setting.letters)}
     if on_malformed == "drop":
         assert letters == {}
         return
-    assert letters.keys() == {b"none", b"\0\0\1\0\0x"}
-    said = {value: headers["__streams.errors.message"] for value, headers in letters.items()}
-    assert said[b"\0\0\1\0\0x"] == "It cannot be decoded: the value: the registry does not know schema id 65536."
+    assert letters.keys() == {b"none", damaged}
+    assert letters[damaged]["__streams.errors.message"].startswith("It cannot be decoded: the value: ")
     assert letters[b"none"]["__streams.errors.offset"] == "1"
+
+
+def test_records_with_an_unknown_id_are_left_out(setting):
+    """As many as there are, where nothing else reads them."""
+    setting.produce(FIRST, {"id": 1}, b"\0\0\1\0\0x", {"id": 2})
+    setting.run("drop")
+    assert [copy[1] for copy in setting.copies()] == [2, 4]
+
+
+def test_an_id_that_becomes_known_between_rows_and_dead_letters_loses_no_record(
+    before, spark, cluster, view, topic, tmp_path
+):
+    """Spark reads the input once for each of the two, and only one of these asks before the id is known."""
+    setting = Setting(spark, cluster, before, view, topic, tmp_path)
+    setting.produce(FIRST, {"id": 1})
+    setting.produce(SECOND, *({"id": id_, "more": "x"} for id_ in range(2, 10)))
+    second = SchemaRegistryClient({"url": before.url}).get_latest_version(f"{setting.source}-value").schema_id
+    before.unknown[f"/schemas/ids/{second}"] = 1
+    with pytest.raises(PySparkException) as caught:
+        setting.run("deadLetters", version=1)
+    reason = spark_eos.reason(caught.value)
+    assert reason is not None and reason.condition == "EOS_REGISTRY_NOT_FOUND"
+    assert f"does not know schema {second}, " in reason.message
+    assert view.rows(setting.target, setting.letters) == []
 
 
 def test_rows_that_the_schema_cannot_hold_are_an_error_at_the_start(setting, spark, registry):
