@@ -32,7 +32,9 @@ class Spec:
     that of the input.
     ``source`` is the format to read with; ``kafka``, Spark's own, needs its jars in ``conf``: Spark's settings of the
     program. ``sink`` are options of the sink besides, ``kafka`` properties of the clients of both sides. ``also``: a
-    second output topic, which gets every row as well. ``from_group``: a new checkpoint begins at the group's offsets.
+    second output topic, which gets every row as well. ``registry``: of a ``copy``, the address of the registry with the
+    schemas of `tests.support.registry_records`; what cannot be decoded goes to ``letters``. ``from_group``: a new
+    checkpoint begins at the group's offsets.
     """
 
     bootstrap_servers: str
@@ -42,6 +44,8 @@ class Spec:
     group: str
     rows_per_batch: int
     also: str | None = None
+    registry: str | None = None
+    letters: str | None = None
     from_group: bool = False
     shuffle: int | None = None
     copy: bool = False
@@ -115,21 +119,30 @@ def start_copy(spark: SparkSession, spec: Spec, kafka: dict[str, str], begins: d
     topics = [topic for topic in (spec.output, spec.also) if topic]
 
     def outgoing(batch: pa.RecordBatch) -> pa.Table:
-        values = pc.binary_join_element_wise("out-", batch["value"].cast(pa.string()), "")
+        given = batch["value"].cast(pa.string()) if spec.registry is None else pc.struct_field(batch["value"], "row")
+        values = pc.binary_join_element_wise("out-", given, "")
         rows = pa.table({"value": values, "partition": batch["partition"]})
-        return pa.concat_tables(rows.append_column("topic", pa.repeat(topic, batch.num_rows)) for topic in topics)
+        each = rows.take(pa.array([row for row in range(batch.num_rows) for _ in topics], pa.int64()))
+        return each.append_column("topic", pa.array(topics * batch.num_rows, pa.string()))
 
     names = ", ".join(f"'{topic}'" for topic in topics)
     sql = f"SELECT concat('out-', decode(value)) AS value, partition, unnest([{names}]) AS topic FROM input"
     limits = {"maxOffsetsPerTrigger": spec.rows_per_batch, "minPartitions": 1}
+    more: dict[str, Any] = {}
+    if spec.registry is not None:
+        from tests.support.registry_records import decoding
+
+        more = {"decode": {"value": decoding(spec.registry)}, "on_malformed": "deadLetters"}
+    ends = {"topic": spec.output if spec.copies else None, "deadLetters.topic": spec.letters}
     return spark_eos.copy(
         spark,
         source={**kafka, **begins, **limits, "subscribe": spec.input},
-        sink={**kafka, **spec.sink, "offsets.group.id": spec.group, "topic": spec.output if spec.copies else None},
+        sink={**kafka, **spec.sink, "offsets.group.id": spec.group, **ends},
         checkpoint=spec.checkpoint,
         transform=None if spec.copies else sql if spec.sql else outgoing,
         trigger=trigger_of(spec),
         ordered=False,  # which allows to ask for a task for each partition
+        **more,
     )
 
 
