@@ -36,7 +36,7 @@ _PARTITIONS, _RECORDS, _BYTES = 3, 128, 256 * 1024
 _BATCH_BYTES = 16 << 20
 #: Seconds to wait for brokers, for each of the requests.
 _ANSWER_S = 2.0
-#: Seconds after which no further pieces are tried; the first two are tried in any case.
+#: Seconds after which no further pieces are tried; the first partition's halves are tried in any case.
 _TRYING_S = 0.03
 
 #: What a transform may never do, whatever the records are.
@@ -58,6 +58,8 @@ def check_by_sample(options: SourceOptions, transform: Transform) -> None:
     until = system.monotonic() + _TRYING_S
     for chunk in found:
         check_chunk(transform, chunk, until)
+        if system.monotonic() > until:
+            return
 
 
 def sample(options: SourceOptions) -> Iterator[Chunk]:

@@ -167,6 +167,26 @@ def test_what_a_function_keeps_from_call_to_call_does_not_travel_to_the_tasks():
     assert seen == [0]
 
 
+NOTED: list[int] = []
+
+
+def noted(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Notes how many records it got; it is pickled by its name."""
+    NOTED.append(batch.num_rows)
+    return values(batch)
+
+
+@pytest.mark.parametrize(("for_s", "pieces"), [(-1.0, [4, 2, 2]), (LONG_S, [4, 2, 2, 1, 1, 2] * 2)])
+def test_only_the_first_halves_are_tried_in_any_case(for_s, pieces, monkeypatch):
+    """Further pieces and partitions while there is time, so that a start does not wait for a slow transform."""
+    monkeypatch.setattr(sample, "sample", lambda options: [Chunk(records(4), 40)] * 2)
+    monkeypatch.setattr(sample, "_TRYING_S", for_s)
+    transform = checked(noted, "f", EMPTY, "out")
+    NOTED.clear()
+    check_by_sample(stream_options({"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "in"}), transform)
+    assert pieces == NOTED
+
+
 @pytest.mark.parametrize("error", [ConnectionFailed("EOS_X", "gone", hint="-"), OSError("gone"), ValueError("?")])
 def test_a_sample_that_cannot_be_had_is_no_error(error, monkeypatch):
     """The query may do without it."""
