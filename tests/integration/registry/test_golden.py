@@ -24,6 +24,7 @@ from spark_eos.registry.protobuf_values import _message_named
 from spark_eos.registry.schemas import Schema
 from spark_eos.registry.settings import registry_settings
 from spark_eos.source.schema import ARROW_HEADERS
+from tests.support import golden
 
 AVRO = json.dumps(
     {
@@ -210,3 +211,9 @@ def test_a_schema_need_not_be_a_record(registry, subject, schema):
     found = reading(settings, subject).decode(pa.array(written, pa.binary()))
     assert found.bad == {} and found.rows.to_pylist() == values
     assert writing(settings, None, subject=subject).encode(pa.array(values)).values.to_pylist() == written
+
+
+@pytest.mark.chaos
+def test_serializers_of_this_day_write_the_values_of_the_file():
+    """Those by which other tests judge what is read (`tests.support.golden`); in Java, too."""
+    assert golden.made()["values"] == json.loads(golden.FILE.read_text(encoding="utf-8"))["values"]
