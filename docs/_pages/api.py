@@ -234,9 +234,10 @@ def _found(module: Module, name: str) -> tuple[Module, ast.FunctionDef | ast.Cla
 
 def _maker(module: Module, node: ast.FunctionDef | ast.ClassDef) -> ast.FunctionDef | ast.ClassDef:
     """What has the parameters of a call: the function, or the class or its first base with an `__init__` or fields."""
-    if isinstance(node, ast.FunctionDef) or _init(node) or _fields(node) or not node.bases:
+    if isinstance(node, ast.FunctionDef) or _init(node) or _fields(node):
         return node
-    return _maker(*_found(module, ast.unparse(node.bases[0])))
+    ours = [base for base in map(ast.unparse, node.bases) if module.imports.get(base, ("",))[0].startswith("spark_eos")]
+    return _maker(*_found(module, ours[0])) if ours else node
 
 
 def signature(node: ast.FunctionDef | ast.ClassDef, name: str) -> str:
