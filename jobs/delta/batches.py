@@ -175,7 +175,11 @@ def _named_errors(path: str) -> Iterator[None]:
     try:
         yield
     except (PySparkException, Py4JError) as error:
-        raise of_write(error, path) or error from error
+        named = of_write(error, path)
+        if named is None:
+            raise
+        # Spark passes on the text of the whole chain, in which a cause comes first, and hides the error.
+        raise named from None
 
 
 @contextmanager

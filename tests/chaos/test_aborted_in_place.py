@@ -51,7 +51,8 @@ def test_a_job_whose_output_was_aborted_in_one_partition_fails(setting, cluster,
     with running(*MODULE, "--conf", str(conf), log=log, **armed) as job:
         wait_for((faults / AT).exists, log.read_text, SECONDS)
         data = RecordLookup(broker_client(KafkaProperties({"bootstrap.servers": setting.servers})))
-        start = min(data.partition(setting.target, 1).open.values())
+        led = wait_for(lambda: data.partition(setting.target, 1), "the partition's leader")
+        start = min(led.open.values())
         place = ["--topic", setting.target, "--partition", "1", "--start-offset", str(start)]
         cluster.java_tool(TRANSACTIONS, "--bootstrap-server", setting.servers, "abort", *place)
         (faults / AT).unlink()
