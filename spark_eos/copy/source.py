@@ -19,9 +19,11 @@ from spark_eos.checkpoint.offset_log import Position
 from spark_eos.copy.checks import check_targets
 from spark_eos.copy.plan import CopyPlan
 from spark_eos.copy.rows import CopiedRows
+from spark_eos.copy.written import LastWritten
 from spark_eos.kafka.admin.topics import cluster_id
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.metrics_events import NOWHERE, Events
+from spark_eos.options.parse import SourceOptions
 from spark_eos.source import range_math
 from spark_eos.source.losses import check_cluster
 from spark_eos.source.plan import ranges_between
@@ -105,16 +107,17 @@ class RangesOfTask(InputPartition):
     tasks: int
 
 
-class CopyStreamReader(EosKafkaStreamReader):
-    """Plans as `EosKafkaStreamReader` does."""
+class RangeStreamReader(EosKafkaStreamReader):
+    """Plans as `EosKafkaStreamReader` does, and hands ranges to the tasks. ``written``: what commits note there is
+    reported with the query's progress."""
 
-    def __init__(self, plan: CopyPlan, events: Events = NOWHERE) -> None:
-        super().__init__(plan.source, events)
-        self._plan = plan
+    def __init__(self, source: SourceOptions, written: LastWritten, events: Events = NOWHERE) -> None:
+        super().__init__(source, events)
+        self._written = written
         self._offsets: int | None = None  # of the micro-batch that was planned last
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return CopyStreamReader, (self._plan, self._events)
+        return RangeStreamReader, (self._options, self._written, self._events)
 
     def _marked(self, position: Position) -> Position:
         return replace(position, copy=True)
@@ -135,7 +138,7 @@ class CopyStreamReader(EosKafkaStreamReader):
         if report is None:
             return None
         planned = {} if self._offsets is None else {"planned": {"offsets": self._offsets}}
-        last = self._plan.written.last()
+        last = self._written.last()
         written = {} if last is None else {"written": dict(last)}
         return report | offset_log.as_marks(planned | written)
 
@@ -157,8 +160,7 @@ class CopyStreamReader(EosKafkaStreamReader):
         return [RangesOfTask(task.ranges, len(tasks)) for task in tasks]
 
     def _prepare(self, ranges: Sequence[OffsetRange], end: Position) -> None:
-        """Prepare the targets before a task writes. ``end``: of the micro-batch. Raises EosError."""
-        check_targets(self._plan, ranges)
+        """Prepare the targets before a task writes. ``end``: of the micro-batch. For subclasses."""
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """In a task: its ranges, a row each. The sink fetches their records."""
@@ -168,3 +170,18 @@ class CopyStreamReader(EosKafkaStreamReader):
             pa.array(column, field.type) for column, field in zip(zip(*rows, strict=True), _ARROW_SCHEMA, strict=True)
         ]
         yield pa.RecordBatch.from_arrays(columns, schema=_ARROW_SCHEMA)
+
+
+class CopyStreamReader(RangeStreamReader):
+    """Plans ranges whose records go to topics."""
+
+    def __init__(self, plan: CopyPlan, events: Events = NOWHERE) -> None:
+        super().__init__(plan.source, plan.written, events)
+        self._plan = plan
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return CopyStreamReader, (self._plan, self._events)
+
+    def _prepare(self, ranges: Sequence[OffsetRange], end: Position) -> None:
+        """Raises EosError for targets that do not fit."""
+        check_targets(self._plan, ranges)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.datasource import DataSource
     from pyspark.sql.streaming import StreamingQuery
 
     from spark_eos.copy.plan import CopyPlan, Function, OnMalformed
@@ -85,23 +85,17 @@ def started(
 ) -> StreamingQuery:
     """The query of a plan, with a data source of its own, made from ``base``."""
     from spark_eos import metrics_events
+    from spark_eos.copy.query import start_ranges
     from spark_eos.copy.source import data_source_of
     from spark_eos.copy.written import of_one_query
     from spark_eos.sink.ended import remember
-    from spark_eos.spark.versions import in_session
 
-    format_ = f"{_NAME}-{uuid.uuid4().hex[:8]}"
-    spark.dataSource.register(
-        data_source_of(replace(plan, written=of_one_query()), format_, metrics_events.here(), base)
-    )
-    with in_session(spark):
-        ranges = spark.readStream.format(format_).load()
-        writer = ranges.writeStream.format(format_).option("checkpointLocation", checkpoint)
-        if name is not None:
-            writer = writer.queryName(name)
-        if trigger:
-            writer = writer.trigger(**trigger)  # type: ignore[call-overload]  # `check_trigger` has seen it
-        query = writer.start()
+    noting = replace(plan, written=of_one_query())
+
+    def made(format_: str) -> type[DataSource]:
+        return data_source_of(noting, format_, metrics_events.here(), base)
+
+    query = start_ranges(spark, made, _NAME, checkpoint, trigger, name)
     remember(str(query.runId), plan.sink)
     return query
 

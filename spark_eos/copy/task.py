@@ -4,28 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import pyarrow as pa
 
 from spark_eos.copy.copying import Copied, copy_range
 from spark_eos.copy.plan import LETTER_COLUMNS, ByRange, CopyPlan, Transform
+from spark_eos.copy.readable import ReadableRanges
 from spark_eos.copy.transforming import Chunk, chunks, letters_of, of_place, transformed
 from spark_eos.errors import stop
-from spark_eos.kafka.admin.topics import cluster_id, describe_topics
-from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.protocol.head import CopiedFrom, Decision, Digest
 from spark_eos.protocol.replay import assign_ranges
 from spark_eos.protocol.task import TaskReport, check_unknown
-from spark_eos.retry import retrying
 from spark_eos.sink.attempt import Attempt, Part, RowWriter
 from spark_eos.sink.counting import size_of
 from spark_eos.sink.job import Identity, SinkJob
 from spark_eos.sink.producers import TaskProducer
 from spark_eos.sink.rows import RowBatch
 from spark_eos.sink.task import Task
-from spark_eos.source.diagnosis import recreated
-from spark_eos.source.losses import HIDDEN_S, Losses, check_cluster, data_loss
 from spark_eos.source.task import read_range
 from spark_eos.topic_partition import OffsetRange
 
@@ -41,10 +38,15 @@ class TaskRequest:
 def requested_by(plan: CopyPlan, batches: Iterable[pa.RecordBatch]) -> TaskRequest:
     """The rows of one task: each is a range (`spark_eos.copy.source.RANGE_SCHEMA`)."""
     rows = [row for batch in batches for row in batch.to_pylist()]
-    topics = tuple(sorted({(row["topic"], row["topic_id"]) for row in rows}))
-    ranges = tuple(OffsetRange(**{field.name: row[field.name] for field in fields(OffsetRange)}) for row in rows)
+    ranges = tuple(ranges_in(rows))
+    topics = tuple(sorted({(r.topic, r.topic_id) for r in ranges}))
     tasks = max((row["tasks"] for row in rows), default=1)
     return TaskRequest(CopiedFrom(plan.cluster, topics, plan.transform_name, ranges), tasks)
+
+
+def ranges_in(rows: Iterable[Mapping[str, Any]]) -> list[OffsetRange]:
+    """The ranges in Spark's rows."""
+    return [OffsetRange(**{field.name: row[field.name] for field in fields(OffsetRange)}) for row in rows]
 
 
 def run_task(
@@ -118,7 +120,7 @@ class Parts:
         self._noted = noted
         self.producer, self.ids = producer, ids
         self._plan, self._writer, self._digest_by = plan, writer, digest_by
-        self._losses = Losses(plan.source.fail_on_data_loss)
+        self._readable = ReadableRanges(plan.source, plan.cluster, ids)
 
     def of(self, ranges: Iterable[OffsetRange]) -> Iterator[Part]:
         """The rows of every range, in order."""
@@ -130,45 +132,13 @@ class Parts:
                 yield from self._transformed(range_, transform)
 
     def readable(self, ranges: Iterable[OffsetRange]) -> Iterator[OffsetRange]:
-        """Every range, in order, that is to be read next. At the end, the topics must still be the same: then they were
-        the same throughout, and what is left out was not there.
-
-        Raises DataLossError, CheckpointError, and KafkaError (EOS_SOURCE_RECREATED).
-        """
-        every = list(ranges)
-        gone = self._gone_for_good(every)
-        for r in every:
-            if r.topic in gone:
-                what = "the topic was deleted or recreated"
-                self._losses.report(data_loss(r.topic, r.partition, r.start, None, what))
-                continue
-            yield replace(r, topic_id=self.ids.get(r.topic, ""))
-        changed = self._gone(every) ^ gone
-        if changed:
-            raise recreated(min(changed))
+        """See `ReadableRanges.of`."""
+        return self._readable.of(ranges)
 
     def copied(self, range_: OffsetRange) -> Copied:
         """Hand the range's records to the producer as they are."""
         target = self._plan.target(range_.topic), range_.partition
         return copy_range(self._plan.source.fetching, range_, target, arrow_producer(self.producer))
-
-    def _gone_for_good(self, ranges: Iterable[OffsetRange]) -> set[str]:
-        """The ranges that are gone, where they are left out: what is only hidden for a moment would be lost."""
-        gone = self._gone(ranges)
-        for _ in retrying(0 if self._losses.fail else HIDDEN_S):
-            if not gone:
-                break
-            gone = self._gone(ranges)
-        return gone
-
-    def _gone(self, ranges: Iterable[OffsetRange]) -> set[str]:
-        """Topics that are not what they were. Raises CheckpointError where the servers are those of another cluster."""
-        kafka = self._plan.source.kafka
-        names = {r.topic for r in ranges}
-        client = broker_client(kafka)
-        there = describe_topics(client, sorted(names), missing_ok=True)
-        check_cluster(self._plan.cluster, cluster_id(client))
-        return {name for name in names if name not in there or there[name].id != self.ids.get(name)}
 
     def _transformed(self, range_: OffsetRange, transform: Transform) -> Iterator[Part]:
         """The rows that the transform makes of each chunk, and behind them the dead letters, or how many records are

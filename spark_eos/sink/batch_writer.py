@@ -69,7 +69,7 @@ class EosKafkaBatchWriter(DataSourceArrowWriter):
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """On the driver: see `Commit.commit`."""
         with self._naming_itself():
-            received = all_received(messages, self._batch)
+            received = all_received(messages, self._batch, Message)
             if not received:  # that nothing was to be written has to be known, too
                 from spark_eos.sink.task import Task
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from pyspark.sql.datasource import WriterCommitMessage
 
@@ -24,12 +25,14 @@ from spark_eos.sink.job import Message
 from spark_eos.sink.session import Session, session_for
 from spark_eos.spark.worker_gc import spare_collections
 
+M = TypeVar("M", bound=WriterCommitMessage)
 
-def all_received(messages: Sequence[WriterCommitMessage | None], batch: int) -> list[Message]:
-    """Every task's message. Raises ProtocolStop when one is missing: its rows would be left out of the decision."""
-    received = [message for message in messages if isinstance(message, Message)]
+
+def all_received(messages: Sequence[WriterCommitMessage | None], batch: int, kind: type[M]) -> list[M]:
+    """Every task's message. Raises ProtocolStop when one is missing: its rows would be left out of the commit."""
+    received = [message for message in messages if isinstance(message, kind)]
     if len(received) < len(messages):
-        silent = [str(n) for n, message in enumerate(messages) if not isinstance(message, Message)]
+        silent = [str(n) for n, message in enumerate(messages) if not isinstance(message, kind)]
         raise stop("EOS_TASK_SILENT", batch=batch, count=len(silent), tasks=len(messages), silent=", ".join(silent))
     return received
 

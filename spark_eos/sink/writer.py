@@ -48,7 +48,7 @@ class EosKafkaStreamWriter(DataSourceStreamArrowWriter):
     @hidden_traceback()
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """On the driver: see `Commit.commit`."""
-        received = all_received(messages, batchId)
+        received = all_received(messages, batchId, Message)
         if not received:
             return  # there was no task: nothing was read, nothing is to be written
         first = received[0]

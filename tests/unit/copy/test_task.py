@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from spark_eos.copy import task
+from spark_eos.copy import readable, task
 from spark_eos.copy.copying import Copied
 from spark_eos.copy.plan import CopyPlan, Transform
 from spark_eos.errors import CheckpointError, DataLossError, EosError, KafkaError
@@ -34,10 +34,10 @@ class Cluster:
     ) -> None:
         self._ids, self._clusters = iter(ids), iter([*clusters, *clusters[-1:] * 9])
         self.copied: list[Any] = []
-        monkeypatch.setattr(task, "describe_topics", lambda *_, **__: self._topics())
-        monkeypatch.setattr(task, "cluster_id", lambda kafka: next(self._clusters))
+        monkeypatch.setattr(readable, "describe_topics", lambda *_, **__: self._topics())
+        monkeypatch.setattr(readable, "cluster_id", lambda kafka: next(self._clusters))
         monkeypatch.setattr(task, "copy_range", self._copy)
-        monkeypatch.setattr(task, "HIDDEN_S", 0.0)
+        monkeypatch.setattr(readable, "HIDDEN_S", 0.0)
 
     def _topics(self) -> dict[str, Any]:
         found = next(self._ids)
@@ -154,7 +154,7 @@ def test_another_cluster_is_an_error_whatever_may_be_lost(clusters, monkeypatch)
 def test_a_topic_that_is_only_hidden_for_a_moment_is_copied(monkeypatch):
     """By a broker that lags behind: left out once, its rows are behind the query for good."""
     cluster = Cluster(monkeypatch, [None, "before", "id", "id"])
-    monkeypatch.setattr(task, "HIDDEN_S", 5.0)
+    monkeypatch.setattr(readable, "HIDDEN_S", 5.0)
     assert sum(part.rows for part in parts(fail=False)) == 2
     assert len(cluster.copied) == 1
 

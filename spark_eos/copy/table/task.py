@@ -1,0 +1,60 @@
+"""One attempt of one task of a query to a table: fetch its ranges, and write their records to files."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql.datasource import WriterCommitMessage
+
+from spark_eos.checkpoint.stores import open_store
+from spark_eos.copy.readable import ReadableRanges
+from spark_eos.copy.table.plan import TablePlan
+from spark_eos.copy.task import ranges_in
+from spark_eos.sink.job import Identity
+from spark_eos.source.task import read_range
+from spark_eos.spark.worker_gc import spare_collections
+from spark_eos.tables.files import Attempt, DataFile, FileWriter
+from spark_eos.topic_partition import OffsetRange
+
+
+@dataclass(frozen=True)
+class TableMessage(WriterCommitMessage):
+    """A task's report on its way to the driver through Spark.
+
+    ``ranges``: all that it was given, whatever of them could be read. ``skipped``: the table had the micro-batch when
+    the query started, so nothing was read. ``took_s``: seconds.
+    """
+
+    query: str
+    ranges: tuple[OffsetRange, ...]
+    files: tuple[DataFile, ...]
+    rows: int
+    skipped: bool
+    took_s: float
+
+
+def run_task(plan: TablePlan, identity: Identity, batches: Iterator[pa.RecordBatch]) -> TableMessage:
+    """Write what the task's ranges hold; the report for the driver. Raises EosError and what the store raises; then
+    none of the files counts."""
+    began = time.perf_counter()
+    ranges = tuple(ranges_in([row for batch in batches for row in batch.to_pylist()]))
+    skipped = plan.last is not None and identity.batch <= plan.last
+    files = () if skipped or not ranges else _written(plan, identity, ranges)
+    rows = sum(file.rows for file in files)
+    spare_collections()
+    return TableMessage(identity.query, ranges, files, rows, skipped, time.perf_counter() - began)
+
+
+def _written(plan: TablePlan, identity: Identity, ranges: Sequence[OffsetRange]) -> tuple[DataFile, ...]:
+    ids = {r.topic: r.topic_id for r in ranges}
+    readable = ReadableRanges(plan.source, plan.cluster, ids)
+    attempt = Attempt(identity.query, identity.batch, identity.partition, identity.attempt)
+    store = open_store(plan.table.location.path, plan.storage)
+    with FileWriter(store, plan.layout, attempt) as writer:
+        for range_ in readable.of(ranges):
+            for batch in read_range(plan.source.fetching, range_):
+                writer.write(batch)
+        return writer.close()

@@ -1,0 +1,80 @@
+"""The writer of a query to a table: what Spark calls, in tasks and on the driver."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+
+from spark_eos.checkpoint.files import Checkpoint
+from spark_eos.copy.table.plan import TablePlan
+from spark_eos.copy.table.task import TableMessage, run_task
+from spark_eos.errors import stop
+from spark_eos.log import logger
+from spark_eos.sink.commit import all_received
+from spark_eos.sink.job import Identity
+from spark_eos.spark.tracebacks import hidden_traceback
+from spark_eos.spark.worker_gc import spare_collections
+from spark_eos.tables.delta.commit import commit_files
+from spark_eos.tables.delta.memory import MicroBatch
+from spark_eos.tables.delta.row_job import taken_over
+
+
+class TableStreamWriter(DataSourceStreamArrowWriter):
+    """See DataSourceStreamArrowWriter. Spark makes one for each call; they share the plan and the tasks' messages."""
+
+    def __init__(self, plan: TablePlan) -> None:
+        self._plan = plan
+
+    @hidden_traceback()
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TableMessage:
+        """In a task: write the records of its ranges to files of this attempt's own, which no reader sees yet."""
+        return run_task(self._plan, Identity.here(), iterator)
+
+    @hidden_traceback()
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """On the driver: commit all files of the micro-batch together. See `commit_files`."""
+        from spark_eos.tables.delta.actions import add_action  # delta-rs, which tasks have no use for
+
+        began = time.perf_counter()
+        received = all_received(messages, batchId, TableMessage)
+        if not received:
+            raise stop("EOS_TASK_SILENT", batch=batchId, count=0, tasks=0, silent="all of them")
+        plan = self._plan
+        batch = MicroBatch(received[0].query, batchId, tuple(r for message in received for r in message.ranges))
+        files = [file for message in received for file in message.files]
+        rows = sum(message.rows for message in received)
+        outcome = commit_files(
+            plan.table,
+            batch,
+            [add_action(file) for file in files],
+            rows,
+            is_there=any(message.skipped for message in received),
+            taken_over=taken_over(Checkpoint(plan.checkpoint, plan.storage), batchId),
+            after_restore=plan.after_restore,
+        )
+        plan.written.note(batchId, rows, sum(file.size_bytes for file in files), dropped=0)
+        spare_collections()
+        logger.info(
+            "query=%s batch=%d%s rows=%d bytes=%d files=%d ranges=%d tasks=%d table=%s write=%.0fms commit=%.1fms "
+            "tries=%d",
+            batch.query,
+            batchId,
+            " replayed" if outcome.again else "",
+            rows,
+            sum(file.size_bytes for file in files),
+            len(files),
+            len(batch.ranges),
+            len(received),
+            plan.table.location.path,
+            max(message.took_s for message in received) * 1000,
+            (time.perf_counter() - began) * 1000,
+            outcome.tries,
+        )
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """Leave the files: Spark also calls this after a commit that may be in the table. No reader sees them else."""
+        left = sum(len(message.files) for message in messages if isinstance(message, TableMessage))
+        logger.warning("batch=%d was not committed; %d files stay that no reader sees", batchId, left)

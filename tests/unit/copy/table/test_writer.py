@@ -1,0 +1,166 @@
+"""Tasks and commits of a query to a table, without Spark and Kafka: what travels between them, and what is written."""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from spark_eos.checkpoint.settings import HadoopSettings
+from spark_eos.copy.table import task
+from spark_eos.copy.table.plan import TablePlan
+from spark_eos.copy.table.start import TableOptions, table_options
+from spark_eos.copy.table.writer import TableStreamWriter
+from spark_eos.copy.written import LastWritten
+from spark_eos.errors import EosError, OptionError, TableError
+from spark_eos.options.parse import stream_options
+from spark_eos.sink.job import Identity
+from spark_eos.source.schema import arrow_schema
+from spark_eos.tables.delta.table import known, location_of
+from spark_eos.tables.files import FileLayout
+from spark_eos.topic_partition import OffsetRange
+
+SOURCE = stream_options({"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"})
+COLUMNS = arrow_schema(include_headers=False)
+
+
+@pytest.fixture(autouse=True)
+def broker(monkeypatch) -> None:
+    """Has each record of every range that is asked for."""
+
+    class Readable:
+        def __init__(self, *_: object) -> None: ...
+
+        def of(self, ranges: tuple[OffsetRange, ...]) -> Iterator[OffsetRange]:
+            yield from ranges
+
+    monkeypatch.setattr(task, "ReadableRanges", Readable)
+    monkeypatch.setattr(task, "read_range", lambda fetching, range_: iter([rows(range_)]))
+
+
+def rows(range_: OffsetRange) -> pa.RecordBatch:
+    one = {"key": b"k", "value": None, "topic": range_.topic, "partition": range_.partition, "timestamp": 0}
+    found = [one | {"offset": offset, "timestampType": 0} for offset in range(range_.start, range_.end)]
+    return pa.RecordBatch.from_pylist(found, COLUMNS)
+
+
+@pytest.fixture
+def plan(tmp_path) -> TablePlan:
+    return planned(tmp_path)
+
+
+def planned(folder: Path, last: int | None = None) -> TablePlan:
+    table = known(location_of(str(folder / "table"), HadoopSettings()), COLUMNS)
+    layout = FileLayout(COLUMNS, table.partition_by)
+    written = LastWritten(str(folder))
+    return TablePlan(SOURCE, "c", table, layout, str(folder / "c"), HadoopSettings(), last, written=written)
+
+
+def run(plan: TablePlan, batch: int, *tasks: list[OffsetRange]) -> list[task.TableMessage]:
+    """The messages of the tasks, as they come to the driver."""
+    found = []
+    for number, ranges in enumerate(tasks):
+        given = [{**asdict(r), "tasks": len(tasks)} for r in ranges]
+        batches = iter([pa.RecordBatch.from_pylist(given)] if given else [])
+        message = task.run_task(pickle.loads(pickle.dumps(plan)), Identity("q", "r", batch, number, 0), batches)
+        found.append(pickle.loads(pickle.dumps(message)))
+    return found
+
+
+def places(plan: TablePlan) -> Counter:
+    table = DeltaTable(plan.table.location.uri).to_pyarrow_table(columns=["partition", "offset"])
+    return Counter((row["partition"], row["offset"]) for row in table.to_pylist())
+
+
+FIRST = [[OffsetRange("t", 0, 0, 3, "id")], [OffsetRange("t", 1, 0, 2, "id"), OffsetRange("t", 2, 5, 6, "id")]]
+
+
+def test_files_of_all_tasks_are_committed_together(plan) -> None:
+    """Micro-batch 0 reads nothing, and is committed, too."""
+    writer = TableStreamWriter(plan)
+    writer.commit(run(plan, 0, []), 0)
+    writer.commit(run(plan, 1, *FIRST), 1)
+    assert places(plan) == Counter({(0, 0): 1, (0, 1): 1, (0, 2): 1, (1, 0): 1, (1, 1): 1, (2, 5): 1})
+    assert DeltaTable(plan.table.location.uri).transaction_version("q") == 1
+    assert plan.written.last()["rows"] == 6
+    table = DeltaTable(plan.table.location.uri)
+    assert table.get_add_actions(flatten=True)["num_records"].to_pylist() == [3, 3]
+
+
+def test_attempts_that_are_not_committed_are_seen_by_nobody(plan) -> None:
+    """A second attempt writes files of its own; an abort leaves both."""
+    writer = TableStreamWriter(plan)
+    writer.commit(run(plan, 0, []), 0)
+    lost, done = run(plan, 1, *FIRST), run(plan, 1, *FIRST)
+    writer.abort([*lost, None], 1)
+    writer.commit(done, 1)
+    assert set(places(plan).values()) == {1}
+    assert len(list(Path(plan.table.location.uri).glob("*.parquet"))) == 4
+
+
+def test_a_micro_batch_that_the_table_had_at_the_start_is_not_read(plan, tmp_path, monkeypatch) -> None:
+    """Its tasks write nothing; the commit compares its offsets."""
+    writer = TableStreamWriter(plan)
+    writer.commit(run(plan, 0, []), 0)
+    writer.commit(run(plan, 1, *FIRST), 1)
+    again = planned(tmp_path, last=1)
+    monkeypatch.setattr(task, "read_range", lambda fetching, range_: pytest.fail("it was read"))
+    messages = run(again, 1, FIRST[0] + FIRST[1])
+    assert [(message.files, message.skipped) for message in messages] == [((), True)]
+    TableStreamWriter(again).commit(messages, 1)
+    with pytest.raises(TableError) as error:
+        TableStreamWriter(again).commit(run(again, 1, FIRST[0]), 1)
+    assert error.value.condition == "EOS_DELTA_TWO_QUERIES"
+
+
+def test_nothing_is_committed_for_a_micro_batch_that_was_not_read_and_is_gone(plan, tmp_path) -> None:
+    """The table was put back after the query had started."""
+    TableStreamWriter(plan).commit(run(plan, 0, []), 0)
+    again = replace(plan, last=1)
+    with pytest.raises(TableError) as error:
+        TableStreamWriter(again).commit(run(again, 1, *FIRST), 1)
+    assert error.value.entry == "EOS_DELTA_OTHER_TABLE.behind"
+
+
+@pytest.mark.parametrize("messages", [[], [None], [None, 1]])
+def test_a_commit_without_every_tasks_message_is_refused(plan, messages) -> None:
+    """Its rows would be missing."""
+    received = [run(plan, 0, [])[0] if message == 1 else message for message in messages]
+    with pytest.raises(EosError) as error:
+        TableStreamWriter(plan).commit(received, 0)
+    assert error.value.condition == "EOS_TASK_SILENT"
+
+
+def test_options_of_a_table() -> None:
+    """In any case; settings of file systems are the query's before the session's."""
+    given = {"format": "delta", "PATH": "s3a://b/t", "partitionby": "topic, partition", "afterRestore": "7"}
+    storage = {"fs.s3a.access.key": "own", "delta.appendOnly": "true"}
+    assert table_options(given | storage, {"fs.s3a.access.key": "session's"}) == TableOptions(
+        "s3a://b/t",
+        ("topic", "partition"),
+        7,
+        {"delta.appendOnly": "true"},
+        HadoopSettings({"fs.s3a.access.key": "own"}),
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "entry"),
+    [
+        ({}, "EOS_OPTION_MISSING.table_path"),
+        ({"path": " "}, "EOS_OPTION_INVALID.empty"),
+        ({"path": "/t", "topic": "t"}, "EOS_OPTION_UNKNOWN.table"),
+        ({"path": "/t", "afterRestore": "-1"}, "EOS_OPTION_INVALID.batch"),
+    ],
+)
+def test_other_options_are_refused(given, entry) -> None:
+    """By name."""
+    with pytest.raises(OptionError) as error:
+        table_options(given, {})
+    assert error.value.entry == entry
