@@ -28,6 +28,8 @@ from spark_eos.tables.partitions import NoPartition, Partition, by_partition, di
 from spark_eos.tables.statistics import Bound, Collector, ColumnStatistics
 
 Codec = Literal["snappy", "zstd"]
+#: Parquet's names.
+_FLOATING = frozenset({"FLOAT", "DOUBLE"})
 _NAME = re.compile(
     r"eos-(?P<query>[A-Za-z0-9_.-]+)-(?P<batch>\d+)-(?P<partition>\d+)-(?P<attempt>\d+)-[0-9a-f]{16}\.parquet"
 )
@@ -141,6 +143,7 @@ class FileWriter:
         self._layout = layout
         self._attempt = attempt
         self._body = pa.schema([column for column in layout.schema if column.name not in layout.partition_by])
+        self._with_statistics = _with_statistics(self._body)
         self._waiting: dict[Partition, _Waiting] = {}
         self._held_bytes = 0
         #: The one that was written to longest ago comes first.
@@ -237,7 +240,8 @@ class FileWriter:
         if self._store.renames:
             self._store.files.create_dir(place.rpartition("/")[0], recursive=True)
         self._begun.append(path)
-        return _OpenFile(path, self._store.files.open_output_stream(place, compression=None), self._body, self._layout)
+        sink = self._store.files.open_output_stream(place, compression=None)
+        return _OpenFile(path, sink, self._body, self._layout, self._with_statistics)
 
     def _finish(self, partition: Partition) -> None:
         file = self._open.pop(partition, None)
@@ -266,13 +270,15 @@ class _Waiting:
 class _OpenFile:
     """A file that is being written."""
 
-    def __init__(self, path: str, sink: pa.NativeFile, schema: pa.Schema, layout: FileLayout) -> None:
+    def __init__(
+        self, path: str, sink: pa.NativeFile, schema: pa.Schema, layout: FileLayout, with_statistics: list[str]
+    ) -> None:
         self.path = path
         self.rows = 0
         self.began_at_ms = int(system.time_of_day() * 1000)
         self._sink = sink
         self._statistics = Collector(schema, layout.statistics_columns)
-        self._writer = pq.ParquetWriter(sink, schema, compression=layout.codec)
+        self._writer = pq.ParquetWriter(sink, schema, compression=layout.codec, write_statistics=with_statistics)
 
     @property
     def size_bytes(self) -> int:
@@ -301,6 +307,15 @@ class _OpenFile:
         for one in (self._writer, self._sink):
             with contextlib.suppress(Exception):
                 one.close()
+
+
+def _with_statistics(schema: pa.Schema) -> list[str]:
+    """Paths of the leaf columns for which row groups have bounds: all but floating point. Arrow's are those of the
+    values without NaN, by which readers skip rows that they would find."""
+    buffer = pa.BufferOutputStream()
+    pq.write_table(schema.empty_table(), buffer)
+    leaves = pq.ParquetFile(pa.BufferReader(buffer.getvalue())).schema
+    return [leaf.path for leaf in map(leaves.column, range(len(leaves))) if leaf.physical_type not in _FLOATING]
 
 
 def _pieces(rows: pa.RecordBatch, most_bytes: int) -> Iterator[pa.RecordBatch]:

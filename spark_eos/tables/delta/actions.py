@@ -51,7 +51,8 @@ def _put(into: dict[str, Any], one: ColumnStatistics, value: Bound) -> None:
 
 
 def _text(value: dict[str, Any] | Bound) -> str:
-    """JSON; the standard library writes no decimals."""
+    """JSON with decimals, which the standard library does not write, and with characters as they are: of two escapes
+    ``\\ud86e\\udd7a`` for one character, delta-rs 1.6.6 makes another one."""
     if isinstance(value, dict):
-        return f"{{{','.join(f'{json.dumps(name)}:{_text(one)}' for name, one in value.items())}}}"
-    return format(value, "f") if isinstance(value, Decimal) else json.dumps(value)
+        return f"{{{','.join(f'{_text(name)}:{_text(one)}' for name, one in value.items())}}}"
+    return format(value, "f") if isinstance(value, Decimal) else json.dumps(value, ensure_ascii=False)

@@ -99,6 +99,17 @@ def test_a_large_batch_becomes_row_groups_of_the_size(store: Store) -> None:
     assert max(metadata.row_group(place).num_rows for place in range(metadata.num_row_groups)) < 400
 
 
+def test_row_groups_have_no_bounds_of_floating_point(store: Store) -> None:
+    """Readers would skip a NaN by them, which Arrow leaves out; also below structs and lists, and with dots in names."""
+    type_ = pa.struct({"f": pa.float64(), "i": pa.int64()})
+    schema = pa.schema({"a.f": pa.float32(), "s": type_, "l": pa.list_(pa.float64()), "i": pa.int32()})
+    row = {"a.f": 1.0, "s": {"f": 1.0, "i": 1}, "l": [1.0], "i": 1}
+    (file,) = written(store, FileLayout(schema), [pa.RecordBatch.from_pylist([row], schema)])
+    group = pq.ParquetFile(Path(store.root, file.path)).metadata.row_group(0)
+    columns = [group.column(place) for place in range(group.num_columns)]
+    assert {column.path_in_schema for column in columns if column.is_stats_set} == {"s.i", "i"}
+
+
 def test_names_are_used_once_and_tell_who_wrote(store: Store) -> None:
     """Another attempt, and this one again, have other names."""
     files = [file for _ in range(3) for file in written(store, FileLayout(SCHEMA, ("p",)), [rows(0, 1)])]

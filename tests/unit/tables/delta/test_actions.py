@@ -43,6 +43,12 @@ def test_statistics_are_json_with_exact_numbers() -> None:
     }
 
 
+def test_characters_are_not_escaped() -> None:
+    """delta-rs reads the two escapes of a character beyond 16 bits as another character."""
+    text = statistics_text(DataFile("eos.parquet", 1, 1, 0, {}, (ColumnStatistics(("s",), 0, "\0", "\U0010ffff"),)))
+    assert text == '{"numRecords":1,"minValues":{"s":"\\u0000"},"maxValues":{"s":"\U0010ffff"},"nullCount":{"s":0}}'
+
+
 def test_bounds_of_all_columns_or_of_none() -> None:
     """Arrow's dataset of a Delta table finds no rows by a column whose bounds alone are missing."""
     unknown = ColumnStatistics(("f",), 0, unknown=True)
