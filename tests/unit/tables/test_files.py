@@ -100,7 +100,7 @@ def test_a_large_batch_becomes_row_groups_of_the_size(store: Store) -> None:
 
 
 def test_row_groups_have_no_bounds_of_floating_point(store: Store) -> None:
-    """Readers would skip a NaN by them, which Arrow leaves out; also below structs and lists, and with dots in names."""
+    """Readers would skip a NaN by them, which Arrow leaves out; also of fields and elements, and with dots in names."""
     type_ = pa.struct({"f": pa.float64(), "i": pa.int64()})
     schema = pa.schema({"a.f": pa.float32(), "s": type_, "l": pa.list_(pa.float64()), "i": pa.int32()})
     row = {"a.f": 1.0, "s": {"f": 1.0, "i": 1}, "l": [1.0], "i": 1}
