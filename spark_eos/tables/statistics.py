@@ -5,8 +5,8 @@ integers, booleans       exact bounds: Spark answers ``min`` and ``max`` by them
 date                     exact bounds; unknown outside of the years 1 to 9999
 floating point           exact bounds; unknown if there is a NaN, which engines order differently, or an infinity,
                          which JSON does not have; zero is the least as -0.0 and the greatest as 0.0
-decimal                  15 digits, as readers that take them for a double would round more, and integers for those
-                         below 0: the least rounded down, the greatest up
+decimal                  15 digits, as readers that take them for a double would round more: the least rounded down,
+                         the greatest up
 string                   cut to 32 characters; the greatest then ends with U+10FFFF, so that it is above all
                          strings that begin with it
 timestamp                milliseconds: the least rounded down, the greatest up; unknown outside of the years 1 to 9999
@@ -159,15 +159,9 @@ def _written(low: Any, high: Any, type_: pa.DataType) -> tuple[Bound, Bound] | t
 
 
 def _decimals(low: Decimal, high: Decimal, type_: pa.DataType) -> tuple[Decimal, Decimal] | tuple[None, None]:
-    low, high = _shortened(low, ROUND_FLOOR), _shortened(high, ROUND_CEILING)
+    low, high = Context(_DIGITS, ROUND_FLOOR).plus(low), Context(_DIGITS, ROUND_CEILING).plus(high)
     most = Decimal(10) ** (type_.precision - type_.scale)
     return (low, high) if -most < low and high < most else (None, None)
-
-
-def _shortened(bound: Decimal, rounding: str) -> Decimal:
-    """Of negative ones the integer alone: delta-rs 1.6.6 makes ``-1.-5`` of -1.5 and cannot open its own dataset."""
-    short = Context(_DIGITS, rounding).plus(bound)
-    return short if short >= 0 else short.to_integral_value(rounding) + 0  # not -0
 
 
 def _day(days: int) -> str:
