@@ -19,9 +19,11 @@ if __name__ == "__main__":
     script = ".runner.script" if __package__ else "runner.script"
     importlib.import_module(script, __package__).begin(__file__, __package__)
 
-from pydantic import model_validator
+from pydantic import NonNegativeInt, model_validator
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+
+import spark_eos
 
 from .delta.batches import Batches
 from .delta.errors import named
@@ -71,6 +73,9 @@ class TableTarget(Section, extra="allow"):
     merge_schema: bool = False
     #: List of the partition columns of a table that the job creates.
     partition_by: tuple[Text, ...] = ()
+    #: Version of a RESTORE after which the job goes on without the rows that it has taken. Only for rows that are
+    #: [appended as they are](delta.md#appends-past-the-jvm).
+    after_restore: NonNegativeInt | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -109,7 +114,15 @@ class KafkaToDelta(QueryJob):
         if self.target.merge and self.transform is None:
             hint = "A merge needs the columns topic, partition, offset and deleted, beside those of the table."
             raise missing(["transform"], hint=hint)
+        if self.target.after_restore is not None and not self.is_copy:
+            message = "is only for rows that are appended as they are."
+            raise Rejected(message, "Remove it: this query goes on after a RESTORE.", ["target", "afterRestore"])
         return self
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether the rows do not pass through Spark: they are appended as they are, to the columns that there are."""
+        return self.transform is None and not self.target.merge_schema
 
     def source_options(self) -> dict[str, str]:
         """Every option of the source, by its name. Without a transformation, headers are for the table, too."""
@@ -123,6 +136,8 @@ def plan(config: KafkaToDelta, args: argparse.Namespace) -> Plan:
     topics = topics_of(reads)
 
     def start(spark: SparkSession) -> StreamingQuery:
+        if config.is_copy:
+            return start_copy(spark, config)
         check_session(spark)
         rows = table_rows(read(spark, config), config)
         table = Table(spark, target.path)
@@ -138,8 +153,23 @@ def plan(config: KafkaToDelta, args: argparse.Namespace) -> Plan:
         [JobCluster(reads.kafka, topics, topics if is_new(config.checkpoint) else [])],
         start,
         begins(reads, config.source_options()),
-        spark=with_delta(config.spark),
+        spark=config.spark if config.is_copy else with_delta(config.spark),
         named=lambda error: named(error, target.path),
+    )
+
+
+def start_copy(spark: SparkSession, config: KafkaToDelta) -> StreamingQuery:
+    """The query whose tasks write the table's files. It has the identity and the numbers of one that wrote by Spark."""
+    target = config.target
+    sink: dict[str, object] = {"format": "delta", "path": target.path, **target.properties}
+    if target.partition_by:
+        sink["partitionBy"] = ",".join(target.partition_by)
+    return spark_eos.copy(
+        spark,
+        source=config.source_options(),
+        sink=sink | {"afterRestore": target.after_restore},
+        checkpoint=config.checkpoint,
+        trigger=config.trigger_arguments,
     )
 
 

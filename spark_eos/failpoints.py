@@ -48,6 +48,10 @@ POINTS = {
     "commit.completed": "a batch write is completed in the ledger, Spark does not know yet",
     "abort.entered": "the driver is about to abort a micro-batch",
     "abort.closed": "the run is closed, nothing is aborted",
+    "table.written": "a task has written its files for a table, and is about to report them",
+    "table.entered": "the driver has every task's files for a table, and has not asked the table",
+    "table.asked": "the table does not have the micro-batch, its files are not committed",
+    "table.committed": "the table has the micro-batch, Spark has not written its commit log yet",
     "replay.intended": "replay: the head of the new query is published, no start gets past it",
     "replay.filed": "replay: a file of the new checkpoint is written",
     "replay.halted": "replay: no start gets past the old query's head, and what it has open is not aborted yet",
@@ -63,11 +67,12 @@ POINTS = {
     "recover.committed": "recover: what is decided is committed, the ledger does not say so yet",
 }
 
-_OF_COMMANDS = ("replay.", "drop.", "recover.", "mirror.")
+_ELSEWHERE = ("replay.", "drop.", "recover.", "mirror.", "table.")
 _OF_OTHERS = ("commit.noted", "commit.completed", "prepare.mapped")
 
-#: The points that every streaming query can come to; the others are of commands, batch writes, ingests and mirrors.
-IN_QUERIES = tuple(point for point in POINTS if not point.startswith(_OF_COMMANDS) and point not in _OF_OTHERS)
+#: The points that every streaming query can come to; the others are of commands, batch writes, ingests, mirrors and
+#: tables.
+IN_QUERIES = tuple(point for point in POINTS if not point.startswith(_ELSEWHERE) and point not in _OF_OTHERS)
 
 _ACTIONS = ("hold", "fail", "die")
 

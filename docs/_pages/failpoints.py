@@ -31,6 +31,7 @@ STEPS = {
     "ahead": "Taking the ledger ahead",
     "commit": "Commit: the driver decides",
     "abort": "Abort",
+    "table": "Table: a query to a table commits its files",
     "replay": "Replay: `spark-eos replay` makes a query begin where another one was before",
     "drop": "Drop: `spark-eos recover --drop-planned` drops a micro-batch that is planned and not decided",
     "mirror": "Mirror: a mirror takes topics over from another one",

@@ -35,7 +35,7 @@ def copy(
     decode: Mapping[str, Decoding] | None = None,
     encode: Mapping[str, Encoding] | None = None,
 ) -> StreamingQuery:
-    """Start a query from topics to topics, exactly once, whose records never pass through the JVM.
+    """Start a query from topics to topics, or to a Delta table, exactly once, whose records never pass through the JVM.
 
     ``source`` has the options of ``readStream.format("eos-kafka")``, ``sink`` those of ``writeStream``. Without a
     ``transform``, records are copied as they are, each to the partition of the same number: of the topic that the sink
@@ -50,13 +50,24 @@ def copy(
     ``minPartitions`` lets several tasks read a partition. ``decode`` and ``encode``, by ``"key"`` and ``"value"``:
     schemas of a registry, by which the transform gets columns of fields instead of bytes, and returns them.
 
+    With the option ``format`` = ``delta``, ``sink`` is a table (`docs/copy.md`): ``path``, and for one that is created
+    ``partitionBy`` and properties ``delta.…``. Its columns are the source's; there is no transform.
+
     Returns Spark's query, started. Raises EosError for what can be known before.
     """
     from spark_eos.copy.checks import check_trigger
     from spark_eos.copy.source import CopyDataSource
     from spark_eos.copy.sql import SqlTransform
+    from spark_eos.copy.table.start import DELTA, to_table
+    from spark_eos.errors import stop
 
     check_trigger(trigger or {})
+    if str(sink.get("format", "")).lower() == DELTA:
+        chosen = {"partition": partition != "same", "on_malformed": on_malformed != "fail"}
+        for argument, given in {"transform": transform, "decode": decode, "encode": encode, **chosen}.items():
+            if given:
+                raise stop("EOS_OPTION_CONFLICT.table", option=argument)
+        return to_table(spark, _texts(source), _texts(sink), checkpoint, trigger, name)
     function = SqlTransform(transform) if isinstance(transform, str) else transform
     if decode or encode:
         from spark_eos.copy.values import SchemaTransform

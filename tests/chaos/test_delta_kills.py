@@ -98,7 +98,8 @@ def killed_between_commits(to: ToDelta, config: Path, folder: Path) -> None:
         for file in log.glob("*.json"):
             actions = [json.loads(line) for line in file.read_text().splitlines()]
             if any("add" in action for action in actions):
-                found += [action["txn"]["version"] for action in actions if "txn" in action]
+                done = [action["txn"] for action in actions if "txn" in action]
+                found += [txn["version"] for txn in done if "#" not in txn["appId"]]
         return found
 
     with started("kafka_to_delta", config, folder) as job:

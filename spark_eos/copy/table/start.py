@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from spark_eos.copy.table.plan import TablePlan
 
+#: The value of the sink's option ``format`` for a Delta table.
+DELTA = "delta"
 _FORMAT = "eos-kafka-table"
 _OPTIONS = ("format", "path", "partitionBy", "afterRestore")
 #: Prefix of the properties of a table that is created.
@@ -71,10 +73,7 @@ def to_table(
     trigger: Mapping[str, object] | None,
     name: str | None,
 ) -> StreamingQuery:
-    """Start a query from topics to a table; nothing that users call does so yet. ``sink``: see `table_options`.
-
-    Raises EosError for what can be known before.
-    """
+    """Start a query from topics to a table. See `spark_eos.copy`. Raises EosError for what can be known before."""
     from spark_eos import metrics_events
     from spark_eos.checkpoint.settings import of_session
     from spark_eos.copy.query import start_ranges

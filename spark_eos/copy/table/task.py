@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
+from spark_eos import failpoints
 from spark_eos.checkpoint.stores import open_store
 from spark_eos.copy.readable import ReadableRanges
 from spark_eos.copy.table.plan import TablePlan
@@ -44,6 +45,7 @@ def run_task(plan: TablePlan, identity: Identity, batches: Iterator[pa.RecordBat
     skipped = plan.last is not None and identity.batch <= plan.last
     files = () if skipped or not ranges else _written(plan, identity, ranges)
     rows = sum(file.rows for file in files)
+    failpoints.reach("table.written")
     spare_collections()
     return TableMessage(identity.query, ranges, files, rows, skipped, time.perf_counter() - began)
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
+from spark_eos import failpoints
 from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.copy.table.plan import TablePlan
 from spark_eos.copy.table.task import TableMessage, run_task
@@ -42,6 +43,7 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
         received = all_received(messages, batchId, TableMessage)
         if not received:
             raise stop("EOS_TASK_SILENT", batch=batchId, count=0, tasks=0, silent="all of them")
+        failpoints.reach("table.entered")
         plan = self._plan
         batch = MicroBatch(received[0].query, batchId, tuple(r for message in received for r in message.ranges))
         files = [file for message in received for file in message.files]

@@ -151,7 +151,7 @@ def test_a_session_without_delta_or_with_unsafe_settings_is_refused(job: ToDelta
         check_session(spark)
     delta.sql("SET spark.sql.files.ignoreMissingFiles = true")
     try:
-        unsafe = job.run()
+        unsafe = job.run("SELECT string(value) AS value FROM input")
     finally:
         delta.sql("RESET spark.sql.files.ignoreMissingFiles")
     assert unsafe.condition == "EOS_DELTA_TABLE_SETTINGS" and not job.table.exists()

@@ -1,0 +1,158 @@
+"""kafka_to_delta past the JVM, killed between files, the table's commit and Spark's, while others append to the table
+and compact it: started again, each record is in the table once.
+
+``make test`` runs one of the points, by a seed (SPARK_EOS_SEED); ``make chaos`` runs all of them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import threading
+from collections import Counter
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Producer
+from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import DeltaError
+
+from demo import processes
+from tests.support.table_queries import places
+from tests.support.waiting import wait_for
+
+ROOT = Path(__file__).parents[2]
+SECONDS = 180.0
+PARTITIONS, ROWS, LIMIT = 2, 600, 400
+CONFIG = """\
+kafka: {{bootstrap.servers: "{servers}"}}
+source: {{subscribe: "{topic}", maxOffsetsPerTrigger: {limit}}}
+target: {{path: "{table}"}}
+checkpoint: "{checkpoint}"
+trigger: availableNow
+restart: {{attempts: 0}}
+spark: {{spark.master: "local[2]", spark.ui.enabled: false, spark.driver.host: 127.0.0.1,
+         spark.driver.bindAddress: 127.0.0.1}}
+"""
+#: Points, and what brings the job to each in its third micro-batch, the second one with rows.
+FAULTS = {
+    "table.written": "table.written=hold@3",
+    "table.entered": "table.entered=hold@3",
+    "table.asked": "table.asked=hold@3",
+    "table.committed": "table.committed=hold@3",
+}
+FOREIGN = 9
+
+
+class Job:
+    """The job, its topic and its table."""
+
+    def __init__(self, servers: str, topic: str, folder: Path) -> None:
+        self.topic, self.table, self.checkpoint = topic, folder / "table", folder / "checkpoint"
+        self.folder, self._config = folder, folder / "job.yaml"
+        self.log = folder / "job.log"
+        named = {"table": self.table, "checkpoint": self.checkpoint, "topic": topic, "servers": servers}
+        self._config.write_text(CONFIG.format(**named, limit=LIMIT))
+        producer = Producer({"bootstrap.servers": servers})
+        for n in range(PARTITIONS * ROWS):
+            producer.produce(topic, f"{n}", partition=n % PARTITIONS)
+        assert producer.flush(30) == 0
+
+    def started(self, faults: str = "") -> subprocess.Popen[bytes]:
+        marks = self.folder / "marks"
+        marks.mkdir(exist_ok=True)
+        hidden = ("PYTHONPATH", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
+        environment = {name: value for name, value in os.environ.items() if name not in hidden}
+        environment |= {"SPARK_LOCAL_IP": "127.0.0.1"}
+        if faults:
+            environment |= {"SPARK_EOS_FAULTS": faults, "SPARK_EOS_FAULTS_DIR": str(marks)}
+        with self.log.open("ab") as out:
+            command = [sys.executable, "-m", "jobs.kafka_to_delta", "--conf", str(self._config)]
+            return subprocess.Popen(command, stdout=out, stderr=out, cwd=ROOT, env=environment, start_new_session=True)
+
+    def drained(self) -> None:
+        job = self.started()
+        try:
+            assert job.wait(SECONDS) == 0, self.log.read_text()[-6000:]
+        finally:
+            if job.poll() is None:
+                processes.kill(job.pid)
+                job.wait()
+
+    def noted(self) -> int:
+        """The last micro-batch in Spark's commit log."""
+        return max(int(file.name) for file in (self.checkpoint / "commits").iterdir() if file.name.isdigit())
+
+
+class Others:
+    """Another writer of the table, who also compacts it, until the end of the block."""
+
+    def __init__(self, table: Path) -> None:
+        self.appended = 0
+        self._table, self._end = str(table), threading.Event()
+        self._thread = threading.Thread(target=self._work)
+
+    def _work(self) -> None:
+        while not self._end.wait(0.05):
+            if not DeltaTable.is_deltatable(self._table):
+                continue
+            schema = pa.schema(DeltaTable(self._table).schema().to_arrow())
+            row = {"topic": "foreign", "partition": FOREIGN, "offset": self.appended}
+            write_deltalake(self._table, pa.Table.from_pylist([row], schema), mode="append")
+            self.appended += 1
+            try:
+                DeltaTable(self._table).optimize.compact()
+            except DeltaError:
+                continue  # it has met another writer
+
+    def __enter__(self) -> Others:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        self._thread.join()
+
+
+def strike(job: Job, point: str) -> None:
+    """Kill it at the point, driver, JVM and workers, drain it by a restart, and count."""
+    with Others(job.table) as others:
+        started, mark = job.started(FAULTS[point]), job.folder / "marks" / point
+        try:
+            wait_for(lambda: mark.exists() or started.poll() is not None, job.log.read_text, SECONDS)
+            assert started.poll() is None, job.log.read_text()
+        finally:
+            processes.kill(started.pid)
+            started.wait()
+        found = places(job.table)
+        committed = point == "table.committed"
+        # Two micro-batches with rows are in the table, or one: Spark has noted only the first of them.
+        there = sum(count for (partition, _), count in found.items() if partition != FOREIGN)
+        assert there == LIMIT * (2 if committed else 1)
+        job.drained()
+    expected = Counter({(p, offset): 1 for p in range(PARTITIONS) for offset in range(ROWS)})
+    assert places(job.table) == expected + Counter({(FOREIGN, n): 1 for n in range(others.appended)})
+    assert others.appended > 0
+    query = json.loads((job.checkpoint / "metadata").read_text())["id"]
+    assert DeltaTable(str(job.table)).transaction_version(query) == job.noted()
+
+
+@pytest.fixture
+def job(cluster, topic, tmp_path) -> Job:
+    return Job(cluster.bootstrap_servers, topic(PARTITIONS), tmp_path)
+
+
+def test_a_kill_loses_and_doubles_nothing(job) -> None:
+    """One of the points, for every day."""
+    strike(job, random.Random(os.environ.get("SPARK_EOS_SEED", "tables")).choice(list(FAULTS)))
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("point", FAULTS)
+def test_a_kill_at_every_point_loses_and_doubles_nothing(job, point) -> None:
+    """The whole set."""
+    strike(job, point)

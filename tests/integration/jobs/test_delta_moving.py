@@ -1,0 +1,56 @@
+"""A query that has appended to a Delta table through Spark goes on past the JVM: the same checkpoint and numbers."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from deltalake import DeltaTable
+
+from tests.support.delta import ToDelta, versions_of
+from tests.support.table_queries import places
+
+pytestmark = pytest.mark.chaos
+
+#: The source's columns, through Spark.
+BY_ROWS = "SELECT key, value, topic, partition, offset, timestamp, timestampType, headers FROM input"
+HEADERS = ", includeHeaders: true"
+
+
+def test_a_query_moves_over_with_its_identity_and_its_numbers(job: ToDelta, write) -> None:
+    """Each row is there once; the micro-batches of both are numbered in one line, under one id."""
+    write(job.topic, "a", "b", partition=0)
+    assert job.run(BY_ROWS, source=HEADERS) is None
+    write(job.topic, "c", partition=1)
+    assert job.run() is None
+    write(job.topic, "d", partition=1)
+    assert job.run() is None
+    assert places(job.table) == Counter({(0, 0): 1, (0, 1): 1, (1, 0): 1, (1, 1): 1})
+    done = sorted(int(file.name) for file in (job.checkpoint / "commits").iterdir() if file.name.isdigit())
+    history = DeltaTable(str(job.table)).history()
+    assert done == list(range(len(done))) and len(history) == len(done) + 1  # and the version that created it
+
+
+def test_a_micro_batch_that_was_written_through_spark_is_known_again(job: ToDelta, write) -> None:
+    """As after a kill between Delta's commit and Spark's, in the last run before it moved over."""
+    write(job.topic, "a", "b", partition=0)
+    assert job.run(BY_ROWS, source=HEADERS) is None
+    version = versions_of(job.table)
+    job.forget_the_last_commit()
+    assert job.run() is None
+    assert versions_of(job.table) == version
+    write(job.topic, "c", partition=0)
+    assert job.run() is None
+    assert places(job.table) == Counter({(0, 0): 1, (0, 1): 1, (0, 2): 1})
+
+
+def test_another_micro_batch_of_the_same_number_is_refused(job: ToDelta, write, tmp_path) -> None:
+    """The job wrote other offsets through Spark under this id and number than the checkpoint has."""
+    write(job.topic, "a", "b", partition=0)
+    assert job.run(BY_ROWS, source=HEADERS) is None
+    job.forget_the_last_commit()
+    last = max((job.checkpoint / "offsets").glob("[0-9]*"), key=lambda file: int(file.name))
+    last.write_text(last.read_text().replace('"0": 2', '"0": 1'))
+    (job.checkpoint / "offsets" / f".{last.name}.crc").unlink(missing_ok=True)
+    refused = job.run()
+    assert refused is not None and refused.condition == "EOS_DELTA_TWO_QUERIES"

@@ -1,0 +1,92 @@
+"""Queries past the JVM from a topic to a Delta table, for tests in one Spark session, and what the table has then."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+import spark_eos
+from tests.support.kafka_view import KafkaView, Row
+from tests.support.sink_queries import SECONDS
+
+
+class IntoTable:
+    """A query and its checkpoint; ``run`` may be called again and again."""
+
+    def __init__(self, spark: SparkSession, view: KafkaView, folder: Path, topic: str) -> None:
+        self.topic, self.table, self.checkpoint = topic, folder / "table", folder / "checkpoint"
+        self._spark, self._servers = spark, {"kafka.bootstrap.servers": view.bootstrap_servers}
+        self.reads: dict[str, Any] = {"includeHeaders": True}
+
+    def start(self, trigger: dict[str, object] | None = None, **sink: Any) -> StreamingQuery:
+        """``sink``: options of the table besides."""
+        return spark_eos.copy(
+            self._spark,
+            source={**self._servers, "subscribe": self.topic, "startingOffsets": "earliest", **self.reads},
+            sink={"format": "delta", "path": str(self.table), **sink},
+            checkpoint=str(self.checkpoint),
+            trigger=trigger or {"availableNow": True},
+        )
+
+    def run(self, **sink: Any) -> str:
+        """Until the input is drained; the query's id."""
+        query = self.start(**sink)
+        try:
+            assert query.awaitTermination(SECONDS), "the query does not end"
+        finally:
+            query.stop()
+        return query.id
+
+    def stopped_by(self, condition: str, **sink: Any) -> str:
+        """Run, and expect an error of a running query: its text."""
+        with pytest.raises(StreamingQueryException, match=condition) as caught:
+            self.start(**sink).awaitTermination(SECONDS)
+        return str(caught.value)
+
+    def forget(self, batch: int) -> None:
+        """Make Spark believe that it has not seen the end of a micro-batch."""
+        (self.checkpoint / "commits" / str(batch)).unlink()
+        (self.checkpoint / "commits" / f".{batch}.crc").unlink(missing_ok=True)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The table's rows as delta-rs reads them, by place."""
+        rows = DeltaTable(str(self.table)).to_pyarrow_table().to_pylist()
+        return sorted(rows, key=lambda row: (row["topic"], row["partition"], row["offset"]))
+
+    def versions(self) -> int:
+        return DeltaTable(str(self.table)).version()
+
+
+def places(table: Path) -> Counter[tuple[int, int]]:
+    """How often each partition and offset is in the table, by DuckDB over the files that delta-rs names."""
+    at_once = DeltaTable(str(table))  # others may write meanwhile
+    files = at_once.file_uris()
+    if not files:
+        return Counter()
+    found = duckdb.sql(f'SELECT partition, "offset", count(*) FROM read_parquet({files!r}) GROUP BY ALL').fetchall()
+    counted = Counter({(partition, offset): count for partition, offset, count in found})
+    read: pa.Table = at_once.to_pyarrow_table(columns=["partition", "offset"])
+    assert counted == Counter((row["partition"], row["offset"]) for row in read.to_pylist())
+    return counted
+
+
+def parts(row: Row) -> dict[str, Any]:
+    """What the table has of a record."""
+    headers = [{"key": key, "value": value} for key, value in row.headers or ()] or None
+    return {
+        "partition": row.partition,
+        "offset": row.offset,
+        "key": row.key,
+        "value": row.value,
+        "headers": headers,
+        "timestamp": row.timestamp,
+    }
