@@ -26,6 +26,7 @@ from spark_eos.errors import stop
 from spark_eos.log import logger
 from spark_eos.tables.partitions import NoPartition, Partition, by_partition, directory_of
 from spark_eos.tables.statistics import Bound, Collector, ColumnStatistics
+from spark_eos.tables.values import check_columns
 
 Codec = Literal["snappy", "zstd"]
 #: Parquet's names.
@@ -135,10 +136,12 @@ class FileWriter:
                 writer.write(batch)
             files = writer.close()
 
-    What the block writes is deleted if it ends by an error or without `close`.
+    What the block writes is deleted if it ends by an error or without `close`. Raises SchemaError for a layout with
+    columns that files of a table cannot have.
     """
 
     def __init__(self, store: Store, layout: FileLayout, attempt: Attempt) -> None:
+        check_columns(layout.schema, layout.partition_by)
         self._store = store
         self._layout = layout
         self._attempt = attempt

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -10,6 +11,17 @@ from deltalake.transaction import AddAction
 
 from spark_eos.tables.files import DataFile
 from spark_eos.tables.statistics import Bound, ColumnStatistics
+
+#: More columns than any table has.
+_ALL = 1 << 30
+
+
+def statistics_columns(properties: Mapping[str, str]) -> int:
+    """`FileLayout.statistics_columns` for a table with these properties: with fewer, `DeltaTable.to_pyarrow_dataset`
+    would take bounds for null that it looks for and that are not there."""
+    number = properties.get("delta.dataSkippingNumIndexedCols", "32")
+    by_name = "delta.dataSkippingStatsColumns" in properties
+    return int(number) if number.isdecimal() and not by_name else _ALL
 
 
 def add_action(file: DataFile) -> AddAction:

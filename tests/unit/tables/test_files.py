@@ -110,6 +110,13 @@ def test_row_groups_have_no_bounds_of_floating_point(store: Store) -> None:
     assert {column.path_in_schema for column in columns if column.is_stats_set} == {"s.i", "i"}
 
 
+def test_columns_that_files_cannot_have_are_refused(store: Store) -> None:
+    """Before any row."""
+    with pytest.raises(EosError) as caught:
+        FileWriter(store, FileLayout(pa.schema({"p": pa.float64(), "v": pa.int64()}), ("p",)), ATTEMPT)
+    assert caught.value.entry == "EOS_TABLE_COLUMNS.partition_type"
+
+
 def test_names_are_used_once_and_tell_who_wrote(store: Store) -> None:
     """Another attempt, and this one again, have other names."""
     files = [file for _ in range(3) for file in written(store, FileLayout(SCHEMA, ("p",)), [rows(0, 1)])]

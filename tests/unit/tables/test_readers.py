@@ -187,6 +187,29 @@ def test_readers_find_every_row(case: Case) -> None:
     check(case)
 
 
+@pytest.mark.parametrize("number", [None, "3", "36", "-1"])
+@pytest.mark.parametrize("partition_by", [(), ("p",)])
+def test_readers_find_rows_by_every_column_of_a_wide_table(number: str | None, partition_by: tuple[str, ...]) -> None:
+    """However many columns have statistics by the table's property, and whichever columns readers count for it."""
+    columns = ["id", "p", *(f"c{place}" for place in range(40))]
+    schema = pa.schema([("x", pa.binary()), ("r", STRUCT), *((name, pa.int64()) for name in columns)])
+    properties = {"delta.dataSkippingNumIndexedCols": number} if number else {}
+    layout = FileLayout(schema, partition_by, statistics_columns=actions.statistics_columns(properties))
+    with tempfile.TemporaryDirectory(dir=IN_MEMORY if IN_MEMORY.is_dir() else None) as folder:
+        table = DeltaTable.create(folder, schema, partition_by=list(partition_by), configuration=properties)
+        files_ = []
+        for place in range(2):
+            row = {"x": b"", "r": {"a": place, "s": ""}} | dict.fromkeys(columns, place)
+            with FileWriter(open_store(folder, HadoopSettings({})), layout, Attempt("q", 0, place, 0)) as writer:
+                writer.write(pa.RecordBatch.from_pylist([row], schema))
+                files_ += writer.close()
+        commit(table, files_)
+        opened = Opened(DeltaTable(folder))
+        for column in columns[:6] + columns[25:]:
+            for reader in READERS:
+                assert reader.find(opened, Predicate(column, "=", 1), pa.int64()) == [1], (reader.name, column)
+
+
 # Mistakes
 
 Patch = pytest.MonkeyPatch

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from decimal import Decimal
 
-from spark_eos.tables.delta.actions import add_action, statistics_text
+import pytest
+
+from spark_eos.tables.delta.actions import add_action, statistics_columns, statistics_text
 from spark_eos.tables.files import DataFile
 from spark_eos.tables.statistics import ColumnStatistics
 
@@ -54,6 +56,20 @@ def test_bounds_of_all_columns_or_of_none() -> None:
     unknown = ColumnStatistics(("f",), 0, unknown=True)
     text = statistics_text(DataFile("eos.parquet", 1, 5, 0, {}, (ColumnStatistics(("i",), 0, 1, 2), unknown)))
     assert json.loads(text) == {"numRecords": 5, "nullCount": {"i": 0, "f": 0}}
+
+
+@pytest.mark.parametrize(
+    ("properties", "number"),
+    [
+        ({}, 32),
+        ({"delta.dataSkippingNumIndexedCols": "5"}, 5),
+        ({"delta.dataSkippingNumIndexedCols": "-1"}, 1 << 30),
+        ({"delta.dataSkippingNumIndexedCols": "5", "delta.dataSkippingStatsColumns": "c"}, 1 << 30),
+    ],
+)
+def test_as_many_columns_have_statistics_as_the_table_wants(properties: dict[str, str], number: int) -> None:
+    """All of them, where they are named or not limited."""
+    assert statistics_columns(properties) == number
 
 
 def test_a_file_without_statistics_has_its_number_of_rows() -> None:
