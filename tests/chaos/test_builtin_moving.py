@@ -170,7 +170,7 @@ def test_source_and_sink_move_over_where_status_says(move, capsys):
     for name, data in kept.items():
         (log / name).write_bytes(data)
     assert move.status() == 1
-    assert f"set 'ledger.begin' to {move.begin}" in capsys.readouterr().out
+    assert f"set the option 'ledger.begin' to {move.begin}" in capsys.readouterr().out
     assert move(EOS, EOS, ledger__begin=move.begin) == ""
     move.check()
 
