@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +40,8 @@ _RETENTION_MS = 7 * 24 * 3600 * 1000
 _SHARE = 4
 _UNITS_MS = {"week": 604_800_000, "day": 86_400_000, "hour": 3_600_000, "minute": 60_000, "second": 1000}
 _UNITS_MS |= {"millisecond": 1}
+#: How many micro-batches lie between two checkpoints of the log, unless the table says otherwise; Delta's default.
+_CHECKPOINT, _EACH = "delta.checkpointInterval", 10
 #: Versions of others that are looked at for a RESTORE.
 _MOST_VERSIONS = 10_000
 
@@ -140,7 +142,19 @@ class _Commit:
         self._commit(handle, version)
         failpoints.reach("table.committed")
         self._check_there()
+        self._sum_up(handle.metadata().configuration)
         return False, version
+
+    def _sum_up(self, properties: Mapping[str, str | None]) -> None:
+        """After some micro-batches, sum up the log in a checkpoint: without one, each opening of the table would read
+        all of it. A table without one is slower and nothing else, so an error is no reason to stop."""
+        try:
+            each = int(properties.get(_CHECKPOINT) or _EACH)
+            if self.batch.number % each == each - 1:
+                self._opened().create_checkpoint()
+        except Exception as error:
+            cause = without_secrets(error, self.table.location)
+            logger.warning("%s: the table's log was not summed up in a checkpoint: %s", self.name, cause)
 
     def _opened(self) -> DeltaTable:
         from deltalake.exceptions import TableNotFoundError

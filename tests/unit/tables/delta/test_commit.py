@@ -104,6 +104,40 @@ def test_three_drivers_at_once_commit_each_micro_batch_once(table) -> None:
     assert rows(table) == Counter(expected + [("foreign", n, 0) for n in range(6)])
 
 
+@pytest.mark.parametrize("each", [None, 3])
+def test_the_log_is_summed_up_after_some_micro_batches(table, each) -> None:
+    """As Delta does it by default, or as often as the table says. What it remembers of the query is in there: the log
+    before may be removed."""
+    if each is not None:
+        table.location.open().alter.set_table_properties({"delta.checkpointInterval": str(each)})
+    batches = [micro_batch(number, (0, number, number + 1)) for number in range(10)]
+    for batch in batches:
+        committed(table, batch)
+    log = Path(table.location.uri) / "_delta_log"
+    checkpoints = sorted(log.glob("*.checkpoint.parquet"))
+    assert len(checkpoints) == (1 if each is None else 3)
+    for file in log.glob("*.json"):
+        if file.name.split(".")[0] <= checkpoints[-1].name.split(".")[0]:
+            file.unlink()
+    assert table.location.open().transaction_version(QUERY) == 9
+    assert committed(table, batches[-1]).again
+    assert read_by_deltalake(table.location) == Counter(record for batch in batches for record in records(batch))
+
+
+def test_a_log_that_cannot_be_summed_up_stops_nothing(table, monkeypatch, caplog) -> None:
+    """It is said, and the next micro-batch goes on."""
+
+    def fails(handle: DeltaTable) -> None:
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(commit_module, "_EACH", 1)
+    monkeypatch.setattr(DeltaTable, "create_checkpoint", fails)
+    for batch in (FIRST, SECOND):
+        assert not committed(table, batch).again
+    assert rows(table) == Counter(records(FIRST) + records(SECOND))
+    assert caplog.text.count("the disk is full") == 2
+
+
 def test_the_table_is_asked_again_after_an_error(table, monkeypatch) -> None:
     """Whatever failed: here, after the commit has landed."""
     reached = []
