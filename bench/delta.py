@@ -1,5 +1,5 @@
 """Modes ``to-delta`` and ``from-delta``: topics into a Delta table and back, by the jobs kafka_to_delta and
-delta_to_kafka, and by Spark's own Kafka connector."""
+delta_to_kafka, past the JVM, and by Spark's own Kafka connector."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 
 from pyspark.sql.streaming import StreamingQuery
 
+import spark_eos
 from bench.drain import Run, run_out
 from bench.duel import BUILTIN_NAME, FILES, FILES_AT_ONCE, OURS_NAME, Say, duel, into_topic
 from bench.queries import BUILTIN_KAFKA, TUNED, Flow
@@ -25,6 +26,8 @@ from jobs.delta.table import Table
 from jobs.runner.models import Transform
 from jobs.runner.transform import result as transformed
 
+#: What the source has, with one column more than the others select.
+COPY_NAME = "ours, copy"
 #: Of the rows of other modes: a table is on the same disk.
 SHARE = 0.25
 #: From the table: its case → bytes of a value, rows, and whether the change data feed is read.
@@ -44,7 +47,7 @@ def measure_into(bench: Bench, plan: BenchPlan, say: Say) -> ModeResult:
     found = ModeResult("to-delta", BUILTIN_NAME, METRIC, "from a Kafka topic into a Delta table")
     for topic, one, rows in inputs(bench, replace(plan, scale=plan.scale * SHARE), "to-delta", say):
         case = str(one)
-        contenders = {name: partial(_into_table, bench, name, topic, rows) for name in (OURS_NAME, BUILTIN_NAME)}
+        contenders = {name: partial(_into_table, bench, name, topic, rows) for name in _INTO_TABLE}
         duel(plan, found, case, rows, contenders, say)
     return found
 
@@ -52,8 +55,7 @@ def measure_into(bench: Bench, plan: BenchPlan, say: Say) -> ModeResult:
 def _into_table(bench: Bench, name: str, topic: str, rows: int) -> tuple[Run, int]:
     with tempfile.TemporaryDirectory(prefix="spark-eos-bench-") as folder:
         path = str(Path(folder, "table"))
-        start = {OURS_NAME: _ours_into, BUILTIN_NAME: _builtin_into}[name]
-        run = run_out(partial(start, bench, topic, rows // BATCHES, path), bench.roots)
+        run = run_out(partial(_INTO_TABLE[name], bench, topic, rows // BATCHES, path), bench.roots)
         return run, bench.spark.read.format("delta").load(path).count()
 
 
@@ -76,6 +78,20 @@ def _builtin_into(bench: Bench, topic: str, at_once: int, path: str, checkpoint:
     rows = transformed(source, Transform.model_validate(_INTO))
     writer = rows.writeStream.format("delta").option("path", path).option("checkpointLocation", checkpoint)
     return writer.trigger(availableNow=True).start()
+
+
+def _copy_into(bench: Bench, topic: str, at_once: int, path: str, checkpoint: str) -> StreamingQuery:
+    kafka = {"kafka.bootstrap.servers": bench.bootstrap_servers}
+    return spark_eos.copy(
+        bench.spark,
+        source={**kafka, "subscribe": topic, "startingOffsets": "earliest", "maxOffsetsPerTrigger": at_once},
+        sink={"format": "delta", "path": path},
+        checkpoint=checkpoint,
+        trigger={"availableNow": True},
+    )
+
+
+_INTO_TABLE = {OURS_NAME: _ours_into, COPY_NAME: _copy_into, BUILTIN_NAME: _builtin_into}
 
 
 def measure_from(bench: Bench, plan: BenchPlan, say: Say) -> ModeResult:
