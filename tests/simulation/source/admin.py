@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from spark_eos import retry
+from spark_eos.copy import readable
 from spark_eos.copy import source as copy
-from spark_eos.copy import task as copy_task
 from spark_eos.errors import TopicError
 from spark_eos.kafka.admin.topics import Topic
 from spark_eos.kafka.requests.offset_for_leader_epoch import EpochEnd
@@ -47,8 +47,8 @@ class Admin:
         patch.setattr(watch, "leaders_of", lambda *_: Leaders(self._epoch_ends, self._begins, self._first_batch))
         patch.setattr(own_topics, "own_topics", lambda *_: {})
         patch.setattr(copy, "cluster_id", lambda _: CLUSTER_ID)
-        patch.setattr(copy_task, "cluster_id", lambda _: CLUSTER_ID)
-        patch.setattr(copy_task, "describe_topics", self.describe_topics)
+        patch.setattr(readable, "cluster_id", lambda _: CLUSTER_ID)
+        patch.setattr(readable, "describe_topics", self.describe_topics)
 
     def _sleep(self, seconds: float) -> None:
         if seconds:

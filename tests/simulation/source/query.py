@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 
 from spark_eos.checkpoint.offset_log import Position, from_spark
+from spark_eos.copy import readable
 from spark_eos.copy import task as copy_task
 from spark_eos.copy.plan import CopyPlan
+from spark_eos.copy.readable import ReadableRanges
 from spark_eos.copy.source import CopyStreamReader, RangesOfTask
 from spark_eos.copy.task import Parts
 from spark_eos.errors import DataLossError, KafkaError
@@ -279,8 +281,8 @@ class _Parts(Parts):
     """Reads, and writes nothing."""
 
     def __init__(self, query: Query, plan: CopyPlan, ids: dict[str, str], rows: list[int]) -> None:
-        self._query, self._plan, self.ids, self._rows = query, plan, ids, rows
-        self._losses = _Recording(plan.source.fail_on_data_loss, query)
+        self._query, self._plan, self._rows = query, plan, rows
+        self._readable = ReadableRanges(plan.source, plan.cluster, ids)
 
     def copied(self, range_: OffsetRange) -> Any:
         read = self._query._read_range
@@ -293,6 +295,7 @@ def install(patch: pytest.MonkeyPatch, query: Query) -> None:
     """Record the losses of tasks, and log nothing."""
     silent = SimpleNamespace(warning=lambda *_: None, info=lambda *_: None)
     patch.setattr(reader_module, "logger", silent)
-    patch.setattr(source_task, "Losses", lambda fail: _Recording(fail, query))
+    for module in (source_task, readable):
+        patch.setattr(module, "Losses", lambda fail: _Recording(fail, query))
     patch.setattr(source_task, "supports", lambda _: True)
     patch.setattr(copy_task, "of_place", lambda *_: 0)

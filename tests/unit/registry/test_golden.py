@@ -11,7 +11,8 @@ import pytest
 
 from spark_eos.registry.codecs import reader_of, writer_of
 from spark_eos.registry.decoding import _Decoders
-from spark_eos.registry.schemas import Schema
+from spark_eos.registry.schemas import Registered, Schema
+from spark_eos.registry.unknown_ids import UnknownIds
 from spark_eos.registry.wire import VALUE_HEADER, prefix
 from spark_eos.source.schema import ARROW_HEADERS
 from tests.support.golden import CASES, FILE
@@ -29,12 +30,8 @@ class Known:
         self._names = {found.get("id"), found.get("guid")} - {None}
         self._schema = CASES[found["kind"]].schema
 
-    def schema(self, id_: int) -> Schema:
-        assert id_ in self._names
-        return self._schema
-
-    def schema_by_guid(self, guid: str) -> Schema:
-        assert guid in self._names
+    def schema(self, name: int | str, reader: Registered | None = None, *, anew: bool = False) -> Schema:
+        assert name in self._names
         return self._schema
 
 
@@ -42,13 +39,14 @@ class Known:
 def test_values_are_read_as_the_rows_that_were_written(found):
     """Bytes that were made once, with a tombstone behind them."""
     case = CASES[found["kind"]]
-    decoders = _Decoders(reader_of(case.schema, case.message), Known(found), case.schema, key=False)
+    registered = Registered("flights-value", 1, found.get("id", 1), case.schema)
+    decoders = _Decoders(reader_of(case.schema, case.message), Known(found), registered, key=False)
     values = pa.array([*map(bytes.fromhex, found["values"]), None], pa.binary())
     headers = None
     if "headers" in found:
         named = [[{"key": VALUE_HEADER, "value": bytes.fromhex(value)}] for value in found["headers"]]
         headers = pa.array([*named, None], ARROW_HEADERS.type)
-    rows = decoders.decode(values, headers)
+    rows = decoders.decode(values, headers, UnknownIds())
     assert rows.bad == {}
     assert rows.rows.to_pylist(maps_as_pydicts="strict") == [*case.rows, None]
 
