@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from spark_eos.copy import task
+from spark_eos.copy import readable, task
 from spark_eos.copy.plan import CopyPlan
 from spark_eos.errors import KafkaError
 from spark_eos.kafka.admin.topics import describe_topics
@@ -40,7 +40,7 @@ def test_a_task_copies_nothing_of_a_topic_of_the_same_name(was, topic, kafka, be
     """Though the brokers that it asks, before and after, are behind."""
     name, before = was
     target = topic()
-    monkeypatch.setattr(task, "describe_topics", lambda *_, **__: before)
+    monkeypatch.setattr(readable, "describe_topics", lambda *_, **__: before)
     options = {"kafka.bootstrap.servers": kafka.bootstrap_servers}
     source = stream_options({**options, "subscribe": name})
     plan = CopyPlan(source, sink_options({**options, "topic": target, "checkpointLocation": "/c"}), "", None)
