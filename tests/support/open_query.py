@@ -31,7 +31,7 @@ class Opening:
     def open(self, run: str, partition: int, batch: int = 0) -> str:
         """By the task of a partition; the run that has the query after that."""
         own = Identity(self.query, run, batch=batch, partition=partition, attempt=0)
-        return task.Task(self._job, own, self.session).open().run
+        return task.Task.of(self._job, own).open().run
 
     def write(self, run: str, values: Sequence[str]) -> TaskReport:
         """By the first task of the first micro-batch, which leaves its transaction open."""
