@@ -62,7 +62,7 @@ def _into_table(bench: Bench, name: str, topic: str, rows: int) -> tuple[Run, in
 def _ours_into(bench: Bench, topic: str, at_once: int, path: str, checkpoint: str) -> StreamingQuery:
     config = kafka_to_delta.KafkaToDelta.model_validate(
         {
-            "source": {"subscribe": topic, "maxOffsetsPerTrigger": at_once},
+            "source": {"subscribe": topic, "maxOffsetsPerTrigger": str(at_once)},
             "target": {"path": path},
             "transform": _INTO,
             **_common(bench, checkpoint),
