@@ -269,13 +269,14 @@ class Watch:
             self._check_visible(error)
 
     def _are_missing(self, error: EosError) -> bool:
-        """Whether a transaction was committed, and aborted where an error says; of a topic that is gone, nobody can
-        tell any more."""
+        """Whether a transaction was committed, and aborted where an error says: by the log, or before an unclean
+        election took the marker. Of a topic that is gone, nobody can tell any more."""
         said = error.parameters
         log = self.cluster.logs.get((said["topic"], said["partition"]))
         committed = any(pair.id == said["transactional_id"] and done for pair, done in self.fates.items())
         there = log is not None and said["offset"] < log.end
-        return committed and (not there or log.records[said["offset"]].visible is False)
+        offset = said["offset"]
+        return committed and (not there or log.records[offset].visible is False or offset in log.once_aborted)
 
     def _is_as_decided(self, batch: int, topic: str) -> bool:
         """Whether what the checkpoint has of a micro-batch is what was decided last."""

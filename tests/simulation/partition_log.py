@@ -41,7 +41,8 @@ class _Producer:
 class PartitionLog:
     """One partition of a topic. ``open``: producer id → where its transaction begins here. ``begin`` moves with
     retention. ``ended``: where transactions began, and where their markers are. ``strict``: a producer of which nothing
-    is known has to begin with number 0, as since Kafka 4.1 where transaction.version is 2."""
+    is known has to begin with number 0, as since Kafka 4.1 where transaction.version is 2. ``once_aborted``: offsets of
+    what is open again, as its abort marker is gone."""
 
     records: list[Record] = field(default_factory=list)
     producers: dict[int, _Producer] = field(default_factory=dict)
@@ -49,6 +50,7 @@ class PartitionLog:
     begin: int = 0
     ended: list[tuple[int, int]] = field(default_factory=list)
     strict: bool = True
+    once_aborted: set[int] = field(default_factory=set)
 
     @property
     def end(self) -> int:
@@ -118,6 +120,7 @@ class PartitionLog:
         self.producers.clear()
         self.open.clear()
         self.ended.clear()
+        self.once_aborted = {offset for offset in self.once_aborted if offset < end}
         for offset, record in enumerate(self.records):
             producer = self.producers.setdefault(record.producer_id, _Producer(record.epoch))
             if record.epoch > producer.epoch:
@@ -128,8 +131,10 @@ class PartitionLog:
             elif record.producer_id in self.open:
                 self.ended.append((self.open.pop(record.producer_id), offset))
         for producer_id, first in self.open.items():
-            for record in self.records[first:]:
+            for offset, record in enumerate(self.records[first:], first):
                 if record.producer_id == producer_id:
+                    if record.visible is False:
+                        self.once_aborted.add(offset)
                     record.visible = None
         return lost
 

@@ -130,6 +130,18 @@ def test_a_marker_that_is_lost_leaves_rows_to_an_operator() -> None:
     assert run.watch.lost.reopened
 
 
+def test_a_stop_names_rows_whose_abort_marker_is_lost_since() -> None:
+    """An operator had aborted them in that partition, and a task has said so in the ledger."""
+    dies = Fault(0, Strike.DRIVER_DIES, 0, "commit.cleaned")
+    faults = (
+        Fault(165, Strike.OUTPUT_CUT, 15, "task: ledger"),
+        Fault(20, Strike.ABORTED_IN_PLACE, 70_000, "commit.verified", dies),
+    )
+    run = play(Schedule(Plan(rows=(1,), tasks=(3,)), faults, quantum=1))
+    assert run.query.stops == ["died", "EOS_ROWS_MISSING"]
+    assert any(log.once_aborted for log in run.cluster.logs.values())
+
+
 def test_a_marker_that_is_lost_in_one_partition_is_there_in_the_other() -> None:
     """Rows that stand behind an attempt that is still open are read after the loss."""
     faults = (
