@@ -130,7 +130,10 @@ def _in_a_child(function) -> int:
     """What the function gives in a forked child, as the status that this ends with."""
     child = os.fork()
     if child == 0:
-        os._exit(function())
+        try:
+            os._exit(function())
+        finally:
+            os._exit(1)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 

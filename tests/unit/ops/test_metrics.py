@@ -79,8 +79,10 @@ def names(recent: Recent) -> list[str]:
 def test_events_of_another_process_arrive(inbox, recent):
     """With their values, and when they were sent; from a process that ends at once, too."""
     if os.fork() == 0:
-        inbox.events.tell("committed", rows=3)
-        os._exit(0)
+        try:
+            inbox.events.tell("committed", rows=3)
+        finally:
+            os._exit(0)
     os.wait()
     wait_for(lambda: names(recent) == ["committed"], "the event")
     (event,) = parsed(recent.as_lines())
