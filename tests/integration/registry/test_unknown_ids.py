@@ -44,9 +44,9 @@ class Setting:
         """From now on."""
         self.query.more = {"decode": {"value": decoding}, "on_malformed": "deadLetters", **more}
 
-    def lose(self) -> None:
-        """Run, and lose every decided transaction of the micro-batch."""
-        with armed(self.query.spark, "commit.decided=hold@2", self.folder / "faults") as fault:
+    def lose(self, when: str = "commit.decided=hold@2", folder: str = "faults") -> None:
+        """Run, and lose every decided transaction of the micro-batch. ``folder``: another one for each time."""
+        with armed(self.query.spark, when, self.folder / folder) as fault:
             started = self.query.start(texts, **self._ends)
             fault.wait()
             for name in self.view.open_transactions(started.id):
@@ -113,13 +113,7 @@ def test_tasks_that_had_other_answers_are_repaired_by_their_own(setting, fake):
     assert fake.asked[LATER] == 2
     setting.query.reads = {}
     setting.reads(decoding(fake.url, **{"timeout.ms": "9000"}))
-    with armed(setting.query.spark, "commit.decided=hold", setting.folder / "again") as fault:
-        started = setting.query.start(texts, **setting._ends)
-        fault.wait()
-        for name in setting.view.open_transactions(started.id):
-            setting.view.end_transaction(name, commit=False)
-        fault.release()
-        ended_by(started, "EOS_TRANSACTION_LOST")
+    setting.lose("commit.decided=hold", "again")
     setting.reads(decoding(fake.url, **{"timeout.ms": "8000"}))
     setting.run()
     rows, letters = setting.found()
