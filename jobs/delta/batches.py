@@ -23,7 +23,8 @@ from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.checkpoint.offset_log import is_mark
 from spark_eos.checkpoint.settings import HadoopSettings, of_session
 from spark_eos.errors import stop
-from spark_eos.tables.delta.row_job import NOTE, around, digest_of
+from spark_eos.tables.delta.memory import NOTE, in_words
+from spark_eos.tables.delta.row_job import around, digest_of
 
 from .errors import of_write
 from .table import TXN_APP_ID, TXN_VERSION, Commit, Table, no_table, table_behind
@@ -37,8 +38,6 @@ _RECORDED = {
 }
 #: The key in a commit's ``userMetadata``, beside that of the note, of what the session sets there.
 _THEIRS = "userMetadata"
-#: Ranges that a message shows.
-_SHOWN = 4
 
 
 @dataclass(frozen=True)
@@ -85,9 +84,7 @@ class Note:
 
     def __str__(self) -> str:
         """Its first ranges."""
-        places = [f"{place} {first:,} to {end:,}" for place, (first, end) in self.ranges.items()]
-        more = f" and {len(places) - _SHOWN} more" if len(places) > _SHOWN else ""
-        return "offsets " + ", ".join(places[:_SHOWN]) + more if places else "no new offsets"
+        return in_words(self.ranges)
 
 
 @dataclass(frozen=True)

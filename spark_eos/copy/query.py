@@ -3,29 +3,33 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.datasource import DataSource
     from pyspark.sql.streaming import StreamingQuery
+
+    from spark_eos.copy.source import RangeDataSource
 
 
 def start_ranges(
     spark: SparkSession,
-    made: Callable[[str], type[DataSource]],
+    plan: object,
+    base: type[RangeDataSource],
     format_name: str,
     checkpoint: str,
     trigger: Mapping[str, object] | None,
     name: str | None,
 ) -> StreamingQuery:
-    """A query that reads and writes by one data source, which ``made`` makes under a name that begins with
-    ``format_name``."""
+    """A query of this plan, which reads and writes by a data source of its own, made from ``base`` under a name that
+    begins with ``format_name``."""
+    from spark_eos import metrics_events
+    from spark_eos.copy.source import data_source_of
     from spark_eos.spark.versions import in_session
 
     format_ = f"{format_name}-{uuid.uuid4().hex[:8]}"
-    spark.dataSource.register(made(format_))
+    spark.dataSource.register(data_source_of(plan, format_, metrics_events.here(), base))
     with in_session(spark):
         ranges = spark.readStream.format(format_).load()
         writer = ranges.writeStream.format(format_).option("checkpointLocation", checkpoint)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, DataSourceStreamWriter, InputPartition
@@ -63,15 +63,27 @@ _ARROW_SCHEMA = pa.schema(
 )
 
 
-class CopyDataSource(EosKafkaDataSource):
-    """The data source of one query, made by `data_source_of`."""
-
-    _plan: CopyPlan
+class RangeDataSource(EosKafkaDataSource):
+    """The data source of one query, made by `data_source_of`, whose plan says what becomes of the ranges."""
 
     @hidden_traceback()
     def schema(self) -> StructType:
         """The schema of Spark's rows, each of which is a range of offsets."""
         return RANGE_SCHEMA
+
+
+D = TypeVar("D", bound=RangeDataSource)
+
+
+def data_source_of(plan: object, name: str, events: Events, base: type[D]) -> type[D]:
+    """The data source of one query, with this plan, to be registered under this name."""
+    return by_value(base, _plan=plan, _events=events, name=classmethod(lambda cls: name))
+
+
+class CopyDataSource(RangeDataSource):
+    """From topics to topics."""
+
+    _plan: CopyPlan
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A reader that hands ranges to the tasks, not records."""
@@ -90,13 +102,6 @@ class CopyDataSource(EosKafkaDataSource):
 
     def _rows(self) -> CopiedRows:
         return CopiedRows(self._plan)
-
-
-def data_source_of(
-    plan: CopyPlan, name: str, events: Events, base: type[CopyDataSource] = CopyDataSource
-) -> type[CopyDataSource]:
-    """The data source of one query, registered under this name."""
-    return by_value(base, _plan=plan, _events=events, name=classmethod(lambda cls: name))
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.datasource import DataSource
     from pyspark.sql.streaming import StreamingQuery
 
     from spark_eos.copy.plan import CopyPlan, Function, OnMalformed
@@ -95,18 +94,12 @@ def started(
     name: str | None,
 ) -> StreamingQuery:
     """The query of a plan, with a data source of its own, made from ``base``."""
-    from spark_eos import metrics_events
     from spark_eos.copy.query import start_ranges
-    from spark_eos.copy.source import data_source_of
     from spark_eos.copy.written import of_one_query
     from spark_eos.sink.ended import remember
 
     noting = replace(plan, written=of_one_query())
-
-    def made(format_: str) -> type[DataSource]:
-        return data_source_of(noting, format_, metrics_events.here(), base)
-
-    query = start_ranges(spark, made, _NAME, checkpoint, trigger, name)
+    query = start_ranges(spark, noting, base, _NAME, checkpoint, trigger, name)
     remember(str(query.runId), plan.sink)
     return query
 

@@ -297,8 +297,10 @@ def _prepare(
     """
     last, unseen = taken.head.decision, taken.head.unseen
     if last is not None and last.batch != decision.batch:
-        is_seen = seen is not None and seen.decision == last
-        unseen = seen.waiting if seen is not None and is_seen else look_back(ports, unseen_places(taken.head))
+        if seen is not None and seen.decision == last:
+            unseen = seen.waiting
+        else:
+            unseen = look_back(ports, unseen_places(taken.head))
     asked_ms, now_ms = ports.elapsed_ms(), ports.now_ms()
     open_ones = {d.pair: d for d in taken.ongoing()}
     starts = _verify(ports, batch, open_ones)

@@ -87,10 +87,10 @@ def judged_head(ports: Ports, head: Head, verdicts: Mapping[Pair, Verdict], *, w
 
     Raises ProtocolStop (EOS_ROWS_MISSING), and with ``wait_for_others`` Unclear.
     """
-    last, own = head.decision, dict[Place, int]()
+    last, own = head.decision, places_of(None)
     if last is not None:
         committed = tuple(w for w in last.written if verdicts.get(w.pair) is Verdict.COMMITTED)
-        own = dict(places_of(replace(last, written=committed)))
+        own = places_of(replace(last, written=committed))
     within_ms = None if wait_for_others else MARKERS_MS
     left = look_back(ports, {**head.unseen, **own}, wait_for_others=wait_for_others, within_ms=within_ms)
     waiting = {pair for pair, probe in left if (pair, probe) in own}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from spark_eos.checkpoint.settings import HadoopSettings, setting_name
 from spark_eos.errors import stop
@@ -74,19 +74,14 @@ def to_table(
     name: str | None,
 ) -> StreamingQuery:
     """Start a query from topics to a table. See `spark_eos.copy`. Raises EosError for what can be known before."""
-    from spark_eos import metrics_events
     from spark_eos.checkpoint.settings import of_session
     from spark_eos.copy.query import start_ranges
-    from spark_eos.copy.table.source import data_source_of
+    from spark_eos.copy.table.source import TableDataSource
     from spark_eos.copy.written import of_one_query
 
-    options = table_options(sink, of_session(spark))
-    plan = replace(planned(source, options, checkpoint), written=of_one_query())
-
-    def made(format_: str) -> Any:  # noqa: ANN401  # a class of data sources
-        return data_source_of(plan, format_, metrics_events.here())
-
-    return start_ranges(spark, made, _FORMAT, checkpoint, trigger, name)
+    plan = planned(source, table_options(sink, of_session(spark)), checkpoint)
+    noting = replace(plan, written=of_one_query())
+    return start_ranges(spark, noting, TableDataSource, _FORMAT, checkpoint, trigger, name)
 
 
 def planned(source: Mapping[str, str], options: TableOptions, checkpoint: str) -> TablePlan:

@@ -47,7 +47,7 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
         plan = self._plan
         batch = MicroBatch(received[0].query, batchId, tuple(r for message in received for r in message.ranges))
         files = [file for message in received for file in message.files]
-        rows = sum(message.rows for message in received)
+        rows, size = sum(message.rows for message in received), sum(file.size_bytes for file in files)
         outcome = commit_files(
             plan.table,
             batch,
@@ -57,7 +57,7 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
             taken_over=taken_over(Checkpoint(plan.checkpoint, plan.storage), batchId),
             after_restore=plan.after_restore,
         )
-        plan.written.note(batchId, rows, sum(file.size_bytes for file in files), dropped=0)
+        plan.written.note(batchId, rows, size, dropped=0)
         spare_collections()
         logger.info(
             "query=%s batch=%d%s rows=%d bytes=%d files=%d ranges=%d tasks=%d table=%s write=%.0fms commit=%.1fms "
@@ -66,7 +66,7 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
             batchId,
             " replayed" if outcome.again else "",
             rows,
-            sum(file.size_bytes for file in files),
+            size,
             len(files),
             len(batch.ranges),
             len(received),

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
@@ -28,7 +28,7 @@ _DIGEST, _READ = "#digest", "#read"
 #: Versions of Delta's transactions are signed numbers of 64 bits.
 _DIGEST_BITS = 63
 #: The key of the note in a commit's ``userMetadata``.
-_NOTE = "spark-eos"
+NOTE = "spark-eos"
 #: Ranges that a message shows.
 _SHOWN = 4
 
@@ -71,15 +71,23 @@ class MicroBatch:
 
     def note(self, rows: int) -> str:
         """The commit's ``userMetadata``, for people: the log's clean-up removes it, and nothing relies on it."""
-        spans = {f"{topic}/{p}": (start, end) for (topic, p), (_, start, end) in self.spans.items()}
-        note = {"query": self.query, "batch": self.number, "digest": f"{self.digest:x}", "ranges": spans, "rows": rows}
-        return json.dumps({_NOTE: note}, separators=(",", ":"))
+        noted = {"query": self.query, "batch": self.number, "digest": f"{self.digest:x}", "rows": rows}
+        return json.dumps({NOTE: noted | {"ranges": self._places}}, separators=(",", ":"))
+
+    @property
+    def _places(self) -> dict[str, tuple[int, int]]:
+        return {f"{topic}/{p}": (start, end) for (topic, p), (_, start, end) in self.spans.items()}
 
     def __str__(self) -> str:
         """Its first ranges, for messages."""
-        places = [f"{topic}/{p} {start:,} to {end:,}" for (topic, p), (_, start, end) in self.spans.items()]
-        more = f" and {len(places) - _SHOWN} more" if len(places) > _SHOWN else ""
-        return "offsets " + ", ".join(places[:_SHOWN]) + more if places else "no new offsets"
+        return in_words(self._places)
+
+
+def in_words(places: Mapping[str, tuple[int, int]]) -> str:
+    """The first of these ranges, for messages. ``places``: ``topic/partition`` → first offset and end."""
+    named = [f"{place} {start:,} to {end:,}" for place, (start, end) in places.items()]
+    more = f" and {len(named) - _SHOWN} more" if len(named) > _SHOWN else ""
+    return "offsets " + ", ".join(named[:_SHOWN]) + more if named else "no new offsets"
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,8 @@ from typing import Any
 from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.checkpoint.offset_log import IDS, is_mark
 from spark_eos.tables.delta.commit import TakenOver
+from spark_eos.tables.delta.memory import NOTE
 
-#: The key of the note in a commit's ``userMetadata``.
-NOTE = "spark-eos"
 #: Spark's line for a source that has had no offset.
 _NOTHING_YET = "-"
 
