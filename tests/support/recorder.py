@@ -26,6 +26,9 @@ _POLL_S = 0.1
 #: A pass that some partition does not let come to its end is given up, and counts as far as it came.
 _PASS_S = 5.0
 _CLOSING_S = 60.0
+#: A group's coordinator that comes back answers by the last checkpoint of its high watermark, some seconds old, until
+#: its replicas have caught up: 0 for an offset that was 24 before all brokers died, and 24 again half a second later.
+_SETTLES_S = 5.0
 _MOST_ROWS = 10_000
 _EVERY_FULL = 10
 
@@ -67,6 +70,7 @@ class Recorder:
         self._over = threading.Event()
         self.readings: list[Reading] = []
         self._group: list[GroupPoll] = []
+        self._away = -_SETTLES_S
         self._plans: dict[int, Mapping[Place, int]] = {}
         self._failures: list[BaseException] = []
         self._interned: dict[bytes, bytes] = {}
@@ -101,6 +105,7 @@ class Recorder:
         if self._input:
             self._look_at_plans()
             with self._consumer(committed=False, group=self._what.spec.group) as consumer:
+                self._away = -_SETTLES_S
                 self._ask_group(consumer, _CLOSING_S)
         closing = {committed: self._closing(committed, self._places) for committed in LEVELS}
         inputs = {
@@ -214,7 +219,10 @@ class Recorder:
         try:
             found = consumer.committed([TopicPartition(*place) for place in self._input], timeout=timeout)
         except KafkaException:
-            return  # the group's coordinator is away
+            self._away = time.monotonic()  # the group's coordinator
+            return
+        if time.monotonic() - self._away < _SETTLES_S:
+            return
         offsets = {(at.topic, at.partition): at.offset for at in found if at.error is None and at.offset >= 0}
         self._group.append(GroupPoll(time.monotonic(), offsets))
 
