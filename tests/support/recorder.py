@@ -29,6 +29,8 @@ _CLOSING_S = 60.0
 #: A group's coordinator that comes back answers by the last checkpoint of its high watermark, some seconds old, until
 #: its replicas have caught up: 0 for an offset that was 24 before all brokers died, and 24 again half a second later.
 _SETTLES_S = 5.0
+#: An answer that takes longer may come from a coordinator that was away.
+_PROMPT_S = 1.0
 _MOST_ROWS = 10_000
 _EVERY_FULL = 10
 
@@ -216,12 +218,12 @@ class Recorder:
                 self._ask_group(consumer, 5.0)
 
     def _ask_group(self, consumer: Consumer, timeout: float) -> None:
-        try:
+        began, found = time.monotonic(), None
+        with contextlib.suppress(KafkaException):
             found = consumer.committed([TopicPartition(*place) for place in self._input], timeout=timeout)
-        except KafkaException:
+        if found is None or time.monotonic() - began > _PROMPT_S:
             self._away = time.monotonic()  # the group's coordinator
-            return
-        if time.monotonic() - self._away < _SETTLES_S:
+        if found is None or time.monotonic() - self._away < _SETTLES_S:
             return
         offsets = {(at.topic, at.partition): at.offset for at in found if at.error is None and at.offset >= 0}
         self._group.append(GroupPoll(time.monotonic(), offsets))
