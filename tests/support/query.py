@@ -137,7 +137,7 @@ def start_copy(spark: SparkSession, spec: Spec, kafka: dict[str, str], begins: d
     return spark_eos.copy(
         spark,
         source={**kafka, **begins, **limits, "subscribe": spec.input},
-        sink={**kafka, **spec.sink, "offsets.group.id": spec.group, **ends},
+        sink={**kafka, **ends, **spec.sink, "offsets.group.id": spec.group},
         checkpoint=spec.checkpoint,
         transform=None if spec.copies else sql if spec.sql else outgoing,
         trigger=trigger_of(spec),
