@@ -30,11 +30,21 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--cover", type=int, metavar="SEED", help="of each test, cases with all values of its parameters")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What takes long begins early; the rest stays in the order of the files."""
+    from tests.support.covering import covering
     from tests.support.shares import share_of
 
     items.sort(key=lambda item: share_of(item.nodeid))
+    if (seed := config.getoption("--cover")) is not None:
+        kept = covering(items, seed)
+        config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])
+        items[:] = kept
 
 
 @pytest.hookimpl(optionalhook=True)
