@@ -23,21 +23,19 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 import spark_eos
-from spark_eos.checkpoint.settings import HadoopSettings, of_session
 from spark_eos.copy.checks import check_source
-from spark_eos.copy.sql import check_sql
 from spark_eos.errors import stop
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.options.parse import SourceOptions
-from spark_eos.source.schema import arrow_schema
 
 from .runner.cluster import JobCluster
 from .runner.job import JobCommand, Plan, is_new, query_plan
 from .runner.lines import counted
-from .runner.models import ParsedTransform, QueryJob, check_one_of
+from .runner.models import QueryJob
 from .runner.options import (
     CHECKPOINT,
     begins,
+    only_topic,
     option,
     options_of,
     refuse,
@@ -47,30 +45,23 @@ from .runner.options import (
     source_options_of,
     topics_of,
 )
-from .runner.registry import Columns, Encoded, Parsed, check_topic, decodings
-from .runner.transform import imported, transformed
-from .runner.values import NO_PROPERTIES, Function, Properties, Rejected, Trigger, missing
+from .runner.past_spark import EngineTransform
+from .runner.registry import Columns, Encoded, check_topic
+from .runner.transform import transformed
+from .runner.values import NO_PROPERTIES, Properties, Rejected, Trigger, missing
 
 FORMATS = ("eos-kafka", "kafka")
 _LETTERS, _GROUP = "deadLetters.topic", "offsets.group.id"
 
 
-class TopicsTransform(ParsedTransform):
-    """Also two ways past Spark."""
+class TopicsTransform(EngineTransform):
+    """Also copies, and schemas of a registry for what is written."""
 
-    #: `module:function`: a function of Arrow batches. Rows [do not pass through Spark](job.md#past-the-jvm).
-    arrow: Function | None = None
     #: Records are [copied as they are](job.md#past-the-jvm), to the partition of the same number, or to the one that
     #: [their key chooses](copy.md#copies).
     copied: Literal["same", "key"] | None = Field(None, alias="copy")
-    #: What runs `sql`: Spark, or [DuckDB](copy.md#sql), for rows that [do not pass through Spark](job.md#past-the-jvm).
-    engine: Literal["spark", "duckdb"] = "spark"
     #: Past the JVM: `false` lets several tasks read a partition, whose rows then lose their order.
     ordered: bool = True
-    #: How values are [decoded](job.md#schema-registry) with schemas of a registry, in the place of `format`.
-    parse: Parsed | None = None
-    #: The same of keys.
-    parse_key: Parsed | None = None
     #: How values are [encoded](job.md#schema-registry) with schemas of a registry.
     encode: Encoded | None = None
     #: The same of keys.
@@ -89,42 +80,29 @@ class TopicsTransform(ParsedTransform):
             raise Rejected(
                 "is for rows that are transformed.", "Remove it, or set 'sql', 'arrow' or 'function'.", given[:1]
             )
-        if self.decodes and self.format is not None:
-            raise Rejected("is there besides 'parse'.", "Keep one of them.", ["format"])
+        return self
+
+    @model_validator(mode="after")
+    def _order(self) -> Self:
+        if not self.ordered and not self.is_copy:
+            message = "is for rows past the JVM: elsewhere, 'minPartitions' splits partitions by itself."
+            raise Rejected(message, "Remove it, or set 'copy', 'arrow' or 'engine: duckdb'.", ["ordered"])
         return self
 
     @property
-    def decodes(self) -> bool:
-        """Whether keys or values are decoded with schemas of a registry."""
-        return self.parse is not None or self.parse_key is not None
+    def ways(self) -> dict[str, object]:
+        """The keys of which just one is set."""
+        return super().ways | {"copy": self.copied}
 
     @property
     def by_registry(self) -> bool:
         """Whether keys or values have schemas of a registry, in the input or the output."""
         return self.decodes or self.encode is not None or self.encode_key is not None
 
-    @model_validator(mode="after")
-    def _one(self) -> Self:
-        check_one_of({"sql": self.sql, "function": self.function, "arrow": self.arrow, "copy": self.copied})
-        if self.is_copy and self.format is not None:
-            hint = "Remove it, or set 'sql' with 'engine: spark', or 'function'."
-            raise Rejected("is for rows that pass through Spark.", hint, ["format"])
-        if not self.ordered and not self.is_copy:
-            message = "is for rows past the JVM: elsewhere, 'minPartitions' splits partitions by itself."
-            raise Rejected(message, "Remove it, or set 'copy', 'arrow' or 'engine: duckdb'.", ["ordered"])
-        if self.engine == "duckdb" and self.sql is None:
-            raise Rejected("is for 'sql'.", "Remove it, or set 'sql'.", ["engine"])
-        return self
-
-    @property
-    def may_reject(self) -> bool:
-        """Past the JVM, a function or SQL may reject any record."""
-        return super().may_reject or self.arrow is not None or self.engine == "duckdb"
-
     @property
     def is_copy(self) -> bool:
         """Whether no row passes through Spark."""
-        return self.arrow is not None or self.copied is not None or self.engine == "duckdb"
+        return super().is_copy or self.copied is not None
 
 
 class ConsumeTransformProduce(QueryJob):
@@ -165,8 +143,7 @@ class ConsumeTransformProduce(QueryJob):
     @property
     def only_source(self) -> str | None:
         """The topic that is read, if it is one and named."""
-        names = (option(self.source, "subscribe") or "").split(",")
-        return names[0].strip() or None if len(names) == 1 else None
+        return only_topic(self.source)
 
     @property
     def letters(self) -> str | None:
@@ -206,8 +183,7 @@ def plan(config: ConsumeTransformProduce, args: argparse.Namespace) -> Plan:
 
     clusters = clusters_of(config, args.source, args.sink)
     reads = _reads(config)
-    if config.transform.engine == "duckdb" and not config.transform.decodes:  # else the registry has the schema
-        check_sql(str(config.transform.sql), arrow_schema(reads.include_headers))
+    config.transform.check_before_spark(reads)
     target = config.topic or "the topics of the column 'topic'"
     group = option(config.sink, _GROUP)
     what = f"{selected(reads)} → {target}; {f'group {group}' if group else 'no group'}"
@@ -217,9 +193,7 @@ def plan(config: ConsumeTransformProduce, args: argparse.Namespace) -> Plan:
 def registry_columns(spark: SparkSession, config: ConsumeTransformProduce) -> Columns:
     """What is decoded and encoded: by versions that are fixed now, and schemas that are registered. Raises EosError."""
     transform, topic = config.transform, config.topic
-    settings = HadoopSettings(of_session(spark))
-    parsed = {"value": transform.parse, "key": transform.parse_key}
-    read = decodings(config.checkpoint, settings, config.only_source, parsed)
+    read = transform.decodings(spark, config.checkpoint, config.only_source)
     return Columns(
         value_in=read.get("value"),
         key_in=read.get("key"),
@@ -267,7 +241,7 @@ def start_copy(spark: SparkSession, config: ConsumeTransformProduce) -> Streamin
         source=config.source_options(FORMATS[0]),
         sink={name: value for name, value in sink.items() if name != "checkpointLocation"},
         checkpoint=config.checkpoint,
-        transform=transform.sql if transform.arrow is None else imported(transform.arrow, "transform.arrow"),
+        transform=transform.past_spark(),
         trigger=config.trigger_arguments,
         partition=transform.copied or "same",
         ordered=transform.ordered,

@@ -13,7 +13,7 @@ import argparse
 import importlib
 import sys
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 if __name__ == "__main__":
     script = ".runner.script" if __package__ else "runner.script"
@@ -42,20 +42,26 @@ from .delta.table import (
 from .runner.cluster import JobCluster
 from .runner.job import JobCommand, Plan, is_new, query_plan
 from .runner.lines import counted
-from .runner.models import ParsedTransform, QueryJob, Section
-from .runner.options import begins, option, selected, source_of, source_options_of, topics_of
+from .runner.models import QueryJob, Section
+from .runner.options import begins, only_topic, option, selected, source_of, source_options_of, topics_of
+from .runner.past_spark import EngineTransform
+from .runner.registry import Columns, check_topic
 from .runner.transform import result
 from .runner.values import Properties, Rejected, Text, missing, unknown
+
+if TYPE_CHECKING:
+    from spark_eos.registry.decoding import Decoding
 
 #: Under which appends are committed: as by Delta's own sink.
 _APPEND = "{}"
 _PROPERTY = "delta."
 
 
-class TableTransform(ParsedTransform):
+class TableTransform(EngineTransform):
     """Of a job that has no topic for dead letters."""
 
-    #: What to do with a value that does not match the schema: [fail](job.md#parsing), or leave it out.
+    #: What to do with a value that does not match the schema, or a record that a transform past the JVM
+    #: [rejects](copy.md#records-that-a-transform-rejects): [fail](job.md#parsing), or leave it out.
     on_malformed: Literal["fail", "drop"] = "fail"
 
 
@@ -74,7 +80,7 @@ class TableTarget(Section, extra="allow"):
     #: List of the partition columns of a table that the job creates.
     partition_by: tuple[Text, ...] = ()
     #: Version of a RESTORE after which the job goes on without the rows that it has taken. Only for rows that are
-    #: [appended as they are](delta.md#appends-past-the-jvm).
+    #: [appended past the JVM](delta.md#appends-past-the-jvm).
     after_restore: NonNegativeInt | None = None
 
     @model_validator(mode="before")
@@ -115,14 +121,26 @@ class KafkaToDelta(QueryJob):
             hint = "A merge needs the columns topic, partition, offset and deleted, beside those of the table."
             raise missing(["transform"], hint=hint)
         if self.target.after_restore is not None and not self.is_copy:
-            message = "is only for rows that are appended as they are."
+            message = "is only for rows that are appended past the JVM."
             raise Rejected(message, "Remove it: this query goes on after a RESTORE.", ["target", "afterRestore"])
+        return self
+
+    @model_validator(mode="after")
+    def _past_spark(self) -> Self:
+        if self.transform is None:
+            return self
+        for key, section in (("parse", self.transform.parse), ("parseKey", self.transform.parse_key)):
+            check_topic(only_topic(self.source), section, f"transform.{key}")
+        for key, given in (("merge", self.target.merge), ("mergeSchema", self.target.merge_schema)):
+            if given and self.transform.is_copy:
+                hint = "Remove it, or set 'transform.sql' with 'engine: spark', or 'transform.function'."
+                raise Rejected("is for rows that pass through Spark.", hint, ["target", key])
         return self
 
     @property
     def is_copy(self) -> bool:
-        """Whether the rows do not pass through Spark: they are appended as they are, to the columns that there are."""
-        return self.transform is None and not self.target.merge_schema
+        """Whether the rows do not pass through Spark: they are appended, to the columns that there are."""
+        return not self.target.merge_schema and (self.transform is None or self.transform.is_copy)
 
     def source_options(self) -> dict[str, str]:
         """Every option of the source, by its name. Without a transformation, headers are for the table, too."""
@@ -134,6 +152,8 @@ def plan(config: KafkaToDelta, args: argparse.Namespace) -> Plan:
     """One streaming query from the topics to the table."""
     reads, target = source_of(config.source, config.source_options()), config.target
     topics = topics_of(reads)
+    if config.transform is not None:
+        config.transform.check_before_spark(reads)
 
     def start(spark: SparkSession) -> StreamingQuery:
         if config.is_copy:
@@ -160,7 +180,7 @@ def plan(config: KafkaToDelta, args: argparse.Namespace) -> Plan:
 
 def start_copy(spark: SparkSession, config: KafkaToDelta) -> StreamingQuery:
     """The query whose tasks write the table's files. It has the identity and the numbers of one that wrote by Spark."""
-    target = config.target
+    target, transform = config.target, config.transform
     sink: dict[str, object] = {"format": "delta", "path": target.path, **target.properties}
     if target.partition_by:
         sink["partitionBy"] = ",".join(target.partition_by)
@@ -169,8 +189,16 @@ def start_copy(spark: SparkSession, config: KafkaToDelta) -> StreamingQuery:
         source=config.source_options(),
         sink=sink | {"afterRestore": target.after_restore},
         checkpoint=config.checkpoint,
+        transform=None if transform is None else transform.past_spark(),
         trigger=config.trigger_arguments,
+        on_malformed="fail" if transform is None else transform.on_malformed,
+        decode=None if transform is None else decodings(spark, config, transform),
     )
+
+
+def decodings(spark: SparkSession, config: KafkaToDelta, transform: TableTransform) -> dict[str, Decoding]:
+    """How values and keys are decoded with schemas of a registry. Raises EosError."""
+    return transform.decodings(spark, config.checkpoint, only_topic(config.source))
 
 
 def read(spark: SparkSession, config: KafkaToDelta) -> DataFrame:
@@ -179,7 +207,10 @@ def read(spark: SparkSession, config: KafkaToDelta) -> DataFrame:
 
 def table_rows(source: DataFrame, config: KafkaToDelta) -> DataFrame:
     """The rows for the table. Without a transformation, these are the source's own columns."""
-    return source if config.transform is None else result(source, config.transform)
+    if config.transform is None:
+        return source
+    found = decodings(source.sparkSession, config, config.transform)
+    return result(source, config.transform, Columns(value_in=found.get("value"), key_in=found.get("key")))
 
 
 def prepare(table: Table, rows: DataFrame, target: TableTarget) -> None:

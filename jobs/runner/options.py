@@ -50,6 +50,12 @@ def option(options: Mapping[str, str], name: str) -> str | None:
     return next((value for key, value in options.items() if key.lower() == name.lower()), None)
 
 
+def only_topic(source: Mapping[str, str]) -> str | None:
+    """The topic that is read, if it is one and named."""
+    names = (option(source, "subscribe") or "").split(",")
+    return names[0].strip() or None if len(names) == 1 else None
+
+
 def refuse(section: str, options: Mapping[str, str], owned: Mapping[str, str]) -> None:
     """``owned``: options that the job itself sets, in lower case, and what to do instead. Raises Rejected."""
     for name in options:

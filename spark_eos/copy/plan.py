@@ -47,14 +47,19 @@ OnMalformed = Literal["fail", "drop", "deadLetters"]
 
 
 @dataclass(frozen=True)
-class Transform:
-    """The user's function, the name by which a decision knows it, the columns that it returns, and what becomes of
-    records that it rejects."""
+class RowTransform:
+    """The user's function, the name by which a decision knows it, and what becomes of records that it rejects."""
 
     function: Function
     name: str
+    on_malformed: OnMalformed = field(default="fail", kw_only=True)
+
+
+@dataclass(frozen=True)
+class Transform(RowTransform):
+    """A transform to topics. ``columns``: those that it returns."""
+
     columns: Columns
-    on_malformed: OnMalformed = "fail"
 
 
 @dataclass(frozen=True)

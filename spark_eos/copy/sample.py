@@ -7,16 +7,18 @@ read these records: what the function raises, and records that cannot be decoded
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from typing import TypeVar
 
 import pyarrow as pa
 
 from spark_eos import system
 from spark_eos.copy.by_row import Outcome, differing
-from spark_eos.copy.plan import ByRange, Transform
-from spark_eos.copy.transforming import Chunk, chunks, transformed
+from spark_eos.copy.plan import ByRange, RowTransform, Transform
+from spark_eos.copy.transforming import Chunk, Transformed, chunks, returned, transformed
 from spark_eos.errors import EosError, stop
 from spark_eos.kafka.admin.topics import begin_offsets, end_offsets
 from spark_eos.kafka.codes import OK
@@ -40,26 +42,45 @@ _ANSWER_S = 10.0
 _TRYING_S = 0.03
 
 #: What a transform may never do, whatever the records are.
-_RULES = ("EOS_TRANSFORM_RESULT", "EOS_SCHEMA_INVALID")
+_RULES = ("EOS_TRANSFORM_RESULT", "EOS_SCHEMA_INVALID", "EOS_TABLE_COLUMNS")
+
+
+T = TypeVar("T", bound=RowTransform)
 
 
 def check_by_sample(options: SourceOptions, transform: Transform) -> None:
-    """Try the transform on a sample of the topics. A sample that cannot be had, and records that are at fault
-    themselves, are no errors.
+    """Try a transform to topics on a sample of those that it reads. See `check_chunks`."""
+    check_chunks(transform, taken(options), transformed)
+
+
+def taken(options: SourceOptions) -> list[Chunk]:
+    """A sample of the topics. One that cannot be had is no error, and empty."""
+    try:
+        return list(sample(options))
+    except Exception as error:  # whatever it is: if the query cannot do without it, the query will say so
+        logger.info("no sample of the topics for the transform: %s", type(error).__name__)
+        return []
+
+
+def check_chunks(transform: T, found: Iterable[Chunk], apply: Callable[[T, Chunk], Transformed]) -> None:
+    """Try the transform on a sample. Records that are at fault themselves are no errors. ``apply``: what tasks do with
+    it and a chunk.
 
     Raises RowError (EOS_TRANSFORM_RESULT) where the transform is not a function of each row, and SchemaError for
     results that are no rows of the sink, with topic, partition and offset.
     """
-    try:
-        found = list(sample(options))
-    except Exception as error:  # whatever it is: if the query cannot do without it, the query will say so
-        logger.info("no sample of the topics for the transform: %s", type(error).__name__)
-        return
     until = system.monotonic() + _TRYING_S
     for chunk in found:
-        check_chunk(transform, chunk, until)
+        check_chunk(transform, chunk, until, apply)
         if system.monotonic() > until:
             return
+
+
+def types_by_sample(transform: RowTransform, found: Iterable[Chunk]) -> Iterator[pa.Schema]:
+    """The columns that the transform returns for each chunk of a sample; of one for which it fails, nothing."""
+    for chunk in found:
+        with suppress(Exception):
+            yield returned(copied(replace(transform, on_malformed="drop")), chunk)[0].schema
 
 
 def sample(options: SourceOptions) -> Iterator[Chunk]:
@@ -97,13 +118,13 @@ def _records(options: SourceOptions, range_: OffsetRange, answers: Answers) -> I
     yield from decode(data, range_, answer.aborted, with_headers=options.include_headers, most_bytes=most_bytes).batches
 
 
-def check_chunk(transform: Transform, chunk: Chunk, until: float) -> None:
+def check_chunk(transform: T, chunk: Chunk, until: float, apply: Callable[[T, Chunk], Transformed]) -> None:
     """Try the transform on these records of one partition. ``until``: by `system.monotonic`, when to leave it at that.
-    Raises as `check_by_sample`."""
+    Raises as `check_chunks`."""
     topic, partition = (chunk.rows.column(name)[0].as_py() for name in ("topic", "partition"))
     where = f"{topic}-{partition} from offset {chunk.first} on"
     try:
-        _compare(_copied(replace(transform, on_malformed="drop")), chunk, until)
+        _compare(partial(apply, copied(replace(transform, on_malformed="drop"))), chunk, until)
     except Exception as error:
         if not isinstance(error, EosError) or error.condition not in _RULES:
             logger.info("nothing is known of the transform by the records of %s: %s", where, type(error).__name__)
@@ -115,17 +136,17 @@ def check_chunk(transform: Transform, chunk: Chunk, until: float) -> None:
             raise error.reworded(message, error.hint, **place | error.parameters) from None
 
 
-def _copied(transform: Transform) -> Transform:
+def copied(transform: T) -> T:
     """As tasks get it, so that what it keeps from call to call stays here."""
     from pyspark import cloudpickle
 
-    copied: Transform = cloudpickle.loads(cloudpickle.dumps(transform))  # type: ignore[no-untyped-call]  # PySpark's
-    if isinstance(copied.function, ByRange):  # what a registry learns meanwhile is no fault of the transform
-        return replace(copied, function=copied.function.for_range(None))
-    return copied
+    found: T = cloudpickle.loads(cloudpickle.dumps(transform))  # type: ignore[no-untyped-call]  # PySpark's
+    if isinstance(found.function, ByRange):  # what a registry learns meanwhile is no fault of the transform
+        return replace(found, function=found.function.for_range(None))
+    return found
 
 
-def _compare(transform: Transform, chunk: Chunk, until: float) -> None:
+def _compare(transform: Callable[[Chunk], Transformed], chunk: Chunk, until: float) -> None:
     """In halves, then in pieces that grow from a single record on."""
     apply, count = partial(_outcome, transform), chunk.rows.num_rows
     whole = apply(chunk.rows)
@@ -142,9 +163,9 @@ def _compare(transform: Transform, chunk: Chunk, until: float) -> None:
     raise stop("EOS_TRANSFORM_RESULT.changes", **place, records=count)
 
 
-def _outcome(transform: Transform, records: pa.RecordBatch) -> Outcome:
+def _outcome(transform: Callable[[Chunk], Transformed], records: pa.RecordBatch) -> Outcome:
     offsets = records.column("offset")
-    done = transformed(transform, Chunk(records, offsets[0].as_py()))
+    done = transform(Chunk(records, offsets[0].as_py()))
     return Outcome(done.rows, {offsets[place].as_py(): reason for place, reason in done.rejected.items()})
 
 

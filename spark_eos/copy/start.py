@@ -50,29 +50,33 @@ def copy(
     schemas of a registry, by which the transform gets columns of fields instead of bytes, and returns them.
 
     With the option ``format`` = ``delta``, ``sink`` is a table (`docs/copy.md`): ``path``, and for one that is created
-    ``partitionBy`` and properties ``delta.…``. Its columns are the source's; there is no transform.
+    ``partitionBy`` and properties ``delta.…``. Its columns are those that the transform returns, or the source's.
+    There are no dead letters, and nothing is encoded.
 
     Returns Spark's query, started. Raises EosError for what can be known before.
     """
     from spark_eos.copy.checks import check_trigger
     from spark_eos.copy.source import CopyDataSource
     from spark_eos.copy.sql import SqlTransform
-    from spark_eos.copy.table.start import DELTA, to_table
+    from spark_eos.copy.table.start import DELTA, to_table, transform_of
     from spark_eos.errors import stop
 
     check_trigger(trigger or {})
-    if str(sink.get("format", "")).lower() == DELTA:
-        chosen = {"partition": partition != "same", "on_malformed": on_malformed != "fail"}
-        for argument, given in {"transform": transform, "decode": decode, "encode": encode, **chosen}.items():
-            if given:
-                raise stop("EOS_OPTION_CONFLICT.table", option=argument)
-        return to_table(spark, _texts(source), _texts(sink), checkpoint, trigger, name)
+    is_table = str(sink.get("format", "")).lower() == DELTA
     function = SqlTransform(transform) if isinstance(transform, str) else transform
     if decode or encode:
         from spark_eos.copy.values import SchemaTransform
 
         name_before = "records" if function is None else _name_of(function)
-        function = SchemaTransform(function, name_before, decode or {}, encode or {})
+        function = SchemaTransform(function, name_before, decode or {}, encode or {}, to_table=is_table)
+    if is_table:
+        for argument, given in {"partition": partition != "same", "encode": encode}.items():
+            if given:
+                raise stop("EOS_OPTION_CONFLICT.table", option=argument)
+        named = None if function is None else _name_of(function)
+        return to_table(
+            spark, _texts(source), _texts(sink), checkpoint, trigger, name, transform_of(function, named, on_malformed)
+        )
     plan = _plan(
         spark,
         source,

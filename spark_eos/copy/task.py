@@ -11,8 +11,7 @@ import pyarrow as pa
 from spark_eos.copy.copying import Copied, copy_range
 from spark_eos.copy.plan import LETTER_COLUMNS, ByRange, CopyPlan, Transform
 from spark_eos.copy.readable import ReadableRanges
-from spark_eos.copy.transforming import Chunk, chunks, letters_of, of_place, transformed
-from spark_eos.errors import stop
+from spark_eos.copy.transforming import Chunk, chunks, letters_of, of_place, rejection, transformed
 from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.protocol.head import CopiedFrom, Decision, Digest
 from spark_eos.protocol.replay import assign_ranges
@@ -180,9 +179,7 @@ class Parts:
         if transform.on_malformed == "deadLetters":
             return letters_of(chunk, rejected)
         if rejected and transform.on_malformed == "fail":
-            first = min(rejected)
-            place = {name: chunk.rows.column(name)[first].as_py() for name in ("topic", "partition", "offset")}
-            raise stop("EOS_RECORD_REJECTED", **place, reason=rejected[first])
+            raise rejection(chunk, rejected)
         return letters_of(chunk, {})
 
 

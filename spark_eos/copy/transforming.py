@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_eos.copy.plan import Function, OnMalformed, Transform
-from spark_eos.errors import stop
+from spark_eos.copy.plan import Function, OnMalformed, RowTransform, Transform
+from spark_eos.errors import EosError, stop
 from spark_eos.kafka.letter_headers import EXCEPTION, MESSAGE, SOURCE_OFFSET, SOURCE_PARTITION, SOURCE_TOPIC
 from spark_eos.sink.schema import Columns
 from spark_eos.source.schema import ARROW_HEADERS
@@ -126,7 +126,18 @@ class Transformed:
 
 
 def transformed(transform: Transform, chunk: Chunk) -> Transformed:
-    """Give the chunk to the function. Raises SchemaError, RowError, and what the function raises."""
+    """The chunk's rows for topics. Raises SchemaError, RowError, and what the function raises."""
+    result, failed = returned(transform, chunk)
+    batch, offsets = without_rejected(result)
+    rows = conformed(batch)
+    if columns_of(rows.schema.names, transform.columns.topic) != transform.columns:
+        raise stop("EOS_TRANSFORM_RESULT.empty_batch", columns=", ".join(rows.schema.names))
+    return Transformed(rows, {**places_of(chunk.rows, offsets), **failed})
+
+
+def returned(transform: RowTransform, chunk: Chunk) -> tuple[pa.RecordBatch, Mapping[int, str]]:
+    """Give the chunk to the function: what it returns, and the reasons for records for which it fails by itself, by
+    their places in the chunk. Raises RowError, and what the function raises."""
     rejecting = getattr(transform.function, "rejecting", None) if transform.on_malformed != "fail" else None
     failed: Mapping[int, str] = {}
     try:
@@ -140,21 +151,25 @@ def transformed(transform: Transform, chunk: Chunk) -> Transformed:
             f"The transform of spark_eos.copy raised this for records of {place} from offset {chunk.first} on."
         )
         raise
-    batch, offsets = without_rejected(as_batch(result))
-    rows = conformed(batch)
-    if columns_of(rows.schema.names, transform.columns.topic) != transform.columns:
-        raise stop("EOS_TRANSFORM_RESULT.empty_batch", columns=", ".join(rows.schema.names))
-    return Transformed(rows, {**places_of(chunk.rows, offsets), **failed})
+    return as_batch(result), failed
 
 
-def without_rejected(result: pa.RecordBatch) -> tuple[pa.RecordBatch, dict[int, str]]:
-    """The rows that have no ``error``, and the reasons of the others by their offsets. Raises SchemaError."""
+def rejection(chunk: Chunk, rejected: Mapping[int, str]) -> EosError:
+    """The error that stops a query at the first record that was rejected. ``rejected``: as of `Transformed`."""
+    first = min(rejected)
+    place = {name: chunk.rows.column(name)[first].as_py() for name in ("topic", "partition", "offset")}
+    return stop("EOS_RECORD_REJECTED", **place, reason=rejected[first])
+
+
+def without_rejected(result: pa.RecordBatch, *, keeps_offset: bool = False) -> tuple[pa.RecordBatch, dict[int, str]]:
+    """The rows that have no ``error``, without this column and, unless ``keeps_offset``, the offset beside it; and the
+    reasons of the others by their offsets. Raises SchemaError."""
     if ERROR not in result.schema.names:
         return result, {}
     if OFFSET not in result.schema.names:
         raise stop("EOS_SCHEMA_INVALID.transform_error", column=ERROR, offset=OFFSET)
     errors, offsets = result.column(ERROR), result.column(OFFSET)
-    rest = result.drop_columns([ERROR, OFFSET])
+    rest = result.drop_columns([ERROR] if keeps_offset else [ERROR, OFFSET])
     if errors.null_count == len(errors):
         return rest, {}
     bad = errors.is_valid()
@@ -213,7 +228,7 @@ def checked(
     columns = columns_of(rows.schema.names, topic is None)
     if topic is None and not columns.topic:
         raise stop("EOS_SCHEMA_INVALID.transform_topic", column="topic")
-    return Transform(function, name, columns, on_malformed)
+    return Transform(function, name, columns, on_malformed=on_malformed)
 
 
 def conformed(batch: pa.RecordBatch) -> pa.RecordBatch:

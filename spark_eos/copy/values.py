@@ -30,7 +30,8 @@ _BESIDE = (*BESIDE_VALUE, ERROR, OFFSET)
 class SchemaTransform:
     """A transform of decoded records. ``function``: takes batches whose key and value are what they were decoded to,
     and None passes these on; ``decode`` and ``encode``: by ``key`` and ``value``, those that are not bytes.
-    ``unknown_ids``: of the range that it is for (`for_range`), by key and value.
+    ``unknown_ids``: of the range that it is for (`for_range`), by key and value. ``to_table``: all columns that the
+    function returns are for the table; without a function, all of the source's.
 
     To encode a value, the function returns a column ``value`` of the schema's type, or its fields as columns.
     """
@@ -40,6 +41,7 @@ class SchemaTransform:
     decode: Mapping[str, Decoding] = field(default_factory=dict)
     encode: Mapping[str, Encoding] = field(default_factory=dict)
     unknown_ids: Mapping[str, UnknownIds] = field(default_factory=dict, compare=False, repr=False)
+    to_table: bool = False
 
     def for_range(self, noted: Collection[str] | None) -> SchemaTransform:
         """See `spark_eos.copy.plan.ByRange`."""
@@ -77,6 +79,8 @@ class SchemaTransform:
             decoded = decoded.take(pa.array(places))
         result, failed = self._transformed(decoded, tolerant=tolerant)
         rejected |= {int(places[place]): reason for place, reason in failed.items()}
+        if self.to_table:
+            return result, rejected
         rows, unfit = self._encoded(result)
         return rows, {**rejected, **places_of(batch, unfit)}
 
@@ -92,6 +96,8 @@ class SchemaTransform:
         return batch, bad
 
     def _transformed(self, batch: pa.RecordBatch, *, tolerant: bool) -> tuple[pa.RecordBatch, dict[int, str]]:
+        if self.function is None and self.to_table:
+            return batch, {}
         if self.function is None:
             kept = [name for name in batch.schema.names if name in (*SINK_COLUMNS, OFFSET) and name != "topic"]
             return batch.select(kept), {}

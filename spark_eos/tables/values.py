@@ -28,6 +28,10 @@ class Conformed:
     bad: Mapping[int, str]
 
 
+#: Digits of a table's decimals.
+_MOST_DIGITS = 38
+
+
 class _Unfit(Exception):
     """A value that the column cannot hold is among these."""
 
@@ -65,6 +69,26 @@ def _unsupported(type_: pa.DataType) -> pa.DataType | None:
         or (types.is_decimal128(type_) and type_.scale >= 0)
     )
     return None if plain else type_
+
+
+def table_schema(given: pa.Schema) -> pa.Schema:
+    """The columns of a table that is created for rows with these: `conformed` converts them, and all may be null.
+
+    A type for which tables have none stays as it is, and `check_columns` refuses it.
+    """
+    return pa.schema([pa.field(column.name, _table_type(column.type)) for column in given])
+
+
+def _table_type(given: pa.DataType) -> pa.DataType:
+    """The type of a table's column that holds all values of the type, as far as there is one."""
+    given = _plain(given)
+    if types.is_struct(given):
+        return pa.struct([pa.field(field.name, _table_type(field.type)) for field in given.fields])
+    if _is_list(given):
+        return pa.list_(pa.field("element", _table_type(given.value_type)))
+    if types.is_map(given):
+        return pa.map_(_table_type(given.key_type), _table_type(given.item_type))
+    return next((wanted(given) for is_one, wanted in _TABLE_TYPES if is_one(given)), given)
 
 
 def conformed(batch: pa.RecordBatch, schema: pa.Schema, partition_by: Sequence[str] = ()) -> Conformed:
@@ -171,6 +195,24 @@ _CASTS: Sequence[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType, pa.
     (types.is_decimal, lambda given, wanted: types.is_decimal(wanted)),
     (types.is_decimal, lambda given, wanted: types.is_integer(wanted) and given.scale == 0),
     (types.is_timestamp, lambda given, wanted: types.is_timestamp(wanted) and bool(given.tz) == bool(wanted.tz)),
+)
+
+
+#: By a type that is given: which type a table that is created has. Microseconds are what tables have of a timestamp.
+_TABLE_TYPES: Sequence[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], pa.DataType]]] = (
+    (_is_text, lambda given: pa.string()),
+    (_is_bytes, lambda given: pa.binary()),
+    (types.is_fixed_size_binary, lambda given: pa.binary()),
+    (types.is_uint8, lambda given: pa.int16()),
+    (types.is_uint16, lambda given: pa.int32()),
+    (types.is_uint32, lambda given: pa.int64()),
+    (types.is_uint64, lambda given: pa.decimal128(20, 0)),
+    (types.is_float16, lambda given: pa.float32()),
+    (types.is_timestamp, lambda given: pa.timestamp("us", "UTC" if given.tz else None)),
+    (
+        lambda given: types.is_decimal(given) and given.precision <= _MOST_DIGITS,
+        lambda given: pa.decimal128(given.precision, given.scale),
+    ),
 )
 
 

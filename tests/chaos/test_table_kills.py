@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -31,7 +32,7 @@ PARTITIONS, ROWS, LIMIT = 2, 600, 400
 CONFIG = """\
 kafka: {{bootstrap.servers: "{servers}"}}
 source: {{subscribe: "{topic}", maxOffsetsPerTrigger: {limit}}}
-target: {{path: "{table}"}}
+{transform}target: {{path: "{table}"}}
 checkpoint: "{checkpoint}"
 trigger: availableNow
 restart: {{attempts: 0}}
@@ -46,17 +47,27 @@ FAULTS = {
     "table.committed": "table.committed=hold@3",
 }
 FOREIGN = 9
+#: Records as they are, and by SQL, which leaves out those that are no numbers.
+TRANSFORMS = {
+    "records": "",
+    "sql": """\
+transform:
+  engine: duckdb
+  sql: SELECT topic, "partition", "offset", decode(value)::INT AS n FROM input
+  onMalformed: drop
+""",
+}
 
 
 class Job:
     """The job, its topic and its table."""
 
-    def __init__(self, servers: str, topic: str, folder: Path) -> None:
+    def __init__(self, servers: str, topic: str, folder: Path, way: str) -> None:
         self.topic, self.table, self.checkpoint = topic, folder / "table", folder / "checkpoint"
         self.folder, self._config = folder, folder / "job.yaml"
         self.log = folder / "job.log"
         named = {"table": self.table, "checkpoint": self.checkpoint, "topic": topic, "servers": servers}
-        self._config.write_text(CONFIG.format(**named, limit=LIMIT))
+        self._config.write_text(CONFIG.format(**named, limit=LIMIT, transform=TRANSFORMS[way]))
         producer = Producer({"bootstrap.servers": servers})
         for n in range(PARTITIONS * ROWS):
             producer.produce(topic, f"{n}", partition=n % PARTITIONS)
@@ -142,17 +153,22 @@ def strike(job: Job, point: str) -> None:
 
 
 @pytest.fixture
-def job(cluster, topic, tmp_path) -> Job:
-    return Job(cluster.bootstrap_servers, topic(PARTITIONS), tmp_path)
+def job(cluster, topic, tmp_path) -> Callable[[str], Job]:
+    """``job("sql")``: with this one of the transforms."""
+    return lambda way: Job(cluster.bootstrap_servers, topic(PARTITIONS), tmp_path, way)
+
+
+CHANCE = random.Random(os.environ.get("SPARK_EOS_SEED", "tables"))
 
 
 def test_a_kill_loses_and_doubles_nothing(job) -> None:
-    """One of the points, for every day."""
-    strike(job, random.Random(os.environ.get("SPARK_EOS_SEED", "tables")).choice(list(FAULTS)))
+    """One of the points with one of the transforms, for every day."""
+    strike(job(CHANCE.choice(list(TRANSFORMS))), CHANCE.choice(list(FAULTS)))
 
 
 @pytest.mark.chaos
+@pytest.mark.parametrize("way", TRANSFORMS)
 @pytest.mark.parametrize("point", FAULTS)
-def test_a_kill_at_every_point_loses_and_doubles_nothing(job, point) -> None:
+def test_a_kill_at_every_point_loses_and_doubles_nothing(job, point, way) -> None:
     """The whole set."""
-    strike(job, point)
+    strike(job(way), point)

@@ -199,9 +199,13 @@ class ToDelta:
         self._delta, self._servers, self._folder = delta, servers, folder
         self.topic, self.table, self.checkpoint = topic, folder / "table", folder / "checkpoint"
 
-    def config(self, sql: str | None = None, source: str = "", target: str = "", more: str = "") -> Path:
+    def config(
+        self, sql: str | None = None, source: str = "", target: str = "", more: str = "", engine: str = ""
+    ) -> Path:
         file = self._folder / "job.yaml"
-        texts = {"transform": f'transform: {{sql: "{sql}"}}' if sql else "", "source": source, "target": target}
+        by = f", engine: {engine}" if engine else ""
+        transform = f'transform: {{sql: "{sql}"{by}}}' if sql else ""
+        texts = {"transform": transform, "source": source, "target": target}
         places = {"servers": self._servers, "topic": self.topic, "table": self.table, "checkpoint": self.checkpoint}
         file.write_text(_TO_DELTA.format(**texts, **places, more=more))
         return file

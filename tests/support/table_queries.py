@@ -26,6 +26,8 @@ class IntoTable:
         self.topic, self.table, self.checkpoint = topic, folder / "table", folder / "checkpoint"
         self._spark, self._servers = spark, {"kafka.bootstrap.servers": view.bootstrap_servers}
         self.reads: dict[str, Any] = {"includeHeaders": True}
+        #: Further arguments of `spark_eos.copy`, such as a transform.
+        self.arguments: dict[str, Any] = {}
 
     def start(self, trigger: dict[str, object] | None = None, **sink: Any) -> StreamingQuery:
         """``sink``: options of the table besides."""
@@ -35,6 +37,7 @@ class IntoTable:
             sink={"format": "delta", "path": str(self.table), **sink},
             checkpoint=str(self.checkpoint),
             trigger=trigger or {"availableNow": True},
+            **self.arguments,
         )
 
     def run(self, **sink: Any) -> str:

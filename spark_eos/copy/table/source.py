@@ -22,4 +22,4 @@ class TableDataSource(RangeDataSource):
         """The writer, for tasks, commit and abort alike."""
         from spark_eos.copy.table.writer import TableStreamWriter
 
-        return TableStreamWriter(self._plan)
+        return TableStreamWriter(self._plan, self._events)

@@ -13,6 +13,7 @@ from spark_eos import failpoints
 from spark_eos.checkpoint.stores import open_store
 from spark_eos.copy.readable import ReadableRanges
 from spark_eos.copy.table.plan import TablePlan
+from spark_eos.copy.table.rows import rows_of
 from spark_eos.copy.task import ranges_in
 from spark_eos.sink.job import Identity
 from spark_eos.source.task import read_range
@@ -25,16 +26,20 @@ from spark_eos.topic_partition import OffsetRange
 class TableMessage(WriterCommitMessage):
     """A task's report on its way to the driver through Spark.
 
-    ``ranges``: all that it was given, whatever of them could be read. ``skipped``: the table had the micro-batch when
-    the query started, so nothing was read. ``took_s``: seconds.
+    ``ranges``: all that it was given, whatever of them could be read. ``dropped``: records that the transform rejected,
+    and that are left out. ``skipped``: the table had the micro-batch when the query started, so nothing was read.
+    ``took_s``: seconds; ``done``: when the task had ended, in seconds since 1970.
     """
 
     query: str
+    run: str
     ranges: tuple[OffsetRange, ...]
     files: tuple[DataFile, ...]
     rows: int
+    dropped: int
     skipped: bool
     took_s: float
+    done: float
 
 
 def run_task(plan: TablePlan, identity: Identity, batches: Iterator[pa.RecordBatch]) -> TableMessage:
@@ -43,20 +48,29 @@ def run_task(plan: TablePlan, identity: Identity, batches: Iterator[pa.RecordBat
     began = time.perf_counter()
     ranges = tuple(ranges_in([row for batch in batches for row in batch.to_pylist()]))
     skipped = plan.last is not None and identity.batch <= plan.last
-    files = () if skipped or not ranges else _written(plan, identity, ranges)
+    files, dropped = ((), 0) if skipped or not ranges else _written(plan, identity, ranges)
     rows = sum(file.rows for file in files)
     failpoints.reach("table.written")
     spare_collections()
-    return TableMessage(identity.query, ranges, files, rows, skipped, time.perf_counter() - began)
+    took_s = time.perf_counter() - began
+    return TableMessage(identity.query, identity.run, ranges, files, rows, dropped, skipped, took_s, time.time())
 
 
-def _written(plan: TablePlan, identity: Identity, ranges: Sequence[OffsetRange]) -> tuple[DataFile, ...]:
+def _written(plan: TablePlan, identity: Identity, ranges: Sequence[OffsetRange]) -> tuple[tuple[DataFile, ...], int]:
+    """The files, and how many records are left out."""
     ids = {r.topic: r.topic_id for r in ranges}
     readable = ReadableRanges(plan.source, plan.cluster, ids)
     attempt = Attempt(identity.query, identity.batch, identity.partition, identity.attempt)
     store = open_store(plan.table.location.path, plan.storage)
+    dropped = 0
     with FileWriter(store, plan.layout, attempt) as writer:
         for range_ in readable.of(ranges):
-            for batch in read_range(plan.source.fetching, range_):
-                writer.write(batch)
-        return writer.close()
+            records = read_range(plan.source.fetching, range_)
+            if plan.transform is None:
+                for batch in records:
+                    writer.write(batch)
+                continue
+            for done in rows_of(plan.transform, records):
+                writer.write(done.rows)
+                dropped += len(done.rejected)
+        return writer.close(), dropped

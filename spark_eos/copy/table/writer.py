@@ -14,20 +14,22 @@ from spark_eos.copy.table.plan import TablePlan
 from spark_eos.copy.table.task import TableMessage, run_task
 from spark_eos.errors import stop
 from spark_eos.log import logger
+from spark_eos.metrics_events import NOWHERE, Events
 from spark_eos.sink.commit import all_received
 from spark_eos.sink.job import Identity
 from spark_eos.spark.tracebacks import hidden_traceback
 from spark_eos.spark.worker_gc import spare_collections
-from spark_eos.tables.delta.commit import commit_files
+from spark_eos.tables.delta.commit import Outcome, commit_files
 from spark_eos.tables.delta.memory import MicroBatch
 from spark_eos.tables.delta.row_job import taken_over
 
 
 class TableStreamWriter(DataSourceStreamArrowWriter):
-    """See DataSourceStreamArrowWriter. Spark makes one for each call; they share the plan and the tasks' messages."""
+    """See DataSourceStreamArrowWriter. Spark makes one for each call; they share the plan and the tasks' messages.
+    ``events``: the receiver of commits' events."""
 
-    def __init__(self, plan: TablePlan) -> None:
-        self._plan = plan
+    def __init__(self, plan: TablePlan, events: Events = NOWHERE) -> None:
+        self._plan, self._events = plan, events
 
     @hidden_traceback()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TableMessage:
@@ -48,6 +50,7 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
         batch = MicroBatch(received[0].query, batchId, tuple(r for message in received for r in message.ranges))
         files = [file for message in received for file in message.files]
         rows, size = sum(message.rows for message in received), sum(file.size_bytes for file in files)
+        dropped = sum(message.dropped for message in received)
         outcome = commit_files(
             plan.table,
             batch,
@@ -57,23 +60,51 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
             taken_over=taken_over(Checkpoint(plan.checkpoint, plan.storage), batchId),
             after_restore=plan.after_restore,
         )
-        plan.written.note(batchId, rows, size, dropped=0)
+        took_s = time.perf_counter() - began
+        plan.written.note(batchId, rows, size, dropped)
+        self._tell(received, batch, outcome, took_s)
         spare_collections()
         logger.info(
-            "query=%s batch=%d%s rows=%d bytes=%d files=%d ranges=%d tasks=%d table=%s write=%.0fms commit=%.1fms "
+            "query=%s batch=%d%s rows=%d%s bytes=%d files=%d ranges=%d tasks=%d table=%s write=%.0fms commit=%.1fms "
             "tries=%d",
             batch.query,
             batchId,
             " replayed" if outcome.again else "",
             rows,
+            f" dropped={dropped}" if dropped else "",
             size,
             len(files),
             len(batch.ranges),
             len(received),
             plan.table.location.path,
             max(message.took_s for message in received) * 1000,
-            (time.perf_counter() - began) * 1000,
+            took_s * 1000,
             outcome.tries,
+        )
+
+    def _tell(self, received: Sequence[TableMessage], batch: MicroBatch, outcome: Outcome, took_s: float) -> None:
+        """The event of the commit, for metrics. The table's commit is the decision; there are no transactions."""
+        if not self._events:
+            return
+        none = dict.fromkeys(("dead_letters", "transactions", "leftovers", "open", "verify_s", "end_s"), 0)
+        self._events.tell(
+            "committed",
+            **none,
+            query=batch.query,
+            sink=None,
+            run=received[0].run,
+            generation=None,
+            batch=batch.number,
+            rows=sum(message.rows for message in received),
+            bytes=sum(file.size_bytes for message in received for file in message.files),
+            dropped=sum(message.dropped for message in received),
+            replayed=outcome.again,
+            tasks=len(received),
+            prepare_s=max(message.took_s for message in received),
+            prepare_began=min(message.done - message.took_s for message in received),
+            prepare_ended=max(message.done for message in received),
+            decide_s=took_s,
+            commit_s=took_s,
         )
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:

@@ -247,6 +247,19 @@ def _kind(text: str) -> str:
 # The start of a query
 
 
+def columns_there(location: Location) -> tuple[pa.Schema, tuple[str, ...]] | None:
+    """The columns and the partition columns of the table at the location; None where there is none. Raises TableError
+    (EOS_DELTA_FAILED)."""
+    from deltalake.exceptions import TableNotFoundError
+
+    with refused(location):
+        try:
+            handle = location.open()
+        except TableNotFoundError:
+            return None
+        return pa.schema(handle.schema().to_arrow()), tuple(handle.metadata().partition_columns)
+
+
 def known(
     location: Location,
     schema: pa.Schema,

@@ -13,7 +13,6 @@ import pytest
 from confluent_kafka import TopicPartition
 from deltalake import DeltaTable, write_deltalake
 
-import spark_eos
 from spark_eos.errors import EosError
 from tests.support.session_faults import armed
 from tests.support.sink_queries import SECONDS
@@ -150,14 +149,6 @@ def test_a_table_and_a_checkpoint_that_do_not_belong_together_are_refused(query,
 def test_options_that_a_table_does_not_have_are_refused(query, sink, entry) -> None:
     """Before anything runs."""
     assert refused(query, **sink).entry.startswith(entry)
-
-
-def test_a_transform_is_refused(spark, query) -> None:
-    """Records go to a table as they are."""
-    sink = {"format": "delta", "path": str(query.table)}
-    with pytest.raises(EosError) as error:
-        spark_eos.copy(spark, source={}, sink=sink, checkpoint=str(query.checkpoint), transform="SELECT 1")
-    assert error.value.entry == "EOS_OPTION_CONFLICT.table"
 
 
 def test_a_new_table_gets_partitions_and_properties(query, write) -> None:

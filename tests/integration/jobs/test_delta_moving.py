@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
@@ -29,6 +31,30 @@ def test_a_query_moves_over_with_its_identity_and_its_numbers(job: ToDelta, writ
     done = sorted(int(file.name) for file in (job.checkpoint / "commits").iterdir() if file.name.isdigit())
     history = DeltaTable(str(job.table)).history()
     assert done == list(range(len(done))) and len(history) == len(done) + 1  # and the version that created it
+
+
+def test_a_query_with_a_transform_moves_over_to_another_engine(job: ToDelta, write) -> None:
+    """Its table keeps the types that Spark gave it; a micro-batch that was written by Spark is known again."""
+    rows = "SELECT partition, offset, string(value) AS v, CAST(1 AS BIGINT) AS n FROM input"
+    same = 'SELECT \\"partition\\", \\"offset\\", value AS v, 1 AS n FROM input'
+    write(job.topic, "a", "b", partition=0)
+    assert job.run(rows) is None
+    job.forget_the_last_commit()
+    version = versions_of(job.table)
+    assert job.run(same, engine="duckdb") is None
+    assert versions_of(job.table) == version
+    write(job.topic, "c", partition=1)
+    assert job.run(same, engine="duckdb") is None
+    assert places(job.table) == Counter({(0, 0): 1, (0, 1): 1, (1, 0): 1})
+    found = DeltaTable(str(job.table)).to_pyarrow_table()
+    assert sorted(found["v"].to_pylist()) == ["a", "b", "c"] and set(found["n"].to_pylist()) == {1}
+    assert len({each["appId"] for each in _transactions(job) if "#" not in each["appId"]}) == 1
+
+
+def _transactions(job: ToDelta) -> list[dict[str, Any]]:
+    """Those in the table's log."""
+    lines = [line for file in (job.table / "_delta_log").glob("*.json") for line in file.read_text().splitlines()]
+    return [json.loads(line)["txn"] for line in lines if line.startswith('{"txn"')]
 
 
 def test_a_micro_batch_that_was_written_through_spark_is_known_again(job: ToDelta, write) -> None:

@@ -17,7 +17,7 @@ from spark_eos.copy.by_row import Outcome, Piece, differing
 from spark_eos.copy.plan import Function, OnMalformed
 from spark_eos.copy.sample import check_by_sample, check_chunk
 from spark_eos.copy.sql import SqlTransform
-from spark_eos.copy.transforming import Chunk, checked
+from spark_eos.copy.transforming import Chunk, checked, transformed
 from spark_eos.errors import ConnectionFailed, EosError, RowError, SchemaError
 from spark_eos.options.parse import stream_options
 from spark_eos.source.schema import arrow_schema
@@ -34,7 +34,7 @@ def records(count: int, first: int = 40) -> pa.RecordBatch:
 
 def tried(function: Function, count: int = 20, for_s: float = LONG_S, on_malformed: OnMalformed = "fail") -> None:
     transform = checked(function, "f", EMPTY, "out", on_malformed)
-    check_chunk(transform, Chunk(records(count), 40), system.monotonic() + for_s)
+    check_chunk(transform, Chunk(records(count), 40), system.monotonic() + for_s, transformed)
 
 
 def values(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_eos.errors import EosError
-from spark_eos.tables.values import check_columns, conformed
+from spark_eos.tables.values import check_columns, conformed, table_schema
 
 TIMESTAMP = pa.timestamp("us", "UTC")
 
@@ -250,3 +250,42 @@ def test_all_types_of_tables_are_taken() -> None:
     }
     nested = {"list": pa.list_(pa.struct(plain)), "map": pa.map_(pa.string(), pa.list_(pa.int8()))}
     check_columns(pa.schema({**plain, **nested}), [name for name in plain if name not in {"float", "double", "binary"}])
+
+
+@pytest.mark.parametrize(
+    ("array", "wanted"),
+    [
+        (pa.array([0, 255, None], pa.uint8()), pa.int16()),
+        (pa.array([0, 65535], pa.uint16()), pa.int32()),
+        (pa.array([0, (1 << 32) - 1], pa.uint32()), pa.int64()),
+        (pa.array([0, (1 << 64) - 1, None], pa.uint64()), pa.decimal128(20, 0)),
+        (pa.array(["a", None], pa.large_string()), pa.string()),
+        (pa.array(["a", None], pa.string_view()), pa.string()),
+        (pa.array(["a", "b", "a"]).dictionary_encode(), pa.string()),
+        (pa.array([b"a"], pa.large_binary()), pa.binary()),
+        (pa.array([b"ab"], pa.binary(2)), pa.binary()),
+        (pa.array([1.5, None], pa.float16()), pa.float32()),
+        (pa.array([1, -1], pa.timestamp("s")), pa.timestamp("us")),
+        (pa.array([1, -1], pa.timestamp("ms", "Asia/Tokyo")), TIMESTAMP),
+        (pa.array([Decimal("1.5")], pa.decimal256(38, 2)), pa.decimal128(38, 2)),
+        (pa.array([[1], None], pa.large_list(pa.uint8())), pa.list_(pa.field("element", pa.int16()))),
+        (pa.array([{"a": [1]}], pa.struct({"a": pa.list_(pa.uint8(), 1)})), pa.struct({"a": pa.list_(pa.int16())})),
+        (pa.array([[("k", 1)]], pa.map_(pa.large_string(), pa.uint8())), pa.map_(pa.string(), pa.int16())),
+    ],
+)
+def test_a_table_that_is_created_holds_every_value(array: pa.Array, wanted: pa.DataType) -> None:
+    """Types that tables do not have become those that hold as much; all columns may be null."""
+    batch = pa.RecordBatch.from_arrays([array], schema=pa.schema([pa.field("c", array.type, nullable=False)]))
+    schema = table_schema(batch.schema)
+    check_columns(schema)
+    assert schema.field("c").nullable and schema.field("c").type == wanted
+    found = conformed(batch, schema)
+    assert (found.rows.column("c").to_pylist(), found.bad) == (array.to_pylist(), {})
+
+
+@pytest.mark.parametrize("type_", [pa.null(), pa.time64("us"), pa.decimal256(39, 0), pa.list_(pa.null())])
+def test_types_that_no_table_has_stay_and_are_refused(type_: pa.DataType) -> None:
+    """By their names."""
+    with pytest.raises(EosError, match=r"column c has the type") as caught:
+        check_columns(table_schema(pa.schema({"c": type_})))
+    assert caught.value.entry == "EOS_TABLE_COLUMNS.unsupported"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections import Counter
 from collections.abc import Iterator
@@ -11,14 +12,19 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from prometheus_client import CollectorRegistry
 
 from spark_eos.checkpoint.settings import HadoopSettings
+from spark_eos.copy.sql import SqlTransform
 from spark_eos.copy.table import task
 from spark_eos.copy.table.plan import TablePlan
+from spark_eos.copy.table.rows import TableTransform
 from spark_eos.copy.table.start import TableOptions, table_options
 from spark_eos.copy.table.writer import TableStreamWriter
 from spark_eos.copy.written import LastWritten
-from spark_eos.errors import EosError, OptionError, TableError
+from spark_eos.errors import EosError, OptionError, RowError, TableError
+from spark_eos.metrics_events import Events
+from spark_eos.ops.metrics.exporter import Exporter
 from spark_eos.options.parse import stream_options
 from spark_eos.sink.job import Identity
 from spark_eos.source.schema import arrow_schema
@@ -126,6 +132,44 @@ def test_nothing_is_committed_for_a_micro_batch_that_was_not_read_and_is_gone(pl
     with pytest.raises(TableError) as error:
         TableStreamWriter(again).commit(run(again, 1, *FIRST), 1)
     assert error.value.entry == "EOS_DELTA_OTHER_TABLE.behind"
+
+
+def test_records_that_a_transform_rejects_are_counted(plan, tmp_path) -> None:
+    """In the message, the query's progress, the log and the metrics; by default the first one stops the task."""
+    columns = pa.schema({"partition": pa.int32(), "offset": pa.int64()})
+    sql = """SELECT "partition", "offset", CASE WHEN "offset" = 1 THEN 'one' END AS error FROM input"""
+    names = frozenset([*columns.names, "error"])
+    transform = TableTransform(SqlTransform(sql), "f", names, columns, on_malformed="drop")
+    table = known(location_of(str(tmp_path / "by SQL"), HadoopSettings()), columns)
+    plan = replace(plan, table=table, layout=FileLayout(columns), transform=transform)
+    told = Told()
+    writer = TableStreamWriter(plan, told)
+    writer.commit(run(plan, 0, []), 0)
+    writer.commit(run(plan, 1, *FIRST), 1)
+    assert places(plan) == Counter({(0, 0): 1, (0, 2): 1, (1, 0): 1, (2, 5): 1})
+    assert plan.written.last() == {**plan.written.last(), "rows": 4, "dropped": 2}
+    registry = CollectorRegistry()
+    exporter = Exporter(registry)
+    for event in told.events:
+        exporter.take(event)
+    labels = {"query": "q", "sink": ""}
+    counted = {
+        name: registry.get_sample_value(f"spark_eos_{name}_total", labels) for name in ("rows", "dropped_records")
+    }
+    assert counted == {"rows": 4.0, "dropped_records": 2.0}
+    with pytest.raises(RowError, match="offset 1 of t-0: one"):
+        run(replace(plan, transform=replace(transform, on_malformed="fail")), 2, *FIRST)
+
+
+class Told(Events):
+    """Events that nobody sends."""
+
+    def __init__(self) -> None:
+        super().__init__("nowhere")
+        object.__setattr__(self, "events", [])
+
+    def tell(self, event: str, **values: object) -> None:
+        self.events.append(json.loads(json.dumps({"event": event, "at": 1.0, **values})))
 
 
 @pytest.mark.parametrize("messages", [[], [None], [None, 1]])

@@ -1,0 +1,191 @@
+"""`spark_eos.copy` to a Delta table with a transform: its rows are the table's, each once, or it does not start."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections import Counter
+from datetime import UTC, date, datetime
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from deltalake import DeltaTable
+
+from spark_eos.errors import EosError
+from tests.support.session_faults import armed
+from tests.support.table_queries import IntoTable, places
+
+#: Numbers of JSON, with their places; by day.
+NUMBERS = """
+    SELECT "partition", "offset", decode(value)::INT AS n, timestamp::DATE AS day FROM input
+"""
+DAY = int(datetime(2024, 5, 1, 12, tzinfo=UTC).timestamp() * 1000)
+
+
+@pytest.fixture
+def query(spark, view, topic, tmp_path):
+    yield IntoTable(spark, view, tmp_path / uuid.uuid4().hex, topic(3))
+    for running in spark.streams.active:
+        running.stop()
+
+
+def refused(query: IntoTable, **sink: Any) -> EosError:
+    """Why it does not start."""
+    with pytest.raises(EosError) as error:
+        query.start(**sink)
+    return error.value
+
+
+def found(query: IntoTable) -> list[dict[str, Any]]:
+    """The table's rows by place, as delta-rs and DuckDB read them alike."""
+    order = [("partition", "ascending"), ("offset", "ascending")]
+    table = DeltaTable(str(query.table))
+    rows: list[dict[str, Any]] = table.to_pyarrow_table().sort_by(order).to_pylist()
+    with duckdb.connect() as connection:
+        connection.register("t", table.to_pyarrow_dataset())
+        assert connection.sql("SELECT * FROM t").to_arrow_table().sort_by(order).to_pylist() == rows
+    return rows
+
+
+def test_sql_makes_the_rows_of_a_table_that_is_created(query, write, transactions) -> None:
+    """With its columns and partitions; in several micro-batches, and again in a second run. Aborted records are not
+    there."""
+    query.arguments = {"transform": NUMBERS}
+    query.reads |= {"maxOffsetsPerTrigger": 200}
+    for p in range(3):
+        write(query.topic, *(b"%d" % n for n in range(150)), partition=p, timestamp=DAY)
+        transactions.abort(query.topic, "7", partition=p)
+    id_ = query.run(partitionBy="day")
+    write(query.topic, b"150", partition=1, timestamp=DAY + 86_400_000)
+    assert query.run() == id_
+    first, second = date(2024, 5, 1), date(2024, 5, 2)
+    rows = found(query)
+    assert len(rows) == 3 * 150 + 1 and set(places(query.table).values()) == {1}
+    assert Counter(row["day"] for row in rows) == Counter({first: 450, second: 1})
+    assert [row["n"] for row in rows if row["partition"] == 1] == [*range(150), 150]
+    assert DeltaTable(str(query.table)).metadata().partition_columns == ["day"]
+    assert list((query.table / "day=2024-05-02").glob("*.parquet"))
+
+
+def test_a_function_of_batches_writes_to_a_table_that_is_there(query, write) -> None:
+    """Its rows get the table's types; a column that they lack is null, and one that may not be null is never."""
+    columns = [pa.field("n", pa.int64(), nullable=False), pa.field("text", pa.string()), pa.field("more", pa.int32())]
+    schema = pa.schema([*columns, pa.field("partition", pa.int32()), pa.field("offset", pa.int64())])
+    DeltaTable.create(str(query.table), schema)
+    write(query.topic, b"7", b"-1", partition=2)
+
+    def of_bytes(batch: pa.RecordBatch) -> pa.Table:
+        text = batch.column("value")
+        numbers = text.cast(pa.string()).cast(pa.int16())
+        return pa.table(
+            {"text": text, "partition": batch["partition"], "n": numbers, "offset": batch["offset"]}
+        ).filter(pc.greater(numbers, -5))
+
+    query.arguments = {"transform": of_bytes}
+    query.run()
+    assert found(query) == [
+        {"n": 7, "text": "7", "more": None, "partition": 2, "offset": 0},
+        {"n": -1, "text": "-1", "more": None, "partition": 2, "offset": 1},
+    ]
+
+
+def test_records_that_have_no_row_stop_the_query_or_are_counted(query, write) -> None:
+    """Those that the transform rejects, those for which SQL fails, and those whose row the table cannot hold."""
+    schema = pa.schema({"partition": pa.int32(), "offset": pa.int64(), "n": pa.int8()})
+    DeltaTable.create(str(query.table), schema)
+    sql = (
+        """SELECT "partition", "offset", decode(value)::INT AS n, CASE WHEN n = 0 THEN 'zero' END AS error FROM input"""
+    )
+    write(query.topic, b"1", b"0", b"x", b"300", b"5", partition=0)
+    query.arguments = {"transform": sql}
+    assert f"offset 2 of {query.topic}-0" in query.stopped_by("EOS_TRANSFORM_SQL_ROW")
+    query.arguments = {"transform": sql, "on_malformed": "drop"}
+    query.run()
+    assert [(row["offset"], row["n"]) for row in found(query)] == [(0, 1), (4, 5)]
+    version = query.versions()
+    write(query.topic, b"300", partition=0)
+    query.arguments = {"transform": sql}
+    stopped = query.stopped_by("EOS_RECORD_REJECTED")
+    assert f"offset 5 of {query.topic}-0" in stopped and "int8 cannot hold" in stopped
+    assert query.versions() == version
+
+
+def test_dropped_records_are_in_the_progress(query, write) -> None:
+    """As of copies to topics."""
+    query.arguments = {"transform": NUMBERS, "on_malformed": "drop"}
+    query.reads |= {"maxOffsetsPerTrigger": 3}
+    write(query.topic, b"1", b"x", b"2", b"3", b"4", b"5", partition=0)
+    running = query.start()
+    assert running.awaitTermination(120)
+    reported = [json.loads(progress["sources"][0]["latestOffset"]) for progress in running.recentProgress]
+    written = [one["#written"] for one in reported if "#written" in one]
+    assert [(one["batch"], one["rows"], one["dropped"]) for one in written] == [(0, 0, 0), (1, 2, 1)]
+
+
+def test_tasks_and_commits_that_fail_are_repeated_without_a_row_twice(spark, query, write, tmp_path) -> None:
+    """The driver after its commit has landed; and a replay of a micro-batch that the table has writes nothing."""
+    query.arguments = {"transform": NUMBERS}
+    write(query.topic, *(b"%d" % n for n in range(30)), partition=0)
+    with armed(spark, "table.committed=fail@2", tmp_path / "faults") as fault:
+        query.run()
+        assert fault.marker.exists()
+    assert places(query.table) == Counter({(0, offset): 1 for offset in range(30)})
+    version = query.versions()
+    query.forget(1)
+    query.run()
+    assert query.versions() == version
+
+
+def test_what_cannot_be_a_table_is_refused_before_anything_is_there(query, write) -> None:
+    """Neither a table nor a checkpoint; by the records of a sample, too."""
+    write(query.topic, b"1", partition=0)
+
+    def changing(batch: pa.RecordBatch) -> pa.Table:
+        return pa.table({"n": pa.array([1.5] * len(batch)) if len(batch) else pa.array([], pa.int64())})
+
+    for arguments, entry in (
+        ({"transform": "SELECT count(*) AS n FROM input"}, "EOS_TRANSFORM_SQL.not_by_row"),
+        ({"transform": "SELECT NULL AS n FROM input"}, "EOS_TABLE_COLUMNS.unsupported"),
+        ({"transform": changing}, "EOS_TABLE_COLUMNS.type"),
+        ({"transform": NUMBERS, "on_malformed": "deadLetters"}, "EOS_OPTION_CONFLICT.table_letters"),
+        ({"transform": NUMBERS, "partition": "key"}, "EOS_OPTION_CONFLICT.table"),
+        ({"on_malformed": "drop"}, "EOS_OPTION_CONFLICT.table_malformed"),
+    ):
+        query.arguments = arguments
+        assert refused(query).entry == entry
+        assert not query.table.exists() and not query.checkpoint.exists()
+
+
+def test_a_table_that_changes_while_the_query_is_dead_is_judged_by_the_next_start(query, write) -> None:
+    """A new column that may be null is; one that may not be null stops the start."""
+    query.arguments = {"transform": NUMBERS}
+    write(query.topic, b"1", partition=0)
+    query.run()
+    DeltaTable(str(query.table)).alter.add_columns([_field("more", nullable=True)])
+    write(query.topic, b"2", partition=0)
+    query.run()
+    assert [(row["n"], row["more"]) for row in found(query)] == [(1, None), (2, None)]
+    query.arguments = {"transform": NUMBERS.replace("AS n", "AS number")}
+    assert refused(query).entry == "EOS_TABLE_COLUMNS.unknown"
+
+
+def _field(name: str, *, nullable: bool) -> Any:
+    from deltalake import Field, PrimitiveType
+
+    return Field(name, PrimitiveType("string"), nullable=nullable)
+
+
+def test_statistics_are_those_that_the_tables_readers_look_for(query, write) -> None:
+    """Of the first 32 columns, or as many as the table's property says."""
+    wide = ", ".join(f"decode(value)::INT + {n} AS c{n}" for n in range(40))
+    query.arguments = {"transform": f'SELECT "partition", "offset", {wide} FROM input'}
+    write(query.topic, b"1", partition=0)
+    query.run(**{"delta.dataSkippingNumIndexedCols": "35"})
+    log = [line for file in (query.table / "_delta_log").glob("*.json") for line in file.read_text().splitlines()]
+    (stats,) = [json.loads(json.loads(line)["add"]["stats"]) for line in log if line.startswith('{"add"')]
+    assert list(stats["maxValues"]) == ["partition", "offset", *(f"c{n}" for n in range(33))]
+    dataset = DeltaTable(str(query.table)).to_pyarrow_dataset()
+    assert dataset.to_table(filter=pc.field("c39") == 40).num_rows == 1
