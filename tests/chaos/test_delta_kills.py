@@ -303,7 +303,11 @@ def test_a_signal_stops_both_jobs_and_leaves_nothing_open(there: ToDelta, back: 
             producer.produce(there.topic, "a row", "k", partition=0)
             assert producer.flush(30) == 0
         with started(name, config, tmp_path) as job:
-            wait_for(lambda log=log: re.search("^batch .+: 1 (in, 1 out|offsets in)", log.read_text(), re.M), log.read_text, SECONDS)
+            wait_for(
+                lambda log=log: re.search("^batch .+: 1 (in, 1 out|offsets in)", log.read_text(), re.M),
+                log.read_text,
+                SECONDS,
+            )
             wait_for(lambda log=log: "idle: " in log.read_text(), log.read_text, SECONDS)
             job.send_signal(signal.SIGTERM)
             assert job.wait(SECONDS) == 0, log.read_text()

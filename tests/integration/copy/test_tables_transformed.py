@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
+from deltalake.schema import Field, PrimitiveType
 
 from spark_eos.errors import EosError
 from tests.support.session_faults import armed
@@ -160,22 +161,16 @@ def test_what_cannot_be_a_table_is_refused_before_anything_is_there(query, write
 
 
 def test_a_table_that_changes_while_the_query_is_dead_is_judged_by_the_next_start(query, write) -> None:
-    """A new column that may be null is; one that may not be null stops the start."""
+    """A new column that may be null is; a column that it does not have stops the start."""
     query.arguments = {"transform": NUMBERS}
     write(query.topic, b"1", partition=0)
     query.run()
-    DeltaTable(str(query.table)).alter.add_columns([_field("more", nullable=True)])
+    DeltaTable(str(query.table)).alter.add_columns([Field("more", PrimitiveType("string"))])
     write(query.topic, b"2", partition=0)
     query.run()
     assert [(row["n"], row["more"]) for row in found(query)] == [(1, None), (2, None)]
     query.arguments = {"transform": NUMBERS.replace("AS n", "AS number")}
     assert refused(query).entry == "EOS_TABLE_COLUMNS.unknown"
-
-
-def _field(name: str, *, nullable: bool) -> Any:
-    from deltalake import Field, PrimitiveType
-
-    return Field(name, PrimitiveType("string"), nullable=nullable)
 
 
 def test_statistics_are_those_that_the_tables_readers_look_for(query, write) -> None:
