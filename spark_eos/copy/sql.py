@@ -101,6 +101,8 @@ _EXPRESSIONS = _names(
     "BOUND_FUNCTION BOUND_LAMBDA BOUND_LAMBDA_REF BOUND_OPERATOR BOUND_REF BOUND_UNNEST",
 )
 _READ = {"catalog": "memory", "schema": "main", "table": INPUT}
+#: Functions that a query may call without parentheses, as if they were columns.
+_LIKE_COLUMNS = _names("current_date current_time current_timestamp localtime localtimestamp")
 
 
 @dataclass(frozen=True)
@@ -143,6 +145,7 @@ def check_sql(query: str, schema: pa.Schema) -> None:
 
     try:
         _judge(_plan(query, schema.empty_table()))
+        _judge_text(query, frozenset(name.lower() for name in schema.names))
         _bound(threading.get_ident(), query, schema)  # a batch has no row ids, which a table has
     except duckdb.Error as error:
         raise stop("EOS_TRANSFORM_SQL.invalid", error=first_line(error), columns=", ".join(schema.names)) from None
@@ -206,7 +209,7 @@ def _judge_expression(node: dict[str, Any]) -> None:
     kind = node["expression_class"]
     if kind not in _EXPRESSIONS:
         _refuse("it has a parameter" if kind == "BOUND_PARAMETER" else f"DuckDB plans it with {kind}")
-    path = node.get("qname", {}).get("path") or []
+    path = _path(node)
     if kind == "BOUND_AGGREGATE":
         if not path or path[-1] not in _OF_LISTS:
             _refuse(f"the aggregate {path[-1] if path else '?'} is not known to depend on its values alone")
@@ -214,7 +217,56 @@ def _judge_expression(node: dict[str, Any]) -> None:
         if len(path) == 1 and node.get("is_operator"):
             return  # casts and comparisons
         if path[:2] != ["system", "main"] or not _is_pure(path[-1], len(node.get("arguments", ()))):
-            _refuse(f"the function {path[-1] if path else '?'} does not depend on its arguments alone")
+            _refuse_function(path[-1] if path else "?")
+
+
+def _path(node: dict[str, Any]) -> list[str]:
+    """Catalog, schema and name of a function, as far as they are there."""
+    path: list[str] = node.get("qname", {}).get("path") or []
+    return path
+
+
+def _judge_text(query: str, columns: frozenset[str], around: frozenset[str] = frozenset()) -> None:
+    """Raise SchemaError where the text calls a function that does not depend on its arguments alone, itself or by a
+    macro. The plan does not show all of these: DuckDB puts ``now()`` in as a value where it is an argument of another
+    function. ``columns``: those of ``input``, in lower case; ``around``: the macros that this is the text of."""
+    for node in _nodes(_parsed(query)):
+        if node.get("class") == "COLUMN_REF":
+            name = str((node.get("column_names") or [""])[-1]).lower()
+            if name in _LIKE_COLUMNS - columns:
+                _refuse_function(name)
+        elif node.get("class") == "FUNCTION":
+            _judge_call(node, columns, around)
+
+
+@cache
+def _parsed(query: str) -> list[dict[str, Any]]:
+    """The statements of a text, not bound. Raises SchemaError where it is no query."""
+    row = _opened().execute("SELECT json_serialize_sql(?)", [query]).fetchone()
+    answer: dict[str, Any] = json.loads(row[0] if row else "{}")
+    if answer.get("error", True):
+        _refuse("its text cannot be judged")
+    statements: list[dict[str, Any]] = answer["statements"]
+    return statements
+
+
+def _judge_call(node: dict[str, Any], columns: frozenset[str], around: frozenset[str]) -> None:
+    name = str(node.get("function_name") or (_path(node) or ["?"])[-1]).lower()
+    arguments = [one.get("expression", one) for one in node.get("arguments") or node.get("children") or ()]
+    if name in _stability() and not _is_pure(name, len(arguments)):
+        _refuse_function(name)
+    if name not in around:
+        for macro in _macros().get(name, []):
+            _judge_text(macro, columns, around | {name})
+    if name == "query":  # a function of tables, whose argument is a query itself
+        literal = arguments[0].get("literal") if len(arguments) == 1 else None
+        if not literal or literal.get("kind") != "STRING":
+            _refuse("it computes a query")
+        _judge_text(literal["text"], columns, around)
+
+
+def _refuse_function(name: str) -> NoReturn:
+    _refuse(f"the function {name} does not depend on its arguments alone")
 
 
 def _is_pure(function: str, arguments: int) -> bool:
@@ -234,6 +286,18 @@ def _stability() -> dict[str, set[str]]:
     )
     for name, stability in rows.fetchall():
         found.setdefault(name, set()).add(stability)
+    return found
+
+
+@cache
+def _macros() -> dict[str, list[str]]:
+    """What DuckDB's own macros, by their names, stand for: queries that can be parsed."""
+    found: dict[str, list[str]] = {}
+    rows = _opened().execute(
+        "SELECT function_name, function_type, macro_definition FROM duckdb_functions() WHERE macro_definition <> ''"
+    )
+    for name, kind, text in rows.fetchall():
+        found.setdefault(name, []).append(text if kind == "table_macro" else f"SELECT {text}")
     return found
 
 

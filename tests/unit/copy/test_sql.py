@@ -111,6 +111,18 @@ def test_functions_of_each_row_are_taken(query):
         ("SELECT version() FROM input", "version"),
         ("SELECT current_setting('TimeZone') FROM input", "current_setting"),
         ("SELECT current_schema(), current_database() FROM input", "current_"),
+        ("SELECT to_json(now()) AS value FROM input", "now"),
+        ("SELECT seen - now() AS value FROM input", "now"),
+        ("SELECT system.main.upper(system.main.now()::VARCHAR) AS value FROM input", "now"),
+        ("SELECT list_transform(xs, lambda x: x + epoch_ms(now())) AS value FROM input", "now"),
+        ("SELECT key FROM input WHERE date_diff('day', seen, current_date) < 3", "current_date"),
+        ("SELECT age(current_date, seen) AS value FROM input", "current_date"),
+        ("SELECT extract(year FROM localtimestamp) AS value FROM input", "localtimestamp"),
+        ("SELECT upper(current_setting('TimeZone')) AS value FROM input", "current_setting"),
+        ("SELECT concat(current_database(), name) AS value FROM input", "current_database"),
+        ("SELECT key FROM query('SELECT upper(now()::VARCHAR) AS key FROM input')", "now"),
+        ("SELECT key FROM query('SELECT key ' || 'FROM input')", "computes a query"),
+        ("SELECT ago(INTERVAL 1 DAY) AS value FROM input", "current_timestamp|now"),
         ("SELECT list_aggregate(xs, 'reservoir_quantile', 0.5) FROM input", "reservoir_quantile"),
         ("SELECT list_aggregate(xs, 'approx_quantile', 0.5) FROM input", "approx_quantile"),
     ],
@@ -170,6 +182,24 @@ def test_no_function_of_the_time_or_of_chance_is_taken_without_arguments(functio
     """Every function that DuckDB does not call consistent, as far as it can be called with nothing."""
     with pytest.raises(SchemaError):
         check_sql(f'SELECT "{function[0]}"() AS value FROM input', SCHEMA)
+    with pytest.raises(SchemaError):
+        check_sql(f'SELECT concat("{function[0]}"(), name) AS value FROM input', SCHEMA)
+
+
+def test_a_column_may_have_the_name_of_a_function_of_the_time():
+    """Then it is the column."""
+    transform = SqlTransform("SELECT upper(current_date) AS value FROM input")
+    rows = records({"name": "a"})
+    named = rows.rename_columns(["current_date" if name == "name" else name for name in rows.schema.names])
+    assert transform(named)["value"].to_pylist() == ["A"]
+
+
+@pytest.mark.parametrize("type_", ["DATE", "TIMESTAMP", "TIMESTAMPTZ", "TIME"])
+@pytest.mark.parametrize("word", ["now", "today", "tomorrow", "yesterday"])
+def test_no_word_is_the_time(word, type_):
+    """As it is in PostgreSQL."""
+    with pytest.raises(RowError):
+        SqlTransform(f"SELECT CAST(name AS {type_})::VARCHAR AS value FROM input")(records({"name": word}))
 
 
 def test_rows_keep_their_order_and_types_are_those_of_the_sink():
