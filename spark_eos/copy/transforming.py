@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from spark_eos.arrow_fields import lost_field
 from spark_eos.copy.plan import Function, OnMalformed, RowTransform, Transform
 from spark_eos.errors import EosError, stop
 from spark_eos.kafka.letter_headers import EXCEPTION, MESSAGE, SOURCE_OFFSET, SOURCE_PARTITION, SOURCE_TOPIC
@@ -262,6 +263,10 @@ def _cast(name: str, column: pa.Array) -> pa.Array:
     wanted = TYPES[name]
     if column.type == wanted:
         return column
+    lost = lost_field(column.type, wanted)
+    if lost is not None:
+        error = f"it has no field '{lost}'"
+        raise stop("EOS_SCHEMA_INVALID.transform_type", column=name, type=column.type, wanted=wanted, error=error)
     try:
         return column.cast(wanted)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:

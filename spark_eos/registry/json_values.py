@@ -16,12 +16,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from spark_eos.arrow_fields import lost_field
 from spark_eos.errors import stop
 from spark_eos.registry.formats import Decode, Decoded, Encoded, own_bytes
 from spark_eos.registry.schemas import Schema
 
 _NOT_JSON = "it is not JSON"
 _LEVELS = 64
+#: Below, a double that is a whole number is the one that its text says.
+_EXACT = 1 << 53
 
 
 @dataclass(frozen=True)
@@ -78,7 +81,11 @@ class JsonWriter:
 
     def encode(self, rows: pa.Array, prefix: bytes) -> Encoded:
         """Nulls of properties that may not be null are left out. Raises RegistryError (EOS_REGISTRY_SCHEMA) for rows of
-        another type."""
+        another type, or with fields that are not in the schema."""
+        lost = lost_field(rows.type, self._shape.type)
+        if lost is not None:
+            fields = ", ".join(name for name, _, _ in self._shape.fields)
+            raise stop("EOS_REGISTRY_SCHEMA.column", column=lost, record="the JSON Schema", fields=fields)
         try:
             typed = rows.cast(self._shape.type)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
@@ -104,9 +111,12 @@ def shape_of(schema: Schema) -> Shape:
     try:
         documents = {name: json.loads(one.text) for name, one in schema.all_references().items()}
         root = json.loads(schema.text)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise stop("EOS_REGISTRY_SCHEMA.json", path="the schema", why="is not JSON") from None
-    return _Shapes(root, documents).of(root, "", ())
+    try:
+        return _Shapes(root, documents).of(root, "", ())
+    except (AttributeError, TypeError, RecursionError):  # such as a list where an object belongs
+        raise stop("EOS_REGISTRY_SCHEMA.json", path="the schema", why="is no JSON Schema") from None
 
 
 class _OtherShape(Exception):
@@ -205,6 +215,8 @@ def _shaped(value: Any, shape: Shape, path: str) -> object:  # noqa: ANN401  # J
 
 def _shaped_simple(value: Any, type_: pa.DataType, path: str) -> object:  # noqa: ANN401  # JSON
     if type_ == pa.int64() and isinstance(value, float) and value.is_integer():
+        if abs(value) >= _EXACT:
+            raise _OtherShape(f"{path} has a point or an exponent, and more digits than can be read then")
         value = int(value)  # 1.0 is an integer in JSON Schema
     numeric = isinstance(value, int | float) and not isinstance(value, bool)
     if isinstance(value, str) and type_ == pa.string():

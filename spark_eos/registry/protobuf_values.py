@@ -20,7 +20,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from spark_eos.arrow_fields import lost_field
 from spark_eos.errors import stop
+from spark_eos.registry.avro.texts import twice
 from spark_eos.registry.formats import Decode, Decoded, Encoded, own_bytes
 from spark_eos.registry.schemas import Schema
 
@@ -80,8 +82,8 @@ class ProtobufReader:
         return Decoded(_kept(rows, good), dict.fromkeys(bad, _DAMAGED))
 
     def _parsed(self, messages: pa.Array) -> pa.RecordBatch | None:
-        """None where one of them is damaged, has a time that is none, or several fields of a oneof: of these, ptars
-        reads all, and not the last one."""
+        """None where one of them is damaged, has a time that is none, several fields of a oneof, or a key of a map
+        twice: of these, ptars reads all, and not the last one."""
         try:
             batch = self._handler.array_to_record_batch(messages)
         except ValueError:
@@ -91,11 +93,9 @@ class ProtobufReader:
             if type(error).__module__ != "pyo3_runtime":
                 raise
             return None
-        if any(map(_has_no_time, batch.columns)) or _has_several(
-            dict(zip(batch.schema.names, batch.columns, strict=True)), self._message
-        ):
-            return None
-        return batch
+        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+        wrong = any(map(_has_no_time, batch.columns)) or any(map(_has_a_key_twice, batch.columns))
+        return None if wrong or _has_several(columns, self._message) else batch
 
 
 class ProtobufWriter:
@@ -128,6 +128,9 @@ class ProtobufWriter:
         there = np.asarray(pc.is_valid(rows))
         bad: dict[int, str] = {}
         for column, field in columns:
+            if _has_a_key_twice(column):
+                rows_with_it = (row for row in range(len(rows)) if _has_a_key_twice(column.slice(row, 1)))
+                bad |= dict.fromkeys(rows_with_it, f"field '{field.name}' has a key twice")
             reason = f"field '{field.name}' cannot hold its value: null without presence, or no value of the enum"
             read = back.column(field.name).cast(column.type)
             bad |= dict.fromkeys((row for row in _changed(column, read) if there[row]), reason)
@@ -145,6 +148,10 @@ class ProtobufWriter:
                 known = ", ".join(fields)
                 raise stop("EOS_REGISTRY_SCHEMA.column", column=column.name, record=self.record, fields=known)
             wanted = self.type.field(column.name).type
+            lost = lost_field(column.type, wanted)
+            if lost is not None:
+                path = f"{column.name}.{lost}"
+                raise stop("EOS_REGISTRY_SCHEMA.column", column=path, record=self.record, fields=wanted)
             try:
                 typed = pc.struct_field(rows, column.name).cast(wanted)
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
@@ -358,6 +365,20 @@ def _has_no_time(column: pa.Array) -> bool:
     least, most = _TIMES if pa.types.is_timestamp(type_) else (-_LONGEST, _LONGEST)
     ends = pc.min_max(column.cast(pa.int64())).as_py()
     return ends["min"] is not None and not least <= ends["min"] <= ends["max"] <= most
+
+
+def _has_a_key_twice(column: pa.Array) -> bool:
+    """Whether a map in it has a key more than once."""
+    if pa.types.is_struct(column.type):
+        return any(map(_has_a_key_twice, column.flatten()))
+    if pa.types.is_list(column.type):
+        return _has_a_key_twice(column.flatten())
+    if not pa.types.is_map(column.type):
+        return False
+    # Without nulls, and with nothing before and behind the entries.
+    column = column.drop_null().take(pa.array(np.arange(len(column) - column.null_count)))
+    lane = np.repeat(np.arange(len(column)), np.diff(column.offsets.to_numpy()))
+    return bool(len(twice(lane, column.keys))) or _has_a_key_twice(column.items)
 
 
 def _has_several(columns: Mapping[str, pa.Array], message: Descriptor) -> bool:

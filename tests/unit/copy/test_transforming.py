@@ -174,6 +174,8 @@ def test_a_frame_without_rows_that_exports_arrow_is_taken_as_it_is():
         (pa.table({"value": [1.5]}), "EOS_SCHEMA_INVALID"),
         (pa.table({"value": ["a"], "partition": [2**40]}), "EOS_SCHEMA_INVALID"),
         (pa.table({"value": ["a"], "headers": [["a"]]}), "EOS_SCHEMA_INVALID"),
+        (pa.table({"value": ["a"], "headers": [[{"k": "a", "v": b"b"}]]}), "EOS_SCHEMA_INVALID"),
+        (pa.table({"value": ["a"], "headers": [[{"Key": "a", "value": b"b"}]]}), "EOS_SCHEMA_INVALID"),
     ],
 )
 def test_a_result_that_is_no_row_for_kafka_has_a_name(result, condition):

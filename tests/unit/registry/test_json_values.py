@@ -83,6 +83,7 @@ def test_a_value_of_the_shape_is_read():
         (b'{"id":true}', "id is not of the type int64"),
         (b'{"id":1.5}', "id is not of the type int64"),
         (b'{"id":9223372036854775808}', "id has more than 64 bits"),
+        (b'{"id":9007199254740993.0}', "id has a point or an exponent, and more digits than can be read then"),
         (b'{"id":1,"price":1e400}', "price is larger than any number of 64 bits"),
         (b'{"id":1,"price":"1"}', "price is not of the type double"),
         (b'{"id":1,"paid":1}', "paid is not of the type bool"),
@@ -109,6 +110,11 @@ def test_a_value_of_another_shape_is_bad_alone(text, reason):
         ({"properties": {"a": {"type": ["string", "integer"]}}}, "has no single type"),
         ({"properties": {"a": {"anyOf": [{"type": "string"}, {"type": "integer"}]}}}, "is one of several schemas"),
         ({"allOf": []}, "is 'allOf' of several schemas"),
+        ({"properties": {"a": {"type": "string"}}, "required": True}, "is no JSON Schema"),
+        ({"properties": ["a"]}, "is no JSON Schema"),
+        ({"type": 5}, "is no JSON Schema"),
+        ({"type": {"type": "string"}, "properties": {}}, "is of the type 'type'"),
+        ({"oneOf": 5}, "is no JSON Schema"),
         ({"type": "object"}, "is an object without properties"),
         ({"type": "array"}, "is true or false, which says nothing of its type"),
         ({"properties": {"a": {"type": "date"}}}, "is of the type 'date'"),
@@ -176,6 +182,14 @@ def test_rows_of_another_type_are_refused():
     """Before any of them is written."""
     with pytest.raises(EosError, match=r"EOS_REGISTRY_SCHEMA\b"):
         JsonWriter(schema(ORDER)).encode(pa.array([{"id": []}]), b"")
+
+
+@pytest.mark.parametrize("row", [{"id": 1, "unknown": 2}, {"id": 1, "lines": [{"what": "a", "price": 2}]}])
+def test_a_field_that_the_schema_does_not_have_is_refused(row):
+    """At any depth: its values would be left out."""
+    with pytest.raises(EosError) as caught:
+        JsonWriter(schema(ORDER)).encode(pa.array([row]), b"")
+    assert caught.value.entry == "EOS_REGISTRY_SCHEMA.column"
 
 
 def test_a_writer_of_another_kind_is_refused():

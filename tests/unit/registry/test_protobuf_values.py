@@ -217,6 +217,26 @@ def test_a_oneof_with_several_values_is_bad_alone(path):
     assert equal(found.rows.to_pylist(), [expected[0], None, *expected[2:]])
 
 
+@pytest.mark.parametrize("path", [(), ("inner",), ("list",), ("map",)])
+def test_a_map_that_has_a_key_twice_is_bad_alone(path):
+    """The last one would count, and the library keeps both; at any depth."""
+    schema = Schema(
+        "PROTOBUF",
+        """syntax = "proto3"; message M { map<string, int32> own = 1; M2 inner = 4; repeated M2 list = 5;
+        map<int32, M2> map = 6; message M2 { map<string, int32> own = 1; } }""",
+    )
+    one, other = b"\x0a\x05\x0a\x01a\x10\x01", b"\x0a\x05\x0a\x01b\x10\x02"
+    wrapped = {
+        (): lambda text: text,
+        ("inner",): lambda text: b"\x22" + bytes([len(text)]) + text,
+        ("list",): lambda text: b"\x2a\x00\x2a" + bytes([len(text)]) + text,
+        ("map",): lambda text: b"\x32" + bytes([4 + len(text)]) + b"\x08\x07\x12" + bytes([len(text)]) + text,
+    }[path]
+    found = decoded([wrapped(one), wrapped(one + one), wrapped(one + other), b""], schema, schema)
+    assert found.bad.keys() == {1}
+    assert "('a', 1), ('b', 2)" in str(found.rows.to_pylist()[2])
+
+
 def test_fields_that_are_there_twice_are_merged():
     """As by the official runtime: messages field by field, lists one behind the other, the last one of others."""
     one, two = (
@@ -369,12 +389,27 @@ def test_a_row_that_a_message_cannot_hold_is_bad():
     assert found.values.to_pylist() == [b"\x08\x01", None, None]
 
 
+def test_a_row_with_a_map_that_has_a_key_twice_is_bad():
+    """Readers would keep the last one alone."""
+    type_ = pa.struct([("id", pa.int64()), ("tags", pa.map_(pa.string(), pa.int64()))])
+    tags = [[("a", 1)], [("a", 1), ("b", 2), ("a", 3)], None, [("a", 4)]]
+    rows = pa.array([{"id": n, "tags": one} for n, one in enumerate(tags)], type_)
+    found = ProtobufWriter(ORDER).encode(rows, b"")
+    assert found.bad[1] == "field 'tags' has a key twice" and 0 not in found.bad and 3 not in found.bad
+
+
 @pytest.mark.parametrize(
     ("rows", "entry"),
-    [([{"id": 1, "unknown": 2}], "column"), ([{"id": "x"}], "type"), ([{"first": 1}], "type")],
+    [
+        ([{"id": 1, "unknown": 2}], "column"),
+        ([{"first": {"what": "a", "unknown": 2}}], "column"),
+        ([{"all": [{"what": "a", "unknown": 2}]}], "column"),
+        ([{"id": "x"}], "type"),
+        ([{"first": 1}], "type"),
+    ],
 )
 def test_rows_of_another_type_are_refused(rows, entry):
-    """A column that is no field, or cannot be cast."""
+    """A column that is no field, at any depth, or cannot be cast."""
     with pytest.raises(EosError) as caught:
         ProtobufWriter(ORDER).encode(pa.array(rows), b"")
     assert caught.value.entry == f"EOS_REGISTRY_SCHEMA.{entry}"
