@@ -29,6 +29,8 @@ _UNKNOWN_S = 30.0
 #: Confluent's codes where a subject, a version or a schema is missing. A 404 without one comes from something else.
 _MISSING = {40401: "subject", 40402: "version", 40403: "schema"}
 _SLOW_DOWN = (408, 429)
+#: Registries give ids of 31 bits. For any other one they answer as if their address were wrong.
+_MOST_ID = (1 << 31) - 1
 #: Schemas by subject and version.
 _Used = dict[tuple[str, int], Schema | None]
 
@@ -65,6 +67,8 @@ class Registry:
 
     def _now(self, name: int | str) -> Schema | None:
         """What the registry says of this id or GUID now; None if it does not know it."""
+        if isinstance(name, int) and name > _MOST_ID:
+            return None
         context = f":.{self._settings.context}:" if self._settings.context else None
 
         def ask(client: SchemaRegistryClient) -> Any:  # noqa: ANN401  # their Schema

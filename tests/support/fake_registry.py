@@ -86,7 +86,7 @@ class FakeRegistry:
 
     def answer(self, path: str) -> tuple[int, dict[str, object]]:
         """Status and body."""
-        if found := _ID.fullmatch(path):
+        if (found := _ID.fullmatch(path)) and int(found[1]) < 1 << 31:
             return self._by_id(int(found[1]))
         if found := _VERSION.fullmatch(path):
             id_ = self.versions.get(found[1])
