@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 
-from spark_eos.checkpoint.settings import HadoopSettings
-from spark_eos.checkpoint.stores import Store, open_store
+from spark_eos.checkpoint.settings import DEFAULT_FS, HadoopSettings
+from spark_eos.checkpoint.stores import Store, absolute, open_store
 from spark_eos.errors import stop
 from spark_eos.frozen_settings import Settings
 
@@ -45,6 +45,9 @@ _FORGETS = "delta.setTransactionRetentionDuration"
 _MAPPING = "delta.columnMapping.mode"
 #: What delta-rs has to know of each request to a store: it ends before Spark or a user loses patience.
 _PATIENCE = {"timeout": "20s", "connect_timeout": "5s", "retry_timeout": "30s", "max_retries": "5"}
+#: What delta-rs takes for something else in an address, or a path, so that its log would not be where the files are.
+_DECODED = re.compile(r"[?#%\\\x00-\x1f\x7f]|\s$")
+_DECODED_LOCALLY = re.compile(r"[%\\\x00]")
 #: Rounds in which a store is tried, and commits at once in each.
 _ROUNDS, _AT_ONCE = 3, 4
 
@@ -108,19 +111,31 @@ class Location:
 def location_of(path: str, settings: HadoopSettings) -> Location:
     """The location of a table on a local disk or on S3. ``settings``: Hadoop's, of the session.
 
-    Raises OptionError for any other file system, and UnsupportedError where delta-rs is not installed.
+    Raises OptionError for any other file system, also where that is the default one of a path, and UnsupportedError
+    where delta-rs is not installed.
     """
     try:
         import deltalake  # noqa: F401  # whether it is there
     except ImportError:
         raise stop("EOS_NOT_INSTALLED.tables") from None
+    path = absolute(path)  # a task's own folder may be another one
     scheme, colon, rest = path.partition(":")
-    if not colon or "/" in scheme or scheme == "file":
+    is_path = not colon or "/" in scheme
+    default = settings.get(DEFAULT_FS, "file:")
+    if is_path and not default.lower().startswith("file:"):
+        raise stop("EOS_OPTION_INVALID.table_default", path=path, default=default)
+    if is_path or (scheme == "file" and re.match("(//)?/(?!/)", rest)):
         local = re.sub(r"^/*", "/", rest) if scheme == "file" and colon else path
+        if _DECODED_LOCALLY.search(local):
+            raise stop("EOS_OPTION_INVALID.table_key", path=path)
         return Location(path, str(Path(local).absolute()), settings=settings)
     parts = urlsplit(path)
     if scheme not in ("s3", "s3a", "s3n") or not parts.netloc:
         raise stop("EOS_OPTION_INVALID.table_path", path=path)
+    if "@" in parts.netloc:
+        raise stop("EOS_OPTION_INVALID.table_userinfo")
+    if _DECODED.search(path) or not {"", ".", ".."}.isdisjoint(parts.path.removesuffix("/").split("/")[1:]):
+        raise stop("EOS_OPTION_INVALID.table_key", path=path)
     return Location(path, f"s3://{parts.netloc}{parts.path}", _s3(parts.netloc, settings), settings)
 
 

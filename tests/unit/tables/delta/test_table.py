@@ -48,6 +48,60 @@ def test_other_file_systems_are_refused_by_name(path) -> None:
     assert error.value.entry == "EOS_OPTION_INVALID.table_path" and path in error.value.message
 
 
+#: What delta-rs also takes for something else in a local path.
+_NOT_LOCAL = ("a%20b", "a\\b")
+
+
+@pytest.mark.parametrize(
+    "path", ["a?b", "a#b", "a%20b", "a ", "a\\b", "a\nb", "a/../b", "./a", "a//b", "..", "a?", "a#"]
+)
+def test_an_address_that_means_two_places_is_refused(path) -> None:
+    """delta-rs decodes it, and tasks do not: the log would name files that are not where it looks for them."""
+    for address in (f"s3a://bucket/{path}", *([f"/data/{path}", f"file:/data/{path}"] if path in _NOT_LOCAL else ())):
+        with pytest.raises(EosError) as error:
+            location(address)
+        assert error.value.entry == "EOS_OPTION_INVALID.table_key"
+
+
+@pytest.mark.parametrize("default", ["hdfs://name:8020", "s3a://bucket", "S3A://bucket/"])
+def test_a_path_on_another_default_file_system_is_refused(default) -> None:
+    """Tasks would write its files there, and delta-rs its log to a local disk."""
+    with pytest.raises(EosError) as error:
+        location("/data/t", {"fs.defaultFS": default})
+    assert error.value.entry == "EOS_OPTION_INVALID.table_default" and default in error.value.message
+    assert location("file:/data/t", {"fs.defaultFS": default}).uri == "/data/t"
+    assert location("/data/t", {"fs.defaultFS": "file:///"}).uri == "/data/t"
+
+
+@pytest.mark.parametrize("path", ["file:t", "file://host/data/t"])
+def test_an_address_of_a_file_has_a_whole_path_on_this_machine(path) -> None:
+    """Spark and delta-rs would take it for two places."""
+    with pytest.raises(EosError) as error:
+        location(path)
+    assert error.value.entry == "EOS_OPTION_INVALID.table_path"
+
+
+def test_a_relative_path_is_the_drivers(tmp_path, monkeypatch) -> None:
+    """Tasks may have another folder."""
+    monkeypatch.chdir(tmp_path)
+    assert location("t").path == str(tmp_path / "t")
+
+
+def test_credentials_in_an_address_are_refused_and_in_no_message() -> None:
+    """As Hadoop refuses them."""
+    with pytest.raises(EosError) as error:
+        location("s3a://a-key:a-secret@bucket/t")
+    assert error.value.entry == "EOS_OPTION_INVALID.table_userinfo" and "a-secret" not in repr(error.value)
+
+
+@pytest.mark.parametrize("name", ["a b", "a?b", "a#b", "ä", "p=1", "a:b", "a+b", "~", "a "])
+def test_a_local_table_is_where_its_files_are(tmp_path, name) -> None:
+    """Whatever the name of its folder is."""
+    here = location(str(tmp_path / name))
+    known(here, SCHEMA)
+    assert here.has(f"_delta_log/{0:020d}.json") and [one.name for one in tmp_path.iterdir()] == [name]
+
+
 def test_settings_of_hadoop_become_options_of_the_store() -> None:
     """Those of the bucket before those of all buckets; secrets do not print."""
     more = {"fs.s3a.bucket.b.secret.key": "b-secret", "fs.s3a.path.style.access": "true"}
