@@ -124,7 +124,7 @@ class IntegerWriter:
         if self.divisor > 1:
             numbers = numbers // self.divisor
         if self.what:
-            wrong = (numbers < self.least // self.factor) | (numbers > self.most // self.factor)
+            wrong = (numbers < -(-self.least // self.factor)) | (numbers > self.most // self.factor)
             if given.dtype == np.uint64:
                 wrong |= given > _LONG_MOST
             lanes.fail(wrong, f"{self.path} is not {self.what}")

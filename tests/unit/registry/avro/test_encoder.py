@@ -185,6 +185,11 @@ def test_fields_are_found_by_name():
             pa.array([1, 2**62, 2], pa.int64()).view(pa.timestamp("us", "UTC")),
             "R.a is not a long of 64 bits",
         ),
+        (
+            NANOS,
+            pa.array([1, -9223372036854776, 2], pa.int64()).view(pa.timestamp("us", "UTC")),
+            "R.a is not a long of 64 bits",
+        ),
         (TIME, pa.array([1, 86_400_000_000, 2]).view(pa.time64("us")), "R.a is not a time of day"),
         ({"type": "string", "logicalType": "uuid"}, pa.array([UUID, "no", UUID]), "R.a is not a uuid"),
         (FIXED_UUID, pa.array([UUID, "no", UUID]), "R.a is not a uuid"),
