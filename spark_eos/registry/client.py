@@ -26,6 +26,8 @@ T = TypeVar("T")
 _RETRIES = 1
 #: Seconds for which nobody asks again for a schema that the registry did not have.
 _UNKNOWN_S = 30.0
+#: Such schemas that are noted at a time: bytes that begin with 0 by chance always name new ones.
+_MOST_UNKNOWN = 10_000
 #: Confluent's codes where a subject, a version or a schema is missing. A 404 without one comes from something else.
 _MISSING = {40401: "subject", 40402: "version", 40403: "schema"}
 _SLOW_DOWN = (408, 429)
@@ -60,6 +62,8 @@ class Registry:
         if found is None:
             if reader is not None:
                 self._check_has(reader)
+            if len(self._unknown) >= _MOST_UNKNOWN:
+                self._unknown.clear()
             self._unknown[name] = time.monotonic() + _UNKNOWN_S
             raise missing
         self._schemas[name] = found
