@@ -20,6 +20,7 @@ from spark_eos.checkpoint.settings import DEFAULT_FS, HadoopSettings
 from spark_eos.checkpoint.stores import Store, absolute, open_store
 from spark_eos.errors import stop
 from spark_eos.frozen_settings import Settings
+from spark_eos.tables import values
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -287,7 +288,7 @@ def known(
 
     Where there is none, it is created if ``create``, with ``partition_by`` and ``properties``. Raises TableError
     (EOS_DELTA_NO_TABLE, EOS_DELTA_COLUMNS, EOS_DELTA_TABLE_SETTINGS), also where its store would let one commit replace
-    another one (EOS_DELTA_STORE_UNSAFE).
+    another one (EOS_DELTA_STORE_UNSAFE), and SchemaError for columns that files cannot have.
     """
     from deltalake import DeltaTable
     from deltalake.exceptions import TableNotFoundError
@@ -301,6 +302,7 @@ def known(
             if not create:
                 more = " The checkpoint has micro-batches that were written to it."
                 raise stop("EOS_DELTA_NO_TABLE.path", path=location.path, more=more) from None
+            values.check_columns(schema, partition_by)  # the tasks could not write to it
             if location.is_local:
                 Path(location.uri).mkdir(parents=True, exist_ok=True)
             DeltaTable.create(
@@ -317,6 +319,7 @@ def known(
         # A table that was there keeps its own partition columns.
         folders = tuple(handle.metadata().partition_columns)
         check_columns(location, handle, columns, folders)
+        values.check_columns(schema, folders)
         return Table(location, str(handle.metadata().id), tuple(columns.items()), folders)
 
 

@@ -137,6 +137,22 @@ def test_a_table_is_created_where_there_is_none(tmp_path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("folders", "entry"),
+    [
+        (["nothing"], "EOS_TABLE_COLUMNS.partition"),
+        (["Topic"], "EOS_TABLE_COLUMNS.partition"),
+        (["key"], "EOS_TABLE_COLUMNS.partition_type"),
+    ],
+)
+def test_no_table_is_created_that_tasks_could_not_write_to(tmp_path, folders, entry) -> None:
+    """Else every start would find it, and no option could change it."""
+    with pytest.raises(EosError) as error:
+        known(location(str(tmp_path / "t")), arrow_schema(include_headers=True), folders)
+    assert error.value.entry == entry
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
     ("there", "says"),
     [
         ([("topic", pa.string()), ("partition", pa.int32())], "offset is not there"),
