@@ -46,6 +46,8 @@ def check_columns(schema: pa.Schema, partition_by: Sequence[str] = ()) -> None:
         if unsupported is not None:
             raise stop("EOS_TABLE_COLUMNS.unsupported", column=column.name, type=unsupported)
     for name in partition_by:
+        if list(partition_by).count(name) > 1:
+            raise stop("EOS_TABLE_COLUMNS.twice", column=name)
         if name not in schema.names:
             raise stop("EOS_TABLE_COLUMNS.partition", column=name, columns=", ".join(schema.names))
         if not is_partition_type(schema.field(name).type):

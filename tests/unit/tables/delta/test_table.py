@@ -142,6 +142,7 @@ def test_a_table_is_created_where_there_is_none(tmp_path) -> None:
         (["nothing"], "EOS_TABLE_COLUMNS.partition"),
         (["Topic"], "EOS_TABLE_COLUMNS.partition"),
         (["key"], "EOS_TABLE_COLUMNS.partition_type"),
+        (["topic", "topic"], "EOS_TABLE_COLUMNS.twice"),
     ],
 )
 def test_no_table_is_created_that_tasks_could_not_write_to(tmp_path, folders, entry) -> None:
