@@ -117,8 +117,16 @@ class ProtobufWriter:
         """Messages are read again and compared, as Protobuf has no null where a field has no presence, and leaves out
         enum values that it does not know. Raises RegistryError (EOS_REGISTRY_SCHEMA) for a column that is not a field
         or of another type."""
-        columns = list(self._columns(rows))
-        given = {field.name: column.cast(_nullable(field.type)) for column, field in columns}
+        columns: list[tuple[pa.Array, pa.Field]] = []
+        unfit: dict[int, str] = {}
+        given: dict[str, pa.Array] = {}
+        for column, field in self._columns(rows):
+            found = _unfit(column, _nullable(field.type))
+            unfit |= {row: f"field '{field.name}' has {what}" for row, what in found.items() if row not in unfit}
+            fits = np.ones(len(rows), bool)
+            fits[list(found)] = False
+            columns.append((_kept(column, fits), field))
+            given[field.name] = columns[-1][0].cast(_nullable(field.type))
         unset = {f.name: pa.nulls(len(rows), _nullable(f.type)) for f in self._handler.schema() if f.name not in given}
         batch = pa.RecordBatch.from_pydict(
             {field.name: (given | unset)[field.name] for field in self._handler.schema()}
@@ -128,12 +136,10 @@ class ProtobufWriter:
         there = np.asarray(pc.is_valid(rows))
         bad: dict[int, str] = {}
         for column, field in columns:
-            if _has_a_key_twice(column):
-                rows_with_it = (row for row in range(len(rows)) if _has_a_key_twice(column.slice(row, 1)))
-                bad |= dict.fromkeys(rows_with_it, f"field '{field.name}' has a key twice")
             reason = f"field '{field.name}' cannot hold its value: null without presence, or no value of the enum"
             read = back.column(field.name).cast(column.type)
             bad |= dict.fromkeys((row for row in _changed(column, read) if there[row]), reason)
+        bad |= {row: why for row, why in unfit.items() if there[row]}
         keep = there.copy()
         keep[list(bad)] = False
         # The last argument separates the first two.
@@ -357,7 +363,7 @@ def _has_no_time(column: pa.Array) -> bool:
     if pa.types.is_struct(type_):
         return any(map(_has_no_time, column.flatten()))
     if pa.types.is_map(type_):
-        return _has_no_time(column.items)
+        return _has_no_time(_entries(column).items)
     if pa.types.is_list(type_):
         return _has_no_time(column.flatten())
     if not (pa.types.is_timestamp(type_) or pa.types.is_duration(type_)):
@@ -375,10 +381,30 @@ def _has_a_key_twice(column: pa.Array) -> bool:
         return _has_a_key_twice(column.flatten())
     if not pa.types.is_map(column.type):
         return False
-    # Without nulls, and with nothing before and behind the entries.
-    column = column.drop_null().take(pa.array(np.arange(len(column) - column.null_count)))
+    column = _entries(column)
     lane = np.repeat(np.arange(len(column)), np.diff(column.offsets.to_numpy()))
     return bool(len(twice(lane, column.keys))) or _has_a_key_twice(column.items)
+
+
+def _entries(column: pa.MapArray) -> pa.MapArray:
+    """The maps without nulls, and with nothing before and behind their entries."""
+    return column.drop_null().take(pa.array(np.arange(len(column) - column.null_count)))
+
+
+def _unfit(column: pa.Array, type_: pa.DataType) -> dict[int, str]:
+    """The places of values that no message can have, and what they have. ``type_``: that of ptars."""
+    numbers = dict.fromkeys(_damaged(column, 0, lambda piece: _casts(piece, type_)), "a number out of its range")
+    times = dict.fromkeys(_damaged(column, 0, lambda piece: not _has_no_time(piece)), "a time out of its range")
+    keys = dict.fromkeys(_damaged(column, 0, lambda piece: not _has_a_key_twice(piece)), "a key twice")
+    return numbers | times | keys
+
+
+def _casts(column: pa.Array, type_: pa.DataType) -> bool:
+    try:
+        column.cast(type_)
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 def _has_several(columns: Mapping[str, pa.Array], message: Descriptor) -> bool:

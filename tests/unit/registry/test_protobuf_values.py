@@ -389,6 +389,24 @@ def test_a_row_that_a_message_cannot_hold_is_bad():
     assert found.values.to_pylist() == [b"\x08\x01", None, None]
 
 
+@pytest.mark.parametrize(
+    ("field", "type_", "good", "wrong", "what"),
+    [
+        ("large", pa.decimal128(20, 0), 2**64 - 1, -1, "a number out of its range"),
+        ("large", pa.int64(), 1, -1, "a number out of its range"),
+        ("fixed", pa.int64(), 2**32 - 1, 2**32, "a number out of its range"),
+        ("at", pa.timestamp("us", "UTC"), 0, -62_135_596_800_000_001, "a time out of its range"),
+    ],
+)
+def test_a_row_that_is_out_of_a_fields_range_is_bad_alone(field, type_, good, wrong, what):
+    """Its neighbours are written."""
+    values = pa.array([good, wrong, None, good], pa.int64() if field == "at" else type_)
+    values = values.view(type_) if field == "at" else values
+    found = ProtobufWriter(ORDER).encode(pa.StructArray.from_arrays([values], [field]), b"")
+    assert found.bad[1] == f"field '{field}' has {what}" and not {0, 3} & found.bad.keys()
+    assert found.values.to_pylist()[1] is None and found.values[0] == found.values[3] != b""
+
+
 def test_a_row_with_a_map_that_has_a_key_twice_is_bad():
     """Readers would keep the last one alone."""
     type_ = pa.struct([("id", pa.int64()), ("tags", pa.map_(pa.string(), pa.int64()))])
