@@ -31,10 +31,11 @@ class Piece:
 Apply = Callable[[pa.RecordBatch], Outcome]
 
 
-def outcome(result: object) -> Outcome:
-    """Of what a transform returned. Raises SchemaError, RowError."""
-    rows, rejected = without_rejected(as_batch(result))
-    return Outcome(conformed(rows), rejected)
+def outcome(result: object, *, table: bool = False) -> Outcome:
+    """Of what a transform returned. ``table``: as rows of a table, whose columns may have any name and type. Raises
+    SchemaError, RowError."""
+    rows, rejected = without_rejected(as_batch(result), keeps_offset=table)
+    return Outcome(rows if table else conformed(rows), rejected)
 
 
 def _are_equal(rows: pa.RecordBatch, others: pa.RecordBatch) -> bool:

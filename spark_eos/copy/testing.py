@@ -14,14 +14,15 @@ if TYPE_CHECKING:
     from spark_eos.copy.plan import Function
 
 
-def check_transform(transform: Function, batch: pa.RecordBatch) -> None:
+def check_transform(transform: Function, batch: pa.RecordBatch, *, table: bool = False) -> None:
     """Run a transform over these rows of the source at once, one by one, and in pieces of other sizes, and compare.
+    ``table``: its rows go to a table, with columns of any name and type.
 
     Raises RowError (EOS_TRANSFORM_RESULT) where the results differ: then it is not a function of each row.
     """
 
     def apply(piece: pa.RecordBatch) -> Outcome:
-        return outcome(transform(piece))
+        return outcome(transform(piece), table=table)
 
     whole = apply(batch)
     for size in sorted({1, 2, 3, max(1, batch.num_rows // 2)}):

@@ -24,6 +24,7 @@ from spark_eos.copy.sample import check_chunk
 from spark_eos.copy.sql import SqlTransform
 from spark_eos.copy.table.rows import TableTransform, rows_of, table_rows
 from spark_eos.copy.table.start import fitting, transform_of
+from spark_eos.copy.testing import check_transform
 from spark_eos.copy.transforming import Chunk
 from spark_eos.copy.values import SchemaTransform
 from spark_eos.errors import EosError, OptionError, RowError, SchemaError
@@ -136,6 +137,16 @@ def test_nan_is_equal_to_itself_when_a_transform_is_tried() -> None:
     schema = pa.schema({"n": pa.float64(), "l": pa.list_(pa.struct({"f": pa.float32()}))})
     transform = replace(nan, schema=schema, names=frozenset(schema.names))
     check_chunk(transform, Chunk(records([b"1"] * 20), 40), system.monotonic() + 60, table_rows)
+
+
+def test_a_transform_to_a_table_is_checked_by_its_users_as_well() -> None:
+    """With any columns, NaN among them; one that looks at other records is found."""
+    batch = records([b"1", b"0", b"2", b"4"])
+    check_transform(SqlTransform("SELECT decode(value)::DOUBLE AS d, 'nan'::DOUBLE AS n FROM input"), batch, table=True)
+    check_transform(named, batch, table=True)
+    with pytest.raises(RowError) as caught:
+        check_transform(lambda given: pa.table({"n": range(given.num_rows)}), batch, table=True)
+    assert caught.value.entry == "EOS_TRANSFORM_RESULT.not_by_row"
 
 
 # The start
