@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass, replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, DataSourceStreamWriter, InputPartition
@@ -23,7 +23,7 @@ from spark_eos.copy.written import LastWritten
 from spark_eos.kafka.admin.topics import cluster_id
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.metrics_events import NOWHERE, Events
-from spark_eos.options.parse import SourceOptions
+from spark_eos.options.parse import SinkOptions, SourceOptions
 from spark_eos.source import range_math
 from spark_eos.source.losses import check_cluster
 from spark_eos.source.plan import ranges_between
@@ -33,6 +33,9 @@ from spark_eos.spark.datasource import EosKafkaDataSource
 from spark_eos.spark.tracebacks import hidden_traceback
 from spark_eos.spark.versions import ReadLimit
 from spark_eos.topic_partition import OffsetRange
+
+if TYPE_CHECKING:
+    from spark_eos.sink.job import RowSource
 
 #: One range of a task, and how many tasks there are.
 RANGE_SCHEMA = StructType(
@@ -80,6 +83,17 @@ def data_source_of(plan: object, name: str, events: Events, base: type[D]) -> ty
     return by_value(base, _plan=plan, _events=events, name=classmethod(lambda cls: name))
 
 
+def range_writer(sink: SinkOptions, rows: RowSource, events: Events, *, was_sent: bool) -> DataSourceStreamWriter:
+    """The writer to topics; like that of `EosKafkaDataSource`, it checks the cluster when made for tasks, not when sent
+    to commit or abort."""
+    from spark_eos.sink.writer import EosKafkaStreamWriter
+
+    writer = EosKafkaStreamWriter(sink, rows, events)
+    if not was_sent:
+        writer.plan()
+    return writer
+
+
 class CopyDataSource(RangeDataSource):
     """From topics to topics."""
 
@@ -91,14 +105,8 @@ class CopyDataSource(RangeDataSource):
 
     @hidden_traceback()
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        """The writer; like that of `EosKafkaDataSource`, it checks the cluster when made for tasks, not when sent to
-        commit or abort."""
-        from spark_eos.sink.writer import EosKafkaStreamWriter
-
-        writer = EosKafkaStreamWriter(self._plan.sink, self._rows(), self._events)
-        if not self._was_sent:
-            writer.plan()
-        return writer
+        """See `range_writer`."""
+        return range_writer(self._plan.sink, self._rows(), self._events, was_sent=self._was_sent)
 
     def _rows(self) -> CopiedRows:
         return CopiedRows(self._plan)

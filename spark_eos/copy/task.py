@@ -48,11 +48,24 @@ def ranges_in(rows: Iterable[Mapping[str, Any]]) -> list[OffsetRange]:
     return [OffsetRange(**{field.name: row[field.name] for field in fields(OffsetRange)}) for row in rows]
 
 
-def run_task(
-    plan: CopyPlan, job: SinkJob, identity: Identity, batches: Iterator[pa.RecordBatch], parts_of: PartsOf
-) -> TaskReport:
-    """Write what the task's ranges hold, or nothing if it is decided and not lost; the report for the driver."""
-    requested = requested_by(plan, batches)
+@dataclass(frozen=True)
+class Assigned:
+    """What a task has to write, and into what. ``ranges``: those that Spark gave to it, or of a ``decision`` of this
+    micro-batch, some of the lost ones."""
+
+    ranges: tuple[OffsetRange, ...]
+    decision: Decision | None
+    digest_by: Digest
+    producer: TaskProducer
+    writer: RowWriter
+    attempt: Attempt
+
+
+def assigned(
+    job: SinkJob, identity: Identity, requested: TaskRequest, aside: frozenset[str] = frozenset()
+) -> Assigned | TaskReport:
+    """Begin a transaction for what the task has to write, or report that this is nothing, as all is decided and not
+    lost. ``aside``: see `Attempt`. Raises EosError."""
     task = Task.of(job, identity)
     head = task.open()
     assignment, ranges = assign_ranges(
@@ -69,15 +82,27 @@ def run_task(
         empty = TaskReport(assignment.work, identity.partition, 0, 0, digest_by=assignment.digest_by)
         return replace(empty, copied_from=requested.copied_from)
     decision = head.decision if head.decision is not None and head.decision.batch == identity.batch else None
+    attempt = Attempt(job, task.session, identity, assignment, producer, ranges, aside)
+    writer = RowWriter(job.options, producer, task.client)
+    return Assigned(ranges, decision, assignment.digest_by, producer, writer, attempt)
+
+
+def run_task(
+    plan: CopyPlan, job: SinkJob, identity: Identity, batches: Iterator[pa.RecordBatch], parts_of: PartsOf
+) -> TaskReport:
+    """Write what the task's ranges hold, or nothing if it is decided and not lost; the report for the driver."""
+    requested = requested_by(plan, batches)
+    found = assigned(job, identity, requested, plan.aside)
+    if isinstance(found, TaskReport):
+        return found
+    ranges, decision, producer = found.ranges, found.decision, found.producer
     of_topics = (
         requested.copied_from.topics
         if decision is None or decision.copied_from is None
         else decision.copied_from.topics
     )
-    attempt = Attempt(job, task.session, identity, assignment, producer, ranges, plan.aside)
-    writer = RowWriter(job.options, producer, task.client)
-    copies = Parts(plan, writer, producer, assignment.digest_by, dict(of_topics), _noted(decision))
-    report = replace(attempt.write(parts_of(plan, copies, ranges)), copied_from=requested.copied_from)
+    copies = Parts(plan, found.writer, producer, found.digest_by, dict(of_topics), _noted(decision))
+    report = replace(found.attempt.write(parts_of(plan, copies, ranges)), copied_from=requested.copied_from)
     if report.written is not None and copies.unknown:
         unknown = tuple(copies.unknown.get(_place(r), ()) for r in ranges)
         report = replace(report, written=replace(report.written, unknown=unknown))

@@ -55,8 +55,13 @@ class Chunk:
 
     def places(self, range_: OffsetRange, count: int) -> np.ndarray:
         """A number for each row that comes of the chunk, in order."""
-        begin = np.array([of_place(0, range_.topic, range_.partition, self.first)], np.uint64)
-        return begin * _ROWS_OF_CHUNK + np.arange(count, dtype=np.uint64)
+        return places_from(range_.topic, range_.partition, self.first, count)
+
+
+def places_from(topic: str, partition: int, first: int, count: int) -> np.ndarray:
+    """A number for each row, in order, that comes of what stands at ``first`` in a partition."""
+    begin = np.array([of_place(0, topic, partition, first)], np.uint64)
+    return begin * _ROWS_OF_CHUNK + np.arange(count, dtype=np.uint64)
 
 
 def of_place(digest: int, topic: str, partition: int, offset: int) -> int:
