@@ -124,7 +124,7 @@ class SqlTransform:
         result, failed = self.rejecting(batch)
         for place, error in sorted(failed.items()):
             at = {name: batch.column(name)[place].as_py() for name in ("topic", "partition", "offset")}
-            raise stop("EOS_TRANSFORM_SQL_ROW", **at, error=error)
+            raise stop("EOS_TRANSFORM_SQL_ROW.record", **at, error=error)
         return result
 
     def rejecting(self, batch: pa.RecordBatch) -> tuple[pa.Table, dict[int, str]]:

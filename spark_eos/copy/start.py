@@ -34,7 +34,8 @@ def copy(
     decode: Mapping[str, Decoding] | None = None,
     encode: Mapping[str, Encoding] | None = None,
 ) -> StreamingQuery:
-    """Start a query from topics to topics, or to a Delta table, exactly once, whose records never pass through the JVM.
+    """Start a query from topics to topics or a Delta table, or from a Delta table to topics, exactly once, whose rows
+    never pass through the JVM.
 
     ``source`` has the options of ``readStream.format("eos-kafka")``, ``sink`` those of ``writeStream``. Without a
     ``transform``, records are copied as they are, each to the partition of the same number: of the topic that the sink
@@ -53,9 +54,14 @@ def copy(
     ``partitionBy`` and properties ``delta.…``. Its columns are those that the transform returns, or the source's.
     There are no dead letters, and nothing is encoded.
 
+    With that option, ``source`` is a table: ``path``, ``startingVersion``, ``maxFilesPerTrigger`` and
+    ``maxBytesPerTrigger``. The query writes the rows that are appended to it. The ``transform`` gets batches of the
+    table's columns; without one, these are the sink's.
+
     Returns Spark's query, started. Raises EosError for what can be known before.
     """
     from spark_eos.copy.checks import check_trigger
+    from spark_eos.copy.from_table.start import from_table
     from spark_eos.copy.source import CopyDataSource
     from spark_eos.copy.sql import SqlTransform
     from spark_eos.copy.table.start import DELTA, to_table, transform_of
@@ -64,6 +70,14 @@ def copy(
     check_trigger(trigger or {})
     is_table = str(sink.get("format", "")).lower() == DELTA
     function = SqlTransform(transform) if isinstance(transform, str) else transform
+    if str(source.get("format", "")).lower() == DELTA:
+        chosen = {"partition": partition != "same", "on_malformed": on_malformed != "fail", "ordered": not ordered}
+        for argument, given in {"decode": decode, "encode": encode, **chosen}.items():
+            if given:
+                raise stop("EOS_OPTION_CONFLICT.source_table", option=argument)
+        writes = _texts({**sink, "checkpointLocation": checkpoint})
+        known_as = None if function is None else _name_of(function)
+        return from_table(spark, _texts(source), writes, function, known_as, checkpoint, trigger, name)
     if decode or encode:
         from spark_eos.copy.values import SchemaTransform
 

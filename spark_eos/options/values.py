@@ -48,6 +48,13 @@ def parse_batch(name: str, value: str) -> int:
     return int(value)
 
 
+def parse_version(name: str, value: str) -> int:
+    """The number of a version of a table."""
+    if not value.strip().isdecimal():
+        raise stop("EOS_OPTION_INVALID.version", option=name, value=value)
+    return int(value)
+
+
 def parse_boolean(name: str, value: str) -> bool:
     lowered = value.strip().lower()
     if lowered not in ("true", "false"):

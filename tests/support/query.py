@@ -34,7 +34,8 @@ class Spec:
     program. ``sink`` are options of the sink besides, ``kafka`` properties of the clients of both sides. ``also``: a
     second output topic, which gets every row as well. ``registry``: of a ``copy``, the address of the registry with the
     schemas of `tests.support.registry_records`; what cannot be decoded goes to ``letters``. ``from_group``: a new
-    checkpoint begins at the group's offsets.
+    checkpoint begins at the group's offsets. ``table``: a Delta table, whose rows are read past the JVM in place of
+    ``input``; ``rows_per_batch`` counts its files.
     """
 
     bootstrap_servers: str
@@ -47,6 +48,7 @@ class Spec:
     registry: str | None = None
     letters: str | None = None
     from_group: bool = False
+    table: str | None = None
     shuffle: int | None = None
     copy: bool = False
     copies: bool = False
@@ -78,6 +80,8 @@ def start(spark: SparkSession, spec: Spec) -> StreamingQuery:
         begins = {"startingOffsets": "group", "kafka.group.id": spec.group}
     if spec.mirrors:
         return start_mirror(spark, spec, kafka, begins)
+    if spec.table is not None:
+        return start_from_table(spark, spec, spec.table, kafka)
     if spec.copy:
         return start_copy(spark, spec, kafka, begins)
     rows = (
@@ -143,6 +147,20 @@ def start_copy(spark: SparkSession, spec: Spec, kafka: dict[str, str], begins: d
         trigger=trigger_of(spec),
         ordered=False,  # which allows to ask for a task for each partition
         **more,
+    )
+
+
+def start_from_table(spark: SparkSession, spec: Spec, table: str, kafka: dict[str, str]) -> StreamingQuery:
+    """The values of a table's rows, by SQL, which makes the same of them."""
+    import spark_eos
+
+    return spark_eos.copy(
+        spark,
+        source={"format": "delta", "path": table, "maxFilesPerTrigger": spec.rows_per_batch},
+        sink={**kafka, **spec.sink, "topic": spec.output},
+        checkpoint=spec.checkpoint,
+        transform="SELECT concat('out-', value) AS value FROM input",
+        trigger=trigger_of(spec),
     )
 
 

@@ -29,6 +29,7 @@ BROUGHT_BY_OTHERS = {
     "spark_eos/copy/sql.py": {"duckdb"},  # the extra sql; an error says that it is missing
     "spark_eos/checkpoint/stores.py": {"fsspec"},  # for who has it; an error says that it is missing
     "spark_eos/tables/delta/actions.py": {"deltalake"},  # the extra tables
+    "spark_eos/tables/delta/appends.py": {"deltalake"},
     "spark_eos/tables/delta/commit.py": {"deltalake"},
     "spark_eos/tables/delta/table.py": {"deltalake"},
     # the extra registry; errors say that it is missing

@@ -43,7 +43,7 @@ _PROPERTIES = re.compile(
     r"|delta\.(autoOptimize|checkpoint|dataSkipping|feature)[.A-Z]"
 )
 _FORGETS = "delta.setTransactionRetentionDuration"
-_MAPPING = "delta.columnMapping.mode"
+MAPPING = "delta.columnMapping.mode"
 #: What delta-rs has to know of each request to a store: it ends before Spark or a user loses patience.
 _PATIENCE = {"timeout": "20s", "connect_timeout": "5s", "retry_timeout": "30s", "max_retries": "5"}
 #: What delta-rs takes for something else in an address, or a path, so that its log would not be where the files are.
@@ -193,7 +193,7 @@ def check_kept(location: Location, handle: DeltaTable) -> None:
     if protocol.min_writer_version > 7 or protocol.min_reader_version > 3:
         found.append(f"protocol {protocol.min_reader_version}, {protocol.min_writer_version}")
     for name, value in sorted(properties.items()):
-        if not (value == "none" if name == _MAPPING else _PROPERTIES.match(name)):
+        if not (value == "none" if name == MAPPING else _PROPERTIES.match(name)):
             found.append(f"the property {name}={value}")
     for name, keys in _rules(json.loads(handle.schema().to_json())["fields"]):
         found.append(f"{', '.join(keys)} on column {name}")
@@ -223,10 +223,11 @@ def columns_of(schema: pa.Schema) -> dict[str, str]:
     """Name → Delta's type as JSON, and whether it may be null, of columns with Arrow's types."""
     from deltalake import Schema
 
-    return _columns(Schema.from_arrow(schema).to_json())
+    return columns_in(Schema.from_arrow(schema).to_json())
 
 
-def _columns(text: str) -> dict[str, str]:
+def columns_in(text: str) -> dict[str, str]:
+    """Name → type of each column, as `columns_of`, of a schema as Delta's JSON."""
     return {each["name"]: json.dumps(_plain(each), sort_keys=True) for each in json.loads(text)["fields"]}
 
 
@@ -240,7 +241,7 @@ def check_columns(
     location: Location, handle: DeltaTable, written: Mapping[str, str], partition_by: Sequence[str]
 ) -> None:
     """The table has exactly these columns and partition columns. Raises TableError."""
-    there = _columns(handle.schema().to_json())
+    there = columns_in(handle.schema().to_json())
     found = [f"{name} is not there" for name in written if name not in there]
     found += [f"{name} is not written" for name in there if name not in written]
     for name in written.keys() & there.keys():

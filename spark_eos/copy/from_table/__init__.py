@@ -1,0 +1,1 @@
+"""From a table to topics: Spark hands out data files, tasks read them and write their rows to Kafka."""

@@ -1,0 +1,72 @@
+"""Up to where a query has read a table, as Spark's offset log has it.
+
+::
+
+    {"table": "1b3c…", "version": 7, "file": 3, "commit": {"version": 7, "mark": "5f0c…"}}
+
+Files before number 3 of version 7 are read. ``commit`` is the newest version whose JSON was read: it never changes, so
+another one tells another table. While the table's first files are read, ``first`` says how many there are, and their
+digest. The first line of a query also says where it begins (``begin``), as Spark asks for the initial offset anew when
+it replays the first micro-batch.
+
+A query that reads the table through Spark has Delta's own offsets, which are refused here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+#: The initial offset of every query.
+NEW: Mapping[str, Any] = {"new": True}
+
+
+@dataclass(frozen=True)
+class First:
+    """All files that a table has: how many, and their digest."""
+
+    files: int
+    mark: str
+
+
+@dataclass(frozen=True)
+class Position:
+    """The next file to be read is number ``file`` of ``version``: of those that it appended, or, with ``first``, of all
+    that the table had then. ``commit``: version and mark of the newest JSON that was read; None where there is none.
+    ``begin``: where the query began, at the end of its first micro-batch."""
+
+    table: str
+    version: int
+    file: int = 0
+    commit: tuple[int, str] | None = None
+    first: First | None = None
+    begin: Position | None = None
+
+
+def to_spark(position: Position) -> dict[str, Any]:
+    """As JSON, whose text is the same for equal positions."""
+    found: dict[str, Any] = {"table": position.table, "version": position.version, "file": position.file}
+    if position.commit is not None:
+        found["commit"] = {"version": position.commit[0], "mark": position.commit[1]}
+    if position.first is not None:
+        found["first"] = {"files": position.first.files, "mark": position.first.mark}
+    if position.begin is not None:
+        found["begin"] = to_spark(position.begin)
+    return found
+
+
+def from_spark(logged: Mapping[str, Any]) -> Position | None:
+    """The inverse of `to_spark`; None for what it has not written."""
+    try:
+        commit, first, begin = logged.get("commit"), logged.get("first"), logged.get("begin")
+        return Position(
+            str(logged["table"]),
+            int(logged["version"]),
+            int(logged["file"]),
+            None if commit is None else (int(commit["version"]), str(commit["mark"])),
+            None if first is None else First(int(first["files"]), str(first["mark"])),
+            None if begin is None else from_spark(begin),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None

@@ -1,0 +1,165 @@
+"""The start of a query from a table to topics: options, the table, and what its rows are made into."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from spark_eos.checkpoint.settings import HadoopSettings, setting_name
+from spark_eos.errors import stop
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+    from spark_eos.checkpoint.files import Checkpoint
+    from spark_eos.copy.from_table.plan import FromTablePlan
+    from spark_eos.copy.plan import Function, Transform
+
+_FORMAT = "eos-kafka-from-table"
+_OPTIONS = ("format", "path", "startingVersion", "maxFilesPerTrigger", "maxBytesPerTrigger")
+#: Files of a micro-batch where no option says otherwise, as in Delta's own source, and their bytes.
+_FILES, _BYTES = 1000, 1 << 30
+#: Tasks of a micro-batch where the session does not say how many run at once.
+_TASKS = 8
+#: The name by which a decision knows rows that are written as they are, which no function can have.
+_AS_THEY_ARE = "columns=same"
+_NO_SETTINGS = HadoopSettings()
+
+
+@dataclass(frozen=True)
+class SourceTableOptions:
+    """The source's options for a table. ``files`` and ``size``, in bytes of files, limit a micro-batch;
+    ``starting_version``: None for the table as it is; ``storage``: settings ``fs.…``."""
+
+    path: str
+    starting_version: int | None = None
+    files: int = _FILES
+    size: int = _BYTES
+    storage: HadoopSettings = _NO_SETTINGS
+
+
+def source_table_options(raw: Mapping[str, str], session: Mapping[str, str]) -> SourceTableOptions:
+    """Parse the source's options. ``session``: its settings of file systems. Raises OptionError."""
+    from spark_eos.options.values import parse_positive, parse_size, parse_text, parse_version
+
+    storage, given = dict(session), {}
+    names = {name.lower(): name for name in _OPTIONS}
+    for key, value in raw.items():
+        setting = setting_name(key)
+        if setting is not None:
+            storage[setting] = value
+        elif key.lower() in names:
+            given[names[key.lower()]] = value
+        else:
+            raise stop("EOS_OPTION_UNKNOWN.source_table", option=key, names=", ".join(_OPTIONS))
+    if "path" not in given:
+        raise stop("EOS_OPTION_MISSING.table_path")
+    version, files, size = (given.get(name) for name in _OPTIONS[2:])
+    return SourceTableOptions(
+        parse_text("path", given["path"]),
+        None if version is None else parse_version("startingVersion", version),
+        _FILES if files is None else parse_positive("maxFilesPerTrigger", files),
+        _BYTES if size is None else parse_size("maxBytesPerTrigger", size),
+        HadoopSettings(storage),
+    )
+
+
+def from_table(
+    spark: SparkSession,
+    source: Mapping[str, str],
+    sink: Mapping[str, str],
+    transform: Function | None,
+    name_of_transform: str | None,
+    checkpoint: str,
+    trigger: Mapping[str, object] | None,
+    name: str | None,
+) -> StreamingQuery:
+    """Start a query from a table to topics. ``sink``: with its checkpoint; ``name_of_transform``: by which a decision
+    knows the ``transform``. See `spark_eos.copy`. Raises EosError for what can be known before."""
+    from spark_eos.checkpoint.settings import of_session
+    from spark_eos.copy.from_table.source import FileDataSource
+    from spark_eos.copy.query import start_ranges
+    from spark_eos.copy.written import of_one_query
+    from spark_eos.sink.ended import remember
+
+    session = of_session(spark)
+    options = source_table_options(source, session)
+    plan = planned(options, sink, session, transform, name_of_transform, _parallelism(spark))
+    noting = replace(plan, written=of_one_query())
+    query = start_ranges(spark, noting, FileDataSource, _FORMAT, checkpoint, trigger, name)
+    remember(str(query.runId), plan.sink)
+    return query
+
+
+def planned(
+    options: SourceTableOptions,
+    sink: Mapping[str, str],
+    session: Mapping[str, str],
+    transform: Function | None,
+    name_of_transform: str | None,
+    tasks: int,
+) -> FromTablePlan:
+    """What the tasks need. Raises EosError."""
+    from spark_eos.checkpoint.files import Checkpoint
+    from spark_eos.checkpoint.settings import here
+    from spark_eos.copy.from_table.plan import FromTablePlan
+    from spark_eos.copy.from_table.planning import Limits
+    from spark_eos.options.parse import sink_options
+    from spark_eos.tables.delta.appends import source_table
+    from spark_eos.tables.delta.table import location_of
+
+    writes = sink_options(sink, session)
+    storage = HadoopSettings(here(options.storage))
+    if writes.group_id:
+        raise stop("EOS_CHECKPOINT_WITHOUT_OFFSETS.no_kafka_source", location=writes.checkpoint_location)
+    assert writes.checkpoint_location is not None  # `spark_eos.copy` sets it
+    table = source_table(location_of(options.path, storage))
+    _check_checkpoint(Checkpoint(writes.checkpoint_location, writes.storage), table.location.path)
+    function = _checked(transform, name_of_transform, table.schema, writes.topic)
+    limits = Limits(options.files, options.size)
+    return FromTablePlan(table, options.starting_version, limits, tasks, storage, function, writes)
+
+
+def _check_checkpoint(checkpoint: Checkpoint, path: str) -> None:
+    """The offsets are those of this way of reading, if there are any. Raises TableError, and CheckpointError where they
+    cannot be read."""
+    from spark_eos.copy.from_table.position import from_spark
+
+    newest = checkpoint.last_batch("offsets")
+    for line in [] if newest is None else checkpoint.sources(newest):
+        try:
+            logged = json.loads(line)
+        except ValueError:
+            logged = None
+        if from_spark(logged) is None:
+            raise stop("EOS_DELTA_OTHER_SOURCE", path=path)
+
+
+def _checked(function: Function | None, name: str | None, schema: pa.Schema, topic: str | None) -> Transform:
+    """The function, which is called once, with an empty batch, to see what it returns. Raises SchemaError, RowError."""
+    import pyarrow as pa
+
+    from spark_eos.copy.plan import Transform
+    from spark_eos.copy.transforming import as_batch, columns_of, conformed
+
+    chosen: Function = _same if function is None else function
+    empty = pa.RecordBatch.from_pylist([], schema=schema)
+    columns = columns_of(conformed(as_batch(chosen(empty))).schema.names, topic is None)
+    if topic is None and not columns.topic:
+        raise stop("EOS_SCHEMA_INVALID.transform_topic", column="topic")
+    return Transform(chosen, name or _AS_THEY_ARE, columns)
+
+
+def _same(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch
+
+
+def _parallelism(spark: SparkSession) -> int:
+    try:
+        return max(1, int(spark.sparkContext.defaultParallelism))
+    except Exception:  # of a session of Spark Connect, which has no context
+        return _TASKS

@@ -1,0 +1,250 @@
+"""What versions of a table append, against what delta-rs lists; and what is refused, by logs made for it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from spark_eos.errors import EosError
+from spark_eos.tables.delta.appends import AppendLog, SourceTable, source_table
+from spark_eos.tables.delta.table import Location
+
+
+def opened(path: Path) -> SourceTable:
+    return source_table(Location(str(path), str(path)))
+
+
+def append(path: Path, *values: str, **more: Any) -> None:
+    write_deltalake(str(path), pa.table({"value": list(values)}), mode="append", **more)
+
+
+def listed(path: Path, version: int) -> set[str]:
+    """The files of a version, as delta-rs lists them."""
+    return {str(Path(uri).relative_to(path)) for uri in DeltaTable(str(path), version=version).file_uris()}
+
+
+def log_file(path: Path, version: int) -> Path:
+    return path / "_delta_log" / f"{version:020d}.json"
+
+
+def add_version(path: Path, *actions: dict[str, Any]) -> int:
+    """A version with these actions, whoever might write it; its number."""
+    version = 1 + max(int(file.stem) for file in (path / "_delta_log").glob("*[0-9].json"))
+    log_file(path, version).write_text("\n".join(map(json.dumps, actions)))
+    return version
+
+
+def added(name: str = "a.parquet", **more: Any) -> dict[str, Any]:
+    return {"add": {"path": name, "partitionValues": {}, "size": 1, "modificationTime": 0, "dataChange": True} | more}
+
+
+def metadata_of(path: Path) -> dict[str, Any]:
+    lines = map(json.loads, log_file(path, 0).read_text().splitlines())
+    found: dict[str, Any] = next(line["metaData"] for line in lines if "metaData" in line)
+    return found
+
+
+def refusal(path: Path, *actions: dict[str, Any]) -> EosError:
+    """Why a version that comes while the query runs is refused."""
+    log = AppendLog(opened(path))
+    with pytest.raises(EosError) as error:
+        log.appended(add_version(path, *actions))
+    return error.value
+
+
+@pytest.fixture
+def path(tmp_path) -> Path:
+    """Of a table with one version that has a row."""
+    append(tmp_path / "table", "0")
+    return tmp_path / "table"
+
+
+def test_each_version_has_the_files_that_it_appended(path) -> None:
+    """OPTIMIZE appends none, and a version that is not there yet is none."""
+    for n in range(1, 4):
+        append(path, str(n))
+    DeltaTable(str(path)).optimize.compact()
+    append(path, "5")
+    log = AppendLog(opened(path))
+    for version in (0, 1, 2, 3, 5):
+        before = listed(path, version - 1) if version else set()
+        found = log.appended(version)
+        assert found is not None and set(found.files["path"].to_pylist()) == listed(path, version) - before
+    compacted = log.appended(4)
+    assert compacted is not None and compacted.files.num_rows == 0 and listed(path, 4) != listed(path, 3)
+    assert log.appended(6) is None
+
+
+def test_partitions_and_names_are_those_of_the_files(tmp_path) -> None:
+    """Whatever characters they have, by the log and by delta-rs."""
+    path = tmp_path / "table"
+    rows = {"value": ["a", "b", "c"], "p": ["1 2", "ü%/=x", None], "q": pa.array([1, None, 3], pa.int32())}
+    write_deltalake(str(path), pa.table(rows), partition_by=["q", "p"])
+    log = AppendLog(opened(path))
+    by_log, by_library = log.appended(0), log.first(0)
+    assert by_log is not None
+    found = sorted(by_log.files.to_pylist(), key=lambda row: row["path"])
+    assert found == by_library.files.to_pylist()
+    assert sorted(json.loads(row["partition"]) for row in found if "1 2" in row["partition"]) == [["1", "1 2"]]
+    assert all((path / row["path"]).stat().st_size == row["size"] for row in found)
+
+
+def test_the_first_files_are_in_the_same_order_with_and_without_a_checkpoint(path) -> None:
+    """And have one mark."""
+    for n in range(1, 12):
+        append(path, str(n))
+    before = AppendLog(opened(path)).first(11)
+    DeltaTable(str(path)).create_checkpoint()
+    append(path, "12")
+    after = AppendLog(opened(path)).first(11)
+    assert before.mark == after.mark and before.files.equals(after.files)
+    assert set(before.files["path"].to_pylist()) == listed(path, 11)
+
+
+@pytest.mark.parametrize(
+    ("actions", "entry"),
+    [
+        ([{"remove": {"path": "a", "dataChange": True}}], "EOS_DELTA_ROWS_CHANGED"),
+        ([added(deletionVector={"storageType": "u"})], "EOS_DELTA_TABLE_SETTINGS.reading"),
+        ([added("/elsewhere/a.parquet")], "EOS_DELTA_TABLE_SETTINGS.reading"),
+        ([added("s3://b/a.parquet")], "EOS_DELTA_TABLE_SETTINGS.reading"),
+        ([added(), added()], "EOS_DELTA_LOG_DAMAGED"),
+        ([added(partitionValues={"p": "1"})], "EOS_DELTA_LOG_DAMAGED"),
+        ([{"add": {"path": "a", "partitionValues": {}, "size": 1}}], "EOS_DELTA_LOG_DAMAGED"),
+        ([{"protocol": {"minReaderVersion": 4, "minWriterVersion": 7}}], "EOS_DELTA_TABLE_SETTINGS.reading"),
+        (
+            [{"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["typeWidening"]}}],
+            "EOS_DELTA_TABLE_SETTINGS.reading",
+        ),
+        (
+            [{"protocol": {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["unheardOf"]}}],
+            "EOS_DELTA_TABLE_SETTINGS.reading",
+        ),
+    ],
+)
+def test_what_a_version_may_not_have_is_refused(path, actions, entry) -> None:
+    """By name."""
+    assert refusal(path, *actions).entry == entry
+
+
+def test_a_version_that_is_cut_off_is_refused(path) -> None:
+    """Half an action is none."""
+    log = AppendLog(opened(path))
+    version = add_version(path, added())
+    log_file(path, version).write_text(json.dumps(added())[:-9])
+    with pytest.raises(EosError) as error:
+        log.appended(version)
+    assert error.value.condition == "EOS_DELTA_LOG_DAMAGED"
+
+
+def test_changes_of_columns_id_and_mapping_are_refused(path) -> None:
+    """New columns since the query started; before that, they are known."""
+    metadata = metadata_of(path)
+    field = {"name": "more", "type": "long", "nullable": True, "metadata": {}}
+    schema = json.loads(metadata["schemaString"])
+    wider = metadata | {"schemaString": json.dumps(schema | {"fields": [*schema["fields"], field]})}
+    assert refusal(path, {"metaData": wider}).condition == "EOS_DELTA_SCHEMA_CHANGED"
+    assert AppendLog(opened(path)).appended(1) is not None
+    assert refusal(path, {"metaData": wider | {"id": "another"}}).condition == "EOS_DELTA_OTHER_TABLE"
+
+
+def test_column_mapping_is_refused_where_it_comes(path) -> None:
+    """Its files have other names of columns."""
+    mapped = metadata_of(path) | {"configuration": {"delta.columnMapping.mode": "name"}}
+    assert refusal(path, {"metaData": mapped}).entry == "EOS_DELTA_TABLE_SETTINGS.reading"
+
+
+def test_comments_and_properties_change_nothing(path) -> None:
+    """As ALTER TABLE … SET TBLPROPERTIES does."""
+    metadata = metadata_of(path) | {"description": "a table", "configuration": {"delta.appendOnly": "true"}}
+    log = AppendLog(opened(path))
+    version = add_version(path, {"metaData": metadata}, added())
+    found = log.appended(version)
+    assert found is not None and found.files["path"].to_pylist() == ["a.parquet"]
+
+
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_a_version_that_is_gone_is_not_one_that_is_still_to_come(path, checkpoint) -> None:
+    """The next one, or a checkpoint, shows the difference."""
+    for n in (1, 2, 3):
+        append(path, str(n))
+    table = opened(path)
+    if checkpoint:
+        DeltaTable(str(path)).create_checkpoint()
+        log_file(path, 2).unlink()
+        log_file(path, 3).unlink()
+    else:
+        log_file(path, 2).unlink()
+    with pytest.raises(EosError) as error:
+        AppendLog(table).appended(2)
+    assert error.value.entry == "EOS_DELTA_DATA_LOSS.log"
+    assert AppendLog(table).appended(4) is None
+
+
+def test_a_table_that_was_recreated_or_put_back_is_noticed(path, tmp_path) -> None:
+    """By the JSON that was read, or where that is gone, by its id and version."""
+    append(path, "1")
+    log = AppendLog(opened(path))
+    mark = log.mark(1)
+    assert mark is not None
+    log.check(1, mark)
+    shutil.copytree(path, tmp_path / "copy")
+    log_file(path, 1).unlink()
+    with pytest.raises(EosError, match="at version 0"):
+        log.check(1, mark)
+    shutil.rmtree(path)
+    with pytest.raises(EosError) as error:
+        log.check(1, mark)
+    assert error.value.condition == "EOS_DELTA_NO_TABLE"
+    for n in ("0", "1"):
+        append(path, n)
+    with pytest.raises(EosError) as error:
+        log.check(1, mark)
+    assert error.value.condition == "EOS_DELTA_OTHER_TABLE"
+
+
+def test_a_table_whose_log_was_cleaned_is_the_same(path) -> None:
+    """A checkpoint has its id."""
+    append(path, "1")
+    log = AppendLog(opened(path))
+    mark = log.mark(1)
+    assert mark is not None
+    append(path, "2")
+    DeltaTable(str(path)).create_checkpoint()
+    log_file(path, 1).unlink()
+    log_file(path, 0).unlink()
+    log.check(1, mark)
+
+
+@pytest.mark.parametrize(
+    ("schema", "partition_by", "entry"),
+    [
+        ({"value": pa.string(), "at": pa.timestamp("us", "UTC")}, ["at"], "EOS_DELTA_TABLE_SETTINGS.reading"),
+        ({"value": pa.string(), "p": pa.float64()}, ["p"], "EOS_TABLE_COLUMNS.partition_type"),
+    ],
+)
+def test_partition_columns_without_one_meaning_are_refused(tmp_path, schema, partition_by, entry) -> None:
+    """At the start."""
+    DeltaTable.create(str(tmp_path / "t"), pa.schema(list(schema.items())), partition_by=partition_by)
+    with pytest.raises(EosError) as error:
+        opened(tmp_path / "t")
+    assert error.value.entry == entry
+
+
+def test_a_column_mapping_is_refused_at_the_start(path) -> None:
+    """As is a place without a table."""
+    mapped = metadata_of(path) | {"configuration": {"delta.columnMapping.mode": "name"}}
+    protocol = {"minReaderVersion": 2, "minWriterVersion": 5}
+    add_version(path, {"protocol": protocol}, {"metaData": mapped})
+    with pytest.raises(EosError) as error:
+        opened(path)
+    assert error.value.condition in ("EOS_DELTA_TABLE_SETTINGS", "EOS_DELTA_FAILED")
+    with pytest.raises(EosError) as error:
+        opened(path / "none")
+    assert error.value.condition == "EOS_DELTA_NO_TABLE"

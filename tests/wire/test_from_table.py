@@ -1,0 +1,232 @@
+"""A query from a Delta table by its real tasks and the real protocol, against brokers in this process: what a replay, a
+repair and another deal of files to tasks leave in the topic."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from spark_eos.copy.from_table.plan import FromTablePlan
+from spark_eos.copy.from_table.rows import TableRows
+from spark_eos.copy.from_table.source import FileStreamReader
+from spark_eos.copy.from_table.start import SourceTableOptions, planned
+from spark_eos.errors import EosError
+from spark_eos.kafka.net.client import broker_client
+from spark_eos.kafka.producer.arrow import ArrowProducer
+from spark_eos.protocol.commit import commit
+from spark_eos.protocol.task import MicroBatch, TaskReport
+from spark_eos.sink.job import Identity, SinkJob
+from spark_eos.sink.preflight import Facts
+from spark_eos.sink.session import session_for
+from spark_eos.topic_partition import OffsetRange
+
+from .copies import values
+from .faults import Schedule
+from .judge import come_to_rest
+from .play import Stage, staged
+
+QUERY, TIMEOUT_MS = "q", 60_000
+SQL = "SELECT concat(p, value) AS value FROM input"
+
+
+class Death(Exception):
+    """The driver is gone."""
+
+
+def upper(batch: pa.RecordBatch) -> pa.RecordBatch:
+    joined = pa.array(
+        [f"{p}{value}" for p, value in zip(batch["p"].to_pylist(), batch["value"].to_pylist(), strict=True)]
+    )
+    return pa.RecordBatch.from_arrays([joined], names=["value"])
+
+
+@dataclass
+class Query:
+    """``logged``: the ends of its micro-batches, as Spark has them; each run is a new process."""
+
+    stage: Stage
+    folder: Path
+    transform: Any = None
+    tasks: int = 2
+    logged: list[str] = field(default_factory=list)
+    runs: int = 0
+
+    @property
+    def table(self) -> Path:
+        return self.folder / "table"
+
+    def append(self, name: str, files: int = 1) -> None:
+        """Versions with one file each, of twenty rows in two partitions."""
+        for n in range(files):
+            values = [f"{name}{n}.{row}" for row in range(20)]
+            rows = pa.table({"value": values, "p": ["x"] * 20})
+            write_deltalake(str(self.table), rows, mode="append", partition_by=["p"])
+
+    def expected(self, *names: tuple[str, int]) -> Counter[bytes]:
+        return Counter(f"x{name}{n}.{row}".encode() for name, files in names for n in range(files) for row in range(20))
+
+    def rows(self) -> Counter[bytes]:
+        """What readers of committed rows see, when the markers are written."""
+        come_to_rest(self.stage.world, self.stage.cluster)
+        logs = self.stage.cluster.partitions
+        places = [place for place in logs if place[0] == "out"]
+        return Counter(v for place in places for v in values(logs[place], OffsetRange(*place, 0, logs[place].end)))
+
+    def plan(self) -> FromTablePlan:
+        sink = {f"kafka.{name}": value for name, value in self.stage.scene.kafka.items() if name == "bootstrap.servers"}
+        sink |= {"topic": "out", "ledger.topic": "ledger", "checkpointLocation": str(self.folder / "checkpoint")}
+        name = None if self.transform is None else "a name"
+        return planned(SourceTableOptions(str(self.table)), sink, {}, self.transform, name, self.tasks)
+
+    def start(self) -> Run:
+        session_for.cache_clear()
+        self.runs += 1
+        return Run(self, f"run{self.runs}", self.plan())
+
+
+@dataclass
+class Run:
+    query: Query
+    name: str
+    plan: FromTablePlan
+
+    def next(self, die_at: str | None = None) -> list[TaskReport]:
+        """Plan a micro-batch, and run it."""
+        reader, logged = FileStreamReader(self.plan), self.query.logged
+        start = json.loads(logged[-1]) if logged else reader.initialOffset()
+        logged.append(json.dumps(reader.latestOffset(start, reader.getDefaultReadLimit())))
+        return self.last(die_at)
+
+    def last(self, die_at: str | None = None) -> list[TaskReport]:
+        """Run the micro-batch that was logged last."""
+        plan, logged = self.plan, self.query.logged
+        reader = FileStreamReader(plan)
+        start = json.loads(logged[-2]) if len(logged) > 1 else reader.initialOffset()
+        rows, batch = TableRows(plan), len(logged) - 1
+        job = SinkJob(plan.sink, Facts(TIMEOUT_MS, 2, self.name), rows)
+        tasks = reader.partitions(start, json.loads(logged[-1]))
+        reports = [
+            rows.write(job, Identity(QUERY, self.name, batch, number, 0), _batches(reader.read(task)))
+            for number, task in enumerate(tasks)
+        ]
+
+        def reach(point: str) -> None:
+            if point == die_at:
+                raise Death(point)
+
+        ports = replace(session_for(plan.sink, 2, QUERY).ports, reach=reach)
+        commit(ports, MicroBatch(self.name, batch, tuple(reports), None))
+        return reports
+
+    def lose(self, count: int) -> None:
+        """Abort so many of the two transactions that are decided and not committed."""
+        head = session_for(self.plan.sink, 2, QUERY).ports.ledger.read()
+        assert head is not None and head.decision is not None and len(head.decision.written) == 2
+        for written in head.decision.written[:count]:
+            other = ArrowProducer(broker_client(self.plan.sink.kafka), written.pair.id, TIMEOUT_MS)
+            other.init()
+            other.close()
+
+
+def _batches(read: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """As they come through Spark."""
+    for batch in read:
+        yield pa.RecordBatch.from_pylist(batch.to_pylist(), schema=batch.schema)
+
+
+@pytest.fixture(params=[SQL, upper], ids=["sql", "function"])
+def query(request, tmp_path) -> Iterator[Query]:
+    from spark_eos.copy.sql import SqlTransform
+
+    transform = SqlTransform(request.param) if isinstance(request.param, str) else request.param
+    with staged(Schedule(1)) as stage:
+        yield Query(stage, tmp_path, transform)
+        session_for.cache_clear()
+
+
+def test_each_file_is_written_once(query) -> None:
+    """What is there, what comes, and after a restart; not what OPTIMIZE rewrites."""
+    query.append("a", 3)
+    run = query.start()
+    assert sum(report.rows for report in run.next()) == 60
+    DeltaTable(str(query.table)).optimize.compact()
+    query.append("b", 2)
+    run.next()
+    query.append("c")
+    query.start().next()
+    assert query.rows() == query.expected(("a", 3), ("b", 2), ("c", 1))
+
+
+def test_a_replay_of_what_is_visible_writes_nothing(query) -> None:
+    """And reads no file; however it is dealt to tasks."""
+    query.append("a", 3)
+    query.start().next()
+    for file in query.table.rglob("*.parquet"):
+        file.unlink()
+    query.tasks = 3
+    reports = query.start().last()
+    assert len(reports) == 3 and all(report.written is None for report in reports)
+    assert query.rows() == query.expected(("a", 3))
+
+
+@pytest.mark.parametrize("point", ["commit.entered", "commit.decided", "commit.ended", "commit.cleaned"])
+def test_a_driver_that_dies_while_it_commits_loses_and_doubles_nothing(query, point) -> None:
+    """Others append meanwhile."""
+    query.append("a", 4)
+    with pytest.raises(Death):
+        query.start().next(die_at=point)
+    query.append("b")
+    run = query.start()
+    run.last()
+    run.next()
+    assert query.rows() == query.expected(("a", 4), ("b", 1))
+
+
+@pytest.mark.parametrize("lost", [1, 2])
+@pytest.mark.parametrize("tasks", [1, 2, 4])
+def test_what_was_lost_is_written_again_by_any_deal_of_files(query, lost, tasks) -> None:
+    """So many of the two decided transactions were aborted: their files are found by the decision and the log."""
+    query.append("0")
+    query.start().next()
+    query.append("a", 4)
+    run = query.start()
+    with pytest.raises(Death):
+        run.next(die_at="commit.decided")
+    run.lose(lost)
+    query.tasks = tasks
+    query.start().last()
+    assert query.rows() == query.expected(("0", 1), ("a", 4))
+
+
+def test_files_that_were_lost_and_have_changed_stop_the_query(query) -> None:
+    """As nobody knows which rows were decided."""
+    query.append("a", 2)
+    run = query.start()
+    with pytest.raises(Death):
+        run.next(die_at="commit.decided")
+    run.lose(2)
+    query.transform = lambda batch: upper(batch).slice(1)
+    with pytest.raises(EosError) as error:
+        query.start().last()
+    assert error.value.condition in ("EOS_REPAIR_SOURCE_CHANGED", "EOS_REPLAY_DIVERGED")
+    assert query.rows() == Counter()
+
+
+def test_a_replay_of_other_files_is_refused(query) -> None:
+    """Here the offset log was put back, and another end was planned."""
+    query.append("a", 2)
+    query.start().next()
+    query.append("b")
+    query.logged.pop()
+    with pytest.raises(EosError) as error:
+        query.start().next()
+    assert error.value.condition == "EOS_REPLAY_DIVERGED"
+    assert query.rows() == query.expected(("a", 2))
