@@ -156,7 +156,7 @@ def start_from_table(spark: SparkSession, spec: Spec, table: str, kafka: dict[st
 
     return spark_eos.copy(
         spark,
-        source={"format": "delta", "path": table, "maxFilesPerTrigger": spec.rows_per_batch},
+        source={"format": "delta", "path": table, "startingVersion": 0, "maxFilesPerTrigger": spec.rows_per_batch},
         sink={**kafka, **spec.sink, "topic": spec.output},
         checkpoint=spec.checkpoint,
         transform="SELECT concat('out-', value) AS value FROM input",
