@@ -2,11 +2,11 @@
 
 ::
 
-    settings ── client ── subjects          the driver and workers ask, by what the user has set
+    settings ── client ── subjects          requests to the registry, from the driver and from workers
                   │
     wire ── decoding · encoding ── functions (Columns)
                   │
-       avro_values · protobuf_values · json_values          one writer's schema → Arrow, and back
+       avro_values · protobuf_values · json_values          bytes of one schema → Arrow, and back
 
 Importing this module imports neither Arrow, Spark nor the registry's client.
 """

@@ -1,7 +1,6 @@
-"""Questions to a schema registry, by confluent-kafka's client, with answers that are kept and time that is bounded.
+"""A schema registry, by confluent-kafka's client, with a cache of schemas and a limit of time for each request.
 
-A client has sockets and locks, so each process makes its own when it first asks, by the settings that came with the
-work (`registry_of`).
+A client has sockets and locks, so that each process makes its own with its first request (`registry_of`).
 """
 
 from __future__ import annotations
@@ -22,16 +21,16 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: How often one address is tried again.
+#: Retries at each address.
 _RETRIES = 1
-#: Seconds for which nobody asks again for a schema that the registry did not have.
+#: Seconds for which an unknown schema is not looked up again.
 _UNKNOWN_S = 30.0
-#: Such schemas that are noted at a time: bytes that begin with 0 by chance always name new ones.
+#: The most unknown schemas that are noted: bytes that begin with 0 by chance seem to have another one each time.
 _MOST_UNKNOWN = 10_000
-#: Confluent's codes where a subject, a version or a schema is missing. A 404 without one comes from something else.
+#: Confluent's codes for a missing subject, version or schema. A 404 without one of them comes from something else.
 _MISSING = {40401: "subject", 40402: "version", 40403: "schema"}
 _SLOW_DOWN = (408, 429)
-#: Registries give ids of 31 bits. For any other one they answer as if their address were wrong.
+#: The highest id. For a higher one, registries answer as if their address were wrong.
 _MOST_ID = (1 << 31) - 1
 #: Schemas by subject and version.
 _Used = dict[tuple[str, int], Schema | None]
@@ -48,10 +47,10 @@ class Registry:
         self._unknown: dict[int | str, float] = {}
 
     def schema(self, name: int | str, reader: Registered | None = None, *, anew: bool = False) -> Schema:
-        """The schema of this id or GUID. ``reader``: a version that the registry has given before: what a registry does
-        not know says something only while it has that one. ``anew``: asked also where it was unknown a moment ago.
+        """The schema of this id or GUID. ``anew``: look it up even if it was unknown less than 30 s ago.
 
-        Raises RegistryError: EOS_REGISTRY_NOT_FOUND, and EOS_REGISTRY_CHANGED if this is not the reader's registry.
+        ``reader``: a version that this registry had. If it no longer has it, this is another registry, or an empty one,
+        and an unknown id proves nothing. Raises RegistryError: EOS_REGISTRY_NOT_FOUND, and then EOS_REGISTRY_CHANGED.
         """
         if name in self._schemas:
             return self._schemas[name]
@@ -70,20 +69,16 @@ class Registry:
         return found
 
     def _now(self, name: int | str) -> Schema | None:
-        """What the registry says of this id or GUID now; None if it does not know it."""
+        """The schema of this id or GUID, from the registry; None if it does not know it."""
         if isinstance(name, int) and name > _MOST_ID:
             return None
         context = f":.{self._settings.context}:" if self._settings.context else None
 
-        def ask(client: SchemaRegistryClient) -> Any:  # noqa: ANN401  # their Schema
+        def get(client: SchemaRegistryClient) -> Any:  # noqa: ANN401  # their Schema
             return client.get_schema(name, context) if isinstance(name, int) else client.get_schema_by_guid(name)
 
-        try:
-            return self._schema_of(self._ask(ask), {})
-        except EosError as error:
-            if error.entry != "EOS_REGISTRY_NOT_FOUND.answer":
-                raise
-            return None
+        answer = self._find(get)
+        return None if answer is None else self._schema_of(answer, {})
 
     def _check_has(self, reader: Registered) -> None:
         """Raise RegistryError unless the registry has this schema under its id."""
@@ -98,36 +93,28 @@ class Registry:
             )
 
     def version(self, subject: str, version: int | Literal["latest"]) -> Registered:
-        """A version of the subject; asked each time. Raises RegistryError (EOS_REGISTRY_NOT_FOUND)."""
+        """A version of the subject, looked up each time. Raises RegistryError (EOS_REGISTRY_NOT_FOUND)."""
         return self._version(subject, version, {})
 
     def _version(self, subject: str, version: int | Literal["latest"], used: _Used) -> Registered:
-        name = self._settings.qualified(subject)
-        try:
-            answer = self._ask(lambda client: client.get_version(name, version))
-        except EosError as error:
-            if error.entry != "EOS_REGISTRY_NOT_FOUND.answer":
-                raise
-            raise stop(
-                "EOS_REGISTRY_NOT_FOUND.version", subject=name, version=version, registry=self._settings.name
-            ) from None
+        name, registry = self._settings.qualified(subject), self._settings.name
+        answer = self._find(lambda client: client.get_version(name, version))
+        if answer is None:
+            raise stop("EOS_REGISTRY_NOT_FOUND.version", subject=name, version=version, registry=registry)
         return self._registered(subject, answer, self._schema_of(answer.schema, used))
 
     def register(self, subject: str, schema: Schema) -> Registered:
-        """Register the schema, or find it where it is registered. Raises RegistryError (EOS_REGISTRY_INCOMPATIBLE)."""
+        """Register the schema unless it is registered. Raises RegistryError (EOS_REGISTRY_INCOMPATIBLE)."""
         name = self._settings.qualified(subject)
         self._ask(lambda client: client.register_schema(name, _as_theirs(schema)), subject=name)
         return self.lookup(subject, schema)
 
     def lookup(self, subject: str, schema: Schema) -> Registered:
-        """The version of the subject that has just this schema. Raises RegistryError (EOS_REGISTRY_NOT_FOUND)."""
+        """The version of the subject with exactly this schema. Raises RegistryError (EOS_REGISTRY_NOT_FOUND)."""
         name = self._settings.qualified(subject)
-        try:
-            found = self._ask(lambda client: client.lookup_schema(name, _as_theirs(schema)), subject=name)
-        except EosError as error:
-            if error.entry == "EOS_REGISTRY_NOT_FOUND.answer":
-                raise stop("EOS_REGISTRY_NOT_FOUND.lookup", subject=name, registry=self._settings.name) from None
-            raise
+        found = self._find(lambda client: client.lookup_schema(name, _as_theirs(schema)), subject=name)
+        if found is None:
+            raise stop("EOS_REGISTRY_NOT_FOUND.lookup", subject=name, registry=self._settings.name)
         return self._registered(subject, found, schema)
 
     def _registered(self, subject: str, answer: Any, schema: Schema) -> Registered:  # noqa: ANN401  # RegisteredSchema
@@ -137,7 +124,8 @@ class Registry:
         return Registered(subject, answer.version, answer.schema_id, schema, answer.guid or "")
 
     def _schema_of(self, answer: Any, used: _Used) -> Schema:  # noqa: ANN401  # their Schema
-        """With the schemas that it refers to. ``used``: those that were asked for on the way; None while they are."""
+        """The schema of an answer, with its references. ``used``: the references that were looked up so far; None for
+        one whose own references are being looked up."""
         kind = kind_of(answer.schema_type)
         if kind is None:
             raise stop("EOS_REGISTRY_SCHEMA.kind", kind=answer.schema_type, kinds=", ".join(KINDS))
@@ -153,15 +141,25 @@ class Registry:
             references.append(Reference(each.name, each.subject, each.version, schema))
         return Schema(kind, answer.schema_str, tuple(references))
 
+    def _find(self, question: Callable[[SchemaRegistryClient], T], *, subject: str = "") -> T | None:
+        """The answer; None where the registry has no such subject, version or schema."""
+        try:
+            return self._ask(question, subject=subject)
+        except EosError as error:
+            if error.entry != "EOS_REGISTRY_NOT_FOUND.answer":
+                raise
+            return None
+
     def _ask(self, question: Callable[[SchemaRegistryClient], T], *, subject: str = "") -> T:
-        """The answer, within the time. A thread asks, as the client's own limits are for each read of a socket."""
+        """The answer to a request. It is sent by a thread, to limit its time: the client's own limits only hold for
+        single reads of a socket."""
         answers: queue.SimpleQueue[tuple[T | None, BaseException | None]] = queue.SimpleQueue()
 
         def ask() -> None:
             try:
                 client: Any = self._client or _new_client(self._settings)
                 self._client = client
-                client.clear_caches()  # they would outlive a registry that is made anew, with other ids
+                client.clear_caches()  # a registry that was recreated has other ids
                 answers.put((question(client), None))
             except BaseException as error:
                 answers.put((None, error))
@@ -170,18 +168,18 @@ class Registry:
         try:
             answer, error = answers.get(timeout=self._settings.timeout_s)
         except queue.Empty:
-            self._client = None  # the thread has it, until the registry lets go of it
+            self._client = None  # the thread still uses it
             reason = f"no answer within {self._settings.timeout_s:g} s"
             raise stop("EOS_REGISTRY_UNREACHABLE", registry=self._settings.name, reason=reason) from None
         if error is not None:
-            # Without its cause, whose texts and variables are not ours.
+            # Without its cause, whose text and variables may have secrets.
             raise _error_of(error, self._settings, subject) from None
         return answer  # type: ignore[return-value]  # an answer, as there is no error
 
 
 @process_cache(maxsize=16)
 def registry_of(settings: RegistrySettings) -> Registry:
-    """This process's registry by these settings."""
+    """The registry with these settings, one object for each process."""
     return Registry(settings)
 
 
@@ -192,10 +190,7 @@ def _new_client(settings: RegistrySettings) -> SchemaRegistryClient:
         raise stop("EOS_NOT_INSTALLED.registry", module=error.name) from None
     try:
         return SchemaRegistryClient(settings.client_conf(_RETRIES))
-    except (
-        OSError,
-        ValueError,
-    ) as error:  # files of certificates (ssl.SSLError is an OSError), settings that are missing
+    except (OSError, ValueError) as error:  # certificate files (ssl.SSLError is an OSError), missing settings
         raise stop("EOS_OPTION_INVALID.registry", reason=_hidden(error, settings)) from None
 
 
@@ -225,7 +220,7 @@ def _error_of(error: BaseException, settings: RegistrySettings, subject: str) ->
 
 
 def _refusal(status: int, code: int | None, reason: str, registry: str, subject: str) -> EosError:
-    """The error of an answer that is not a success."""
+    """The error for an HTTP status that is not a success, with Confluent's ``code`` if there is one."""
     if status in (401, 403):
         return stop("EOS_REGISTRY_UNAUTHORIZED.answer", registry=registry, status=status)
     if status >= 500 or status in _SLOW_DOWN:
@@ -240,7 +235,7 @@ def _refusal(status: int, code: int | None, reason: str, registry: str, subject:
 
 
 def _hidden(error: BaseException, settings: RegistrySettings) -> str:
-    """The error's text without secrets, which some servers repeat, and no longer than a line."""
+    """The error's text, cut to 300 characters, without secrets, which some servers repeat."""
     text = str(error) or type(error).__name__
     for secret in settings.secrets:
         text = text.replace(secret, "***")

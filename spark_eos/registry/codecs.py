@@ -1,4 +1,4 @@
-"""The reader and the writer of a schema; their modules are imported when they are used."""
+"""Choose the reader or the writer of a schema by its kind, and import its module then."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from spark_eos.registry.schemas import Schema
 
 
 def reader_of(schema: Schema, message: str | None = None) -> Reader:
-    """Reads values as this schema has them. ``message``: the full name of Protobuf's; by default the file's first.
-
-    Raises EosError for a schema whose values no column can hold.
-    """
+    """A reader of values as this schema's type. ``message``: the full name of a Protobuf message, by default the first
+    in the file. Raises EosError for a schema whose values no column can hold."""
     if schema.kind == "PROTOBUF":
         from spark_eos.registry.protobuf_values import ProtobufReader
 
@@ -25,7 +23,8 @@ def reader_of(schema: Schema, message: str | None = None) -> Reader:
 
 
 def writer_of(schema: Schema, message: str | None = None) -> Writer:
-    """Writes rows by this schema; see `reader_of`."""
+    """A writer of rows by this schema. ``message``: the full name of a Protobuf message, by default the first in the
+    file. Raises EosError for a schema that cannot be written by."""
     if schema.kind == "PROTOBUF":
         from spark_eos.registry.protobuf_values import ProtobufWriter
 

@@ -1,4 +1,4 @@
-"""Columns of Spark that decode and encode: Arrow UDFs around what the driver has fixed."""
+"""Arrow UDFs that decode and encode a column with the schemas that the driver has looked up."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ ROW, WHY = "row", "why"
 
 
 def decoded(decoding: Decoding, column: Column, headers: Column | None, *, fails: bool) -> Column:
-    """The column decoded. ``fails``: whether a value that cannot be decoded is an error (EOS_VALUE_MALFORMED); else it
-    is null."""
+    """The decoded column. A value that cannot be decoded is an error (EOS_VALUE_MALFORMED) if ``fails``, else null."""
     subject = decoding.registered.subject
 
     def from_registry(*given: pa.Array) -> pa.Array:
@@ -37,9 +36,10 @@ def decoded(decoding: Decoding, column: Column, headers: Column | None, *, fails
 
 
 def decoded_or_why(decoding: Decoding, column: Column, headers: Column | None, *, twice: bool = False) -> Column:
-    """A struct of `ROW`, the decoded value, and `WHY`, the reason where it cannot be decoded. Evaluated once for each
-    row, before any filter behind it. ``twice``: rows are read twice, for what can be decoded and for the rest; then an
-    id that the registry does not know is an error (EOS_REGISTRY_NOT_FOUND), as it may be known to one reading only."""
+    """A struct of `ROW`, the decoded value, and `WHY`, the reason why it cannot be decoded. Spark evaluates it once for
+    each row, before later filters. ``twice``: the query reads the rows twice, once for those that can be decoded and
+    once for the others; then an unknown id is an error (EOS_REGISTRY_NOT_FOUND), as the registry may learn it between
+    the two."""
 
     def from_registry(*given: pa.Array) -> pa.Array:
         unknown = UnknownIds()
@@ -53,13 +53,13 @@ def decoded_or_why(decoding: Decoding, column: Column, headers: Column | None, *
         return pa.StructArray.from_arrays([found.rows, why], [ROW, WHY])
 
     type_ = StructType().add(ROW, from_arrow_type(decoding.type)).add(WHY, StringType())
-    # Spark would evaluate a deterministic one again for each filter and column that it is used in.
+    # Spark evaluates a deterministic function again for each filter and column that uses it.
     made: Column = _udf(from_registry, type_).asNondeterministic()(*_given(column, headers))
     return made
 
 
 def encoded(encoding: Encoding, column: Column, *, fails: bool) -> Column:
-    """The column as bytes. ``fails``: whether a row that the schema cannot hold is an error (EOS_VALUE_MALFORMED), or
+    """The column as bytes. A row that the schema cannot hold is an error (EOS_VALUE_MALFORMED) if ``fails``, else
     null."""
 
     def to_registry(rows: pa.Array) -> pa.Array:
@@ -75,7 +75,7 @@ def check_type(encoding: Encoding, type_: DataType) -> None:
 
 
 def _arrow_type(type_: DataType) -> pa.DataType:
-    """What Arrow UDFs are given for it, in UTC. Before Spark 4.2 it could not be said otherwise."""
+    """The type in which Arrow UDFs get it, with timestamps in UTC, which Spark before 4.2 has no parameter for."""
     convert: Any = to_arrow_type
     if "timezone" in inspect.signature(convert).parameters:
         return convert(type_, timezone="UTC")
@@ -87,6 +87,6 @@ def _given(column: Column, headers: Column | None) -> list[Column]:
 
 
 def _udf(function: Callable[..., pa.Array], type_: DataType) -> Any:  # noqa: ANN401  # PySpark has no type for what it makes
-    """The function's annotations say what kind of UDF it is."""
+    """An Arrow UDF; PySpark tells its kind by the function's annotations."""
     make: Any = arrow_udf
     return make(function, type_)

@@ -1,8 +1,8 @@
-"""A column's bytes to one type, whoever wrote each value.
+"""Decodes a column of values of several writers into rows of one type.
 
-The driver fixes the reader's schema (`reading`); a worker asks the registry for writers' schemas by id, once each.
-Values are grouped by their writer, each group is decoded as a whole, and one `take` restores the order: a null stays a
-null in its place, and a bad value becomes one, with its reason.
+The driver chooses the reader's schema (`reading`); workers look up the writers' schemas by id, once each. Values are
+grouped by their writer's schema, each group is decoded as a whole, and one `take` restores the order. A null stays
+null, and a bad value becomes null, with a reason.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from spark_eos.registry.settings import RegistrySettings
 from spark_eos.registry.unknown_ids import UnknownIds
 from spark_eos.registry.wire import WriterKey, split
 
-#: Ids that the registry does not know, in one column of a batch. Bytes that were never written with a registry, and
-#: begin with 0 by chance, would have a new one in each row.
+#: The most unknown ids in one column of a batch. Bytes that were not written with a registry, and begin with 0 by
+#: chance, seem to have another id in each row.
 MOST_UNKNOWN = 32
-#: Errors that speak of one writer's schema, and of no other value's.
+#: Errors of one writer's schema, which do not affect the values of other writers.
 _OF_THE_SCHEMA = ("EOS_REGISTRY_SCHEMA", "EOS_AVRO_SCHEMA")
 
 
 @dataclass(frozen=True)
 class Decoding:
-    """How a column is read. ``registered``: the reader's schema; ``message``: its message, for Protobuf; ``key``:
-    whether the column has keys, for headers. It travels to workers, without anything that is open."""
+    """How a column is decoded, as it is sent to workers. ``registered``: the reader's schema; ``message``: the full
+    name of its Protobuf message; ``key``: whether these are keys, whose schema another header names."""
 
     settings: RegistrySettings
     registered: Registered
@@ -44,15 +44,14 @@ class Decoding:
 
     @cached_property
     def type(self) -> pa.DataType:
-        """What values become. Raises EosError for a schema whose values no column can hold."""
+        """The type of the rows. Raises EosError for a schema whose values no column can hold."""
         return reader_of(self.registered.schema, self.message).type
 
     def decode(self, values: pa.Array, headers: pa.Array | None = None, unknown: UnknownIds | None = None) -> Decoded:
-        """The values as rows of the type. ``values``: binary; ``headers``: as the source has them, which may name
-        schemas, too. ``unknown``: which ids count as unknown; those that the registry does not know are added. None:
-        as it says now.
+        """The values as rows of the type. ``values``: binary; ``headers``: a column like that of the source. An id in
+        ``unknown`` is unknown whatever the registry says, and other ids that it does not know are added there.
 
-        Raises RegistryError where the registry does not answer, has none of many schemas, or is not the same any more.
+        Raises RegistryError where the registry does not answer, lacks too many schemas, or is not the same any more.
         """
         return _of_process(self).decode(values, headers, UnknownIds() if unknown is None else unknown)
 
@@ -68,12 +67,12 @@ def reading(
     message: str | None = None,
     key: bool = False,
 ) -> Decoding:
-    """Values as this version of the subject has them; the version that is the latest now stays.
+    """Look up the version of the subject, as which values are read; "latest" is the latest now.
 
     Raises RegistryError, and SchemaError for a schema whose values no column can hold.
     """
     decoding = Decoding(settings, registry_of(settings).version(subject, version), message, key)
-    _ = decoding.type  # what is wrong with it is known now
+    _ = decoding.type  # raises for a schema that cannot be read as
     return decoding
 
 
@@ -84,7 +83,7 @@ def _of_process(decoding: Decoding) -> _Decoders:
 
 
 class _Decoders:
-    """One process's decoders of a column, by writer."""
+    """The decoders of a column in one process, by writer."""
 
     def __init__(self, reader: Reader, registry: Registry, registered: Registered, key: bool) -> None:
         self._reader, self._registry, self._registered, self._key = reader, registry, registered, key
@@ -110,7 +109,7 @@ class _Decoders:
         return Decoded(_in_order(pieces, places, len(values), self._reader.type), bad)
 
     def _of_writer(self, key: WriterKey, ids: UnknownIds) -> Decode | str:
-        """Its decoder, or why its values cannot be decoded."""
+        """The decoder of a writer's values, or why they cannot be decoded."""
         if key.name in ids:
             return f"{_UNKNOWN} {key}"
         if key not in self._by_writer:
@@ -132,7 +131,7 @@ _UNKNOWN = "the registry does not know"
 
 
 def _groups(writer: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """Each writer's number with its rows, in their order; rows of none are left out."""
+    """Each writer's number and its rows in order; rows without a writer are left out."""
     if not len(writer):
         return
     if writer[0] >= 0 and (writer == writer[0]).all():
@@ -146,7 +145,7 @@ def _groups(writer: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
 
 
 def _in_order(pieces: list[pa.Array], places: list[np.ndarray], count: int, type_: pa.DataType) -> pa.Array:
-    """The pieces' rows at their places, and nulls at all others."""
+    """The rows of each piece at its places, and null at all others. ``count``: of the result."""
     if not pieces:
         return pa.nulls(count, type_)
     typed = [piece if piece.type == type_ else piece.cast(type_) for piece in pieces]

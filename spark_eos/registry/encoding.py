@@ -1,6 +1,6 @@
-"""Rows to bytes, each after the id of the schema that it is written with.
+"""Encodes rows as bytes, each after its schema's id.
 
-The driver registers the schema, or finds it (`writing`); workers ask no registry.
+The driver registers or looks up the schema (`writing`); workers do not need the registry.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import lru_cache
 import pyarrow as pa
 
 from spark_eos.errors import stop
-from spark_eos.registry.client import Registry, registry_of
+from spark_eos.registry.client import registry_of
 from spark_eos.registry.codecs import writer_of
 from spark_eos.registry.formats import Encoded, Writer
 from spark_eos.registry.schemas import Kind, Reference, Registered, Schema
@@ -23,20 +23,19 @@ from spark_eos.registry.wire import prefix
 
 @dataclass(frozen=True)
 class Encoding:
-    """How a column is written. ``registered``: the schema, with its id; ``message``: of Protobuf. It travels to
-    workers."""
+    """How a column is encoded, as it is sent to workers. ``message``: the full name of a Protobuf message."""
 
     registered: Registered
     message: str | None = None
 
     def encode(self, rows: pa.Array) -> Encoded:
-        """The rows' bytes, after magic byte, id and message indexes. Raises EosError where no row of this type could be
-        written."""
+        """The bytes of each row, after the schema's id. Raises EosError where no row of this type could be written."""
         writer, before = _of_process(self)
         return writer.encode(rows, before)
 
     def encode_all(self, rows: pa.Array) -> pa.Array:
-        """The same; raises RowError (EOS_VALUE_MALFORMED) for the first row that the schema cannot hold."""
+        """The bytes of each row, after the schema's id. Raises RowError (EOS_VALUE_MALFORMED) for the first row that
+        the schema cannot hold."""
         found = self.encode(rows)
         if found.bad:
             reason = found.bad[min(found.bad)]
@@ -55,14 +54,14 @@ def writing(
     message: str | None = None,
     auto_register: bool = True,
 ) -> Encoding:
-    """Rows by this schema, which is registered where it is not yet, or has to be there without ``auto_register``; or by
-    the latest version of the subject, without a ``schema``.
+    """Choose the schema that rows are written with: ``schema``, which is registered if it is not, or without
+    ``auto_register`` has to be; or without a ``schema``, the latest version of the subject.
 
-    Raises OptionError, RegistryError (of which EOS_REGISTRY_INCOMPATIBLE is the registry's refusal), and SchemaError
-    for a schema that no column can be written by.
+    Raises OptionError, RegistryError (EOS_REGISTRY_INCOMPATIBLE where the registry refuses the schema), and SchemaError
+    for a schema that no column can be written with.
     """
     registry = registry_of(settings)
-    record = None if schema is None else writer_of(schema, message).record  # what is wrong with it is known now
+    record = None if schema is None else writer_of(schema, message).record  # raises before anything is registered
     name = subject_name(subject, topic, strategy, record=record, key=key)
     if schema is None:
         registered = registry.version(name, "latest")
@@ -76,7 +75,7 @@ def schema_given(
     settings: RegistrySettings, kind: Kind, text: str, references: Sequence[Mapping[str, object]] = ()
 ) -> Schema:
     """A schema by its text. ``references``: each with ``name``, ``subject`` and ``version``. Raises RegistryError."""
-    registry: Registry = registry_of(settings)
+    registry = registry_of(settings)
     found = [
         Reference(str(each["name"]), used.subject, used.version, used.schema)
         for each in references

@@ -1,54 +1,40 @@
-"""What all formats have in common: a reader turns the bytes of one writer's schema into rows of its one type, a writer
-turns rows into bytes. Both mark what does not fit, by its place, and never touch a neighbour.
+"""The interface of Avro, Protobuf and JSON: a reader turns bytes of any writer's schema into rows of one type, a writer
+turns rows into bytes. Both report a value that does not fit by its index; it never affects another value.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
+from spark_eos.errors import stop
+from spark_eos.registry.avro import Decoded, Encoded
 from spark_eos.registry.schemas import Schema
 from spark_eos.registry.wire import bytes_of
 
+__all__ = ["Decode", "Decoded", "Encoded", "Reader", "Writer", "cast", "own_bytes"]
 
-@dataclass(frozen=True)
-class Decoded:
-    """``rows``: one for each value, null where it is bad. ``bad``: why, by its place."""
-
-    rows: pa.Array
-    bad: dict[int, str]
-
-
-@dataclass(frozen=True)
-class Encoded:
-    """``values``: binary, one for each row, null where the row is null or bad. ``bad``: why, by its place."""
-
-    values: pa.Array
-    bad: dict[int, str]
-
-
-#: Takes values without nulls, and the number of bytes before each value's own.
+#: Decodes n values without nulls. The second argument: how many bytes of each value to skip, n int64.
 Decode = Callable[[pa.Array, np.ndarray], Decoded]
 
 
 class Reader(Protocol):
-    """What values are read as."""
+    """Reads values of any writer's schema as values of one schema."""
 
     @property
     def type(self) -> pa.DataType:
-        """Of every row, whoever wrote it; Spark has it, too."""
+        """The type of the rows, one that Spark has, too."""
 
     def of_writer(self, schema: Schema, message: tuple[int, ...]) -> Decode:
-        """For values of this schema. ``message``: Protobuf's indexes. Raises EosError where its values cannot be read
-        as the reader's."""
+        """The decoder of values that were written with this schema. ``message``: the indexes of a Protobuf message.
+        Raises EosError where such values cannot be read as the reader's."""
 
 
 class Writer(Protocol):
-    """What rows are written as."""
+    """Writes rows as values of one schema."""
 
     @property
     def record(self) -> str | None:
@@ -56,14 +42,24 @@ class Writer(Protocol):
 
     @property
     def message(self) -> tuple[int, ...]:
-        """Protobuf's indexes of the message; empty for other formats."""
+        """The indexes of the Protobuf message; empty for other formats."""
 
     def encode(self, rows: pa.Array, prefix: bytes) -> Encoded:
-        """The rows' bytes, each after the prefix. Raises EosError where no row of this type could be written."""
+        """The bytes of each row, after the prefix. Raises EosError where no row of this type could be written."""
+
+
+def cast(values: pa.Array, wanted: pa.DataType, column: str) -> pa.Array:
+    """The values as this type. Raises RegistryError (EOS_REGISTRY_SCHEMA), with the column's name, where Arrow cannot
+    cast them."""
+    try:
+        return values.cast(wanted)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+        given = values.type
+        raise stop("EOS_REGISTRY_SCHEMA.type", column=column, type=given, wanted=wanted, error=error) from None
 
 
 def own_bytes(values: pa.Array, begin: np.ndarray) -> pa.Array:
-    """The values without the bytes before their own, as binary. There are no nulls."""
+    """The values, without nulls, as binary from byte ``begin`` of each on (n int64)."""
     if not begin.any():
         return values.cast(pa.binary())
     # Not by Arrow's binary_slice, whose buffers have a negative size where the slices are short (Arrow 26).

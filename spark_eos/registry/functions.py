@@ -1,6 +1,7 @@
-"""Columns of DataFrames, batch and streaming, classic and Connect: bytes with a registry's schema, and back.
+"""Functions of Columns that decode and encode bytes with a registry's schema, for batch and streaming DataFrames, Spark
+classic and Connect.
 
-What is asked of the registry by the driver is asked when the Column is made, and fixed then.
+The driver looks up its schemas when the Column is made, not when the query runs.
 """
 
 from __future__ import annotations
@@ -36,11 +37,11 @@ def from_registry(
 ) -> Column:
     """The values of a binary column, decoded; a null stays null.
 
-    ``registry``: its address, or its settings by name. ``subject``, or ``topic`` for the subject TOPIC-value
-    (TOPIC-key with ``key``): whose schema values are read as, in the ``version`` given, or in that which is the latest
-    now. ``message``: the full name of Protobuf's message, by default the first of the file. ``headers``: the column of
-    headers, where schemas are named there. ``on_malformed``: a value that cannot be decoded fails the query, or is
-    null.
+    ``registry``: its address, or its settings by name. Values are read as the schema of ``subject``, or with ``topic``
+    of the subject TOPIC-value (TOPIC-key with ``key``), in this ``version``; "latest" is the latest when the Column is
+    made. ``message``: the full name of a Protobuf message, by default the first in the file. ``headers``: the column of
+    headers, if producers write schema ids to headers. ``on_malformed``: whether a value that cannot be decoded fails
+    the query, or becomes null.
 
     Raises OptionError, RegistryError, SchemaError.
     """
@@ -72,14 +73,14 @@ def to_registry(
     auto_register: bool = True,
     on_malformed: OnMalformed = "fail",
 ) -> Column:
-    """A column as bytes after the id of its schema; a null stays null.
+    """A column encoded as bytes, after its schema's id; a null stays null.
 
-    ``registry``: its address, or its settings by name. ``subject``, or ``topic`` for the subject TOPIC-value (TOPIC-key
-    with ``key``), or another ``strategy``: ``record`` and ``topic-record``. ``schema``: its text, of this ``kind`` and
-    with these ``references`` (``name``, ``subject``, ``version``), which is registered now, or with
-    ``auto_register=False`` has to be registered; without it, the subject's latest version is used. ``message``: the
-    full name of Protobuf's message, by default the first of the file. ``on_malformed``: a row that the schema cannot
-    hold fails the query, or is null.
+    ``registry``: its address, or its settings by name. The subject is ``subject``, or with ``topic`` TOPIC-value
+    (TOPIC-key with ``key``), or by another ``strategy``, ``record`` or ``topic-record``. ``schema``: the text of a
+    schema of this ``kind``, with these ``references`` (``name``, ``subject``, ``version``); it is registered when the
+    Column is made, or with ``auto_register=False`` has to be registered already. Without a ``schema``, the subject's
+    latest version is used. ``message``: the full name of a Protobuf message, by default the first in the file.
+    ``on_malformed``: whether a row that the schema cannot hold fails the query, or becomes null.
 
     Raises OptionError, RegistryError, SchemaError.
     """

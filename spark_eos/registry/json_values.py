@@ -1,8 +1,8 @@
-"""JSON by JSON Schema: what columns a schema has, and texts that have this shape.
+"""JSON values with a JSON Schema, which gives each column its type.
 
-A schema gives each column its type. A value is malformed if it is not JSON or has another shape: another type
-anywhere, or a required property that is missing. Other rules of a schema, such as ranges and patterns, are not checked.
-Properties that the reader's schema does not have are left out; those that a value lacks are null.
+A value is malformed if it is not JSON, has another type anywhere, or lacks a required property. Other rules of a
+schema, such as ranges and patterns, are not checked. Properties that the reader's schema does not have are left out;
+properties that a value lacks are null.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ import pyarrow as pa
 
 from spark_eos.arrow_fields import lost_field
 from spark_eos.errors import stop
-from spark_eos.registry.formats import Decode, Decoded, Encoded, own_bytes
+from spark_eos.registry.formats import Decode, Decoded, Encoded, cast, own_bytes
 from spark_eos.registry.schemas import Schema
 
 _NOT_JSON = "it is not JSON"
 _LEVELS = 64
-#: Below, a double that is a whole number is the one that its text says.
+#: Below this, an integer in the text of a double is read exactly.
 _EXACT = 1 << 53
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What a value may be. ``type``: Arrow's. ``nullable``: whether it may be null. ``fields``: of an object, with
-    whether each is required; ``items``: of an array, or the values of a map."""
+    """The shape of values. ``type``: Arrow's; ``nullable``: whether they may be null. ``fields``: the properties of an
+    object: name, shape, whether it is required. ``items``: the shape of an array's items, or of a map's values."""
 
     type: pa.DataType
     nullable: bool = False
@@ -42,14 +42,14 @@ _SIMPLE = {"string": pa.string(), "integer": pa.int64(), "number": pa.float64(),
 
 
 class JsonReader:
-    """Reads texts as values of one shape."""
+    """Reads JSON texts as values of one shape."""
 
     def __init__(self, schema: Schema) -> None:
         self._shape = shape_of(schema)
         self.type: pa.DataType = self._shape.type
 
     def of_writer(self, schema: Schema, message: tuple[int, ...]) -> Decode:
-        """Any schema of this kind: each value shows its shape itself."""
+        """The decoder of JSON texts, whatever JSON Schema the writer had: each value is checked by itself."""
         if schema.kind != "JSON":
             raise stop("EOS_REGISTRY_SCHEMA.other_kind", kind=schema.kind, expected="JSON")
         return self._decode
@@ -71,7 +71,7 @@ class JsonReader:
 
 
 class JsonWriter:
-    """Writes rows as texts of one shape."""
+    """Writes rows as JSON texts of one shape."""
 
     record = None
     message: tuple[int, ...] = ()
@@ -80,21 +80,16 @@ class JsonWriter:
         self._shape = shape_of(schema)
 
     def encode(self, rows: pa.Array, prefix: bytes) -> Encoded:
-        """Nulls of properties that may not be null are left out. Raises RegistryError (EOS_REGISTRY_SCHEMA) for rows of
-        another type, or with fields that are not in the schema."""
+        """The JSON text of each row, after the prefix. A null is left out where the schema does not allow it and the
+        property is not required. Raises RegistryError (EOS_REGISTRY_SCHEMA) for rows of another type, or with fields
+        that are not in the schema."""
         lost = lost_field(rows.type, self._shape.type)
         if lost is not None:
             fields = ", ".join(name for name, _, _ in self._shape.fields)
             raise stop("EOS_REGISTRY_SCHEMA.column", column=lost, record="the JSON Schema", fields=fields)
-        try:
-            typed = rows.cast(self._shape.type)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
-            raise stop(
-                "EOS_REGISTRY_SCHEMA.type", column="value", type=rows.type, wanted=self._shape.type, error=error
-            ) from None
         texts: list[bytes | None] = []
         bad: dict[int, str] = {}
-        for place, row in enumerate(typed.to_pylist()):
+        for place, row in enumerate(cast(rows, self._shape.type, "value").to_pylist()):
             try:
                 value = None if row is None else _shaped(_without_nulls(row, self._shape), self._shape, "")
                 text = None if row is None else json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
@@ -106,8 +101,8 @@ class JsonWriter:
 
 
 def shape_of(schema: Schema) -> Shape:
-    """The shape that a JSON Schema describes. Raises RegistryError (EOS_REGISTRY_SCHEMA) for one that gives a value no
-    single type."""
+    """The shape that a JSON Schema describes. Raises RegistryError (EOS_REGISTRY_SCHEMA) where it gives a value more
+    than one type, or none."""
     try:
         documents = {name: json.loads(one.text) for name, one in schema.all_references().items()}
         root = json.loads(schema.text)
@@ -120,18 +115,19 @@ def shape_of(schema: Schema) -> Shape:
 
 
 class _OtherShape(Exception):
-    """A value that does not have the shape; the text says where."""
+    """A value has another shape; the text says where."""
 
 
 @dataclass(frozen=True)
 class _Shapes:
-    """``root``: the schema; ``documents``: those that it refers to, by name."""
+    """Derives shapes. ``root``: the schema's JSON; ``documents``: that of its references, by name."""
 
     root: Any
     documents: Mapping[str, Any]
 
     def of(self, schema: Any, path: str, around: tuple[str, ...]) -> Shape:  # noqa: ANN401  # JSON
-        """``around``: the references that were followed on the way here."""
+        """The shape of a part of the schema. ``path``: where it is, for messages; ``around``: the references that lead
+        here."""
         if not isinstance(schema, dict):
             raise self._refused(path, "is true or false, which says nothing of its type")
         if "$ref" in schema:
@@ -168,7 +164,7 @@ class _Shapes:
         return Shape(pa.struct([pa.field(k, shape.type) for k, shape, _ in fields]), nullable, fields)
 
     def _one_of(self, schemas: list[Any], path: str, around: tuple[str, ...]) -> Shape:
-        """Null or one other schema."""
+        """The shape of ``oneOf`` or ``anyOf``: null or one other schema."""
         others = [one for one in schemas if one != {"type": "null"}]
         if len(others) != 1:
             raise self._refused(path, "is one of several schemas")
@@ -236,7 +232,7 @@ def _shaped_simple(value: Any, type_: pa.DataType, path: str) -> object:  # noqa
 
 
 def _check_text(text: str, path: str) -> None:
-    r"""JSON can have halves of characters, such as ``"\ud800"``, and UTF-8 cannot."""
+    r"""Raise _OtherShape for a lone surrogate, such as ``"\ud800"``, which JSON allows and UTF-8 does not."""
     if not text.isascii():
         try:
             text.encode()
@@ -258,7 +254,8 @@ def _shaped_items(value: Any, shape: Shape, path: str) -> object:  # noqa: ANN40
 
 
 def _without_nulls(value: Any, shape: Shape) -> object:  # noqa: ANN401  # a row
-    """Without nulls that the shape does not allow; maps are pairs in Arrow, and objects here. Raises _OtherShape."""
+    """The row as JSON values, without properties whose null the shape does not allow. Maps, pairs in Arrow, become
+    objects. Raises _OtherShape for a map with a key twice."""
     if value is None:
         return None
     if shape.fields:

@@ -1,9 +1,9 @@
-"""Protobuf by ptars, which reads and writes whole columns.
+"""Protobuf values, by ptars, which reads and writes whole columns.
 
-Protobuf does not fail on a wrong schema: a text where a number belongs is a field that is not there. So a writer's
+Protobuf does not fail on a wrong schema: where a number should be, a string counts as a missing field. So a writer's
 message is compared with the reader's, field by field, before any of its values is read. Values are then read by the
-reader's message, as every Protobuf program does: fields that it does not know are left out, those that are missing
-have their defaults. ptars fails for a whole column where one value is damaged, and does not tell which: it is bisected.
+reader's message, as in every Protobuf program: unknown fields are left out, and missing fields have their defaults.
+ptars fails for a whole column if one value is damaged, and does not tell which, so that it is found by bisection.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from spark_eos.arrow_fields import lost_field
 from spark_eos.errors import stop
 from spark_eos.registry.avro.texts import twice
-from spark_eos.registry.formats import Decode, Decoded, Encoded, own_bytes
+from spark_eos.registry.formats import Decode, Decoded, Encoded, cast, own_bytes
 from spark_eos.registry.schemas import Schema
 
 try:
@@ -37,14 +37,14 @@ except ImportError as missing:
     raise stop("EOS_NOT_INSTALLED.registry", module=missing.name) from None
 
 _DAMAGED = "it is not a message of Protobuf"
-#: What a value of the type may be read as: it has the same bytes, and no value is cut.
+#: The types as which a field may be read: their bytes are the same, and no value is truncated.
 _WIDER = {
     FieldDescriptor.TYPE_INT32: {FieldDescriptor.TYPE_INT64},
     FieldDescriptor.TYPE_UINT32: {FieldDescriptor.TYPE_UINT64},
     FieldDescriptor.TYPE_SINT32: {FieldDescriptor.TYPE_SINT64},
     FieldDescriptor.TYPE_STRING: {FieldDescriptor.TYPE_BYTES},
 }
-#: From the begin of the year 1 to the end of the year 9999, and 10,000 years: in microseconds.
+#: The range of Timestamp, the years 1 to 9999, and the longest Duration, 10,000 years, in microseconds.
 _TIMES = -62_135_596_800_000_000, 253_402_300_799_999_999
 _LONGEST = 315_576_000_000_000_000
 _CONFIG = ptars.PtarsConfig(timestamp_unit="us", duration_unit="us", time_unit="us", enum_repr="string")
@@ -52,7 +52,7 @@ _UINT64 = pa.decimal128(20, 0)
 
 
 class ProtobufReader:
-    """Reads values as one message."""
+    """Reads values as messages of one type."""
 
     def __init__(self, schema: Schema, message: str | None = None) -> None:
         self._message = _message_named(schema, message)
@@ -61,8 +61,8 @@ class ProtobufReader:
         self.type: pa.DataType = _of_spark(pa.struct(list(self._handler.schema())))
 
     def of_writer(self, schema: Schema, message: tuple[int, ...]) -> Decode:
-        """Raises RegistryError (EOS_REGISTRY_SCHEMA) where the writer's message is another one, or a field of it is of
-        another type."""
+        """The decoder of this writer's values. Raises RegistryError (EOS_REGISTRY_SCHEMA) where the writer's message
+        has another name, or a field of another type."""
         written = _message_at(schema, message)
         if written.full_name != self._message.full_name:
             raise stop("EOS_REGISTRY_SCHEMA.other_message", written=written.full_name, expected=self._message.full_name)
@@ -77,19 +77,19 @@ class ProtobufReader:
         bad = list(_damaged(messages, 0, lambda piece: self._parsed(piece) is not None))
         good = np.ones(len(messages), bool)
         good[bad] = False
-        # A null is read as a message without fields, which becomes null again.
+        # ptars reads a null as a message without fields, which the last line makes null again.
         rows = self._handler.array_to_record_batch(_kept(messages, good)).to_struct_array().cast(self.type)
         return Decoded(_kept(rows, good), dict.fromkeys(bad, _DAMAGED))
 
     def _parsed(self, messages: pa.Array) -> pa.RecordBatch | None:
-        """None where one of them is damaged, has a time that is none, several fields of a oneof, or a key of a map
-        twice: of these, ptars reads all, and not the last one."""
+        """The fields of the messages; None where one message is damaged, has a time out of range, several fields of a
+        oneof, or a map with a key twice, of which ptars reads all and not just the last."""
         try:
             batch = self._handler.array_to_record_batch(messages)
         except ValueError:
             return None
         except BaseException as error:
-            # Rust's panics are no Exception. One is known: an entry without a value in a map of messages.
+            # A panic of Rust is no Exception. A map's entry without a value causes one.
             if type(error).__module__ != "pyo3_runtime":
                 raise
             return None
@@ -99,7 +99,7 @@ class ProtobufReader:
 
 
 class ProtobufWriter:
-    """Writes rows as one message."""
+    """Writes rows as messages of one type."""
 
     def __init__(self, schema: Schema, message: str | None = None) -> None:
         self._descriptor = _message_named(schema, message)
@@ -114,12 +114,12 @@ class ProtobufWriter:
         return name
 
     def encode(self, rows: pa.Array, prefix: bytes) -> Encoded:
-        """Messages are read again and compared, as Protobuf has no null where a field has no presence, and leaves out
-        enum values that it does not know. Raises RegistryError (EOS_REGISTRY_SCHEMA) for a column that is not a field
-        or of another type."""
+        """The message of each row, after the prefix. Messages are read again and compared: a field without presence has
+        no null, and ptars leaves out unknown enum values. Raises RegistryError (EOS_REGISTRY_SCHEMA) for a column that
+        is not a field, or has another type."""
         columns: list[tuple[pa.Array, pa.Field]] = []
         unfit: dict[int, str] = {}
-        given: dict[str, pa.Array] = {}
+        given = {field.name: pa.nulls(len(rows), _nullable(field.type)) for field in self._handler.schema()}
         for column, field in self._columns(rows):
             found = _unfit(column, _nullable(field.type))
             unfit |= {row: f"field '{field.name}' has {what}" for row, what in found.items() if row not in unfit}
@@ -127,11 +127,7 @@ class ProtobufWriter:
             fits[list(found)] = False
             columns.append((_kept(column, fits), field))
             given[field.name] = columns[-1][0].cast(_nullable(field.type))
-        unset = {f.name: pa.nulls(len(rows), _nullable(f.type)) for f in self._handler.schema() if f.name not in given}
-        batch = pa.RecordBatch.from_pydict(
-            {field.name: (given | unset)[field.name] for field in self._handler.schema()}
-        )
-        messages = self._handler.record_batch_to_array(batch).cast(pa.binary())
+        messages = self._handler.record_batch_to_array(pa.RecordBatch.from_pydict(given)).cast(pa.binary())
         back = self._handler.array_to_record_batch(messages)
         there = np.asarray(pc.is_valid(rows))
         bad: dict[int, str] = {}
@@ -142,12 +138,12 @@ class ProtobufWriter:
         bad |= {row: why for row, why in unfit.items() if there[row]}
         keep = there.copy()
         keep[list(bad)] = False
-        # The last argument separates the first two.
+        # The last argument is the separator.
         values = pc.binary_join_element_wise(pa.scalar(prefix, pa.binary()), messages, pa.scalar(b"", pa.binary()))
         return Encoded(_kept(values, keep), bad)
 
     def _columns(self, rows: pa.Array) -> Iterator[tuple[pa.Array, pa.Field]]:
-        """Each column of the rows, with the type that its field has in Spark, and ptars's own field."""
+        """Each column of the rows, cast to the type that its field has in Spark, and the field as ptars has it."""
         fields = {field.name: field for field in self._handler.schema()}
         for column in rows.type:
             if column.name not in fields:
@@ -158,17 +154,12 @@ class ProtobufWriter:
             if lost is not None:
                 path = f"{column.name}.{lost}"
                 raise stop("EOS_REGISTRY_SCHEMA.column", column=path, record=self.record, fields=wanted)
-            try:
-                typed = pc.struct_field(rows, column.name).cast(wanted)
-            except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
-                raise stop(
-                    "EOS_REGISTRY_SCHEMA.type", column=column.name, type=column.type, wanted=wanted, error=error
-                ) from None
-            yield typed, fields[column.name]
+            yield cast(pc.struct_field(rows, column.name), wanted, column.name), fields[column.name]
 
 
 def _message_named(schema: Schema, name: str | None) -> Descriptor:
-    """The message of this full name, or the file's first one. Raises RegistryError (EOS_REGISTRY_SCHEMA)."""
+    """The message with this full name; without a name, the first in the file. Raises RegistryError
+    (EOS_REGISTRY_SCHEMA)."""
     file, pool = _file(schema)
     if name is None:
         return _message_at(schema, (0,))
@@ -180,10 +171,10 @@ def _message_named(schema: Schema, name: str | None) -> Descriptor:
 
 
 def _message_at(schema: Schema, path: tuple[int, ...]) -> Descriptor:
-    """The message that the indexes lead to. Raises RegistryError (EOS_REGISTRY_SCHEMA).
+    """The message at these indexes. Raises RegistryError (EOS_REGISTRY_SCHEMA).
 
-    Some clients count the entries of maps, which Protobuf has as nested messages, and others do not (Confluent's for
-    Python and for Java). Where that leads to two messages, nobody can know which one it is.
+    Protobuf has a nested message for the entries of each map. Confluent's client for Python counts these, and that for
+    Java does not. Indexes that lead to two different messages by these rules are refused.
     """
     if schema.kind != "PROTOBUF":
         raise stop("EOS_REGISTRY_SCHEMA.other_kind", kind=schema.kind, expected="PROTOBUF")
@@ -198,8 +189,8 @@ def _message_at(schema: Schema, path: tuple[int, ...]) -> Descriptor:
 
 
 def _followed(file: Any, path: tuple[int, ...], entries: bool) -> list[tuple[str, Descriptor]]:  # noqa: ANN401  # a file
-    """The message at the end of the path with its name; none where the path ends before, or in the entries of a map.
-    ``entries``: whether these are counted."""
+    """The full name and the message at this path; none where the path leads nowhere, or to the entries of a map.
+    ``entries``: whether entries of maps are counted."""
     siblings, found = list(file.message_types_by_name.values()), None
     for number in path:
         siblings = [each for each in siblings if entries or not each.GetOptions().map_entry]
@@ -211,16 +202,15 @@ def _followed(file: Any, path: tuple[int, ...], entries: bool) -> list[tuple[str
 
 
 def _path_of(schema: Schema, message: Descriptor) -> tuple[int, ...]:
-    """The indexes that lead to a message. Raises RegistryError (EOS_REGISTRY_SCHEMA) where some clients would take them
-    for those of another one."""
+    """The indexes of a message. Raises RegistryError (EOS_REGISTRY_SCHEMA) where some clients would take them for
+    another message's."""
     path: list[int] = []
-    outer = message
-    while outer is not None:
-        siblings = (
-            outer.containing_type.nested_types if outer.containing_type else (outer.file.message_types_by_name.values())
-        )
-        path.insert(0, [each.full_name for each in siblings].index(outer.full_name))
-        outer = outer.containing_type
+    inner = message
+    while inner is not None:
+        outer = inner.containing_type
+        siblings = outer.nested_types if outer else inner.file.message_types_by_name.values()
+        path.insert(0, [each.full_name for each in siblings].index(inner.full_name))
+        inner = outer
     file, _ = _file(schema)
     if not all(_followed(file, tuple(path), entries) == [(message.full_name, message)] for entries in (True, False)):
         raise stop("EOS_REGISTRY_SCHEMA.ambiguous_path", message=message.full_name)
@@ -229,7 +219,7 @@ def _path_of(schema: Schema, message: Descriptor) -> tuple[int, ...]:
 
 @lru_cache(maxsize=256)
 def _file(schema: Schema) -> tuple[Any, DescriptorPool]:
-    """The file as a descriptor, in a pool of its own. Raises RegistryError (EOS_REGISTRY_SCHEMA)."""
+    """The schema as a file descriptor, in a pool of its own. Raises RegistryError (EOS_REGISTRY_SCHEMA)."""
     name = f"{schema.fingerprint}.proto"
     pool = DescriptorPool()
     for file in _files(schema, name):
@@ -251,7 +241,8 @@ def _files(schema: Schema, name: str) -> list[FileDescriptorProto]:
 
 
 def _serialized(text: str) -> FileDescriptorProto | None:
-    """The file that Confluent's client for Python registers, as base64, where the registry gives it back as it came."""
+    """The file of a serialized schema, as Confluent's client for Python registers it, in base64; None for a schema in
+    the language of .proto files."""
     try:
         return FileDescriptorProto.FromString(base64.b64decode(text, validate=True))
     except (ValueError, DecodeError):
@@ -259,7 +250,8 @@ def _serialized(text: str) -> FileDescriptorProto | None:
 
 
 def _well_known(name: str) -> dict[str, FileDescriptorProto]:
-    """A file of Protobuf's own, by its name, with those that it imports. Raises RegistryError (EOS_REGISTRY_SCHEMA)."""
+    """A file that comes with Protobuf, and the files that it imports, by name. Raises RegistryError
+    (EOS_REGISTRY_SCHEMA)."""
     try:
         module = importlib.import_module(name.removesuffix(".proto").replace("/", ".") + "_pb2")
     except ImportError:
@@ -270,7 +262,7 @@ def _well_known(name: str) -> dict[str, FileDescriptorProto]:
 
 
 def _compiled(schema: Schema, name: str) -> FileDescriptorSet:
-    """By Protobuf's own compiler, in this process."""
+    """The schema and its imports, compiled by protoc in this process."""
     import grpc_tools
 
     well_known = Path(grpc_tools.__file__).with_name("_proto")
@@ -294,8 +286,8 @@ def _handler(message: Descriptor) -> Any:  # noqa: ANN401  # ptars has no types
 
 
 def _check_columns(message: Descriptor, within: tuple[str, ...] = ()) -> None:
-    """Raise RegistryError (EOS_REGISTRY_SCHEMA) for a message that contains itself, and for groups, which ptars reads
-    as fields without a value."""
+    """Raise RegistryError (EOS_REGISTRY_SCHEMA) for a message that contains itself, and for a group, which ptars reads
+    as a field without a value."""
     if message.full_name in within:
         raise stop("EOS_REGISTRY_SCHEMA.recursive", message=message.full_name, within=within[0])
     for field in message.fields:
@@ -306,23 +298,17 @@ def _check_columns(message: Descriptor, within: tuple[str, ...] = ()) -> None:
 
 
 def _compare(written: Descriptor, read: Descriptor, path: str = "") -> None:
-    """Raise RegistryError (EOS_REGISTRY_SCHEMA) where a field's bytes would be read as another type. ``path``: of the
-    fields around these, with a dot at its end."""
-    theirs = written.fields_by_number
+    """Raise RegistryError (EOS_REGISTRY_SCHEMA) where a field's bytes would be read as another type. ``path``: names of
+    the fields around the two messages, with a dot at its end."""
     for number, field in read.fields_by_number.items():
-        other = theirs.get(number)
+        other = written.fields_by_number.get(number)
         if other is None:
             continue
         place = path + field.name
         fits = field.type == other.type or field.type in _WIDER.get(other.type, ())
         if not fits or field.is_repeated != other.is_repeated or _is_map(field) != _is_map(other):
-            raise stop(
-                "EOS_REGISTRY_SCHEMA.field",
-                field=place,
-                number=number,
-                written=_type_of(other),
-                expected=_type_of(field),
-            )
+            types = {"written": _type_of(other), "expected": _type_of(field)}
+            raise stop("EOS_REGISTRY_SCHEMA.field", field=place, number=number, **types)
         if field.message_type is not None:
             _compare(other.message_type, field.message_type, f"{place}.")
 
@@ -341,12 +327,13 @@ def _type_of(field: FieldDescriptor) -> str:
 
 
 def _kept(values: pa.Array, keep: np.ndarray) -> pa.Array:
-    """The values that are to be kept, and nulls in the places of the others."""
+    """The values where ``keep`` is true, and null elsewhere."""
     return values if keep.all() else values.take(pa.array(np.arange(len(values)), mask=~keep))
 
 
 def _damaged(messages: pa.Array, first: int, whole: Callable[[pa.Array], bool]) -> Iterator[int]:
-    """The places of those that make ``whole`` false, by halves. ``first``: the place of the first message."""
+    """Find the damaged messages by bisection: their indexes, of which the first message has ``first``. ``whole``:
+    whether none of some messages is damaged."""
     if whole(messages):
         return
     if len(messages) == 1:
@@ -358,7 +345,7 @@ def _damaged(messages: pa.Array, first: int, whole: Callable[[pa.Array], bool]) 
 
 
 def _has_no_time(column: pa.Array) -> bool:
-    """Whether a time in it is none that Protobuf's Timestamp or Duration may have, as ptars does not check that."""
+    """Whether a time is out of the range of Protobuf's Timestamp or Duration, which ptars does not check."""
     type_ = column.type
     if pa.types.is_struct(type_):
         return any(map(_has_no_time, column.flatten()))
@@ -374,7 +361,7 @@ def _has_no_time(column: pa.Array) -> bool:
 
 
 def _has_a_key_twice(column: pa.Array) -> bool:
-    """Whether a map in it has a key more than once."""
+    """Whether one of the maps in a column has a key more than once."""
     if pa.types.is_struct(column.type):
         return any(map(_has_a_key_twice, column.flatten()))
     if pa.types.is_list(column.type):
@@ -387,12 +374,12 @@ def _has_a_key_twice(column: pa.Array) -> bool:
 
 
 def _entries(column: pa.MapArray) -> pa.MapArray:
-    """The maps without nulls, and with nothing before and behind their entries."""
+    """The maps that are not null, without entries that belong to none of them."""
     return column.drop_null().take(pa.array(np.arange(len(column) - column.null_count)))
 
 
 def _unfit(column: pa.Array, type_: pa.DataType) -> dict[int, str]:
-    """The places of values that no message can have, and what they have. ``type_``: that of ptars."""
+    """Index → what is wrong, of the values that no message can hold. ``type_``: the field's type in ptars."""
     numbers = dict.fromkeys(_damaged(column, 0, lambda piece: _casts(piece, type_)), "a number out of its range")
     times = dict.fromkeys(_damaged(column, 0, lambda piece: not _has_no_time(piece)), "a time out of its range")
     keys = dict.fromkeys(_damaged(column, 0, lambda piece: not _has_a_key_twice(piece)), "a key twice")
@@ -408,8 +395,8 @@ def _casts(column: pa.Array, type_: pa.DataType) -> bool:
 
 
 def _has_several(columns: Mapping[str, pa.Array], message: Descriptor) -> bool:
-    """Whether several fields of a oneof have values in one of the messages, or in one within them. ``columns``: of its
-    fields, by their names."""
+    """Whether one of the messages, or a message within one, has values for several fields of a oneof. ``columns``: the
+    messages' fields, by name."""
     for oneof in message.oneofs:
         if len(oneof.fields) > 1:
             there = [pc.is_valid(columns[field.name]).cast(pa.int32()) for field in oneof.fields]
@@ -421,19 +408,19 @@ def _has_several(columns: Mapping[str, pa.Array], message: Descriptor) -> bool:
             column, inner = column.items, inner.fields_by_name["value"].message_type
         elif inner is not None and field.is_repeated:
             column = column.flatten()
-        # Those that ptars knows, such as Timestamp, are no structs.
+        # ptars has no structs for messages that it knows, such as Timestamp.
         if inner is not None and pa.types.is_struct(column.type) and _has_several(_children(column), inner):
             return True
     return False
 
 
 def _children(column: pa.Array) -> dict[str, pa.Array]:
-    """The fields of a struct, null where it is null."""
+    """The fields of a column of structs, by name; null where the struct is null."""
     return dict(zip((field.name for field in column.type), column.flatten(), strict=True))
 
 
 def _changed(given: pa.Array, read: pa.Array) -> Iterator[int]:
-    """The places where they differ. Whole columns are compared first; not-a-number is no change."""
+    """The indexes at which two columns differ; NaN equals NaN. Whole columns are compared first, which is faster."""
     if given.equals(read):
         return
     for row, (one, other) in enumerate(zip(given.to_pylist(), read.to_pylist(), strict=True)):
@@ -442,19 +429,19 @@ def _changed(given: pa.Array, read: pa.Array) -> Iterator[int]:
 
 
 def _of_spark(type_: pa.DataType) -> pa.DataType:
-    """The type that Spark has for it: no unsigned numbers."""
+    """The type as Spark has it, which has no unsigned integers."""
     if type_ == pa.uint32():
         return pa.int64()
     return _UINT64 if type_ == pa.uint64() else _mapped(type_, _of_spark)
 
 
 def _nullable(type_: pa.DataType) -> pa.DataType:
-    """The same type, with nulls anywhere."""
+    """The type with nullable fields, at any depth."""
     return _mapped(type_, _nullable)
 
 
 def _mapped(type_: pa.DataType, inner: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
-    """The type with others within it, which are nullable."""
+    """The type with ``inner`` applied to the types within it, which become nullable."""
     if pa.types.is_map(type_):
         return pa.map_(inner(type_.key_type), inner(type_.item_type))
     if pa.types.is_list(type_):

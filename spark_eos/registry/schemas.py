@@ -1,4 +1,4 @@
-"""Schemas as the registry has them, with whatever they refer to."""
+"""Schemas of a registry, with the schemas that they refer to."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Literal, get_args
 
 Kind = Literal["AVRO", "PROTOBUF", "JSON"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-#: What users call them.
+#: Kinds by the names that users give them.
 KIND_NAMES: dict[str, Kind] = {"avro": "AVRO", "protobuf": "PROTOBUF", "json-schema": "JSON"}
 
 
 @dataclass(frozen=True)
 class Reference:
-    """A schema that another one uses. ``name``: how that one calls it, such as a record's full name or a file to
-    import; ``subject`` and ``version``: where the registry has it."""
+    """A schema to which another one refers. ``name``: its name there, such as a record's full name or a file to import;
+    ``subject`` and ``version``: where it is registered."""
 
     name: str
     subject: str
@@ -27,7 +27,7 @@ class Reference:
 
 @dataclass(frozen=True)
 class Schema:
-    """``text``: as it was registered."""
+    """A schema: its text as it was registered, and its references."""
 
     kind: Kind
     text: str
@@ -35,12 +35,13 @@ class Schema:
 
     @cached_property
     def fingerprint(self) -> str:
-        """The same for the same text and references, in any registry."""
+        """A hash of kind, text and references; it does not depend on the registry."""
         parts = [self.kind, self.text, [(each.name, each.schema.fingerprint) for each in self.references]]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
     def all_references(self) -> dict[str, Schema]:
-        """Whatever this schema uses, by its name, also through others; what is used comes before what uses it."""
+        """All schemas to which this one refers, directly or through others, by name. Each comes after those to which it
+        refers itself."""
         found: dict[str, Schema] = {}
         for reference in self.references:
             found |= reference.schema.all_references()
@@ -50,7 +51,7 @@ class Schema:
 
 @dataclass(frozen=True)
 class Registered:
-    """A version of a subject. ``guid``: empty where the registry has none."""
+    """A version of a subject, and its schema's id. ``guid``: empty where the registry has none."""
 
     subject: str
     version: int
@@ -60,5 +61,5 @@ class Registered:
 
 
 def kind_of(name: str | None) -> Kind | None:
-    """The kind by the registry's name, which leaves Avro out; None for others."""
+    """The kind with this name in the registry's answers, where no name is Avro; None for an unknown kind."""
     return next((kind for kind in KINDS if kind == (name or "AVRO")), None)

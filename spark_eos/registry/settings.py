@@ -1,4 +1,5 @@
-"""How a schema registry is reached: the user's ``registry.*`` settings. They travel to workers, and print no secret."""
+"""The user's ``registry.*`` settings, by which a schema registry is reached. They are sent to workers; no secret in
+them is printed."""
 
 from __future__ import annotations
 
@@ -13,24 +14,24 @@ from spark_eos.frozen_settings import Settings
 _PREFIX = "registry."
 _URL, _CONTEXT, _TIMEOUT, _SOURCE = "url", "context", "timeout.ms", "bearer.auth.credentials.source"
 _TOKEN, _CLUSTER = "bearer.auth.token", "bearer.auth.logical.cluster"
-#: Milliseconds for one question, with all of its retries and addresses.
+#: Milliseconds for one request, with all of its retries and addresses.
 _DEFAULT_TIMEOUT_MS = 10_000
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One setting: its name without ``registry.``, and what docs/registry.md says of it."""
+    """A setting: its name without ``registry.``, and its description in docs/registry.md."""
 
     name: str
     doc: str
     secret: bool = False
 
 
-#: Those of the client have its own names.
+#: Settings of confluent-kafka's registry client have the client's names.
 SETTINGS = (
     Setting(_URL, "Addresses of the registry, with commas between them: each is tried in turn. Required."),
     Setting(_CONTEXT, "Context in which subjects and ids are looked up (Confluent's `:.NAME:`). By default none."),
-    Setting(_TIMEOUT, f"Milliseconds for one question, with all its retries and addresses; {_DEFAULT_TIMEOUT_MS}."),
+    Setting(_TIMEOUT, f"Milliseconds for one request, with all its retries and addresses; {_DEFAULT_TIMEOUT_MS}."),
     Setting("basic.auth.user.info", "`user:password`.", secret=True),
     Setting(_SOURCE, "`STATIC_TOKEN`, `OAUTHBEARER` or `OAUTHBEARER_AZURE_IMDS`."),
     Setting(_TOKEN, "Token, for `STATIC_TOKEN`.", secret=True),
@@ -53,24 +54,24 @@ _SOURCES = ("STATIC_TOKEN", "OAUTHBEARER", "OAUTHBEARER_AZURE_IMDS")
 
 
 class RegistrySettings(Settings):
-    """The settings by name, without ``registry.``; `registry_settings` makes them. Prints secrets as ``***``."""
+    """The settings, checked by `registry_settings`, by name without ``registry.``. Its repr has ``***`` for secrets."""
 
     def __repr__(self) -> str:
         return repr({k: "***" if _BY_NAME[k].secret else v for k, v in self._values.items()})
 
     @property
     def urls(self) -> tuple[str, ...]:
-        """Every address, without a slash at its end."""
+        """The registry's addresses, without a slash at the end."""
         return tuple(url.strip().rstrip("/") for url in self._values[_URL].split(","))
 
     @property
     def name(self) -> str:
-        """The registry in messages: its addresses have no credentials."""
+        """The addresses as messages show them; they have no credentials."""
         return ", ".join(self.urls)
 
     @property
     def timeout_s(self) -> float:
-        """Seconds for one question, with all of its retries and addresses."""
+        """Seconds for one request, with all of its retries and addresses."""
         return int(self._values.get(_TIMEOUT, _DEFAULT_TIMEOUT_MS)) / 1000
 
     @property
@@ -84,14 +85,14 @@ class RegistrySettings(Settings):
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What no message may contain."""
+        """Texts that no message may contain, the longest first."""
         values = [value for name, value in self._values.items() if _BY_NAME[name].secret]
         passwords = [value.partition(":")[2] for value in values]
         return tuple(sorted(filter(None, {*values, *passwords}), key=len, reverse=True))
 
     def client_conf(self, retries: int) -> dict[str, object]:
-        """What confluent-kafka's client takes. Each of its requests has such a share of the time that all of them, at
-        every address, take no longer than the time of one question."""
+        """The configuration of confluent-kafka's client. Each try has a share of ``timeout_s``, so that all tries at
+        all addresses take no longer than that."""
         tries = len(self.urls) * (retries + 1)
         conf: dict[str, object] = {k: v for k, v in self._values.items() if k not in (_CONTEXT, _TIMEOUT)}
         conf |= {_URL: ",".join(self.urls), "timeout": self.timeout_s / tries, "max.retries": retries}
@@ -102,8 +103,8 @@ class RegistrySettings(Settings):
 
 
 def registry_settings(given: str | Mapping[str, object]) -> RegistrySettings:
-    """Check what a user gave: addresses alone, or settings by name, with or without ``registry.``. Raises OptionError,
-    which names settings and shows no value."""
+    """Check the user's settings: addresses alone, or settings by name, with or without ``registry.``. Raises
+    OptionError, which names settings and shows no value of a secret."""
     named = {_URL: given} if isinstance(given, str) else given
     values = {name.lower().removeprefix(_PREFIX): str(value).strip() for name, value in named.items()}
     for name in values:
@@ -123,7 +124,7 @@ def registry_settings(given: str | Mapping[str, object]) -> RegistrySettings:
 
 
 def _check_credentials(values: dict[str, str]) -> None:
-    """A password or a token, not both. A token is a static one where nothing else is set."""
+    """Raise OptionError unless there is a password or a token or neither. A token without a source is a static one."""
     user_info = values.get("basic.auth.user.info")
     if user_info is not None and ":" not in user_info:
         raise stop("EOS_OPTION_INVALID.registry_user_info", option=_PREFIX + "basic.auth.user.info")
@@ -137,7 +138,7 @@ def _check_credentials(values: dict[str, str]) -> None:
 
 
 def _check_address(name: str, address: str) -> None:
-    """Credentials in an address would be printed with it."""
+    """Raise OptionError unless this is an HTTP address. Credentials in it are refused: they would be printed."""
     try:
         parts = urlsplit(address)
         right = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0

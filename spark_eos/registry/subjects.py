@@ -1,4 +1,4 @@
-"""Names of subjects, by Confluent's strategies."""
+"""Names of subjects, by Confluent's subject name strategies."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def subject_name(
     record: str | None = None,
     key: bool = False,
 ) -> str:
-    """The ``subject`` that is given, or that of a topic's keys or values (``topic``), of a record (``record``), or of a
-    record in a topic (``topic-record``). ``record``: its full name. Raises OptionError where something is missing."""
+    """``subject`` if there is one; else, by the ``strategy``, ``TOPIC-key`` or ``TOPIC-value`` (``topic``), the full
+    name of the ``record``, or ``TOPIC-RECORD``. Raises OptionError where the topic or the record is missing."""
     if subject is not None:
         return subject
     if strategy != "record" and topic is None:

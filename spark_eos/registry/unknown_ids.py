@@ -1,8 +1,8 @@
-"""Ids that the registry does not know, as they count for the values of one column in one range of a topic.
+"""Schema ids in one column of one range of offsets that the registry does not know.
 
-The registry's answer may change at any time; what values become must not, from the first one that has the id to the
-last, and when the range is read again. So the first answer holds, and who decides on the rows notes the unknown ids.
-Known ones need no note: what an id means never changes.
+A registry may learn an id at any time. All values of the range must be decoded by one answer, also when the range is
+read again. So the first answer counts for the whole range, and a decision on the range notes its unknown ids. Known ids
+need no note, as an id never changes its schema.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from spark_eos.errors import stop
 
 
 class UnknownIds:
-    """``noted``: those that were unknown when a decision was made on what the values became; None for values that are
-    read for the first time."""
+    """``noted``: the unknown ids that the decision on the range has noted; None for a range without a decision."""
 
     def __init__(self, noted: Collection[str] | None = None) -> None:
         self._names = set(noted or ())
@@ -23,19 +22,19 @@ class UnknownIds:
 
     @property
     def names(self) -> frozenset[str]:
-        """Ids and GUIDs, as texts."""
+        """The unknown ids and GUIDs, as texts."""
         return frozenset(self._names)
 
     def __contains__(self, name: str) -> bool:
         return name in self._names
 
     def note_known(self, name: str) -> None:
-        """Values with this id have become rows."""
+        """Note that values with this id were decoded."""
         self._known.add(name)
 
     def note_unknown(self, name: str, registry: str) -> None:
-        """The registry at this address does not know the id. Raises RegistryError (EOS_REGISTRY_CHANGED) where it has
-        known it, as the values before became rows."""
+        """Note that the registry at this address does not know the id. Raises RegistryError (EOS_REGISTRY_CHANGED)
+        where values with this id were decoded before."""
         if self.are_noted or name in self._known:
             raise stop("EOS_REGISTRY_CHANGED.forgotten", schema=name, registry=registry)
         self._names.add(name)

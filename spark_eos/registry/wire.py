@@ -1,30 +1,30 @@
-"""Which schema each value was written with: the bytes before it, or its header, for all values of a column at once.
+"""Confluent's wire format: which schema each value of a column was written with, by its first bytes or by its header.
 
 ::
 
     before the value:    0 · id (4 bytes, big-endian) · [message indexes] · value
     in a header:         1 · GUID (16 bytes) · [message indexes]            (or as above, without the value)
 
-Only Protobuf has message indexes: how many there are, then each, as zigzag varints. They lead from the file's messages
-to a nested one; a single 0 stands for [0], the file's first message.
+Only Protobuf has message indexes: their number, then each, as zigzag varints. They are the path from the file's
+messages to a nested one; a single 0 stands for [0], the file's first message.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-#: Headers that name the schema of a key and a value.
+#: Headers with the schema of the key and of the value.
 KEY_HEADER, VALUE_HEADER = "__key_schema_id", "__value_schema_id"
 _ID_SIZE, _GUID_SIZE = 5, 17
-#: A message that lies deeper in others than this is not looked for.
+#: The deepest nested message that is supported.
 _MOST_INDEXES = 16
-#: Bytes of a varint of 32 bits.
+#: The largest size in bytes of a varint of 32 bits.
 _VARINT_SIZE = 5
 
 TOO_SHORT = "it has less than the 5 bytes of magic byte and schema id"
@@ -35,7 +35,7 @@ BAD_HEADER = "its header with the schema id is not in the format"
 
 @dataclass(frozen=True, order=True)
 class WriterKey:
-    """What names the writer's schema: an ``id`` or a ``guid``; ``message``: Protobuf's indexes, otherwise empty."""
+    """A writer's schema by its ``id`` or ``guid``; ``message``: the indexes of a Protobuf message, otherwise empty."""
 
     id: int = -1
     guid: str = ""
@@ -43,7 +43,7 @@ class WriterKey:
 
     @property
     def name(self) -> str:
-        """The id or the GUID, whichever message it is."""
+        """The GUID or the id, without the message."""
         return self.guid or str(self.id)
 
     def __str__(self) -> str:
@@ -53,8 +53,9 @@ class WriterKey:
 
 @dataclass(frozen=True)
 class Split:
-    """A column's values by writer: ``writer[i]`` is the place in ``keys`` of value i, or -1 for a value that is null or
-    bad; ``begin[i]``: bytes before the value's own. ``bad``: the reason for each value that is not in the format."""
+    """The values of a column by writer. ``writer[i]``: the index in ``keys`` of the writer of value i, -1 for a value
+    that is null or bad; ``begin[i]``: the number of bytes before the value's own. ``bad``: value → why it is not in the
+    wire format."""
 
     writer: np.ndarray
     keys: list[WriterKey]
@@ -64,7 +65,7 @@ class Split:
 
 @dataclass(frozen=True)
 class Bytes:
-    """Texts of bytes in one buffer: text i is ``data[start[i]:end[i]]``. ``there``: those that are not null."""
+    """Byte strings in one buffer: number i is ``data[start[i]:end[i]]``. ``there``: which are not null."""
 
     data: np.ndarray
     start: np.ndarray
@@ -73,38 +74,33 @@ class Bytes:
 
 
 def split(values: pa.Array, headers: pa.Array | None = None, *, key: bool = False, messages: bool = False) -> Split:
-    """``values``: (large) binary. ``headers``: lists of structs ``key``, ``value``, one for each value; the first one
-    that names the schema goes before the value's own bytes. ``key``: whether these are keys. ``messages``: whether
-    message indexes follow (Protobuf)."""
+    """Find the writer of each value.
+
+    ``values``: (large) binary; ``key``: whether these are keys. ``headers``: for each value a list of structs ``key``,
+    ``value``; the first header that names the schema takes precedence over the value's own bytes. ``messages``: whether
+    message indexes follow (Protobuf).
+    """
     found = _split(bytes_of(values), messages, guids=False)
     if headers is None:
         return found
     named = _named_by_headers(headers, KEY_HEADER if key else VALUE_HEADER)
     if named is None:
         return found
-    # A tombstone stays one, whatever its header says.
-    own = np.asarray(named.is_valid()) & np.asarray(values.is_valid())
-    return _merged(found, _split(bytes_of(named), messages, guids=True), own)
+    by_header = np.asarray(named.is_valid()) & np.asarray(values.is_valid())  # a tombstone has no schema
+    return _merged(found, _split(bytes_of(named), messages, guids=True), by_header)
 
 
 def prefix(id_: int, message: Sequence[int] = ()) -> bytes:
-    """The bytes before a value that is written with this schema."""
-    return b"\0" + id_.to_bytes(4, "big") + _indexes(message)
-
-
-def guid_header(guid: str, message: Sequence[int] = ()) -> bytes:
-    """The header's value for a value that is written with this schema."""
-    return b"\1" + UUID(guid).bytes + _indexes(message)
-
-
-def _indexes(message: Sequence[int]) -> bytes:
+    """The bytes before a value of this schema. ``message``: the indexes of a Protobuf message."""
     if not message or tuple(message) == (0,):
-        return b"\0" if message else b""
-    return b"".join(_zigzag(number) for number in (len(message), *message))
+        indexes = b"\0" if message else b""
+    else:
+        indexes = b"".join(_zigzag(number) for number in (len(message), *message))
+    return b"\0" + id_.to_bytes(4, "big") + indexes
 
 
 def _zigzag(number: int) -> bytes:
-    """As a varint; the number is not negative."""
+    """A number that is not negative, as a zigzag varint."""
     number <<= 1
     pieces = []
     while number > 0x7F:
@@ -114,7 +110,7 @@ def _zigzag(number: int) -> bytes:
 
 
 def bytes_of(values: pa.Array) -> Bytes:
-    """Of (large) binary, or of text."""
+    """The bytes of a column of (large) binary or (large) string."""
     count = len(values)
     wide = pa.types.is_large_binary(values.type) or pa.types.is_large_string(values.type)
     validity, offsets, data = values.buffers()
@@ -126,7 +122,7 @@ def bytes_of(values: pa.Array) -> Bytes:
 
 
 def _split(texts: Bytes, messages: bool, *, guids: bool) -> Split:
-    """By the bytes at each text's beginning. ``guids``: whether a GUID may be there, as in headers."""
+    """Find the writers by the first bytes of each text. ``guids``: whether it may be a GUID, as in headers."""
     sizes = texts.end - texts.start
     magic = _at(texts, texts.start, texts.there & (sizes > 0))
     by_id = texts.there & (sizes >= _ID_SIZE) & (magic == 0)
@@ -150,21 +146,21 @@ def _split(texts: Bytes, messages: bool, *, guids: bool) -> Split:
 
 
 def _at(texts: Bytes, where: np.ndarray, there: np.ndarray) -> np.ndarray:
-    """The byte at each place; -1 where it is not ``there``."""
+    """The byte at each position; -1 where ``there`` is false."""
     found = np.full(len(where), -1, np.int64)
     found[there] = texts.data[where[there]]
     return found
 
 
 def _ids(texts: Bytes, rows: np.ndarray) -> np.ndarray:
-    # A void type is copied as it lies, wherever that is; the numbers are not aligned.
+    # The numbers are not aligned: a void type can be read at any position.
     words = np.ndarray((len(texts.data) - 3,), "V4", texts.data, strides=(1,))
     numbers: np.ndarray = words[texts.start[rows] + 1].view(">u4").astype(np.int64)
     return numbers
 
 
 def _guids(texts: Bytes, rows: np.ndarray) -> tuple[list[str], np.ndarray]:
-    """The different GUIDs, and for each text the place of its own, from 1 on; 0 where it has none."""
+    """The distinct GUIDs after an empty one, and for each text the index of its GUID; 0 for a text without one."""
     codes = np.zeros(len(rows), np.int64)
     if not rows.any():
         return [""], codes
@@ -177,12 +173,12 @@ def _guids(texts: Bytes, rows: np.ndarray) -> tuple[list[str], np.ndarray]:
 def _messages(
     texts: Bytes, rows: np.ndarray, begin: np.ndarray
 ) -> tuple[list[tuple[int, ...]], np.ndarray, np.ndarray, np.ndarray]:
-    """The different paths of indexes; for each text the place of its own, where its bytes begin after them, and whether
-    they are not in the format."""
+    """The distinct paths of message indexes, and for each text: the index of its path, the number of bytes before the
+    value's own, and whether the path is not in the format."""
     count, begin, fits = _varint(texts, begin, rows)
     wrong = rows & ~(fits & (count >= 0) & (count <= _MOST_INDEXES))
     left = rows & ~wrong
-    if not count[left].any():  # as a rule: the file's first message, and nothing to sort
+    if not count[left].any():  # the file's first message, as in most topics
         return [(0,)], np.zeros(len(rows), np.int64), begin, wrong
     found = np.full((len(rows), _MOST_INDEXES), -1, np.int64)
     found[left & (count == 0), 0] = 0
@@ -198,7 +194,7 @@ def _messages(
 
 
 def _varint(texts: Bytes, begin: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The zigzag varint of each of the rows, where the next byte is, and whether there was one."""
+    """The zigzag varint of each of the rows, the position of the next byte, and whether there was a varint."""
     value, begin = np.zeros(len(begin), np.int64), begin.copy()
     left, fits = rows.copy(), np.zeros(len(begin), bool)
     for shift in range(0, 7 * _VARINT_SIZE, 7):
@@ -215,15 +211,15 @@ def _varint(texts: Bytes, begin: np.ndarray, rows: np.ndarray) -> tuple[np.ndarr
 
 
 def _distinct(columns: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """The places of the first rows of each kind, and for each row the number of its kind. Numbers are sorted column by
-    column, as numpy takes ten times as long for rows."""
+    """The index of the first row of each distinct combination, and for each row the number of its combination. Columns
+    are sorted one by one, as numpy takes ten times as long to sort rows."""
     code = np.zeros(len(columns[0]), np.int64)
     for column in columns:
         if (column != column[0]).any():
             numbers, inverse = np.unique(column, return_inverse=True)
-            # Again, so that the product stays small.
+            # Numbered again, so that the product stays small.
             _, code = np.unique(code * len(numbers) + inverse, return_inverse=True)
-    if not code.any():  # as a rule: one kind, and nothing to sort
+    if not code.any():  # one combination, as in most topics
         return np.zeros(1, np.int64), code
     _, first = np.unique(code, return_index=True)
     return first, code
@@ -248,7 +244,7 @@ def _grouped(
 
 
 def _named_by_headers(headers: pa.Array, name: str) -> pa.Array | None:
-    """For each list of headers the value of the first one of that name, or null; None where no list has one."""
+    """For each list of headers, the value of the first header of that name, or null; None where no list has one."""
     pairs = headers.flatten()
     places = np.flatnonzero(pc.fill_null(pc.equal(pairs.field("key"), name), False).to_numpy(zero_copy_only=False))
     if not len(places):
@@ -259,11 +255,10 @@ def _named_by_headers(headers: pa.Array, name: str) -> pa.Array | None:
     return pairs.field("value").take(pa.array(found, mask=found < 0))
 
 
-def _merged(by_value: Split, by_header: Split, own: np.ndarray) -> Split:
-    """Where ``own``, what the header says; there the value has no bytes before its own."""
-    keys = [*by_value.keys, *by_header.keys]
-    moved = np.where(by_header.writer < 0, -1, by_header.writer + len(by_value.keys))
-    bad = {row: reason for row, reason in by_value.bad.items() if not own[row]}
-    bad |= {row: reason for row, reason in by_header.bad.items() if own[row]}
-    writer = np.where(own, moved, by_value.writer)
-    return replace(by_value, writer=writer, keys=keys, begin=np.where(own, 0, by_value.begin), bad=bad)
+def _merged(values: Split, headers: Split, by_header: np.ndarray) -> Split:
+    """The split by headers where ``by_header``, and there all bytes are the value's own; else the split by values."""
+    moved = np.where(headers.writer < 0, -1, headers.writer + len(values.keys))
+    writer, begin = np.where(by_header, moved, values.writer), np.where(by_header, 0, values.begin)
+    bad = {row: reason for row, reason in values.bad.items() if not by_header[row]}
+    bad |= {row: reason for row, reason in headers.bad.items() if by_header[row]}
+    return Split(writer, [*values.keys, *headers.keys], begin, bad)

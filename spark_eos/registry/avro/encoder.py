@@ -20,33 +20,27 @@ _CHUNK_ROWS = 16_384
 
 @dataclass(frozen=True)
 class Encoded:
-    """``values``: n binary, null for null rows and for bad ones. ``bad``: why rows are bad, by their number."""
+    """``values``: binary, n values; null where the row is null or bad. ``bad``: row → why it cannot be written."""
 
     values: pa.BinaryArray
     bad: dict[int, str]
 
 
 class Encoder:
-    """Writes values of a type as datums of a schema. Can be used by several threads, and for any number of columns.
+    """Writes values of an Arrow type as datums of a schema; several threads can use it.
 
-    ``type``: a struct for a record; `arrow_type` and what `plan` takes besides. Raises SchemaError if the type does not
-    fit.
+    ``type``: `arrow_type` of the schema, or another type that `plan` accepts. Raises SchemaError for any other type.
     """
 
     def __init__(self, schema: Schema, type: pa.DataType) -> None:
         self._writer = plan(schema, type, name_of(schema).rpartition(".")[2])
-        self.type = type
 
-    def encode(self, rows: pa.Array | pa.RecordBatch, prefix: bytes = b"") -> Encoded:
-        """The datums of n rows, each behind ``prefix``.
+    def encode(self, rows: pa.Array, prefix: bytes = b"") -> Encoded:
+        """The datums of n rows, each after ``prefix``.
 
-        A row is bad if a value does not fit: null where the schema has no null, a number out of range, a decimal of too
-        many digits, a text that is no symbol, bytes of another size, a map with a key twice.
+        A row is bad if the schema cannot hold a value of it: null where the schema has no null, a number out of range,
+        a decimal with too many digits, a text that is no symbol, bytes of another size, a map with a key twice.
         """
-        if isinstance(rows, pa.RecordBatch):
-            rows = pa.Array.from_buffers(
-                pa.struct(list(rows.schema)), rows.num_rows, [None], children=list(rows.columns)
-            )
         verdicts = Verdicts(np.zeros(len(rows), np.int32))
         parts = [
             self._part(rows.slice(begin, _CHUNK_ROWS), begin, prefix, verdicts)

@@ -111,7 +111,7 @@ def test_a_schema_is_asked_for_once():
 
 def test_a_registry_that_does_not_answer_is_no_verdict_on_a_value():
     """The query stops, and a restart helps."""
-    headers = pa.array([[{"key": wire.VALUE_HEADER, "value": wire.guid_header("0" * 32)}]])
+    headers = pa.array([[{"key": wire.VALUE_HEADER, "value": b"\1" + bytes(16)}]])
     with pytest.raises(EosError) as caught:
         decoders().decode(pa.array([b"x"], pa.binary()), headers)
     assert caught.value.condition == "EOS_REGISTRY_UNREACHABLE" and caught.value.restart_helps

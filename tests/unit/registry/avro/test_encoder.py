@@ -150,10 +150,10 @@ def test_fields_are_found_by_name():
     """In any order; one without a column is written as its default, and columns without a field are refused."""
     tree = record(("a", "int"), ("b", "string", {"default": "x"}), ("c", ["null", "int"], {"default": None}))
     schema = parse(json.dumps(tree))
-    rows = pa.RecordBatch.from_pydict({"c": [None, 2], "a": [1, 2]}, pa.schema({"c": pa.int32(), "a": pa.int32()}))
-    found = Encoder(schema, pa.struct(list(rows.schema))).encode(rows, prefix=b">")
-    assert found.values.to_pylist() == [b">\2\2x\0", b">\4\2x\2\4"]
-    assert Encoder(schema, pa.struct(list(rows.schema))).encode(rows[1:]).values.to_pylist() == [b"\4\2x\2\4"]
+    type_ = pa.struct({"c": pa.int32(), "a": pa.int32()})
+    rows = pa.array([{"c": None, "a": 1}, {"c": 2, "a": 2}], type_)
+    assert Encoder(schema, type_).encode(rows, prefix=b">").values.to_pylist() == [b">\2\2x\0", b">\4\2x\2\4"]
+    assert Encoder(schema, type_).encode(rows[1:]).values.to_pylist() == [b"\4\2x\2\4"]
     for names, entry, path in ((["b"], "missing", "R.a"), (["a", "d"], "unknown", "R.d"), (["a", "a"], "twice", "R.a")):
         with pytest.raises(SchemaError) as caught:
             Encoder(schema, pa.struct([(name, pa.int32() if name == "a" else pa.string()) for name in names]))
