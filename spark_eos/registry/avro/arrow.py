@@ -1,4 +1,4 @@
-"""The types of Arrow that values of Avro schemas have. No I/O."""
+"""The Arrow types of Avro schemas. No I/O."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from spark_eos.registry.avro.schema import NULL, Array, Decimal, Enum, Fixed, Map, Primitive, Record, Schema, Union
 
-#: What a fixed duration holds, three unsigned numbers of 32 bits.
+#: The fields of a duration, which are unsigned numbers of 32 bits in a datum.
 DURATION_PARTS = ("months", "days", "millis")
 DURATION = pa.struct([pa.field(name, pa.int64(), nullable=False) for name in DURATION_PARTS])
 INSTANT, LOCAL = pa.timestamp("us", "UTC"), pa.timestamp("us")
@@ -37,7 +37,7 @@ _LOGICAL = {
 
 
 def arrow_type(schema: Schema) -> pa.DataType:
-    """The type of a column with values of this schema, which Spark has, too.
+    """The type of a column with values of this schema; Spark has it, too.
 
     ========================================  =========================================
     boolean, int, long, float, double         bool, int32, int64, float32, float64
@@ -48,9 +48,9 @@ def arrow_type(schema: Schema) -> pa.DataType:
     map                                       map of string
     null                                      null
     null with one other branch                that branch, nullable
-    other unions                              struct of ``member0``, ``member1``, …: its branches but null, of which one
-                                              has a value, as Spark's own Avro functions have it (but int with long, and
-                                              float with double, are no exceptions here); null for null
+    other unions                              struct of ``member0``, ``member1``, …: the branches other than null, of
+                                              which one has a value; null for null. As in Spark's own Avro functions,
+                                              but without their exceptions for int with long, and float with double
     a union of one branch                     that branch
     decimal, of bytes or fixed                decimal128
     date                                      date32

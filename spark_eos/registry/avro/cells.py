@@ -1,6 +1,6 @@
-"""Bytes of n values side by side, which become n datums by joining them row by row. No I/O.
+"""Parts of n datums, joined row by row. No I/O.
 
-A ``Part`` of the datums is either ``Cells``, a few bytes of each, or a binary column, in which null is no bytes.
+A ``Part`` is either ``Cells``, up to a few bytes of each datum, or a binary column, in which null means no bytes.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 _U = np.uint64
 _TOP_BITS = _U(0x8080_8080_8080_8080)
 _ONE, _WORD_BYTES = _U(1), 8
-#: Bits of a varint of one word, and the bytes of one of 64 bits.
+#: Bits of a number whose varint fits into one word, and bytes of the longest varint.
 _WORD_BITS, _LONGEST = 56, 10
-#: Spreads 56 bits to the lower seven of each byte of a word: each step parts halves of its width, in bytes.
+#: Masks and shifts (in bits) that spread 56 bits over the lower seven bits of eight bytes, in halves.
 _PARTED = (
     (_U(0x0000_0000_0FFF_FFFF), _U(0x00FF_FFFF_F000_0000), _U(4)),
     (_U(0x0000_3FFF_0000_3FFF), _U(0x0FFF_C000_0FFF_C000), _U(2)),
@@ -28,15 +28,15 @@ _PARTED = (
 
 @dataclass(frozen=True)
 class Cells:
-    """``data``: uint8 of shape (n, width). ``size``: how many bytes of each row count, n int64; None for all. They are
-    the first ones; the last ones if ``at_end``."""
+    """``data``: uint8 of shape (n, width). ``size``: how many bytes of each row are used, n int64, or None for all:
+    the first bytes, or with ``at_end`` the last."""
 
     data: np.ndarray
     size: np.ndarray | None = None
     at_end: bool = False
 
     def where(self, live: np.ndarray | None) -> Cells:
-        """Without the bytes of the rows for which this is false, n bool; None for all."""
+        """The cells, with no bytes in rows where ``live`` (n bool) is false; None: all are live."""
         if live is None:
             return self
         size = live * self.data.shape[1] if self.size is None else np.where(live, self.size, 0)
@@ -47,12 +47,12 @@ Part: TypeAlias = Cells | pa.Array
 
 
 def constant(data: bytes, count: int) -> Cells:
-    """Constant bytes in each of n rows."""
+    """The same bytes in each of n rows."""
     return Cells(np.broadcast_to(np.frombuffer(data, np.uint8), (count, len(data))))
 
 
 def plain(numbers: np.ndarray) -> Cells:
-    """n numbers as they are in memory."""
+    """The bytes of n numbers as they are in memory."""
     return Cells(np.ascontiguousarray(numbers).view(np.uint8).reshape(len(numbers), numbers.dtype.itemsize))
 
 
@@ -65,8 +65,8 @@ def varints(numbers: np.ndarray) -> Cells:
     words = zigzag
     for low, high, shift in _PARTED:
         words = (words & low) | (words & high) << shift
-    # The exponent of a float tells the highest bit. No byte has its top bit set, so no number is rounded up to the next
-    # power of two.
+    # The exponent of a float is the number of its highest bit. No word is rounded up to the next power of two, as no
+    # byte has its top bit set.
     size = np.maximum(np.frexp(words.astype(np.float64))[1] + 7 >> 3, 1).astype(np.int64)
     words |= _TOP_BITS & ((_ONE << (8 * (size - 1)).astype(_U)) - _ONE)
     data = words.astype("<u8", copy=False).view(np.uint8).reshape(-1, _WORD_BYTES)
@@ -78,7 +78,8 @@ def varints(numbers: np.ndarray) -> Cells:
 
 
 def _longer(data: np.ndarray, size: np.ndarray, zigzag: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """With the ninth and tenth bytes of numbers of more than 56 bits."""
+    """Varints of up to ten bytes, and their sizes. ``data``, ``size``: the first eight bytes, and the sizes of numbers
+    of up to 56 bits; ``zigzag``: the numbers."""
     rest = zigzag >> _U(_WORD_BITS)
     more, tenth = rest > 0, rest >> _U(7)
     wide = np.zeros((len(data), _LONGEST), np.uint8)
@@ -90,7 +91,7 @@ def _longer(data: np.ndarray, size: np.ndarray, zigzag: np.ndarray) -> tuple[np.
 
 
 def join(parts: Sequence[Part], count: int) -> pa.BinaryArray:
-    """The parts of each of n rows, one after the other, without nulls."""
+    """n datums: the parts of each row, one after the other. None is null."""
     if not count:
         return _column([], 0)  # a column without rows may come without buffers
     columns: list[pa.Array] = []
@@ -111,7 +112,7 @@ def join(parts: Sequence[Part], count: int) -> pa.BinaryArray:
 
 
 def _column(cells: list[Cells], count: int) -> pa.BinaryArray:
-    """The bytes of cells that count."""
+    """The used bytes of the cells of each row, one after the other."""
     width = sum(one.data.shape[1] for one in cells)
     data = np.empty((count, width), np.uint8)
     used = np.ones((count, width), np.bool_)

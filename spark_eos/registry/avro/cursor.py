@@ -1,8 +1,8 @@
-"""Reading n datums at once: the same part of each, by positions in one buffer. No I/O.
+"""Reads n datums at once: the same part of each, by positions in one buffer. No I/O.
 
-A ``Cursor`` has n lanes, each at a position in a datum that ends somewhere. What is read moves every lane. A lane
-that finds something wrong fails: its row is marked in ``Verdicts`` with the first reason, and from then on the lane
-stands at its end, where it reads nothing. No value has a byte of another lane's datum, so a bad row touches no other.
+A ``Cursor`` has n lanes, each with a position in a datum and the datum's end. Each read moves every lane. A lane with
+malformed bytes fails: its row is marked in ``Verdicts`` with the first reason, and the lane stays at its end, where it
+reads nothing. No lane reads a byte of another lane's datum, so that a bad row does not affect other rows.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-#: Zeros behind the last datum, so that words can be read at its end.
+#: Zero bytes after the last datum, so that words can be read at its end.
 PADDING = 16
 
 _U = np.uint64
 _TOP_BITS = _U(0x8080_8080_8080_8080)
 _ONE, _SEVEN = _U(1), _U(7)
-#: Takes the seven bits out of the bytes of a word: each step joins neighbours of its width, in bytes.
+#: Masks and shifts that join the lower seven bits of eight bytes, in pairs, fours, and all.
 _JOINED = (
     (_U(0x007F_007F_007F_007F), _U(0x7F00_7F00_7F00_7F00), _U(1)),
     (_U(0x0000_3FFF_0000_3FFF), _U(0x3FFF_0000_3FFF_0000), _U(2)),
@@ -28,8 +28,8 @@ _JOINED = (
 
 
 def _varint_tables() -> tuple[np.ndarray, np.ndarray]:
-    """Size and number by the first two bytes of a varint, the first one being the lower; size 0 where it has more, or
-    has a second byte that it does not need."""
+    """The size and the number of each varint of up to two bytes, by these bytes as a little-endian number. Size 0:
+    it has more bytes, or its second byte is superfluous."""
     pairs = np.arange(1 << 16)
     first, second = pairs & 0xFF, pairs >> 8
     sizes = np.where(first < 0x80, 1, np.where((second < 0x80) & (second > 0), 2, 0))
@@ -42,13 +42,13 @@ _SIZES, _NUMBERS = _varint_tables()
 
 @dataclass
 class Verdicts:
-    """Why rows are bad: ``codes`` has a number for each row, 0 for none, else one more than a place in ``reasons``."""
+    """Why rows are bad. ``codes``: for each row 0, or the index of its reason in ``reasons`` plus one."""
 
     codes: np.ndarray
     reasons: list[str] = field(default_factory=list)
 
     def mark(self, rows: np.ndarray, reason: str) -> None:
-        """These rows (int64) are bad, if they are not yet."""
+        """Mark these rows (int64) as bad, unless they have a reason already."""
         fresh = rows[self.codes[rows] == 0]
         if fresh.size:
             self.reasons.append(reason)
@@ -62,20 +62,20 @@ class Verdicts:
 
 
 class Data:
-    """Bytes of datums with PADDING behind them: ``raw`` as uint8, and as words of 4 and 8 bytes at every position."""
+    """The bytes of datums, followed by PADDING: ``raw`` as uint8, and words of 4 and 8 bytes at every position."""
 
     def __init__(self, raw: np.ndarray) -> None:
         self.raw = np.empty(len(raw) + PADDING, np.uint8)
         self.raw[: len(raw)] = raw
         self.raw[len(raw) :] = 0
-        # Void types are copied as they lie; the lanes' positions are not aligned for numbers.
+        # Positions are not aligned: a void type can be read at any position.
         self._words = {
             size: np.ndarray((len(raw) + PADDING - size + 1,), f"V{size}", self.raw, strides=(1,)) for size in (4, 8)
         }
 
     @cached_property
     def bytes(self) -> bytes:
-        """``raw`` as bytes, for steps through single datums."""
+        """``raw`` as bytes, to walk through single datums."""
         return self.raw.tobytes()
 
     def words(self, at: np.ndarray, type_: str) -> np.ndarray:
@@ -84,8 +84,8 @@ class Data:
         return numbers
 
     def pieces(self, at: np.ndarray, size: np.ndarray) -> pa.BinaryArray:
-        """The bytes at n positions, of these sizes. The buffer is seen as gap, piece, gap, piece, … and Arrow takes the
-        pieces out. A gap may go backwards, from a lane that has failed: nobody looks at it."""
+        """The bytes at n positions, of these sizes. Arrow takes every second value of a binary array of the whole
+        buffer: gap, piece, gap, piece, … A gap may have a negative size after a failed lane; it is never read."""
         count = len(at)
         cuts = np.empty(2 * count + 2, np.int32)
         cuts[0], cuts[-1] = 0, len(self.raw)
@@ -97,8 +97,8 @@ class Data:
 
 
 class Cursor:
-    """n lanes: ``at``, ``end`` (positions) and ``row`` (whose datum it is), each n int64. ``verdicts``: where failures
-    are marked; None while only positions are looked for. ``failed``: n bool, or None while none has."""
+    """n lanes: ``at`` and ``end`` are positions, ``row`` is the row of the datum, each n int64. ``verdicts``: where
+    failures are marked, None to mark none. ``failed``: which lanes have failed, n bool, or None if none has."""
 
     def __init__(self, data: Data, at: np.ndarray, end: np.ndarray, row: np.ndarray, verdicts: Verdicts | None) -> None:
         self.data = data
@@ -112,27 +112,27 @@ class Cursor:
         return len(self.at)
 
     def some(self, index: np.ndarray, *, quiet: bool = False) -> Cursor:
-        """The lanes of these numbers. What they read moves only themselves, until `join` moves these, too. ``quiet``:
-        to look ahead, without marking rows."""
+        """A cursor of the lanes with these numbers. Its reads do not move the lanes here, which `join` does. ``quiet``:
+        do not mark rows, to look ahead."""
         verdicts = None if quiet else self.verdicts
         return Cursor(self.data, self.at[index], self.end[index], self.row[index], verdicts)
 
     def join(self, index: np.ndarray, part: Cursor) -> None:
-        """Moves the lanes of these numbers to where those of `some` are."""
-        self.at = self.at.copy()  # others may hold it
+        """Move the lanes with these numbers to the positions of ``part``, which `some` has made of them."""
+        self.at = self.at.copy()  # others may refer to it
         self.at[index] = part.at
         if part.failed is not None:
             self.drop(index[part.failed])
 
     def fail(self, where: np.ndarray, reason: str) -> None:
-        """The lanes where this is true (n bool) cannot be read, for this reason."""
+        """Fail the lanes where this is true (n bool), for this reason."""
         index = np.flatnonzero(where)
         if self.verdicts is not None:
             self.verdicts.mark(self.row[index], reason)
         self.drop(index)
 
     def drop(self, index: np.ndarray) -> None:
-        """The lanes of these numbers fail; their rows are marked elsewhere."""
+        """Fail the lanes with these numbers, whose rows are marked elsewhere."""
         if self.failed is None:
             self.failed = np.zeros(len(self.at), np.bool_)
         self.failed[index] = True
@@ -140,26 +140,27 @@ class Cursor:
         self.at[index] = self.end[index]
 
     def move(self, behind: np.ndarray, path: str) -> None:
-        """All lanes go on at these positions, those fail that would be behind their end."""
+        """Move all lanes to these positions; fail those whose position would be behind their end."""
         over = behind > self.end
         self.at = behind
         if over.any():
             self.fail(over, f"{path}: the datum ends too early")
 
     def fixed(self, size: int, path: str) -> np.ndarray:
-        """Where the next ``size`` bytes of each lane begin, n int64; in a lane that fails, somewhere up to its end."""
+        """Read ``size`` bytes of each lane: where they begin, n int64. In a lane that fails: any position up to its
+        end."""
         start = self.at
         self.move(start + size, path)
         return start
 
     def fixed_piece(self, size: int, path: str) -> tuple[np.ndarray, np.ndarray]:
-        """Where ``size`` bytes begin, and how many there are (n int64 each): none where a lane fails."""
+        """Read ``size`` bytes of each lane: where they begin, and their number, 0 where a lane fails (n int64 each)."""
         start = self.fixed(size, path)
         sizes = np.full(len(start), size) if self.failed is None else np.where(self.failed, 0, size)
         return start, sizes
 
     def long(self, path: str) -> np.ndarray:
-        """A number of each lane, n int64; of a lane that fails, any."""
+        """Read a varint of each lane, n int64; any number where a lane fails."""
         raw, at = self.data.raw, self.at
         first = raw.take(at)
         if first.max(initial=0) < 0x80:
@@ -177,7 +178,7 @@ class Cursor:
         numbers[long], more, wrong = _long_varints(self.data, at[long])
         behind[long] += more
         mistaken = long[wrong]
-        mistaken = mistaken[behind[mistaken] <= self.end[mistaken]]  # else the bytes are those of another datum
+        mistaken = mistaken[behind[mistaken] <= self.end[mistaken]]  # else the bytes are another datum's
         if mistaken.size:
             where = np.zeros(len(at), np.bool_)
             where[mistaken] = True
@@ -187,10 +188,11 @@ class Cursor:
         return numbers
 
     def piece(self, path: str) -> tuple[np.ndarray, np.ndarray]:
-        """Bytes behind their size: where they begin, and how many (n int64 each; none where a lane fails)."""
+        """Read a size and that many bytes of each lane: where they begin, and their number, 0 where a lane fails (n
+        int64 each)."""
         size = self.long(path)
         start = self.at
-        # As unsigned numbers, so that a negative size is larger than what is left, which is never negative.
+        # Compared as unsigned numbers, of which a negative size is a very large one.
         wrong = size.view(_U) > (self.end - start).view(_U)
         if not wrong.any():
             self.at = start + size
@@ -201,7 +203,8 @@ class Cursor:
         return start, size
 
     def choice(self, count: int, path: str, what: str) -> np.ndarray:
-        """A number from 0 to below ``count``, n int64; 0 where a lane fails. ``what``: what it numbers."""
+        """Read a number below ``count`` of each lane, n int64; 0 where a lane fails. ``what`` it counts, for
+        messages."""
         number = self.long(path)
         wrong = number.view(_U) >= _U(count)
         if wrong.any():
@@ -211,12 +214,12 @@ class Cursor:
 
 
 def _long_varints(data: Data, at: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Numbers of two and more bytes: themselves (int64), their sizes, and which of them are none (bool)."""
+    """Varints of two and more bytes: the numbers (int64), their sizes, and which are malformed (bool)."""
     words = data.words(at, "<u8")
     stop = ~words & _TOP_BITS
-    stop &= -stop  # the top bit of the last byte, or 0 if that is not among these
+    stop &= -stop  # the top bit of the last byte; 0 if the varint has more than eight bytes
     words &= stop ^ (stop - _ONE)
-    # Behind the first byte, a last byte of 0 adds nothing.
+    # A last byte of 0 is superfluous after the first byte.
     wrong = (words < stop >> _SEVEN) & (stop != 0)
     size = _sizes(stop)
     bits = words & ~_TOP_BITS
@@ -233,6 +236,6 @@ def _long_varints(data: Data, at: np.ndarray) -> tuple[np.ndarray, np.ndarray, n
 
 
 def _sizes(stop: np.ndarray) -> np.ndarray:
-    """The number of the byte whose top bit is set, from 1 on; any for 0."""
+    """The number, from 1 on, of the byte whose top bit is set; any number for 0."""
     # A power of two is exact as a float; its exponent is 7, 15, 23, …
     return (np.frexp(stop.astype(np.float64))[1] >> 3).astype(np.int64)

@@ -1,4 +1,4 @@
-"""Decoding columns of Avro datums. No I/O."""
+"""Decodes columns of Avro datums. No I/O."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from spark_eos.registry.avro.cursor import Cursor, Data, Verdicts
 from spark_eos.registry.avro.resolve import resolve
 from spark_eos.registry.avro.schema import Schema
 
-#: Bytes of datums that are decoded together, unless a single one has more: an item of an array can take a hundred times
-#: its bytes while it is decoded.
+#: Bytes of datums that are decoded together, or one datum that is larger. This bounds memory: decoding an array's item
+#: can take a hundred times its size.
 _CHUNK_BYTES = 16 << 20
-#: Bytes of the longest datum that is decoded: positions in what is decoded together have 32 bits.
+#: The largest datum in bytes: positions within a chunk have 32 bits.
 _LONGEST_DATUM = (1 << 31) - 2 * _CHUNK_BYTES
 
 
@@ -28,11 +28,8 @@ class Decoded:
 
 
 class Decoder:
-    """Reads datums of one writer's schema as values of a reader's. Can be used by several threads, and for any number
-    of columns.
-
-    ``type``: that of the values; for a record, a struct. Raises SchemaError where the schemas do not match.
-    """
+    """Reads datums of a writer's schema as values of a reader's schema, of the Arrow type ``type``; several threads can
+    use it. Raises SchemaError where the schemas do not match."""
 
     def __init__(self, writer: Schema, reader: Schema) -> None:
         self._reader = resolve(writer, reader)
@@ -41,9 +38,9 @@ class Decoder:
     def decode(self, values: pa.Array, begin: int | np.ndarray = 0) -> Decoded:
         """The values of n datums.
 
-        ``values``: binary or large_binary. ``begin``: how many bytes to leave out before each datum, one number or n.
-        A datum is bad if its bytes are no value of the writer's schema, if any are left behind it, or if the reader's
-        schema has no place for the value. What a row gives does not depend on other rows.
+        ``values``: binary or large_binary. ``begin``: how many bytes of each value to skip, one number or n. A datum is
+        bad if its bytes are not exactly a value of the writer's schema, or if the reader's schema cannot hold the
+        value. A row's result does not depend on other rows.
         """
         at, end = _bounds(values)
         present = values.is_valid().to_numpy(zero_copy_only=False)
@@ -64,7 +61,7 @@ class Decoder:
     def _part(
         self, values: pa.Array, at: np.ndarray, end: np.ndarray, rows: np.ndarray, verdicts: Verdicts
     ) -> pa.Array:
-        """The values of these rows, whose datums lie from ``at`` to ``end`` in the buffer of ``values``."""
+        """The values of these rows. Their datums are from ``at`` to ``end`` in the buffer of ``values``."""
         at, end = at[rows], end[rows]
         first, last = int(at.min()), int(end.max())
         data = Data(np.frombuffer(values.buffers()[2] or b"", np.uint8)[first:last])
@@ -86,7 +83,7 @@ def _bounds(values: pa.Array) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _marked(verdicts: Verdicts, rows: np.ndarray, wrong: np.ndarray, reason: str) -> np.ndarray:
-    """The rows that are not wrong; the others are marked."""
+    """Mark the rows that are wrong, and return the others."""
     if wrong.any():
         verdicts.mark(rows[wrong], reason)
         rows = rows[~wrong]
@@ -94,7 +91,7 @@ def _marked(verdicts: Verdicts, rows: np.ndarray, wrong: np.ndarray, reason: str
 
 
 def _chunks(rows: np.ndarray, end: np.ndarray) -> list[np.ndarray]:
-    """The rows in parts that end within a bounded number of bytes of the buffer."""
+    """The rows in chunks whose ends are within `_CHUNK_BYTES` of one another in the buffer."""
     if not len(rows):
         return []
     number = end[rows] // _CHUNK_BYTES

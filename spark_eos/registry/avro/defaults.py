@@ -1,4 +1,4 @@
-"""Defaults of fields, as datums: then they are read as what a writer has written. No I/O."""
+"""Defaults of fields as datums, which are read like a writer's. No I/O."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _INT_BITS, _LONG_BITS = 32, 64
 
 
 def default_bytes(schema: Schema, default: str, path: str) -> bytes:
-    """The datum of a default, given as JSON text. Raises SchemaError where it is no value of the schema."""
+    """The datum of a default in JSON. Raises SchemaError where it is no value of the schema."""
     return _bytes(schema, json.loads(default), path)
 
 
 def long_bytes(number: int) -> bytes:
-    """A varint."""
+    """A number as a zigzag varint."""
     zigzag, data = (number << 1) ^ (number >> 63), bytearray()
     while zigzag > 0x7F:
         data.append(zigzag & 0x7F | 0x80)
@@ -57,8 +57,8 @@ def _bytes(schema: Schema, value: Json, path: str) -> bytes:
 
 
 def _union(schema: Union, value: Json, path: str) -> bytes:
-    """A value of the first branch that it fits, as newer versions of the specification allow; older ones know the first
-    branch only."""
+    """A value of the first branch that it fits. Older versions of the specification only allow the first branch of
+    all."""
     for number, branch in enumerate(schema.branches):
         try:
             return long_bytes(number) + _bytes(branch, value, path)
@@ -115,7 +115,7 @@ def _text(value: str, path: str = "") -> bytes:
 
 
 def _characters(value: Json) -> bytes | None:
-    """Bytes, each of which stands as a character, U+0000 to U+00FF; None for other values."""
+    """The bytes of a JSON string, whose characters U+0000 to U+00FF stand for bytes; None for other values."""
     try:
         return value.encode("latin-1") if isinstance(value, str) else None
     except UnicodeEncodeError:

@@ -1,4 +1,4 @@
-"""Encoding columns as Avro datums. No I/O."""
+"""Encodes columns as Avro datums. No I/O."""
 
 from __future__ import annotations
 

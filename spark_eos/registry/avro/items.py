@@ -1,11 +1,12 @@
-"""Reading the arrays and maps of all datums: first where each item lies, then all items at once. No I/O.
+"""Reads the arrays and maps of all datums: first finds where each item is, then reads all items at once. No I/O.
 
-An array is a row of blocks, each a number of items and then the items; a block of no items ends it. A negative number
-stands for as many items, behind which the size of the block is given, in bytes. Where an item ends, the next begins, so
-they are found in rounds, one item of each array that goes on; the last few arrays are gone through one by one, so that
-a long one costs what its bytes cost. Items of a fixed size need neither.
+An array is a sequence of blocks: the number of items, and the items; a block without items is the last. If the number
+is negative, the size of the block in bytes follows it. An item begins where the one before it ends, so that items are
+found in rounds, in each round the next item of all arrays that have one. When few arrays are left, they are walked
+through one by one, as a round costs as much for one long array as for many. Items of a fixed size are found by
+arithmetic.
 
-Then every item is read as a lane of its own, with all checks, and has to end where the next one was found to begin.
+Then every item is read as a lane of its own, with all checks, and has to end where the next item was found.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from spark_eos.registry.avro.readers import Boolean, Bundle, Piece, Reader, Real
 from spark_eos.registry.avro.texts import twice
 from spark_eos.registry.avro.walk import WRONG, walk_long
 
-#: Fewer arrays than these are gone through one by one: a round costs as much as some dozens of such steps.
+#: Fewer arrays than these are walked through one by one: a round costs as much as some dozens of steps.
 _FEW = 32
 
 
 @dataclass(frozen=True)
 class List:
-    """An array of what ``item`` reads. ``least``: the fewest bytes that an item takes, 1 or more."""
+    """Reads arrays. ``item``: reads an item; ``least``: the fewest bytes that an item takes, at least 1."""
 
     path: str
     type: pa.DataType
@@ -48,7 +49,7 @@ class List:
 
 @dataclass(frozen=True)
 class Pairs(List):
-    """A map: an array of keys and values, in which no key is there twice."""
+    """Reads maps, which are arrays of keys and values without duplicate keys."""
 
     item: Struct
 
@@ -63,7 +64,7 @@ class Pairs(List):
 
 
 class _Found:
-    """The lanes of items, where these begin, and where they end; WRONG for an item that cannot be read."""
+    """Items that were found: their lanes, begins and ends; the end is WRONG for an item that cannot be read."""
 
     def __init__(self) -> None:
         self.parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
@@ -71,24 +72,24 @@ class _Found:
         self.single: tuple[list[int], list[int], list[int]] = ([], [], [])
 
     def columns(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """All of them, n int64 each, in the order of lanes and then of their bytes."""
+        """The lanes, begins and ends of all items, n int64 each, ordered by begins and so by lanes."""
         parts = [*self.parts, tuple(np.array(numbers, np.int64) for numbers in self.single)]
         lane, start, end = (np.concatenate([part[n] for part in parts]) for n in range(3))
-        if (np.diff(start) < 0).any():  # lanes lie in their order, too
+        if (np.diff(start) < 0).any():
             order = np.argsort(start, kind="stable")
             lane, start, end = lane[order], start[order], end[order]
         return lane, start, end
 
 
 def _offsets(lane: np.ndarray, count: int) -> pa.Buffer:
-    """Where the items of each lane begin, as Arrow has it."""
+    """Arrow's offsets of a list array, by the lane of each item."""
     offsets = np.zeros(count + 1, np.int32)
     np.cumsum(np.bincount(lane, minlength=count), out=offsets[1:])
     return pa.py_buffer(offsets)
 
 
 def _read_items(array: List, cursor: Cursor) -> tuple[np.ndarray, pa.Array]:
-    """The items of all lanes, in their order, and the lane of each (int64)."""
+    """The lane of each item (int64), and the items, in order."""
     lane, start, end = _find(array, cursor).columns()
     items = Cursor(cursor.data, start, cursor.end[lane], cursor.row[lane], cursor.verdicts)
     values = array.item.read(items)
@@ -103,7 +104,7 @@ def _read_items(array: List, cursor: Cursor) -> tuple[np.ndarray, pa.Array]:
 
 
 def _find(array: List, cursor: Cursor) -> _Found:
-    """Where the items of all lanes lie; moves the cursor behind the arrays."""
+    """Find the items of all lanes, and move the cursor to the ends of the arrays."""
     found = _Found()
     going = np.arange(len(cursor))
     first = True
@@ -116,11 +117,11 @@ def _find(array: List, cursor: Cursor) -> _Found:
 
 
 def _next_blocks(array: List, found: _Found, cursor: Cursor, going: np.ndarray) -> np.ndarray:
-    """Goes through a block of each of these lanes, and returns those whose array goes on."""
+    """Find the items in the next block of these lanes, and return the lanes whose array has another block."""
     path = array.path
     part = cursor.some(going)
     count = part.long(path)
-    if part.failed is None and not count.any():  # as behind the only block of each
+    if part.failed is None and not count.any():  # the end of every array
         cursor.join(going, part)
         return going[:0]
     behind = np.full(len(going), WRONG)
@@ -133,7 +134,7 @@ def _next_blocks(array: List, found: _Found, cursor: Cursor, going: np.ndarray) 
         behind[sized] = some.at + size
         some.fail(wrong, f"{path}: a block claims a size that the rest of the datum does not have")
         part.join(sized, some)
-    # As unsigned numbers, so that the least of all, which has no positive one, is too large.
+    # Compared as unsigned numbers: the absolute value of the least number of 64 bits is itself.
     wrong = count.view(np.uint64) > ((part.end - part.at) // array.least).view(np.uint64)
     if wrong.any():
         part.fail(wrong, f"{path}: a block claims more items than the rest of the datum has bytes for")
@@ -151,7 +152,7 @@ def _next_blocks(array: List, found: _Found, cursor: Cursor, going: np.ndarray) 
 
 
 def _find_items(array: List, found: _Found, part: Cursor, count: np.ndarray, lane: np.ndarray) -> None:
-    """Goes through ``count`` items of each lane; ``lane``: their numbers in what was found."""
+    """Find ``count`` items of each lane of ``part``. ``lane``: the numbers of these lanes in ``found``."""
     item = array.item
     if isinstance(item, Real | Bundle | Boolean) or (isinstance(item, Piece) and item.size is not None):
         _find_fixed(found, part, count, lane, array.least)
@@ -160,20 +161,20 @@ def _find_items(array: List, found: _Found, part: Cursor, count: np.ndarray, lan
 
 
 def _find_fixed(found: _Found, part: Cursor, count: np.ndarray, lane: np.ndarray, size: int) -> None:
-    """Items of this size: there are bytes for all that are claimed."""
+    """Find ``count`` items of a fixed size; the datums are known to have enough bytes for them."""
     start = np.repeat(part.at, count) + _numbered(count) * size
     found.parts.append((np.repeat(lane, count), start, start + size))
     part.at = part.at + count * size
 
 
 def _numbered(count: np.ndarray) -> np.ndarray:
-    """0, 1, … below each of these counts, one after the other."""
+    """The numbers from 0 to below each count, concatenated."""
     numbers: np.ndarray = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
     return numbers
 
 
 def _find_in_rounds(array: List, found: _Found, part: Cursor, count: np.ndarray, lane: np.ndarray) -> None:
-    """An item of each lane that has one, then the next, and the items of the last few lanes one by one."""
+    """Find the next item of all lanes that have one, round by round; walk through the last few lanes one by one."""
     going, left = np.flatnonzero(count > 0), count[count > 0]
     while going.size >= _FEW:
         some = part.some(going, quiet=True)
@@ -201,7 +202,8 @@ def _find_in_rounds(array: List, found: _Found, part: Cursor, count: np.ndarray,
 
 
 def _walk_items(item: Reader, found: _Found, data: bytes, at: int, end: int, lane: int, count: int) -> int:
-    """The position behind so many items in ``data[at:end]``; WRONG if one cannot be read, which is the last found."""
+    """Find ``count`` items in ``data[at:end]``, and return the position behind them; WRONG if one cannot be read, which
+    is the last one in ``found``."""
     lanes, starts, ends = found.single
     for _ in range(count):
         starts.append(at)
@@ -214,8 +216,8 @@ def _walk_items(item: Reader, found: _Found, data: bytes, at: int, end: int, lan
 
 
 def _walk_arrays(array: List, found: _Found, cursor: Cursor, going: np.ndarray) -> np.ndarray:
-    """Goes through the blocks of each of these lanes, one after the other, and returns the lanes whose next block is
-    strange: then the cursor stands before it, and `_next_blocks` says what is wrong."""
+    """Walk through the arrays of these lanes one by one, and return the lanes with a malformed block. The cursor is
+    before that block, so that `_next_blocks` reports the reason."""
     at, failed, strange = cursor.at.copy(), [], []
     for lane in going.tolist():
         position, done = _walk_blocks(array, found, cursor.data.bytes, int(at[lane]), int(cursor.end[lane]), lane)
@@ -232,8 +234,11 @@ def _walk_arrays(array: List, found: _Found, cursor: Cursor, going: np.ndarray) 
 
 
 def _walk_blocks(array: List, found: _Found, data: bytes, at: int, end: int, lane: int) -> tuple[int, bool]:
-    """The position behind the array that goes on in ``data[at:end]``, and True. WRONG, and False, if an item cannot be
-    read; the position before a strange block, and False, where there is one."""
+    """Walk through the remaining blocks of an array in ``data[at:end]``.
+
+    Returns the position behind the array, and True; WRONG and False if an item cannot be read; the position before a
+    malformed block, and False.
+    """
     while True:
         count, start = walk_long(data, at, end)
         behind = WRONG

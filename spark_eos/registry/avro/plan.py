@@ -1,9 +1,9 @@
-"""Which writers turn a column of a type of Arrow into datums of a schema. No I/O.
+"""Chooses the writers of a column, by its Arrow type and a schema. No I/O.
 
-A column fits if none of its values can lose anything: integers of any width for int and long, where a number out of
-their range makes its row bad; shorter floats; decimals of the same scale or a smaller one; other types of Arrow for
-texts, bytes and lists. Only times are cut down to the schema's unit, as Spark's own Avro functions do. Fields are found
-by name. A field that the column does not have is written as its default; one that the schema does not have is refused.
+A column is accepted if writing loses nothing: integers of any width for int and long, where a number out of range makes
+its row bad; shorter floats; decimals of the same or a smaller scale; any of Arrow's types of texts, bytes and lists.
+Only times are truncated to the schema's unit, as by Spark's own Avro functions. Fields are found by name. A field that
+the column does not have is written as its default; a column that the schema does not have is refused.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _UNITS = {"s": 1, "ms": UNITS["millis"], "us": UNITS["micros"], "ns": UNITS["nan
 def plan(schema: Schema, type_: pa.DataType, path: str) -> Writer:
     """The writer of columns of this type. Raises SchemaError, with the path, if the type does not fit."""
     if types.is_dictionary(type_) and (_is_text(type_.value_type) or _is_binary(type_.value_type)):
-        type_ = type_.value_type  # writers of texts and bytes cast what they are given
+        type_ = type_.value_type  # the writers of texts and bytes cast their columns
     match schema:
         case Union():
             return _union(schema, type_, path)
@@ -155,7 +155,7 @@ def _decimal(
 ) -> DecimalWriter:
     if not types.is_decimal(type_):
         raise _unfit(schema, type_, path)
-    # A smaller scale means that zeros are added, for which the longest number has to have room.
+    # Zeros are added to a smaller scale: the longest number must still fit.
     if type_.scale > decimal.scale or type_.precision + decimal.scale - type_.scale > MOST_DIGITS:
         raise _unfit(schema, type_, path)
     return DecimalWriter(path, pa.decimal128(MOST_DIGITS, decimal.scale), decimal.precision, size)
@@ -183,7 +183,7 @@ def _primitive(schema: Primitive, type_: pa.DataType, path: str) -> Writer:
 
 
 _SHORT = (pa.int8(), pa.int16(), pa.uint8(), pa.uint16())
-#: What floats and doubles hold without a loss.
+#: The types that floats and doubles hold without loss.
 _FLOATS = {
     "float": (pa.float16(), pa.float32(), *_SHORT),
     "double": (pa.float16(), pa.float32(), pa.float64(), pa.int32(), pa.uint32(), *_SHORT),

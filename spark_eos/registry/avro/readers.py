@@ -1,6 +1,6 @@
-"""Readers: each reads a value of one type from every datum, into a column of the type that is wanted. No I/O.
+"""Readers, each of which reads a value of one type from every datum into a column. No I/O.
 
-`resolve.py` chooses them for a writer's and a reader's schema. Arrays and maps are in `items.py`.
+`resolve.py` chooses them by a writer's and a reader's schema. Arrays and maps are in `items.py`.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from spark_eos.registry.avro.walk import WRONG, walk_long, walk_piece
 class Reader(Protocol):
     """Reads a value of each lane of a cursor.
 
-    ``type``: that of the column. ``read``: the column, with a value for each lane; lanes that fail have any value.
-    ``skip``: only moves the lanes. It fails where the next value could not be found, and overlooks other mistakes.
-    ``walk``: does exactly the same as ``skip`` for one datum, ``data[at:end]``: returns the position behind the value,
-    or WRONG. So an array has the same items, whichever of the two finds them.
+    ``type``: the type of the column. ``read`` returns the column; lanes that fail have any value. ``skip`` only moves
+    the lanes; it fails those whose next value cannot be found, and overlooks other mistakes. ``walk`` is ``skip`` for a
+    single datum, ``data[at:end]``: it returns the position behind the value, or WRONG. The two must agree, as either
+    may find the items of an array.
     """
 
     @property
@@ -40,7 +40,7 @@ class Reader(Protocol):
 
 
 def _plain(type_: pa.DataType, values: np.ndarray) -> pa.Array:
-    """Numbers as a column of a type with such numbers in its buffer."""
+    """A column with these numbers in its buffer."""
     return pa.Array.from_buffers(type_, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
 
 
@@ -83,9 +83,8 @@ class Boolean:
 
 @dataclass(frozen=True)
 class Integer:
-    """Reads ints and longs from ``least`` to ``most``. ``what``: the name of the range; empty if any number will do.
-    ``factor``: what numbers are multiplied by; within the range, this fits into 64 bits. ``numbers``: the numpy type in
-    the column."""
+    """Reads ints and longs from ``least`` to ``most``, and multiplies them by ``factor``. ``what``: the name of the
+    range; empty if any number is in it. ``numbers``: the column's numpy type."""
 
     path: str
     type: pa.DataType
@@ -114,8 +113,8 @@ class Integer:
 
 @dataclass(frozen=True)
 class Real:
-    """Reads floats and doubles, as one or the other. ``stored`` and ``numbers``: their numpy types in the datum and in
-    the column."""
+    """Reads floats and doubles as floats or doubles. ``stored``, ``numbers``: the numpy types in the datum and in the
+    column."""
 
     path: str
     type: pa.DataType
@@ -140,13 +139,13 @@ class Real:
 
 @dataclass(frozen=True)
 class Piece:
-    """Finds bytes behind their size, or ``size`` bytes: what binary, string and decimals are made of."""
+    """Finds the bytes of bytes, strings and decimals: ``size`` bytes, or those after a size if it is None."""
 
     path: str
     size: int | None
 
     def places(self, cursor: Cursor) -> tuple[np.ndarray, np.ndarray]:
-        """Where they begin, and how many (n int64 each; none where a lane fails)."""
+        """Where the bytes begin, and their number, 0 where a lane fails (n int64 each)."""
         return cursor.piece(self.path) if self.size is None else cursor.fixed_piece(self.size, self.path)
 
     def skip(self, cursor: Cursor) -> None:
@@ -170,7 +169,7 @@ class Binary(Piece):
 
 @dataclass(frozen=True)
 class Text(Piece):
-    """Reads strings, and bytes that are wanted as strings. ``uuid``: whether they have to be uuids."""
+    """Reads strings, and bytes as strings. ``uuid``: whether they have to be UUIDs."""
 
     uuid: bool = False
     type: ClassVar[pa.DataType] = pa.string()
@@ -188,8 +187,7 @@ class Text(Piece):
 
 @dataclass(frozen=True)
 class Decimals(Piece):
-    """Reads decimals, which are two's complements, the highest byte first. ``precision``: the digits of the writer's
-    type."""
+    """Reads decimals. ``precision``: the most digits of the writer's type."""
 
     type: pa.DataType
     precision: int
@@ -205,7 +203,7 @@ class Decimals(Piece):
 
 @dataclass(frozen=True)
 class Bundle:
-    """Reads fixed values that become something else: uuids their texts, durations structs."""
+    """Reads fixed values with a logical type: UUIDs as texts, durations as structs."""
 
     path: str
     type: pa.DataType
@@ -216,7 +214,7 @@ class Bundle:
         return DURATION_BYTES if self.type == DURATION else UUID_BYTES
 
     def read(self, cursor: Cursor) -> pa.Array:
-        # Words lie behind one another; those of lanes that fail, in the padding at the least.
+        # A lane that fails may be at its end: its words must still be within the buffer.
         start = np.minimum(cursor.fixed(self.size, self.path), len(cursor.data.raw) - UUID_BYTES)
         words = [cursor.data.words(start + at, "<u4") for at in range(0, self.size, 4)]
         if self.type != DURATION:
@@ -234,8 +232,8 @@ class Bundle:
 
 @dataclass(frozen=True)
 class Symbols:
-    """Reads the symbols of an enum. ``symbols``: the reader's. ``known``: for each symbol of the writer's, its number
-    among these, or -1 for a symbol that the reader does not have."""
+    """Reads the symbols of an enum. ``symbols``: of the reader's enum; ``known``: for each symbol of the writer's enum
+    its index there, -1 for a symbol that the reader does not have."""
 
     path: str
     known: tuple[int, ...]
@@ -259,7 +257,7 @@ class Symbols:
 
 @dataclass(frozen=True)
 class Constant:
-    """Gives every row a default, an array of one value; no bytes stand for it."""
+    """Gives every row a default, which is in no datum. ``value``: an array of length 1."""
 
     value: pa.Array
 
@@ -279,8 +277,8 @@ class Constant:
 
 @dataclass(frozen=True)
 class Struct:
-    """Reads records. ``steps``: the fields in the order of their bytes, each with its number in the column's type; None
-    for a field that the reader does not have, which is read all the same and has to be right."""
+    """Reads records. ``steps``: for each field, in the order of the datum, its reader and its index in the column's
+    type; None for a field that the reader does not have, which is checked all the same."""
 
     type: pa.DataType
     steps: tuple[tuple[Reader, int | None], ...]
@@ -307,7 +305,7 @@ class Struct:
 
 @dataclass(frozen=True)
 class Member:
-    """Reads a value as member ``number`` of a union, for which the column has a struct."""
+    """Reads a value as member ``number`` of a union, which is a struct in the column."""
 
     type: pa.DataType
     number: int
@@ -328,8 +326,8 @@ class Member:
 
 @dataclass(frozen=True)
 class Branches:
-    """Reads a union. ``readers``: for each branch, what reads its values into the column's type; Null if they become
-    null; a text if the reader's schema has no place for them, which says so."""
+    """Reads unions. ``readers``: for each branch the reader of its values into the column's type; a text for a branch
+    whose values the reader's schema cannot hold, the reason."""
 
     path: str
     type: pa.DataType
@@ -355,7 +353,7 @@ class Branches:
         return self._gathered(count, parts, lanes)
 
     def _gathered(self, count: int, parts: list[pa.Array], lanes: list[np.ndarray]) -> pa.Array:
-        """The values of some lanes each, in the order of all; null for those that have none."""
+        """The values of all lanes in order; null for lanes that are in none of the ``parts``."""
         if not parts:
             return pa.nulls(count, self.type)
         place, absent = np.zeros(count, np.int64), np.ones(count, np.bool_)

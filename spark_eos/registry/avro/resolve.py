@@ -1,15 +1,15 @@
-"""How datums of a writer's schema are read as values of a reader's: Avro's rules of resolution. No I/O.
+"""Avro's schema resolution: which readers read datums of a writer's schema as values of a reader's. No I/O.
 
-The reader's fields are found by name or alias, wherever they stand; missing ones have their default. Numbers are
-promoted, string and bytes stand for each other, symbols that the reader lacks are its default. Named types match by
-their names without namespace, or by an alias. Where the specification leaves room:
+Fields are found by name or alias, in any order; a missing field has the reader's default. Numbers are promoted, string
+and bytes are interchangeable, a symbol that the reader lacks becomes its default. Named types match by name without
+namespace, or by an alias. Where the specification leaves a choice:
 
-- A value that the reader has a union for is read as the first branch of its own type and name, as Java does, else as
-  the first that it can be promoted to.
-- Times are converted from the unit that was written to the one that is wanted. Two logical types that mean different
-  things do not match; a type without one is read as the number, the bytes or the text that was written.
-- Decimals match if the scale is the same and the reader has as many digits or more.
-- A branch or symbol that the reader has no place for makes bad only the rows that have it.
+- A value is read as the first branch of the reader's union with its own type and name, as in Java, else as the first
+  branch to which it can be promoted.
+- Times are converted to the reader's unit. Logical types of different meanings do not match; if the reader has none,
+  it gets the number, the bytes or the string.
+- Decimals match if they have the same scale and the reader has at least as many digits.
+- If the reader cannot hold a branch or a symbol, only the rows that have it are bad.
 """
 
 from __future__ import annotations
@@ -66,12 +66,12 @@ from spark_eos.registry.avro.units import (
     kind_and_unit,
 )
 
-#: Errors of two schemas that do not match, each of which may be right.
+#: Errors of two valid schemas that do not match.
 _NO_MATCH = ("EOS_AVRO_SCHEMA.mismatch", "EOS_AVRO_SCHEMA.missing")
-#: Pairs of schemas whose readers are kept.
+#: Pairs of schemas whose readers are cached.
 _PAIRS = 256
 
-#: What a written type can be read as besides itself.
+#: The types as which each type can be read, besides itself.
 _PROMOTED = {
     "int": ("long", "float", "double"),
     "long": ("float", "double"),
@@ -86,7 +86,7 @@ _NUMBERS = {"int": "<i4", "long": "<i8", "float": "<f4", "double": "<f8"}
 
 @lru_cache(_PAIRS)
 def resolve(writer: Schema, reader: Schema) -> Reader:
-    """The reader of a pair of schemas. Raises SchemaError where no value of the writer's could be read."""
+    """The reader of a writer's datums as values of a reader's schema. Raises SchemaError where the two do not match."""
     return _reader(writer, reader, name_of(reader).rpartition(".")[2])
 
 
@@ -117,7 +117,7 @@ def _mismatch(writer: Schema, reader: Schema, path: str) -> EosError:
 
 
 def _same_name(writer: Record | Enum | Fixed, reader: Record | Enum | Fixed) -> bool:
-    """Whether both have the same name without namespace, or the writer's is an alias of the reader's."""
+    """Whether the names match without namespace, or the writer's name is an alias of the reader's type."""
     short = writer.name.rpartition(".")[2]
     aliases = {name for alias in reader.aliases for name in (alias, alias.rpartition(".")[2])}
     return short == reader.name.rpartition(".")[2] or bool(aliases & {writer.name, short})
@@ -138,8 +138,8 @@ def _record(writer: Record, reader: Record, path: str) -> Struct:
 
 
 def _sources(writer: Record, reader: Record) -> list[Field | None]:
-    """For each field of the reader's, that of the writer's which has its name, or else one of its aliases. No field of
-    the writer's is there twice."""
+    """For each of the reader's fields the writer's field with its name, or else with one of its aliases. None of the
+    writer's fields is used twice."""
     written = {field.name: field for field in writer.fields}
     taken = {field.name for field in reader.fields} & written.keys()
     sources: list[Field | None] = []
@@ -181,7 +181,7 @@ def _written_union(writer: Union, reader: Schema, path: str) -> Reader:
     type_, readers = arrow_type(reader), list[Reader | str]()
     for branch in writer.branches:
         try:
-            # In the same union, a branch is itself.
+            # A branch of the same union is read as that branch, not as an earlier one that would fit.
             one = _reader(branch, reader, path) if writer != reader else _member(branch, branch, writer, path)
             readers.append(one)
         except EosError as e:
@@ -194,7 +194,7 @@ def _written_union(writer: Union, reader: Schema, path: str) -> Reader:
 
 
 def _into_union(writer: Schema, reader: Union, path: str) -> Reader:
-    """The reader of a value that is written without a union, and wanted as one."""
+    """The reader of values that are written without a union, as values of a union."""
     for exact in (True, False):
         for branch in reader.branches:
             if exact != _is_same(writer, branch):
@@ -208,7 +208,7 @@ def _into_union(writer: Schema, reader: Union, path: str) -> Reader:
 
 
 def _is_same(writer: Schema, reader: Schema) -> bool:
-    """Whether a branch is of the same type, and of the same full name if it has one."""
+    """Whether both have the same type, and the same full name if they have one."""
     return type(writer) is type(reader) and name_of(writer) == name_of(reader)
 
 
@@ -261,14 +261,14 @@ def _primitive(writer: Primitive, reader: Primitive, path: str) -> Reader:
 
 
 def _range(type_: str) -> tuple[int, int, int, str]:
-    """The range of a written type, as `Integer` takes it: least, most, the factor 1, and its name."""
+    """`Integer.least`, ``most``, ``factor`` and ``what`` for the range of an int or a long."""
     if type_ == "int":
         return INT_LEAST, INT_MOST, 1, "an int of 32 bits"
     return LONG_LEAST, LONG_MOST, 1, ""
 
 
 def _integer(writer: Primitive, reader: Primitive, path: str) -> Integer:
-    """The reader of whole numbers, which may be dates and times."""
+    """The reader of ints and longs, which may be dates and times."""
     type_, numbers = arrow_type(reader), _NUMBERS[reader.type]
     least, most, factor, what = _range(writer.type)
     if reader.logical is None:

@@ -1,7 +1,7 @@
 """Avro schemas as trees of frozen values. No I/O.
 
-`parse` is strict: what the specification forbids is refused, and so is what no column of Arrow can hold: recursive
-types, decimals of more than 38 digits, arrays whose items take no bytes. Errors name the path in the schema, such as
+`parse` refuses what the specification forbids, and what an Arrow column cannot hold: recursive types, decimals of more
+than 38 digits. It also refuses arrays whose items take no bytes. Errors name the path in the schema, such as
 ``Order.lines[].price``: fields are joined by dots, ``[]`` are the items of an array, ``{}`` the values of a map, and
 ``|2`` is the third branch of a union.
 """
@@ -17,21 +17,21 @@ from typing import Any, TypeAlias
 
 from spark_eos.errors import EosError, stop
 
-#: What a text of JSON gives.
+#: A value of JSON.
 Json: TypeAlias = Any
 
 PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
-#: Levels of arrays, maps, unions and records within one another. Items of arrays in arrays are looked for once a level.
+#: The deepest nesting of types.
 MOST_LEVELS = 32
-#: Types in a schema, each counted as often as it is used: a small text, in which each type has the one before it twice,
-#: would be a huge tree.
+#: The most types in a schema, each counted as often as it is used: a short text, in which each type uses the one before
+#: it twice, would be a huge tree.
 MOST_NODES = 20_000
 #: Digits of a decimal, in Spark and in Arrow's decimal128.
 MOST_DIGITS = 38
 DURATION_BYTES, UUID_BYTES = 12, 16
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-#: The logical types that are more than their base here, by base. Every other one is read as its base.
+#: The supported logical types by base type. Any other logical type is ignored.
 _LOGICAL = {
     "int": ("date", "time-millis"),
     "long": (
@@ -57,7 +57,7 @@ class Decimal:
 
 @dataclass(frozen=True, slots=True)
 class Primitive:
-    """``type``: one of PRIMITIVES. ``logical``: its logical type, where that is more than the base."""
+    """``type``: one of PRIMITIVES. ``logical``: its logical type, if that is supported."""
 
     type: str
     logical: str | Decimal | None = None
@@ -75,7 +75,7 @@ class Fixed:
 
 @dataclass(frozen=True, slots=True)
 class Enum:
-    """``default``: the symbol that a reader takes for symbols that it does not know."""
+    """``default``: the symbol as which a reader reads symbols that it does not have."""
 
     name: str
     symbols: tuple[str, ...]
@@ -92,7 +92,7 @@ class Array:
 
 @dataclass(frozen=True, slots=True)
 class Map:
-    """``values`` by texts."""
+    """``values`` by string."""
 
     values: Schema
 
@@ -105,18 +105,18 @@ class Union:
 
     @property
     def null(self) -> int | None:
-        """The number of the branch that is null."""
+        """The index of the branch null; None without one."""
         return next((n for n, branch in enumerate(self.branches) if branch == NULL), None)
 
     @property
     def members(self) -> tuple[Schema, ...]:
-        """The branches that are not null."""
+        """The branches other than null."""
         return tuple(branch for branch in self.branches if branch != NULL)
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """``default``: as JSON text; None if there is none."""
+    """``default``: in JSON; None for a field without a default."""
 
     name: str
     schema: Schema
@@ -126,7 +126,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Fields in the order of their bytes."""
+    """``fields`` are in the order of the datum."""
 
     name: str
     fields: tuple[Field, ...]
@@ -141,8 +141,8 @@ NULL = Primitive("null")
 def parse(text: str, references: Sequence[str] = ()) -> Schema:
     """The schema of a JSON text.
 
-    ``references``: texts of the schemas that define the named types which ``text`` uses without defining them, each
-    after those that it uses itself. Raises SchemaError with the path of what is wrong.
+    ``references``: the schemas of named types that ``text`` uses and does not define; each after those that it uses
+    itself. Raises SchemaError, with the path in the schema.
     """
     parser = _Parser()
     for reference in references:
@@ -151,7 +151,7 @@ def parse(text: str, references: Sequence[str] = ()) -> Schema:
 
 
 def name_of(schema: Schema) -> str:
-    """What errors call a type: its own name or its kind."""
+    """The name of a type in messages: its full name, or its kind."""
     if isinstance(schema, Primitive):
         return schema.type
     if isinstance(schema, Fixed | Enum | Record):
@@ -160,7 +160,7 @@ def name_of(schema: Schema) -> str:
 
 
 def described(schema: Schema) -> str:
-    """What errors call a type, with what tells it from others of its kind."""
+    """A type in messages: its name, and its size, logical type or branches."""
     if isinstance(schema, Union):
         return f"union of {', '.join(map(described, schema.branches))}"
     logical = schema.logical if isinstance(schema, Primitive | Fixed) else None
@@ -188,7 +188,7 @@ def least_bytes(schema: Schema) -> int:
 
 @dataclass
 class _Named:
-    """A named type that was defined, with its nodes and levels."""
+    """A named type, with the number of its nodes and levels."""
 
     schema: Schema
     nodes: int
@@ -197,7 +197,7 @@ class _Named:
 
 @dataclass
 class _Parser:
-    """Reads texts that share their named types. ``_open``: the named types around the place that is read."""
+    """Reads schemas that share their named types. ``_open``: the named types that are being defined."""
 
     _named: dict[str, _Named] = field(default_factory=dict)
     _open: list[str] = field(default_factory=list)
@@ -206,7 +206,7 @@ class _Parser:
     _deepest: int = 0
 
     def parse(self, text: str) -> Schema:
-        """Raises SchemaError."""
+        """The schema of a JSON text. Raises SchemaError."""
         try:
             tree = json.loads(text, parse_constant=_no_constant)
         except RecursionError:
@@ -252,7 +252,7 @@ class _Parser:
 
     @contextmanager
     def _within(self, path: str) -> Iterator[None]:
-        """Counts the type at this path, and the level."""
+        """Count the type at this path, and its level. Raises SchemaError for too many."""
         self._count(path, 1, 1)
         self._level += 1
         yield
@@ -278,7 +278,7 @@ class _Parser:
 
     @contextmanager
     def _defined(self, name: str, path: str) -> Iterator[list[Schema]]:
-        """Notes the type that the block puts into the list under its full name."""
+        """Define a named type: the block appends it to the list."""
         if name in self._named or name in self._open:
             raise _invalid(path, f"'{name}' is defined twice")
         made: list[Schema] = []
@@ -348,8 +348,7 @@ class _Parser:
 
 
 def _logical(tree: dict[str, Json], base: str, path: str) -> str | Decimal | None:
-    """The logical type; None where it is unknown, or invalid for its base: then it has to be ignored, as the
-    specification says."""
+    """The logical type; None where it is unknown, or invalid for its base, so that the specification has it ignored."""
     name = tree.get("logicalType")
     if name == "decimal" and base in ("bytes", "fixed"):
         return _decimal(tree, base, path)
@@ -364,7 +363,7 @@ def _decimal(tree: dict[str, Json], base: str, path: str) -> Decimal | None:
     if type(precision) is not int or type(scale) is not int or precision < 1 or not 0 <= scale <= precision:
         return None
     if base == "fixed" and precision > len(str((1 << max(0, 8 * tree["size"] - 1)) - 1)) - 1:
-        return None  # its largest values would not fit into the bytes
+        return None  # ``size`` bytes cannot hold as many digits
     if precision > MOST_DIGITS:
         raise stop("EOS_AVRO_SCHEMA.digits", path=path or "the schema", precision=precision, most=MOST_DIGITS)
     return Decimal(precision, scale)

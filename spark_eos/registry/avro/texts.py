@@ -1,4 +1,4 @@
-"""Columns of texts: which bytes are no UTF-8, and uuids. No I/O."""
+"""Columns of strings: invalid UTF-8, UUIDs, and duplicate keys of maps. No I/O."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _UUID_PLACES = np.array([place for place in range(_UUID_LENGTH) if place not in 
 
 
 def as_texts(values: pa.BinaryArray) -> tuple[pa.StringArray, np.ndarray | None]:
-    """n values as string, and which are no UTF-8 (n bool), for which the text is empty; None if there are none."""
+    """n values as strings, and which are not UTF-8 (n bool), or None if all are. Those become empty strings."""
     try:
         return values.cast(pa.string()), None
     except pa.ArrowInvalid:
@@ -23,8 +23,8 @@ def as_texts(values: pa.BinaryArray) -> tuple[pa.StringArray, np.ndarray | None]
 
 
 def null_but_where(valid: np.ndarray, values: pa.Array) -> pa.Array:
-    """n values of binary or string, with null where ``valid`` (n bool) is false. Before Arrow 24, if_else gives wrong
-    bytes for slices."""
+    """n values of binary or string, with null where ``valid`` (n bool) is false. Arrow's if_else returns wrong bytes
+    for slices before Arrow 24."""
     if not len(values):
         return values
     offsets = np.frombuffer(values.buffers()[1], np.int32)[values.offset :][: len(values) + 1]
@@ -36,9 +36,9 @@ def null_but_where(valid: np.ndarray, values: pa.Array) -> pa.Array:
 
 
 def _not_utf8(values: pa.BinaryArray) -> np.ndarray:
-    """Which of n values without nulls are no UTF-8, as Python sees it, in one pass over their bytes."""
-    # Python puts a surrogate, U+DC80 to U+DCFF, for each byte that is none; UTF-8 has no surrogates. A zero behind each
-    # value keeps its last bytes from being continued by the next one.
+    """Which of n values without nulls are not UTF-8 by Python's rules, in one pass over all bytes."""
+    # Python decodes each invalid byte as a surrogate, U+DC80 to U+DCFF, which valid UTF-8 does not have. A zero byte
+    # after each value ends a sequence that would continue in the next value.
     nothing, zero = (pa.scalar(one, pa.large_binary()) for one in (b"", b"\0"))
     closed = pc.binary_join_element_wise(values.cast(pa.large_binary()), zero, nothing)
     ends = np.cumsum(pc.binary_length(closed).to_numpy(zero_copy_only=False))
@@ -54,13 +54,13 @@ def _not_utf8(values: pa.BinaryArray) -> np.ndarray:
 
 
 def not_uuids(texts: pa.StringArray) -> np.ndarray:
-    """Which of n texts do not have the form of a uuid, n bool; nulls have it."""
+    """Which of n strings do not have the form of a UUID, n bool; false for null."""
     found: np.ndarray = pc.fill_null(pc.match_substring_regex(texts, _UUID), True).to_numpy(zero_copy_only=False)
     return ~found
 
 
 def uuid_texts(data: np.ndarray) -> pa.StringArray:
-    """Uuids of n × 16 bytes, as texts in lower case."""
+    """UUIDs of n × 16 bytes as strings in lower case."""
     count = len(data)
     letters = np.full((count, _UUID_LENGTH), ord("-"), np.uint8)
     letters[:, _UUID_PLACES[0::2]] = _DIGITS[data >> 4]
@@ -70,7 +70,7 @@ def uuid_texts(data: np.ndarray) -> pa.StringArray:
 
 
 def uuid_bytes(texts: pa.StringArray) -> np.ndarray:
-    """The n × 16 bytes of n texts that have the form of a uuid."""
+    """The n × 16 bytes of n strings that have the form of a UUID."""
     joined = pc.replace_substring(pc.utf8_lower(texts), "-", "").cast(pa.binary()).cast(pa.binary(32))
     letters = np.frombuffer(joined.buffers()[1], np.uint8)[32 * joined.offset :][: 32 * len(texts)].reshape(-1, 32)
     digits = np.where(letters > ord("9"), letters - (ord("a") - 10), letters - ord("0"))
@@ -78,7 +78,7 @@ def uuid_bytes(texts: pa.StringArray) -> np.ndarray:
 
 
 def twice(lane: np.ndarray, keys: pa.Array) -> np.ndarray:
-    """The lanes (int64) that have one of the n keys more than once. ``lane``: whose each key is, n int64."""
+    """The lanes (int64) that have a key more than once. ``lane``: the lane of each of the n keys, n int64."""
     codes = keys.dictionary_encode()
     same = np.sort(lane * max(1, len(codes.dictionary)) + codes.indices.to_numpy(zero_copy_only=False))
     found: np.ndarray = same[1:][np.diff(same) == 0] // max(1, len(codes.dictionary))

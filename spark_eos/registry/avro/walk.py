@@ -1,17 +1,17 @@
-"""Going through one datum, byte by byte: for the few that go on long after all others have ended. No I/O."""
+"""Walks through a single datum, byte by byte, for the few arrays that are much longer than all others. No I/O."""
 
 from __future__ import annotations
 
-#: Instead of a position: there is no such value.
+#: Stands for a position where there is no valid value.
 WRONG = -1
 
-#: Bytes of a varint of 64 bits; the last one has a single bit.
+#: Bytes of a varint of 64 bits, whose last byte has a single bit.
 _LONGEST = 10
 
 
 def walk_long(data: bytes, at: int, end: int) -> tuple[int, int]:
-    """The number at the begin of ``data[at:end]``, and the position behind it: WRONG if it does not end there, has more
-    than 64 bits, or more bytes than it needs."""
+    """The varint at the begin of ``data[at:end]``, and the position behind it: WRONG if the varint does not end there,
+    has more than 64 bits, or more bytes than it needs."""
     if at < end:
         first = data[at]
         if first < 0x80:
@@ -27,6 +27,6 @@ def walk_long(data: bytes, at: int, end: int) -> tuple[int, int]:
 
 
 def walk_piece(data: bytes, at: int, end: int) -> int:
-    """The position behind a size and that many bytes in ``data[at:end]``, or WRONG."""
+    """The position behind a size and that many bytes in ``data[at:end]``; WRONG if they are not there."""
     size, at = walk_long(data, at, end)
     return at + size if 0 <= size <= end - at and at >= 0 else WRONG

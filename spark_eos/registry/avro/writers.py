@@ -1,6 +1,6 @@
-"""What writes one part of all datums: a ``Writer`` for each type of a schema, from a column of a given type. No I/O.
+"""Writers, each of which writes the values of a column as parts of all datums. No I/O.
 
-`plan.py` chooses them for a schema and a type of Arrow.
+`plan.py` chooses them by a schema and an Arrow type.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _UINT_MOST = (1 << 32) - 1
 
 
 class Lanes:
-    """The places of n values. ``row``: the number of the row that each belongs to, n int64. ``live``: n bool, or None
-    if all are. A lane that is not live gets no bytes, whatever the column holds there: for example, the other members
-    of a union, or the fields of a record that is null."""
+    """The lanes of n values. ``row``: the row of each lane, n int64. ``live``: n bool, or None if all are live. A lane
+    that is not live gets no bytes, whatever its value: for example, the other members of a union, or the fields of a
+    record that is null."""
 
     def __init__(self, row: np.ndarray, live: np.ndarray | None, verdicts: Verdicts) -> None:
         self.row = row
@@ -36,24 +36,24 @@ class Lanes:
         return len(self.row)
 
     def where(self, live: np.ndarray) -> Lanes:
-        """These lanes, of which only those stay live where ``live`` (n bool) is true."""
+        """The lanes, live only where ``live`` (n bool) is true as well."""
         if live.all():
             return self
         return Lanes(self.row, live if self.live is None else self.live & live, self._verdicts)
 
     def items(self, count: np.ndarray) -> Lanes:
-        """The places of the items of lists: ``count`` of each lane, n int64."""
+        """The lanes of the items of lists. ``count``: of items of each lane, n int64."""
         live = None if self.live is None else np.repeat(self.live, count)
         return Lanes(np.repeat(self.row, count), live, self._verdicts)
 
     def fail(self, where: np.ndarray, reason: str) -> None:
-        """Marks the rows of live lanes where ``where`` (n bool) is true: they cannot be written, for this reason."""
+        """Mark the rows of live lanes where ``where`` (n bool) is true as bad, for this reason."""
         if where.any():
             rows = self.row[where if self.live is None else where & self.live]
             self._verdicts.mark(rows, reason)
 
     def present(self, column: pa.Array, path: str) -> np.ndarray:
-        """Which of n values are not null, n bool. Marks the rows of live lanes whose value is null."""
+        """Which of n values are not null, n bool. Marks the rows of live lanes whose value is null as bad."""
         valid = _valid(column)
         if column.null_count:
             self.fail(~valid, f"{path} is null")
@@ -69,7 +69,7 @@ def _valid(column: pa.Array) -> np.ndarray:
 
 
 class Writer(Protocol):
-    """Writes the n values of a column as parts of n datums; lanes that are not live get empty parts."""
+    """Writes the n values of a column as parts of n datums; the parts of lanes that are not live are empty."""
 
     def write(self, column: pa.Array, lanes: Lanes) -> list[Part]: ...
 
@@ -105,8 +105,8 @@ class BooleanWriter:
 
 @dataclass(frozen=True)
 class IntegerWriter:
-    """Writes ints and longs from ``least`` to ``most``. Numbers are multiplied by ``factor`` or divided by ``divisor``
-    first, rounding down. ``what``: the name of the range; empty if no number can be out of it."""
+    """Multiplies numbers by ``factor`` or divides them by ``divisor``, rounding down, and writes them as ints and longs
+    from ``least`` to ``most``. ``what``: the name of the range; empty if every number is in it."""
 
     path: str
     least: int
@@ -133,7 +133,7 @@ class IntegerWriter:
 
 @dataclass(frozen=True)
 class RealWriter:
-    """Writes floats and doubles. ``stored``: their numpy type in the datum."""
+    """Writes floats and doubles. ``stored``: the numpy type in the datum."""
 
     path: str
     stored: str
@@ -145,8 +145,8 @@ class RealWriter:
 
 @dataclass(frozen=True)
 class PieceWriter:
-    """Writes bytes and strings behind their size, and fixed values of ``size`` bytes without it. ``type``: what the
-    column is cast to. ``uuid``: whether the strings have to be uuids."""
+    """Writes bytes and strings after their size, and fixed values of ``size`` bytes. ``type``: the type that the column
+    is cast to. ``uuid``: whether the strings have to be UUIDs."""
 
     path: str
     type: pa.DataType
@@ -171,7 +171,7 @@ class PieceWriter:
 
 @dataclass(frozen=True)
 class UuidWriter:
-    """Writes the texts of uuids as 16 bytes."""
+    """Writes UUIDs, given as strings, as 16 bytes."""
 
     path: str
 
@@ -187,8 +187,8 @@ class UuidWriter:
 
 @dataclass(frozen=True)
 class DecimalWriter:
-    """Writes decimals as the fewest bytes, behind their number, or as fixed values of ``size`` bytes. ``type``:
-    decimal128 of the schema's scale."""
+    """Writes decimals in as few bytes as possible, after their size, or as fixed values of ``size`` bytes. ``type``:
+    decimal128 with the schema's scale."""
 
     path: str
     type: pa.DataType
@@ -210,7 +210,7 @@ class DecimalWriter:
 
 @dataclass(frozen=True)
 class DurationWriter:
-    """Writes durations. ``numbers``: the struct's fields for months, days and milliseconds, by number."""
+    """Writes durations. ``numbers``: the indexes of the struct's fields for months, days and milliseconds."""
 
     path: str
     numbers: tuple[int, ...]
@@ -229,7 +229,7 @@ class DurationWriter:
 
 @dataclass(frozen=True)
 class SymbolWriter:
-    """Writes the symbols of an enum as their numbers."""
+    """Writes the symbols of an enum as their indexes."""
 
     path: str
     symbols: tuple[str, ...]
@@ -244,7 +244,7 @@ class SymbolWriter:
 
 @dataclass(frozen=True)
 class DefaultWriter:
-    """Writes a default, given as a datum, for a field that the rows do not have."""
+    """Writes a default, a datum, for a field that the rows do not have."""
 
     datum: bytes
 
@@ -254,8 +254,8 @@ class DefaultWriter:
 
 @dataclass(frozen=True)
 class StructWriter:
-    """Writes records. ``fields``: in the order of their bytes, each with its number in the struct; None for a
-    default."""
+    """Writes records. ``fields``: for each field, in the order of the datum, its writer and its index in the struct;
+    None for a default."""
 
     path: str
     fields: tuple[tuple[Writer, int | None], ...]
@@ -270,8 +270,8 @@ class StructWriter:
 
 @dataclass(frozen=True)
 class OptionalWriter:
-    """Writes unions of one branch besides null, or without null. ``null``, ``other``: the numbers of the branches;
-    ``null`` is None without null. ``writer``: that of the other branch; None for columns of Arrow's type null."""
+    """Writes unions of one branch, with or without null. ``null``, ``other``: the indexes of the branches, where
+    ``null`` may be None. ``writer``: of the other branch; None for columns of Arrow's type null."""
 
     path: str
     null: int | None
@@ -291,8 +291,8 @@ class OptionalWriter:
 
 @dataclass(frozen=True)
 class UnionWriter:
-    """Writes unions of several branches, given as structs. ``members``: the number of each branch in the union, and its
-    writer, in the order of the struct's fields. ``null``: the number of the branch null, or None."""
+    """Writes unions of several branches, given as structs. ``members``: for each field of the struct, the index of its
+    branch in the union, and its writer. ``null``: the index of the branch null, or None."""
 
     path: str
     null: int | None
@@ -357,11 +357,11 @@ class MapWriter:
 
 
 def _block(lanes: Lanes, count: np.ndarray, write: Callable[[Lanes], list[Part]]) -> list[Part]:
-    """A block of items for each lane, ``count`` of them (n int64), and the end of the array. ``write``: writes the
-    items of all lanes."""
+    """For each lane, a block of ``count`` items (n int64), and the end of the array. ``write``: writes the items of all
+    lanes."""
     inner = lanes.items(count)
     items = join(write(inner), len(inner))
-    # What lies from the begin of a lane's first item to the end of its last one: items of dead lanes have no bytes.
+    # The items of each lane are adjacent; those of lanes that are not live have no bytes.
     ends = np.zeros(len(lanes) + 1, np.int64)
     np.cumsum(count, out=ends[1:])
     places = np.frombuffer(items.buffers()[1], np.int32)[items.offset :][: len(items) + 1].take(ends)
