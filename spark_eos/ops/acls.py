@@ -43,7 +43,7 @@ class Query:
 
 @dataclass(frozen=True)
 class Acl:
-    """One operation on one resource, or, if ``prefixed``, on all whose names begin with ``name``. READ and WRITE imply
+    """An operation on a resource, or if ``prefixed`` on all whose names begin with ``name``. READ and WRITE imply
     DESCRIBE."""
 
     resource: ResourceType

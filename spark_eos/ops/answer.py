@@ -1,4 +1,4 @@
-"""The answer of a command, and how it lays text out."""
+"""The answer of a command, and its parts that several commands print: tables, durations, ranges of offsets."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from spark_eos.printable import printable
+from spark_eos.topic_partition import OffsetRange
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ def table(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def duration(duration_s: float, digits: int = 3) -> str:
-    """In the largest unit of which it has at least one: 15 min, 1.5 s, 20 ms."""
+    """A duration in its largest unit: 15 min, 1.5 s, 20 ms."""
     units = (("d", 86400.0), ("h", 3600.0), ("min", 60.0), ("s", 1.0), ("ms", 0.001))
     unit, size = next(((unit, size) for unit, size in units if duration_s >= size), units[-1])
     number = duration_s / size
@@ -37,3 +38,13 @@ def duration(duration_s: float, digits: int = 3) -> str:
 def ago(age_s: float | None) -> str:
     """How long ago; "?" where that is not known."""
     return "?" if age_s is None else f"{duration(age_s, digits=2)} ago"
+
+
+def range_as_json(r: OffsetRange) -> dict[str, Any]:
+    """A range of offsets, for JSON."""
+    return {"topic": r.topic, "partition": r.partition, "start": r.start, "end": r.end}
+
+
+def range_as_text(r: OffsetRange) -> str:
+    """A range of offsets, for people."""
+    return f"{r.topic}-{r.partition}  offsets {r.start} to {r.end}"

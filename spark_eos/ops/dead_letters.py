@@ -1,9 +1,9 @@
-"""What ``spark-eos dead-letters`` does: count the letters of a dead-letter topic, print some, and send them again.
+"""``spark-eos dead-letters``: counts the letters of a dead-letter topic, prints some, and sends them again.
 
-To send them again is one transaction for some thousand letters: the records, and, in each partition of the dead-letter
-topic that these letters are in, a receipt that says which. Retention removes the oldest records first, so that a
-receipt is there for as long as its letters are, and a letter is sent once, however often the command runs or is killed.
-Consumer groups would forget: brokers drop their offsets after seven days.
+Letters are sent again by transactions of some thousand. Each has the letters' records, and for each partition of the
+dead-letter topic that it takes letters from, a receipt in that partition with their offsets. So each letter is sent
+once, however often the command runs or is killed: retention removes the oldest records first, and a receipt outlives
+its letters. A consumer group's offsets would not, as brokers drop them after seven days.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from spark_eos.kafka.net.client import broker_client
 from spark_eos.ops.answer import Answer, table
 from spark_eos.printable import excerpt, printable_lines
 
-#: Begin of the transactional id under which letters of a topic are sent again.
+#: Prefix of the transactional id with which letters of a topic are sent again.
 _ID = "spark-eos-dead-letters"
 #: The header of a receipt. Its value is JSON: ranges of offsets in its partition, each as first and last + 1.
 RECEIPT = "__spark_eos.resent"
-#: Letters of one transaction.
+#: The most letters in a transaction.
 _AT_ONCE = 5000
-#: Seconds without progress, after which the command fails.
+#: Seconds without progress after which the command fails.
 _SILENCE_S = 30.0
 #: Bytes of a key, value or header that are printed.
 _SHOWN = 200
@@ -137,15 +137,15 @@ class Sent:
 
 
 class Receipt:
-    """What one transaction sends of a partition, as its letters are passed in order. Between two letters that are sent
-    one after the other, no other letter lies, so that both are in one range."""
+    """The letters of a partition that one transaction sends, as ranges of offsets. Adjacent letters are in one range,
+    whatever records are between them."""
 
     def __init__(self) -> None:
         self.ranges: list[tuple[int, int]] = []
         self._in_a_row = False
 
     def passed(self, offset: int, *, sent: bool) -> None:
-        """The next letter, which is sent, or not."""
+        """Add the next letter of the partition. ``sent``: whether the transaction sends it."""
         if sent and self._in_a_row:
             self.ranges[-1] = self.ranges[-1][0], offset + 1
         elif sent:
@@ -154,7 +154,7 @@ class Receipt:
 
 
 def list_letters(letters: Letters) -> Answer:
-    """How many letters there are of each reason and topic, and how many of these were sent again. Raises EosError."""
+    """Count the letters by reason and topic, and those of them that were sent again. Raises EosError."""
     found: dict[tuple[str, str], list[int]] = {}
     with closing(_Reader(letters)) as reader:
         sent = reader.sent()
@@ -180,7 +180,7 @@ def list_letters(letters: Letters) -> Answer:
 
 
 def show_letters(letters: Letters, limit: int) -> Answer:
-    """Letters that were not sent again, the oldest of each partition first, ``limit`` in all. Raises EosError."""
+    """Print up to ``limit`` letters that were not sent again, the oldest of each partition first. Raises EosError."""
     shown: list[Letter] = []
     with closing(_Reader(letters)) as reader:
         sent = reader.sent()
@@ -194,11 +194,9 @@ def show_letters(letters: Letters, limit: int) -> Answer:
 
 
 def resend_letters(letters: Letters, to: str | None, *, yes: bool) -> Answer:
-    """Send the letters that were not sent again: to the topic ``to``, or each to the one where it belongs.
-
-    Without ``yes``, only count them. Raises EosError; what was sent before the error stays sent, and the next run sends
-    the rest.
-    """
+    """Send the letters that were not sent again: to the topic ``to``, or each to the topic where it belongs. Without
+    ``yes``, only count them. Raises EosError; letters that were sent before stay sent, and the next run sends the
+    rest."""
     if to == letters.topic:
         raise stop("EOS_LETTER_UNSENDABLE.itself", topic=letters.topic)
     if yes:
@@ -216,12 +214,12 @@ def resend_letters(letters: Letters, to: str | None, *, yes: bool) -> Answer:
 
 
 def _sent_again(letters: Letters, to: str | None) -> Counter[str]:
-    """Send what `_targets` names; how many letters went to each topic."""
+    """Send the letters of `_targets`; return how many went to each topic."""
     ours = {**_WRITING, "transactional.id": f"{_ID}-{letters.topic}"}
     producer = Producer(librdkafka_config(letters.kafka, "producer", ours=ours))
     counts: Counter[str] = Counter()
     try:
-        producer.init_transactions(_SILENCE_S)  # fences another run: the receipts that are there now are all there are
+        producer.init_transactions(_SILENCE_S)  # fences another run, which can add no receipt from now on
         with closing(_Reader(letters)) as reader:
             waiting = _targets(letters, reader, reader.sent(), to)
             while sent := _transaction(letters, producer, waiting, to):
@@ -234,7 +232,7 @@ def _sent_again(letters: Letters, to: str | None) -> Counter[str]:
 def _transaction(
     letters: Letters, producer: Producer, waiting: Iterator[tuple[Letter, str | None]], to: str | None
 ) -> Counter[str]:
-    """One transaction with the next letters that wait; how many went to each topic. Without one, none is begun."""
+    """Send the next letters by one transaction, if there are any; return how many went to each topic."""
     receipts: dict[int, Receipt] = {}
     counts: Counter[str] = Counter()
     refused: list[ClientError] = []
@@ -254,13 +252,13 @@ def _transaction(
         if counts:
             _abort(producer)
         if refused and isinstance(error, KafkaException):
-            raise KafkaException(refused[0]) from None  # after which the client takes no record
+            raise KafkaException(refused[0]) from None  # the cause of the client's later errors
         raise
     return counts
 
 
 def _commit(letters: Letters, producer: Producer, receipts: dict[int, Receipt], refused: list[ClientError]) -> None:
-    """The records that were produced, with their receipts. Raises KafkaException; then they are to be aborted."""
+    """Produce the receipts, and commit the transaction. Raises KafkaException; then it has to be aborted."""
     for partition, receipt in receipts.items():
         if receipt.ranges:
             headers = [(RECEIPT, json.dumps(receipt.ranges).encode())]
@@ -269,7 +267,7 @@ def _commit(letters: Letters, producer: Producer, receipts: dict[int, Receipt], 
 
 
 def _abort(producer: Producer) -> None:
-    """As far as it can be: a producer that was fenced cannot, and the next run's fences what is left open."""
+    """Abort the transaction, if possible: a fenced producer cannot, and otherwise the next run's producer fences it."""
     try:
         producer.abort_transaction(_SILENCE_S)
     except KafkaException:
@@ -277,7 +275,8 @@ def _abort(producer: Producer) -> None:
 
 
 def _record_of(letter: Letter, *, back: bool) -> dict[str, Any]:
-    """The record as it was; ``back``: to the partition in which it was, else to that of its key."""
+    """The arguments of `Producer.produce` for the letter's original record. ``back``: to its original partition, else
+    to the partition of its key."""
     record = {"value": letter.value, "key": letter.key, "headers": letter.own_headers, "timestamp": letter.time_ms}
     origin = letter.origin
     if back and origin is not None and origin[1] is not None:
@@ -300,8 +299,8 @@ def _produce(producer: Producer, refused: list[ClientError], topic: str, record:
 def _targets(
     letters: Letters, reader: _Reader, sent: dict[int, Sent], to: str | None
 ) -> Iterator[tuple[Letter, str | None]]:
-    """Every letter, and the topic that it is to be sent to: None where it was sent, or is not among ``letters``. Raises
-    CommandError for one that does not say where it belongs."""
+    """Every letter, and the topic to send it to: None if it was sent before, or is not among ``letters``. Raises
+    CommandError for a letter without the headers of its topic."""
     for letter in reader.letters():
         if sent[letter.partition].has(letter.offset) or not letters.has(letter):
             yield letter, None
@@ -320,14 +319,15 @@ def _failed(letters: Letters, error: KafkaException) -> EosError:
 
 
 class _Reader:
-    """A consumer of a whole topic, as it is when the reader is made. Close it. Raises TopicError, CommandError."""
+    """A consumer of a topic up to its end at the time when the reader is made. Close it. Raises TopicError,
+    CommandError."""
 
     def __init__(self, letters: Letters) -> None:
         self._letters = letters
         topic, client = letters.topic, broker_client(letters.kafka)
         client.reach()
         partitions = {topic: range(topic_partitions(client, [topic])[topic])}
-        #: High watermarks: the last stable offset has to get there before all receipts can be read.
+        #: High watermarks: receipts may be in transactions that are still open.
         self._ends = end_offsets(client, partitions, "read_uncommitted")[topic]
         self._begins = begin_offsets(client, partitions)[topic]
         self._consumer = Consumer(librdkafka_config(letters.kafka, "consumer", ours=_READING))
@@ -336,7 +336,7 @@ class _Reader:
         self._consumer.close()
 
     def sent(self) -> dict[int, Sent]:
-        """What the receipts of each partition say."""
+        """The letters of each partition that were sent again, by their receipts."""
         ranges: dict[int, list[tuple[int, int]]] = {partition: [] for partition in self._ends}
         for message in self._messages():
             for name, value in headers_of(message):
@@ -345,7 +345,7 @@ class _Reader:
         return {partition: Sent(mine) for partition, mine in ranges.items()}
 
     def letters(self) -> Iterator[Letter]:
-        """Every letter, a partition after the other, each in order of offsets."""
+        """Every letter, partition by partition, in order of offsets."""
         for message in self._messages():
             letter = Letter.of(message)
             if letter.header(RECEIPT) is None:
@@ -358,7 +358,7 @@ class _Reader:
                 yield from self._up_to(partition, end)
 
     def _up_to(self, partition: int, end: int) -> Iterator[Message]:
-        """What is committed before ``end``. An open transaction there is waited for: a receipt may lie behind it."""
+        """The committed records before ``end``. Waits for open transactions before it, as receipts may follow them."""
         heard = time.monotonic()
         while True:
             for message in self._consumer.consume(500, 0.5):
@@ -386,7 +386,7 @@ def _time(time_ms: int) -> str:
 
 
 def _text(value: bytes | None) -> str | None:
-    """What can be printed of it."""
+    """A value as printable text, shortened."""
     return None if value is None else excerpt(value, _SHOWN)
 
 

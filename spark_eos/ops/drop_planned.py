@@ -1,8 +1,8 @@
 """Drops the micro-batch that is planned and not decided, so that the next start plans it anew.
 
-Spark writes to the offset log where a micro-batch ends before it runs it, and every start runs just that. A micro-batch
-that is too large for its transactions would never be done. The ledger says whether it is decided; if not, none of its
-rows is visible.
+Spark writes the end of a micro-batch to the offset log before it runs it, and runs it again with the same end at every
+start, so that one which is too large for its transactions never finishes. The ledger has its decision; without one,
+none of its rows is visible.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.checkpoint.stores import absolute
 from spark_eos.errors import EosError, stop
 from spark_eos.ledger.owners import Cluster
-from spark_eos.ops.answer import Answer
+from spark_eos.ops.answer import Answer, range_as_json, range_as_text
 from spark_eos.ops.checkpoint_files import MovedFiles
 from spark_eos.ops.checkpoint_logs import Logs, check_known
 from spark_eos.ops.heads import SinkHead, check_named, heads_of
@@ -32,7 +32,7 @@ from spark_eos.protocol.commands import (
 from spark_eos.protocol.head import Head, Unfinished
 from spark_eos.topic_partition import OffsetRange, flat
 
-#: The folder of what is moved out of the logs.
+#: The folder, in the checkpoint, of files that are moved out of the logs.
 DROPPED = "dropped"
 
 
@@ -40,7 +40,7 @@ DROPPED = "dropped"
 class Drop:
     """A micro-batch that may be dropped, after all checks. ``unfinished``: the mark for the ledger; ``judged``: the
     query's head by which it may be dropped; ``entry``: the text of its file in the offset log, None where an earlier
-    command has moved that. ``ranges``: what it was to read of Kafka's topics, as far as the offset log has it;
+    command has moved the file. ``ranges``: the offsets that it was to read, as far as the offset log has them;
     ``left``: its transactions that could not be aborted yet."""
 
     query: str
@@ -62,9 +62,7 @@ def drop_planned(location: str, settings: HadoopSettings, cluster: Cluster, *, y
         "checkpoint": planned.unfinished.checkpoint,
         "query": planned.query,
         "batch": planned.batch,
-        "partitions": [
-            {"topic": r.topic, "partition": r.partition, "start": r.start, "end": r.end} for r in planned.ranges
-        ],
+        "partitions": [range_as_json(r) for r in planned.ranges],
         "left": list(planned.left),
     }
     return Answer(data, _as_text(planned, yes=yes))
@@ -72,7 +70,7 @@ def drop_planned(location: str, settings: HadoopSettings, cluster: Cluster, *, y
 
 def _as_text(planned: Drop, *, yes: bool) -> str:
     lines = [f"query {planned.query}: micro-batch {planned.batch} is planned, and not decided"]
-    lines += [f"    {r.topic}-{r.partition}  offsets {r.start} to {r.end}" for r in planned.ranges]
+    lines += [f"    {range_as_text(r)}" for r in planned.ranges]
     if planned.batch == 0:
         lines.append("  it is the first one: the next start reads from 'startingOffsets' as they are then")
     if planned.left:
@@ -112,11 +110,10 @@ def plan(checkpoint: Checkpoint, cluster: Cluster) -> Drop:
 
 
 def drop(planned: Drop, cluster: Cluster, settings: HadoopSettings) -> Drop:
-    """1. The head that no start gets past; what is open and not decided is aborted. 2. The files are moved aside.
-    3. The head from which the query goes on.
+    """1. Publish a head that no start gets past, and abort open transactions that are not decided. 2. Move the files
+    out of the log. 3. Publish the head from which the query continues.
 
-    Before each of these steps, the command looks whether another one has gone on meanwhile: then it stops. Raises
-    EosError.
+    Before each step, the command stops if another one has taken over. Raises EosError.
     """
     unfinished, ports = planned.unfinished, cluster.ports(planned.query)
     checkpoint = Checkpoint(unfinished.checkpoint, settings)
@@ -171,7 +168,8 @@ def _nothing(location: str, why: str) -> EosError:
 
 
 def _ranges(logs: Logs, batch: int) -> list[OffsetRange]:
-    """What the micro-batch was to read of the partitions that the one before has, too; it has no row of others."""
+    """The offsets that the micro-batch was to read, of the partitions that the one before it has; it has no rows of
+    others."""
     if batch not in logs.planned or batch - 1 not in logs.planned:
         return []
     before, planned = (merged(logs.sources(n)) for n in (batch - 1, batch))

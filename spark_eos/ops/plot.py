@@ -1,5 +1,5 @@
-"""``spark-eos plot``: draws the timeline of a query, with its micro-batches and their steps, kills and recoveries; its
-lag; its throughput."""
+"""``spark-eos plot``: draws the timeline of a query: micro-batches and their steps, kills and recoveries, lag, and
+throughput."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _STEPS: tuple[tuple[str, str, Callable[[BatchAttempt], Span | None]], ...] = (
     ("decide", _BLUE, lambda batch: batch.decide),
     ("EndTxn", _GREEN, lambda batch: batch.end),
 )
-#: The steps without recorded events.
+#: The steps that are known without recorded events.
 _STEPS_BY_TRACES: tuple[tuple[str, str, Callable[[BatchAttempt], Span | None]], ...] = (
     ("to the decision", _SKY, lambda batch: batch.prepare if batch.decide else None),
     ("decision", _BLUE, lambda batch: batch.decide),
@@ -67,7 +67,7 @@ def plot_checkpoint(checkpoint: Checkpoint, cluster: Cluster, file: str, last_s:
 
 
 def _drawn(timeline: Timeline, end: float, source: str, file: str, last_s: float | None) -> Answer:
-    """``end``: where the last seconds end."""
+    """Draw a timeline into a file. ``end``: the end of the last ``last_s`` seconds."""
     if last_s is not None:
         timeline = cut(timeline, end - last_s)
     if not timeline.batches and not timeline.lags:
@@ -201,7 +201,7 @@ def _draw_throughput(axes: Axes, timeline: Timeline) -> None:
     done = [batch for batch in timeline.batches if batch.done and batch.rows]
     for batch in sorted(done, key=lambda batch: batch.span):
         begin, end = batch.span
-        if end > begin:  # what overlaps, as by clocks of two machines, is drawn once
+        if end > begin:  # micro-batches may overlap by clocks of two machines: draw the overlap once
             points += [(max(begin, until), batch.rows / (end - begin)), (max(end, until), 0.0)]
             until = points[-1][0]
     if points:

@@ -16,7 +16,7 @@ from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.checkpoint.stores import absolute
 from spark_eos.errors import stop
 from spark_eos.ledger.owners import Cluster
-from spark_eos.ops.answer import Answer
+from spark_eos.ops.answer import Answer, range_as_json, range_as_text
 from spark_eos.ops.checkpoint_files import MovedFiles, NewCheckpoint
 from spark_eos.ops.heads import SinkHead, heads_of
 from spark_eos.ops.replay_offsets import ReplayRange, as_offsets
@@ -68,8 +68,8 @@ class Replay:
     settings: HadoopSettings
 
     def to_a_new_checkpoint(self) -> None:
-        """1. The new query's heads, which no start gets past. 2. Its checkpoint. 3. The old query is retired, unless
-        the rows go to another topic. 4. The heads from which the new query continues."""
+        """1. Publish heads of the new query that no start gets past. 2. Write its checkpoint. 3. Retire the old query,
+        unless the rows go to another topic. 4. Publish the heads from which the new query continues."""
         plan, unfinished = self.plan, self.plan.unfinished
         heads = plan.heads
         begun = {sink.key: self._intend(sink) for sink in heads}
@@ -108,8 +108,8 @@ class Replay:
         return [first, *others]
 
     def in_place(self) -> None:
-        """1. The head that no start gets past. 2. The files of later micro-batches are moved out of the logs, with
-        their checksums. 3. The head from which the query continues."""
+        """1. Publish a head that no start gets past. 2. Move the files of later micro-batches, and their checksums, out
+        of the logs. 3. Publish the head from which the query continues."""
         unfinished, (sink,) = self.plan.unfinished, self.plan.heads
         ports = self._ports(sink, unfinished.group)
         halted = go_back(ports, sink.key, unfinished, sink.known, self.plan.passed)
@@ -181,15 +181,13 @@ def _as_text(planned: ReplayPlan, *, done: bool) -> str:
 
 
 def _range_as_json(replayed: ReplayRange) -> dict[str, Any]:
-    r = replayed.offsets
-    place = {"topic": r.topic, "partition": r.partition, "start": r.start, "end": r.end}
-    return place | {"first_ms": replayed.first_ms, "last_ms": replayed.last_ms}
+    return range_as_json(replayed.offsets) | {"first_ms": replayed.first_ms, "last_ms": replayed.last_ms}
 
 
 def _range(replayed: ReplayRange) -> str:
-    r, first_ms, last_ms = replayed.offsets, replayed.first_ms, replayed.last_ms
+    first_ms, last_ms = replayed.first_ms, replayed.last_ms
     when = "" if first_ms is None or last_ms is None else f"  {_time(first_ms)} to {_time(last_ms)}"
-    return f"{r.topic}-{r.partition}  offsets {r.start} to {r.end}{when}"
+    return range_as_text(replayed.offsets) + when
 
 
 def _time(ms: int) -> str:

@@ -39,8 +39,8 @@ class ReplayRange:
 
 
 def check_sources(logs: Logs, batch: int) -> list[SourceLine]:
-    """The sources of the query in the offset log of a micro-batch. Raises ReplayError if one does not read Kafka: what
-    it has read is in files of its own in the checkpoint."""
+    """The sources of the query in the offset log of a micro-batch. Raises ReplayError if one does not read Kafka: such
+    a source keeps its progress in other files of the checkpoint."""
     sources = logs.sources(batch)
     if any(source.kind == OTHER for source in sources):
         raise stop("EOS_REPLAY_REFUSED.other_source", location=logs.checkpoint.location, batch=batch)
@@ -48,8 +48,8 @@ def check_sources(logs: Logs, batch: int) -> list[SourceLine]:
 
 
 def check_cluster(client: BrokerClient, sources: Iterable[SourceLine], location: str) -> None:
-    """Raise ReplayError if a source reads another cluster than the ledger's: topics of the same names are others
-    here."""
+    """Raise ReplayError if a source reads another cluster than the ledger's, where topics with the same names are
+    different topics."""
     noted = {s.position.cluster for s in sources if s.position.cluster is not None}
     here = cluster_id(client) if noted else ""
     if here and noted - {here}:
@@ -76,8 +76,8 @@ def lines_of(logs: Logs, batch: int, position: int) -> tuple[str, ...]:
 
 
 def moved(sources: Iterable[SourceLine], wanted: Mapping[TopicPartition, int]) -> tuple[str, ...]:
-    """The lines of the sources with each partition at its wanted offset; those without one, or with a later one than
-    the query is at, stay where they are."""
+    """The lines of the sources with each partition at its wanted offset. A partition without one, or with a later one
+    than the query's, keeps its offset."""
     lines = []
     for source in sources:
         offsets = {place: min(at, wanted.get(place, at)) for place, at in flat(source.position.offsets).items()}

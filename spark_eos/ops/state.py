@@ -238,8 +238,8 @@ class _Snapshot:
 def states_of(
     cluster: Cluster, queries: Collection[str] = (), *, watch_s: float = 0.0, quiet_s: float = 60.0
 ) -> list[QueryState]:
-    """Queries by their ids, or by the keys of their sinks in the ledger; without any, all queries that have a head in
-    the ledger or an open transaction. The newest head comes first.
+    """Queries by their ids, or by the keys of their sinks in the ledger; by default all queries that have a head in the
+    ledger or an open transaction. The query with the newest head comes first.
 
     Signs of a run are what changes within ``watch_s`` seconds. Raises EosError where a named query is unknown, or this
     user may not describe transactions.

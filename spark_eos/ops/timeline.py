@@ -22,10 +22,6 @@ _TIMEOUT_S = 10.0
 Span = tuple[float, float]
 
 
-#: A run and a micro-batch.
-_Attempt = tuple[str, int]
-
-
 @dataclass(frozen=True)
 class BatchAttempt:
     """One attempt of a run at a micro-batch. ``prepare`` to ``end``: its steps, None where it did not reach them;
@@ -199,10 +195,8 @@ def _runs(events: Sequence[Event], processes: Sequence[tuple[float, bool]]) -> l
             how = event["condition"] or "stopped"
         runs[id] = replace(run, end=event["at"], how=how)
     ordered = sorted(runs.values(), key=lambda run: run.begin)
-    if events and events[0].get("query", "") is None:
-        return [
-            replace(run, how=run.how or "stopped") for run in ordered
-        ]  # batch writes: Spark has no event for their end
+    if events and events[0].get("query", "") is None:  # batch writes, whose end is no event of Spark
+        return [replace(run, how=run.how or "stopped") for run in ordered]
     return [replace(run, how=run.how or _end_of(run, ordered[-1], processes)) for run in ordered]
 
 
@@ -215,7 +209,7 @@ def _end_of(run: QueryRun, last: QueryRun, processes: Sequence[tuple[float, bool
 
 
 def _batches(events: Sequence[Event], runs: Mapping[str, QueryRun]) -> list[BatchAttempt]:
-    tries: dict[_Attempt, dict[str, BatchAttempt]] = {}
+    tries: dict[tuple[str, int], dict[str, BatchAttempt]] = {}  # by run and micro-batch, then by sink
     for event in events:
         if event["event"] in ("prepared", "committed", "failed", "progress"):
             _add(tries.setdefault((event["run"], event["batch"]), {}), event)

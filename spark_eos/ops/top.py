@@ -1,5 +1,5 @@
-"""``spark-eos top``: a query as it is now: numbers of the last seconds, a bar for each micro-batch, the lag, and which
-transactions hold back last stable offsets."""
+"""``spark-eos top``: the current state of a query: rates of the last seconds, a bar for each micro-batch, the lag, and
+the transactions that hold back last stable offsets."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from spark_eos.ops.metrics.queries import is_held
 from spark_eos.ops.timeline import BatchAttempt, EventReader, Timeline, TopicLag, chosen, timeline_of
 from spark_eos.topic_partition import TopicPartition
 
-#: The newest events that the view is made of.
+#: How many events are used, the newest.
 _LATEST = 5_000
 #: Partitions whose open transactions are looked up; one transaction mostly holds back several.
 _MOST_ASKED = 5
@@ -63,7 +63,7 @@ class Now:
 
 
 def top(source: str, query: str | None, cluster: Cluster | None) -> Answer:
-    """A query as it is now. Raises OptionError."""
+    """Print the current state of a query. Raises OptionError."""
     now = _now(EventReader(source), query, cluster)
     console = Console(width=120, color_system=None)
     with console.capture() as captured:
@@ -206,12 +206,12 @@ def _bars(batches: Sequence[BatchAttempt]) -> RenderableType:
 
 
 def _cells(share: float) -> int:
-    """Whatever takes any time has at least one cell."""
+    """The cells of a bar for this share of the longest: at least one for any time at all."""
     return max(1, round(share * _WIDTH)) if share > 0 else 0
 
 
 def _seconds(batch: BatchAttempt) -> Mapping[str, float]:
-    """The seconds of each step; ``rest``: of Spark, before and after these."""
+    """The seconds of each step; ``rest``: Spark's time before and after the steps."""
     spans = {"prepare": batch.prepare, "verify": batch.verify, "decide": batch.decide, "EndTxn": batch.end}
     seconds = {name: span[1] - span[0] if span is not None else 0.0 for name, span in spans.items()}
     return seconds | {"rest": max(0.0, batch.seconds - sum(seconds.values()))}
@@ -229,8 +229,8 @@ def _short(number: float) -> str:
 
 
 def blocking_transactions(cluster: Cluster, events: Sequence[Event]) -> list[BlockingTransaction]:
-    """The transactions that hold back partitions which are held according to the newest events. Never raises
-    EosError."""
+    """The transactions that hold back last stable offsets, for partitions that are held by the newest events. Never
+    raises EosError."""
     held = list(_held(events))[:_MOST_ASKED]
     if not held:
         return []

@@ -57,7 +57,7 @@ class Registry:
         missing = stop("EOS_REGISTRY_NOT_FOUND.schema", schema=name, registry=self._settings.name)
         if not anew and self._unknown.get(name, 0.0) > time.monotonic():
             raise missing
-        found = self._now(name)
+        found = self._get(name)
         if found is None:
             if reader is not None:
                 self._check_has(reader)
@@ -68,7 +68,7 @@ class Registry:
         self._schemas[name] = found
         return found
 
-    def _now(self, name: int | str) -> Schema | None:
+    def _get(self, name: int | str) -> Schema | None:
         """The schema of this id or GUID, from the registry; None if it does not know it."""
         if isinstance(name, int) and name > _MOST_ID:
             return None
@@ -82,7 +82,7 @@ class Registry:
 
     def _check_has(self, reader: Registered) -> None:
         """Raise RegistryError unless the registry has this schema under its id."""
-        found = self._now(reader.id)
+        found = self._get(reader.id)
         if found is None or found.fingerprint != reader.schema.fingerprint:
             raise stop(
                 "EOS_REGISTRY_CHANGED.reader",

@@ -133,11 +133,9 @@ def _escaped(text: str) -> str:
 
 def by_partition(batch: pa.RecordBatch, names: Sequence[str]) -> Iterator[tuple[Partition, pa.RecordBatch]]:
     """The rows of each partition in their order, without the partition columns. Raises NoPartition."""
-    rows = batch.drop_columns(list(names)) if names else batch
-    if not names or not batch.num_rows:
-        if batch.num_rows:
-            yield (), rows
+    if not batch.num_rows:
         return
+    rows = batch.drop_columns(list(names))
     numbers = np.zeros(batch.num_rows, np.int64)
     partitions: list[Partition] = [()]
     for name in names:

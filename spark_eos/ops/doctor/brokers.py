@@ -32,7 +32,7 @@ _LOST_WITH = {
 }
 
 
-#: Of Kafka 4.1 and newer (KIP-1152).
+#: Kafka 4.1 and newer have it (KIP-1152).
 _LISTS_BY_PATTERN = Api("ListTransactions", 66, 2, 1 << 14)
 
 
@@ -53,11 +53,11 @@ class ClusterFacts:
 
 
 def cluster_facts(kafka: KafkaProperties) -> ClusterFacts:
-    """Raises EosError."""
+    """What the brokers report. Raises EosError."""
     client = broker_client(kafka)
     return ClusterFacts(
         tuple(sorted(client.brokers())),
-        each_broker_config(broker_client(kafka)),
+        each_broker_config(client),
         client.feature("transaction.version"),
         tuple(client.brokers_without(_LISTS_BY_PATTERN)),
     )
@@ -78,7 +78,8 @@ def readable(cluster: ClusterFacts) -> Iterator[Finding]:
 
 
 def own_topic(topic: str, cluster: ClusterFacts) -> Iterator[Finding]:
-    """An internal topic that this user may not describe, or that does not exist yet: by the brokers' settings."""
+    """Whether an internal topic is or will be replicated, by the brokers' settings: for a topic that does not exist
+    yet, or that this user may not describe."""
     replication, in_sync = _OWN_TOPICS[topic]
     replicas, needed = cluster.least(replication), cluster.least(in_sync)
     if replicas is None or needed is None:
@@ -125,7 +126,7 @@ def versions(cluster: ClusterFacts, tools: Tools) -> Iterator[Finding]:
 
 
 def timeouts(timeout_ms: int, *, two_phase: bool) -> Iterator[Finding]:
-    """Whether transactions live long enough. Whether brokers allow that long is one of the sink's checks."""
+    """Whether transactions may stay open long enough. That brokers allow this is one of the sink's checks."""
     if two_phase:
         return
     what = f"transactions expire after {duration(timeout_ms / 1000)}"
@@ -167,7 +168,7 @@ def retention(cluster: ClusterFacts, stop_s: float, group: str | None) -> Iterat
 
 
 def clocks(measured: Sequence[Clock], nodes: Sequence[int]) -> Iterator[Finding]:
-    """How much the brokers' clocks and this machine's differ."""
+    """Whether the brokers' clocks and this machine's differ too much."""
     for clock in measured:
         subject, off_ms = f"broker {clock.node}", clock.surely_off_ms
         side = "ahead of" if clock.low_ms > 0 else "behind"

@@ -64,13 +64,13 @@ class Tools:
         return shlex.join([tool, "--bootstrap-server", self.servers, *words])
 
     def set_of_topic(self, topic: str, setting: str) -> str:
-        """``setting``: KEY=VALUE."""
+        """The command that changes a topic's setting. ``setting``: KEY=VALUE."""
         return self._command(
             "kafka-configs.sh", "--alter", "--entity-type", "topics", "--entity-name", topic, "--add-config", setting
         )
 
     def create(self, topic: str, brokers: int) -> str:
-        """For a new topic: replicated as far as so many brokers allow, at most three times."""
+        """The command that creates a topic, with three replicas, or as many as there are ``brokers``."""
         replicas = min(3, brokers)
         settings = ["--config", f"min.insync.replicas={min(2, replicas)}"]
         return self._command(
@@ -79,7 +79,7 @@ class Tools:
         )
 
     def reassign(self, file: str) -> str:
-        """``file``: the plan, as JSON."""
+        """The command that reassigns replicas. ``file``: the plan in JSON."""
         return self._command("kafka-reassign-partitions.sh", "--reassignment-json-file", file, "--execute")
 
     def upgrade(self, feature: str, level: int) -> str:
@@ -88,7 +88,7 @@ class Tools:
 
 
 def in_properties(setting: str) -> str:
-    """How to set what a broker reads only when it starts."""
+    """How to change a setting that brokers only read when they start."""
     return f"# in server.properties of every broker, then restart them one by one: {setting}"
 
 
@@ -98,12 +98,12 @@ Paint = Callable[[Severity, str], str]
 
 
 def in_order(findings: Sequence[Finding]) -> list[Finding]:
-    """The worst first; among those of one severity, as they were found."""
+    """The findings by severity, the worst first; within a severity in the order of the checks."""
     return sorted(findings, key=lambda finding: _WORST_FIRST.index(finding.severity))
 
 
 def exit_code(findings: Sequence[Finding]) -> int:
-    """1 where something is wrong, else 2 where something could not be found out, else 0."""
+    """1 with an error, else 2 if something could not be determined, else 0."""
     severities = {finding.severity for finding in findings}
     return 1 if Severity.ERROR in severities else 2 if Severity.UNKNOWN in severities else 0
 
@@ -120,7 +120,7 @@ def verdict(findings: Sequence[Finding]) -> str:
 
 
 def as_json(findings: Sequence[Finding], tried: Sequence[str]) -> dict[str, Any]:
-    """``tried``: sentences on what was tried."""
+    """The report as JSON. ``tried``: sentences on what was tried."""
     return {
         "verdict": verdict(findings),
         "findings": [{**asdict(finding), "fix": list(finding.fix)} for finding in in_order(findings)],
@@ -129,7 +129,7 @@ def as_json(findings: Sequence[Finding], tried: Sequence[str]) -> dict[str, Any]
 
 
 def as_text(findings: Sequence[Finding], tried: Sequence[str], paint: Paint = lambda severity, text: text) -> str:
-    """``paint`` colours a severity's word."""
+    """The report as text. ``paint`` colours a severity's word."""
     width = max(len(severity.value) for severity in Severity)
     lines: list[str] = []
     for finding in in_order(findings):

@@ -50,7 +50,7 @@ def judged(rule: Rule, query: PlannedQuery, brokers: int) -> Finding:
 
 @contextmanager
 def _without_warnings() -> Iterator[None]:
-    """The warnings of the checks are for the log of a query; here, findings take their place."""
+    """Suppress the warnings that checks log for a query; the doctor has findings instead."""
     before = logger.level
     logger.setLevel(logging.ERROR)
     try:
@@ -127,7 +127,7 @@ def rules(query: PlannedQuery, broker: dict[str, str] | None, *, ledger: bool) -
 
 
 def two_phase_rule(query: PlannedQuery) -> Rule:
-    """Part of the trial, as it takes a transactional id."""
+    """The check of two-phase commit, a part of the trial, as it needs a transactional id."""
     options = query.options
     client = broker_client(options.kafka)
     fine = "transactions need not expire"

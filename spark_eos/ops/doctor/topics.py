@@ -10,7 +10,7 @@ from spark_eos.errors import Unauthorized
 from spark_eos.kafka.admin.configs import topic_config
 from spark_eos.kafka.admin.topics import describe_topic, describe_topics
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.net.client import broker_client
+from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.ops.answer import duration
 from spark_eos.ops.doctor.brokers import ClusterFacts
 from spark_eos.ops.doctor.findings import Finding, Severity, Tools
@@ -35,7 +35,7 @@ class TopicFacts:
 
 
 def topic_facts(kafka: KafkaProperties, topic: str) -> TopicFacts | None:
-    """None if the topic does not exist. Raises EosError."""
+    """What brokers report of a topic; None if it does not exist. Raises EosError."""
     client = broker_client(kafka)
     if not describe_topics(client, [topic], missing_ok=True):
         return None
@@ -44,13 +44,13 @@ def topic_facts(kafka: KafkaProperties, topic: str) -> TopicFacts | None:
         topic,
         tuple(tuple(p.replica_nodes) for p in described.partitions),
         tuple(len(p.isr_nodes) for p in described.partitions),
-        _config(kafka, topic),
+        _config(client, topic),
     )
 
 
-def _config(kafka: KafkaProperties, topic: str) -> Mapping[str, str] | None:
+def _config(client: BrokerClient, topic: str) -> Mapping[str, str] | None:
     try:
-        return topic_config(broker_client(kafka), topic)
+        return topic_config(client, topic)
     except Unauthorized:
         return None
 

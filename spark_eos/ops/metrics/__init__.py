@@ -1,4 +1,4 @@
-"""Metrics of the queries that a process runs: a Prometheus endpoint, and a file of events for pictures.
+"""Metrics of the queries of a process: a Prometheus endpoint, and a file of events for `spark-eos plot`.
 
 ::
 
@@ -7,7 +7,7 @@
     restarts (spark_eos.run) ─────────────────────┘         ├── Recent   (/events)
                                                             └── Recorder (a file)
 
-A query never fails because of any of this: what goes wrong is logged once.
+No query fails because of its metrics: errors are logged, once.
 """
 
 from spark_eos.ops.metrics.session import Metrics, start

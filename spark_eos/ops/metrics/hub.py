@@ -48,7 +48,8 @@ class Hub:
                     consumer.take(event)
                 except Exception as error:
                     if consumer not in self._failed:
-                        logger.warning("metrics: %s of '%s'", _text(error), event.get("event"))
+                        name = type(error).__name__
+                        logger.warning("metrics: %s: %s of '%s'", name, error, event.get("event"))
                     self._failed.add(consumer)
 
 
@@ -113,7 +114,3 @@ def _short_folder() -> Path:
         return folder
     folder.rmdir()
     return Path(tempfile.mkdtemp(prefix="spark-eos-", dir="/tmp"))
-
-
-def _text(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"
