@@ -51,14 +51,18 @@ _CONFIG = ptars.PtarsConfig(timestamp_unit="us", duration_unit="us", time_unit="
 _UINT64 = pa.decimal128(20, 0)
 
 
-class ProtobufReader:
-    """Reads values as messages of one type."""
+class _Message:
+    """A message type, whose fields are columns of ``type``."""
 
     def __init__(self, schema: Schema, message: str | None = None) -> None:
         self._message = _message_named(schema, message)
         _check_columns(self._message)
         self._handler = _handler(self._message)
         self.type: pa.DataType = _of_spark(pa.struct(list(self._handler.schema())))
+
+
+class ProtobufReader(_Message):
+    """Reads values as messages of one type."""
 
     def of_writer(self, schema: Schema, message: tuple[int, ...]) -> Decode:
         """The decoder of this writer's values. Raises RegistryError (EOS_REGISTRY_SCHEMA) where the writer's message
@@ -98,19 +102,17 @@ class ProtobufReader:
         return None if wrong or _has_several(columns, self._message) else batch
 
 
-class ProtobufWriter:
+class ProtobufWriter(_Message):
     """Writes rows as messages of one type."""
 
     def __init__(self, schema: Schema, message: str | None = None) -> None:
-        self._descriptor = _message_named(schema, message)
-        _check_columns(self._descriptor)
-        self._handler = _handler(self._descriptor)
-        self.type: pa.DataType = _of_spark(pa.struct(list(self._handler.schema())))
-        self.message: tuple[int, ...] = _path_of(schema, self._descriptor)
+        super().__init__(schema, message)
+        self.message: tuple[int, ...] = _path_of(schema, self._message)
 
     @property
     def record(self) -> str:
-        name: str = self._descriptor.full_name
+        """The full name of the message."""
+        name: str = self._message.full_name
         return name
 
     def encode(self, rows: pa.Array, prefix: bytes) -> Encoded:

@@ -19,6 +19,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from spark_eos.registry.avro.defaults import long_bytes
+
 #: Headers with the schema of the key and of the value.
 KEY_HEADER, VALUE_HEADER = "__key_schema_id", "__value_schema_id"
 _ID_SIZE, _GUID_SIZE = 5, 17
@@ -95,18 +97,8 @@ def prefix(id_: int, message: Sequence[int] = ()) -> bytes:
     if not message or tuple(message) == (0,):
         indexes = b"\0" if message else b""
     else:
-        indexes = b"".join(_zigzag(number) for number in (len(message), *message))
+        indexes = b"".join(map(long_bytes, (len(message), *message)))
     return b"\0" + id_.to_bytes(4, "big") + indexes
-
-
-def _zigzag(number: int) -> bytes:
-    """A number that is not negative, as a zigzag varint."""
-    number <<= 1
-    pieces = []
-    while number > 0x7F:
-        pieces.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes([*pieces, number])
 
 
 def bytes_of(values: pa.Array) -> Bytes:

@@ -19,8 +19,8 @@ _FENCING = 2
 _SHORT_MS = 60_000
 _SKEW_MS = 5_000
 _TIMESTAMP_AHEAD_MS = 3_600_000
-#: The settings by which brokers create their internal topics.
-_OWN_TOPICS = {
+#: Kafka's internal topics, and the brokers' settings by which they are created.
+INTERNAL_TOPICS = {
     "__transaction_state": ("transaction.state.log.replication.factor", "transaction.state.log.min.isr"),
     "__consumer_offsets": ("offsets.topic.replication.factor", "min.insync.replicas"),
 }
@@ -77,10 +77,10 @@ def readable(cluster: ClusterFacts) -> Iterator[Finding]:
         )
 
 
-def own_topic(topic: str, cluster: ClusterFacts) -> Iterator[Finding]:
+def internal_topic(topic: str, cluster: ClusterFacts) -> Iterator[Finding]:
     """Whether an internal topic is or will be replicated, by the brokers' settings: for a topic that does not exist
     yet, or that this user may not describe."""
-    replication, in_sync = _OWN_TOPICS[topic]
+    replication, in_sync = INTERNAL_TOPICS[topic]
     replicas, needed = cluster.least(replication), cluster.least(in_sync)
     if replicas is None or needed is None:
         return

@@ -17,8 +17,6 @@ from spark_eos.ops.doctor.topics import TopicFacts, topic_facts
 from spark_eos.ops.doctor.trial import try_out
 from spark_eos.sink.preflight import KAFKA_DEFAULT_MAX_TIMEOUT_MS
 
-_OWN_TOPICS = ("__transaction_state", "__consumer_offsets")
-
 
 def doctor(query: PlannedQuery, paint: findings.Paint = lambda severity, text: text) -> Answer:
     """Run all checks. Raises EosError where no broker answers, or a client property is invalid."""
@@ -51,8 +49,8 @@ class _Checkup:
         yield from brokers.readable(self.cluster)
         yield from self._rules()
         yield from self._topics()
-        for topic in _OWN_TOPICS:
-            yield from self._own_topic(topic)
+        for topic in brokers.INTERNAL_TOPICS:
+            yield from self._internal_topic(topic)
         yield from brokers.versions(self.cluster, self.tools)
         yield from brokers.timeouts(self.timeout_ms, two_phase=self.query.options.two_phase)
         yield from brokers.retention(self.cluster, self.query.longest_stop_s, self.query.options.group_id)
@@ -92,12 +90,12 @@ class _Checkup:
             if found is not None:
                 yield from topics.durability(role, found, self.cluster, self.tools)
 
-    def _own_topic(self, topic: str) -> Iterator[Finding]:
+    def _internal_topic(self, topic: str) -> Iterator[Finding]:
         found = self._facts(topic)
         if found is not None and found.config is not None:
             yield from topics.durability("topic", found, self.cluster, self.tools)
         else:
-            yield from brokers.own_topic(topic, self.cluster)
+            yield from brokers.internal_topic(topic, self.cluster)
 
     def _facts(self, topic: str) -> TopicFacts | None:
         """None if the topic does not exist, or this user may not describe it: the sink's checks tell which."""

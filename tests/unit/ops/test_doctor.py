@@ -146,7 +146,7 @@ def test_an_output_that_takes_less_than_the_input():
 )
 def test_the_brokers_own_topics_by_their_settings(given, own, expected):
     """Where the topics cannot be seen; where the settings cannot either, another finding says so."""
-    assert worst(brokers.own_topic(own, given)) == expected
+    assert worst(brokers.internal_topic(own, given)) == expected
 
 
 def test_settings_that_may_not_be_read():
