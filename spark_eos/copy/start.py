@@ -137,7 +137,7 @@ def _plan(
 
     from spark_eos.checkpoint.settings import of_session
     from spark_eos.copy.checks import check_copy, check_malformed, checked_ends
-    from spark_eos.copy.dealing import by_key, check_rule
+    from spark_eos.copy.by_key import by_key, check_rule
     from spark_eos.copy.plan import SAME, CopyPlan
     from spark_eos.copy.sample import check_by_sample
     from spark_eos.copy.transforming import checked
