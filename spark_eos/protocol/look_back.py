@@ -1,12 +1,13 @@
-"""Looking back, once more, at what was committed: are its rows visible, or has somebody aborted them in a partition.
+"""Looks back at committed transactions: are their rows visible, or was the transaction aborted in a partition?
 
-After every end, a transaction is looked at in the background; the next commit waits for the answer, and so does a
-caller that waits for the end of the query. The commit's marker ends nothing in a partition in which the transaction was
-aborted before, but that partition's log knows: for as long as the abort's marker is in it, Fetch names the transaction
-as aborted, to readers who are past it.
+Each transaction is looked at in the background after its commit; the next commit waits for the result, and so does a
+caller that waits for the end of the query. In a partition where the transaction was aborted before, the commit marker
+has no effect. The partition's log shows this for as long as it has the abort marker: Fetch lists the transaction as
+aborted, for a read position behind that marker.
 
-Open transactions of others keep readers from a place for a while. Such places are handed on: from look to look in the
-process that has committed, and from head to head in the ledger. What is found to be missing is marked in the head.
+Open transactions of other producers can hold back readers before such a position. These places are looked at again
+later: the process that has committed keeps them for its next look, and heads in the ledger name them. Missing rows are
+marked in the head.
 """
 
 from __future__ import annotations
@@ -22,26 +23,27 @@ from spark_eos.protocol.ports import Found, NotPublished, Ports, Term
 from spark_eos.protocol.status import Start, Status, at_end
 from spark_eos.protocol.take import newest_head, taking, was_published
 
-#: So long after the end of a transaction, its markers are in the log, unless a leader is away.
+#: The time after the end of a transaction within which its markers are in the log, unless a leader is away.
 MARKERS_MS = 2_000
 
 
-#: How many places may wait at a time behind open transactions of other producers.
+#: The most places that may wait behind open transactions of other producers.
 MOST_WAITING = 100_000
 
 
 @dataclass(frozen=True)
 class Looked:
-    """A process has looked at everything that was committed up to this decision, but for the places that were
-    ``waiting`` behind open transactions of others."""
+    """A process has looked at all transactions up to those of this decision, except the places that are ``waiting``
+    behind open transactions of other producers."""
 
     decision: Decision | None
     waiting: Places
 
 
 def places_of(decision: Decision | None) -> Places:
-    """Where the transactions of a decision begin, of those that nobody has looked at: a verdict in a head is one that
-    a start has given, which looks at them itself. A head that would be too long names only one place of each."""
+    """The first offsets, in each partition, of those transactions of a decision that nobody has looked at. One with a
+    verdict was looked at by the start that gave the verdict. A head that would be too long has only one place of each
+    transaction."""
     if decision is None:
         return {}
     own = (w for w in decision.written if w.verdict is None)
@@ -49,18 +51,16 @@ def places_of(decision: Decision | None) -> Places:
 
 
 def unseen_places(head: Head) -> Places:
-    """All places that nobody has looked at, by the head: those of its decision, and of earlier ones."""
+    """All places that, by the head, nobody has looked at: those of its decision and of earlier decisions."""
     return {**head.unseen, **places_of(head.decision)}
 
 
 def look_back(ports: Ports, places: Places, *, wait_for_others: bool = False, within_ms: int | None = None) -> Places:
-    """Look at places of committed transactions until the markers are there; return those that open transactions of
-    others keep readers from, to be looked at later. ``wait_for_others``: wait for these, too.
+    """Look at places of committed transactions until their markers are there. Returns the places that cannot be read
+    yet because of open transactions of other producers; with ``wait_for_others``, wait for these, too.
 
-    With ``within_ms``, that is all the time there is, and whatever has no answer by then is returned.
-
-    Raises ProtocolStop (EOS_ROWS_MISSING) where a transaction was aborted, and Unclear where leaders do not answer or
-    too many places wait.
+    ``within_ms``: give up after this time, and return all places that are not known by then. Raises ProtocolStop
+    (EOS_ROWS_MISSING) where a transaction was aborted, and Unclear where leaders do not answer or too many places wait.
     """
     left = dict(places)
     until_ms = None if within_ms is None else ports.elapsed_ms() + within_ms
@@ -80,12 +80,12 @@ def look_back(ports: Ports, places: Places, *, wait_for_others: bool = False, wi
 
 
 def judged_head(ports: Ports, head: Head, verdicts: Mapping[Pair, Verdict], *, wait_for_others: bool = False) -> Head:
-    """The head with the verdicts on its decision, right after settling it. What was committed is looked at, for as long
-    as markers take, and so are the places of earlier decisions. What others still keep readers from is left to whoever
-    comes next: a transaction of the decision without a verdict, places of earlier ones as they are. With
-    ``wait_for_others`` nothing is left, as nobody comes next.
+    """The head with the verdicts on its decision, right after the decision was settled.
 
-    Raises ProtocolStop (EOS_ROWS_MISSING), and with ``wait_for_others`` Unclear.
+    Committed transactions are looked at for `MARKERS_MS`, and so are the places of earlier decisions. Places that
+    cannot be read by then are left to the next start or commit: a transaction of the decision gets no verdict, and
+    places of earlier decisions stay in the head. ``wait_for_others``: wait until none is left, as no start or commit
+    follows. Raises ProtocolStop (EOS_ROWS_MISSING), and with ``wait_for_others`` Unclear.
     """
     last, own = head.decision, places_of(None)
     if last is not None:
@@ -100,13 +100,13 @@ def judged_head(ports: Ports, head: Head, verdicts: Mapping[Pair, Verdict], *, w
 
 
 def look_at_last(ports: Ports, done: int | None = None, *, stopped: bool = False) -> None:
-    """Look once more at the last commit of a query that has ended, as no commit follows it that would, and at what of
-    earlier ones others have kept readers from. Any process may do that. ``done``: the last micro-batch that Spark has
-    noted as committed in this run, None where there was none. ``stopped``: the last commit may not have come to its
-    end, which its next start sees to, and the caller waits; then what has no answer within the time that markers take
-    is left to that start.
+    """Look back at the last commit of a query that has ended, as no later commit does, and at the places that are left
+    of earlier ones. Any process may do this.
 
-    Raises EosError as `look_back` does, and LedgerError where the ledger has lost the head that names it.
+    ``done``: the last micro-batch in Spark's commit log in this run, None without one. ``stopped``: the query was
+    stopped, so that its last commit may be unfinished, and a caller waits: places that are not known after
+    `MARKERS_MS` are left to the next start. Raises the errors of `look_back`, and LedgerError where the ledger has lost
+    the head of the last commit.
     """
     head = _head_at_end(ports, done)
     if head is not None:
@@ -115,9 +115,9 @@ def look_at_last(ports: Ports, done: int | None = None, *, stopped: bool = False
 
 
 def _head_at_end(ports: Ports, done: int | None) -> Head | None:
-    """The newest head, which has to know of the micro-batch; None for a query that has never had one. A head that does
-    not know of it, or none, may come from a leader that was replaced and has not noticed. Raises LedgerError, and
-    ProtocolStop where the head says that rows are missing."""
+    """The newest head, which has to have the micro-batch ``done``; None for a query that never had a head. A replaced
+    leader that has not noticed may return an older head, or none, so that the ledger is read again. Raises LedgerError,
+    and ProtocolStop where the head has a mark of missing rows."""
     head = found = None
     is_lost = False
     for _ in ports.retrying():
@@ -160,7 +160,7 @@ def _and_more(count: int) -> str:
 
 
 def missing_in(error: EosError) -> Missing | None:
-    """The rows that are missing according to an error; None for any other error."""
+    """The missing rows that an error reports; None for any other error."""
     if error.condition != ROWS_MISSING:
         return None
     rows = error.parameters
@@ -168,8 +168,8 @@ def missing_in(error: EosError) -> Missing | None:
 
 
 def mark_missing(term: Term, head: Head, error: ProtocolStop) -> None:
-    """Note in the head that rows are missing, so that every start stops, also when the log no longer shows it. Raises
-    NotPublished."""
+    """Mark missing rows in the head, so that every start stops, even when the log no longer shows what is missing.
+    Raises NotPublished."""
     missing = missing_in(error)
     if missing is not None:
         own = head.succeeded_by(NOBODY, head.endtxn_version) if head.run == NOBODY else head
@@ -177,8 +177,8 @@ def mark_missing(term: Term, head: Head, error: ProtocolStop) -> None:
 
 
 def mark_missing_of(ports: Ports, run: str, error: ProtocolStop) -> None:
-    """Take the ledger and note the missing rows in the head; nothing where another run has taken over, as its start
-    looks for itself. Raises EosError."""
+    """Take the ledger and mark missing rows in the head. Where another run has taken over, do nothing, as its start has
+    looked back itself. Raises EosError."""
     for term, head in taking(ports):
         if head is None or head.run != run or head.marks.missing is not None:
             return
@@ -191,7 +191,7 @@ def mark_missing_of(ports: Ports, run: str, error: ProtocolStop) -> None:
 
 @contextmanager
 def marking(ports: Ports, run: str) -> Iterator[None]:
-    """Where what is done within raises an error of missing rows, it is noted in the head, as by `marked`."""
+    """If the block raises an error of missing rows, mark them in the head, as by `marked`."""
     try:
         yield
     except ProtocolStop as error:
@@ -200,8 +200,8 @@ def marking(ports: Ports, run: str) -> Iterator[None]:
 
 
 def marked(ports: Ports, run: str, error: ProtocolStop) -> ProtocolStop:
-    """The error, once it is noted in the head if it is one of missing rows. Where that fails, the next start finds them
-    in the log."""
+    """Mark missing rows that an error reports in the head, and return the error. If marking fails, the next start finds
+    them in the log."""
     if missing_in(error) is not None:
         with suppress(EosError):
             mark_missing_of(ports, run, error)

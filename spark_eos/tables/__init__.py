@@ -1,1 +1,1 @@
-"""Tables past the JVM: tasks write files, the driver commits them, and Spark sees ranges of offsets only."""
+"""Copies to tables past the JVM: tasks write data files, the driver commits them; Spark's rows are offset ranges."""

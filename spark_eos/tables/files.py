@@ -1,7 +1,7 @@
-"""Data files of a table: what a task writes, and what it reports of them to the driver.
+"""Data files of a table, which tasks write and report to the driver.
 
-A file's name is used once, so that no attempt of a task can overwrite what another one has written, and nobody finds a
-file by listing: readers see it when a commit of the table names it.
+A file's name is never used again, so that no attempt of a task can overwrite another's file. Readers see a file when a
+commit of the table names it; they never list folders.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from spark_eos.tables.statistics import Bound, Collector, ColumnStatistics
 from spark_eos.tables.values import check_columns
 
 Codec = Literal["snappy", "zstd"]
-#: Parquet's names.
+#: Parquet's physical types of floating point.
 _FLOATING = frozenset({"FLOAT", "DOUBLE"})
 _NAME = re.compile(
     r"eos-(?P<query>[A-Za-z0-9_.-]+)-(?P<batch>\d+)-(?P<partition>\d+)-(?P<attempt>\d+)-[0-9a-f]{16}\.parquet"
@@ -38,10 +38,10 @@ _NAME = re.compile(
 
 @dataclass(frozen=True)
 class DataFile:
-    """A file of rows that is complete in the store, to be named by a commit of the table.
+    """A complete file in the store, for a commit of the table.
 
-    ``path``: relative to the table, with ``/``, not encoded for any log. ``partition_values``: a text for each
-    partition column, None for null. ``written_at_ms``: when it was begun, since 1970.
+    ``path``: relative to the table, with ``/``, not URL-encoded; ``partition_values``: a text for each partition
+    column, None for null; ``written_at_ms``: when it was begun, in milliseconds since 1970.
     """
 
     path: str
@@ -81,13 +81,13 @@ def _bound(plain: Any) -> Bound | None:  # noqa: ANN401
 
 @dataclass(frozen=True)
 class FileLayout:
-    """How rows become files.
+    """How rows are written to files.
 
-    ``schema``: the table's columns, with the partition columns, which are in no file. ``target_bytes``: of a file in
-    the store; it may be larger by a row group. ``row_group_bytes``: of rows in memory. ``buffer_bytes``: of rows in
-    memory that wait, in all partitions. ``open_files``: files that are written at once; beyond them, the one that was
-    written to longest ago ends early. ``most_partitions``: of one task. ``statistics_columns``: so many leaf columns
-    whose type has bounds have statistics.
+    ``schema``: the table's columns, including the partition columns, which files do not have. ``target_bytes``: the
+    size at which a file is finished; it may be larger by a row group. ``row_group_bytes``: of a row group, in memory.
+    ``buffer_bytes``: of the buffered rows of all partitions, in memory. ``open_files``: the most files that are written
+    at the same time; if another one is needed, the least recently written is finished. ``most_partitions``: of a task.
+    ``statistics_columns``: how many leaf columns have statistics, of those whose type has bounds.
     """
 
     schema: pa.Schema
@@ -103,7 +103,7 @@ class FileLayout:
 
 @dataclass(frozen=True)
 class Attempt:
-    """Who writes files: an attempt of a task. ``query``: letters, digits and ``_.-``, such as an id of Spark's."""
+    """An attempt of a task, which writes files. ``query``: letters, digits and ``_.-``, such as Spark's id."""
 
     query: str
     batch: int
@@ -111,7 +111,7 @@ class Attempt:
     attempt: int
 
     def new_name(self) -> str:
-        """The name of a file, which nobody has used."""
+        """A name for a file, used for the first time."""
         name = f"eos-{self.query}-{self.batch}-{self.partition}-{self.attempt}-{secrets.token_hex(8)}.parquet"
         if not _NAME.fullmatch(name):
             raise ValueError(f"{self} is no part of a file's name")
@@ -119,7 +119,7 @@ class Attempt:
 
     @classmethod
     def of_name(cls, name: str) -> Attempt | None:
-        """Who wrote the file of this name, which may have directories before it; None if it is none of ours."""
+        """The attempt that wrote the file with this name or path; None for a file of another writer."""
         found = _NAME.fullmatch(name.rpartition("/")[2])
         if not found:
             return None
@@ -136,8 +136,8 @@ class FileWriter:
                 writer.write(batch)
             files = writer.close()
 
-    What the block writes is deleted if it ends by an error or without `close`. Raises SchemaError for a layout with
-    columns that files of a table cannot have.
+    The files are deleted if the block ends with an error or without `close`. Raises SchemaError for columns that a
+    table cannot have.
     """
 
     def __init__(self, store: Store, layout: FileLayout, attempt: Attempt) -> None:
@@ -149,7 +149,7 @@ class FileWriter:
         self._with_statistics = _with_statistics(self._body)
         self._waiting: dict[Partition, _Waiting] = {}
         self._held_bytes = 0
-        #: The one that was written to longest ago comes first.
+        #: The least recently written file comes first.
         self._open: dict[Partition, _OpenFile] = {}
         self._begun: list[str] = []
         self._files: list[DataFile] = []
@@ -165,9 +165,9 @@ class FileWriter:
             self.abort()
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Take the rows of a batch, whose columns are those of the layout's schema, by `spark_eos.tables.values`.
+        """Write the rows of a batch with the layout's schema (`spark_eos.tables.values.conformed`).
 
-        Raises EosError for a partition value that cannot be one or too many of them, and what the store raises.
+        Raises EosError for an invalid partition value and for too many partitions, and what the store raises.
         """
         if not batch.schema.equals(self._layout.schema):
             raise ValueError(f"the batch has other columns than the layout: {batch.schema}")
@@ -180,7 +180,7 @@ class FileWriter:
             raise stop("EOS_TABLE_PARTITIONS.value", columns=columns, reason=error) from None
 
     def close(self) -> tuple[DataFile, ...]:
-        """Finish all files. Raises what the store raises: none of the files counts then."""
+        """Finish all files. Raises what the store raises; then no file may be committed."""
         for partition in list(self._waiting):
             self._flush(partition)
             self._finish(partition)
@@ -190,16 +190,14 @@ class FileWriter:
         return tuple(self._files)
 
     def abort(self) -> None:
-        """Delete whatever was written, as far as the store lets it; what stays is in no commit, and the log has it."""
+        """Delete all files. Those that cannot be deleted are logged; they are in no commit."""
         for file in self._open.values():
             file.drop()
         self._open.clear()
         self._waiting.clear()
         left = [path for path in self._begun if not _deleted(self._store, path)]
         if left:
-            logger.info(
-                "Files of an attempt that has failed were not deleted; they are in no commit: %s", ", ".join(left)
-            )
+            logger.info("Files of a failed attempt were not deleted; they are in no commit: %s", ", ".join(left))
         self._begun.clear()
 
     def _add(self, partition: Partition, rows: pa.RecordBatch) -> None:
@@ -222,7 +220,7 @@ class FileWriter:
         return _Waiting(directory_of(self._layout.partition_by, partition))
 
     def _flush(self, partition: Partition) -> None:
-        """Write the rows that wait as a row group."""
+        """Write the buffered rows of a partition as a row group."""
         waiting = self._waiting[partition]
         if not waiting.batches:
             return
@@ -263,7 +261,7 @@ class FileWriter:
 
 @dataclass
 class _Waiting:
-    """Rows of a partition that are in memory."""
+    """The buffered rows of a partition."""
 
     directory: str
     batches: list[pa.RecordBatch] = field(default_factory=list)
@@ -285,7 +283,7 @@ class _OpenFile:
 
     @property
     def size_bytes(self) -> int:
-        """What was written so far."""
+        """The bytes that were written so far."""
         return int(self._sink.tell())
 
     def write(self, rows: pa.Table) -> None:
@@ -299,22 +297,22 @@ class _OpenFile:
         return self._statistics.statistics()
 
     def close(self) -> int:
-        """The size in bytes of the file, which is complete then."""
+        """Complete the file, and return its size in bytes."""
         self._writer.close()
         size = self.size_bytes
         self._sink.close()
         return size
 
     def drop(self) -> None:
-        """Give the file up, whatever state it is in."""
+        """Give up the file, in any state."""
         for one in (self._writer, self._sink):
             with contextlib.suppress(Exception):
                 one.close()
 
 
 def _with_statistics(schema: pa.Schema) -> list[str]:
-    """Paths of the leaf columns for which row groups have bounds: all but floating point. Arrow's are those of the
-    values without NaN, by which readers skip rows that they would find."""
+    """The paths of the leaf columns for which row groups have bounds: all but floating point, whose bounds Arrow takes
+    without NaN, so that readers would skip rows with NaN."""
     buffer = pa.BufferOutputStream()
     pq.write_table(schema.empty_table(), buffer)
     leaves = pq.ParquetFile(pa.BufferReader(buffer.getvalue())).schema
@@ -322,7 +320,7 @@ def _with_statistics(schema: pa.Schema) -> list[str]:
 
 
 def _pieces(rows: pa.RecordBatch, most_bytes: int) -> Iterator[pa.RecordBatch]:
-    """The rows in slices of about so many bytes at the most."""
+    """The rows in slices of about ``most_bytes`` or less."""
     count = max(1, min(rows.num_rows, -(-rows.nbytes // most_bytes)))
     step = -(-rows.num_rows // count)
     for begin in range(0, rows.num_rows, step):
@@ -344,7 +342,7 @@ def _deleted(store: Store, path: str) -> bool:
 
 
 def _sync(path: Path) -> None:
-    """Have the file and its name on disk, so that no commit names a file that a power failure takes."""
+    """Write the file and its name to disk, so that a committed file survives a power failure."""
     for one in (path, path.parent):
         descriptor = os.open(one, os.O_RDONLY)
         try:

@@ -1,4 +1,4 @@
-"""Partition values as texts: in a table's log, and in the names of directories.
+"""Partition values as texts, for a table's log and for names of directories.
 
 =========================  ==================================================
 boolean                    ``true``, ``false``
@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-#: The directory of null, and so no value of a string.
+#: The name of null in directories, which no string may have.
 NULL = "__HIVE_DEFAULT_PARTITION__"
-#: Most bytes that file systems take for the name of a directory.
+#: The longest name of a directory in bytes.
 LONGEST_NAME = 255
 _PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-")
 _EPOCH = datetime(1970, 1, 1)
@@ -31,16 +31,16 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 class NoPartition(Exception):
-    """A value cannot be a partition value. The message says why, without the value."""
+    """A value cannot be a partition value. The message has the reason, not the value."""
 
 
-#: A partition of a table: a text for each of its partition columns, None for null.
+#: A partition of a table: the text of each partition column, None for null.
 Partition = tuple[str | None, ...]
 
 
 def is_partition_type(type_: pa.DataType) -> bool:
-    """Whether a column of this type may be a partition column. Floating point may not, as NaN equals nothing and text
-    is not exact, and bytes have no text."""
+    """Whether a column of this type may be a partition column. Floating point may not be, as NaN equals nothing and
+    text is not exact; nor may bytes, which have no text."""
     return bool(
         pa.types.is_boolean(type_)
         or pa.types.is_signed_integer(type_)
@@ -52,11 +52,11 @@ def is_partition_type(type_: pa.DataType) -> bool:
 
 
 def text_of(value: Any, type_: pa.DataType) -> str | None:  # noqa: ANN401  # what a column of this type can hold
-    """The text of a value: as Python has it, and a timestamp as its microseconds since 1970. Raises NoPartition."""
+    """The text of a Python value; of a timestamp as microseconds since 1970. Raises NoPartition."""
     if value is None or value == "":
         return None
     text = _text(value, type_)
-    if value_of(text, type_) != value:  # a table with a text that cannot be read back cannot be opened any more
+    if value_of(text, type_) != value:  # readers cannot open a table with a text that they cannot parse
         raise NoPartition("it does not come back from its text")
     return text
 
@@ -78,8 +78,8 @@ def _text(value: Any, type_: pa.DataType) -> str:  # noqa: ANN401
 
 
 def value_of(text: str, type_: pa.DataType) -> Any:  # noqa: ANN401
-    """What readers make of a text, in the shapes of `text_of`. Raises NoPartition for a text that is none of the
-    type's, by which readers could no longer open the table."""
+    """The value that readers parse from a text; the inverse of `text_of`. Raises NoPartition for a text that they
+    cannot parse, with which they could no longer open the table."""
     try:
         return _parser(type_)(text)
     except (ValueError, ArithmeticError, KeyError):
@@ -117,7 +117,7 @@ def _decimal(text: str, precision: int, scale: int) -> Decimal:
 
 def directory_of(names: Sequence[str], partition: Partition) -> str:
     """The directory of a partition, ``p=x/q=y/``; empty for a table without partition columns. Bytes other than
-    letters, digits and ``_.-`` are escaped as ``%20``. Raises NoPartition for a name that is too long."""
+    letters, digits and ``_.-`` are escaped, as ``%20``. Raises NoPartition for a name that is too long."""
     parts = [
         f"{_escaped(name)}={NULL if text is None else _escaped(text)}/"
         for name, text in zip(names, partition, strict=True)
@@ -141,7 +141,7 @@ def by_partition(batch: pa.RecordBatch, names: Sequence[str]) -> Iterator[tuple[
     for name in names:
         codes, texts = _coded(batch.column(name))
         numbers = numbers * len(texts) + codes
-        # Only combinations that are there go on, so that numbers stay small.
+        # Only combinations that occur are kept, so that numbers stay small.
         there, numbers = np.unique(numbers, return_inverse=True)
         partitions = [(*partitions[one // len(texts)], texts[one % len(texts)]) for one in there.tolist()]
     if len(partitions) == 1:
@@ -150,11 +150,11 @@ def by_partition(batch: pa.RecordBatch, names: Sequence[str]) -> Iterator[tuple[
     order = np.argsort(numbers, kind="stable")
     ends = np.cumsum(np.bincount(numbers)).tolist()
     for partition, begin, end in zip(partitions, [0, *ends], ends, strict=False):
-        yield partition, rows.take(pa.array(order[begin:end]))  # a copy: slices would hold all rows of the batch
+        yield partition, rows.take(pa.array(order[begin:end]))  # a copy: a slice would keep the whole batch in memory
 
 
 def _coded(column: pa.Array) -> tuple[np.ndarray, list[str | None]]:
-    """The number of each row's text, and the texts by their numbers."""
+    """The texts of a column without duplicates, and for each row the index of its text."""
     encoded = column.dictionary_encode(null_encoding="encode")
     values = encoded.dictionary
     if pa.types.is_timestamp(column.type):

@@ -1,19 +1,19 @@
-"""Statistics of a file's columns, by which readers skip files. A wrong one hides rows, so what is doubtful is left out.
+"""Statistics of a file's columns, by which readers skip files. A wrong bound hides rows, so doubtful ones are left out.
 
 =======================  ========================================================================================
 integers, booleans       exact bounds: Spark answers ``min`` and ``max`` by them, without reading
 date                     exact bounds; unknown outside of the years 1 to 9999
 floating point           exact bounds; unknown if there is a NaN, which engines order differently, or an infinity,
-                         which JSON does not have; zero is the least as -0.0 and the greatest as 0.0
-decimal                  15 digits, as readers that take them for a double would round more: the least rounded down,
-                         the greatest up
-string                   cut to 32 characters; the greatest then ends with U+10FFFF, so that it is above all
-                         strings that begin with it
-timestamp                milliseconds: the least rounded down, the greatest up; unknown outside of the years 1 to 9999
-binary, arrays, maps     the number of nulls alone
+                         which JSON does not have; zero is -0.0 as the lower bound and 0.0 as the upper
+decimal                  15 digits, the most that a reader's double holds: the lower bound rounded down, the upper up
+string                   cut to 32 characters; a cut upper bound ends with U+10FFFF, so that it is greater than all
+                         strings with the same beginning
+timestamp                milliseconds: the lower bound rounded down, the upper up; unknown outside of the years 1 to
+                         9999
+binary, arrays, maps     the number of nulls only
 =======================  ========================================================================================
 
-Columns within structs have statistics of their own, as Delta has them.
+As in Delta, columns within structs have statistics of their own.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-#: Characters of a string's bounds.
+#: The longest bound of a string in characters.
 LONGEST = 32
 #: Digits that a double holds exactly.
 _DIGITS = 15
@@ -41,9 +41,9 @@ Bound = int | float | str | Decimal
 
 @dataclass(frozen=True)
 class ColumnStatistics:
-    """What readers may use to skip a file. ``column``: the names from the root to the leaf, more than one within
-    structs. No value is less than ``low`` or greater than ``high``; both are None if all values are null, if the type
-    has no bounds, or if they are ``unknown``."""
+    """The statistics of a leaf column. ``column``: the names from the root to the leaf, several within structs. No
+    value is less than ``low`` or greater than ``high``; both are None if all values are null, if the type has no
+    bounds, or if these are ``unknown``."""
 
     column: tuple[str, ...]
     nulls: int
@@ -53,7 +53,7 @@ class ColumnStatistics:
 
 
 class Collector:
-    """Statistics of a file's leaf columns, over its row groups, up to the ``most``-th one whose type has bounds."""
+    """Collects the statistics of a file's leaf columns, up to the ``most``-th column whose type has bounds."""
 
     def __init__(self, schema: pa.Schema, most: int) -> None:
         leaves = [_Leaf(*leaf) for place, column in enumerate(schema) for leaf in _leaves(column, (place,), ())]
@@ -61,7 +61,7 @@ class Collector:
         self._leaves = leaves[: bounded[most]] if len(bounded) > most else leaves
 
     def add(self, rows: pa.Table) -> None:
-        """Take all rows of a row group."""
+        """Add the rows of a row group."""
         for leaf in self._leaves:
             leaf.add(rows)
 
@@ -72,7 +72,7 @@ class Collector:
 def _leaves(
     field: pa.Field, places: tuple[int, ...], above: tuple[str, ...]
 ) -> Iterator[tuple[tuple[str, ...], tuple[int, ...], pa.DataType]]:
-    """Names, places in their structs, and type of each leaf; an array or a map is one."""
+    """The names, the indexes in their structs, and the type of each leaf column; an array or a map is a leaf."""
     names = (*above, field.name)
     if not pa.types.is_struct(field.type):
         yield names, places, field.type
@@ -92,7 +92,7 @@ class _Leaf:
     def add(self, rows: pa.Table) -> None:
         column = rows.column(self._places[0])
         if len(self._places) > 1:
-            column = pc.struct_field(column, list(self._places[1:]))  # null, too, where a struct above is null
+            column = pc.struct_field(column, list(self._places[1:]))  # null where a struct above is null
         self._nulls += column.null_count
         if not self.has_bounds or self._unknown or column.null_count == len(column):
             return
@@ -124,12 +124,12 @@ def _has_bounds(type_: pa.DataType) -> bool:
 
 
 def _bounds(column: pa.ChunkedArray, type_: pa.DataType) -> tuple[Any, Any] | None:
-    """Bounds of the values that are not null, of which there is one, in an order that Python has; None for doubt."""
+    """The bounds of a column that is not all null, as values that Python orders; None where they are unknown."""
     if pa.types.is_floating(type_) and pc.any(pc.is_nan(column)).as_py():
         return None
     both = pc.min_max(column)
     if pa.types.is_date32(type_) or pa.types.is_timestamp(type_):
-        low, high = (one.value for one in both.values())  # a number: Python has fewer years
+        low, high = (one.value for one in both.values())  # numbers: Python's dates have fewer years
         return low, high
     low, high = (one.as_py() for one in both.values())
     if pa.types.is_string(type_):
@@ -138,7 +138,7 @@ def _bounds(column: pa.ChunkedArray, type_: pa.DataType) -> tuple[Any, Any] | No
 
 
 def _written(low: Any, high: Any, type_: pa.DataType) -> tuple[Bound, Bound] | tuple[None, None]:  # noqa: ANN401
-    """The bounds as statistics have them."""
+    """The bounds as they are written to statistics."""
     if pa.types.is_floating(type_):
         if math.isinf(low) or math.isinf(high):
             return None, None
@@ -174,12 +174,12 @@ def _moment(ms: int, type_: pa.DataType) -> str:
 
 
 def cut_low(text: str) -> str:
-    """A short string that is not greater."""
+    """A string of at most `LONGEST` characters that is not greater."""
     return text[:LONGEST]
 
 
 def cut_high(text: str) -> str | None:
-    """A short string that is not less; None if there is none."""
+    """A string of about `LONGEST` characters that is not less; None if there is none."""
     if len(text) <= LONGEST:
         return text
     end = next((end for end in range(LONGEST, -1, -1) if text[end] != _LAST_CHARACTER), None)

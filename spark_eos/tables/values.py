@@ -1,8 +1,8 @@
-"""Rows as a table's columns have them: with the table's types, without any value that the type cannot hold.
+"""Converts rows to the types of a table's columns, and rejects rows with values that these cannot hold.
 
-Nothing checks a data file when it is committed: a value that Arrow wraps or cuts is read back as another one, and bytes
-that are no text, or null in a column without nulls, break the readers of the whole table. So values are converted only
-where each can be checked, and what cannot be converted is named.
+Nobody checks a data file when it is committed: a value that overflows is read back as another one, and invalid UTF-8,
+or null in a column without nulls, breaks the readers of the whole table. So values are only converted by casts that
+check each value.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from spark_eos.tables.partitions import NoPartition, directory_of, is_partition_
 
 @dataclass(frozen=True)
 class Conformed:
-    """``rows`` that the table can hold, with its columns, in their order; ``bad``: the reason for each of the others,
-    by its place in the batch."""
+    """``rows``: those that the table can hold, with its columns, in order. ``bad``: index in the batch → why the table
+    cannot hold the row."""
 
     rows: pa.RecordBatch
     bad: Mapping[int, str]
@@ -33,11 +33,11 @@ _MOST_DIGITS = 38
 
 
 class _Unfit(Exception):
-    """A value that the column cannot hold is among these."""
+    """The column cannot hold one of these values."""
 
 
 def check_columns(schema: pa.Schema, partition_by: Sequence[str] = ()) -> None:
-    """Raise SchemaError for columns that files of a table cannot have."""
+    """Raise SchemaError for columns that a table cannot have."""
     names = [name.lower() for name in schema.names]
     for column in schema:
         if names.count(column.name.lower()) > 1:
@@ -57,7 +57,7 @@ def check_columns(schema: pa.Schema, partition_by: Sequence[str] = ()) -> None:
 
 
 def _unsupported(type_: pa.DataType) -> pa.DataType | None:
-    """The type itself or the one within it that tables do not have."""
+    """The type, or a type within it, that tables do not support; None if all are supported."""
     children = [type_.field(place).type for place in range(type_.num_fields)]
     if types.is_struct(type_) and not children:
         return type_
@@ -94,10 +94,8 @@ def _table_type(given: pa.DataType) -> pa.DataType:
 
 
 def conformed(batch: pa.RecordBatch, schema: pa.Schema, partition_by: Sequence[str] = ()) -> Conformed:
-    """The batch with the table's columns and types; columns that it lacks are null.
-
-    Raises SchemaError where the columns do not fit whatever the rows are.
-    """
+    """The batch with the table's columns and types; a column that it lacks is null. Raises SchemaError for columns that
+    cannot be converted, whatever their values."""
     columns: list[pa.Array] = []
     bad: dict[int, str] = {}
     _check_names(batch.schema.names, schema.names)
@@ -115,7 +113,8 @@ def conformed(batch: pa.RecordBatch, schema: pa.Schema, partition_by: Sequence[s
 
 
 def _check_names(given: Sequence[str], wanted: Sequence[str]) -> None:
-    """The names have to be equal: a file's column ``ID`` is read as null by a table with ``id``."""
+    """Raise SchemaError for columns that the table does not have, and for duplicates. Case matters: a table with ``id``
+    reads a file's column ``ID`` as null."""
     for name in given:
         if name not in wanted:
             raise stop("EOS_TABLE_COLUMNS.unknown", column=name, columns=", ".join(wanted))
@@ -136,7 +135,7 @@ def _given(batch: pa.RecordBatch, column: pa.Field) -> pa.Array:
 
 
 def _check_types(given: pa.DataType, wanted: pa.DataType, column: str) -> None:
-    """Raise SchemaError where not each value of the one type can be checked to be one of the other."""
+    """Raise SchemaError unless there is a cast between the types that checks each value."""
     given = _plain(given)
     if types.is_null(given):
         return
@@ -160,7 +159,7 @@ def _check_types(given: pa.DataType, wanted: pa.DataType, column: str) -> None:
 
 
 def _plain(type_: pa.DataType) -> pa.DataType:
-    """The type without an extension's name or a dictionary."""
+    """The type without extension types and dictionaries."""
     if isinstance(type_, pa.BaseExtensionType):
         return _plain(type_.storage_type)
     return _plain(type_.value_type) if types.is_dictionary(type_) else type_
@@ -183,7 +182,7 @@ def _is_bytes(type_: pa.DataType) -> bool:
     return bool(types.is_binary(type_) or types.is_large_binary(type_) or types.is_binary_view(type_))
 
 
-#: By a type that is given: which types of tables Arrow converts it to with a check of each value.
+#: The casts by which Arrow checks each value: from a type, to a table's type.
 _CASTS: Sequence[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType, pa.DataType], bool]]] = (
     (_is_text, lambda given, wanted: types.is_string(wanted) or types.is_binary(wanted)),
     (_is_bytes, lambda given, wanted: types.is_string(wanted) or types.is_binary(wanted)),
@@ -219,7 +218,7 @@ _TABLE_TYPES: Sequence[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataTyp
 
 
 def _digits(type_: pa.DataType) -> int:
-    """Digits that an integer of the type may have."""
+    """The most digits of an integer of this type."""
     return len(str(1 << type_.bit_width))
 
 
@@ -227,7 +226,7 @@ def _digits(type_: pa.DataType) -> int:
 
 
 def _converted(given: pa.Array, column: pa.Field) -> tuple[pa.Array, dict[int, str]]:
-    """The column, with null where a value is unfit, and the reasons for these by their places."""
+    """The converted column, with null for values that it cannot hold, and the reasons for these by index."""
     pieces: list[pa.Array] = []
     reasons: dict[int, str] = {}
     waiting = [(0, len(given))]
@@ -236,7 +235,7 @@ def _converted(given: pa.Array, column: pa.Field) -> tuple[pa.Array, dict[int, s
         try:
             pieces.append(_cast(given.slice(begin, end - begin), column))
         except _Unfit as error:
-            if end - begin > 1:  # one of them is unfit: look in both halves
+            if end - begin > 1:  # find the value by bisection
                 middle = (begin + end) // 2
                 waiting += [(middle, end), (begin, middle)]
                 continue
@@ -255,7 +254,7 @@ def _cast(array: pa.Array, field: pa.Field) -> pa.Array:
 
 
 def _stored(array: pa.Array) -> pa.Array:
-    """The array without an extension's name or a dictionary."""
+    """The array without extension types and dictionaries."""
     if isinstance(array, pa.ExtensionArray):
         return _stored(array.storage)
     return _stored(array.dictionary_decode()) if types.is_dictionary(array.type) else array
@@ -287,7 +286,7 @@ def _struct(array: pa.StructArray, wanted: pa.StructType) -> pa.StructArray:
     for field in wanted.fields:
         column = given.get(field.name)
         column = pa.nulls(len(array), field.type) if column is None else _as_type(_stored(column), field.type)
-        if not field.nullable and column.null_count > array.null_count:  # those of null structs are null, too
+        if not field.nullable and column.null_count > array.null_count:  # the fields of null structs are null
             raise _Unfit(f"null in its field {field.name}, where the table has no nulls")
         columns.append(column)
     mask = array.is_null() if array.null_count else None
@@ -300,21 +299,21 @@ def _list(array: pa.Array, wanted: pa.ListType) -> pa.ListArray:
 
 
 def _map(array: pa.MapArray, wanted: pa.MapType) -> pa.MapArray:
-    array = array.take(pa.array(np.arange(len(array))))  # nothing before, between or behind the entries
+    array = array.take(pa.array(np.arange(len(array))))  # removes entries that belong to no map
     keys, items = _cast(array.keys, wanted.key_field), _cast(array.items, wanted.item_field)
     lengths = np.diff(array.offsets.to_numpy())
     return pa.MapArray.from_arrays(_offsets(array, lengths), keys, items).cast(wanted)
 
 
 def _offsets(array: pa.Array, lengths: np.ndarray) -> pa.Array:
-    """Where each value begins, null for null, and where the last one ends."""
+    """The offsets of a list array, with null where the list is null."""
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
     nulls = np.append(array.is_null().to_numpy(zero_copy_only=False), False)
     return pa.array(offsets, pa.int32(), mask=nulls)
 
 
 def _unfit_partitions(array: pa.Array, column: pa.Field, partition_by: Sequence[str]) -> dict[int, str]:
-    """The reasons for values of a partition column that cannot be one, by their places."""
+    """Why values of a partition column cannot be partition values, by index."""
     if column.name not in partition_by:
         return {}
     encoded = array.dictionary_encode()

@@ -1,1 +1,1 @@
-"""Delta tables: what their logs remember of a query, and commits by delta-rs."""
+"""Delta tables: commits by delta-rs, and the transactions by which a table's log remembers a query."""

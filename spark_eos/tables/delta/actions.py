@@ -1,4 +1,4 @@
-"""Data files as Delta's log has them."""
+"""Data files as actions of Delta's log."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def add_action(file: DataFile) -> AddAction:
 
 
 def statistics_text(file: DataFile) -> str:
-    """The field ``stats``: JSON, with numbers that are exact.
+    """The field ``stats``: JSON with exact numbers.
 
-    All columns have bounds or none has. Where others have some, `DeltaTable.to_pyarrow_dataset` (1.6.6) takes a bound
-    that is missing for null, which no value is within, and finds none of the column's rows.
+    Either all columns have bounds or none has: if only some have, `DeltaTable.to_pyarrow_dataset` (1.6.6) takes a
+    missing bound for null, and finds no row by that column.
     """
     lows: dict[str, Any] = {}
     highs: dict[str, Any] = {}
@@ -55,7 +55,7 @@ def statistics_text(file: DataFile) -> str:
 
 
 def _put(into: dict[str, Any], one: ColumnStatistics, value: Bound) -> None:
-    """Columns within structs are objects within objects."""
+    """Add a column's value; columns within structs become nested objects."""
     *above, last = one.column
     for name in above:
         into = into.setdefault(name, {})
@@ -63,8 +63,8 @@ def _put(into: dict[str, Any], one: ColumnStatistics, value: Bound) -> None:
 
 
 def _text(value: dict[str, Any] | Bound) -> str:
-    """JSON with decimals, which the standard library does not write, and with characters as they are: of two escapes
-    ``\\ud86e\\udd7a`` for one character, delta-rs 1.6.6 makes another one."""
+    """JSON with decimals, which the standard library cannot write, and without escapes of characters: delta-rs 1.6.6
+    reads the two escapes ``\\ud86e\\udd7a`` of one character as another one."""
     if isinstance(value, dict):
         return f"{{{','.join(f'{_text(name)}:{_text(one)}' for name, one in value.items())}}}"
     return format(value, "f") if isinstance(value, Decimal) else json.dumps(value, ensure_ascii=False)

@@ -1,14 +1,12 @@
-"""The commit of a micro-batch's files to a Delta table, once, whatever becomes of a request or a driver.
+"""Commits a micro-batch's files to a Delta table exactly once, even if requests are lost or drivers are killed.
 
-What holds, and why:
-
-- *Asked and committed on one handle.* A handle that was opened or updated after another driver's commit would commit
-  the same micro-batch again: delta-rs refuses only what came after the version that the handle has read. So each try
-  opens the table, asks it for the query's last micro-batch, and commits on what it has read.
-- *Every error leaves the outcome open.* The reply to a commit that has landed may be lost, and a resend of it is then
-  refused as somebody else's. So nothing is concluded from an error: the next try asks the table.
-- *Every commit has the query's transaction*, also one without files: it is what delta-rs compares when it puts a
-  commit behind others' that came first.
+- *Check and commit use one handle.* delta-rs detects a conflict only with commits after the version that the handle has
+  read: a handle that was updated after another driver's commit would commit the micro-batch again. So each try opens
+  the table, looks up the query's last micro-batch, and commits with that handle.
+- *An error does not tell the outcome.* The response to a successful commit may be lost, and its retry is then refused
+  as a conflict. So after each error the next try looks into the table.
+- *Every commit has the query's transaction*, even without files: it is what delta-rs compares when it rebases a commit
+  on others that came first.
 """
 
 from __future__ import annotations
@@ -30,30 +28,29 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
     from deltalake.transaction import AddAction
 
-#: Seconds for which a commit is tried again.
+#: Seconds for which a commit is retried.
 PATIENCE_S = 60.0
 _RETENTION = "delta.deletedFileRetentionDuration"
 #: Delta's default for that property, a week.
 _RETENTION_MS = 7 * 24 * 3600 * 1000
-#: VACUUM removes files that no commit names and that are older than the table's retention. Files are committed up to
-#: this share of it: the rest is for clocks that are off, and for a commit that takes long.
+#: VACUUM removes files that are in no commit and older than the table's retention. Files have to be younger than the
+#: retention divided by this number: the rest of the time is for wrong clocks and slow commits.
 _SHARE = 4
 _UNITS_MS = {"week": 604_800_000, "day": 86_400_000, "hour": 3_600_000, "minute": 60_000, "second": 1000}
 _UNITS_MS |= {"millisecond": 1}
-#: How many micro-batches lie between two checkpoints of the log, unless the table says otherwise; Delta's default.
+#: The property with the number of micro-batches between two checkpoints of the log, and Delta's default.
 _CHECKPOINT, _EACH = "delta.checkpointInterval", 10
-#: Versions of others that are looked at for a RESTORE.
+#: The most versions of the table among which a RESTORE is looked for.
 _MOST_VERSIONS = 10_000
 
-#: The digest of a micro-batch as a job that wrote by Spark has noted it in its commit's ``userMetadata``; None where
-#: that is no such note.
+#: Gets the digest that a job which wrote by Spark has noted in its commit's ``userMetadata``; None without such a note.
 NotedDigest = Callable[[str], str | None]
 
 
 @dataclass(frozen=True)
 class TakenOver:
-    """A query that wrote to this table by Spark before: how its commits note their offsets (`noted`), and what they
-    would have noted for the micro-batch at hand (``digest``)."""
+    """A query that wrote to this table by Spark before. ``noted``: gets the digest of the offsets from one of its
+    commits; ``digest``: computes that of the current micro-batch."""
 
     noted: NotedDigest
     digest: Callable[[], str]
@@ -61,8 +58,8 @@ class TakenOver:
 
 @dataclass(frozen=True)
 class Outcome:
-    """``version``: that the table had when it was asked; the commit is a later one. ``again``: the table had the
-    micro-batch before, and none of these files is in it. ``tries``: how often it was asked."""
+    """``version``: the table's version before the commit; ``again``: the table already had the micro-batch, and the
+    files were not committed; ``tries``: how many were needed."""
 
     version: int
     again: bool
@@ -80,11 +77,11 @@ def commit_files(
     after_restore: int | None = None,
     patience_s: float = PATIENCE_S,
 ) -> Outcome:
-    """Commit the files of a micro-batch with ``rows`` rows together, unless the table has the micro-batch.
+    """Commit the files of a micro-batch unless the table has the micro-batch. ``rows``: in all files.
 
-    ``is_there``: tasks have written nothing, because it had it when they were planned. ``after_restore``: the version
-    of a RESTORE that the user knows of. Raises TableError: EOS_DELTA_UNCLEAR where the table could neither be asked nor
-    committed to for ``patience_s`` seconds, and what `_Commit.once` raises.
+    ``is_there``: the table had the micro-batch when it was planned, so that tasks have written no files;
+    ``after_restore``: the version of a RESTORE that the user has allowed. Raises TableError: EOS_DELTA_UNCLEAR where no
+    try has succeeded for ``patience_s`` seconds, and the errors of `_Commit.once`.
     """
     attempt = _Commit(table, batch, files, rows, is_there, taken_over, after_restore)
     tries, error = 0, None
@@ -94,7 +91,7 @@ def commit_files(
             again, version = attempt.once()
         except EosError:
             raise
-        except Exception as raised:  # of delta-rs, which has no errors after which the outcome is known
+        except Exception as raised:  # no error of delta-rs tells the outcome
             error = raised
             logger.info("%s: the commit is tried again after %s", attempt.name, without_secrets(raised, table.location))
             continue
@@ -119,10 +116,10 @@ class _Commit:
         return f"query={self.batch.query} batch={self.batch.number}"
 
     def once(self) -> tuple[bool, int]:
-        """Ask the table and, if it lacks the micro-batch, commit. Whether it had it, and the version that was asked.
+        """Commit the micro-batch unless the table has it. Returns whether it had it, and the version that was read.
 
-        Raises TableError where the table is another one or has another schema or rules, where its micro-batches do not
-        fit this one, after a RESTORE, and for files that are too old or gone; and what delta-rs raises.
+        Raises TableError where the table was recreated or has other columns or properties, where its last micro-batch
+        is not the one before this, after a RESTORE, and for files that are too old or gone; and what delta-rs raises.
         """
         handle = self._opened()
         version = handle.version()
@@ -146,8 +143,8 @@ class _Commit:
         return False, version
 
     def _sum_up(self, properties: Mapping[str, str | None]) -> None:
-        """After some micro-batches, sum up the log in a checkpoint: without one, each opening of the table would read
-        all of it. A table without one is slower and nothing else, so an error is no reason to stop."""
+        """Create a checkpoint of the log after every few micro-batches: without it, whoever opens the table would read
+        the whole log. An error is only logged, as a missing checkpoint only makes the table slower."""
         try:
             each = int(properties.get(_CHECKPOINT) or _EACH)
             if self.batch.number % each == each - 1:
@@ -177,15 +174,15 @@ class _Commit:
             handle.schema(),
             partition_by=list(self.table.partition_by) or None,
             commit_properties=CommitProperties(custom_metadata=metadata, app_transactions=transactions),
-            # A hook that fails would raise after the commit has landed.
+            # A hook that fails would raise an error after a successful commit.
             post_commithook_properties=PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False),
         )
 
     # What stops a commit
 
     def _look_in_the_log(self, handle: DeltaTable) -> None:
-        """The table has a micro-batch of this number, and its digest is not there or another one: the commit itself
-        must say that it has these offsets. Raises TableError."""
+        """Check that the commit of the micro-batch with this number has the same offsets, where the table's
+        transactions do not tell. Raises TableError."""
         path, batch = self.table.location.path, self.batch
         found = _commit_of(handle, self.table, batch)
         here = f"here it has {batch}"
@@ -203,10 +200,10 @@ class _Commit:
             raise stop("EOS_DELTA_TWO_QUERIES", cause=cause)
 
     def _check_restored(self, handle: DeltaTable, found: Remembered) -> None:
-        """Nobody has put the table back to an earlier version since this query's last commit, which would have taken
-        rows of it. Raises TableError (EOS_DELTA_OTHER_TABLE)."""
+        """Check that the table was not restored to an earlier version since the query's last commit, which may have
+        removed its rows. Raises TableError (EOS_DELTA_OTHER_TABLE)."""
         now = handle.version()
-        if found.read is None or now <= found.read + 1:  # then the only version since is that commit
+        if found.read is None or now <= found.read + 1:  # the only version since is that commit
             return
         for info in handle.history(min(now - found.read, _MOST_VERSIONS)):
             restored = int(info["version"])
@@ -216,7 +213,7 @@ class _Commit:
                 raise stop("EOS_DELTA_OTHER_TABLE.restored", path=path, version=restored, batch=batch)
 
     def _check_age(self, handle: DeltaTable) -> None:
-        """The files are there, and young enough to stay. Raises TableError (EOS_DELTA_FILES_OLD)."""
+        """Check that the files exist, and that VACUUM will not remove them. Raises TableError (EOS_DELTA_FILES_OLD)."""
         oldest = self._oldest()
         if oldest is None:
             return
@@ -224,14 +221,14 @@ class _Commit:
         age_ms = system.time_of_day() * 1000 - oldest.modification_time
         if age_ms > retention_ms(handle.metadata().configuration.get(_RETENTION)) / _SHARE:
             raise stop("EOS_DELTA_FILES_OLD.late", path=path, batch=batch, hours=age_ms / 3_600_000)
-        if not self._is_there(oldest):
+        if not self.table.location.has(oldest.path):
             raise stop("EOS_DELTA_FILES_OLD.gone", path=path, batch=batch, file=oldest.path)
 
     def _check_there(self) -> None:
-        """After the commit: no VACUUM came between, nor was the table recreated. Raises TableError
+        """After the commit, check that no VACUUM has removed the files meanwhile. Raises TableError
         (EOS_DELTA_FILES_LOST, EOS_DELTA_OTHER_TABLE)."""
         oldest = self._oldest()
-        if oldest is not None and not self._is_there(oldest):
+        if oldest is not None and not self.table.location.has(oldest.path):
             self.table.check(self._opened(), self.batch.number)
             path, batch = self.table.location.path, self.batch.number
             raise stop("EOS_DELTA_FILES_LOST", path=path, batch=batch, file=oldest.path)
@@ -240,14 +237,10 @@ class _Commit:
         """The file that VACUUM would remove first."""
         return min(self.files, key=lambda file: file.modification_time, default=None)
 
-    def _is_there(self, file: AddAction) -> bool:
-        """Whether the file exists, asked of its store."""
-        return self.table.location.has(file.path)
-
 
 def retention_ms(text: str | None) -> int:
-    """The milliseconds of a property such as ``interval 1 week 2 days``; Delta's default where there is none, and 0,
-    for which no file is young enough, where it cannot be read."""
+    """The milliseconds of a property such as ``interval 1 week 2 days``; Delta's default for None, and 0 for a text
+    that cannot be parsed, so that every file is too old."""
     if text is None:
         return _RETENTION_MS
     parts = re.findall(r"(\d+)\s+([a-z]+?)s?\b", text.lower().removeprefix("interval"))
@@ -258,14 +251,14 @@ def retention_ms(text: str | None) -> int:
 
 @dataclass(frozen=True)
 class _Found:
-    """A commit in a table's log: its ``commitInfo``, and its transactions."""
+    """A commit in a table's log: its ``commitInfo`` and its transactions (``txn``)."""
 
     info: dict[str, Any]
     transactions: list[dict[str, Any]]
 
 
 def _commit_of(handle: DeltaTable, table: Table, batch: MicroBatch) -> _Found | None:
-    """The newest commit that has this micro-batch by its number; None where the log does not have it any more."""
+    """The newest commit of a micro-batch with this number; None where the log no longer has it."""
     for version in range(handle.version(), -1, -1):
         content = table.location.read(f"_delta_log/{version:020d}.json")
         if content is None:

@@ -1,15 +1,15 @@
-"""What a Delta table remembers of a query: transactions of its log, which checkpoints and clean-ups of the log keep.
+"""What a Delta table remembers of a query: transactions (``txn``) in its log, which survive checkpoints and clean-ups.
 
 =====================  ==================================================================================
 application id         version
 =====================  ==================================================================================
-``QUERY``              number of the last micro-batch. Delta's own sink and earlier jobs have it, too
-``QUERY#digest``       digest of the micro-batch's number and of the offsets that it has read
-``QUERY#read``         version of the table on which the commit was made: it is a later one itself
-``QUERY#TOPIC-N``      end offset in partition N, where the micro-batch has read from it
+``QUERY``              number of the last micro-batch, as written by Delta's own sink
+``QUERY#digest``       digest of the micro-batch's number and offsets
+``QUERY#read``         the table's version before the commit
+``QUERY#TOPIC-N``      end offset in partition N, if the micro-batch has read from it
 =====================  ==================================================================================
 
-All of them are in the same commit as the files, so they hold together or not at all.
+They are in one commit with the files.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from spark_eos.errors import EosError, stop
 from spark_eos.topic_partition import OffsetRange, TopicPartition, name_of_place
 
 _DIGEST, _READ = "#digest", "#read"
-#: Versions of Delta's transactions are signed numbers of 64 bits.
+#: The versions of Delta's transactions are signed 64-bit numbers.
 _DIGEST_BITS = 63
 #: The key of the note in a commit's ``userMetadata``.
 NOTE = "spark-eos"
-#: Ranges that a message shows.
+#: How many ranges a message shows.
 _SHOWN = 4
 
-#: The version of an application id in a table; None where it has none.
+#: Gets the version of an application id in a table; None if the table does not have it.
 TransactionVersion = Callable[[str], int | None]
 
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """A micro-batch and the ranges of offsets that it reads, however they are dealt to tasks."""
+    """A micro-batch and the ranges of offsets that it reads, in any order, and split among tasks in any way."""
 
     query: str
     number: int
@@ -46,7 +46,7 @@ class MicroBatch:
 
     @cached_property
     def spans(self) -> dict[TopicPartition, tuple[str, int, int]]:
-        """Of each partition: topic id, first offset, end offset."""
+        """Partition → topic id, first offset, end offset."""
         found: dict[TopicPartition, tuple[str, int, int]] = {}
         for r in sorted(self.ranges):
             _, start, end = found.get((r.topic, r.partition), ("", r.start, r.end))
@@ -55,12 +55,12 @@ class MicroBatch:
 
     @cached_property
     def digest(self) -> int:
-        """Equal for the same offsets of the same topics in the same micro-batch, however often it runs."""
+        """A digest of the number, the topics' ids and the offsets, so that a replay has the same digest."""
         text = json.dumps([self.number, [[*place, *span] for place, span in self.spans.items()]])
         return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest()) >> (64 - _DIGEST_BITS)
 
     def transactions(self, read_version: int) -> list[tuple[str, int]]:
-        """Application ids and versions for the commit that is made on ``read_version`` of the table."""
+        """Application ids and versions for a commit on ``read_version`` of the table."""
         ends = [(f"{self.query}#{name_of_place(place)}", end) for place, (_, _, end) in self.spans.items()]
         return [
             (self.query, self.number),
@@ -70,7 +70,7 @@ class MicroBatch:
         ]
 
     def note(self, rows: int) -> str:
-        """The commit's ``userMetadata``, for people: the log's clean-up removes it, and nothing relies on it."""
+        """The commit's ``userMetadata``, for people; the log's clean-up removes it."""
         noted = {"query": self.query, "batch": self.number, "digest": f"{self.digest:x}", "rows": rows}
         return json.dumps({NOTE: noted | {"ranges": self._places}}, separators=(",", ":"))
 
@@ -79,12 +79,12 @@ class MicroBatch:
         return {f"{topic}/{p}": (start, end) for (topic, p), (_, start, end) in self.spans.items()}
 
     def __str__(self) -> str:
-        """Its first ranges, for messages."""
+        """The first ranges, for messages."""
         return in_words(self._places)
 
 
 def in_words(places: Mapping[str, tuple[int, int]]) -> str:
-    """The first of these ranges, for messages. ``places``: ``topic/partition`` → first offset and end."""
+    """The first ranges, for messages. ``places``: ``topic/partition`` → first offset and end."""
     named = [f"{place} {start:,} to {end:,}" for place, (start, end) in places.items()]
     more = f" and {len(named) - _SHOWN} more" if len(named) > _SHOWN else ""
     return "offsets " + ", ".join(named[:_SHOWN]) + more if named else "no new offsets"
@@ -92,8 +92,8 @@ def in_words(places: Mapping[str, tuple[int, int]]) -> str:
 
 @dataclass(frozen=True)
 class Remembered:
-    """What a table has of a query; None for what it does not have. ``last``: the last micro-batch; ``digest``: of the
-    last one that was committed past the JVM; ``read``: the version on which that was committed."""
+    """A query's transactions in a table; None for those that it does not have. ``last``: the last micro-batch;
+    ``digest``: of the last micro-batch that was committed past the JVM; ``read``: the table's version before that."""
 
     last: int | None
     digest: int | None
@@ -101,12 +101,13 @@ class Remembered:
 
 
 def remembered(version_of: TransactionVersion, query: str) -> Remembered:
-    """What the table has of the query."""
+    """The query's transactions in a table."""
     return Remembered(version_of(query), version_of(query + _DIGEST), version_of(query + _READ))
 
 
 class Standing(Enum):
-    """Whether a table has a micro-batch. ``UNCLEAR``: it has one of this number, and its log must tell which."""
+    """Whether a table has a micro-batch. ``UNCLEAR``: it has one with this number, and the log must be read to know
+    whether its offsets are the same."""
 
     NEW, THERE, UNCLEAR = "new", "there", "unclear"
 
@@ -114,7 +115,7 @@ class Standing(Enum):
 def standing(path: str, found: Remembered, batch: MicroBatch) -> Standing:
     """Whether the table at ``path`` has the micro-batch.
 
-    Every micro-batch is committed, also one without rows, so their numbers have no gaps. Raises TableError where the
+    Every micro-batch is committed, even without rows, so that their numbers have no gaps. Raises TableError where the
     table has a later one (EOS_DELTA_CHECKPOINT_BEHIND), or lacks an earlier one (EOS_DELTA_OTHER_TABLE).
     """
     last, number = found.last, batch.number
@@ -128,8 +129,8 @@ def standing(path: str, found: Remembered, batch: MicroBatch) -> Standing:
 
 
 def check_start(path: str, last: int | None, *, finished: int | None, planned: int | None) -> None:
-    """The table and the checkpoint belong together. ``last``: the table's last micro-batch; ``finished`` and
-    ``planned``: the checkpoint's. Raises TableError."""
+    """Check that the table and the checkpoint belong together. ``last``: the table's last micro-batch; ``finished``,
+    ``planned``: the checkpoint's last ones. Raises TableError."""
     if finished is not None and (last is None or last < finished):
         raise behind(path, finished, last)
     if last is not None and last > (-1 if planned is None else planned):
@@ -137,11 +138,11 @@ def check_start(path: str, last: int | None, *, finished: int | None, planned: i
 
 
 def behind(path: str, finished: int, last: int | None) -> EosError:
-    """The error for a table that lacks micro-batches of the query."""
+    """The error for a table that lacks the query's micro-batches up to ``finished``."""
     there = "none" if last is None else f"only {last}"
     return stop("EOS_DELTA_OTHER_TABLE.behind", finished=finished, path=path, there=there)
 
 
 def was_ours(transactions: Sequence[str], query: str) -> bool:
-    """Whether a commit with these application ids was made past the JVM: then its digest tells its offsets."""
+    """Whether a commit with these application ids was made past the JVM, and so has a digest."""
     return query + _DIGEST in transactions

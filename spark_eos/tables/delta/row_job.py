@@ -1,5 +1,5 @@
-"""What the job kafka_to_delta notes with a commit that it makes by Spark, so that a query can move between it and files
-past the JVM: both know a micro-batch again that the other one has committed just before."""
+"""The notes of the job kafka_to_delta in its commits by Spark. By these notes, a copy past the JVM recognizes a
+micro-batch that the job has committed, and the other way round, so that a query can move between the two."""
 
 from __future__ import annotations
 
@@ -17,13 +17,12 @@ from spark_eos.tables.delta.memory import NOTE
 #: Spark's line for a source that has had no offset.
 _NOTHING_YET = "-"
 
-#: What each source of a query has in the offset log: end offsets by topic and partition, and by names with # at their
-#: head, what else it notes there.
+#: The line of each source in the offset log: end offsets by topic and partition, and marks whose names begin with #.
 Logged = list[dict[str, Any]]
 
 
 def logged(checkpoint: Checkpoint, batch: int) -> Logged:
-    """The sources in the offset log of a micro-batch. Raises CheckpointError."""
+    """The lines of the sources in the offset log of a micro-batch. Raises CheckpointError."""
     try:
         found = [{} if line == _NOTHING_YET else json.loads(line) for line in checkpoint.sources(batch)]
     except ValueError:
@@ -34,13 +33,13 @@ def logged(checkpoint: Checkpoint, batch: int) -> Logged:
 
 
 def around(checkpoint: Checkpoint, batch: int) -> tuple[Logged, Logged]:
-    """Where a micro-batch begins and ends. Raises CheckpointError."""
+    """The lines where a micro-batch begins, and where it ends. Raises CheckpointError."""
     end = logged(checkpoint, batch)
     return (logged(checkpoint, batch - 1) if batch else [{} for _ in end]), end
 
 
 def digest_of(start: Logged, end: Logged) -> str:
-    """Equal for the same offsets of the same topics, whatever else the sources note."""
+    """A digest of the topics' ids and the offsets; other marks do not change it."""
     known: Iterable[Mapping[str, Any]] = [
         {name: found for name, found in source.items() if not is_mark(name) or name == IDS} for source in (*start, *end)
     ]
@@ -48,7 +47,7 @@ def digest_of(start: Logged, end: Logged) -> str:
 
 
 def noted_digest(text: str) -> str | None:
-    """The digest in the ``userMetadata`` of a commit of the job; None where that is not its note."""
+    """The digest in the ``userMetadata`` of one of the job's commits; None for another commit."""
     try:
         note = json.loads(text)[NOTE]
         return str(note["digest"]) if "attempt" in note else None
@@ -57,7 +56,7 @@ def noted_digest(text: str) -> str | None:
 
 
 def taken_over(checkpoint: Checkpoint, batch: int) -> TakenOver:
-    """For a query that has this checkpoint. The offset log is read only where the table has such a commit."""
+    """The notes for a micro-batch of the query with this checkpoint. The offset log is only read if needed."""
     return TakenOver(noted_digest, partial(_digest, checkpoint, batch))
 
 
