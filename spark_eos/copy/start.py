@@ -136,8 +136,8 @@ def _plan(
     import pyarrow as pa
 
     from spark_eos.checkpoint.settings import of_session
-    from spark_eos.copy.checks import check_copy, check_malformed, checked_ends
     from spark_eos.copy.by_key import by_key, check_rule
+    from spark_eos.copy.checks import check_copy, check_malformed, checked_ends
     from spark_eos.copy.plan import SAME, CopyPlan
     from spark_eos.copy.sample import check_by_sample
     from spark_eos.copy.transforming import checked

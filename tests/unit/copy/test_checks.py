@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from spark_eos.copy import checks
-from spark_eos.copy.checks import DEFAULT_BYTES, bounded, check_copy, check_source, check_trigger
 from spark_eos.copy.by_key import check_rule
+from spark_eos.copy.checks import DEFAULT_BYTES, bounded, check_copy, check_source, check_trigger
 from spark_eos.errors import EosError, OptionError
 from spark_eos.options.parse import sink_options, stream_options
 
