@@ -39,7 +39,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export OPENBLAS_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo bench profile test preparing check lint types format chaos matrix sparks soak simulate notebooks docs release site clean java
+.PHONY: help install demo bench compare profile test preparing check lint types format chaos matrix sparks soak simulate notebooks docs release site clean java
 .NOTPARALLEL:
 
 help: ## list the targets
@@ -54,6 +54,9 @@ demo: java $(STAMP) ## run the main job on real input, kill it at each step of i
 
 bench: java $(BENCH_STAMP) ## measure ours against Spark's own connector; ARGS="source --rows 0.1" is a short one
 	@$(BIN)/python -m bench $(ARGS)
+
+compare: java $(BENCH_STAMP) ## kill and fence several systems in the same way, count their rows, and write docs/compare.md; ARGS="--only copy/zombie"
+	@$(BIN)/python -m bench.compare $(ARGS)
 
 profile: java $(BENCH_STAMP) ## draw flame graphs of the path of the data
 	@$(BIN)/python -m bench.profile $(ARGS)

@@ -14,7 +14,7 @@ from spark_eos.tools.devcluster.jars import KAFKA_VERSION, JarSet, resolve
 from spark_eos.tools.devcluster.java import find_java
 from spark_eos.tools.devcluster.ports import free_ports
 
-_JARS = JarSet(
+JARS = JarSet(
     f"connect-mirror-{KAFKA_VERSION}",
     (f"org.apache.kafka:connect-mirror:{KAFKA_VERSION}",),
     plain=("org.slf4j:slf4j-nop:1.7.36",),
@@ -61,7 +61,7 @@ def copy_by_mirrormaker(bench: Bench, topic: str, partitions: int, rows: int, co
     settings = _SETTINGS.format(
         source=source, servers=bench.bootstrap_servers, topic=topic, port=port, tasks=partitions, codec=codec
     )
-    classes = os.pathsep.join(map(str, resolve(_JARS)))
+    classes = os.pathsep.join(map(str, resolve(JARS)))
     with tempfile.TemporaryDirectory(prefix="spark-eos-bench-") as folder:
         file = Path(folder, "mirror.properties")
         file.write_text(settings)

@@ -17,16 +17,13 @@ import re
 import signal
 import sys
 import tempfile
-import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 
-from confluent_kafka import KafkaError, KafkaException, Producer
-
+from bench.compare.feeder import ABORTED, Feeder
 from demo.processes import descendants
 from spark_eos.failpoints import IN_QUERIES
 from spark_eos.tools.devcluster import DevCluster
@@ -47,75 +44,8 @@ ROWS_PER_BATCH = 400
 #: Of the query's transactions: some pauses are longer.
 TIMEOUT_MS = 12_000
 CATCH_UP_S = 180.0
-ABORTED = "aborted"
 #: Of the readers that begin again and again, and look at the end of each partition.
 PAUSE_S, WINDOW = 1.0, 200
-
-
-class Feeder(threading.Thread):
-    """Writes numbered rows in transactions, and some that it aborts. ``rows``: how many are in each partition."""
-
-    def __init__(self, servers: str, topic: str) -> None:
-        super().__init__(name="feeder", daemon=True)
-        self.rows = 0
-        self.failure: BaseException | None = None
-        self._topic = topic
-        self._over = threading.Event()
-        self._producer = Producer(
-            {
-                "bootstrap.servers": servers,
-                "broker.address.family": "v4",
-                "transactional.id": "feeder",
-                "transaction.timeout.ms": 120_000,
-                "log_level": 0,
-            }
-        )
-
-    def run(self) -> None:
-        try:
-            self._retried(partial(self._producer.init_transactions, 30))
-            for n in range(1, sys.maxsize):
-                if n % 5 == 0:
-                    self._transaction([ABORTED], commit=False)
-                count = ROWS_PER_SECOND // PARTITIONS // 4
-                self._transaction([str(i) for i in range(self.rows, self.rows + count)], commit=True)
-                self.rows += count
-                if self._over.wait(0.25):
-                    return
-        except BaseException as error:
-            self.failure = error
-
-    def stop(self) -> None:
-        self._over.set()
-        self.join()
-        if self.failure is not None:
-            raise self.failure
-
-    def _transaction(self, values: list[str], commit: bool) -> None:
-        while True:
-            self._producer.begin_transaction()
-            try:
-                for p in range(PARTITIONS):
-                    for value in values:
-                        self._producer.produce(self._topic, f"{p}.{value}", partition=p)
-                self._producer.flush(60)
-                end = self._producer.commit_transaction if commit else self._producer.abort_transaction
-                self._retried(partial(end, 30))
-                return
-            except KafkaException as error:
-                if not error.args[0].txn_requires_abort():
-                    raise
-                self._retried(partial(self._producer.abort_transaction, 30))
-
-    def _retried(self, call: Callable[[], object]) -> None:
-        """A call whose outcome is not known yet is made again: the client knows that it is the same."""
-        while True:
-            try:
-                call()
-                return
-            except KafkaException as error:
-                if not (error.args[0].retriable() or error.args[0].code() == KafkaError._TIMED_OUT):
-                    raise
 
 
 @dataclass
@@ -359,7 +289,7 @@ def _query(seed: str, way: str, two_phase: bool) -> Iterator[tuple[Soak, Feeder]
         )
         one = Soak(cluster, view, spec, random.Random(seed), Path(name))
         try:
-            yield one, Feeder(cluster.bootstrap_servers, "input")
+            yield one, Feeder(cluster.bootstrap_servers, "input", PARTITIONS, ROWS_PER_SECOND)
         finally:
             one.close()
 

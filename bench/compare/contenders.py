@@ -1,0 +1,170 @@
+"""The systems that are compared: how each is started, with the settings that its own documentation asks for."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+
+from bench.child import interpreter_with
+from bench.compare.spark_copy import CopySpec
+from bench.copier import FLINK, STREAMS
+from bench.mirrormaker import JARS as MIRRORMAKER_JARS
+from bench.queries import BUILTIN_KAFKA, COPY, EOS_KAFKA, MIRROR
+from jobs.runner.session import ROOT
+from spark_eos.tools.devcluster.jars import JarSet, resolve
+from spark_eos.tools.devcluster.java import find_java
+from spark_eos.tools.devcluster.ports import free_ports
+
+PARTITIONS = 4
+#: Before the input's name, in that of what mirrors write to; MirrorMaker's name of its source.
+_SOURCE = "source"
+#: What the brokers allow by default, in ms.
+_LONGEST_MS = 900_000
+_HEAP = "-Xmx768m"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where one instance of a contender runs. ``folder``: its files, which are there again when it is started again;
+    ``own``: those of this instance alone. ``timeout_ms``: of its transactions, where it is not the contender's own."""
+
+    servers: str
+    input: str
+    output: str
+    folder: Path
+    own: Path
+    timeout_ms: int | None
+
+
+@dataclass(frozen=True)
+class Contender:
+    """``command``: starts it, or starts it again. ``advice``: the page that says what to set. ``renames``: it gives its
+    output a name by itself, and creates it. ``transactional``: its rows are written in transactions."""
+
+    name: str
+    label: str
+    advice: str
+    command: Callable[[Place], list[str]]
+    renames: bool = False
+    transactional: bool = True
+
+    def output_of(self, source: str) -> str:
+        """The topic that it writes to."""
+        return f"{_SOURCE}.{source}" if self.renames else f"copy-of-{source}"
+
+
+def _spark(way: str, place: Place) -> list[str]:
+    timeout = {} if place.timeout_ms is None else {"transaction.timeout.ms": str(place.timeout_ms)}
+    checkpoint = str(place.folder / "checkpoint")
+    options = {} if way == BUILTIN_KAFKA else timeout
+    spec = CopySpec(way, place.servers, place.input, place.output, checkpoint, options)
+    return [sys.executable, "-m", "bench.compare.spark_copy", spec.to_json()]
+
+
+def _flink(place: Place) -> list[str]:
+    folder = place.folder / "checkpoints"
+    folder.mkdir(exist_ok=True)
+    arguments = [place.servers, place.input, place.output, str(PARTITIONS), str(folder)]
+    source = Path(__file__).with_name("FlinkRestarting.java")
+    return [*_java(source, FLINK.jars, place, FLINK.jvm), *arguments, str(place.timeout_ms or _LONGEST_MS)]
+
+
+def _streams(place: Place) -> list[str]:
+    source = Path(__file__).with_name("StreamsRestarting.java")
+    timeout = [] if place.timeout_ms is None else [str(place.timeout_ms)]
+    return [*_java(source, STREAMS.jars, place), place.servers, place.input, place.output, str(PARTITIONS), *timeout]
+
+
+def _java(source: Path, jars: JarSet, place: Place, jvm: tuple[str, ...] = ()) -> list[str]:
+    classes = os.pathsep.join([str(_compiled(source, jars)), *map(str, resolve(jars))])
+    return [find_java().path, _HEAP, f"-Djava.io.tmpdir={place.own}", *jvm, "-cp", classes, source.stem]
+
+
+@cache
+def _compiled(source: Path, jars: JarSet) -> Path:
+    """The folder of its classes. Raises CalledProcessError where there is no JDK."""
+    folder = ROOT / "build" / "compare" / source.stem
+    folder.mkdir(parents=True, exist_ok=True)
+    compiler = str(Path(find_java().path).with_name("javac"))
+    classes = os.pathsep.join(map(str, resolve(jars)))
+    subprocess.run([compiler, "-nowarn", "-d", str(folder), "-cp", classes, str(source)], check=True)
+    return folder
+
+
+def _mirrormaker(place: Place) -> list[str]:
+    (port,) = free_ports(1)
+    file = place.own / "mirror.properties"
+    timeout = "" if place.timeout_ms is None else f"target.producer.transaction.timeout.ms = {place.timeout_ms}\n"
+    file.write_text(
+        _MIRRORMAKER.format(source=_SOURCE, servers=place.servers, topic=place.input, port=port, tasks=PARTITIONS)
+        + timeout
+    )
+    classes = os.pathsep.join(map(str, resolve(MIRRORMAKER_JARS)))
+    return [find_java().path, _HEAP, "-cp", classes, "org.apache.kafka.connect.mirror.MirrorMaker", str(file)]
+
+
+#: Both clusters are one, as for the other contenders.
+_MIRRORMAKER = """\
+clusters = {source}, target
+{source}.bootstrap.servers = {servers}
+target.bootstrap.servers = {servers}
+{source}->target.enabled = true
+{source}->target.topics = {topic}
+target->{source}.enabled = false
+target.exactly.once.source.support = enabled
+dedicated.mode.enable.internal.rest = true
+listeners = http://127.0.0.1:{port}
+tasks.max = {tasks}
+emit.heartbeats.enabled = false
+emit.checkpoints.enabled = false
+sync.topic.acls.enabled = false
+sync.topic.configs.enabled = false
+{source}.consumer.isolation.level = read_committed
+"""
+
+
+def _quix(place: Place) -> list[str]:
+    timeout = str(place.timeout_ms or 60_000)
+    interpreter = interpreter_with("quixstreams==3.28.1")
+    return [interpreter, "-m", "bench.compare.quix_copy", place.servers, place.input, place.output, timeout]
+
+
+CONTENDERS = (
+    Contender(
+        "spark",
+        "Spark's own sink",
+        "https://spark.apache.org/docs/latest/streaming/structured-streaming-kafka-integration.html",
+        partial(_spark, BUILTIN_KAFKA),
+        transactional=False,
+    ),
+    Contender("rows", "spark-eos, rows", "sink.md", partial(_spark, EOS_KAFKA)),
+    Contender("copy", "spark-eos, copy", "copy.md", partial(_spark, COPY)),
+    Contender("mirror", "spark-eos, mirror", "mirror.md", partial(_spark, MIRROR), renames=True),
+    Contender(
+        "flink",
+        "Flink",
+        "https://nightlies.apache.org/flink/flink-docs-stable/docs/connectors/datastream/kafka/",
+        _flink,
+    ),
+    Contender(
+        "streams",
+        "Kafka Streams",
+        "https://kafka.apache.org/documentation/streams/developer-guide/config-streams",
+        _streams,
+    ),
+    Contender(
+        "mirrormaker",
+        "MirrorMaker 2",
+        "https://kafka.apache.org/documentation/#georeplication-exactly_once",
+        _mirrormaker,
+        renames=True,
+    ),
+    Contender(
+        "quix", "Quix Streams", "https://quix.io/docs/quix-streams/configuration.html#processing-guarantees", _quix
+    ),
+)

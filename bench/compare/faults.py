@@ -1,0 +1,150 @@
+"""What strikes a contender while it copies: the same moments for all of them, by a seed, found from outside."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from confluent_kafka import IsolationLevel, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from bench.compare.contenders import PARTITIONS
+from bench.compare.feeder import NAME
+from bench.compare.scene import Scene
+from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import broker_client
+from spark_eos.kafka.requests.list_transactions import open_transactional_ids
+
+#: Of the transactions in the cell whose pause is longer.
+SHORT_MS = 12_000
+STOPPED_S = 1.5 * SHORT_MS / 1000
+_KILLS = 2
+_ANSWER_S = 10
+#: As long as a contender may take from one commit to the next.
+_MOMENT_S = 60.0
+_DOWN_S = 3.0
+
+
+@dataclass(frozen=True)
+class Fault:
+    """``strike``: what happens, while the contender is tended. ``timeout_ms``: of the contender's transactions, where
+    the fault needs another one than its own."""
+
+    name: str
+    label: str
+    strike: Callable[[Scene], None]
+    timeout_ms: int | None = None
+
+
+def _killed(scene: Scene) -> None:
+    for _ in range(_KILLS):
+        scene.run_for(scene.chance.uniform(1.0, 4.0))
+        scene.restart()
+
+
+def _killed_before_commit(scene: Scene) -> None:
+    """Rows are in the output that no committed reader sees; without transactions: new rows are there."""
+    for _ in range(_KILLS):
+        scene.run_for(scene.chance.uniform(1.0, 2.0))
+        begin = _ends(scene, IsolationLevel.READ_UNCOMMITTED)
+        scene.wait(partial(_is_written, scene, begin), _MOMENT_S)
+        scene.restart()
+
+
+def _is_written(scene: Scene, begin: int) -> bool:
+    written = _ends(scene, IsolationLevel.READ_UNCOMMITTED)
+    is_open = written > _ends(scene, IsolationLevel.READ_COMMITTED)
+    return written > begin and (is_open or not scene.contender.transactional)
+
+
+def _killed_after_commit(scene: Scene) -> None:
+    """More rows can be seen by a committed reader than just before."""
+    for _ in range(_KILLS):
+        scene.run_for(scene.chance.uniform(1.0, 2.0))
+        begin = _ends(scene, IsolationLevel.READ_COMMITTED)
+        scene.wait(partial(_is_committed, scene, begin), _MOMENT_S)
+        scene.restart()
+
+
+def _is_committed(scene: Scene, begin: int) -> bool:
+    return _ends(scene, IsolationLevel.READ_COMMITTED) > begin
+
+
+def _ends(scene: Scene, isolation: IsolationLevel) -> int:
+    """The sum of the ends of the output's partitions: the last stable offsets, or the high watermarks."""
+    admin = AdminClient({"bootstrap.servers": scene.cluster.bootstrap_servers, "log_level": 0})
+    latest = {TopicPartition(scene.output, p): OffsetSpec.latest() for p in range(PARTITIONS)}  # type: ignore[no-untyped-call]
+    try:
+        found = admin.list_offsets(latest, isolation_level=isolation, request_timeout=_ANSWER_S)
+        return sum(one.result(_ANSWER_S).offset for one in found.values())
+    except KafkaException:
+        return 0
+
+
+def _stopped_for_long(scene: Scene) -> None:
+    """The whole contender stands still while its transactions expire."""
+    scene.run_for(scene.chance.uniform(1.0, 3.0))
+    for instance in scene.instances:
+        instance.signal(signal.SIGSTOP)
+    time.sleep(STOPPED_S)
+    with scene.recovering():
+        for instance in scene.instances:
+            instance.signal(signal.SIGCONT)
+
+
+def _zombie(scene: Scene) -> None:
+    """It is believed dead and started a second time; then the first one goes on."""
+    scene.run_for(scene.chance.uniform(1.0, 3.0))
+    (first,) = scene.instances
+    first.signal(signal.SIGSTOP)
+    scene.instances.remove(first)
+    with scene.recovering():
+        scene.start()
+    scene.instances.append(first)
+    first.signal(signal.SIGCONT)
+    scene.run_for(5.0)
+
+
+def _brokers_killed(scene: Scene) -> None:
+    """One after the other, each started again after some seconds: leaders and coordinators move."""
+    for victim in scene.chance.sample(range(scene.cluster.size), scene.cluster.size):
+        scene.cluster.kill(victim)
+        scene.run_for(_DOWN_S)
+        with scene.recovering():
+            scene.cluster.start(victim)
+
+
+def _fenced(scene: Scene) -> None:
+    """An operator fences the producers of the transactions that are open, which aborts these."""
+    scene.run_for(scene.chance.uniform(1.0, 3.0))
+    found: list[str] = []
+
+    def open_ones() -> bool:
+        found[:] = _open_transactions(scene)
+        return bool(found)
+
+    scene.wait(open_ones, _MOMENT_S)
+    with scene.recovering():
+        for name in found:
+            settings = {"bootstrap.servers": scene.cluster.bootstrap_servers, "broker.address.family": "v4"}
+            Producer({**settings, "transactional.id": name, "log_level": 0}).init_transactions(_ANSWER_S)
+
+
+def _open_transactions(scene: Scene) -> list[str]:
+    """The transactional ids of the contender that are in a transaction now."""
+    client = broker_client(KafkaProperties({"bootstrap.servers": scene.cluster.bootstrap_servers}))
+    return [name for name in open_transactional_ids(client, ".*") or () if not name.startswith(NAME)]
+
+
+FAULTS = (
+    Fault("kill", "kill -9 at random", _killed),
+    Fault("kill-before", "kill -9 before a commit", _killed_before_commit),
+    Fault("kill-after", "kill -9 after a commit", _killed_after_commit),
+    Fault("stop", "stopped for longer than transactions live", _stopped_for_long, SHORT_MS),
+    Fault("zombie", "believed dead, and started twice", _zombie),
+    Fault("brokers", "each broker killed in turn", _brokers_killed),
+    Fault("fence", "an operator fences its producers", _fenced),
+)

@@ -1,0 +1,107 @@
+"""docs/compare.md: the results as tables, beside what they mean."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from bench.compare.cell import Cell
+from bench.compare.contenders import CONTENDERS, Contender
+from bench.compare.faults import FAULTS, Fault
+
+_HEAD = """\
+# Under the same faults
+
+What becomes of rows when processes and brokers die, for several systems that copy a topic to another one on a cluster
+of three brokers. Each cell has the same input, the same faults at moments that are drawn from the same seed, and is
+judged by one plain `read_committed` consumer that none of the systems has a part in. A program that ends by itself is
+started again at once, up to three times, as by a supervisor.
+
+    make compare                              # what has no result yet, seed by seed
+    make compare ARGS="--only flink/zombie/2 --again"   # one cell once more
+
+The results are in [compare.json](compare.json). A cell without a result says so.
+
+## Rows
+
+Of all seeds together: rows that are lost, doubled, or aborted and yet visible; "clean" where there are none. *n* ×
+stopped: so many times, it has ended by an error again and again, and so has said that it does not go on; what is
+missing then is not counted as lost.
+
+"""
+_MEANING = """\
+*Believed dead* is a process that is stopped (SIGSTOP); a second one is started in its place, with the same settings,
+and the first one then goes on. *Stopped* is {short:.0f} s with transactions that live for {live:.0f} s: all systems
+have that setting there, and their own elsewhere.
+
+## Order
+
+Rows that come behind a later one of their input partition, within a partition of the output.
+
+"""
+_RECOVERY = """\
+## Until the next row
+
+Seconds from the end of the fault until a row is visible that was written after it: median, and the longest. After a
+kill, the start of the program is part of it.
+
+"""
+_SETTINGS = """\
+## Settings
+
+Each has the settings that its own documentation asks for exactly-once, and no others but the brokers' address.
+
+| | documentation |
+| --- | --- |
+"""
+
+
+def page(cells: Mapping[tuple[str, str, int], Cell]) -> str:
+    """The page, of the cells by their keys."""
+    from bench.compare.faults import SHORT_MS, STOPPED_S
+
+    own = list(cells.values())
+    parts = [
+        _HEAD,
+        _table(own, _rows),
+        "\n" + _MEANING.format(short=STOPPED_S, live=SHORT_MS / 1000),
+        _table(own, _order),
+        "\n" + _RECOVERY,
+        _table(own, _recovery),
+        "\n" + _SETTINGS,
+        *(f"| {one.label} | [{one.advice.rpartition('/')[2] or one.advice}]({one.advice}) |\n" for one in CONTENDERS),
+    ]
+    return "".join(parts)
+
+
+def _table(cells: Sequence[Cell], text: Callable[[Sequence[Cell]], str]) -> str:
+    lines = ["| | " + " | ".join(fault.label for fault in FAULTS) + " |\n", "| --- " * (len(FAULTS) + 1) + "|\n"]
+    for contender in CONTENDERS:
+        row = [_of(cells, contender, fault) for fault in FAULTS]
+        lines.append(f"| {contender.label} | " + " | ".join(text(own) if own else "not run" for own in row) + " |\n")
+    return "".join(lines)
+
+
+def _of(cells: Iterable[Cell], contender: Contender, fault: Fault) -> list[Cell]:
+    return [cell for cell in cells if (cell.contender, cell.fault) == (contender.name, fault.name)]
+
+
+def _rows(cells: Sequence[Cell]) -> str:
+    stopped = sum(cell.stopped for cell in cells)
+    counts = {
+        "lost": sum(cell.verdict.lost for cell in cells if not cell.stopped),
+        "doubled": sum(cell.verdict.doubled for cell in cells),
+        "aborted": sum(cell.verdict.aborted for cell in cells),
+    }
+    found = [f"{count:,} {name}" for name, count in counts.items() if count]
+    stops = [f"{stopped} × stopped"] if stopped else []
+    return ", ".join([*(found or ["clean"]), *stops])
+
+
+def _order(cells: Sequence[Cell]) -> str:
+    return f"{sum(cell.verdict.reordered for cell in cells):,}"
+
+
+def _recovery(cells: Sequence[Cell]) -> str:
+    times = [seconds for cell in cells for seconds in cell.recoveries]
+    return f"{statistics.median(times):.1f}, {max(times):.1f}" if times else "never"
