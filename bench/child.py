@@ -20,6 +20,11 @@ class Child:
         self._name, self._process = name, process
         self.pid = process.pid
 
+    @property
+    def ended(self) -> bool:
+        """Whether it runs no more."""
+        return self._process.poll() is not None
+
     def result(self, timeout_s: float) -> Any:  # noqa: ANN401  # JSON, of whatever shape the program prints
         """The JSON that it prints in one line; it still runs then. Raises ChildProcessError when it prints none."""
         assert self._process.stdout is not None

@@ -1,11 +1,12 @@
-"""Flink and Kafka Streams with exactly-once, as programs of their own in Java: each copies a topic into another one."""
+"""Flink and Kafka Streams with exactly-once, as programs of their own in Java: from one topic into another."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench import visible
@@ -22,9 +23,10 @@ _OPENED = ("lang", "util", "util.concurrent", "net", "nio", "time")
 
 @dataclass(frozen=True)
 class Copier:
-    """``source``: the file beside this one that has its class. It needs a JDK, and is compiled before it starts.
+    """``source``: the file beside this one that has its class, which may use others there. It needs a JDK, and is
+    compiled before it starts.
 
-    Its arguments are servers, input, output, how much it does at once, and the codec. It need not end by itself.
+    Its arguments are servers, input, output, how much it does at once, and others. It need not end by itself.
     """
 
     name: str
@@ -32,32 +34,50 @@ class Copier:
     jars: JarSet
     jvm: tuple[str, ...] = ()
 
-    def copy(self, bench: Bench, topic: str, output: str, partitions: int, rows: int, codec: str) -> Run:
-        """Until so many rows are visible. Raises TimeoutError, and CalledProcessError where there is no JDK."""
+    def copy(
+        self,
+        bench: Bench,
+        topic: str,
+        output: str,
+        partitions: int,
+        others: Sequence[str],
+        rows: int,
+        written: int | None = None,
+    ) -> Run:
+        """Until so many rows are read, and ``written`` of them visible, by default all. Raises TimeoutError, and
+        CalledProcessError where there is no JDK."""
         java, source = find_java().path, Path(__file__).with_name(self.source)
         jars = os.pathsep.join(map(str, resolve(self.jars)))
         with tempfile.TemporaryDirectory(prefix="spark-eos-bench-", ignore_cleanup_errors=True) as folder:
             compiler = str(Path(java).with_name("javac"))
-            subprocess.run([compiler, "-nowarn", "-d", folder, "-cp", jars, str(source)], check=True)
+            beside = ["-sourcepath", str(source.parent)]
+            subprocess.run([compiler, "-nowarn", "-d", folder, "-cp", jars, *beside, str(source)], check=True)
             own = ["-Xmx2g", f"-Djava.io.tmpdir={folder}", *self.jvm, "-cp", os.pathsep.join([folder, jars])]
-            arguments = [bench.bootstrap_servers, topic, output, str(partitions), codec]
-            return visible.run(self.name, [java, *own, source.stem, *arguments], bench, output, partitions, rows)
+            arguments = [bench.bootstrap_servers, topic, output, str(partitions), *others]
+            command = [java, *own, source.stem, *arguments]
+            return visible.run(self.name, command, bench, output, partitions, rows, written)
 
 
-FLINK = Copier(
-    "Flink",
-    "FlinkCopy.java",
-    JarSet(
-        f"flink-{_FLINK}",
-        (
-            f"org.apache.flink:flink-streaming-java:{_FLINK}",
-            f"org.apache.flink:flink-clients:{_FLINK}",
-            f"org.apache.flink:flink-connector-base:{_FLINK}",
-            "org.apache.flink:flink-connector-kafka:5.0.0-2.2",
-        ),
-        _NO_LOG,
+_FLINK_JARS = JarSet(
+    f"flink-{_FLINK}",
+    (
+        f"org.apache.flink:flink-streaming-java:{_FLINK}",
+        f"org.apache.flink:flink-clients:{_FLINK}",
+        f"org.apache.flink:flink-connector-base:{_FLINK}",
+        "org.apache.flink:flink-connector-kafka:5.0.0-2.2",
     ),
-    tuple(f"--add-opens=java.base/java.{name}=ALL-UNNAMED" for name in _OPENED),
+    _NO_LOG,
+)
+_FLINK_JVM = tuple(f"--add-opens=java.base/java.{name}=ALL-UNNAMED" for name in _OPENED)
+FLINK = Copier("Flink", "FlinkCopy.java", _FLINK_JARS, _FLINK_JVM)
+#: The format `avro-confluent`, in a jar with all that it needs, as Confluent's clients are not in Maven Central. The
+#: jar of 2.2.1 could not be resolved.
+_AVRO_CONFLUENT = "org.apache.flink:flink-sql-avro-confluent-registry:2.2.0"
+FLINK_ORDERS = Copier(
+    "Flink",
+    "FlinkOrders.java",
+    replace(_FLINK_JARS, name=f"flink-avro-{_FLINK}", plain=(*_NO_LOG, _AVRO_CONFLUENT)),
+    _FLINK_JVM,
 )
 STREAMS = Copier(
     "Kafka Streams",

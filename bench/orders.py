@@ -8,7 +8,7 @@ from collections import Counter
 from functools import partial
 from typing import Any
 
-from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
@@ -58,6 +58,11 @@ def paid_among(rows: int) -> Counter[int]:
     partition has three of four."""
     whole, rest = divmod(rows, DIFFERENT)
     return Counter({n: whole + (n < rest) for n in range(DIFFERENT) if order(n)["paid"] and whole + (n < rest)})
+
+
+def register(registry: str, topic: str) -> int:
+    """Register the schema for values of the topic; its id."""
+    return SchemaRegistryClient({"url": registry}).register_schema(f"{topic}-value", Schema(SCHEMA, "AVRO"))
 
 
 def serialized(registry: str, topic: str) -> list[bytes]:

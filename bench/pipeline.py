@@ -116,7 +116,7 @@ def _run(bench: Bench, contender: Contender, interpreter: str, topic: str, rows:
         return output, _query(bench, contender, topic, output, rows, codec)
     bench.cluster.create_topic(output, PARTITIONS)
     if contender.copier is not None:
-        return output, contender.copier.copy(bench, topic, output, PARTITIONS, rows, codec)
+        return output, contender.copier.copy(bench, topic, output, PARTITIONS, [codec], rows)
     if contender.program or contender.compiled is not None:
         return output, _program(bench, contender, interpreter, topic, output, rows, codec)
     return output, _query(bench, contender, topic, output, rows, codec)

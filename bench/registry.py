@@ -8,6 +8,7 @@ from itertools import cycle, islice
 
 from bench import loop, orders
 from bench.child import python_child
+from bench.copier import FLINK_ORDERS, Copier
 from bench.count import committed_values
 from bench.drain import Run, judge_transactions, run_out
 from bench.duel import OURS_NAME, Say
@@ -31,11 +32,12 @@ _PROGRAM_S = 900
 
 @dataclass(frozen=True)
 class Way:
-    """A contender: a query, or the loop without Spark where there is no ``start``. ``share``: of the rows, for one
-    that would take too long for all of them. It reads a topic of its own then."""
+    """A contender: a query that ``start`` starts, a program in Java, or otherwise the loop without Spark. ``share``: of
+    the rows, for one that would take too long for all of them. It reads a topic of its own then."""
 
     name: str
     start: Start | None = None
+    copier: Copier | None = None
     share: float = 1.0
 
     def rows(self, full: int) -> int:
@@ -48,6 +50,7 @@ WAYS = (
     Way("ours, past the JVM: Arrow", start_arrow),
     Way("ours, through Spark", start_columns),
     Way(BASELINE, start_udf),
+    Way("Flink", copier=FLINK_ORDERS),
     Way("confluent-kafka", share=0.1),
 )
 
@@ -95,6 +98,9 @@ def _input(bench: Bench, rows: int, registry: str, say: Say) -> str:
 
 def _run(bench: Bench, way: Way, topic: str, output: str, rows: int, registry: str) -> Run:
     start, servers = way.start, bench.bootstrap_servers
+    if way.copier is not None:
+        paid = orders.paid_among(rows).total()
+        return way.copier.copy(bench, topic, output, PARTITIONS, [registry, orders.SCHEMA], rows, paid)
     if start is None:
         return _program(bench, topic, output, rows, registry)
     flow = Flow(EOS_KAFKA, EOS_KAFKA, topic, output, max_offsets=rows // BATCHES)

@@ -10,14 +10,12 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 import pyarrow.compute as pc
-from confluent_kafka.schema_registry import Schema as ConfluentSchema
-from confluent_kafka.schema_registry import SchemaRegistryClient
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 
 import spark_eos
-from bench.orders import DDL, SCHEMA
+from bench.orders import DDL, SCHEMA, register
 from bench.queries import Flow, read_topic, source_options, write_stream
 from spark_eos.registry import from_registry, to_registry
 from spark_eos.registry.decoding import reading
@@ -78,10 +76,7 @@ def start_columns(spark: SparkSession, servers: str, flow: Flow, registry: str, 
 
 def start_udf(spark: SparkSession, servers: str, flow: Flow, registry: str, checkpoint: str) -> StreamingQuery:
     """Rows through Spark, by Python UDFs with fastavro, which take and return one value at a time."""
-    id_ = SchemaRegistryClient({"url": registry}).register_schema(
-        f"{flow.output}-value", ConfluentSchema(SCHEMA, "AVRO")
-    )
-    encode_record = fastavro_encoder(b"\0" + id_.to_bytes(4, "big"))
+    encode_record = fastavro_encoder(b"\0" + register(registry, str(flow.output)).to_bytes(4, "big"))
 
     def encode(row: Row) -> bytes:
         return encode_record(row.asDict())

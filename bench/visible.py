@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
-from bench.child import started
+from bench.child import Child, started
 from bench.count import committed_rows
 from bench.drain import Run, Stretch, measured
 from bench.meter import BROKER, CLIENT, Meter
@@ -20,19 +21,26 @@ _LEFT_OUT = 0.25
 _SECONDS, _POLL_S = 600.0, 0.05
 
 
-def run(name: str, command: Sequence[str], bench: Bench, output: str, partitions: int, rows: int) -> Run:
-    """Start a program that copies, until so many rows are visible; it is gone then. Raises TimeoutError."""
+def run(
+    name: str, command: Sequence[str], bench: Bench, output: str, partitions: int, rows: int, written: int | None = None
+) -> Run:
+    """Start a program that copies so many rows, until all of them are visible; it is gone then. Raises TimeoutError,
+    and ChildProcessError where it ends before.
+
+    ``written``: how many become visible, of a program that leaves some out. It leaves out the same share everywhere.
+    """
     with (
         started(name, command) as process,
         Meter({CLIENT: [process.pid], BROKER: bench.roots[BROKER]}) as meter,
     ):
-        counted = _watched(name, bench, output, partitions, rows)
-    return measured(rows, 1, counted, meter)
+        counted = _watched(name, process, bench, output, partitions, rows if written is None else written)
+    read = counted.rows if written is None else round(counted.rows * rows / written)
+    return measured(rows, 1, replace(counted, rows=read), meter)
 
 
-def _watched(name: str, bench: Bench, output: str, partitions: int, rows: int) -> Stretch:
+def _watched(name: str, process: Child, bench: Bench, output: str, partitions: int, rows: int) -> Stretch:
     """Until so many rows are visible. By the last stable offsets, which count a transaction's marker as a row: one of
-    some ten thousand. Raises TimeoutError, which says the program's ``name``."""
+    some ten thousand. Raises TimeoutError and ChildProcessError, which say the program's ``name``."""
     kafka = KafkaProperties({"bootstrap.servers": bench.bootstrap_servers})
     deadline = time.monotonic() + _SECONDS
     begin, before = 0.0, 0
@@ -42,6 +50,8 @@ def _watched(name: str, bench: Bench, output: str, partitions: int, rows: int) -
             begin, before = time.time(), written
         if written >= rows and (now := time.time()) and committed_rows(bench.bootstrap_servers, output) >= rows:
             return Stretch(1, rows - before, begin, now)
+        if process.ended:
+            raise ChildProcessError(f"{name} has ended after {written:,} of {rows:,} rows")
         if time.monotonic() > deadline:
             raise TimeoutError(f"{name} has copied {written:,} of {rows:,} rows within {_SECONDS:.0f} s")
         time.sleep(_POLL_S)
