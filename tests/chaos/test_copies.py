@@ -94,7 +94,7 @@ def test_a_copy_between_two_clusters(elsewhere, cluster, view, topic, spark, tmp
         assert copied(there.rows(name)) == copied(view.rows(name))
         wait_for(lambda: view.group(f"group-of-{name}", name) == view.ends(name), "the report")
         query.reads = {}
-        with pytest.raises(OptionError, match="two clusters"):
+        with pytest.raises(OptionError, match="different clusters"):
             query.run(offsets__group__id="g", **run)
         write(view.bootstrap_servers, name, [(0, "more")], commit=True)
         query.servers = {"kafka.bootstrap.servers": there.bootstrap_servers}
