@@ -35,6 +35,7 @@ BROUGHT_BY_OTHERS = {
     # the extra registry; errors say that it is missing
     "spark_eos/registry/protobuf_values.py": {"google", "grpc_tools", "ptars"},
     "bench/quix.py": {"quixstreams"},  # runs in an environment that the benchmark makes for it
+    "bench/compare/quix_copy.py": {"quixstreams"},  # the same
 }
 DISTRIBUTIONS = packages_distributions()
 
