@@ -43,7 +43,7 @@ _RECOVERY = """\
 ## Until the next row
 
 Seconds from the end of the fault until a row is visible that was written after it: median, and the longest. After a
-kill, the start of the program is part of it.
+kill, the start of the program is part of it. Test suites ran on the same two cores meanwhile, so these say little yet.
 
 """
 _SETTINGS = """\
