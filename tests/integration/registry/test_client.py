@@ -304,7 +304,7 @@ def test_the_next_address_is_asked(registry, subject):
 
 
 FORKS = """
-import os, sys
+import os, sys, time
 from spark_eos.registry.client import registry_of
 from spark_eos.registry.settings import registry_settings
 
@@ -312,6 +312,8 @@ settings, id_ = registry_settings(sys.argv[1]), int(sys.argv[2])
 parent = registry_of(settings)
 schema = parent.schema(id_)
 assert registry_of(settings) is parent
+while len(os.listdir("/proc/self/task")) > 1:
+    time.sleep(0.001)
 child = os.fork()
 if child == 0:
     own = registry_of(settings)
@@ -324,8 +326,9 @@ else:
 
 
 def test_a_fork_makes_a_client_of_its_own(registry, subject):
-    """Its parent's sockets are not its own; what both find is the same. By a program of its own, as Spark's workers are
-    forked by one: a thread of the tests' process that is just within OpenSSL would keep a lock closed in the child."""
+    """Its parent's sockets are not its own; what both find is the same. By a program of its own that waits until it has
+    no other thread, like the one that forks Spark's workers: a thread within OpenSSL, which it is also while it ends,
+    would keep a lock closed in the child."""
     id_ = registry.register(subject, ORDER)
     command = [sys.executable, "-c", FORKS, registry.url, str(id_)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
