@@ -358,6 +358,7 @@ class Driver:
                 body(self.ports(process))
                 outcome.append(None)
             except EosError as error:
+                self.query.found(error)
                 outcome.append(error)
             except Violation:
                 raise

@@ -245,6 +245,15 @@ class Watch:
         if left:
             raise Violation(TRUE_VERDICTS, f"the job is complete, but not committed: {left}")
 
+    def found(self, error: EosError) -> None:
+        """Somebody has just raised this error. What is said of a decision to come is judged now: the run that made it
+        may still commit it before the one that was told stops."""
+        broken = error.parameters.get("transactional_id") if error.condition == "EOS_DECISION_BROKEN" else None
+        if self.excused or broken is None:
+            return
+        if any(pair.id == broken and self._fate(pair) for pair in self._last_pairs()):
+            raise Violation(TRUE_STOPS, f"{broken} has been committed: {error.message}")
+
     def stopped(self, error: EosError, topic: str) -> None:
         """A driver that writes to this topic ended with this error."""
         if self.excused:
@@ -257,9 +266,6 @@ class Watch:
         expired = error.parameters.get("transactional_id") if error.condition == "EOS_TRANSACTION_EXPIRED" else None
         if expired is not None and not any(pair.id == expired and not done for pair, done in self.fates.items()):
             raise Violation(TRUE_STOPS, f"{expired} has not expired: {error.message}")
-        broken = error.parameters.get("transactional_id") if error.condition == "EOS_DECISION_BROKEN" else None
-        if broken is not None and any(pair.id == broken and self._fate(pair) for pair in self._last_pairs()):
-            raise Violation(TRUE_STOPS, f"{broken} has been committed: {error.message}")
         if error.condition == "EOS_ROWS_MISSING" and not self._are_missing(error):
             raise Violation(TRUE_STOPS, f"the rows are there: {error.message}")
         if error.condition == "EOS_REPLAY_DIVERGED" and self._is_as_decided(error.parameters["batch"], topic):
@@ -274,8 +280,8 @@ class Watch:
         said = error.parameters
         log = self.cluster.logs.get((said["topic"], said["partition"]))
         committed = any(pair.id == said["transactional_id"] and done for pair, done in self.fates.items())
-        there = log is not None and said["offset"] < log.end
         offset = said["offset"]
+        there = log is not None and offset < log.end
         return committed and (not there or log.records[offset].visible is False or offset in log.once_aborted)
 
     def _is_as_decided(self, batch: int, topic: str) -> bool:

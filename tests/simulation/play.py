@@ -92,7 +92,7 @@ class Run:
     def _watch(self, query: Query) -> Watch:
         watch = Watch(self.cluster, query)
         if not self.schedule.double_fence:  # a fence that failed in 4.0.0 looks like one that worked
-            query.stopped = watch.stopped
+            query.found, query.stopped = watch.found, watch.stopped
         query.logged = watch.logged
         query.decider = watch.decider
         return watch

@@ -44,6 +44,7 @@ class Query:
         self.ends = 0
         self.over = self.stage_retried = False
         cluster.ahead_ms = plan.clocks.brokers
+        self.found: Callable[[EosError], None] = lambda error: None
         self.stopped: Callable[[EosError, str], None] = lambda error, topic: None
         self.rested: Callable[[], None] = lambda: None
         self.create: Callable[[str], None] = lambda topic: None

@@ -88,6 +88,7 @@ class Stage:
             else:
                 self._gone(attempt)
         except EosError as error:
+            self.driver.query.found(error)
             self._failed(attempt, error)
         except Killed:
             self._gone(attempt)

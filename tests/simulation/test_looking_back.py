@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from .plan import Plan
+from .plan import Deal, Plan
 from .play import Run, play
 from .schedule import Extras, Schedule, draw
 from .world import Fault, Strike
@@ -62,6 +62,21 @@ def test_a_driver_that_is_killed_before_it_has_looked(dies: str, rows: tuple[int
     """Its next start looks in its place."""
     run = _run("commit.decided", dies=dies, rows=rows)
     assert run.query.stops == ["died", "EOS_ROWS_MISSING"]
+
+
+def test_what_one_driver_finds_broken_another_still_commits() -> None:
+    """Two batch writes under one id. The first one has decided, and waits for an answer; the second one looks, as it
+    starts, and stops. The first one does not look before it commits what is young, and stops as it looks back."""
+    faults = (
+        Fault(38, Strike.ABORTED_IN_PLACE, 301, "produce eos-q-"),
+        Fault(74, Strike.ANSWER_LOST, 2_000, "commit: end eos-q-ledger"),
+        Fault(76, Strike.SECOND_DRIVER, 3),
+        Fault(78, Strike.PAUSE, 301, "init eos-q-"),
+        Fault(95, Strike.REQUEST_LOST, 15_001),
+    )
+    plan = Plan(rows=(6,), tasks=(2,), groups=(None,), deals=(Deal.RUNS,), two_phase=(False, True), runs=1)
+    run = play(Schedule(plan, faults, quantum=2))
+    assert sorted(run.query.stops) == ["EOS_DECISION_BROKEN", "EOS_ROWS_MISSING"]
 
 
 @pytest.mark.parametrize(
