@@ -51,6 +51,13 @@ def setting_name(key: str) -> str | None:
     return name if name.startswith(_FAMILIES) else None
 
 
+def without_settings(raw: Mapping[str, str], session: Mapping[str, str]) -> tuple[dict[str, str], HadoopSettings]:
+    """The options of a query that are no settings; and its settings, over those of the ``session``."""
+    names = {key: setting_name(key) for key in raw}
+    given = {name: raw[key] for key, name in names.items() if name is not None}
+    return {key: raw[key] for key, name in names.items() if name is None}, HadoopSettings({**session, **given})
+
+
 def of_spark(conf: Mapping[str, str]) -> dict[str, str]:
     """The settings in a configuration of Spark, without the prefix ``spark.hadoop.``."""
     ours = {key: setting_name(key.removeprefix(_SPARKS_PREFIX)) for key in conf if key.startswith(_SPARKS_PREFIX)}

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
 
 def start_ranges(
     spark: SparkSession,
-    plan: object,
+    plan: DataclassInstance,
     base: type[RangeDataSource],
     format_name: str,
     checkpoint: str,
@@ -23,13 +25,15 @@ def start_ranges(
     name: str | None,
 ) -> StreamingQuery:
     """A query of this plan, which reads and writes by a data source of its own, made from ``base`` under a name that
-    begins with ``format_name``."""
+    begins with ``format_name``. Its commits note what they wrote in the plan's ``written``."""
     from spark_eos import metrics_events
     from spark_eos.copy.source import data_source_of
+    from spark_eos.copy.written import of_one_query
     from spark_eos.spark.versions import in_session
 
     format_ = f"{format_name}-{uuid.uuid4().hex[:8]}"
-    spark.dataSource.register(data_source_of(plan, format_, metrics_events.here(), base))
+    noting = replace(plan, written=of_one_query())
+    spark.dataSource.register(data_source_of(noting, format_, metrics_events.here(), base))
     with in_session(spark):
         ranges = spark.readStream.format(format_).load()
         writer = ranges.writeStream.format(format_).option("checkpointLocation", checkpoint)

@@ -113,11 +113,9 @@ def started(
 ) -> StreamingQuery:
     """The query of a plan, with a data source of its own, made from ``base``."""
     from spark_eos.copy.query import start_ranges
-    from spark_eos.copy.written import of_one_query
     from spark_eos.sink.ended import remember
 
-    noting = replace(plan, written=of_one_query())
-    query = start_ranges(spark, noting, base, _NAME, checkpoint, trigger, name)
+    query = start_ranges(spark, plan, base, _NAME, checkpoint, trigger, name)
     remember(str(query.runId), plan.sink)
     return query
 

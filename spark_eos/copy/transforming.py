@@ -231,6 +231,14 @@ def checked(
 ) -> Transform:
     """The function, which is called once, with an empty batch, to see what it returns. Raises SchemaError, RowError."""
     rows = conformed(without_rejected(as_batch(function(empty)))[0])
+    return transform_to(topic, function, name, rows, on_malformed)
+
+
+def transform_to(
+    topic: str | None, function: Function, name: str, rows: pa.RecordBatch, on_malformed: OnMalformed = "fail"
+) -> Transform:
+    """The function, as a transform to the topic, or to those of a column. ``rows``: what it returns. Raises
+    SchemaError."""
     columns = columns_of(rows.schema.names, topic is None)
     if topic is None and not columns.topic:
         raise stop("EOS_SCHEMA_INVALID.transform_topic", column="topic")

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from spark_eos.checkpoint.settings import HadoopSettings, setting_name
+from spark_eos.checkpoint.settings import HadoopSettings, without_settings
 from spark_eos.errors import EosError, stop
 from spark_eos.kafka.config.properties import Isolation, KafkaProperties
 from spark_eos.log import logger
@@ -218,10 +218,9 @@ def sink_options(raw: Mapping[str, str], session: Mapping[str, str] = _NO_SETTIN
     ``session``: Hadoop's settings of file systems in the session; the query's own go before them.
     """
     refuse_path(raw)
-    storage = {name: raw[key] for key in raw if (name := setting_name(key)) is not None}
-    given = {key: value for key, value in raw.items() if setting_name(key) is None}
+    given, storage = without_settings(raw, session)
     values, kafka = parse_table(given, SINK, SINK_OWNED, ignored=("path", "queryname"))
-    options = SinkOptions(kafka=kafka, storage=HadoopSettings({**session, **storage}), **values)
+    options = SinkOptions(kafka=kafka, storage=storage, **values)
     if options.group_id and not options.checkpoint_location:
         raise stop("EOS_OPTION_MISSING.checkpoint_location")
     check_ledger_is_apart(options)

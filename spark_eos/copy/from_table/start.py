@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from spark_eos.checkpoint.settings import HadoopSettings, setting_name
+from spark_eos.checkpoint.settings import HadoopSettings, without_settings
 from spark_eos.errors import stop
 
 if TYPE_CHECKING:
@@ -46,13 +46,11 @@ def source_table_options(raw: Mapping[str, str], session: Mapping[str, str]) -> 
     """Parse the source's options. ``session``: its settings of file systems. Raises OptionError."""
     from spark_eos.options.values import parse_positive, parse_size, parse_text, parse_version
 
-    storage, given = dict(session), {}
+    given = {}
     names = {name.lower(): name for name in _OPTIONS}
-    for key, value in raw.items():
-        setting = setting_name(key)
-        if setting is not None:
-            storage[setting] = value
-        elif key.lower() in names:
+    options, storage = without_settings(raw, session)
+    for key, value in options.items():
+        if key.lower() in names:
             given[names[key.lower()]] = value
         else:
             raise stop("EOS_OPTION_UNKNOWN.source_table", option=key, names=", ".join(_OPTIONS))
@@ -64,7 +62,7 @@ def source_table_options(raw: Mapping[str, str], session: Mapping[str, str]) -> 
         None if version is None else parse_version("startingVersion", version),
         _FILES if files is None else parse_positive("maxFilesPerTrigger", files),
         _BYTES if size is None else parse_size("maxBytesPerTrigger", size),
-        HadoopSettings(storage),
+        storage,
     )
 
 
@@ -83,14 +81,12 @@ def from_table(
     from spark_eos.checkpoint.settings import of_session
     from spark_eos.copy.from_table.source import FileDataSource
     from spark_eos.copy.query import start_ranges
-    from spark_eos.copy.written import of_one_query
     from spark_eos.sink.ended import remember
 
     session = of_session(spark)
     options = source_table_options(source, session)
     plan = planned(options, sink, session, transform, name_of_transform, _parallelism(spark))
-    noting = replace(plan, written=of_one_query())
-    query = start_ranges(spark, noting, FileDataSource, _FORMAT, checkpoint, trigger, name)
+    query = start_ranges(spark, plan, FileDataSource, _FORMAT, checkpoint, trigger, name)
     remember(str(query.runId), plan.sink)
     return query
 
@@ -143,15 +139,11 @@ def _checked(function: Function | None, name: str | None, schema: pa.Schema, top
     """The function, which is called once, with an empty batch, to see what it returns. Raises SchemaError, RowError."""
     import pyarrow as pa
 
-    from spark_eos.copy.plan import Transform
-    from spark_eos.copy.transforming import as_batch, columns_of, conformed
+    from spark_eos.copy.transforming import as_batch, conformed, transform_to
 
     chosen: Function = _same if function is None else function
     empty = pa.RecordBatch.from_pylist([], schema=schema)
-    columns = columns_of(conformed(as_batch(chosen(empty))).schema.names, topic is None)
-    if topic is None and not columns.topic:
-        raise stop("EOS_SCHEMA_INVALID.transform_topic", column="topic")
-    return Transform(chosen, name or _AS_THEY_ARE, columns)
+    return transform_to(topic, chosen, name or _AS_THEY_ARE, conformed(as_batch(chosen(empty))))
 
 
 def _same(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from spark_eos.checkpoint.settings import HadoopSettings, setting_name
+from spark_eos.checkpoint.settings import HadoopSettings, without_settings
 from spark_eos.errors import stop
 
 if TYPE_CHECKING:
@@ -46,13 +46,11 @@ def table_options(raw: Mapping[str, str], session: Mapping[str, str]) -> TableOp
     """Parse the sink's options. ``session``: its settings of file systems. Raises OptionError."""
     from spark_eos.options.values import parse_batch, parse_text
 
-    storage, properties, given = dict(session), {}, {}
+    properties, given = {}, {}
     names = {name.lower(): name for name in _OPTIONS}
-    for key, value in raw.items():
-        setting = setting_name(key)
-        if setting is not None:
-            storage[setting] = value
-        elif key.startswith(_PROPERTY):
+    options, storage = without_settings(raw, session)
+    for key, value in options.items():
+        if key.startswith(_PROPERTY):
             properties[key] = value
         elif key.lower() in names:
             given[names[key.lower()]] = value
@@ -67,7 +65,7 @@ def table_options(raw: Mapping[str, str], session: Mapping[str, str]) -> TableOp
         columns,
         None if restored is None else parse_batch("afterRestore", restored),
         properties,
-        HadoopSettings(storage),
+        storage,
     )
 
 
@@ -100,11 +98,9 @@ def to_table(
     from spark_eos.checkpoint.settings import of_session
     from spark_eos.copy.query import start_ranges
     from spark_eos.copy.table.source import TableDataSource
-    from spark_eos.copy.written import of_one_query
 
     plan = planned(source, table_options(sink, of_session(spark)), checkpoint, transform)
-    noting = replace(plan, written=of_one_query())
-    return start_ranges(spark, noting, TableDataSource, _FORMAT, checkpoint, trigger, name)
+    return start_ranges(spark, plan, TableDataSource, _FORMAT, checkpoint, trigger, name)
 
 
 def planned(

@@ -62,7 +62,7 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
         )
         took_s = time.perf_counter() - began
         plan.written.note(batchId, rows, size, dropped)
-        self._tell(received, batch, outcome, took_s)
+        self._tell(received, batch, outcome, took_s, rows=rows, bytes=size, dropped=dropped)
         spare_collections()
         logger.info(
             "query=%s batch=%d%s rows=%d%s bytes=%d files=%d ranges=%d tasks=%d table=%s write=%.0fms commit=%.1fms "
@@ -82,22 +82,28 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
             outcome.tries,
         )
 
-    def _tell(self, received: Sequence[TableMessage], batch: MicroBatch, outcome: Outcome, took_s: float) -> None:
-        """The event of the commit, for metrics. The table's commit is the decision; there are no transactions."""
+    def _tell(
+        self,
+        received: Sequence[TableMessage],
+        batch: MicroBatch,
+        outcome: Outcome,
+        took_s: float,
+        **figures: int,
+    ) -> None:
+        """The event of the commit, for metrics, with these ``figures`` among others. The table's commit is the
+        decision; there are no transactions."""
         if not self._events:
             return
         none = dict.fromkeys(("dead_letters", "transactions", "leftovers", "open", "verify_s", "end_s"), 0)
         self._events.tell(
             "committed",
             **none,
+            **figures,
             query=batch.query,
             sink=None,
             run=received[0].run,
             generation=None,
             batch=batch.number,
-            rows=sum(message.rows for message in received),
-            bytes=sum(file.size_bytes for message in received for file in message.files),
-            dropped=sum(message.dropped for message in received),
             replayed=outcome.again,
             tasks=len(received),
             prepare_s=max(message.took_s for message in received),
