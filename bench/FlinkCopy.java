@@ -18,7 +18,7 @@ import org.apache.kafka.clients.producer.ProducerRecord;
 public class FlinkCopy {
     private static final TypeInformation<byte[]> BYTES = PrimitiveArrayTypeInfo.BYTE_PRIMITIVE_ARRAY_TYPE_INFO;
 
-    private static class Reading implements KafkaRecordDeserializationSchema<Tuple2<byte[], byte[]>> {
+    static class Reading implements KafkaRecordDeserializationSchema<Tuple2<byte[], byte[]>> {
         @Override
         public void deserialize(ConsumerRecord<byte[], byte[]> row, Collector<Tuple2<byte[], byte[]>> rows) {
             // Of null keys there are no serializers; empty ones cost the same.
@@ -31,7 +31,7 @@ public class FlinkCopy {
         }
     }
 
-    private record Writing(String topic) implements KafkaRecordSerializationSchema<Tuple2<byte[], byte[]>> {
+    record Writing(String topic) implements KafkaRecordSerializationSchema<Tuple2<byte[], byte[]>> {
         @Override
         public ProducerRecord<byte[], byte[]> serialize(Tuple2<byte[], byte[]> row, KafkaSinkContext context, Long time) {
             return new ProducerRecord<>(topic, null, time, row.f0.length == 0 ? null : row.f0, row.f1);

@@ -15,10 +15,21 @@ from bench.session import Bench
 from spark_eos.tools.devcluster.jars import KAFKA_VERSION, JarSet, resolve
 from spark_eos.tools.devcluster.java import find_java
 
+_FOLDER = Path(__file__).parent
 _FLINK = "2.2.1"
 _NO_LOG = ("org.slf4j:slf4j-nop:1.7.36",)
 #: What Flink's own start script opens for Java 17.
 _OPENED = ("lang", "util", "util.concurrent", "net", "nio", "time")
+
+
+def compiled(source: Path, jars: JarSet, folder: Path) -> str:
+    """Compile a class into the folder, with those that it uses beside this module; the class path to run it. Raises
+    CalledProcessError where there is no JDK."""
+    classes = os.pathsep.join(map(str, resolve(jars)))
+    compiler = str(Path(find_java().path).with_name("javac"))
+    own = ["-d", str(folder), "-cp", classes, "-sourcepath", str(_FOLDER)]
+    subprocess.run([compiler, "-nowarn", *own, str(source)], check=True)
+    return os.pathsep.join([str(folder), classes])
 
 
 @dataclass(frozen=True)
@@ -46,15 +57,12 @@ class Copier:
     ) -> Run:
         """Until so many rows are read, and ``written`` of them visible, by default all. Raises TimeoutError, and
         CalledProcessError where there is no JDK."""
-        java, source = find_java().path, Path(__file__).with_name(self.source)
-        jars = os.pathsep.join(map(str, resolve(self.jars)))
+        source = _FOLDER / self.source
         with tempfile.TemporaryDirectory(prefix="spark-eos-bench-", ignore_cleanup_errors=True) as folder:
-            compiler = str(Path(java).with_name("javac"))
-            beside = ["-sourcepath", str(source.parent)]
-            subprocess.run([compiler, "-nowarn", "-d", folder, "-cp", jars, *beside, str(source)], check=True)
-            own = ["-Xmx2g", f"-Djava.io.tmpdir={folder}", *self.jvm, "-cp", os.pathsep.join([folder, jars])]
+            classes = compiled(source, self.jars, Path(folder))
+            own = ["-Xmx2g", f"-Djava.io.tmpdir={folder}", *self.jvm, "-cp", classes]
             arguments = [bench.bootstrap_servers, topic, output, str(partitions), *others]
-            command = [java, *own, source.stem, *arguments]
+            command = [find_java().path, *own, source.stem, *arguments]
             return visible.run(self.name, command, bench, output, partitions, rows, written)
 
 

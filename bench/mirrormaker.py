@@ -14,14 +14,13 @@ from spark_eos.tools.devcluster.jars import KAFKA_VERSION, JarSet, resolve
 from spark_eos.tools.devcluster.java import find_java
 from spark_eos.tools.devcluster.ports import free_ports
 
-JARS = JarSet(
+_JARS = JarSet(
     f"connect-mirror-{KAFKA_VERSION}",
     (f"org.apache.kafka:connect-mirror:{KAFKA_VERSION}",),
     plain=("org.slf4j:slf4j-nop:1.7.36",),
 )
-#: Both clusters are this broker. The first one's name is that of a run, as MirrorMaker goes on where it was under a
-#: name. Larger fetches and batches than by default, as other contenders have them.
-_SETTINGS = """\
+#: From a cluster to itself, exactly once, without what else MirrorMaker copies.
+EXACTLY_ONCE = """\
 clusters = {source}, target
 {source}.bootstrap.servers = {servers}
 target.bootstrap.servers = {servers}
@@ -32,6 +31,14 @@ target.exactly.once.source.support = enabled
 dedicated.mode.enable.internal.rest = true
 listeners = http://127.0.0.1:{port}
 tasks.max = {tasks}
+emit.heartbeats.enabled = false
+emit.checkpoints.enabled = false
+sync.topic.acls.enabled = false
+sync.topic.configs.enabled = false
+{source}.consumer.isolation.level = read_committed
+"""
+#: One broker. Larger fetches and batches than by default, as other contenders have them.
+_MORE = """\
 replication.factor = 1
 offset-syncs.topic.replication.factor = 1
 checkpoints.topic.replication.factor = 1
@@ -39,11 +46,6 @@ heartbeats.topic.replication.factor = 1
 offset.storage.replication.factor = 1
 config.storage.replication.factor = 1
 status.storage.replication.factor = 1
-emit.heartbeats.enabled = false
-emit.checkpoints.enabled = false
-sync.topic.acls.enabled = false
-sync.topic.configs.enabled = false
-{source}.consumer.isolation.level = read_committed
 {source}.consumer.max.poll.records = 20000
 {source}.consumer.max.partition.fetch.bytes = 8388608
 target.producer.linger.ms = 5
@@ -53,17 +55,21 @@ target.producer.buffer.memory = 67108864
 """
 
 
+def command(settings: Path, heap: str) -> list[str]:
+    """Starts MirrorMaker with this file."""
+    classes = os.pathsep.join(map(str, resolve(_JARS)))
+    return [find_java().path, heap, "-cp", classes, "org.apache.kafka.connect.mirror.MirrorMaker", str(settings)]
+
+
 def copy_by_mirrormaker(bench: Bench, topic: str, partitions: int, rows: int, codec: str) -> tuple[str, Run]:
     """Until so many rows are visible; the topic that they are in, and the run. Raises TimeoutError."""
-    source = f"run{uuid.uuid4().hex[:6]}"
+    source = f"run{uuid.uuid4().hex[:6]}"  # MirrorMaker goes on where it was under a name
     output = f"{source}.{topic}"
     (port,) = free_ports(1)
-    settings = _SETTINGS.format(
+    settings = (EXACTLY_ONCE + _MORE).format(
         source=source, servers=bench.bootstrap_servers, topic=topic, port=port, tasks=partitions, codec=codec
     )
-    classes = os.pathsep.join(map(str, resolve(JARS)))
     with tempfile.TemporaryDirectory(prefix="spark-eos-bench-") as folder:
         file = Path(folder, "mirror.properties")
         file.write_text(settings)
-        command = [find_java().path, "-Xmx1g", "-cp", classes, "org.apache.kafka.connect.mirror.MirrorMaker", str(file)]
-        return output, visible.run("MirrorMaker 2", command, bench, output, partitions, rows)
+        return output, visible.run("MirrorMaker 2", command(file, "-Xmx1g"), bench, output, partitions, rows)

@@ -23,6 +23,7 @@ NOOP = "noop"
 COPY, ARROW, MIRROR = "copy", "arrow", "mirror"
 #: Librdkafka's defaults, for the built-in sink's Java client. Our sink has the last two of them, and does not linger.
 TUNED = {"kafka.linger.ms": "5", "kafka.batch.size": "1000000", "kafka.compression.type": "none"}
+UNTIL_ALL_IS_READ: Mapping[str, Any] = {"availableNow": True}
 
 
 @dataclass(frozen=True)
@@ -63,14 +64,20 @@ def write_stream(rows: DataFrame, bootstrap_servers: str, flow: Flow, checkpoint
     return writer.options(**flow.sink_options)
 
 
-def start_query(spark: SparkSession, bootstrap_servers: str, flow: Flow, checkpoint: str) -> StreamingQuery:
-    """The query, which ends when all is read."""
+def start_query(
+    spark: SparkSession,
+    bootstrap_servers: str,
+    flow: Flow,
+    checkpoint: str,
+    trigger: Mapping[str, Any] = UNTIL_ALL_IS_READ,
+) -> StreamingQuery:
+    """The query, which ends when all is read, unless ``trigger`` says otherwise."""
     if flow.source == MIRROR:
-        return _start_mirror(spark, bootstrap_servers, flow, checkpoint)
+        return _start_mirror(spark, bootstrap_servers, flow, checkpoint, trigger)
     if flow.source in (COPY, ARROW):
-        return _start_copy(spark, bootstrap_servers, flow, checkpoint)
+        return _start_copy(spark, bootstrap_servers, flow, checkpoint, trigger)
     rows = read_topic(spark, bootstrap_servers, flow)
-    return write_stream(rows, bootstrap_servers, flow, checkpoint).trigger(availableNow=True).start()
+    return write_stream(rows, bootstrap_servers, flow, checkpoint).trigger(**trigger).start()
 
 
 def source_options(bootstrap_servers: str, flow: Flow) -> dict[str, str]:
@@ -81,7 +88,9 @@ def source_options(bootstrap_servers: str, flow: Flow) -> dict[str, str]:
     return {"kafka.bootstrap.servers": bootstrap_servers, **begins, **limit, **shares}
 
 
-def _start_mirror(spark: SparkSession, bootstrap_servers: str, flow: Flow, checkpoint: str) -> StreamingQuery:
+def _start_mirror(
+    spark: SparkSession, bootstrap_servers: str, flow: Flow, checkpoint: str, trigger: Mapping[str, Any]
+) -> StreamingQuery:
     """What `jobs.mirror` starts, with the topic beside its source, on the same cluster."""
     return mirror(
         spark,
@@ -89,11 +98,13 @@ def _start_mirror(spark: SparkSession, bootstrap_servers: str, flow: Flow, check
         target={"kafka.bootstrap.servers": bootstrap_servers, **flow.sink_options},
         targets=Targets(prefix=str(flow.output).removesuffix(flow.input)),
         checkpoint=checkpoint,
-        trigger={"availableNow": True},
+        trigger=trigger,
     )
 
 
-def _start_copy(spark: SparkSession, bootstrap_servers: str, flow: Flow, checkpoint: str) -> StreamingQuery:
+def _start_copy(
+    spark: SparkSession, bootstrap_servers: str, flow: Flow, checkpoint: str, trigger: Mapping[str, Any]
+) -> StreamingQuery:
     def changed(batch: pa.RecordBatch) -> pa.RecordBatch:
         """Key and value, of which the first byte is another one."""
         value = pc.binary_replace_slice(batch["value"], 0, 1, b"-")
@@ -105,7 +116,7 @@ def _start_copy(spark: SparkSession, bootstrap_servers: str, flow: Flow, checkpo
         sink={"kafka.bootstrap.servers": bootstrap_servers, "topic": str(flow.output), **flow.sink_options},
         transform=changed if flow.source == ARROW else None,
         checkpoint=checkpoint,
-        trigger={"availableNow": True},
+        trigger=trigger,
         ordered=flow.tasks is None,
     )
 

@@ -4,22 +4,14 @@ import java.util.Comparator;
 import java.util.Optional;
 import java.util.stream.Stream;
 import org.apache.flink.api.common.eventtime.WatermarkStrategy;
-import org.apache.flink.api.common.typeinfo.PrimitiveArrayTypeInfo;
-import org.apache.flink.api.common.typeinfo.TypeInformation;
 import org.apache.flink.api.java.tuple.Tuple2;
-import org.apache.flink.api.java.typeutils.TupleTypeInfo;
 import org.apache.flink.configuration.Configuration;
 import org.apache.flink.connector.base.DeliveryGuarantee;
-import org.apache.flink.connector.kafka.sink.KafkaRecordSerializationSchema;
 import org.apache.flink.connector.kafka.sink.KafkaSink;
 import org.apache.flink.connector.kafka.source.KafkaSource;
 import org.apache.flink.connector.kafka.source.enumerator.initializer.OffsetsInitializer;
-import org.apache.flink.connector.kafka.source.reader.deserializer.KafkaRecordDeserializationSchema;
 import org.apache.flink.core.execution.CheckpointingMode;
 import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
-import org.apache.flink.util.Collector;
-import org.apache.kafka.clients.consumer.ConsumerRecord;
-import org.apache.kafka.clients.producer.ProducerRecord;
 
 /**
  * Key and value of every row from one topic into another, exactly once, for ever. It goes on from the newest checkpoint
@@ -29,26 +21,6 @@ import org.apache.kafka.clients.producer.ProducerRecord;
  */
 public class FlinkRestarting {
     private static final long CHECKPOINT_MS = 1_000;
-    private static final TypeInformation<byte[]> BYTES = PrimitiveArrayTypeInfo.BYTE_PRIMITIVE_ARRAY_TYPE_INFO;
-
-    private static class Reading implements KafkaRecordDeserializationSchema<Tuple2<byte[], byte[]>> {
-        @Override
-        public void deserialize(ConsumerRecord<byte[], byte[]> row, Collector<Tuple2<byte[], byte[]>> rows) {
-            rows.collect(Tuple2.of(row.key(), row.value()));
-        }
-
-        @Override
-        public TypeInformation<Tuple2<byte[], byte[]>> getProducedType() {
-            return new TupleTypeInfo<>(BYTES, BYTES);
-        }
-    }
-
-    private record Writing(String topic) implements KafkaRecordSerializationSchema<Tuple2<byte[], byte[]>> {
-        @Override
-        public ProducerRecord<byte[], byte[]> serialize(Tuple2<byte[], byte[]> row, KafkaSinkContext context, Long time) {
-            return new ProducerRecord<>(topic, null, time, row.f0, row.f1);
-        }
-    }
 
     public static void main(String[] arguments) throws Exception {
         String servers = arguments[0];
@@ -69,11 +41,11 @@ public class FlinkRestarting {
                 .setGroupId("flink-" + output)
                 .setStartingOffsets(OffsetsInitializer.earliest())
                 .setProperty("isolation.level", "read_committed")
-                .setDeserializer(new Reading())
+                .setDeserializer(new FlinkCopy.Reading())
                 .build();
         KafkaSink<Tuple2<byte[], byte[]>> sink = KafkaSink.<Tuple2<byte[], byte[]>>builder()
                 .setBootstrapServers(servers)
-                .setRecordSerializer(new Writing(output))
+                .setRecordSerializer(new FlinkCopy.Writing(output))
                 .setDeliveryGuarantee(DeliveryGuarantee.EXACTLY_ONCE)
                 .setTransactionalIdPrefix("flink-" + output)
                 .setProperty("transaction.timeout.ms", arguments[5])

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 
+from bench import mirrormaker
 from bench.child import interpreter_with
-from bench.compare.spark_copy import CopySpec
-from bench.copier import FLINK, STREAMS
-from bench.mirrormaker import JARS as MIRRORMAKER_JARS
+from bench.compare.spark_copy import QuerySpec
+from bench.copier import FLINK, STREAMS, compiled
 from bench.queries import BUILTIN_KAFKA, COPY, EOS_KAFKA, MIRROR
 from jobs.runner.session import ROOT
-from spark_eos.tools.devcluster.jars import JarSet, resolve
+from spark_eos.tools.devcluster.jars import JarSet
 from spark_eos.tools.devcluster.java import find_java
 from spark_eos.tools.devcluster.ports import free_ports
 
@@ -62,7 +60,7 @@ def _spark(way: str, place: Place) -> list[str]:
     timeout = {} if place.timeout_ms is None else {"transaction.timeout.ms": str(place.timeout_ms)}
     checkpoint = str(place.folder / "checkpoint")
     options = {} if way == BUILTIN_KAFKA else timeout
-    spec = CopySpec(way, place.servers, place.input, place.output, checkpoint, options)
+    spec = QuerySpec(way, place.servers, place.input, place.output, checkpoint, options)
     return [sys.executable, "-m", "bench.compare.spark_copy", spec.to_json()]
 
 
@@ -81,51 +79,23 @@ def _streams(place: Place) -> list[str]:
 
 
 def _java(source: Path, jars: JarSet, place: Place, jvm: tuple[str, ...] = ()) -> list[str]:
-    classes = os.pathsep.join([str(_compiled(source, jars)), *map(str, resolve(jars))])
-    return [find_java().path, _HEAP, f"-Djava.io.tmpdir={place.own}", *jvm, "-cp", classes, source.stem]
+    return [find_java().path, _HEAP, f"-Djava.io.tmpdir={place.own}", *jvm, "-cp", _compiled(source, jars), source.stem]
 
 
 @cache
-def _compiled(source: Path, jars: JarSet) -> Path:
-    """The folder of its classes. Raises CalledProcessError where there is no JDK."""
+def _compiled(source: Path, jars: JarSet) -> str:
     folder = ROOT / "build" / "compare" / source.stem
     folder.mkdir(parents=True, exist_ok=True)
-    compiler = str(Path(find_java().path).with_name("javac"))
-    classes = os.pathsep.join(map(str, resolve(jars)))
-    subprocess.run([compiler, "-nowarn", "-d", str(folder), "-cp", classes, str(source)], check=True)
-    return folder
+    return compiled(source, jars, folder)
 
 
 def _mirrormaker(place: Place) -> list[str]:
     (port,) = free_ports(1)
     file = place.own / "mirror.properties"
     timeout = "" if place.timeout_ms is None else f"target.producer.transaction.timeout.ms = {place.timeout_ms}\n"
-    file.write_text(
-        _MIRRORMAKER.format(source=_SOURCE, servers=place.servers, topic=place.input, port=port, tasks=PARTITIONS)
-        + timeout
-    )
-    classes = os.pathsep.join(map(str, resolve(MIRRORMAKER_JARS)))
-    return [find_java().path, _HEAP, "-cp", classes, "org.apache.kafka.connect.mirror.MirrorMaker", str(file)]
-
-
-#: Both clusters are one, as for the other contenders.
-_MIRRORMAKER = """\
-clusters = {source}, target
-{source}.bootstrap.servers = {servers}
-target.bootstrap.servers = {servers}
-{source}->target.enabled = true
-{source}->target.topics = {topic}
-target->{source}.enabled = false
-target.exactly.once.source.support = enabled
-dedicated.mode.enable.internal.rest = true
-listeners = http://127.0.0.1:{port}
-tasks.max = {tasks}
-emit.heartbeats.enabled = false
-emit.checkpoints.enabled = false
-sync.topic.acls.enabled = false
-sync.topic.configs.enabled = false
-{source}.consumer.isolation.level = read_committed
-"""
+    settings = {"source": _SOURCE, "servers": place.servers, "topic": place.input, "port": port, "tasks": PARTITIONS}
+    file.write_text(mirrormaker.EXACTLY_ONCE.format(**settings) + timeout)
+    return mirrormaker.command(file, _HEAP)
 
 
 def _quix(place: Place) -> list[str]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from confluent_kafka import IsolationLevel, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import OffsetSpec
 
 from bench.compare.contenders import PARTITIONS
 from bench.compare.feeder import NAME
@@ -47,38 +47,38 @@ def _killed(scene: Scene) -> None:
 
 def _killed_before_commit(scene: Scene) -> None:
     """Rows are in the output that no committed reader sees; without transactions: new rows are there."""
-    for _ in range(_KILLS):
-        scene.run_for(scene.chance.uniform(1.0, 2.0))
-        begin = _ends(scene, IsolationLevel.READ_UNCOMMITTED)
-        scene.wait(partial(_is_written, scene, begin), _MOMENT_S)
-        scene.restart()
+    _killed_when(scene, IsolationLevel.READ_UNCOMMITTED, _is_open)
 
 
-def _is_written(scene: Scene, begin: int) -> bool:
-    written = _ends(scene, IsolationLevel.READ_UNCOMMITTED)
-    is_open = written > _ends(scene, IsolationLevel.READ_COMMITTED)
-    return written > begin and (is_open or not scene.contender.transactional)
+def _is_open(scene: Scene, written: int) -> bool:
+    return not scene.contender.transactional or written > _ends(scene, IsolationLevel.READ_COMMITTED)
 
 
 def _killed_after_commit(scene: Scene) -> None:
     """More rows can be seen by a committed reader than just before."""
+    _killed_when(scene, IsolationLevel.READ_COMMITTED)
+
+
+def _killed_when(
+    scene: Scene, isolation: IsolationLevel, is_right: Callable[[Scene, int], bool] = lambda scene, end: True
+) -> None:
+    """When readers of this isolation see more, and the moment ``is_right``, which is given the new end."""
+
+    def has_come(begin: int) -> bool:
+        end = _ends(scene, isolation)
+        return end > begin and is_right(scene, end)
+
     for _ in range(_KILLS):
         scene.run_for(scene.chance.uniform(1.0, 2.0))
-        begin = _ends(scene, IsolationLevel.READ_COMMITTED)
-        scene.wait(partial(_is_committed, scene, begin), _MOMENT_S)
+        scene.wait(partial(has_come, _ends(scene, isolation)), _MOMENT_S)
         scene.restart()
-
-
-def _is_committed(scene: Scene, begin: int) -> bool:
-    return _ends(scene, IsolationLevel.READ_COMMITTED) > begin
 
 
 def _ends(scene: Scene, isolation: IsolationLevel) -> int:
     """The sum of the ends of the output's partitions: the last stable offsets, or the high watermarks."""
-    admin = AdminClient({"bootstrap.servers": scene.cluster.bootstrap_servers, "log_level": 0})
     latest = {TopicPartition(scene.output, p): OffsetSpec.latest() for p in range(PARTITIONS)}  # type: ignore[no-untyped-call]
     try:
-        found = admin.list_offsets(latest, isolation_level=isolation, request_timeout=_ANSWER_S)
+        found = scene.admin.list_offsets(latest, isolation_level=isolation, request_timeout=_ANSWER_S)
         return sum(one.result(_ANSWER_S).offset for one in found.values())
     except KafkaException:
         return 0

@@ -11,10 +11,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from random import Random
 
 from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
 
 from bench.compare.contenders import PARTITIONS, Contender, Place
 from bench.compare.feeder import Feeder
@@ -131,6 +133,11 @@ class Scene:
     recoveries: list[float] = field(default_factory=list)
     instances: list[Instance] = field(default_factory=list)
     _started: int = 0
+
+    @cached_property
+    def admin(self) -> AdminClient:
+        """A client of the cluster."""
+        return AdminClient({"bootstrap.servers": self.cluster.bootstrap_servers, "log_level": 0})
 
     @property
     def output(self) -> str:
