@@ -42,9 +42,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     items.sort(key=lambda item: share_of(item.nodeid))
     if (seed := config.getoption("--cover")) is not None:
-        kept = covering(items, seed)
-        config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])
-        items[:] = kept
+        kept = set(covered := covering(items, seed))
+        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+        items[:] = covered
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import os
 import random
-import threading
 from collections import Counter
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
-from deltalake.exceptions import DeltaError
+from deltalake import write_deltalake
 
 from tests.support import query
 from tests.support.killed_program import running
+from tests.support.other_writer import OtherWriter
 from tests.support.query import Spec, expected
 from tests.support.waiting import wait_for
 
@@ -32,35 +31,22 @@ FAULTS = {
 }
 
 
-class Others:
-    """Writers of the table, who also compact it, until the end of the block. ``values``: of all rows so far."""
+class Others(OtherWriter):
+    """``values``: of all rows so far."""
 
     def __init__(self, table: Path) -> None:
+        super().__init__(table, 0.2)
         self.values: list[str] = []
-        self._table, self._end = str(table), threading.Event()
-        self._thread = threading.Thread(target=self._work)
 
     def append(self, rows: int) -> None:
         """A version with one file."""
         values = [f"{len(self.values) + n}" for n in range(rows)]
-        write_deltalake(self._table, pa.table({"value": values}), mode="append")
+        write_deltalake(self.table, pa.table({"value": values}), mode="append")
         self.values += values
 
-    def _work(self) -> None:
-        while not self._end.wait(0.2):
-            self.append(3)
-            try:
-                DeltaTable(self._table).optimize.compact()
-            except DeltaError:
-                continue  # it has met another writer
-
-    def __enter__(self) -> Others:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._end.set()
-        self._thread.join()
+    def write(self) -> None:
+        """A version with one small file."""
+        self.append(3)
 
 
 def strike(spark, view, name, folder: Path, point: str) -> None:

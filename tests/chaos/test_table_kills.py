@@ -11,7 +11,6 @@ import os
 import random
 import subprocess
 import sys
-import threading
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -20,9 +19,9 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 from deltalake import DeltaTable, write_deltalake
-from deltalake.exceptions import DeltaError
 
 from demo import processes
+from tests.support.other_writer import OtherWriter
 from tests.support.table_queries import places
 from tests.support.waiting import wait_for
 
@@ -99,34 +98,19 @@ class Job:
         return max(int(file.name) for file in (self.checkpoint / "commits").iterdir() if file.name.isdigit())
 
 
-class Others:
-    """Another writer of the table, who also compacts it, until the end of the block."""
+class Others(OtherWriter):
+    """``appended``: how many rows so far, each in a version of its own."""
 
     def __init__(self, table: Path) -> None:
+        super().__init__(table, 0.05)
         self.appended = 0
-        self._table, self._end = str(table), threading.Event()
-        self._thread = threading.Thread(target=self._work)
 
-    def _work(self) -> None:
-        while not self._end.wait(0.05):
-            if not DeltaTable.is_deltatable(self._table):
-                continue
-            schema = pa.schema(DeltaTable(self._table).schema().to_arrow())
-            row = {"topic": "foreign", "partition": FOREIGN, "offset": self.appended}
-            write_deltalake(self._table, pa.Table.from_pylist([row], schema), mode="append")
-            self.appended += 1
-            try:
-                DeltaTable(self._table).optimize.compact()
-            except DeltaError:
-                continue  # it has met another writer
-
-    def __enter__(self) -> Others:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._end.set()
-        self._thread.join()
+    def write(self) -> None:
+        """A row with the table's columns, which has a place that no record has."""
+        schema = pa.schema(DeltaTable(self.table).schema().to_arrow())
+        row = {"topic": "foreign", "partition": FOREIGN, "offset": self.appended}
+        write_deltalake(self.table, pa.Table.from_pylist([row], schema), mode="append")
+        self.appended += 1
 
 
 def strike(job: Job, point: str) -> None:

@@ -7,18 +7,16 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pytest
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 import spark_eos
+from tests.support.drained import Drained
 from tests.support.kafka_view import KafkaView, Row
-from tests.support.sink_queries import SECONDS
 from tests.support.waiting import wait_for
 
 
-class CopiedFrom:
+class CopiedFrom(Drained):
     """A query and its checkpoint; ``run`` may be called again and again. Dots in options are two underscores."""
 
     def __init__(self, spark: SparkSession, view: KafkaView, folder: Path, source: str, target: str) -> None:
@@ -39,26 +37,6 @@ class CopiedFrom:
             checkpoint=str(self.checkpoint),
             **{"trigger": {"availableNow": True}, **self.more},
         )
-
-    def run(self, transform: Any = None, **sink: Any) -> str:
-        """Until the input is drained; the query's id."""
-        query = self.start(transform, **sink)
-        try:
-            assert query.awaitTermination(SECONDS), "the query does not end"
-        finally:
-            query.stop()
-        return query.id
-
-    def stopped_by(self, condition: str, transform: Any = None, **sink: Any) -> str:
-        """Run, and expect an error of a running query: its text."""
-        with pytest.raises(StreamingQueryException, match=condition) as caught:
-            self.start(transform, **sink).awaitTermination(SECONDS)
-        return str(caught.value)
-
-    def forget(self, batch: int) -> None:
-        """Make Spark believe that it has not seen the end of a micro-batch."""
-        (self.checkpoint / "commits" / str(batch)).unlink()
-        (self.checkpoint / "commits" / f".{batch}.crc").unlink(missing_ok=True)
 
     def rows(self) -> list[Row]:
         """What consumers of the target see, when the markers are written."""

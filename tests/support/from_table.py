@@ -6,19 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pytest
 from deltalake import write_deltalake
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 import spark_eos
+from tests.support.drained import Drained
 from tests.support.kafka_view import KafkaView, Row
-from tests.support.sink_queries import SECONDS
 from tests.support.waiting import wait_for
 
 
-class FromTable:
+class FromTable(Drained):
     """A query, its table and its checkpoint; ``run`` may be called again and again."""
 
     def __init__(self, spark: SparkSession, view: KafkaView, folder: Path, topic: str) -> None:
@@ -43,26 +41,6 @@ class FromTable:
             trigger=trigger or {"availableNow": True},
             **self.more,
         )
-
-    def run(self, transform: Any = None, **sink: Any) -> str:
-        """Until the table is read; the query's id."""
-        query = self.start(transform, **sink)
-        try:
-            assert query.awaitTermination(SECONDS), "the query does not end"
-        finally:
-            query.stop()
-        return query.id
-
-    def stopped_by(self, condition: str, transform: Any = None) -> str:
-        """Run, and expect an error of a running query: its text."""
-        with pytest.raises(StreamingQueryException, match=condition) as caught:
-            self.start(transform).awaitTermination(SECONDS)
-        return str(caught.value)
-
-    def forget(self, batch: int) -> None:
-        """Make Spark believe that it has not seen the end of a micro-batch."""
-        (self.checkpoint / "commits" / str(batch)).unlink()
-        (self.checkpoint / "commits" / f".{batch}.crc").unlink(missing_ok=True)
 
     def rows(self) -> list[Row]:
         """What consumers of the topic see, when the markers are written."""

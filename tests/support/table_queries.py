@@ -8,18 +8,16 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
-import pytest
 from deltalake import DeltaTable
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 import spark_eos
+from tests.support.drained import Drained
 from tests.support.kafka_view import KafkaView, Row
-from tests.support.sink_queries import SECONDS
 
 
-class IntoTable:
+class IntoTable(Drained):
     """A query and its checkpoint; ``run`` may be called again and again."""
 
     def __init__(self, spark: SparkSession, view: KafkaView, folder: Path, topic: str) -> None:
@@ -39,26 +37,6 @@ class IntoTable:
             trigger=trigger or {"availableNow": True},
             **self.arguments,
         )
-
-    def run(self, **sink: Any) -> str:
-        """Until the input is drained; the query's id."""
-        query = self.start(**sink)
-        try:
-            assert query.awaitTermination(SECONDS), "the query does not end"
-        finally:
-            query.stop()
-        return query.id
-
-    def stopped_by(self, condition: str, **sink: Any) -> str:
-        """Run, and expect an error of a running query: its text."""
-        with pytest.raises(StreamingQueryException, match=condition) as caught:
-            self.start(**sink).awaitTermination(SECONDS)
-        return str(caught.value)
-
-    def forget(self, batch: int) -> None:
-        """Make Spark believe that it has not seen the end of a micro-batch."""
-        (self.checkpoint / "commits" / str(batch)).unlink()
-        (self.checkpoint / "commits" / f".{batch}.crc").unlink(missing_ok=True)
 
     def rows(self) -> list[dict[str, Any]]:
         """The table's rows as delta-rs reads them, by place."""
