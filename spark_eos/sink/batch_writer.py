@@ -13,7 +13,6 @@ from typing import Any
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
-from pyspark.sql.types import StructType
 
 from spark_eos.caches import process_cache
 from spark_eos.errors import EosError, Superseded, stop
@@ -24,10 +23,8 @@ from spark_eos.options.writes import WriteOptions
 from spark_eos.protocol.checks import check_halts
 from spark_eos.protocol.head import BatchWrite, ForeachBatchWrite, Write
 from spark_eos.sink.commit import Commit, all_received
-from spark_eos.sink.job import Identity, Message, SinkJob, is_in_foreach_batch
-from spark_eos.sink.schema import check_columns
+from spark_eos.sink.job import Identity, Message, RowSource, SinkJob, is_in_foreach_batch
 from spark_eos.sink.session import session_for
-from spark_eos.sink.spark_rows import SparkRows
 from spark_eos.spark.tracebacks import hidden_traceback
 from spark_eos.spark.worker_exit import quiet_here
 
@@ -37,15 +34,14 @@ _LATER_S = (1, 2)
 
 
 class EosKafkaBatchWriter(DataSourceArrowWriter):
-    """See DataSourceArrowWriter. Making one, on the driver, checks options, columns and the cluster. ``events``: the
-    receiver of commits' events."""
+    """See DataSourceArrowWriter. Making one, on the driver, checks the cluster. ``rows``: where the rows come from.
+    ``events``: the receiver of commits' events."""
 
-    def __init__(self, options: WriteOptions, schema: StructType, events: Events = NOWHERE) -> None:
+    def __init__(self, options: WriteOptions, rows: RowSource, events: Events = NOWHERE) -> None:
         self._options, self._events = options.sink, events
         self._generated = options.write is None
         self._write: Write = options.write or BatchWrite(str(uuid.uuid4()), options.sink.topic)
         self._run, self._batch, self._notes = options.run or str(uuid.uuid4()), options.batch, options.notes
-        rows = SparkRows(check_columns(schema, options.sink.topic))
         with self._naming_itself():
             self._job = SinkJob.plan(self._options, rows, self._write)
 
@@ -76,7 +72,10 @@ class EosKafkaBatchWriter(DataSourceArrowWriter):
                 Task.of(self._job, self._identity(0, 0)).open()
             if isinstance(self._write, ForeachBatchWrite):
                 _check_query(self._options, self._job.facts.ledger_partitions, self._write, self._run)
-            self._ending().commit(received)
+            report = self._ending().commit(received)
+        reports = [message.report for message in received]
+        size, dropped = sum(one.bytes for one in reports), sum(one.dropped for one in reports)
+        self._job.rows.committed(self._batch, report.rows, size, dropped)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Never raises: what stays open is cleared by the next run under the same id, or ends by its timeout."""

@@ -90,12 +90,16 @@ class EosKafkaDataSource(DataSource):
         the process that commits or aborts."""
         from spark_eos.options.writes import write_options
         from spark_eos.sink.batch_writer import EosKafkaBatchWriter
+        from spark_eos.sink.schema import check_columns
+        from spark_eos.sink.spark_rows import SparkRows
         from spark_eos.spark.reasons import batch_overwrite
         from spark_eos.spark.tables import options_of
 
         if overwrite:
             raise batch_overwrite()
-        return EosKafkaBatchWriter(write_options(options_of(schema, self.options)), schema, self._events)
+        options = write_options(options_of(schema, self.options))
+        rows = SparkRows(check_columns(schema, options.sink.topic))
+        return EosKafkaBatchWriter(options, rows, self._events)
 
     @hidden_traceback()
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
