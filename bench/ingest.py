@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 import time
 import uuid
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -32,37 +33,57 @@ from jobs.runner.transform import transformed
 
 ROWS = 1_000_000
 FileFormat = Literal["json", "parquet"]
-INGEST_CASES: dict[str, FileFormat] = {"JSON lines": "json", "Parquet": "parquet"}
+_VALUE = "to_json(struct(id, customer, total, note)) AS value"
+
+
+@dataclass(frozen=True)
+class IngestCase:
+    """What is in the files, and what is done with it. ``columns``: of the files; ``transform``: SQL; None for rows that
+    go on as they are, of which Spark's own source reads ``own_format``."""
+
+    format: FileFormat
+    columns: str
+    transform: str | None
+    own_format: str
+
+
 _SCHEMA = "id STRING, customer BIGINT, total DOUBLE, note STRING"
-_TRANSFORM = {"sql": "SELECT id AS key, to_json(struct(id, customer, total, note)) AS value FROM input"}
+_SQL = f"SELECT id AS key, {_VALUE} FROM input"
+INGEST_CASES = {
+    "JSON lines, parsed": IngestCase("json", _SCHEMA, _SQL, "json"),
+    "JSON lines, as they are": IngestCase("json", "value STRING", None, "text"),
+    "Parquet, transformed": IngestCase("parquet", _SCHEMA, _SQL, "parquet"),
+    "Parquet, as it is": IngestCase("parquet", "key STRING, value STRING", None, "parquet"),
+}
 
 
 def measure(bench: Bench, plan: BenchPlan, say: Say) -> ModeResult:
     """Both contenders, for each format. Raises WrongResult when one wrote other rows than there are."""
     result = ModeResult("ingest", BUILTIN_NAME, METRIC, "from files into a Kafka topic, each file once")
     rows = plan.rows(ROWS, FILES)
-    for case, form in INGEST_CASES.items():
+    for name, case in INGEST_CASES.items():
         with tempfile.TemporaryDirectory(prefix="spark-eos-bench-") as folder:
             files = str(Path(folder, "input"))
-            say(f"ingest: {rows:,} rows into {FILES} files, {case}")
-            _rows(bench, rows).write.format(form).save(files)
+            say(f"ingest: {rows:,} rows into {FILES} files, {name}")
+            _rows(bench, rows, case).write.format(case.format).save(files)
             contenders = {
-                OURS_NAME: partial(into_topic, bench, partial(_ours, bench, files, form)),
-                BUILTIN_NAME: partial(into_topic, bench, partial(_builtin, bench, files, form)),
+                OURS_NAME: partial(into_topic, bench, partial(_ours, bench, files, case)),
+                BUILTIN_NAME: partial(into_topic, bench, partial(_builtin, bench, files, case)),
             }
-            duel(plan, result, case, rows, contenders, say)
+            duel(plan, result, name, rows, contenders, say)
     return result
 
 
-def _rows(bench: Bench, rows: int) -> DataFrame:
+def _rows(bench: Bench, rows: int, case: IngestCase) -> DataFrame:
     """About 100 bytes each as JSON."""
     number = F.col("id")
-    return bench.spark.range(0, rows, numPartitions=FILES).select(
+    made = bench.spark.range(0, rows, numPartitions=FILES).select(
         F.lpad(number.cast("string"), 12, "0").alias("id"),
         (number * 7919 % 100_003).alias("customer"),
         (F.col("customer") / 100).alias("total"),
         F.substring(F.sha2(F.col("id").cast("string"), 256), 1, 32).alias("note"),
     )
+    return made.selectExpr("id AS key", _VALUE) if case.columns.startswith("key") else made
 
 
 class _Noted(BatchLines):
@@ -79,22 +100,23 @@ class _Noted(BatchLines):
         """Nothing is said of it."""
 
 
-def _ours(bench: Bench, files: str, form: FileFormat, output: str) -> Run:
+def _ours(bench: Bench, files: str, case: IngestCase, output: str) -> Run:
     """A micro-batch counts from the look at the folder on: its files are read for their digests, then for their
     rows."""
+    is_parsed_json = case.format == "json" and case.transform is not None
     config = IngestFiles.model_validate(
         {
             "kafka": {"bootstrap.servers": bench.bootstrap_servers},
             "name": f"bench-{uuid.uuid4().hex[:8]}",
             "files": {
                 "path": files,
-                "format": form,
-                "pattern": f"*.{form}",
-                "schema": _SCHEMA if form == "json" else None,
+                "format": case.format,
+                "pattern": f"*.{case.format}",
+                "schema": case.columns if is_parsed_json else None,
                 "unchangedFor": "0 seconds",
                 "maxFilesPerTrigger": FILES_AT_ONCE,
             },
-            "transform": _TRANSFORM,
+            "transform": None if case.transform is None else {"sql": case.transform},
             "sink": {"topic": output},
             "trigger": "availableNow",
         }
@@ -111,12 +133,15 @@ def _ours(bench: Bench, files: str, form: FileFormat, output: str) -> Run:
     return judge_transactions(done, meter)
 
 
-def _builtin(bench: Bench, files: str, form: FileFormat, output: str) -> Run:
+def _builtin(bench: Bench, files: str, case: IngestCase, output: str) -> Run:
     def start(checkpoint: str) -> StreamingQuery:
-        reader = bench.spark.readStream.format(form).schema(_SCHEMA).option("maxFilesPerTrigger", FILES_AT_ONCE)
-        if form == "json":
+        reader = bench.spark.readStream.format(case.own_format).schema(case.columns)
+        reader = reader.option("maxFilesPerTrigger", FILES_AT_ONCE)
+        if case.own_format == "json":
             reader = reader.option("mode", "FAILFAST")  # as ours, where a row does not parse
-        rows = transformed(reader.load(files), Transform.model_validate(_TRANSFORM))
+        rows = reader.load(files)
+        if case.transform is not None:
+            rows = transformed(rows, Transform(sql=case.transform))
         writer = rows.writeStream.format(BUILTIN_KAFKA).options(**TUNED)
         writer = writer.option("kafka.bootstrap.servers", bench.bootstrap_servers).option("topic", output)
         return writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()

@@ -27,12 +27,14 @@ from spark_eos.options.writes import write_options
 
 from .files.input import Files
 from .files.taking import Taking
+from .files.writing import Way, way_of
 from .runner import query
 from .runner.cluster import JobCluster
 from .runner.job import JobCommand, JobContext, Plan
-from .runner.models import Job, Transform
+from .runner.lines import say
+from .runner.models import Job, Transform, check_schema
 from .runner.options import option, options_of, sink_of
-from .runner.values import AtLeastOne, Properties, Text, missing
+from .runner.values import AtLeastOne, Properties, Rejected, Text, missing
 
 NOTES_TOPIC = "__spark_eos_files"
 
@@ -43,7 +45,8 @@ class IngestFiles(Job):
     #: Name of the ingest; with another name, all files are taken again.
     name: Text
     files: Files
-    transform: Transform
+    #: Without it, lines of text and JSON, and rows of Parquet, [go on as they are](ingest.md#past-the-jvm).
+    transform: Transform | None = None
     #: Options of [batch writes](batch.md); `topic` is required.
     sink: Properties
     #: Topic in which taken files are noted. It is created like the ledger, and must not be changed later.
@@ -57,6 +60,23 @@ class IngestFiles(Job):
             raise missing(["sink", "topic"], hint="Name the topic for all rows.")
         return self
 
+    @model_validator(mode="after")
+    def _parsed_or_not(self) -> Self:
+        files, parses = self.files, self.transform is not None
+        if files.format == "csv" and not parses:
+            raise missing(["transform"], hint="CSV is parsed: make the columns that the sink has of those of 'schema'.")
+        if files.format == "json":
+            check_schema(files.ddl, required=parses, at="files")
+        if not parses and (left := [*files.options, *(["onMalformed"] if files.on_malformed != "fail" else [])]):
+            hint = "Remove it, or set 'transform': without, records go on as they are."
+            raise Rejected("is for records that are parsed.", hint, ["files", left[0]])
+        return self
+
+    @property
+    def way(self) -> Way:
+        """How rows get from the files to the topic, by the one transform that there is."""
+        return way_of(self.files, self.transform)
+
     def ingest(self) -> Ingest:
         """Under its name, with every option of its writes."""
         return Ingest(self.name, options_of(self.kafka, self.sink), self.notes)
@@ -68,6 +88,7 @@ def plan(config: IngestFiles, args: argparse.Namespace) -> Plan:
     topic = str(option(config.sink, "topic"))
 
     def work(context: JobContext) -> None:
+        say(str(config.way))
         spark_eos.run(
             lambda: Taking(context, config),
             attempts=config.restart.attempts,

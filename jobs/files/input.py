@@ -46,7 +46,8 @@ class Files(Section, extra="allow"):
     format: Literal["csv", "json", "parquet", "text"]
     #: Pattern of file names, with `*`, `?` and `[…]`.
     pattern: Text = "*"
-    #: Required for csv and json: DDL such as `id BIGINT, name STRING`. Parquet files bring their own.
+    #: Required for csv, and for json with a `transform`: DDL such as `id BIGINT, name STRING`. Parquet files bring
+    #: their own.
     ddl: Text | None = Field(None, alias="schema")
     #: What to do with a record of csv or json that is [malformed](ingest.md#malformed-records).
     on_malformed: Literal["fail", "drop"] = "fail"
@@ -65,7 +66,8 @@ class Files(Section, extra="allow"):
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
-        check_schema(self.ddl, required=self.format in ("csv", "json"))
+        if self.format != "json":  # whose lines may go on as they are: only the job knows
+            check_schema(self.ddl, required=self.format == "csv")
         if self.marker is not None and self.unchanged_for is not None:
             raise Rejected("is not for files with a marker.", "Keep one of them.", ["unchangedFor"])
         known = OPTIONS[self.format].split()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-import uuid
 from collections import ChainMap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,33 +11,24 @@ from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from pyspark.sql import DataFrame, Observation
-from pyspark.sql import functions as F
-
 from spark_eos.checkpoint.settings import HadoopSettings, here, of_session
 from spark_eos.errors import EosError, stop
 from spark_eos.ingest.folder import CompleteFiles, File, Folder, as_it_is_now, with_digest
 from spark_eos.ingest.notes import Splits
 from spark_eos.ingest.run import IngestRun
-from spark_eos.ingest.source import parquet_schema, source_for
+from spark_eos.ingest.source import parquet_schema
 from spark_eos.spark.reasons import Reason, reason
 
 from ..runner.job import JobContext
 from ..runner.lines import Batch
-from ..runner.transform import transformed
 from ..runner.values import seconds_of
-from .input import accepted, malformed, parsed, rows_of
+from .writing import writing_of
 
 if TYPE_CHECKING:
     from ..ingest_files import IngestFiles
 
 _CANCEL_S = 0.5
 _LOOK_S = 0.25
-#: How the names of observations of what is read begin.
-_READ = "spark_eos_files_read_"
-#: A rule of Spark's that, when a join turns out to be empty, drops what it has not begun to read.
-_AQE_RULES = "spark.sql.adaptive.optimizer.excludedRules"
-_DROPS_READS = "org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRelation"
 
 
 class Taking:
@@ -48,10 +38,7 @@ class Taking:
     def __init__(self, context: JobContext, job: IngestFiles) -> None:
         self._context, self._job, self._files = context, job, job.files
         self._settings = here(HadoopSettings(of_session(context.spark)))
-        context.spark.dataSource.register(source_for(self._settings))
-        rules = context.spark.conf.get(_AQE_RULES, None)
-        if _DROPS_READS not in (rules or ""):
-            context.spark.conf.set(_AQE_RULES, ",".join(filter(None, (rules, _DROPS_READS))))
+        self._writing = writing_of(context.spark, self._files, job.transform, self._settings)
         self._folder = Folder(self._files.path, self._files.pattern, self._settings)
         self._complete = CompleteFiles(self._files.unchanged_s, self._files.marker)
         self._run = IngestRun(job.ingest())
@@ -163,22 +150,15 @@ class Taking:
         return chosen
 
     def _write(self, splits: Splits) -> None:
-        began = time.monotonic()
-        number, read, written = self._run.batch, Observation(f"{_READ}{uuid.uuid4()}"), Observation()
-        rows = parsed(rows_of(self._context.spark, self._files, splits, self._settings), self._files)
-        bad = F.count_if(malformed(self._files)).alias("malformed")
-        rows = accepted(rows.observe(read, F.count(F.lit(1)).alias("rows"), bad), self._files)
-        result = transformed(rows, self._job.transform).observe(written, F.count(F.lit(1)).alias("rows"))
+        began, number = time.monotonic(), self._run.batch
         with self._cancelled_by_stop():
-            if not _reads_all(result):
-                rows.write.format("noop").mode("overwrite").save()
-            result.write.format("eos-kafka").mode("append").options(**self._run.options_for(splits)).save()
+            counts = self._writing.write(splits, self._run.options_for(splits))
         self._run.mark_taken(splits)
         took_s = time.monotonic() - began
         files = sum(map(len, splits))
-        came, went = read.get, written.get["rows"]
-        bad_rows = came["malformed"]
-        self._context.lines.add(Batch(number, came["rows"], went, took_s, None, 0, files, malformed=bad_rows))
+        self._context.lines.add(
+            Batch(number, counts.rows_in, counts.rows_out, took_s, None, 0, files, malformed=counts.malformed)
+        )
         self.recentProgress = [{"durationMs": {"addBatch": int(1000 * took_s)}}]
 
     @contextmanager
@@ -198,13 +178,6 @@ class Taking:
         finally:
             end.set()
             watching.join()
-
-
-def _reads_all(rows: DataFrame) -> bool:
-    """Whether Spark reads the files whole for these rows. It leaves out what a filter that is always false, a join with
-    nothing or a limit makes unnecessary: then nobody would have looked for malformed rows, or compared the digests."""
-    plan = rows._jdf.queryExecution().optimizedPlan().toString()  # noqa: SLF001  # nothing public leads there
-    return _READ in plan and "LocalLimit" not in plan
 
 
 def _dealt(files: Sequence[File], tasks: int) -> list[list[File]]:

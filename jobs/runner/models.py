@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -174,9 +174,9 @@ class ParsedTransform(Transform):
         return self.ddl is not None or self.decodes
 
 
-def check_schema(ddl: str | None, *, required: bool) -> None:
-    """A format that is parsed has a schema, and no other one has. Raises Rejected."""
+def check_schema(ddl: str | None, *, required: bool, at: Sequence[str] = ()) -> None:
+    """A format that is parsed has a schema, and no other one has. ``at``: the section's place. Raises Rejected."""
     if required and ddl is None:
-        raise missing(["schema"], "is missing, and the format needs it.", "Use DDL: id BIGINT, name STRING.")
+        raise missing([*at, "schema"], "is missing, and the format needs it.", "Use DDL: id BIGINT, name STRING.")
     if ddl is not None and not required:
-        raise Rejected("is not for this format.", "Remove it, or set 'format'.", ["schema"])
+        raise Rejected("is not for this format.", "Remove it, or set 'format'.", [*at, "schema"])

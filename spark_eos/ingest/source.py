@@ -30,6 +30,8 @@ from spark_eos.spark.tracebacks import hidden_traceback
 from spark_eos.spark.worker_exit import quiet_here
 
 FILES_FORMAT = "eos-files"
+#: Options of the data source: `Form` and `Splits` as JSON.
+FORM, SPLITS = "form", "splits"
 #: Columns beside those of the file: its URI, and the number of the line where the row begins, in Parquet of the row,
 #: from 1.
 FILE, LINE = "_file", "_line"
@@ -69,7 +71,18 @@ class Form:
 
 def options_of(form: Form, splits: Splits) -> dict[str, str]:
     """Options of the data source, for `source_for`."""
-    return {"form": json.dumps(asdict(form)), "splits": json.dumps([[asdict(f) for f in files] for files in splits])}
+    return {FORM: json.dumps(asdict(form)), SPLITS: json.dumps([[asdict(f) for f in files] for files in splits])}
+
+
+def form_of(options: Mapping[str, str]) -> Form:
+    """The form in the options."""
+    form = json.loads(options[FORM])
+    return Form(**form | {"header": tuple(form["header"])})
+
+
+def splits_of(options: Mapping[str, str]) -> Splits:
+    """The splits in the options."""
+    return [[File(**fields) for fields in files] for files in json.loads(options[SPLITS])]
 
 
 def source_for(settings: Mapping[str, str]) -> type[EosFilesDataSource]:
@@ -98,11 +111,9 @@ class EosFilesDataSource(DataSource):
     @hidden_traceback()
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of the splits that an ingest has planned. Raises UnsupportedError without them."""
-        if "splits" not in self.options:
+        if SPLITS not in self.options:
             raise stop("EOS_USE_UNSUPPORTED.files_alone")
-        form = json.loads(self.options["form"])
-        splits = [[File(**fields) for fields in files] for files in json.loads(self.options["splits"])]
-        return _Reader(Form(**form | {"header": tuple(form["header"])}), splits, schema, self._settings)
+        return _Reader(form_of(self.options), splits_of(self.options), schema, self._settings)
 
 
 class _Split(InputPartition):

@@ -50,20 +50,21 @@ class Setting:
     def taking(
         self,
         *,
-        sql: str = LINES,
+        sql: str | None = LINES,
         notes: str = NOTES_TOPIC,
         sink: dict[str, str] | None = None,
         tasks: int = 2,
         **files: object,
     ) -> Taking:
-        """A run of the ingest, by keys of its section ``files``: its start settles what an earlier one has left."""
+        """A run of the ingest, by keys of its section ``files``: its start settles what an earlier one has left.
+        ``sql``: None for rows that go on as they are, past the JVM."""
         when = {} if "marker" in files else {"unchangedFor": AT_ONCE}
         given = {"path": str(self.folder), "format": "text", **when} | files
         config = {
             "kafka": {"bootstrap.servers": self.servers},
             "name": self.name,
             "files": given,
-            "transform": {"sql": sql},
+            "transform": None if sql is None else {"sql": sql},
             "sink": {"topic": self.topic, **(sink or {})},
             "notes": notes,
             "tasks": tasks,

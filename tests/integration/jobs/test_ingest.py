@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,9 +19,32 @@ from pyspark.sql import SparkSession
 from jobs.ingest_files import NOTES_TOPIC
 from spark_eos.errors import EosError
 from spark_eos.tools.devcluster import DevCluster
-from tests.support.ingests import FAILED, Setting
+from tests.support.ingests import FAILED, LINES, Setting
 from tests.support.kafka_view import KafkaView
 from tests.support.session_faults import armed
+
+#: Of lines of text: the SQL by which they go through Spark, and that there is none. Their rows are alike.
+WAYS = {"through Spark": LINES, "past the JVM": None}
+both_ways = pytest.mark.parametrize("way", WAYS)
+POINTS = [
+    "prepare.wrote",
+    "prepare.prepared",
+    "commit.entered",
+    "commit.verified",
+    "commit.noted",
+    "commit.decided",
+    "commit.between",
+    "commit.ended",
+    "commit.cleaned",
+]
+#: At which a process dies every day.
+DAILY = {
+    ("commit.noted", "through Spark"),
+    (random.Random(os.environ.get("SPARK_EOS_SEED", "ingest")).choice(POINTS), "past the JVM"),
+}
+KILLS = [
+    pytest.param(*kill, marks=() if kill in DAILY else pytest.mark.chaos) for kill in itertools.product(POINTS, WAYS)
+]
 
 
 @pytest.fixture
@@ -63,6 +88,40 @@ def test_json_lines_and_what_does_not_fit(setting: Setting):
     assert setting.there() == ["1", "2"]
 
 
+def test_lines_of_json_go_on_as_they_are(setting: Setting, capsys: pytest.CaptureFixture[str]):
+    """Past the JVM, whatever they are, but for blank ones; a run through Spark, which parses them, goes on behind."""
+    setting.put("a.json", '{"n": 1}', "", " \t", '{"n":  2', "{}")
+    setting.put("b.json")
+    setting.run(format="json", sql=None)
+    assert setting.there() == ['{"n":  2', '{"n": 1}', "{}"]
+    assert "2 files, 3 in, 3 out" in capsys.readouterr().err
+    setting.put("c.json", '{"n": 3}')
+    how = {"format": "json", "schema": "n INT", "sql": "SELECT string(n) AS value FROM input"}
+    setting.run(**how)
+    setting.put("d.json", '{"n": 4 }')
+    setting.run(format="json", sql=None)
+    assert setting.there() == ["3", '{"n":  2', '{"n": 1}', '{"n": 4 }', "{}"]
+    assert setting.names() == ["a.json", "b.json", "c.json", "d.json"]
+
+
+def test_columns_of_parquet_that_are_the_topics(setting: Setting):
+    """Past the JVM: keys, values that are null, headers; a file with other columns is another micro-batch, and one with
+    a column that no topic has stops the job by its name."""
+    headers = pa.array(
+        [[{"key": "h", "value": b"1"}], None], pa.list_(pa.struct({"key": pa.string(), "value": pa.binary()}))
+    )
+    pq.write_table(
+        pa.table({"key": ["k", "l"], "value": ["a", None], "headers": headers}), setting.folder / "a.parquet"
+    )
+    pq.write_table(pa.table({"value": pa.array(["b"]).dictionary_encode()}), setting.folder / "b.parquet")
+    setting.run(format="parquet", sql=None)
+    rows = [(row.key, row.value, row.headers) for row in setting.view.rows(setting.topic, committed=True)]
+    assert sorted(rows, key=str) == [(None, b"b", ()), (b"k", b"a", (("h", b"1"),)), (b"l", None, ())]
+    pq.write_table(pa.table({"value": ["c"], "n": [1]}), setting.folder / "c.parquet")
+    setting.fails("EOS_SCHEMA_INVALID", format="parquet", sql=None)
+    assert setting.names() == ["a.parquet", "b.parquet"]
+
+
 def test_parquet_files_with_other_schemas_are_other_micro_batches(setting: Setting):
     """Columns and types are those of the files."""
     pq.write_table(pa.table({"n": [1, 2], "t": ["a", None]}), setting.folder / "a.parquet")
@@ -101,10 +160,11 @@ def test_a_copy_of_a_file(setting: Setting):
     assert setting.there() == ["one", "one"]
 
 
-def test_a_file_that_changes_between_plan_and_task(setting: Setting):
+@both_ways
+def test_a_file_that_changes_between_plan_and_task(way: str, setting: Setting):
     """Also where its size and time are what they were: the tasks compare what they have read."""
     file = setting.put("a", "one", "two")
-    taking = setting.taking()
+    taking = setting.taking(sql=WAYS[way])
     splits = taking._plan(taking._folder.files())
     was = file.stat()
     file.write_text("one\nTWO\n")
@@ -116,55 +176,45 @@ def test_a_file_that_changes_between_plan_and_task(setting: Setting):
     assert setting.there() == ["TWO", "one"]
 
 
-@pytest.mark.parametrize(
-    "point",
-    [
-        pytest.param("prepare.wrote", marks=pytest.mark.chaos),
-        pytest.param("prepare.prepared", marks=pytest.mark.chaos),
-        pytest.param("commit.entered", marks=pytest.mark.chaos),
-        pytest.param("commit.verified", marks=pytest.mark.chaos),
-        "commit.noted",
-        pytest.param("commit.decided", marks=pytest.mark.chaos),
-        pytest.param("commit.between", marks=pytest.mark.chaos),
-        pytest.param("commit.ended", marks=pytest.mark.chaos),
-        pytest.param("commit.cleaned", marks=pytest.mark.chaos),
-    ],
-)
-def test_a_process_that_dies(point: str, setting: Setting, tmp_path: Path):
+@pytest.mark.parametrize(("point", "way"), KILLS)
+def test_a_process_that_dies(point: str, way: str, setting: Setting, tmp_path: Path):
     """The next run finds out what was taken: no row is lost or doubled, and each file is noted once."""
     setting.put("a", *(f"a {n}" for n in range(50)))
-    setting.run()
+    setting.run(sql=WAYS[way])
     setting.put("b", *(f"b {n}" for n in range(50)))
     setting.put("c", *(f"c {n}" for n in range(50)))
     with armed(setting.spark, f"{point}=die", tmp_path / "faults") as fault:
         if point.startswith("prepare."):
-            setting.fails()
+            setting.fails(sql=WAYS[way])
         else:
-            setting.fails("EOS_WORKER_DIED")
+            setting.fails("EOS_WORKER_DIED", sql=WAYS[way])
         assert fault.marker.exists()
     setting.put("d", "d 0")
-    setting.run()
+    setting.run(sql=WAYS[way])
     assert setting.there() == sorted([f"{name} {n}" for name in "abc" for n in range(50)] + ["d 0"])
     assert setting.names() == ["a", "b", "c", "d"]
 
 
-def test_rows_that_were_lost_after_the_decision(setting: Setting, tmp_path: Path):
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way_before", WAYS)
+def test_rows_that_were_lost_after_the_decision(way_before: str, way: str, setting: Setting, tmp_path: Path):
     """The next run writes just these again, from the same splits, although it would deal the files in another way and
-    the folder has others by now; if the file has another content by then, it stops."""
+    the folder has others by now; if the file has another content by then, it stops. Whichever way has decided."""
+    first, then = {"sql": WAYS[way_before]}, {"sql": WAYS[way]}
     setting.put("a", *(f"a {n}" for n in range(50)))
     file = setting.put("b", *(f"b {n}" for n in range(50)))
     with armed(setting.spark, "commit.decided=die", tmp_path / "faults"):
-        setting.fails("EOS_WORKER_DIED", tasks=2)
+        setting.fails("EOS_WORKER_DIED", tasks=2, **first)
     lost = max(setting.view.open_transactions(setting.query))  # that of the second file
     setting.view.end_transaction(lost, commit=False)
     setting.put("0", "0")
     right = file.read_text()
     file.write_text(right.upper())
-    setting.fails("EOS_FILE_NEEDED", tasks=1)
+    setting.fails("EOS_FILE_NEEDED", tasks=1, **then)
     file.unlink()
-    setting.fails("EOS_FILE_NEEDED", tasks=1)
+    setting.fails("EOS_FILE_NEEDED", tasks=1, **then)
     file.write_text(right)
-    setting.run(tasks=1)
+    setting.run(tasks=1, **then)
     assert setting.there() == sorted(["0", *(f"{name} {n}" for name in "ab" for n in range(50))])
     assert setting.names() == ["0", "a", "b"]
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import bz2
 import csv
+import gzip
 import io
+import lzma
 import re
+import zlib
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
@@ -37,6 +42,41 @@ def test_lines_are_what_python_takes_for_lines(lines: list[str], size: int, ends
         expected = [expected[0].removeprefix("\ufeff"), *expected[1:]]
         expected = expected if any(expected) or ends or len(expected) > 1 else []
     assert cut(data, size) == [(line, number) for number, line in enumerate(expected, 1)]
+
+
+ODD_BYTES = [b"a", b"b c", b"\n", b"\r", b"\r\n", b"\0", b"\x1a", b"\xef\xbb\xbf", b"\xc3\xa9", b"\xf0\x9f\x98\x80"]
+ODD_BYTES += [
+    b"\x0b",
+    b"\x0c",
+    b"\x1c",
+    b"\xc2\x85",
+    b"\xe2\x80\xa8",
+    b"x" * 30,
+    b"\xff",
+    b"\xef",
+    b"\xbb",
+    b"\x1f\x8b\x08",
+]
+
+
+@settings(max_examples=400)
+@given(st.lists(st.sampled_from(ODD_BYTES), max_size=12).map(b"".join), st.integers(1, 20))
+def test_lines_of_odd_bytes_are_those_of_pythons_text_files(data: bytes, size: int):
+    """With universal newlines, and a byte order mark only at the begin; what is not UTF-8 is no text for either."""
+    try:
+        lines = io.TextIOWrapper(io.BytesIO(data.removeprefix(b"\xef\xbb\xbf")), encoding="utf-8").readlines()
+    except UnicodeDecodeError:
+        with pytest.raises(BadText, match="not UTF-8"):
+            cut(data, size)
+        return
+    assert cut(data, size) == [(line.removesuffix("\n"), number) for number, line in enumerate(lines, 1)]
+
+
+@pytest.mark.parametrize("compressed", [gzip.compress, bz2.compress, zlib.compress, lzma.compress])
+def test_compressed_files_are_no_text(compressed: Callable[[bytes], bytes]):
+    """Whatever their names end with: their bytes are never taken for rows."""
+    with pytest.raises(BadText, match="not UTF-8"):
+        cut(compressed(b"one\ntwo\n" * 100))
 
 
 FIELD = st.text(st.characters(codec="ascii", exclude_characters="\r\x00"), max_size=6)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from jobs.files.taking import _dealt
+from jobs.files.writing import way_of
 from jobs.ingest_files import IngestFiles, plan
 from jobs.runner.config import load
 from spark_eos.errors import ConfigError, EosError
@@ -66,6 +67,54 @@ def test_a_mistake_is_named_with_its_place(right: str, wrong: str, says: str, tm
     """The file and the key."""
     with pytest.raises(ConfigError) as raised:
         read(RIGHT.replace(right, wrong), tmp_path)
+    assert says in raised.value.message
+
+
+LINES_OF_JSON = RIGHT.replace("format: csv, schema: n INT, header: true", "format: json")
+BY_SQL = "transform: {sql: SELECT string(n) AS value FROM input}"
+AS_THEY_ARE = LINES_OF_JSON.replace(BY_SQL, "")
+
+
+@pytest.mark.parametrize(
+    ("text", "way"),
+    [
+        (RIGHT, "through Spark: it runs 'transform.sql' of parsed csv"),
+        (AS_THEY_ARE, "past the JVM: without 'transform', lines of json are values as they are"),
+        (
+            AS_THEY_ARE.replace("json", "text"),
+            "past the JVM: without 'transform', lines of text are values as they are",
+        ),
+        (
+            AS_THEY_ARE.replace("json", "parquet"),
+            "past the JVM: without 'transform', columns of Parquet are the topic's",
+        ),
+        (LINES_OF_JSON.replace("json", "text"), "through Spark: it runs 'transform.sql'"),
+        (
+            LINES_OF_JSON.replace("json", "parquet").replace(BY_SQL, "transform: {function: os.path:join}"),
+            "through Spark: it runs 'transform.function'",
+        ),
+    ],
+)
+def test_the_way_past_the_jvm_is_for_what_is_not_parsed(text: str, way: str, tmp_path: Path):
+    """Without a transform, there is nothing to do for Spark; the way and its reason are logged."""
+    config = read(text, tmp_path)
+    assert str(way_of(config.files, config.transform)) == f"rows go {way}"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (RIGHT.replace(BY_SQL, ""), "'transform' is missing"),
+        (LINES_OF_JSON, "'files.schema' is missing, and the format needs it"),
+        (AS_THEY_ARE.replace("json", "json, schema: n INT"), "'files.schema' is not for this format"),
+        (AS_THEY_ARE.replace("json", "json, locale: de"), "'files.locale' is for records that are parsed"),
+        (AS_THEY_ARE.replace("json", "text, onMalformed: drop"), "'files.onMalformed' is for records that are parsed"),
+    ],
+)
+def test_keys_of_parsers_are_for_what_is_parsed(text: str, says: str, tmp_path: Path):
+    """A file of lines that go on as they are is not what somebody expects who gives a schema."""
+    with pytest.raises(ConfigError) as raised:
+        read(text, tmp_path)
     assert says in raised.value.message
 
 

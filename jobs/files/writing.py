@@ -1,0 +1,124 @@
+"""The two ways of a micro-batch's rows from its files to the topic: through Spark, or past the JVM.
+
+Both write a file's rows in the same order and by the same tasks, under the ingest's one name in the ledger. So an
+ingest may change its way at any start.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
+
+from spark_eos.checkpoint.settings import HadoopSettings
+from spark_eos.copy.written import of_one_query
+from spark_eos.ingest.copying import FilesCopy
+from spark_eos.ingest.notes import Splits
+from spark_eos.ingest.source import source_for
+
+from ..runner.models import Transform
+from ..runner.transform import transformed
+from .input import Files, accepted, malformed, parsed, rows_of
+
+#: How the names of observations of what is read begin.
+_READ = "spark_eos_files_read_"
+#: A rule of Spark's that, when a join turns out to be empty, drops what it has not begun to read.
+_AQE_RULES = "spark.sql.adaptive.optimizer.excludedRules"
+_DROPS_READS = "org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRelation"
+
+
+@dataclass(frozen=True)
+class Way:
+    """How rows get from the files to the topic. ``past_jvm``: whether the sink's tasks read the files; ``why``: in
+    words."""
+
+    past_jvm: bool
+    why: str
+
+    def __str__(self) -> str:
+        return f"rows go {'past the JVM' if self.past_jvm else 'through Spark'}: {self.why}"
+
+
+def way_of(files: Files, transform: Transform | None) -> Way:
+    """The way past the JVM, where nothing is left for Spark to do."""
+    if transform is not None:
+        parsed_first = f" of parsed {files.format}" if files.format in ("csv", "json") else ""
+        return Way(False, f"it runs 'transform.{'sql' if transform.sql else 'function'}'{parsed_first}")
+    if files.format == "parquet":
+        return Way(True, "without 'transform', columns of Parquet are the topic's")
+    return Way(True, f"without 'transform', lines of {files.format} are values as they are")
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Rows of a micro-batch: those that were read, those of them that were malformed and left out, and those that were
+    written."""
+
+    rows_in: int
+    malformed: int
+    rows_out: int
+
+
+class Writing(Protocol):
+    """Writes micro-batches."""
+
+    def write(self, splits: Splits, options: Mapping[str, str]) -> Counts:
+        """Write the rows of these files, and return when they are committed. ``options``: see
+        `spark_eos.ingest.run.IngestRun.options_for`."""
+        ...
+
+
+class ThroughSpark:
+    """Spark parses the records and runs the transform."""
+
+    def __init__(self, spark: SparkSession, files: Files, transform: Transform, settings: HadoopSettings) -> None:
+        self._spark, self._files, self._transform, self._settings = spark, files, transform, settings
+        spark.dataSource.register(source_for(settings))
+        rules = spark.conf.get(_AQE_RULES, None)
+        if _DROPS_READS not in (rules or ""):
+            spark.conf.set(_AQE_RULES, ",".join(filter(None, (rules, _DROPS_READS))))
+
+    def write(self, splits: Splits, options: Mapping[str, str]) -> Counts:
+        """See `Writing.write`."""
+        read, written = Observation(f"{_READ}{uuid.uuid4()}"), Observation()
+        rows = parsed(rows_of(self._spark, self._files, splits, self._settings), self._files)
+        bad = F.count_if(malformed(self._files)).alias("malformed")
+        rows = accepted(rows.observe(read, F.count(F.lit(1)).alias("rows"), bad), self._files)
+        result = transformed(rows, self._transform).observe(written, F.count(F.lit(1)).alias("rows"))
+        if not _reads_all(result):
+            rows.write.format("noop").mode("overwrite").save()
+        result.write.format("eos-kafka").mode("append").options(**options).save()
+        came = read.get
+        return Counts(came["rows"], came["malformed"], written.get["rows"])
+
+
+class PastJvm:
+    """Spark's tasks read the files themselves, and write their rows as they are."""
+
+    def __init__(self, spark: SparkSession, files: Files, settings: HadoopSettings) -> None:
+        self._copy = FilesCopy(spark, files.form(), settings, of_one_query())
+
+    def write(self, splits: Splits, options: Mapping[str, str]) -> Counts:
+        """See `Writing.write`. The counts are those that the commit has noted, and 0 where it could not."""
+        self._copy.write(splits, options)
+        last = self._copy.written.last() or {}
+        rows = last.get("rows", 0)
+        return Counts(rows, 0, rows)
+
+
+def writing_of(spark: SparkSession, files: Files, transform: Transform | None, settings: HadoopSettings) -> Writing:
+    """Goes the way of `way_of`."""
+    if transform is None or way_of(files, transform).past_jvm:
+        return PastJvm(spark, files, settings)
+    return ThroughSpark(spark, files, transform, settings)
+
+
+def _reads_all(rows: DataFrame) -> bool:
+    """Whether Spark reads the files whole for these rows. It leaves out what a filter that is always false, a join with
+    nothing or a limit makes unnecessary: then nobody would have looked for malformed rows, or compared the digests."""
+    plan = rows._jdf.queryExecution().optimizedPlan().toString()  # noqa: SLF001  # nothing public leads there
+    return _READ in plan and "LocalLimit" not in plan
