@@ -26,7 +26,7 @@ from jobs.delta.table import Table
 from jobs.runner.models import Transform
 from jobs.runner.transform import result as transformed
 
-#: What the source has, with one column more than the others select.
+#: Into a table, what the source has, with one column more than the others select; from a table, its columns.
 COPY_NAME = "ours, copy"
 #: Of the rows of other modes: a table is on the same disk.
 SHARE = 0.25
@@ -104,17 +104,19 @@ def measure_from(bench: Bench, plan: BenchPlan, say: Say) -> ModeResult:
             say(f"from-delta: {rows:,} rows into a table of {FILES} files, {case}")
             writer = rows_with_keys(bench, rows, value_bytes, FILES).write.format("delta")
             writer.option("delta.enableChangeDataFeed", str(changes).lower()).save(path)
-            starts = {OURS_NAME: _ours_from, BUILTIN_NAME: _builtin_from}
+            starts = {OURS_NAME: (_ours_from, 1), BUILTIN_NAME: (_builtin_from, 1)}
+            if not changes:  # which are read through Spark only
+                starts[COPY_NAME] = (_copy_from, rows // FILES)
             contenders = {
-                name: partial(into_topic, bench, partial(_run, bench, partial(start, bench, path, changes)))
-                for name, start in starts.items()
+                name: partial(into_topic, bench, partial(_run, bench, partial(start, bench, path, changes), rows_each))
+                for name, (start, rows_each) in starts.items()
             }
             duel(plan, found, case, rows, contenders, say)
     return found
 
 
-def _run(bench: Bench, start: Callable[[str, str], StreamingQuery], output: str) -> Run:
-    return run_out(partial(start, output), bench.roots)
+def _run(bench: Bench, start: Callable[[str, str], StreamingQuery], rows_each: int, output: str) -> Run:
+    return run_out(partial(start, output), bench.roots, rows_each=rows_each)
 
 
 def _ours_from(bench: Bench, path: str, changes: bool, output: str, checkpoint: str) -> StreamingQuery:
@@ -127,6 +129,14 @@ def _ours_from(bench: Bench, path: str, changes: bool, output: str, checkpoint: 
         }
     )
     return delta_to_kafka.write(delta_to_kafka.read(bench.spark, config.source), config)
+
+
+def _copy_from(bench: Bench, path: str, changes: bool, output: str, checkpoint: str) -> StreamingQuery:
+    """The same job without a transform, whose rows do not pass through Spark."""
+    config = delta_to_kafka.DeltaToKafka.model_validate(
+        {"source": {"path": path, **_AT_ONCE}, "sink": {"topic": output}, **_common(bench, checkpoint)}
+    )
+    return delta_to_kafka.start_copy(bench.spark, config)
 
 
 def _builtin_from(bench: Bench, path: str, changes: bool, output: str, checkpoint: str) -> StreamingQuery:

@@ -68,12 +68,13 @@ def drain(spark: SparkSession, bootstrap_servers: str, flow: Flow, roots: Mappin
     return run_out(lambda checkpoint: queries.start_query(spark, bootstrap_servers, flow, checkpoint), roots)
 
 
-def run_out(start: Callable[[str], StreamingQuery], roots: Mapping[str, Sequence[int]]) -> Run:
-    """Run a query that ends by itself. ``start`` is given the folder of its checkpoint."""
+def run_out(start: Callable[[str], StreamingQuery], roots: Mapping[str, Sequence[int]], *, rows_each: int = 1) -> Run:
+    """Run a query that ends by itself. ``start`` is given the folder of its checkpoint; ``rows_each``: in each of the
+    query's own rows, where these are files."""
     with tempfile.TemporaryDirectory(prefix="spark-eos-bench-") as checkpoint, Meter(roots) as meter:
         query = start(checkpoint)
         wait_for_end(query)
-        progress = [{**entry, "numInputRows": queries.rows_read(entry)} for entry in query.recentProgress]
+        progress = [{**entry, "numInputRows": rows_each * queries.rows_read(entry)} for entry in query.recentProgress]
         progress = [entry for entry in progress if entry["numInputRows"]]
     return judge_batches(progress, meter)
 

@@ -22,14 +22,22 @@ from pydantic import model_validator
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
+import spark_eos
+from spark_eos.checkpoint.files import Checkpoint
+from spark_eos.checkpoint.settings import of_session
+from spark_eos.copy.from_table.start import check_new, reads_files
+from spark_eos.options.parse import sink_options
+
+from .delta import ways
 from .delta.changes import CHANGE_COLUMNS, Changes, check_columns, of_changes
 from .delta.errors import named
 from .delta.table import Table, check_session, check_settings, no_table, with_delta
 from .runner.cluster import JobCluster
 from .runner.job import JobCommand, Plan, query_plan
-from .runner.lines import counted
-from .runner.models import QueryJob, Section, Transform
+from .runner.lines import counted, say
+from .runner.models import QueryJob, Section
 from .runner.options import CHECKPOINT, option, options_of, refuse, sink_of
+from .runner.past_spark import PastSparkTransform
 from .runner.transform import transformed
 from .runner.values import NO_PROPERTIES, AtLeastOne, AtLeastZero, Properties, Rejected, Text
 
@@ -55,9 +63,9 @@ class TableSource(Section):
     read_change_feed: bool = False
     #: First version of the table that a new query reads; without it, the table as it is, then what follows.
     starting_version: AtLeastZero | None = None
-    #: Maximum number of files in a micro-batch; the default is Delta's, and no limit for changes.
+    #: Maximum number of files in a micro-batch; the default is 1000, and no limit for changes.
     max_files_per_trigger: AtLeastOne | None = None
-    #: About how many bytes a micro-batch reads, such as `1g`.
+    #: About how many bytes a micro-batch reads, such as `1g`, which is the default past the JVM.
     max_bytes_per_trigger: Text | None = None
 
     @model_validator(mode="before")
@@ -71,16 +79,24 @@ class TableSource(Section):
 
     @property
     def limits(self) -> dict[str, str]:
-        """Options of Delta's source that limit a micro-batch."""
+        """Options of Delta's source that limit a micro-batch, which a copy has, too."""
         limits = {"maxFilesPerTrigger": self.max_files_per_trigger, "maxBytesPerTrigger": self.max_bytes_per_trigger}
         return {name: str(value) for name, value in limits.items() if value is not None}
+
+    @property
+    def of_copy(self) -> dict[str, str]:
+        """Options of a copy from the table."""
+        begins = {} if self.starting_version is None else {"startingVersion": str(self.starting_version)}
+        return {"format": "delta", "path": self.path, **begins, **self.limits}
 
 
 class DeltaToKafka(QueryJob):
     """The config file of this job."""
 
     source: TableSource
-    transform: Transform
+    #: Without it, the table's columns are those of the sink, and appended rows are read
+    #: [past the JVM](delta.md#from-a-table-past-the-jvm) where the table allows it.
+    transform: PastSparkTransform | None = None
     #: [Options of the sink](options.md#sink), such as `topic`.
     sink: Properties = NO_PROPERTIES
     #: How many tasks, and so transactions, write the changes of a micro-batch.
@@ -90,7 +106,24 @@ class DeltaToKafka(QueryJob):
     def _sections(self) -> Self:
         check_settings(self.spark)
         refuse("sink", self.sink, CHECKPOINT)
+        if self.source.read_change_feed and self.is_copy:
+            hint = "Remove it, or set 'transform.sql' with 'engine: spark', or 'transform.function'."
+            raise Rejected("is for rows that pass through Spark.", hint, ["source", "readChangeFeed"])
         return self
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether rows must not pass through Spark."""
+        return self.transform is not None and self.transform.is_copy
+
+    @property
+    def needs_spark(self) -> str | None:
+        """Why rows have to pass through Spark, if they have to."""
+        if self.source.read_change_feed:
+            return "'source.readChangeFeed' is set"
+        if self.transform is None or self.transform.is_copy:
+            return None
+        return f"'transform.{'sql' if self.transform.sql is not None else 'function'}' is run by Spark"
 
     def sink_options(self) -> dict[str, str]:
         """Every option of the sink but its checkpoint, by its name."""
@@ -103,6 +136,10 @@ def plan(config: DeltaToKafka, args: argparse.Namespace) -> Plan:
     kafka = sink_of(config.sink, {"checkpointLocation": config.checkpoint} | config.sink_options()).kafka
 
     def start(spark: SparkSession) -> StreamingQuery:
+        way = way_of(spark, config)
+        say(str(way))
+        if way.past_jvm:
+            return start_copy(spark, config)
         check_session(spark)
         return write(read(spark, source), config)
 
@@ -116,8 +153,33 @@ def plan(config: DeltaToKafka, args: argparse.Namespace) -> Plan:
         [JobCluster(kafka, topics, topics)],
         start,
         first,
-        spark=with_delta(config.spark),
+        spark=config.spark if config.is_copy else with_delta(config.spark),
         named=lambda error: named(error, source.path),
+    )
+
+
+def way_of(spark: SparkSession, config: DeltaToKafka) -> ways.Way:
+    """By the config file, the checkpoint, and, for a new query that may go either way, the table. Raises EosError."""
+    session = of_session(spark)
+    storage = sink_options(config.sink_options(), session).storage
+    return ways.chosen(
+        config.source.path,
+        config.needs_spark,
+        is_copy=config.is_copy,
+        began=reads_files(Checkpoint(config.checkpoint, storage)),
+        check_new=lambda: check_new(config.source.of_copy, session),
+    )
+
+
+def start_copy(spark: SparkSession, config: DeltaToKafka) -> StreamingQuery:
+    """The query whose tasks read the table's files."""
+    return spark_eos.copy(
+        spark,
+        source=config.source.of_copy,
+        sink=config.sink_options(),
+        checkpoint=config.checkpoint,
+        transform=None if config.transform is None else config.transform.past_spark(),
+        trigger=config.trigger_arguments,
     )
 
 

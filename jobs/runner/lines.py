@@ -20,6 +20,7 @@ from pyspark.sql.streaming.listener import (
 )
 
 from spark_eos.checkpoint.offset_log import OTHER, SourceLine, marks_of, source_line
+from spark_eos.copy.from_table.position import is_of_files
 from spark_eos.topic_partition import flat
 
 #: Name of the observation that counts the rows which go to the sink. Spark's progress has no such number for sinks
@@ -59,7 +60,8 @@ class Batch:
     ``held``: offsets behind these, which open transactions hold back. ``files``: how many were read, if any.
     ``letters``: rows that do not parse, among those that go out; ``malformed``: those that are left out. ``ranges``: of
     a query whose rows do not pass through Spark, which counts ranges of offsets as rows; ``rows_in`` are then offsets,
-    and nobody tells how many rows go out.
+    and nobody tells how many rows go out. ``only_files``: Spark counts the files of a table as rows, and nobody tells
+    how many rows these have.
     """
 
     number: int
@@ -69,6 +71,7 @@ class Batch:
     lag: int | None
     held: int
     files: int | None = None
+    only_files: bool = False
     letters: int = 0
     ranges: int | None = None
     malformed: int = 0
@@ -79,6 +82,9 @@ class Batch:
         of_kafka = all(latest.kind != OTHER for latest, _ in sources)
         observed, malformed = map(progress.observedMetrics.get, (_OUT, _MALFORMED))
         copy = any(end.position.copy for _, end in sources)
+        if any(is_of_files(source.endOffset) for source in progress.sources):
+            duration_s = progress.batchDuration / 1000
+            return cls(progress.batchId, 0, 0, duration_s, None, 0, files=progress.numInputRows, only_files=True)
         read = sum(_behind(_line(source.endOffset), _line(source.startOffset)) for source in progress.sources)
         return cls(
             number=progress.batchId,
@@ -94,6 +100,8 @@ class Batch:
 
     def __str__(self) -> str:
         parts = [] if self.files is None else [_plural(self.files, "file")]
+        if self.only_files:
+            return f"batch {self.number}: {parts[0]} of the table, {self.duration_s:.1f} s"
         if self.ranges is None:
             letters = f" ({_plural(self.letters, 'dead letter')})" if self.letters else ""
             parts += [f"{self.rows_in:,} in{_malformed(self.malformed)}", f"{self.rows_out:,} out{letters}"]
@@ -118,14 +126,14 @@ class BatchLines(StreamingQueryListener):
         self._ended: set[UUID] = set()
         self._end = threading.Condition()
         self._idle = False
-        self._batches = self._rows_in = self._rows_out = self._ranges = self._malformed = 0
+        self._batches = self._rows_in = self._rows_out = self._ranges = self._malformed = self._files = 0
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         self.heard = time.monotonic()
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         batch = Batch.of(event.progress)
-        if batch.rows_in or batch.rows_out:
+        if batch.rows_in or batch.rows_out or (batch.only_files and batch.files):
             self.add(batch)
         else:
             self.heard = time.monotonic()
@@ -139,6 +147,7 @@ class BatchLines(StreamingQueryListener):
         self._rows_out += batch.rows_out
         self._ranges += batch.ranges or 0
         self._malformed += batch.malformed
+        self._files += (batch.files or 0) if batch.only_files else 0
         say(str(batch))
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
@@ -169,6 +178,8 @@ class BatchLines(StreamingQueryListener):
         batches = _plural(self._batches, "micro-batch", "es")
         if self._ranges:
             return f"{self._rows_in:,} offsets read in {batches}"
+        if self._files:
+            return f"{_plural(self._files, 'file')} read in {batches}"
         return f"{self._rows_in:,} rows in{_malformed(self._malformed)}, {self._rows_out:,} out, in {batches}"
 
 

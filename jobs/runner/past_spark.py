@@ -13,7 +13,7 @@ from spark_eos.copy.sql import check_sql
 from spark_eos.options.parse import SourceOptions
 from spark_eos.source.schema import arrow_schema
 
-from .models import ParsedTransform, check_one_of
+from .models import ParsedTransform, Transform, check_one_of
 from .registry import Parsed, decodings
 from .transform import imported
 from .values import Function, Rejected
@@ -23,13 +23,42 @@ if TYPE_CHECKING:
     from spark_eos.registry.decoding import Decoding
 
 
-class EngineTransform(ParsedTransform):
-    """Also two ways past Spark, and values with schemas of a registry, by Spark or past it."""
+class PastSparkTransform(Transform):
+    """Also two ways past Spark."""
 
     #: `module:function`: a function of Arrow batches. Rows [do not pass through Spark](job.md#past-the-jvm).
     arrow: Function | None = None
     #: What runs `sql`: Spark, or [DuckDB](copy.md#sql), for rows that [do not pass through Spark](job.md#past-the-jvm).
     engine: Literal["spark", "duckdb"] = "spark"
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        check_one_of(self.ways)
+        if self.engine == "duckdb" and self.sql is None:
+            raise Rejected("is for 'sql'.", "Remove it, or set 'sql'.", ["engine"])
+        return self
+
+    @property
+    def ways(self) -> dict[str, object]:
+        """The keys of which just one is set."""
+        return {"sql": self.sql, "function": self.function, "arrow": self.arrow}
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether no row passes through Spark."""
+        return self.arrow is not None or self.engine == "duckdb"
+
+    def past_spark(self) -> ArrowFunction | str | None:
+        """What `spark_eos.copy` takes: the function or the SQL. Raises ConfigError."""
+        if self.arrow is None:
+            return self.sql
+        function: ArrowFunction = imported(self.arrow, "transform.arrow")
+        return function
+
+
+class EngineTransform(PastSparkTransform, ParsedTransform):
+    """Also values with schemas of a registry, by Spark or past it."""
+
     #: How values are [decoded](job.md#schema-registry) with schemas of a registry, in the place of `format`.
     parse: Parsed | None = None
     #: The same of keys.
@@ -39,22 +68,10 @@ class EngineTransform(ParsedTransform):
     def _parsed_once(self) -> Self:
         if self.decodes and self.format is not None:
             raise Rejected("is there besides 'parse'.", "Keep one of them.", ["format"])
-        return self
-
-    @model_validator(mode="after")
-    def _one(self) -> Self:
-        check_one_of(self.ways)
         if self.is_copy and self.format is not None:
             hint = "Remove it, or set 'sql' with 'engine: spark', or 'function'."
             raise Rejected("is for rows that pass through Spark.", hint, ["format"])
-        if self.engine == "duckdb" and self.sql is None:
-            raise Rejected("is for 'sql'.", "Remove it, or set 'sql'.", ["engine"])
         return self
-
-    @property
-    def ways(self) -> dict[str, object]:
-        """The keys of which just one is set."""
-        return {"sql": self.sql, "function": self.function, "arrow": self.arrow}
 
     @property
     def decodes(self) -> bool:
@@ -67,11 +84,6 @@ class EngineTransform(ParsedTransform):
         return super().may_reject or self.arrow is not None or self.engine == "duckdb"
 
     @property
-    def is_copy(self) -> bool:
-        """Whether no row passes through Spark."""
-        return self.arrow is not None or self.engine == "duckdb"
-
-    @property
     def parsed(self) -> Mapping[str, Parsed | None]:
         """How values and keys are decoded."""
         return {"value": self.parse, "key": self.parse_key}
@@ -80,13 +92,6 @@ class EngineTransform(ParsedTransform):
         """Check SQL for DuckDB. With a registry, the columns are known later. Raises SchemaError."""
         if self.engine == "duckdb" and not self.decodes:
             check_sql(str(self.sql), arrow_schema(reads.include_headers))
-
-    def past_spark(self) -> ArrowFunction | str | None:
-        """What `spark_eos.copy` takes: the function or the SQL. Raises ConfigError."""
-        if self.arrow is None:
-            return self.sql
-        function: ArrowFunction = imported(self.arrow, "transform.arrow")
-        return function
 
     def decodings(self, spark: SparkSession, checkpoint: str, topic: str | None) -> dict[str, Decoding]:
         """By ``value`` and ``key``: how they are decoded, by versions that are fixed now. ``topic``: the only one that

@@ -45,7 +45,7 @@ def imported(name: str, key: str) -> Any:  # noqa: ANN401  # what the user's mod
 
 def transformed(
     source: DataFrame,
-    config: Transform,
+    config: Transform | None,
     beside: Sequence[str] = (),
     *,
     letters: str | None = None,
@@ -55,8 +55,9 @@ def transformed(
     """The rows for the sink, with the columns ``beside``, which the job takes. Raises ConfigError if the transformation
     does not fit the source or the sink.
 
-    ``letters``: the topic to which malformed rows go, if there is one; then ``topic`` is that of all others, if their
-    column of that name does not say it. ``columns``: keys and values with schemas of a registry.
+    ``config``: None for rows as they are. ``letters``: the topic to which malformed rows go, if there is one; then
+    ``topic`` is that of all others, if their column of that name does not say it. ``columns``: keys and values with
+    schemas of a registry.
     """
     rows = encoded_rows(result(source, config, columns), columns)
     unknown = [name for name in rows.columns if name not in (*SINK_COLUMNS, *beside)]
@@ -73,19 +74,21 @@ def transformed(
             required=", ".join(map(repr, required)),
             columns=", ".join(SINK_COLUMNS),
         )
-    return rows if letters is None else _with_letters(rows, source, config, letters, topic, columns)
+    if letters is None:
+        return rows
+    assert isinstance(config, ParsedTransform)
+    return _with_letters(rows, source, config, letters, topic, columns)
 
 
 def _with_letters(
     rows: DataFrame,
     source: DataFrame,
-    config: Transform,
+    config: ParsedTransform,
     topic_of_letters: str,
     topic: str | None,
     columns: Columns,
 ) -> DataFrame:
     """The rows, each with its topic, and besides them those that do not parse, with headers that say why."""
-    assert isinstance(config, ParsedTransform)
     if topic is None and "topic" not in rows.columns:
         raise stop("EOS_CONFIG_INVALID_VALUE.no_topic", key="transform")
     if topic is not None:
@@ -119,8 +122,10 @@ def _why(source: DataFrame, config: ParsedTransform, columns: Columns) -> Column
     return headers.alias("headers")
 
 
-def result(source: DataFrame, config: Transform, columns: Columns = _AS_THEY_ARE) -> DataFrame:
+def result(source: DataFrame, config: Transform | None, columns: Columns = _AS_THEY_ARE) -> DataFrame:
     """What the transformation makes of the source, whatever its columns. Raises ConfigError if it does not fit it."""
+    if config is None:
+        return source
     stream = source
     if isinstance(config, ParsedTransform) and (config.format is not None or columns.decodes):
         stream = _parsed(source, config, columns)

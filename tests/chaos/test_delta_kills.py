@@ -7,14 +7,11 @@ table's files are compacted by delta-rs, which reads the table here, too.
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
 import pyarrow as pa
@@ -26,13 +23,12 @@ from demo import processes
 from jobs.delta.table import PACKAGE
 from jobs.runner.local_checkpoint import LOCK
 from tests.support.delta import ToDelta, ToKafka, history, rows_of, settings
+from tests.support.job_program import SECONDS, drained, held_at, started
 from tests.support.recorder import judged, of_topics
 from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.chaos
 
-ROOT = Path(__file__).parents[2]
-SECONDS = 180.0
 PARTITIONS, ROWS, BATCH = 2, 60, 10
 #: Each merge takes a second or more.
 MERGED = 40
@@ -59,33 +55,6 @@ def back(cluster, topic, view, tmp_path) -> Iterator[ToKafka]:
 def whole(row: Message) -> bytes:
     """All that it has: values come again in other changes, and some rows have none."""
     return repr((row.key(), row.value(), row.headers(), row.timestamp())).encode()
-
-
-@contextmanager
-def started(name: str, config: Path, folder: Path, **environ: str) -> Iterator[subprocess.Popen[bytes]]:
-    """The job as a program, gone at the end with all that belongs to it."""
-    log = folder / f"{name}.log"
-    with log.open("ab") as out:
-        job = subprocess.Popen(
-            [sys.executable, "-m", f"jobs.{name}", "--conf", str(config)],
-            cwd=ROOT,
-            env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", **environ},
-            stdout=out,
-            stderr=out,
-            start_new_session=True,
-        )
-    try:
-        yield job
-    finally:
-        if job.poll() is None:
-            processes.kill(job.pid)
-            job.wait()
-
-
-def drained(name: str, config: Path, folder: Path) -> None:
-    """Run the job to its end."""
-    with started(name, config, folder) as job:
-        assert job.wait(SECONDS) == 0, (folder / f"{name}.log").read_text()[-6000:]
 
 
 def killed_between_commits(to: ToDelta, config: Path, folder: Path) -> None:
@@ -144,16 +113,7 @@ def killed_while_files_are_written(to: ToDelta, config: Path, folder: Path) -> N
 
 def killed_at(point: str, config: Path, folder: Path) -> None:
     """Kill the job on the way back at a point of the sink's protocol, in a micro-batch with rows."""
-    markers = folder / "faults"
-    markers.mkdir()
-    faults = {"SPARK_EOS_FAULTS": f"{point}=hold@2", "SPARK_EOS_FAULTS_DIR": str(markers)}
-    with started("delta_to_kafka", config, folder, **faults) as job:
-
-        def held() -> bool:
-            assert job.poll() is None, "the job has ended before it came to the point"
-            return (markers / point).exists()
-
-        wait_for(held, (folder / "delta_to_kafka.log").read_text, SECONDS)
+    with held_at(f"{point}=hold@2", "delta_to_kafka", config, folder) as job:
         processes.kill(job.pid)
         job.wait()
 
@@ -162,6 +122,7 @@ def killed_at(point: str, config: Path, folder: Path) -> None:
 LINES = re.compile(
     r"\S+ → (appended to|merged by k into) \S+; no group; .+|(rows|changes) of \S+ → \S+; .+"
     r"|starting Spark .+|Spark is up after .+|batch \d+: .+|idle: .+|done: .+"
+    r"|rows are read (past the JVM|through Spark): .+"
     r"|stopping: SIGTERM; .+|stopped by SIGTERM: .+|Spark downloads spark.jars.packages, once: it keeps them in \S+"
 )
 

@@ -1,5 +1,5 @@
-"""A query from a Delta table to a topic, killed while tasks write and while the driver decides, while others append to
-the table and compact it: started again, each row is in the topic once.
+"""A query from a Delta table to a topic, and the job delta_to_kafka past the JVM, killed while tasks write and while
+the driver decides, while others append to the table and compact it: started again, each row is in the topic once.
 
 ``make test`` runs one of the points, by a seed (SPARK_EOS_SEED); ``make chaos`` runs all of them.
 """
@@ -9,13 +9,17 @@ from __future__ import annotations
 import os
 import random
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
+from demo import processes
 from tests.support import query
+from tests.support.delta import ToKafka
+from tests.support.job_program import drained, held_at
 from tests.support.killed_program import running
 from tests.support.other_writer import OtherWriter
 from tests.support.query import Spec, expected
@@ -23,6 +27,10 @@ from tests.support.waiting import wait_for
 
 SECONDS = 180.0
 FILES, ROWS, LIMIT = 6, 50, 2
+SESSION = """\
+spark: {spark.master: "local[2]", spark.ui.enabled: false, spark.driver.host: 127.0.0.1,
+        spark.driver.bindAddress: 127.0.0.1}
+"""
 #: In the second micro-batch. Each has two files, and so two tasks.
 FAULTS = {
     **{point: f"{point}=hold@3" for point in ("prepare.begun", "prepare.wrote", "prepare.flushed", "prepare.prepared")},
@@ -49,24 +57,65 @@ class Others(OtherWriter):
         self.append(3)
 
 
-def strike(spark, view, name, folder: Path, point: str) -> None:
-    """Kill it at the point, driver, JVM and workers, drain it by a restart, and count."""
-    table = folder / "table"
+def filled(table: Path) -> Others:
+    """The other writer of a table that has `FILES` files."""
     others = Others(table)
     for _ in range(FILES):
         others.append(ROWS)
-    spec = Spec(view.bootstrap_servers, "", name, str(folder / "checkpoint"), "", LIMIT, table=str(table))
+    return others
+
+
+def killed_beside(others: Others, kill: Callable[[], None]) -> None:
+    """Kill the query while others write, who go on until there are more rows."""
     with others:
+        kill()
+        before = len(others.values)
+        wait_for(lambda: len(others.values) > before, "what others append", SECONDS)
+
+
+def strike(spark, view, name, folder: Path, point: str) -> None:
+    """Kill it at the point, driver, JVM and workers, drain it by a restart, and count."""
+    table = folder / "table"
+    others = filled(table)
+    spec = Spec(view.bootstrap_servers, "", name, str(folder / "checkpoint"), "", LIMIT, table=str(table))
+
+    def kill() -> None:
         with running(spec, FAULTS[point], folder) as victim:
             victim.wait_at(point)
             victim.kill()
-        before = len(others.values)
-        wait_for(lambda: len(others.values) > before, "what others append", SECONDS)
+
+    killed_beside(others, kill)
     started = query.start(spark, spec)
     assert started.awaitTermination(SECONDS), "the query does not end"
+    assert written(view, name) == Counter(map(expected, others.values))
+
+
+def strike_job(view, name, folder: Path, point: str) -> None:
+    """The same of the job, whose session has no jars of Delta."""
+    job = ToKafka(None, view.bootstrap_servers, name, folder)
+    others = filled(job.table)
+    config = job.config(source=f", maxFilesPerTrigger: {LIMIT}", more=SESSION)
+
+    def kill() -> None:
+        with held_at(FAULTS[point], "delta_to_kafka", config, folder) as program:
+            processes.kill(program.pid)
+            program.wait()
+
+    killed_beside(others, kill)
+    drained("delta_to_kafka", config, folder)
+    assert written(view, name) == Counter(others.values)
+
+
+def written(view, name: str) -> Counter[str]:
+    """What consumers of the topic see, when the markers are written."""
     wait_for(lambda: not view.held(name), "the markers")
-    found = Counter((row.value or b"").decode() for row in view.rows(name))
-    assert found == Counter(map(expected, others.values))
+    return Counter((row.value or b"").decode() for row in view.rows(name))
+
+
+def of_the_day() -> str:
+    """One of the points."""
+    chance = random.Random(os.environ.get("SPARK_EOS_SEED", "from a table"))
+    return chance.choice(list(FAULTS))
 
 
 @pytest.fixture
@@ -77,8 +126,12 @@ def target(topic) -> str:
 
 def test_a_kill_loses_and_doubles_nothing(spark, view, target, tmp_path) -> None:
     """One of the points, for every day."""
-    chance = random.Random(os.environ.get("SPARK_EOS_SEED", "from a table"))
-    strike(spark, view, target, tmp_path, chance.choice(list(FAULTS)))
+    strike(spark, view, target, tmp_path, of_the_day())
+
+
+def test_a_kill_of_the_job_loses_and_doubles_nothing(view, target, tmp_path) -> None:
+    """One of the points, for every day."""
+    strike_job(view, target, tmp_path, of_the_day())
 
 
 @pytest.mark.chaos
@@ -86,3 +139,10 @@ def test_a_kill_loses_and_doubles_nothing(spark, view, target, tmp_path) -> None
 def test_a_kill_at_every_point_loses_and_doubles_nothing(spark, view, target, tmp_path, point) -> None:
     """The whole set."""
     strike(spark, view, target, tmp_path, point)
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("point", FAULTS)
+def test_a_kill_of_the_job_at_every_point_loses_and_doubles_nothing(view, target, tmp_path, point) -> None:
+    """The whole set."""
+    strike_job(view, target, tmp_path, point)

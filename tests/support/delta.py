@@ -183,13 +183,18 @@ def versions_of(path: Path | str) -> int:
 _TO_KAFKA = """\
 kafka: {{bootstrap.servers: "{servers}"}}
 source: {{path: "{table}"{source}}}
-transform: {{sql: "{sql}"}}
+{transform}
 sink: {{topic: {topic}{sink}}}
 checkpoint: "{checkpoint}"
 trigger: availableNow
 restart: {{attempts: 0}}
 {more}
 """
+
+
+def _transform(sql: str | None, engine: str) -> str:
+    by = f", engine: {engine}" if engine else ""
+    return f'transform: {{sql: "{sql}"{by}}}' if sql else ""
 
 
 class ToDelta:
@@ -203,9 +208,7 @@ class ToDelta:
         self, sql: str | None = None, source: str = "", target: str = "", more: str = "", engine: str = ""
     ) -> Path:
         file = self._folder / "job.yaml"
-        by = f", engine: {engine}" if engine else ""
-        transform = f'transform: {{sql: "{sql}"{by}}}' if sql else ""
-        texts = {"transform": transform, "source": source, "target": target}
+        texts = {"transform": _transform(sql, engine), "source": source, "target": target}
         places = {"servers": self._servers, "topic": self.topic, "table": self.table, "checkpoint": self.checkpoint}
         file.write_text(_TO_DELTA.format(**texts, **places, more=more))
         return file
@@ -233,13 +236,16 @@ class ToKafka:
         self._delta, self._servers, self._folder = delta, servers, folder
         self.topic, self.table, self.checkpoint = topic, folder / "table", folder / "checkpoint to kafka"
 
-    def config(self, sql: str, source: str = "", sink: str = "", more: str = "") -> Path:
+    def config(
+        self, sql: str | None = None, source: str = "", sink: str = "", more: str = "", engine: str = ""
+    ) -> Path:
         file = self._folder / "to_kafka.yaml"
+        texts = {"transform": _transform(sql, engine), "source": source, "sink": sink, "more": more}
         places = {"servers": self._servers, "topic": self.topic, "table": self.table, "checkpoint": self.checkpoint}
-        file.write_text(_TO_KAFKA.format(sql=sql, source=source, sink=sink, more=more, **places))
+        file.write_text(_TO_KAFKA.format(**texts, **places))
         return file
 
-    def run(self, sql: str, **parts: str) -> Failed | None:
+    def run(self, sql: str | None = None, **parts: str) -> Failed | None:
         assert self._delta is not None
         return self._delta.job("delta_to_kafka", self.config(sql, **parts))
 

@@ -14,6 +14,7 @@ A query that reads the table through Spark has Delta's own offsets, which are re
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -70,3 +71,11 @@ def from_spark(logged: Mapping[str, Any]) -> Position | None:
         )
     except (KeyError, TypeError, ValueError, AttributeError):
         return None
+
+
+def is_of_files(line: str | None) -> bool:
+    """Whether an offset, as the text that Spark has of it, is one of `to_spark`."""
+    try:
+        return from_spark(json.loads(line or "null")) is not None
+    except ValueError:
+        return False

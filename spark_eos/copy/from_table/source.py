@@ -189,7 +189,7 @@ class FileStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Raises TableError where the checkpoint is another table's, or that of a query through Spark."""
         position = from_spark(logged)
         if position is None:
-            raise stop("EOS_DELTA_OTHER_SOURCE", path=self._path)
+            raise stop("EOS_DELTA_OTHER_SOURCE.through_spark", path=self._path)
         if position.table != self._plan.table.id:
             raise other_table(self._path, f"its id is {self._plan.table.id}, and the checkpoint has {position.table}")
         return position

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -114,25 +113,39 @@ def planned(
         raise stop("EOS_CHECKPOINT_WITHOUT_OFFSETS.no_kafka_source", location=writes.checkpoint_location)
     assert writes.checkpoint_location is not None  # `spark_eos.copy` sets it
     table = source_table(location_of(options.path, storage))
-    _check_checkpoint(Checkpoint(writes.checkpoint_location, writes.storage), table.location.path)
+    if reads_files(Checkpoint(writes.checkpoint_location, writes.storage)) is False:
+        raise stop("EOS_DELTA_OTHER_SOURCE.through_spark", path=options.path)
     function = _checked(transform, name_of_transform, table.schema, writes.topic)
     limits = Limits(options.files, options.size)
     return FromTablePlan(table, options.starting_version, limits, tasks, storage, function, writes)
 
 
-def _check_checkpoint(checkpoint: Checkpoint, path: str) -> None:
-    """The offsets are those of this way of reading, if there are any. Raises TableError, and CheckpointError where they
-    cannot be read."""
-    from spark_eos.copy.from_table.position import from_spark
+def reads_files(checkpoint: Checkpoint) -> bool | None:
+    """Whether the query of a checkpoint reads its table as here. False where it reads the table through Spark, whose
+    offsets are Delta's own; None where it has no offsets yet. Raises CheckpointError where they cannot be read."""
+    from spark_eos.copy.from_table.position import is_of_files
 
     newest = checkpoint.last_batch("offsets")
-    for line in [] if newest is None else checkpoint.sources(newest):
-        try:
-            logged = json.loads(line)
-        except ValueError:
-            logged = None
-        if from_spark(logged) is None:
-            raise stop("EOS_DELTA_OTHER_SOURCE", path=path)
+    return None if newest is None else all(map(is_of_files, checkpoint.sources(newest)))
+
+
+def check_new(source: Mapping[str, str], session: Mapping[str, str]) -> None:
+    """A new query can begin to read the table here. What only its files tell is not looked at. ``source``: options of
+    the table; ``session``: its settings of file systems.
+
+    Raises OptionError for a path that is neither local nor on S3, and TableError and SchemaError for what the table has
+    that cannot be read past the JVM, or where there is no such table.
+    """
+    from spark_eos.checkpoint.settings import here
+    from spark_eos.tables.delta.appends import AppendLog, source_table
+    from spark_eos.tables.delta.table import location_of
+
+    options = source_table_options(source, session)
+    table = source_table(location_of(options.path, HadoopSettings(here(options.storage))))
+    if options.starting_version is None:
+        AppendLog(table).first(table.version)
+    else:
+        AppendLog(table).appended(options.starting_version)
 
 
 def _checked(function: Function | None, name: str | None, schema: pa.Schema, topic: str | None) -> Transform:

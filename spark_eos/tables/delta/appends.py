@@ -256,7 +256,7 @@ def _texts_in(table: SourceTable, adds: pa.Table, name: str) -> list[str | None]
 def appended_by(table: SourceTable, version: int, data: bytes) -> Appended:
     """What the JSON of a version says. Raises TableError, see `AppendLog.appended`."""
     path = table.location.path
-    files: list[tuple[str, int, str]] = []
+    adds: list[Mapping[str, Any]] = []
     operation = "unknown"
     try:
         for line in data.splitlines():
@@ -264,7 +264,7 @@ def appended_by(table: SourceTable, version: int, data: bytes) -> Appended:
                 continue
             ((kind, body),) = json.loads(line).items()
             if kind == "add" and body["dataChange"]:
-                files.append(_file(table, version, body))
+                adds.append(body)
             elif kind == "remove" and body["dataChange"]:
                 cause = f"version {version} of {path} removes rows (operation {operation})"
                 raise stop("EOS_DELTA_ROWS_CHANGED", cause=cause)
@@ -276,6 +276,8 @@ def appended_by(table: SourceTable, version: int, data: bytes) -> Appended:
                 _check(table.location, _protocol(reader, writer, *features))
             elif kind == "commitInfo":
                 operation = body.get("operation", operation)
+        # Behind the removals, as a DELETE may add a file with a deletion vector, which is the lesser reason to stop.
+        files = [_file(table, version, body) for body in adds]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         cause = f"version {version} of {path}: {type(error).__name__}: {error}"
         raise stop("EOS_DELTA_LOG_DAMAGED", cause=cause) from None

@@ -1,4 +1,5 @@
-"""Delta table → topics: appended rows each once; what a stream of them cannot tell is an error by name."""
+"""Delta table → topics: appended rows each once; what a stream of them cannot tell is an error by name. Whether the
+rows pass through Spark or not, the promises are the same."""
 
 from __future__ import annotations
 
@@ -13,7 +14,9 @@ from jobs.runner.config import load
 from spark_eos.errors import ConfigError
 from tests.support.delta import ToKafka
 
-VALUES = "SELECT string(id) AS value FROM input"
+#: For Spark and for DuckDB.
+VALUES = "SELECT CAST(id AS STRING) AS value FROM input"
+ENGINES = pytest.mark.parametrize("engine", ["spark", "duckdb"])
 
 
 def numbers(back: ToKafka, first: int, end: int, *, as_: str = "id") -> None:
@@ -33,35 +36,37 @@ def out(view, back: ToKafka) -> list[int]:
     ["DELETE FROM {t} WHERE id < 100", "UPDATE {t} SET id = id + 100 WHERE id = 1", "INSERT OVERWRITE {t} VALUES (7)"],
     ids=["delete", "update", "overwrite"],
 )
-def test_rows_that_are_changed_end_a_stream_of_appends(back: ToKafka, view, change: str):
+@ENGINES
+def test_rows_that_are_changed_end_a_stream_of_appends(back: ToKafka, view, change: str, engine: str):
     """Whatever it is; rows of before are there once, and the error comes back at each start."""
     numbers(back, 0, 5)
-    assert back.run(VALUES) is None
+    assert back.run(VALUES, engine=engine) is None
     back.sql(change)
     numbers(back, 5, 10)
     for _ in range(2):
-        assert back.run(VALUES).condition == "EOS_DELTA_ROWS_CHANGED"
+        assert back.run(VALUES, engine=engine).condition == "EOS_DELTA_ROWS_CHANGED"
     assert out(view, back) == list(range(5))
 
 
 @pytest.mark.chaos
-def test_files_and_versions_that_are_gone_end_the_query(back: ToKafka, view, tmp_path: Path):
+@ENGINES
+def test_files_and_versions_that_are_gone_end_the_query(back: ToKafka, view, tmp_path: Path, engine: str):
     """VACUUM after OPTIMIZE, before the query has read them; versions that are cleaned from the log."""
     numbers(back, 0, 5)
-    assert back.run(VALUES) is None
+    assert back.run(VALUES, engine=engine) is None
     numbers(back, 5, 7)
     numbers(back, 7, 9)
     shutil.copytree(back.table, tmp_path / "copy")
     table = DeltaTable(str(back.table))
     table.optimize.compact()
     assert table.vacuum(0, enforce_retention_duration=False, dry_run=False)
-    gone = back.run(VALUES)
+    gone = back.run(VALUES, engine=engine)
     assert gone.condition == "EOS_DELTA_DATA_LOSS" and ".parquet" in gone.text
     assert out(view, back) == list(range(5))
 
     for file in (tmp_path / "copy").glob("*.parquet"):
         shutil.copy(file, back.table)
-    assert back.run(VALUES) is None  # restored, as the error says
+    assert back.run(VALUES, engine=engine) is None  # restored, as the error says
     assert out(view, back) == list(range(9))
 
     numbers(back, 9, 11)
@@ -71,21 +76,22 @@ def test_files_and_versions_that_are_gone_end_the_query(back: ToKafka, view, tmp
     for file in (back.table / "_delta_log").glob("*.json"):
         if int(file.stem) < version:
             file.unlink()
-    assert back.run(VALUES).condition == "EOS_DELTA_DATA_LOSS"
+    assert back.run(VALUES, engine=engine).condition == "EOS_DELTA_DATA_LOSS"
     assert out(view, back) == list(range(9))
 
 
 @pytest.mark.chaos
-def test_another_table_ends_the_query(back: ToKafka, view):
+@ENGINES
+def test_another_table_ends_the_query(back: ToKafka, view, engine: str):
     """A table that was created anew at the same path; none at all, and a version that there is not."""
-    assert back.run(VALUES).condition == "EOS_DELTA_NO_TABLE"
+    assert back.run(VALUES, engine=engine).condition == "EOS_DELTA_NO_TABLE"
     numbers(back, 0, 5)
-    assert back.run(VALUES) is None
+    assert back.run(VALUES, engine=engine) is None
     shutil.rmtree(back.table)
     numbers(back, 0, 5)
-    assert back.run(VALUES).condition == "EOS_DELTA_OTHER_TABLE"
+    assert back.run(VALUES, engine=engine).condition == "EOS_DELTA_OTHER_TABLE"
     shutil.rmtree(back.checkpoint)
-    assert back.run(VALUES, source=", startingVersion: 2").condition == "EOS_DELTA_NO_TABLE"
+    assert back.run(VALUES, engine=engine, source=", startingVersion: 2").condition == "EOS_DELTA_NO_TABLE"
     assert out(view, back) == list(range(5))
 
 
@@ -102,17 +108,18 @@ def test_renamed_columns_end_the_query(back: ToKafka, view):
 
 
 @pytest.mark.chaos
-def test_added_columns_are_read_by_the_next_start(back: ToKafka, view):
+@ENGINES
+def test_added_columns_are_read_by_the_next_start(back: ToKafka, view, engine: str):
     """Of a query that begins with a version, and goes on after it."""
     numbers(back, 0, 2)
     numbers(back, 2, 4)
-    assert back.run(VALUES, source=", startingVersion: 2, maxFilesPerTrigger: 1") is None
+    assert back.run(VALUES, engine=engine, source=", startingVersion: 2, maxFilesPerTrigger: 1") is None
     back.sql("ALTER TABLE {t} ADD COLUMN m INT")
     back.sql("INSERT INTO {t} VALUES (4, 40)")
-    ended = back.run(VALUES, source=", maxFilesPerTrigger: 1")
+    ended = back.run(VALUES, engine=engine, source=", maxFilesPerTrigger: 1")
     if ended is not None:
         assert ended.condition == "EOS_DELTA_SCHEMA_CHANGED"
-        assert back.run(VALUES) is None
+        assert back.run(VALUES, engine=engine) is None
     assert out(view, back) == [2, 3, 4]
 
 

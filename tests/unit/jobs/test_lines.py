@@ -134,3 +134,15 @@ def test_a_batch_of_ranges_tells_of_offsets():
     lines = BatchLines()
     lines.add(batch)
     assert lines.total == "1,500 offsets read in 1 micro-batch"
+
+
+def test_a_batch_of_a_tables_files_tells_of_these(capsys: pytest.CaptureFixture[str]):
+    """Spark counts files there, and nobody knows how many rows they have."""
+    at = {"table": "dfb777ce", "version": 7, "file": 0, "commit": {"version": 6, "mark": "5f0c"}}
+    source = {"startOffset": at, "endOffset": at | {"version": 9}, "latestOffset": at | {"version": 9}}
+    lines = BatchLines()
+    for files in (0, 3, 1):
+        lines.onQueryProgress(QueryProgressEvent(progress(source, rows=files, out=0, ms=1234)))
+    said = capsys.readouterr().err.splitlines()
+    assert said == ["batch 5: 3 files of the table, 1.2 s", "batch 5: 1 file of the table, 1.2 s"]
+    assert lines.total == "4 files read in 2 micro-batches"

@@ -11,11 +11,12 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.checkpoint.stores import open_store
 from spark_eos.copy.from_table import task
 from spark_eos.copy.from_table.plan import FromTablePlan
 from spark_eos.copy.from_table.source import FileStreamReader
-from spark_eos.copy.from_table.start import SourceTableOptions, planned, source_table_options
+from spark_eos.copy.from_table.start import SourceTableOptions, check_new, planned, reads_files, source_table_options
 from spark_eos.errors import EosError, OptionError
 from spark_eos.tables.reading import FileReader
 from tests.support.s3_stand_in import s3_stand_in
@@ -279,4 +280,36 @@ def test_a_checkpoint_of_a_query_through_spark_is_refused(path) -> None:
     (log / "0").write_text(f"v1\n{{}}\n{json.dumps(theirs)}\n")
     with pytest.raises(EosError) as error:
         plan_of(path)
-    assert error.value.condition == "EOS_DELTA_OTHER_SOURCE"
+    assert error.value.entry == "EOS_DELTA_OTHER_SOURCE.through_spark"
+    assert reads_files(Checkpoint(str(path.parent / "checkpoint"))) is False
+
+
+def test_a_checkpoint_tells_which_way_its_query_reads(path) -> None:
+    """As soon as it has an offset."""
+    append(path, "1")
+    checkpoint = Checkpoint(str(path.parent / "checkpoint"))
+    assert reads_files(checkpoint) is None
+    query = Queries(path)
+    query.run(query.start())
+    log = path.parent / "checkpoint" / "offsets"
+    log.mkdir(parents=True)
+    (log / "0").write_text(f"v1\n{{}}\n{query.logged[-1]}\n")
+    assert reads_files(checkpoint) is True
+
+
+def test_a_table_is_looked_at_as_a_new_query_would_begin(path) -> None:
+    """With the files that it has then, or with what a version appends."""
+    options = {"format": "delta", "path": str(path)}
+    with pytest.raises(EosError) as error:
+        check_new(options, {})
+    assert error.value.condition == "EOS_DELTA_NO_TABLE"
+    append(path, "1")
+    check_new(options, {})
+    version = path / "_delta_log" / f"{1:020d}.json"
+    add = {"path": "/elsewhere.parquet", "partitionValues": {}, "size": 1, "modificationTime": 0, "dataChange": True}
+    version.write_text(json.dumps({"add": add}))
+    check_new({**options, "startingVersion": "0"}, {})
+    for more in ({}, {"startingVersion": "1"}):
+        with pytest.raises(EosError) as error:
+            check_new({**options, **more}, {})
+        assert error.value.entry == "EOS_DELTA_TABLE_SETTINGS.reading"

@@ -112,6 +112,10 @@ def test_the_first_files_are_in_the_same_order_with_and_without_a_checkpoint(pat
     [
         ([{"remove": {"path": "a", "dataChange": True}}], "EOS_DELTA_ROWS_CHANGED"),
         ([added(deletionVector={"storageType": "u"})], "EOS_DELTA_TABLE_SETTINGS.reading"),
+        (
+            [added(deletionVector={"storageType": "u"}), {"remove": {"path": "a.parquet", "dataChange": True}}],
+            "EOS_DELTA_ROWS_CHANGED",
+        ),
         ([added("/elsewhere/a.parquet")], "EOS_DELTA_TABLE_SETTINGS.reading"),
         ([added("s3://b/a.parquet")], "EOS_DELTA_TABLE_SETTINGS.reading"),
         ([added(), added()], "EOS_DELTA_LOG_DAMAGED"),
