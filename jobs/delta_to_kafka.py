@@ -31,7 +31,7 @@ from spark_eos.options.parse import sink_options
 from .delta import ways
 from .delta.changes import CHANGE_COLUMNS, Changes, check_columns, of_changes
 from .delta.errors import named
-from .delta.table import Table, check_session, check_settings, no_table, with_delta
+from .delta.table import Table, check_session, check_settings, names_delta, no_table, with_delta
 from .runner.cluster import JobCluster
 from .runner.job import JobCommand, Plan, query_plan
 from .runner.lines import counted, say
@@ -125,6 +125,11 @@ class DeltaToKafka(QueryJob):
             return None
         return f"'transform.{'sql' if self.transform.sql is not None else 'function'}' is run by Spark"
 
+    @property
+    def may_use_delta(self) -> bool:
+        """Whether the session has to know Delta: rows pass through it, or may do so."""
+        return self.needs_spark is not None or (not self.is_copy and names_delta(self.spark))
+
     def sink_options(self) -> dict[str, str]:
         """Every option of the sink but its checkpoint, by its name."""
         return options_of(self.kafka, self.sink)
@@ -153,7 +158,7 @@ def plan(config: DeltaToKafka, args: argparse.Namespace) -> Plan:
         [JobCluster(kafka, topics, topics)],
         start,
         first,
-        spark=config.spark if config.is_copy else with_delta(config.spark),
+        spark=with_delta(config.spark) if config.may_use_delta else config.spark,
         named=lambda error: named(error, source.path),
     )
 

@@ -61,13 +61,20 @@ def with_delta(spark: Mapping[str, str]) -> dict[str, str]:
     return _CATALOG | dict(spark) | {_EXTENSIONS: ",".join(extensions)}
 
 
+def names_delta(spark: Mapping[str, str]) -> bool:
+    """Whether the settings of a session name Delta's jars. Without these, Spark warns of `with_delta`."""
+    return any("delta" in spark.get(name, "") for name in ("spark.jars", "spark.jars.packages"))
+
+
 def check_session(spark: SparkSession) -> None:
-    """Delta's jar is there, and nothing that spark-submit or a cluster has set makes rows disappear.
+    """Delta's jar is there, the session knows Delta, and nothing that spark-submit or a cluster has set makes rows
+    disappear.
 
     Raises UnsupportedError.
     """
     loaded = _jvm(spark).java.lang.Thread.currentThread().getContextClassLoader()
-    if loaded.getResource("org/apache/spark/sql/delta/DeltaLog.class") is None:
+    is_there = loaded.getResource("org/apache/spark/sql/delta/DeltaLog.class") is not None
+    if not is_there or _EXTENSION not in (spark.conf.get(_EXTENSIONS, "") or ""):
         raise stop("EOS_NOT_INSTALLED.delta")
     for name, harmless in _UNSAFE.items():
         value = spark.conf.get(name, harmless)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from jobs import delta_to_kafka
 from jobs.delta.ways import chosen
 from jobs.delta_to_kafka import DeltaToKafka
 from jobs.runner.config import load
@@ -54,6 +56,25 @@ def test_the_config_file_may_need_one_way(
     """Or leave it open, without a transform."""
     config = read(transform, source)
     assert (config.is_copy, config.needs_spark) == (is_copy, needs_spark)
+
+
+@pytest.mark.parametrize(
+    ("transform", "spark", "knows"),
+    [
+        ("", "", False),
+        ("", "spark.jars.packages: io.delta:delta-spark_4.2_2.13:4.4.0", True),
+        ("", "spark.jars: /opt/delta-spark_4.2_2.13-4.4.0.jar", True),
+        (SQL, "", True),
+        (DUCKDB, "spark.jars.packages: io.delta:delta-spark_4.2_2.13:4.4.0", False),
+    ],
+)
+def test_the_session_knows_delta_where_rows_may_pass_through_it(
+    read: Read, transform: str, spark: str, knows: bool
+) -> None:
+    """Else Spark would warn that it has no such classes."""
+    config = read(f"{transform}\nspark: {{{spark}}}")
+    plan = delta_to_kafka.plan(config, argparse.Namespace())
+    assert ("DeltaSparkSessionExtension" in plan.spark.get("spark.sql.extensions", "")) == knows
 
 
 @pytest.mark.parametrize(
