@@ -94,7 +94,7 @@ def strike_job(view, name, folder: Path, point: str) -> None:
     """The same of the job, whose session has no jars of Delta."""
     job = ToKafka(None, view.bootstrap_servers, name, folder)
     others = filled(job.table)
-    config = job.config(source=f", maxFilesPerTrigger: {LIMIT}", more=SESSION)
+    config = job.config(source=f", startingVersion: 0, maxFilesPerTrigger: {LIMIT}", more=SESSION)
 
     def kill() -> None:
         with held_at(FAULTS[point], "delta_to_kafka", config, folder) as program:
