@@ -50,12 +50,12 @@ class Cells:
         parser.add_argument("--seconds", type=float, default=600.0, help="for each cell (default: %(default)s)")
         arguments = parser.parse_args()
         for row in arguments.only or self.rows:
-            done = {} if arguments.again else self._read().get(row, {})
+            done = {} if arguments.again else self.noted().get(row, {})
             for scenario in arguments.scenario or self.scenarios:
                 if self.applies(row, scenario) and not done.get(scenario, "").startswith(GREEN):
                     self._note(row, scenario, self._run(row, scenario, arguments.seconds))
-        notes = self._read()
-        print(self._table(notes))
+        notes = self.noted()
+        print(self.table(notes))
         return int(any(not of.startswith(GREEN) for row in notes.values() for of in row.values()))
 
     def _run(self, row: str, scenario: str, seconds: float) -> str:
@@ -72,20 +72,22 @@ class Cells:
                 print(f"{row}, {scenario}: not done within {seconds:.0f} s", flush=True)
             return _came_of(report)
 
-    def _read(self) -> Notes:
+    def noted(self) -> Notes:
+        """By row and scenario: what came of it."""
         notes: Notes = json.loads(self.notes.read_text()) if self.notes.exists() else {}
         return notes
 
     def _note(self, row: str, scenario: str, came_of: str) -> None:
-        notes = self._read()  # another run may have noted something meanwhile
+        notes = self.noted()  # another run may have noted something meanwhile
         notes.setdefault(row, {})[scenario] = came_of
         self.notes.write_text(json.dumps(notes, indent=1, sort_keys=True) + "\n")
         begin, end = f"<!-- {self.name} -->", f"<!-- end of {self.name} -->"
         before, _, rest = PAGE.read_text().partition(begin)
         _, _, after = rest.partition(end)
-        PAGE.write_text(f"{before}{begin}\n\n{self._table(notes)}\n\n{end}{after}")
+        PAGE.write_text(f"{before}{begin}\n\n{self.table(notes)}\n\n{end}{after}")
 
-    def _table(self, notes: Notes) -> str:
+    def table(self, notes: Notes) -> str:
+        """In Markdown."""
         lines = [f"| {self.head} | {' | '.join(self.scenarios)} |", "| --- |" + " --- |" * len(self.scenarios)]
         for row, text in self.rows.items():
             noted = notes.get(row, {})

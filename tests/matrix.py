@@ -28,9 +28,9 @@ SCENARIOS: dict[str, tuple[str, ...]] = {
     ),
     "ledger": ("tests/integration/kafka/test_ledger.py", "tests/integration/kafka/test_ports.py"),
     "writing": ("tests/integration/sink/test_sink.py",),
-    "copy": (
-        f"{_COPY}/test_direct.py::test_a_copy_is_what_the_source_holds",
-        f"{_COPY}/test_direct.py::test_a_transform_sees_the_rows_and_says_what_is_written",
+    "copies": (
+        f"{_COPY}/test_copies.py::test_a_copy_is_what_the_source_holds",
+        f"{_COPY}/test_copies.py::test_a_transform_sees_the_rows_and_says_what_is_written",
         f"{_COPY}/test_replays.py::test_what_was_lost_is_written_again_and_nothing_else",
         f"{_COPY}/test_replays.py::test_a_lost_transaction_of_several_partitions_is_written_again",
     ),
