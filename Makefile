@@ -106,9 +106,10 @@ soak: java $(STAMP) ## random faults against a running query, by SEED=… for SE
 	@$(BIN)/python -m tests.simulation --schedules $${SCHEDULES:-20000} --first $(or $(SEED),0)
 	@SPARK_EOS_WIRE_SCHEDULES=$${WIRE_SCHEDULES:-2000} $(PYTEST) -s $(TWO_AT_ONCE) $(WIRE) $(NONE_WILL_DO)
 
-simulate: $(STAMP) ## run the simulations for long: 20,000 more schedules of the protocol and of the source, then 150,000 of the connections
-	@$(BIN)/python -m tests.simulation --schedules $${SCHEDULES:-20000} --state $(VENV)/simulated.json
-	@$(BIN)/python -m tests.simulation.source --schedules $${SCHEDULES:-20000} --first $(or $(SEED),0)
+simulate: $(STAMP) ## run the simulations for long: 20,000 more schedules of the protocol and of the source, then 150,000 of the connections; figures go to docs/testing.md
+	@$(BIN)/python -m tests.simulation --schedules $${SCHEDULES:-20000} --first $(or $(SEED),0) --state $(VENV)/simulated.json
+	@$(BIN)/python -m tests.simulation.source --schedules $${SCHEDULES:-20000} --first $(or $(SEED),0) --state $(VENV)/simulated-source.json
+	@$(BIN)/python -m tests.simulation.figures $(VENV)/simulated.json $(VENV)/simulated-source.json
 	@SPARK_EOS_WIRE_SCHEDULES=$${WIRE_SCHEDULES:-50000} SPARK_EOS_WIRE_STATE=$(VENV)/wire-schedules SPARK_EOS_WIRE_EVERY_BYTE=1 \
 		$(PYTEST) -s $(TWO_AT_ONCE) $(WIRE) $(ARGS) $(NONE_WILL_DO)
 

@@ -9,8 +9,16 @@ from pathlib import Path
 import pytest
 
 from . import __main__ as simulate
+from . import figures
+from .campaign import read
+from .play import Run
 from .schedule import Extras, Schedule, draw
 from .world import Strike, Violation
+
+
+def main(*arguments: str) -> int:
+    """As by the command line."""
+    return simulate.PROTOCOL.main("simulate", "", arguments)
 
 
 def passed(state: Path) -> int:
@@ -21,11 +29,11 @@ def test_it_goes_on_where_it_has_stopped(tmp_path: Path, capsys: pytest.CaptureF
     """The number that is told counts all pieces, until the code is another one."""
     state = tmp_path / "state.json"
     for sofar in (4, 8):
-        assert simulate.main(["--schedules", "4", "--state", str(state)]) == 0
+        assert main("--schedules", "4", "--state", str(state)) == 0
         assert passed(state) == sofar
-    assert "8 schedules have passed, 4 of them now" in capsys.readouterr().out
+    assert "8 schedules of the protocol have passed, 4 of them now" in capsys.readouterr().out
     state.write_text(json.dumps(json.loads(state.read_text()) | {"code": "another one"}))
-    assert simulate.main(["--schedules", "1", "--state", str(state)]) == 0
+    assert main("--schedules", "1", "--state", str(state)) == 0
     assert passed(state) == 1
 
 
@@ -36,7 +44,7 @@ def test_a_schedule_that_fails_is_the_first_one_next_time(
     state, played = tmp_path / "state.json", simulate.play
     schedules: list[Schedule] = []
 
-    def failing(schedule: Schedule) -> object:
+    def failing(schedule: Schedule) -> Run:
         schedules.append(schedule)
         if len(schedules) > 2:
             raise Violation("an invariant", "is broken")
@@ -45,7 +53,7 @@ def test_a_schedule_that_fails_is_the_first_one_next_time(
     monkeypatch.setattr(simulate, "play", failing)
     monkeypatch.setattr(simulate, "shrink", lambda schedule, invariant: schedule)
     for _ in range(2):
-        assert simulate.main(["--schedules", "9", "--state", str(state)]) == 1
+        assert main("--schedules", "9", "--state", str(state)) == 1
         assert passed(state) == 2
     assert schedules[2] == schedules[3]
     assert "seed 2: an invariant: is broken" in capsys.readouterr().out
@@ -54,10 +62,35 @@ def test_a_schedule_that_fails_is_the_first_one_next_time(
 def test_schedules_that_all_have_something(monkeypatch: pytest.MonkeyPatch) -> None:
     """What they have besides is drawn last, so that they are otherwise as without it."""
     schedules: list[Schedule] = []
-    monkeypatch.setattr(simulate, "play", schedules.append)
-    assert simulate.main(["--schedules", "20", "--always", "cuts,outputs"]) == 0
+    played = simulate.play
+    monkeypatch.setattr(simulate, "play", lambda schedule: schedules.append(schedule) or played(schedule))
+    assert main("--schedules", "20", "--always", "cuts,outputs") == 0
     for seed, schedule in enumerate(schedules):
         plain = draw(random.Random(seed), extras=Extras())
         count = len(plain.faults)
         assert (schedule.plan, schedule.faults[:count]) == (plain.plan, plain.faults)
         assert {Strike.LEDGER_CUT, Strike.OUTPUT_CUT} <= {fault.strike for fault in schedule.faults[count:]}
+
+
+def test_what_schedules_amount_to(tmp_path: Path) -> None:
+    """Pieces add up; faults are those that struck, of which a trace tells."""
+    state = tmp_path / "state.json"
+    for _ in range(2):
+        assert main("--schedules", "10", "--state", str(state)) == 0
+    progress = read(state)
+    assert progress is not None and progress.passed == 20
+    runs = [Run(draw(random.Random(seed)), traced=True) for seed in range(20)]
+    for run in runs:
+        run.play()
+    struck = [line for run in runs for line in run.world.trace or () if " *** " in line]
+    assert sum(progress.faults.values()) == len(struck) > 20
+    assert all(any(kind in line for line in struck) for kind in progress.faults)
+    assert progress.steps == sum(run.world.step for run in runs)
+
+
+def test_the_page_has_the_figures() -> None:
+    """As the last run has noted them."""
+    notes = figures.noted_so_far()
+    assert notes and f"{figures.BEGIN}\n\n{figures.table(notes)}\n\n{figures.END}" in figures.PAGE.read_text()
+    for simulations in notes.values():
+        assert all(one["found"] == one["planted"] > 0 for one in simulations.values())

@@ -11,6 +11,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -71,7 +72,8 @@ Handler = Callable[[Actor, Fault], bool]
 
 
 class World:
-    """``quantum``: after how many points another actor gets its turn. Handlers say whether a fault applied."""
+    """``quantum``: after how many points another actor gets its turn. Handlers say whether a fault applied. ``struck``:
+    how many faults of each kind did."""
 
     def __init__(self, faults: tuple[Fault, ...], quantum: int) -> None:
         self.now = 0
@@ -79,6 +81,7 @@ class World:
         self.handlers: dict[Strike, Handler] = {}
         self._happening = False
         self.trace: list[str] | None = None
+        self.struck: Counter[Strike] = Counter()
         self._faults = sorted(faults, key=lambda fault: fault.step, reverse=True)
         self._due: list[Fault] = []
         self._cut_until, self._answers_only = 0, False
@@ -249,6 +252,7 @@ class World:
         for fault in tuple(self._due):
             if self._applies(fault, actor, what, request, fate):
                 self._due.remove(fault)
+                self.struck[fault.strike] += 1
                 if fault.then is not None:
                     self._due.append(fault.then)
                 self._tell(f"*** {fault.strike.value} ({fault.size}) at {actor.name}: {what}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -102,7 +103,7 @@ Metadata = dict[str, tuple[str, int]]
 
 
 class Cluster:
-    """``rows``: all that were ever written, by their numbers."""
+    """``rows``: all that were ever written, by their numbers. ``struck``: how many faults there were of each kind."""
 
     def __init__(self, faults: tuple[Fault, ...]) -> None:
         self.now, self.step = 1_000, 0
@@ -111,6 +112,7 @@ class Cluster:
         self.replays = False
         self.lives = dict.fromkeys(NAMES, 0)
         self.trace: list[str] = []
+        self.struck: Counter[Event] = Counter()
         self._faults = sorted(faults, key=lambda fault: fault.step)
         self._ids = itertools.count(1)
         self._hidden: dict[str, int] = {}
@@ -130,6 +132,7 @@ class Cluster:
         while due := next((f for f in self._faults if f.step <= self.step), None):
             self._faults.remove(due)
             self.trace.append(f"  {due.event.name} {due.size}")
+            self.struck[due.event] += 1
             self._strike(due)
 
     def calm(self) -> None:
