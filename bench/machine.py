@@ -6,6 +6,7 @@ import os
 import platform
 import re
 import subprocess
+import time
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -73,3 +74,18 @@ def _asked(command: str, pattern: str) -> str:
 def _tidy(name: str) -> str:
     """Without trademarks, and with single spaces."""
     return " ".join(re.sub(r"\((?:R|TM|C)\)", "", name, flags=re.IGNORECASE).split())
+
+
+def busy_share(seconds: float) -> float:
+    """The share of all cores that is in use while this one sleeps for so long: 0 to 1. By Linux's /proc/stat."""
+    before = _ticks()
+    time.sleep(seconds)
+    busy, total = (after - was for after, was in zip(_ticks(), before, strict=True))
+    return busy / total if total else 0.0
+
+
+def _ticks() -> tuple[int, int]:
+    """Of all cores since the start: those in use, and all."""
+    ticks = [int(field) for field in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+    total = sum(ticks)
+    return total - ticks[3] - ticks[4], total

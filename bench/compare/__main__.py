@@ -2,7 +2,8 @@
 
 Each cell is a system, a fault and a seed. Those that stand in the file of results are not run again, so a run that was
 stopped goes on; ``--again`` runs what is chosen anew. ``--only copy/zombie/1`` chooses by system, fault and seed, of
-which each may be left out: ``--only flink``, ``--only /kill``. The results make the page docs/compare.md.
+which each may be left out: ``--only flink``, ``--only /kill``. The results make docs/compare.md and its
+picture.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import argparse
 import json
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 
@@ -20,11 +21,13 @@ from bench.compare.cell import BROKERS, SETTINGS, Cell, run
 from bench.compare.contenders import CONTENDERS, Contender
 from bench.compare.faults import FAULTS, Fault
 from bench.compare.page import page
+from bench.compare.picture import draw
+from bench.machine import busy_share
 from jobs.runner.session import ROOT
 from spark_eos.tools.devcluster import DevCluster
 
 RESULTS = ROOT / "docs" / "compare.json"
-PAGE = ROOT / "docs" / "compare.md"
+PAGE, PICTURE = ROOT / "docs" / "compare.md", ROOT / "docs" / "compare.png"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -42,17 +45,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if (contender.name, fault.name, seed) in results and not options.again:
             continue
         print(f"{name} …", flush=True)
+        busy = round(busy_share(2.0), 2)
         # A cluster of its own: what one contender leaves open or broken is not the next one's.
         with DevCluster(brokers=BROKERS, config=SETTINGS) as cluster:
             try:
-                cell = run(cluster, contender, fault, seed)
+                cell = run(cluster, contender, fault, seed, busy)
             except (TimeoutError, ChildProcessError) as error:
                 print(f"{name}: {error}", file=sys.stderr, flush=True)
                 failed = 1
                 continue
         results[cell.key] = cell
         save(results)
-        PAGE.write_text(page(results))
+        show(results)
         print(f"{name}: {told(cell)}", flush=True)
     return failed
 
@@ -72,6 +76,12 @@ def told(cell: Cell) -> str:
     numbers = f"lost {found.lost}, doubled {found.doubled}, reordered {found.reordered}, aborted {found.aborted}"
     ends = f"; ended by {', '.join(cell.errors)}" if cell.errors else ""
     return f"{numbers} of {found.fed}; goes on after {cell.recoveries} s{ends}{'; given up' if cell.stopped else ''}"
+
+
+def show(results: Mapping[tuple[str, str, int], Cell]) -> None:
+    """Write the page and the picture."""
+    PAGE.write_text(page(results))
+    draw([*results.values()], PICTURE)
 
 
 def load(file: Path = RESULTS) -> dict[tuple[str, str, int], Cell]:

@@ -23,6 +23,8 @@ BROKERS = 3
 SETTINGS = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000"}
 _ROWS_PER_SECOND = 400
 _START_S = 180.0
+#: The share of the processor that others may use where times are taken.
+_QUIET = 0.15
 #: Rows that come late, of an instance that was believed dead, too.
 _AFTER_S = 5.0
 
@@ -30,7 +32,8 @@ _AFTER_S = 5.0
 @dataclass(frozen=True)
 class Cell:
     """``errors``: those by which the contender has ended by itself, each time; ``stopped``: it had to be given up.
-    ``recoveries``: seconds from each strike to the next row. ``verdict``: of the rows that were visible in the end."""
+    ``recoveries``: seconds from each strike to the next row. ``verdict``: of the rows that were visible in the end.
+    ``busy``: the share of the processor that something else used just before, 0 to 1."""
 
     contender: str
     fault: str
@@ -39,6 +42,18 @@ class Cell:
     recoveries: list[float]
     errors: list[str]
     stopped: bool
+    busy: float = 1.0
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether somebody reads what is not right, or misses something without having been told to stop."""
+        found = self.verdict
+        return bool(found.doubled or found.aborted or (found.lost and not self.stopped))
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether its times say something: nothing else ran."""
+        return self.busy < _QUIET
 
     @property
     def key(self) -> tuple[str, str, int]:
@@ -54,13 +69,12 @@ class Cell:
         return cls(**{**raw, "verdict": Verdict(**raw["verdict"])})
 
 
-def run(cluster: DevCluster, contender: Contender, fault: Fault, seed: int) -> Cell:
+def run(cluster: DevCluster, contender: Contender, fault: Fault, seed: int, busy: float = 1.0) -> Cell:
     """Feed, strike, let it catch up, and count. Raises TimeoutError where the contender does not even start."""
     source = f"in-{uuid.uuid4().hex[:8]}"
-    cluster.create_topic(source, PARTITIONS, min_insync_replicas=2)
     output = contender.output_of(source)
-    if not contender.renames:
-        cluster.create_topic(output, PARTITIONS, min_insync_replicas=2)
+    for topic in (source,) if contender.renames else (source, output):
+        cluster.create_topic(topic, PARTITIONS, replication=fault.replicas, min_insync_replicas=fault.replicas - 1)
     folder = Path(tempfile.mkdtemp(prefix="spark-eos-compare-"))
     feeder = Feeder(cluster.bootstrap_servers, source, PARTITIONS, _ROWS_PER_SECOND, keyed=True)
     tail = Tail(cluster.bootstrap_servers, output)
@@ -82,7 +96,7 @@ def run(cluster: DevCluster, contender: Contender, fault: Fault, seed: int) -> C
         shutil.rmtree(folder, ignore_errors=True)
     found = judge(cluster.bootstrap_servers, output, [feeder.rows] * PARTITIONS)
     recoveries = [round(seconds, 1) for seconds in scene.recoveries]
-    return Cell(contender.name, fault.name, seed, found, recoveries, scene.errors, scene.has_given_up)
+    return Cell(contender.name, fault.name, seed, found, recoveries, scene.errors, scene.has_given_up, busy)
 
 
 def _catch_up(scene: Scene) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from confluent_kafka import IsolationLevel, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import OffsetSpec
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, OffsetSpec, PartitionMetadata
 
 from bench.compare.contenders import PARTITIONS
 from bench.compare.feeder import NAME
@@ -26,17 +26,20 @@ _ANSWER_S = 10
 #: As long as a contender may take from one commit to the next.
 _MOMENT_S = 60.0
 _DOWN_S = 3.0
+_UNCLEAN = "unclean.leader.election.enable"
 
 
 @dataclass(frozen=True)
 class Fault:
     """``strike``: what happens, while the contender is tended. ``timeout_ms``: of the contender's transactions, where
-    the fault needs another one than its own."""
+    the fault needs another one than its own. ``replicas``: of each partition of the input and the output; all but one
+    of them have to have a row before it is acknowledged."""
 
     name: str
     label: str
     strike: Callable[[Scene], None]
     timeout_ms: int | None = None
+    replicas: int = 3
 
 
 def _killed(scene: Scene) -> None:
@@ -117,6 +120,28 @@ def _brokers_killed(scene: Scene) -> None:
             scene.cluster.start(victim)
 
 
+def _unclean_election(scene: Scene) -> None:
+    """One of two replicas of the output's first partition dies, the other one takes rows alone and dies, too; then the
+    first one comes back, and leads."""
+    change = ConfigResource(ConfigResource.Type.TOPIC, scene.output)
+    change.add_incremental_config(ConfigEntry(_UNCLEAN, "true", incremental_operation=AlterConfigOpType.SET))
+    for done in scene.admin.incremental_alter_configs([change]).values():
+        done.result(_ANSWER_S)
+    first = _first_partition(scene)
+    leader, (follower,) = first.leader, {*first.replicas} - {first.leader}
+    scene.cluster.kill(follower)
+    scene.wait(lambda: _first_partition(scene).isrs == [leader], _MOMENT_S)
+    scene.run_for(scene.chance.uniform(1.0, 3.0))
+    scene.cluster.kill(leader)
+    with scene.recovering():
+        scene.cluster.start(follower)
+    scene.cluster.start(leader)
+
+
+def _first_partition(scene: Scene) -> PartitionMetadata:
+    return scene.admin.list_topics(scene.output, _ANSWER_S).topics[scene.output].partitions[0]
+
+
 def _fenced(scene: Scene) -> None:
     """An operator fences the producers of the transactions that are open, which aborts these."""
     scene.run_for(scene.chance.uniform(1.0, 3.0))
@@ -146,5 +171,6 @@ FAULTS = (
     Fault("stop", "stopped for longer than transactions live", _stopped_for_long, SHORT_MS),
     Fault("zombie", "believed dead, and started twice", _zombie),
     Fault("brokers", "each broker killed in turn", _brokers_killed),
+    Fault("unclean", "an unclean election of its output", _unclean_election, replicas=2),
     Fault("fence", "an operator fences its producers", _fenced),
 )

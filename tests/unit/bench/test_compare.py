@@ -14,6 +14,7 @@ from bench.compare.contenders import CONTENDERS
 from bench.compare.faults import FAULTS
 from bench.compare.judge import Verdict, verdict
 from bench.compare.page import page
+from bench.compare.picture import draw
 
 FED = [4, 3]
 VALUES = st.sampled_from([*(f"{p}.{n}" for p, count in enumerate(FED) for n in range(count)), "0.aborted"])
@@ -63,8 +64,10 @@ def test_cells_are_chosen_by_system_fault_and_seed(only, count):
 def test_results_are_read_as_they_were_written(tmp_path):
     """And stand in the page: what was lost without a word, and who has stopped."""
     cells = [
-        Cell("spark", "kill", 1, Verdict(100, 0, 17, 0, 0), [20.5], [], stopped=False),
+        Cell("spark", "kill", 1, Verdict(100, 0, 17, 0, 0), [20.5], [], stopped=False, busy=0.05),
         Cell("quix", "kill", 1, Verdict(100, 30, 0, 0, 0), [], ["SomeError"] * 4, stopped=True),
+        Cell("flink", "kill", 1, Verdict(100, 3, 0, 0, 0), [9.5], ["SomeError"], stopped=False),
+        Cell("flink", "kill", 2, Verdict(100, 4, 0, 0, 0), [9.5], [], stopped=False),
     ]
     save({cell.key: cell for cell in cells}, tmp_path / "compare.json")
     found = load(tmp_path / "compare.json")
@@ -72,7 +75,18 @@ def test_results_are_read_as_they_were_written(tmp_path):
     text = page(found)
     assert "| 17 doubled | not run |" in text
     assert "| clean, 1 × stopped | not run |" in text
-    assert "| 20.5, 20.5 | not run |" in text
+    assert "| 4 lost, 3 lost with an error | not run |" in text
+    assert "| 20.5 s, 20.5 s | not run |" in text
+    assert "| not timed | not run |" in text
+
+
+def test_the_picture_shows_what_became_of_the_rows(tmp_path):
+    """With other results it is another one."""
+    files = [tmp_path / "clean.png", tmp_path / "again.png", tmp_path / "doubled.png"]
+    for file, doubled in zip(files, (0, 0, 17), strict=True):
+        draw([Cell("spark", "kill", 1, Verdict(100, 0, doubled, 0, 0), [20.5], [], stopped=False)], file)
+    clean, again, other = (file.read_bytes() for file in files)
+    assert clean == again != other
 
 
 def test_the_page_has_the_results():
