@@ -49,8 +49,10 @@ _RAISED_BY_PLAN = re.compile(
     r"\[USER_RAISED_EXCEPTION\] \[(?P<condition>EOS_(?:JOB|DELTA|FILE)_[A-Z0-9_]+)\] (?P<text>.+?)"
     r"(?=\s*SQLSTATE: |\s*\n|\s*$)"
 )
-#: What `setup.cfg` requires, as Python names it where it is not there.
+#: What `setup.cfg` requires, as Python names it where it is not there: in a worker, or as the daemon starts that forks
+#: workers, where ``spark.python.daemon.module`` names that of this package.
 _MISSING = re.compile(
+    r"(?:\s*Error from python worker:\s+[^\n]+?: Error while finding module specification for '[\w.]+' \()?"
     r"ModuleNotFoundError: No module named '(?P<module>spark_eos|pyarrow|numpy|confluent_kafka|fastcrc)(?:\.[.\w]+)?'"
 )
 #: In Spark's text, the query's plan follows this line. It may contain such texts as literals.

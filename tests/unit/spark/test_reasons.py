@@ -134,6 +134,21 @@ def test_an_executor_without_the_package(module, ours):
         assert f"'{module.partition('.')[0]}'" in found.message
 
 
+def test_an_executor_whose_daemon_is_not_there():
+    """Where the daemon that forks workers is that of this package, no worker comes as far as to import it."""
+    around = AROUND["a task that was tried four times"].partition("org.apache.spark")[0]
+    found = spark_eos.reason(
+        Exception(
+            f"{around}org.apache.spark.SparkException: \nError from python worker:\n  /opt/my env/bin/python: Error while "
+            "finding module specification for 'spark_eos.worker_daemon' (ModuleNotFoundError: No module named "
+            "'spark_eos')\nPYTHONPATH was:\n  /opt/spark/python/lib/pyspark.zip\norg.apache.spark.SparkException: "
+            "EOFException occurred while reading the port number from spark_eos.worker_daemon's stdout.\n\tat org.apache"
+        )
+    )
+    assert found is not None and (found.condition, found.restart_helps) == ("EOS_NOT_ON_WORKERS", False)
+    assert "'spark_eos'" in found.message
+
+
 def test_a_reason_says_whether_a_restart_helps():
     """The reason of an error is that of its text."""
     lost = TransactionLost("EOS_TRANSACTION_LOST", "Two were aborted.", hint="Start it again.")
