@@ -139,10 +139,11 @@ def test_an_executor_whose_daemon_is_not_there():
     around = AROUND["a task that was tried four times"].partition("org.apache.spark")[0]
     found = spark_eos.reason(
         Exception(
-            f"{around}org.apache.spark.SparkException: \nError from python worker:\n  /opt/my env/bin/python: Error while "
-            "finding module specification for 'spark_eos.worker_daemon' (ModuleNotFoundError: No module named "
-            "'spark_eos')\nPYTHONPATH was:\n  /opt/spark/python/lib/pyspark.zip\norg.apache.spark.SparkException: "
-            "EOFException occurred while reading the port number from spark_eos.worker_daemon's stdout.\n\tat org.apache"
+            f"{around}org.apache.spark.SparkException: \nError from python worker:\n  /opt/my env/bin/python: Error "
+            "while finding module specification for 'spark_eos.worker_daemon' (ModuleNotFoundError: No module named "
+            "'spark_eos')"
+            "\nPYTHONPATH was:\n  /opt/spark/python/lib/pyspark.zip\norg.apache.spark.SparkException: EOFException "
+            "occurred while reading the port number from spark_eos.worker_daemon's stdout.\n\tat org.apache"
         )
     )
     assert found is not None and (found.condition, found.restart_helps) == ("EOS_NOT_ON_WORKERS", False)
