@@ -118,11 +118,11 @@ def test_the_package_comes_with_the_application(view, spec, tmp_path):
 
 
 def test_executors_without_the_package_are_one_clear_error(view, spec, tmp_path):
-    """What Spark says is a stack of cloudpickle's; the reason says what is missing and where."""
+    """Spark has the words of the daemon that forks workers; the reason says what is missing and where."""
     with standalone(tmp_path / "spark") as cluster:
         done = run(replace(spec, master=cluster.master, conf={"spark.executorEnv.PYTHONPATH": ""}), tmp_path)
     assert done.returncode != 0
-    found = spark_eos.reason(Exception(done.stderr))
+    found = spark_eos.reason(Exception(done.stderr.partition("StreamingQueryException: ")[2]))
     assert found is not None and found.condition == "EOS_NOT_ON_WORKERS", done.stderr[-6000:]
     assert "has no module" in found.message and "docs/clusters.md" in found.hint
     assert view.values(spec.output) == []
