@@ -76,10 +76,10 @@ def _tidy(name: str) -> str:
     return " ".join(re.sub(r"\((?:R|TM|C)\)", "", name, flags=re.IGNORECASE).split())
 
 
-def busy_share(seconds: float) -> float:
+def busy_share(time_s: float) -> float:
     """The share of all cores that is in use while this one sleeps for so long: 0 to 1. By Linux's /proc/stat."""
     before = _ticks()
-    time.sleep(seconds)
+    time.sleep(time_s)
     busy, total = (after - was for after, was in zip(_ticks(), before, strict=True))
     return busy / total if total else 0.0
 
