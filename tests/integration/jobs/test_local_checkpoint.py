@@ -106,8 +106,9 @@ def test_a_job_waits_for_the_jvm_of_one_that_was_killed(view, config, tmp_path):
     """SIGKILL to the Python of a job in mid-work, and another start at once: each row is there once."""
     write(view.bootstrap_servers, config["source"], [(0, str(i)) for i in range(20)], commit=True)
     commits = Path(config["checkpoint"], "commits", "0")
-    with job(config | {"trigger": "{processingTime: 0 seconds}"}, tmp_path) as (first, log):
+    with job(config | {"trigger": "0 seconds"}, tmp_path) as (first, log):
         wait_for(lambda: commits.exists() or first.poll() is not None, log.read_text, SECONDS)
+        assert first.poll() is None, log.read_text()
         os.kill(first.pid, signal.SIGKILL)
         write(view.bootstrap_servers, config["source"], [(0, str(i)) for i in range(20, 40)], commit=True)
         folder = tmp_path / "second"
