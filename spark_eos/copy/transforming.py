@@ -6,7 +6,7 @@ before `CHUNK_BYTES`. So a replay gives the function what the first attempt gave
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -144,18 +144,29 @@ def transformed(transform: Transform, chunk: Chunk) -> Transformed:
 def returned(transform: RowTransform, chunk: Chunk) -> tuple[pa.RecordBatch, Mapping[int, str]]:
     """Give the chunk to the function: what it returns, and the reasons for records for which it fails by itself, by
     their places in the chunk. Raises RowError, and what the function raises."""
-    rejecting = getattr(transform.function, "rejecting", None) if transform.on_malformed != "fail" else None
+
+    def where() -> str:
+        place = f"{chunk.rows.column('topic')[0]}-{chunk.rows.column('partition')[0]}"
+        return f"records of {place} from offset {chunk.first} on"
+
+    return called(transform.function, chunk.rows, where, tolerant=transform.on_malformed != "fail")
+
+
+def called(
+    function: Function, rows: pa.RecordBatch, where: Callable[[], str], *, tolerant: bool
+) -> tuple[pa.RecordBatch, Mapping[int, str]]:
+    """Call the function: what it returns, and the reasons for rows for which it fails by itself, by their places.
+    ``where``: the rows, in words, for a note on what the function raises; ``tolerant``: whether to take such reasons,
+    where it can give them. Raises RowError, and what the function raises."""
+    rejecting = getattr(function, "rejecting", None) if tolerant else None
     failed: Mapping[int, str] = {}
     try:
         if rejecting is None:
-            result = transform.function(chunk.rows)
+            result = function(rows)
         else:
-            result, failed = rejecting(chunk.rows)
+            result, failed = rejecting(rows)
     except Exception as error:
-        place = f"{chunk.rows.column('topic')[0]}-{chunk.rows.column('partition')[0]}"
-        error.add_note(
-            f"The transform of spark_eos.copy raised this for records of {place} from offset {chunk.first} on."
-        )
+        error.add_note(f"The transform of spark_eos.copy raised this for {where()}.")
         raise
     return as_batch(result), failed
 

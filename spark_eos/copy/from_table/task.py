@@ -16,7 +16,7 @@ from spark_eos.checkpoint.stores import open_store
 from spark_eos.copy.from_table.plan import FromTablePlan
 from spark_eos.copy.plan import Transform
 from spark_eos.copy.task import TaskRequest, assigned
-from spark_eos.copy.transforming import as_batch, columns_of, conformed, places_from
+from spark_eos.copy.transforming import called, columns_of, conformed, places_from
 from spark_eos.errors import stop
 from spark_eos.protocol.head import CopiedFrom, Digest, merged
 from spark_eos.protocol.task import TaskReport
@@ -111,22 +111,16 @@ def _parts(plan: FromTablePlan, writer: RowWriter, digest_by: Digest, files: Ite
 
 def _transformed(transform: Transform, piece: Piece, file: TableFile, table: SourceTable) -> pa.RecordBatch:
     """The sink's columns. Raises SchemaError, RowError, and what the function raises."""
-    rejecting = getattr(transform.function, "rejecting", None)
-    where = {"file": file.path, "table": table.location.path}
-    try:
-        if rejecting is None:
-            result = transform.function(piece.rows)
-        else:
-            result, failed = rejecting(piece.rows)
-            for place, error in sorted(failed.items()):
-                raise stop("EOS_TRANSFORM_SQL_ROW.file", **where, row=piece.first + place, error=error)
-    except Exception as error:
-        error.add_note(
-            f"The transform of spark_eos.copy raised this for rows of {file.path} from number {piece.first} on, table "
-            f"{table.location.path}."
-        )
-        raise
-    rows = conformed(as_batch(result))
+    path = table.location.path
+
+    def where() -> str:
+        return f"rows of {file.path} from number {piece.first} on, table {path}"
+
+    result, failed = called(transform.function, piece.rows, where, tolerant=True)
+    if failed:
+        place, error = min(failed.items())
+        raise stop("EOS_TRANSFORM_SQL_ROW.file", file=file.path, table=path, row=piece.first + place, error=error)
+    rows = conformed(result)
     if columns_of(rows.schema.names, transform.columns.topic) != transform.columns:
         raise stop("EOS_TRANSFORM_RESULT.empty_batch", columns=", ".join(rows.schema.names))
     return rows
