@@ -6,6 +6,7 @@ import threading
 import time
 from collections import ChainMap
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from itertools import takewhile
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 _CANCEL_S = 0.5
 _LOOK_S = 0.25
+#: Up to so many bytes of a micro-batch, the driver reads its files for their digests by itself, several at a time.
+BYTES_READ_HERE, _READERS = 32 << 20, 8
 
 
 class Taking:
@@ -122,11 +125,15 @@ class Taking:
         return chosen
 
     def _read(self, files: Sequence[File]) -> list[File]:
-        """The files with the digests of their contents, by Spark's tasks."""
+        """The files with the digests of their contents: by Spark's tasks, or by this process, if they are so small that
+        a job of Spark's would take longer."""
+        digest = partial(with_digest, settings=self._settings)
+        if sum(file.size for file in files) <= BYTES_READ_HERE:
+            with ThreadPoolExecutor(min(len(files), _READERS), "eos digest") as pool:
+                return list(pool.map(digest, files))
         sc = self._context.spark.sparkContext
         found: list[File]
         with self._cancelled_by_stop():
-            digest = partial(with_digest, settings=self._settings)
             found = sc.parallelize(files, min(len(files), 2 * sc.defaultParallelism)).map(digest).collect()
         return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import os
@@ -158,6 +159,19 @@ def test_a_copy_of_a_file(setting: Setting):
     assert setting.there() == ["one"]
     setting.run(onCopy="take")
     assert setting.there() == ["one", "one"]
+
+
+@pytest.mark.parametrize("bytes_here", [0, 1 << 20])
+def test_digests_by_tasks_and_by_the_driver(bytes_here: int, setting: Setting, monkeypatch: pytest.MonkeyPatch):
+    """Whoever reads a file first, its digest is that of its bytes, and a copy is found."""
+    monkeypatch.setattr("jobs.files.taking.BYTES_READ_HERE", bytes_here)
+    files = [setting.put(name, *(f"{name} {n}" for n in range(n))) for n, name in enumerate("abc")]
+    setting.run(sql=None)
+    digests = {f"blake2b-{hashlib.blake2b(file.read_bytes(), digest_size=16).hexdigest()}" for file in files}
+    assert {note["digest"] for note in setting.noted()} == digests
+    setting.put("d", "c 0", "c 1")
+    setting.fails("EOS_FILE_COPIED", sql=None)
+    assert setting.there() == ["b 0", "c 0", "c 1"]
 
 
 @both_ways
