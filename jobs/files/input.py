@@ -10,8 +10,6 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructType
 
 from spark_eos.checkpoint.settings import HadoopSettings
-from spark_eos.errors import EosError, stop
-from spark_eos.ingest.folder import File
 from spark_eos.ingest.notes import Splits
 from spark_eos.ingest.source import FILE, FILES_FORMAT, LINE, Form, options_of, parquet_schema, spark_schema
 
@@ -140,14 +138,8 @@ def rows_of(spark: SparkSession, config: Files, splits: Splits, settings: Hadoop
     if config.format == "parquet":
         file = splits[0][0]
         struct = spark_schema(file, parquet_schema(file, settings))
-        if {FILE, LINE} & set(struct.names):
-            raise _reserved(file)
         reader = reader.schema(struct.add(FILE, StringType()).add(LINE, LongType()))
     return reader.load()
-
-
-def _reserved(file: File) -> EosError:
-    return stop("EOS_FILE_MALFORMED.reserved", uri=file.uri, file_column=FILE, line_column=LINE)
 
 
 def parsed(rows: DataFrame, config: Files) -> DataFrame:

@@ -41,7 +41,7 @@ class Taking:
     def __init__(self, context: JobContext, job: IngestFiles) -> None:
         self._context, self._job, self._files = context, job, job.files
         self._settings = here(HadoopSettings(of_session(context.spark)))
-        self._writing = writing_of(context.spark, self._files, job.transform, self._settings)
+        self._writing = writing_of(context.spark, self._files, job.transform, job.ingest().topic, self._settings)
         self._folder = Folder(self._files.path, self._files.pattern, self._settings)
         self._complete = CompleteFiles(self._files.unchanged_s, self._files.marker)
         self._run = IngestRun(job.ingest())

@@ -99,8 +99,8 @@ class ThroughSpark:
 class PastJvm:
     """Spark's tasks read the files themselves, and write their rows as they are."""
 
-    def __init__(self, spark: SparkSession, files: Files, settings: HadoopSettings) -> None:
-        self._copy = FilesCopy(spark, files.form(), settings, of_one_query())
+    def __init__(self, spark: SparkSession, files: Files, topic: str, settings: HadoopSettings) -> None:
+        self._copy = FilesCopy(spark, topic, files.form(), settings, of_one_query())
 
     def write(self, splits: Splits, options: Mapping[str, str]) -> Counts:
         """See `Writing.write`. The counts are those that the commit has noted, and 0 where it could not."""
@@ -110,10 +110,12 @@ class PastJvm:
         return Counts(rows, 0, rows)
 
 
-def writing_of(spark: SparkSession, files: Files, transform: Transform | None, settings: HadoopSettings) -> Writing:
+def writing_of(
+    spark: SparkSession, files: Files, transform: Transform | None, topic: str, settings: HadoopSettings
+) -> Writing:
     """Goes the way of `way_of`."""
     if transform is None or way_of(files, transform).past_jvm:
-        return PastJvm(spark, files, settings)
+        return PastJvm(spark, files, topic, settings)
     return ThroughSpark(spark, files, transform, settings)
 
 

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSourceWriter
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StringType, StructType
 
 from spark_eos import metrics_events
 from spark_eos.checkpoint.settings import HadoopSettings
-from spark_eos.copy.transforming import columns_of, conformed
+from spark_eos.copy.transforming import TYPES
 from spark_eos.copy.written import LastWritten
 from spark_eos.ingest.folder import File
 from spark_eos.ingest.notes import Splits
@@ -30,15 +30,17 @@ from spark_eos.ingest.source import (
     SPLITS,
     Form,
     form_of,
+    malformed,
     options_of,
     parquet_schema,
     read_file,
+    spark_schema,
     splits_of,
 )
 from spark_eos.options.writes import write_options
 from spark_eos.sink.batch_writer import EosKafkaBatchWriter
 from spark_eos.sink.counting import CountingIterator
-from spark_eos.sink.schema import Columns
+from spark_eos.sink.schema import Columns, check_columns
 from spark_eos.spark.by_value import by_value
 from spark_eos.spark.datasource import EosKafkaDataSource
 from spark_eos.spark.tracebacks import hidden_traceback
@@ -49,6 +51,8 @@ if TYPE_CHECKING:
 
 #: Options of the data source, beside those of the write and `options_of`.
 _COLUMNS = "columns"
+#: What lines have as rows.
+_LINES = StructType().add("value", StringType())
 
 
 @dataclass(frozen=True)
@@ -81,13 +85,25 @@ class FileRows:
         for number in (number for batch in batches for number in batch.column(0).to_pylist()):
             for file in self.splits[number]:
                 for rows in read_file(file, self.form, self.storage):
-                    yield _of_the_sink(rows)
+                    yield _of_the_sink(rows, file)
 
 
-def _of_the_sink(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Rows of a file with the sink's types, without the columns for their place. Raises SchemaError where there are
-    columns that the sink does not have."""
-    return conformed(rows.drop_columns([name for name in (FILE, LINE) if name in rows.schema.names]))
+def _of_the_sink(rows: pa.RecordBatch, file: File) -> pa.RecordBatch:
+    """Rows of a file with the sink's types, without the columns for their place. Raises FileError for a value that such
+    a type does not have."""
+    names = [name for name in rows.schema.names if name not in (FILE, LINE)]
+    try:
+        return pa.record_batch({name: rows.column(name).cast(TYPES[name]) for name in names})
+    except pa.ArrowException as error:
+        raise malformed(file, f"its columns do not fit the topic: {error}") from None
+
+
+def columns_in(file: File, form: Form, storage: HadoopSettings, topic: str) -> Columns:
+    """The columns of a file for a topic, which are those of all files of its micro-batch. Raises FileError, and
+    SchemaError for columns that no topic has, or with other types."""
+    if not form.parquet:
+        return check_columns(_LINES, topic)
+    return check_columns(spark_schema(file, parquet_schema(file, storage)), topic)
 
 
 class FilesCopyDataSource(EosKafkaDataSource):
@@ -106,12 +122,14 @@ class FilesCopyDataSource(EosKafkaDataSource):
 
 
 class FilesCopy:
-    """Writes the files of an ingest's micro-batches, by a data source that is registered with the session. ``written``:
-    what the last commit has written."""
+    """Writes the files of an ingest's micro-batches to a topic, by a data source that is registered with the session.
+    ``written``: what the last commit has written."""
 
-    def __init__(self, spark: SparkSession, form: Form, storage: HadoopSettings, written: LastWritten) -> None:
+    def __init__(
+        self, spark: SparkSession, topic: str, form: Form, storage: HadoopSettings, written: LastWritten
+    ) -> None:
         self.written = written
-        self._spark, self._form, self._storage = spark, form, storage
+        self._spark, self._topic, self._form, self._storage = spark, topic, form, storage
         self._format = name = f"eos-files-copy-{uuid.uuid4().hex[:8]}"
         named = {"name": classmethod(lambda cls: name), "_events": metrics_events.here()}
         spark.dataSource.register(by_value(FilesCopyDataSource, **named, _settings=storage, _written=written))
@@ -119,13 +137,7 @@ class FilesCopy:
     def write(self, splits: Splits, options: Mapping[str, str]) -> None:
         """Write a micro-batch, and return when it is committed. ``options``: of the write. Raises FileError,
         SchemaError for columns that the sink does not have, and what Spark raises."""
-        own = {**options_of(self._form, splits), _COLUMNS: json.dumps(asdict(self._columns(splits[0][0])))}
+        columns = columns_in(splits[0][0], self._form, self._storage, self._topic)
+        own = {**options_of(self._form, splits), _COLUMNS: json.dumps(asdict(columns))}
         numbers = self._spark.range(len(splits), numPartitions=len(splits))
         numbers.write.format(self._format).mode("append").options(**options, **own).save()
-
-    def _columns(self, file: File) -> Columns:
-        """Of the rows of a file, and of all those of its micro-batch. Raises FileError, SchemaError."""
-        if not self._form.parquet:
-            return columns_of(["value"], by_column=False)
-        empty = pa.RecordBatch.from_pylist([], schema=parquet_schema(file, self._storage))
-        return columns_of(_of_the_sink(empty).schema.names, by_column=False)

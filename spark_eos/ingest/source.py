@@ -173,9 +173,9 @@ def _check_header(file: File, header: str, form: Form) -> None:
     try:
         names = next(csv.reader(lines, delimiter=form.delimiter, quotechar=form.quote, **escape), [])  # type: ignore[arg-type]
     except csv.Error as error:
-        raise _malformed(file, f"its header is not CSV: {error}") from None
+        raise malformed(file, f"its header is not CSV: {error}") from None
     if tuple(names) != form.header:
-        raise _malformed(file, f"its header is {', '.join(names)}, not {', '.join(form.header)}")
+        raise malformed(file, f"its header is {', '.join(names)}, not {', '.join(form.header)}")
 
 
 def _parquet(file: File, hashed: HashedFile, settings: HadoopSettings) -> Iterator[pa.RecordBatch]:
@@ -191,19 +191,21 @@ def _parquet(file: File, hashed: HashedFile, settings: HadoopSettings) -> Iterat
                 yield _with_position(batch, file, pa.array(range(line, line + batch.num_rows), pa.int64()))
                 line += batch.num_rows
     except (pa.ArrowException, OSError) as error:
-        raise _malformed(file, f"{type(error).__name__}: {error}") from None
+        raise malformed(file, f"{type(error).__name__}: {error}") from None
     if line - 1 != parquet.metadata.num_rows:
-        raise _malformed(file, f"it has {line - 1:,} rows, not {parquet.metadata.num_rows:,} as its footer says")
+        raise malformed(file, f"it has {line - 1:,} rows, not {parquet.metadata.num_rows:,} as its footer says")
 
 
 def parquet_schema(file: File, settings: HadoopSettings) -> pa.Schema:
-    """The schema of a Parquet file. Raises FileError."""
+    """The schema of a Parquet file. Raises FileError, also for a column with the name of `FILE` or `LINE`."""
     store = store_of(file.uri, settings)
     try:
         with store.files.open_input_file(store.root) as data:
             schema: pa.Schema = pq.read_schema(data).remove_metadata()
     except (pa.ArrowException, OSError) as error:
-        raise _malformed(file, f"{type(error).__name__}: {error}") from None
+        raise malformed(file, f"{type(error).__name__}: {error}") from None
+    if {FILE, LINE} & set(schema.names):
+        raise stop("EOS_FILE_MALFORMED.reserved", uri=file.uri, file_column=FILE, line_column=LINE)
     return schema
 
 
@@ -240,18 +242,19 @@ def _cast(batch: pa.RecordBatch, schema: pa.Schema, file: File) -> pa.RecordBatc
     """The batch with the columns and types of the schema."""
     absent = [name for name in schema.names if name not in batch.schema.names]
     if absent:
-        raise _malformed(file, f"it has no column {', '.join(absent)}")
+        raise malformed(file, f"it has no column {', '.join(absent)}")
     try:
         return batch.select(schema.names).cast(schema)
     except (pa.ArrowException, ValueError) as error:
-        raise _malformed(file, f"its columns do not fit the schema: {error}") from None
+        raise malformed(file, f"its columns do not fit the schema: {error}") from None
 
 
-def _malformed(file: File, why: str) -> EosError:
+def malformed(file: File, why: str) -> EosError:
+    """The error for a file that is not what the config says."""
     return stop("EOS_FILE_MALFORMED.content", uri=file.uri, why=" ".join(why.split()))
 
 
 def _bad_text(file: File, bad: BadText, form: TextForm) -> EosError:
     if not form.quote:
-        return _malformed(file, f"line {bad.line}: {bad}")
+        return malformed(file, f"line {bad.line}: {bad}")
     return stop("EOS_FILE_MALFORMED.text", uri=file.uri, line=bad.line, bad=bad)
