@@ -37,7 +37,7 @@ from .runner.job import JobCommand, Plan, query_plan
 from .runner.lines import counted, say
 from .runner.models import QueryJob, Section
 from .runner.options import CHECKPOINT, option, options_of, refuse, sink_of
-from .runner.past_spark import PastSparkTransform
+from .runner.past_spark import PastSparkTransform, Way
 from .runner.transform import transformed
 from .runner.values import NO_PROPERTIES, AtLeastOne, AtLeastZero, Properties, Rejected, Text
 
@@ -163,7 +163,7 @@ def plan(config: DeltaToKafka, args: argparse.Namespace) -> Plan:
     )
 
 
-def way_of(spark: SparkSession, config: DeltaToKafka) -> ways.Way:
+def way_of(spark: SparkSession, config: DeltaToKafka) -> Way:
     """By the config file, the checkpoint, and, for a new query that may go either way, the table. Raises EosError."""
     session = of_session(spark)
     storage = sink_options(config.sink_options(), session).storage

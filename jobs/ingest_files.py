@@ -27,13 +27,14 @@ from spark_eos.options.writes import write_options
 
 from .files.input import Files
 from .files.taking import Taking
-from .files.writing import Way, way_of
+from .files.writing import way_of
 from .runner import query
 from .runner.cluster import JobCluster
 from .runner.job import JobCommand, JobContext, Plan
 from .runner.lines import say
 from .runner.models import Job, Transform, check_schema
 from .runner.options import option, options_of, sink_of
+from .runner.past_spark import Way
 from .runner.values import AtLeastOne, Properties, Rejected, Text, missing
 
 NOTES_TOPIC = "__spark_eos_files"
@@ -65,11 +66,12 @@ class IngestFiles(Job):
         files, parses = self.files, self.transform is not None
         if files.format == "csv" and not parses:
             raise missing(["transform"], hint="CSV is parsed: make the columns that the sink has of those of 'schema'.")
-        if files.format == "json":
-            check_schema(files.ddl, required=parses, at="files")
-        if not parses and (left := [*files.options, *(["onMalformed"] if files.on_malformed != "fail" else [])]):
+        if files.format == "json" and parses:
+            check_schema(files.ddl, required=True, at=["files"])
+        of_parsers = {**files.options, "schema": files.ddl, "onMalformed": files.on_malformed == "drop"}
+        if not parses and (given := [key for key, value in of_parsers.items() if value]):
             hint = "Remove it, or set 'transform': without, records go on as they are."
-            raise Rejected("is for records that are parsed.", hint, ["files", left[0]])
+            raise Rejected("is for records that are parsed.", hint, ["files", given[0]])
         return self
 
     @property

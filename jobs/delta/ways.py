@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from spark_eos.errors import EosError, stop
 
+from ..runner.past_spark import Way
+
 #: Conditions of tables, and wordings about their paths, that Spark may read nevertheless.
 _FOR_SPARK = ("EOS_DELTA_TABLE_SETTINGS", "EOS_TABLE_COLUMNS", "EOS_OPTION_INVALID.table")
-
-
-@dataclass(frozen=True)
-class Way:
-    """``past_jvm``: whether tasks read the table's files themselves; ``why``: in words."""
-
-    past_jvm: bool
-    why: str
-
-    def __str__(self) -> str:
-        return f"rows are read {'past the JVM' if self.past_jvm else 'through Spark'}: {self.why}"
 
 
 def chosen(

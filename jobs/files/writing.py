@@ -21,6 +21,7 @@ from spark_eos.ingest.notes import Splits
 from spark_eos.ingest.source import source_for
 
 from ..runner.models import Transform
+from ..runner.past_spark import Way
 from ..runner.transform import transformed
 from .input import Files, accepted, malformed, parsed, rows_of
 
@@ -29,18 +30,6 @@ _READ = "spark_eos_files_read_"
 #: A rule of Spark's that, when a join turns out to be empty, drops what it has not begun to read.
 _AQE_RULES = "spark.sql.adaptive.optimizer.excludedRules"
 _DROPS_READS = "org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRelation"
-
-
-@dataclass(frozen=True)
-class Way:
-    """How rows get from the files to the topic. ``past_jvm``: whether the sink's tasks read the files; ``why``: in
-    words."""
-
-    past_jvm: bool
-    why: str
-
-    def __str__(self) -> str:
-        return f"rows go {'past the JVM' if self.past_jvm else 'through Spark'}: {self.why}"
 
 
 def way_of(files: Files, transform: Transform | None) -> Way:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import model_validator
@@ -21,6 +22,17 @@ from .values import Function, Rejected
 if TYPE_CHECKING:
     from spark_eos.copy.plan import Function as ArrowFunction
     from spark_eos.registry.decoding import Decoding
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a job reads rows. ``past_jvm``: whether tasks read files themselves; ``why``: in words."""
+
+    past_jvm: bool
+    why: str
+
+    def __str__(self) -> str:
+        return f"rows are read {'past the JVM' if self.past_jvm else 'through Spark'}: {self.why}"
 
 
 class PastSparkTransform(Transform):

@@ -34,7 +34,7 @@ spark: {{spark.master: "local[2]", spark.ui.enabled: false, spark.driver.host: 1
 LINES = re.compile(
     r"\S+ → \S+; ingest \S+; (every .+|until all that is there now is read)"
     r"|starting Spark \S+ on local\[2\] …|Spark is up after \d+ s"
-    r"|rows go (past the JVM|through Spark): .+"
+    r"|rows are read (past the JVM|through Spark): .+"
     r"|batch \d+: \d+ files?, [\d,]+ in, [\d,]+ out, [\d.]+( k)? rows/s|idle: there is nothing to read"
     r"|done: .+|stopping: SIGTERM; .+|stopped by SIG.+"
 )

@@ -98,7 +98,7 @@ AS_THEY_ARE = LINES_OF_JSON.replace(BY_SQL, "")
 def test_the_way_past_the_jvm_is_for_what_is_not_parsed(text: str, way: str, tmp_path: Path):
     """Without a transform, there is nothing to do for Spark; the way and its reason are logged."""
     config = read(text, tmp_path)
-    assert str(way_of(config.files, config.transform)) == f"rows go {way}"
+    assert str(way_of(config.files, config.transform)) == f"rows are read {way}"
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,8 @@ def test_the_way_past_the_jvm_is_for_what_is_not_parsed(text: str, way: str, tmp
     [
         (RIGHT.replace(BY_SQL, ""), "'transform' is missing"),
         (LINES_OF_JSON, "'files.schema' is missing, and the format needs it"),
-        (AS_THEY_ARE.replace("json", "json, schema: n INT"), "'files.schema' is not for this format"),
+        (AS_THEY_ARE.replace("json", "json, schema: n INT"), "'files.schema' is for records that are parsed"),
+        (AS_THEY_ARE.replace("json", "text, schema: n INT"), "'files.schema' is not for this format"),
         (AS_THEY_ARE.replace("json", "json, locale: de"), "'files.locale' is for records that are parsed"),
         (AS_THEY_ARE.replace("json", "text, onMalformed: drop"), "'files.onMalformed' is for records that are parsed"),
     ],
