@@ -135,7 +135,7 @@ class Batches:
             write()
         after = table.state()
         if after is None or after.id != before.id:
-            raise stop("EOS_DELTA_OTHER_TABLE.recreated", path=self.path, batch=batch)
+            raise stop("EOS_OTHER_TABLE.recreated", path=self.path, batch=batch)
         commit = table.commit_of(application, batch, newest=after.version, oldest=before.version + 1)
         return *self._same_rows(commit, note, batch), False
 
@@ -143,7 +143,7 @@ class Batches:
         """The commit that has the micro-batch, and its note, which has the same offsets as this one."""
         if last > note.batch:
             cause = f"the table {self.path} has micro-batch {last}, and this job is at {note.batch}: {note}"
-            raise stop("EOS_DELTA_TWO_QUERIES", cause=cause)
+            raise stop("EOS_TABLE_TWO_QUERIES", cause=cause)
         there = Note.read(commit.user_metadata) if commit is not None else None
         if commit is None or there is None:
             raise stop(
@@ -155,7 +155,7 @@ class Batches:
             )
         if there.digest != note.digest:
             cause = f"micro-batch {note.batch} in the table {self.path} has {there}, and here it has {note}"
-            raise stop("EOS_DELTA_TWO_QUERIES", cause=cause)
+            raise stop("EOS_TABLE_TWO_QUERIES", cause=cause)
         return commit, there
 
 

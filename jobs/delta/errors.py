@@ -144,14 +144,14 @@ _NAMED: tuple[tuple[str, Callable[[str], EosError]], ...] = (
     ),
     (
         "DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE",
-        lambda cause: stop("EOS_DELTA_OTHER_TABLE.checkpoint", cause=cause),
+        lambda cause: stop("EOS_OTHER_TABLE.checkpoint", cause=cause),
     ),
     ("DELTA_VERSION_NOT_FOUND", lambda cause: stop("EOS_DELTA_NO_TABLE.version", cause=cause)),
     (
         "DELTA_MISSING_CHANGE_DATA|DELTA_CHANGE_TABLE_FEED_DISABLED",
         lambda cause: stop("EOS_DELTA_TABLE_SETTINGS.changes", cause=cause),
     ),
-    ("DELTA_CONCURRENT_TRANSACTION", lambda cause: stop("EOS_DELTA_TWO_QUERIES", cause=cause)),
+    ("DELTA_CONCURRENT_TRANSACTION", lambda cause: stop("EOS_TABLE_TWO_QUERIES", cause=cause)),
     (
         "DELTA_CONCURRENT_.*|DELTA_METADATA_CHANGED|DELTA_PROTOCOL_CHANGED|DELTA_MAX_COMMIT_RETRIES_EXCEEDED"
         "|DELTA_COMMAND_INVARIANT_VIOLATION|DELTA_MERGE_MATERIALIZE_SOURCE_FAILED_REPEATEDLY",

@@ -194,12 +194,12 @@ def check_batches(table: Table, location: str, application: str) -> None:
     if finished is not None and (there is None or there < finished):
         raise table_behind(table.path, finished, there)
     if there is not None and there > (-1 if planned is None else planned):
-        raise stop("EOS_DELTA_CHECKPOINT_BEHIND", path=table.path, there=there, planned=planned)
+        raise stop("EOS_TABLE_CHECKPOINT_BEHIND", path=table.path, there=there, planned=planned)
 
 
 def table_behind(path: str, finished: int, there: int | None) -> EosError:
     return stop(
-        "EOS_DELTA_OTHER_TABLE.behind", finished=finished, path=path, there="none" if there is None else f"only {there}"
+        "EOS_OTHER_TABLE.behind", finished=finished, path=path, there="none" if there is None else f"only {there}"
     )
 
 

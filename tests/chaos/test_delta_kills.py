@@ -244,7 +244,7 @@ def test_a_copy_of_a_checkpoint_that_goes_on_beside_it_ends(there: ToDelta, view
             first_stands_still.close()
             assert one.wait(SECONDS) == 1, (first / "kafka_to_delta.log").read_text()
         wait_for(lambda: len(rows_of(there.table)) == 3, lambda: str(rows_of(there.table)), SECONDS)
-    assert "EOS_DELTA_TWO_QUERIES" in (first / "kafka_to_delta.log").read_text()
+    assert "EOS_TABLE_TWO_QUERIES" in (first / "kafka_to_delta.log").read_text()
     assert rows_of(there.table) == [("a",), ("b",), ("c",)]
 
 

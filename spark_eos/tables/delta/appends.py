@@ -132,7 +132,7 @@ class AppendLog:
         """What a version has appended; None where it is not there yet.
 
         Raises TableError where it says more than that or the table's log is another's (EOS_DELTA_ROWS_CHANGED,
-        EOS_DELTA_SCHEMA_CHANGED, EOS_DELTA_TABLE_SETTINGS, EOS_DELTA_OTHER_TABLE, EOS_DELTA_LOG_DAMAGED), and
+        EOS_DELTA_SCHEMA_CHANGED, EOS_DELTA_TABLE_SETTINGS, EOS_OTHER_TABLE, EOS_DELTA_LOG_DAMAGED), and
         DataLossError where it is no longer there (EOS_DELTA_DATA_LOSS).
         """
         if version not in self._kept:
@@ -168,7 +168,7 @@ class AppendLog:
 
     def check(self, version: int, mark: str) -> None:
         """The table is the one whose version had this mark. Where the JSON is gone, as the log was cleaned, the table
-        must have its id and be past that version. Raises TableError (EOS_DELTA_OTHER_TABLE, EOS_DELTA_NO_TABLE)."""
+        must have its id and be past that version. Raises TableError (EOS_OTHER_TABLE, EOS_DELTA_NO_TABLE)."""
         path, now = self.table.location.path, self.mark(version)
         if now is None:
             with refused(self.table.location):
@@ -220,7 +220,7 @@ def _digest(data: bytes) -> str:
 
 def other_table(path: str, why: str) -> EosError:
     """The error for a table that is not the one that was read before."""
-    return stop("EOS_DELTA_OTHER_TABLE.checkpoint", cause=f"{path}: {why}")
+    return stop("EOS_OTHER_TABLE.checkpoint", cause=f"{path}: {why}")
 
 
 def _all_files(table: SourceTable, handle: DeltaTable) -> Appended:

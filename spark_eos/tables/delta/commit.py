@@ -80,7 +80,7 @@ def commit_files(
     """Commit the files of a micro-batch unless the table has the micro-batch. ``rows``: in all files.
 
     ``is_there``: the table had the micro-batch when it was planned, so that tasks have written no files;
-    ``after_restore``: the version of a RESTORE that the user has allowed. Raises TableError: EOS_DELTA_UNCLEAR where no
+    ``after_restore``: the version of a RESTORE that the user has allowed. Raises TableError: EOS_TABLE_UNCLEAR where no
     try has succeeded for ``patience_s`` seconds, and the errors of `_Commit.once`.
     """
     attempt = _Commit(table, batch, files, rows, is_there, taken_over, after_restore)
@@ -98,7 +98,7 @@ def commit_files(
         return Outcome(version, again, tries)
     assert error is not None
     cause = without_secrets(error, table.location)
-    raise stop("EOS_DELTA_UNCLEAR", batch=batch.number, path=table.location.path, seconds=patience_s, cause=cause)
+    raise stop("EOS_TABLE_UNCLEAR", batch=batch.number, path=table.location.path, seconds=patience_s, cause=cause)
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,7 @@ class _Commit:
         here = f"here it has {batch}"
         if found is not None and was_ours([each["appId"] for each in found.transactions], batch.query):
             cause = f"micro-batch {batch.number} in the table {path} has other offsets, and {here}"
-            raise stop("EOS_DELTA_TWO_QUERIES", cause=cause)
+            raise stop("EOS_TABLE_TWO_QUERIES", cause=cause)
         noted = None
         if found is not None and self.taken_over is not None:
             noted = self.taken_over.noted(str(found.info.get("userMetadata")))
@@ -197,11 +197,11 @@ class _Commit:
             raise stop("EOS_DELTA_BATCH_UNKNOWN", path=path, batch=batch.number, what=what, note=batch)
         if noted != self.taken_over.digest():
             cause = f"micro-batch {batch.number} was written to the table {path} with other offsets, and {here}"
-            raise stop("EOS_DELTA_TWO_QUERIES", cause=cause)
+            raise stop("EOS_TABLE_TWO_QUERIES", cause=cause)
 
     def _check_restored(self, handle: DeltaTable, found: Remembered) -> None:
         """Check that the table was not restored to an earlier version since the query's last commit, which may have
-        removed its rows. Raises TableError (EOS_DELTA_OTHER_TABLE)."""
+        removed its rows. Raises TableError (EOS_OTHER_TABLE)."""
         now = handle.version()
         if found.read is None or now <= found.read + 1:  # the only version since is that commit
             return
@@ -210,28 +210,28 @@ class _Commit:
             known = self.after_restore is not None and restored <= self.after_restore
             if info.get("operation") == "RESTORE" and restored > found.read and not known:
                 path, batch = self.table.location.path, self.batch.number
-                raise stop("EOS_DELTA_OTHER_TABLE.restored", path=path, version=restored, batch=batch)
+                raise stop("EOS_OTHER_TABLE.restored", path=path, version=restored, batch=batch)
 
     def _check_age(self, handle: DeltaTable) -> None:
-        """Check that the files exist, and that VACUUM will not remove them. Raises TableError (EOS_DELTA_FILES_OLD)."""
+        """Check that the files exist, and that VACUUM will not remove them. Raises TableError (EOS_TABLE_FILES_OLD)."""
         oldest = self._oldest()
         if oldest is None:
             return
         path, batch = self.table.location.path, self.batch.number
         age_ms = system.time_of_day() * 1000 - oldest.modification_time
         if age_ms > retention_ms(handle.metadata().configuration.get(_RETENTION)) / _SHARE:
-            raise stop("EOS_DELTA_FILES_OLD.late", path=path, batch=batch, hours=age_ms / 3_600_000)
+            raise stop("EOS_TABLE_FILES_OLD.late", path=path, batch=batch, hours=age_ms / 3_600_000)
         if not self.table.location.has(oldest.path):
-            raise stop("EOS_DELTA_FILES_OLD.gone", path=path, batch=batch, file=oldest.path)
+            raise stop("EOS_TABLE_FILES_OLD.gone", path=path, batch=batch, file=oldest.path)
 
     def _check_there(self) -> None:
         """After the commit, check that no VACUUM has removed the files meanwhile. Raises TableError
-        (EOS_DELTA_FILES_LOST, EOS_DELTA_OTHER_TABLE)."""
+        (EOS_TABLE_FILES_LOST, EOS_OTHER_TABLE)."""
         oldest = self._oldest()
         if oldest is not None and not self.table.location.has(oldest.path):
             self.table.check(self._opened(), self.batch.number)
             path, batch = self.table.location.path, self.batch.number
-            raise stop("EOS_DELTA_FILES_LOST", path=path, batch=batch, file=oldest.path)
+            raise stop("EOS_TABLE_FILES_LOST", path=path, batch=batch, file=oldest.path)
 
     def _oldest(self) -> AddAction | None:
         """The file that VACUUM would remove first."""

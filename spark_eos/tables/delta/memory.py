@@ -116,11 +116,11 @@ def standing(path: str, found: Remembered, batch: MicroBatch) -> Standing:
     """Whether the table at ``path`` has the micro-batch.
 
     Every micro-batch is committed, even without rows, so that their numbers have no gaps. Raises TableError where the
-    table has a later one (EOS_DELTA_CHECKPOINT_BEHIND), or lacks an earlier one (EOS_DELTA_OTHER_TABLE).
+    table has a later one (EOS_TABLE_CHECKPOINT_BEHIND), or lacks an earlier one (EOS_OTHER_TABLE).
     """
     last, number = found.last, batch.number
     if last is not None and last > number:
-        raise stop("EOS_DELTA_CHECKPOINT_BEHIND", path=path, there=last, planned=number)
+        raise stop("EOS_TABLE_CHECKPOINT_BEHIND", path=path, there=last, planned=number)
     if last == number:
         return Standing.THERE if found.digest == batch.digest else Standing.UNCLEAR
     if number and last != number - 1:
@@ -134,13 +134,13 @@ def check_start(path: str, last: int | None, *, finished: int | None, planned: i
     if finished is not None and (last is None or last < finished):
         raise behind(path, finished, last)
     if last is not None and last > (-1 if planned is None else planned):
-        raise stop("EOS_DELTA_CHECKPOINT_BEHIND", path=path, there=last, planned=planned)
+        raise stop("EOS_TABLE_CHECKPOINT_BEHIND", path=path, there=last, planned=planned)
 
 
 def behind(path: str, finished: int, last: int | None) -> EosError:
     """The error for a table that lacks the query's micro-batches up to ``finished``."""
     there = "none" if last is None else f"only {last}"
-    return stop("EOS_DELTA_OTHER_TABLE.behind", finished=finished, path=path, there=there)
+    return stop("EOS_OTHER_TABLE.behind", finished=finished, path=path, there=there)
 
 
 def was_ours(transactions: Sequence[str], query: str) -> bool:

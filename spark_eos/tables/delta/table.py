@@ -176,7 +176,7 @@ class Table:
     def check(self, handle: DeltaTable, batch: int) -> None:
         """The handle is of this table, and the table still takes what tasks have written. Raises TableError."""
         if str(handle.metadata().id) != self.id:
-            raise stop("EOS_DELTA_OTHER_TABLE.recreated", path=self.location.path, batch=batch)
+            raise stop("EOS_OTHER_TABLE.recreated", path=self.location.path, batch=batch)
         check_kept(self.location, handle)
         check_columns(self.location, handle, dict(self.columns), self.partition_by)
 

@@ -134,7 +134,7 @@ def test_another_table_is_refused(query, tmp_path) -> None:
     shutil.move(query.table, tmp_path / "old")
     query.append("1")
     query.append("2")
-    query.stopped_by("EOS_DELTA_OTHER_TABLE")
+    query.stopped_by("EOS_OTHER_TABLE")
     assert query.values() == ["1"]
 
 

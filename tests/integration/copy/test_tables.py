@@ -120,18 +120,18 @@ def test_a_table_and_a_checkpoint_that_do_not_belong_together_are_refused(query,
     query.run()
     today = query.checkpoint
     query.checkpoint = tmp_path / "of yesterday"
-    assert refused(query).condition == "EOS_DELTA_CHECKPOINT_BEHIND"
+    assert refused(query).condition == "EOS_TABLE_CHECKPOINT_BEHIND"
     query.checkpoint = today
     shutil.move(query.table, tmp_path / "the table")
     assert refused(query).condition == "EOS_DELTA_NO_TABLE" and not query.table.exists()
     DeltaTable.create(str(query.table), DeltaTable(str(tmp_path / "the table")).schema())
-    assert refused(query).condition == "EOS_DELTA_OTHER_TABLE"
+    assert refused(query).condition == "EOS_OTHER_TABLE"
     shutil.rmtree(query.table)
     shutil.move(tmp_path / "the table", query.table)
     DeltaTable(str(query.table)).restore(2)
     write(query.topic, b"3", partition=0)
     version = query.versions()
-    assert f"'afterRestore' = {version}" in query.stopped_by("EOS_DELTA_OTHER_TABLE")
+    assert f"'afterRestore' = {version}" in query.stopped_by("EOS_OTHER_TABLE")
     query.run(afterRestore=version)
     assert places(query.table) == Counter({(0, 0): 1, (0, 2): 1})
 

@@ -28,4 +28,4 @@ def test_exceptions_without_a_condition_in_their_text(wrapped: bool, delta: Delt
     conflicts = ("ConcurrentAppendException", "ConcurrentDeleteReadException", "ConcurrentWriteException")
     for name in (*conflicts, "MetadataChangedException", "ProtocolChangedException"):
         assert delta(condition_of, name, wrapped) == "EOS_DELTA_CONFLICT"
-    assert delta(condition_of, "ConcurrentTransactionException", wrapped) == "EOS_DELTA_TWO_QUERIES"
+    assert delta(condition_of, "ConcurrentTransactionException", wrapped) == "EOS_TABLE_TWO_QUERIES"

@@ -67,19 +67,19 @@ def test_a_copy_that_goes_on_over_other_rows_is_refused(delta, tmp_path: Path, m
     assert copies.turn("copy", 1, 3, "b") is None
     for end, topic_id in ((4, "id"), (2, "id"), (3, "another"), (4, "id")):
         refused = copies.turn("first", 1, end, "not b", topic_id)
-        assert refused is not None and refused.condition == "EOS_DELTA_TWO_QUERIES", refused
+        assert refused is not None and refused.condition == "EOS_TABLE_TWO_QUERIES", refused
         assert f"micro-batch 1 in the table {tmp_path / 'table'} has offsets topic/0 1 to 3, and here" in refused.text
     assert copies.turn("first", 1, 3, "b") is None
     assert copies.turn("first", 2, 4, "c") is None
     assert copies.turn("first", 3, 5, "d") is None
     behind = copies.turn("copy", 2, 4, "c")
-    assert behind is not None and behind.condition == "EOS_DELTA_TWO_QUERIES"
+    assert behind is not None and behind.condition == "EOS_TABLE_TWO_QUERIES"
     assert "has micro-batch 3, and this job is at 2: offsets topic/0 3 to 4" in behind.text
     assert copies.turn("copy", 3, 5, "d") is None
     assert copies.turn("copy", 4, 8, "e") is None
     copies.plan("copy", 5, 9)
     skipped = copies.turn("copy", 6, 10, "f")
-    assert skipped is not None and skipped.condition == "EOS_DELTA_OTHER_TABLE"
+    assert skipped is not None and skipped.condition == "EOS_OTHER_TABLE"
     assert copies.keys() == ["a", "b", "c", "d", "e"]
 
 

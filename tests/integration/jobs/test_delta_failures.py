@@ -141,8 +141,8 @@ def test_a_table_that_goes_away_is_named(micro: Micro):
     gone = micro.outcome("SELECT 'a' AS k")
     assert gone is not None and gone.condition == "EOS_DELTA_NO_TABLE", gone
     for meanwhile, condition in (
-        ("dropped", "EOS_DELTA_OTHER_TABLE"),
-        ("recreated", "EOS_DELTA_OTHER_TABLE"),
+        ("dropped", "EOS_OTHER_TABLE"),
+        ("recreated", "EOS_OTHER_TABLE"),
         ("nothing", "EOS_DELTA_BATCH_UNKNOWN"),
     ):
         shutil.rmtree(micro.table, ignore_errors=True)

@@ -79,4 +79,4 @@ def test_another_micro_batch_of_the_same_number_is_refused(job: ToDelta, write, 
     last.write_text(last.read_text().replace('"0": 2', '"0": 1'))
     (job.checkpoint / "offsets" / f".{last.name}.crc").unlink(missing_ok=True)
     refused = job.run()
-    assert refused is not None and refused.condition == "EOS_DELTA_TWO_QUERIES"
+    assert refused is not None and refused.condition == "EOS_TABLE_TWO_QUERIES"

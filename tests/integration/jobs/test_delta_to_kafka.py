@@ -89,7 +89,7 @@ def test_another_table_ends_the_query(back: ToKafka, view, engine: str):
     assert back.run(VALUES, engine=engine) is None
     shutil.rmtree(back.table)
     numbers(back, 0, 5)
-    assert back.run(VALUES, engine=engine).condition == "EOS_DELTA_OTHER_TABLE"
+    assert back.run(VALUES, engine=engine).condition == "EOS_OTHER_TABLE"
     shutil.rmtree(back.checkpoint)
     assert back.run(VALUES, engine=engine, source=", startingVersion: 2").condition == "EOS_DELTA_NO_TABLE"
     assert out(view, back) == list(range(5))

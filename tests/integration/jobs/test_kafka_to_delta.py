@@ -92,14 +92,14 @@ def test_a_table_or_a_checkpoint_that_was_put_back_is_an_error(job: ToDelta, wri
     shutil.move(job.checkpoint, tmp_path / "checkpoint of today")
     shutil.copytree(tmp_path / "checkpoint of yesterday", job.checkpoint)
     behind = job.run(sql)
-    assert behind.condition == "EOS_DELTA_CHECKPOINT_BEHIND" and "has micro-batch 2 of the query" in behind.text
+    assert behind.condition == "EOS_TABLE_CHECKPOINT_BEHIND" and "has micro-batch 2 of the query" in behind.text
     assert job.rows() == [("1",), ("2",)]
 
     shutil.rmtree(job.checkpoint)
     shutil.move(tmp_path / "checkpoint of today", job.checkpoint)
     shutil.move(job.table, tmp_path / "table of today")
     nothing_there = job.run(sql)
-    assert nothing_there.condition == "EOS_DELTA_OTHER_TABLE" and "has none of it" in nothing_there.text
+    assert nothing_there.condition == "EOS_OTHER_TABLE" and "has none of it" in nothing_there.text
     shutil.rmtree(job.table)
     shutil.move(tmp_path / "table of today", job.table)
     delta.sql(f"RESTORE TABLE delta.`{job.table}` TO VERSION AS OF 1")

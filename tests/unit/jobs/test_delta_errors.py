@@ -25,13 +25,13 @@ SAYS = {
     "[DELTA_VERSIONS_NOT_CONTIGUOUS] Versions (0, 1, 4) are not contiguous.": "EOS_DELTA_DATA_LOSS",
     "[DELTA_SCHEMA_CHANGED_WITH_VERSION] Detected schema change in version 1:": "EOS_DELTA_SCHEMA_CHANGED",
     "[DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE] The streaming query was reading from an unexpected Delta table":
-        "EOS_DELTA_OTHER_TABLE",
+        "EOS_OTHER_TABLE",
     "[DELTA_MISSING_CHANGE_DATA] Error getting change data for range [0 , 1] as change data was not recorded for "
     "version [0].": "EOS_DELTA_TABLE_SETTINGS",
     "[DELTA_VERSION_NOT_FOUND] Cannot time travel Delta table to version 2. Available versions: [0, 1].":
         "EOS_DELTA_NO_TABLE",
     "[DELTA_CONCURRENT_TRANSACTION] ConcurrentTransactionException: This error occurs when multiple streaming queries":
-        "EOS_DELTA_TWO_QUERIES",
+        "EOS_TABLE_TWO_QUERIES",
     "[DELTA_CONCURRENT_APPEND.WITHOUT_HINT] Transaction conflict detected. a concurrent WRITE added data":
         "EOS_DELTA_CONFLICT",
     "[DELTA_FAILED_TO_MERGE_FIELDS] Failed to merge fields 'v' and 'v'": "EOS_DELTA_COLUMNS",

@@ -127,10 +127,10 @@ def test_a_replay_over_another_log_is_refused() -> None:
     assert (end.version, end.file) == (1, 1)
     with pytest.raises(EosError) as error:
         read_between(replace(log, at_first=[5, 6]), start, end)
-    assert error.value.condition == "EOS_DELTA_OTHER_TABLE"
+    assert error.value.condition == "EOS_OTHER_TABLE"
     with pytest.raises(EosError) as error:
         read_between(replace(log, versions=[[1], [2, 3], [3]]), start, end)
-    assert error.value.condition == "EOS_DELTA_OTHER_TABLE"
+    assert error.value.condition == "EOS_OTHER_TABLE"
     with pytest.raises(EosError) as error:
         read_between(replace(log, there=1), start, end)
     assert error.value.condition == "EOS_DELTA_DATA_LOSS"

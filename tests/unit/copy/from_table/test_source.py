@@ -195,10 +195,10 @@ def test_a_recreated_table_is_refused(path, tmp_path) -> None:
     append(path, "2")
     with pytest.raises(EosError) as error:
         queries.run(reader)
-    assert error.value.condition == "EOS_DELTA_OTHER_TABLE"
+    assert error.value.condition == "EOS_OTHER_TABLE"
     with pytest.raises(EosError) as error:
         queries.start()
-    assert error.value.condition == "EOS_DELTA_OTHER_TABLE"
+    assert error.value.condition == "EOS_OTHER_TABLE"
 
 
 def test_files_of_a_repair_are_found_in_the_log(path) -> None:

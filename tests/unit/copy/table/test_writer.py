@@ -122,7 +122,7 @@ def test_a_micro_batch_that_the_table_had_at_the_start_is_not_read(plan, tmp_pat
     TableStreamWriter(again).commit(messages, 1)
     with pytest.raises(TableError) as error:
         TableStreamWriter(again).commit(run(again, 1, FIRST[0]), 1)
-    assert error.value.condition == "EOS_DELTA_TWO_QUERIES"
+    assert error.value.condition == "EOS_TABLE_TWO_QUERIES"
 
 
 def test_nothing_is_committed_for_a_micro_batch_that_was_not_read_and_is_gone(plan, tmp_path) -> None:
@@ -131,7 +131,7 @@ def test_nothing_is_committed_for_a_micro_batch_that_was_not_read_and_is_gone(pl
     again = replace(plan, last=1)
     with pytest.raises(TableError) as error:
         TableStreamWriter(again).commit(run(again, 1, *FIRST), 1)
-    assert error.value.entry == "EOS_DELTA_OTHER_TABLE.behind"
+    assert error.value.entry == "EOS_OTHER_TABLE.behind"
 
 
 def test_records_that_a_transform_rejects_are_counted(plan, tmp_path) -> None:

@@ -38,8 +38,8 @@ from tests.support.delta_files import (
 FOREIGN = "foreign"
 #: What somebody may do to a table after which the query must stop, and the errors that say so.
 HOSTILE = {
-    "recreate": {"EOS_DELTA_OTHER_TABLE.recreated", "EOS_DELTA_OTHER_TABLE.behind"},
-    "restore": {"EOS_DELTA_OTHER_TABLE.restored"},
+    "recreate": {"EOS_OTHER_TABLE.recreated", "EOS_OTHER_TABLE.behind"},
+    "restore": {"EOS_OTHER_TABLE.restored"},
     "add column": {"EOS_DELTA_COLUMNS.files"},
     "forget": {"EOS_DELTA_TABLE_SETTINGS.forgets"},
 }
@@ -137,7 +137,7 @@ class History:
 
     def _is_late(self, batch: memory.MicroBatch, error: TableError) -> bool:
         """Whether a driver that comes back after others have gone on was told so."""
-        return batch.number < self._done and error.entry == "EOS_DELTA_CHECKPOINT_BEHIND"
+        return batch.number < self._done and error.entry == "EOS_TABLE_CHECKPOINT_BEHIND"
 
     def _plan(self) -> None:
         ranges = []

@@ -155,7 +155,7 @@ def test_changes_of_columns_id_and_mapping_are_refused(path) -> None:
     wider = metadata | {"schemaString": json.dumps(schema | {"fields": [*schema["fields"], field]})}
     assert refusal(path, {"metaData": wider}).condition == "EOS_DELTA_SCHEMA_CHANGED"
     assert AppendLog(opened(path)).appended(1) is not None
-    assert refusal(path, {"metaData": wider | {"id": "another"}}).condition == "EOS_DELTA_OTHER_TABLE"
+    assert refusal(path, {"metaData": wider | {"id": "another"}}).condition == "EOS_OTHER_TABLE"
 
 
 def test_column_mapping_is_refused_where_it_comes(path) -> None:
@@ -210,7 +210,7 @@ def test_a_table_that_was_recreated_or_put_back_is_noticed(path, tmp_path) -> No
         append(path, n)
     with pytest.raises(EosError) as error:
         log.check(1, mark)
-    assert error.value.condition == "EOS_DELTA_OTHER_TABLE"
+    assert error.value.condition == "EOS_OTHER_TABLE"
 
 
 def test_a_table_whose_log_was_cleaned_is_the_same(path) -> None:

@@ -161,7 +161,7 @@ def test_a_table_that_cannot_be_asked_leaves_the_outcome_open(table, monkeypatch
     monkeypatch.setattr(Location, "open", lambda self: (_ for _ in ()).throw(OSError("refused: hush!")))
     with pytest.raises(TableError) as error:
         commit_files(Table(secret, table.id, table.columns), FIRST, [], 0, patience_s=0.01)
-    assert error.value.condition == "EOS_DELTA_UNCLEAR" and error.value.restart_helps
+    assert error.value.condition == "EOS_TABLE_UNCLEAR" and error.value.restart_helps
     assert "refused: ***" in str(error.value) and "hush" not in repr(secret)
 
 
@@ -169,15 +169,15 @@ def test_another_micro_batch_of_the_same_number_stops_the_query(table) -> None:
     """A copy of the checkpoint has gone on with other offsets."""
     committed(table, FIRST)
     committed(table, SECOND)
-    assert condition_of(table, micro_batch(1, (0, 3, 6))) == "EOS_DELTA_TWO_QUERIES"
+    assert condition_of(table, micro_batch(1, (0, 3, 6))) == "EOS_TABLE_TWO_QUERIES"
 
 
 def test_a_later_micro_batch_or_a_missing_one_stops_the_query(table) -> None:
     """The checkpoint is old, or the table lacks a commit."""
     committed(table, FIRST)
-    assert condition_of(table, micro_batch(2, (0, 5, 6))) == "EOS_DELTA_OTHER_TABLE.behind"
+    assert condition_of(table, micro_batch(2, (0, 5, 6))) == "EOS_OTHER_TABLE.behind"
     committed(table, SECOND)
-    assert condition_of(table, FIRST) == "EOS_DELTA_CHECKPOINT_BEHIND"
+    assert condition_of(table, FIRST) == "EOS_TABLE_CHECKPOINT_BEHIND"
 
 
 def test_queries_do_not_meet_in_a_table(table) -> None:
@@ -219,12 +219,12 @@ def restored(table: Table) -> None:
 @pytest.mark.parametrize(
     ("change", "entry"),
     [
-        (recreated, "EOS_DELTA_OTHER_TABLE.recreated"),
+        (recreated, "EOS_OTHER_TABLE.recreated"),
         (lambda table: shutil.rmtree(table.location.uri), "EOS_DELTA_NO_TABLE.path"),
         (with_a_column_more, "EOS_DELTA_COLUMNS.files"),
         (forgetful, "EOS_DELTA_TABLE_SETTINGS.forgets"),
         (constrained, "EOS_DELTA_TABLE_SETTINGS.rules"),
-        (restored, "EOS_DELTA_OTHER_TABLE.restored"),
+        (restored, "EOS_OTHER_TABLE.restored"),
     ],
 )
 def test_a_table_that_was_changed_meanwhile_is_refused(table, change, entry) -> None:
@@ -249,7 +249,7 @@ def test_a_restore_that_the_user_knows_of_is_no_reason_to_stop(table) -> None:
     committed(table, SECOND, after_restore=version)
     assert rows(table) == Counter(records(SECOND))
     restored(table)
-    assert condition_of(table, micro_batch(2), after_restore=version) == "EOS_DELTA_OTHER_TABLE.restored"
+    assert condition_of(table, micro_batch(2), after_restore=version) == "EOS_OTHER_TABLE.restored"
 
 
 def test_what_others_do_to_a_table_that_binds_no_append_is_let_be(table) -> None:
@@ -276,7 +276,7 @@ def test_files_that_vacuum_may_remove_are_not_committed(table, monkeypatch) -> N
     monkeypatch.setattr(system, "time_of_day", lambda: now + 43 * 3600)
     with pytest.raises(TableError) as error:
         commit_files(table, FIRST, files, 5)
-    assert error.value.entry == "EOS_DELTA_FILES_OLD.late" and "43.0 hours" in error.value.message
+    assert error.value.entry == "EOS_TABLE_FILES_OLD.late" and "43.0 hours" in error.value.message
     assert error.value.restart_helps
     monkeypatch.setattr(system, "time_of_day", lambda: now + 41 * 3600)
     assert not commit_files(table, FIRST, files, 5).again
@@ -288,7 +288,7 @@ def test_files_that_were_removed_are_not_committed(table) -> None:
     Path(table.location.uri, files[0].path).unlink()
     with pytest.raises(TableError) as error:
         commit_files(table, FIRST, files, 5)
-    assert error.value.entry == "EOS_DELTA_FILES_OLD.gone"
+    assert error.value.entry == "EOS_TABLE_FILES_OLD.gone"
 
 
 def test_files_that_are_removed_while_they_are_committed_stop_the_query(table, monkeypatch) -> None:
@@ -302,7 +302,7 @@ def test_files_that_are_removed_while_they_are_committed_stop_the_query(table, m
     monkeypatch.setattr(failpoints, "reach", vacuum)
     with pytest.raises(TableError) as error:
         commit_files(table, FIRST, files, 5)
-    assert error.value.entry == "EOS_DELTA_FILES_LOST" and not error.value.restart_helps
+    assert error.value.entry == "EOS_TABLE_FILES_LOST" and not error.value.restart_helps
 
 
 @pytest.mark.parametrize(
@@ -343,7 +343,7 @@ def test_a_query_that_wrote_by_spark_goes_on_with_its_numbers(table) -> None:
         written_by_the_row_job(table, number, "abc")
     batch = micro_batch(2, (0, 0, 3))
     assert committed(table, batch, taken_over=taken_over("abc")).again
-    assert condition_of(table, batch, taken_over=taken_over("abd")) == "EOS_DELTA_TWO_QUERIES"
+    assert condition_of(table, batch, taken_over=taken_over("abd")) == "EOS_TABLE_TWO_QUERIES"
     assert condition_of(table, batch) == "EOS_DELTA_BATCH_UNKNOWN"
     assert not committed(table, micro_batch(3, (0, 3, 4)), taken_over=taken_over("of no use")).again
     assert rows(table)["t", 0, 3] == 1

@@ -80,7 +80,7 @@ def test_whether_a_micro_batch_is_there(last, digest, expected) -> None:
 
 @pytest.mark.parametrize(
     ("last", "condition"),
-    [(5, "EOS_DELTA_CHECKPOINT_BEHIND"), (2, "EOS_DELTA_OTHER_TABLE"), (None, "EOS_DELTA_OTHER_TABLE")],
+    [(5, "EOS_TABLE_CHECKPOINT_BEHIND"), (2, "EOS_OTHER_TABLE"), (None, "EOS_OTHER_TABLE")],
 )
 def test_numbers_have_no_gaps(last, condition) -> None:
     """A later micro-batch is an old checkpoint; a missing one is another table, or one that has lost a commit."""
@@ -101,10 +101,10 @@ def test_a_new_query_begins_in_any_table() -> None:
         (3, 3, 4, None),
         (4, 3, 4, None),
         (0, None, 0, None),
-        (5, 3, 4, "EOS_DELTA_CHECKPOINT_BEHIND"),
-        (0, None, None, "EOS_DELTA_CHECKPOINT_BEHIND"),
-        (2, 3, 4, "EOS_DELTA_OTHER_TABLE"),
-        (None, 3, 4, "EOS_DELTA_OTHER_TABLE"),
+        (5, 3, 4, "EOS_TABLE_CHECKPOINT_BEHIND"),
+        (0, None, None, "EOS_TABLE_CHECKPOINT_BEHIND"),
+        (2, 3, 4, "EOS_OTHER_TABLE"),
+        (None, 3, 4, "EOS_OTHER_TABLE"),
     ],
 )
 def test_checkpoint_and_table_belong_together(last, finished, planned, condition) -> None:

@@ -89,7 +89,7 @@ def test_a_request_that_is_applied_after_the_query_has_given_up_is_found_by_the_
     batch = BATCHES[0]
     with pytest.raises(TableError) as error:
         commit_files(table, batch, files_of(kept_in(store), batch), 2, patience_s=0.01)
-    assert error.value.condition == "EOS_DELTA_UNCLEAR"
+    assert error.value.condition == "EOS_TABLE_UNCLEAR"
     store.fault = lambda key: FINE
     store.apply_late()
     assert committed(store, table, batch).again
@@ -124,7 +124,7 @@ def test_a_version_that_another_writer_has_overwritten_stops_the_next_micro_batc
     store.objects[newest] = b'{"commitInfo":{"operation":"WRITE","timestamp":0}}\n'
     with pytest.raises(TableError) as error:
         committed(store, table, BATCHES[2])
-    assert error.value.entry == "EOS_DELTA_OTHER_TABLE.behind"
+    assert error.value.entry == "EOS_OTHER_TABLE.behind"
 
 
 def test_a_commit_that_does_not_ask_first_doubles_rows(store, table, monkeypatch) -> None:
