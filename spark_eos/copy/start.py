@@ -34,8 +34,8 @@ def copy(
     decode: Mapping[str, Decoding] | None = None,
     encode: Mapping[str, Encoding] | None = None,
 ) -> StreamingQuery:
-    """Start a query from topics to topics or a Delta table, or from a Delta table to topics, exactly once, whose rows
-    never pass through the JVM.
+    """Start a query from topics to topics or a table (Delta, Iceberg), or from a Delta table to topics, exactly once,
+    whose rows never pass through the JVM.
 
     ``source`` has the options of ``readStream.format("eos-kafka")``, ``sink`` those of ``writeStream``. Without a
     ``transform``, records are copied as they are, each to the partition of the same number: of the topic that the sink
@@ -52,9 +52,10 @@ def copy(
 
     With the option ``format`` = ``delta``, ``sink`` is a table (`docs/copy.md`): ``path``, and for one that is created
     ``partitionBy`` and properties ``delta.…``. Its columns are those that the transform returns, or the source's.
-    There are no dead letters, and nothing is encoded.
+    There are no dead letters, and nothing is encoded. With ``iceberg`` instead: ``table``, ``catalog``, properties
+    ``catalog.…`` and, for a table that is created, ``partitionBy``.
 
-    With that option, ``source`` is a table: ``path``, ``startingVersion``, ``maxFilesPerTrigger`` and
+    With ``format`` = ``delta``, ``source`` is a table: ``path``, ``startingVersion``, ``maxFilesPerTrigger`` and
     ``maxBytesPerTrigger``. The query writes the rows that are appended to it. The ``transform`` gets batches of the
     table's columns; without one, these are the sink's.
 
@@ -64,11 +65,12 @@ def copy(
     from spark_eos.copy.from_table.start import from_table
     from spark_eos.copy.source import CopyDataSource
     from spark_eos.copy.sql import SqlTransform
-    from spark_eos.copy.table.start import DELTA, to_table, transform_of
+    from spark_eos.copy.table.options import DELTA, KINDS
+    from spark_eos.copy.table.start import to_table, transform_of
     from spark_eos.errors import stop
 
     check_trigger(trigger or {})
-    is_table = str(sink.get("format", "")).lower() == DELTA
+    is_table = str(sink.get("format", "")).lower() in KINDS
     function = SqlTransform(transform) if isinstance(transform, str) else transform
     if str(source.get("format", "")).lower() == DELTA:
         chosen = {"partition": partition != "same", "on_malformed": on_malformed != "fail", "ordered": not ordered}

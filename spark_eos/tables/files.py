@@ -24,6 +24,7 @@ from spark_eos import system
 from spark_eos.checkpoint.stores import Store
 from spark_eos.errors import stop
 from spark_eos.log import logger
+from spark_eos.tables.keys import Key, by_key
 from spark_eos.tables.partitions import NoPartition, Partition, by_partition, directory_of
 from spark_eos.tables.statistics import Bound, Collector, ColumnStatistics
 from spark_eos.tables.values import check_columns
@@ -40,8 +41,8 @@ _NAME = re.compile(
 class DataFile:
     """A complete file in the store, for a commit of the table.
 
-    ``path``: relative to the table, with ``/``, not URL-encoded; ``partition_values``: a text for each partition
-    column, None for null; ``written_at_ms``: when it was begun, in milliseconds since 1970.
+    ``path``: relative to the store, with ``/``, not URL-encoded; ``partition_values``: a text for each partition
+    column or key, None for null; ``written_at_ms``: when it was begun, in milliseconds since 1970.
     """
 
     path: str
@@ -83,7 +84,8 @@ def _bound(plain: Any) -> Bound | None:  # noqa: ANN401
 class FileLayout:
     """How rows are written to files.
 
-    ``schema``: the table's columns, including the partition columns, which files do not have. ``target_bytes``: the
+    ``schema``: the table's columns, including the partition columns, which files do not have. ``keys``: computed from
+    columns, which files have; all files are in one folder then. ``target_bytes``: the
     size at which a file is finished; it may be larger by a row group. ``row_group_bytes``: of a row group, in memory.
     ``buffer_bytes``: of the buffered rows of all partitions, in memory. ``open_files``: the most files that are written
     at the same time; if another one is needed, the least recently written is finished. ``most_partitions``: of a task.
@@ -99,6 +101,12 @@ class FileLayout:
     open_files: int = 16
     most_partitions: int = 1000
     statistics_columns: int = 32
+    keys: tuple[Key, ...] = ()
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The names of a file's partition values."""
+        return self.partition_by or tuple(key.name for key in self.keys)
 
 
 @dataclass(frozen=True)
@@ -172,12 +180,17 @@ class FileWriter:
         if not batch.schema.equals(self._layout.schema):
             raise ValueError(f"the batch has other columns than the layout: {batch.schema}")
         try:
-            for partition, rows in by_partition(batch, self._layout.partition_by):
+            for partition, rows in self._split(batch):
                 for piece in _pieces(rows, self._layout.row_group_bytes):
                     self._add(partition, piece)
         except NoPartition as error:
-            columns = ", ".join(self._layout.partition_by)
+            columns = ", ".join(self._layout.parts)
             raise stop("EOS_TABLE_PARTITIONS.value", columns=columns, reason=error) from None
+
+    def _split(self, batch: pa.RecordBatch) -> Iterator[tuple[Partition, pa.RecordBatch]]:
+        if self._layout.keys:
+            return by_key(batch, self._layout.keys)
+        return by_partition(batch, self._layout.partition_by)
 
     def close(self) -> tuple[DataFile, ...]:
         """Finish all files. Raises what the store raises; then no file may be committed."""
@@ -215,9 +228,9 @@ class FileWriter:
 
     def _new(self, partition: Partition) -> _Waiting:
         if len(self._waiting) >= self._layout.most_partitions:
-            columns = ", ".join(self._layout.partition_by)
+            columns = ", ".join(self._layout.parts)
             raise stop("EOS_TABLE_PARTITIONS.many", most=self._layout.most_partitions, columns=columns)
-        return _Waiting(directory_of(self._layout.partition_by, partition))
+        return _Waiting("" if self._layout.keys else directory_of(self._layout.partition_by, partition))
 
     def _flush(self, partition: Partition) -> None:
         """Write the buffered rows of a partition as a row group."""
@@ -255,7 +268,7 @@ class FileWriter:
             raise
         if self._store.local:
             _sync(Path(_place(self._store, file.path)))
-        values = dict(zip(self._layout.partition_by, partition, strict=True))
+        values = dict(zip(self._layout.parts, partition, strict=True))
         self._files.append(DataFile(file.path, size, file.rows, file.began_at_ms, values, file.statistics))
 
 

@@ -37,6 +37,9 @@ class NoPartition(Exception):
 #: A partition of a table: the text of each partition column, None for null.
 Partition = tuple[str | None, ...]
 
+#: For each row the index of its text, and the texts, without duplicates.
+Coded = tuple[np.ndarray, list[str | None]]
+
 
 def is_partition_type(type_: pa.DataType) -> bool:
     """Whether a column of this type may be a partition column. Floating point may not be, as NaN equals nothing and
@@ -133,13 +136,16 @@ def _escaped(text: str) -> str:
 
 def by_partition(batch: pa.RecordBatch, names: Sequence[str]) -> Iterator[tuple[Partition, pa.RecordBatch]]:
     """The rows of each partition in their order, without the partition columns. Raises NoPartition."""
-    if not batch.num_rows:
+    return split(batch.drop_columns(list(names)), [_coded(batch.column(name)) for name in names])
+
+
+def split(rows: pa.RecordBatch, columns: Sequence[Coded]) -> Iterator[tuple[Partition, pa.RecordBatch]]:
+    """The rows of each combination of texts in their order."""
+    if not rows.num_rows:
         return
-    rows = batch.drop_columns(list(names))
-    numbers = np.zeros(batch.num_rows, np.int64)
+    numbers = np.zeros(rows.num_rows, np.int64)
     partitions: list[Partition] = [()]
-    for name in names:
-        codes, texts = _coded(batch.column(name))
+    for codes, texts in columns:
         numbers = numbers * len(texts) + codes
         # Only combinations that occur are kept, so that numbers stay small.
         there, numbers = np.unique(numbers, return_inverse=True)
@@ -153,8 +159,7 @@ def by_partition(batch: pa.RecordBatch, names: Sequence[str]) -> Iterator[tuple[
         yield partition, rows.take(pa.array(order[begin:end]))  # a copy: a slice would keep the whole batch in memory
 
 
-def _coded(column: pa.Array) -> tuple[np.ndarray, list[str | None]]:
-    """The texts of a column without duplicates, and for each row the index of its text."""
+def _coded(column: pa.Array) -> Coded:
     encoded = column.dictionary_encode(null_encoding="encode")
     values = encoded.dictionary
     if pa.types.is_timestamp(column.type):

@@ -43,13 +43,14 @@ Bound = int | float | str | Decimal
 class ColumnStatistics:
     """The statistics of a leaf column. ``column``: the names from the root to the leaf, several within structs. No
     value is less than ``low`` or greater than ``high``; both are None if all values are null, if the type has no
-    bounds, or if these are ``unknown``."""
+    bounds, or if these are ``unknown``. ``nans``: how many are NaN; None for other types than floating point."""
 
     column: tuple[str, ...]
     nulls: int
     low: Bound | None = None
     high: Bound | None = None
     unknown: bool = False
+    nans: int | None = None
 
 
 class Collector:
@@ -85,6 +86,7 @@ class _Leaf:
     def __init__(self, names: tuple[str, ...], places: tuple[int, ...], type_: pa.DataType) -> None:
         self._names, self._places, self._type = names, places, type_
         self._nulls = 0
+        self._nans: int | None = 0 if pa.types.is_floating(type_) else None
         self._bounds: tuple[Any, Any] | None = None
         self._unknown = False
         self.has_bounds = _has_bounds(type_)
@@ -94,9 +96,13 @@ class _Leaf:
         if len(self._places) > 1:
             column = pc.struct_field(column, list(self._places[1:]))  # null where a struct above is null
         self._nulls += column.null_count
+        nans = 0
+        if self._nans is not None:
+            nans = pc.sum(pc.is_nan(column)).as_py() or 0
+            self._nans += nans
         if not self.has_bounds or self._unknown or column.null_count == len(column):
             return
-        found = _bounds(column, self._type)
+        found = None if nans else _bounds(column, self._type)
         if found is None:
             self._unknown = True
         elif self._bounds is None:
@@ -106,9 +112,9 @@ class _Leaf:
 
     def statistics(self) -> ColumnStatistics:
         if self._bounds is None or self._unknown:
-            return ColumnStatistics(self._names, self._nulls, unknown=self._unknown)
+            return ColumnStatistics(self._names, self._nulls, unknown=self._unknown, nans=self._nans)
         low, high = _written(*self._bounds, self._type)
-        return ColumnStatistics(self._names, self._nulls, low, high, unknown=low is None)
+        return ColumnStatistics(self._names, self._nulls, low, high, unknown=low is None, nans=self._nans)
 
 
 def _has_bounds(type_: pa.DataType) -> bool:
@@ -124,9 +130,8 @@ def _has_bounds(type_: pa.DataType) -> bool:
 
 
 def _bounds(column: pa.ChunkedArray, type_: pa.DataType) -> tuple[Any, Any] | None:
-    """The bounds of a column that is not all null, as values that Python orders; None where they are unknown."""
-    if pa.types.is_floating(type_) and pc.any(pc.is_nan(column)).as_py():
-        return None
+    """The bounds of a column without NaN that is not all null, as values that Python orders; None where they are
+    unknown."""
     both = pc.min_max(column)
     if pa.types.is_date32(type_) or pa.types.is_timestamp(type_):
         low, high = (one.value for one in both.values())  # numbers: Python's dates have fewer years

@@ -23,6 +23,7 @@ from tests.support.job_program import drained, held_at
 from tests.support.killed_program import running
 from tests.support.other_writer import OtherWriter
 from tests.support.query import Spec, expected
+from tests.support.table_kinds import Delta
 from tests.support.waiting import wait_for
 
 SECONDS = 180.0
@@ -42,14 +43,15 @@ FAULTS = {
 class Others(OtherWriter):
     """``values``: of all rows so far."""
 
-    def __init__(self, table: Path) -> None:
+    def __init__(self, table: Delta) -> None:
         super().__init__(table, 0.2)
+        self._path = str(table.path)
         self.values: list[str] = []
 
     def append(self, rows: int) -> None:
         """A version with one file."""
         values = [f"{len(self.values) + n}" for n in range(rows)]
-        write_deltalake(self.table, pa.table({"value": values}), mode="append")
+        write_deltalake(self._path, pa.table({"value": values}), mode="append")
         self.values += values
 
     def write(self) -> None:
@@ -57,9 +59,9 @@ class Others(OtherWriter):
         self.append(3)
 
 
-def filled(table: Path) -> Others:
-    """The other writer of a table that has `FILES` files."""
-    others = Others(table)
+def filled(folder: Path) -> Others:
+    """The other writer of a table that has `FILES` files. ``folder``: where the folder ``table`` is."""
+    others = Others(Delta(folder))
     for _ in range(FILES):
         others.append(ROWS)
     return others
@@ -76,7 +78,7 @@ def killed_beside(others: Others, kill: Callable[[], None]) -> None:
 def strike(spark, view, name, folder: Path, point: str) -> None:
     """Kill it at the point, driver, JVM and workers, drain it by a restart, and count."""
     table = folder / "table"
-    others = filled(table)
+    others = filled(folder)
     spec = Spec(view.bootstrap_servers, "", name, str(folder / "checkpoint"), "", LIMIT, table=str(table))
 
     def kill() -> None:
@@ -93,7 +95,7 @@ def strike(spark, view, name, folder: Path, point: str) -> None:
 def strike_job(view, name, folder: Path, point: str) -> None:
     """The same of the job, whose session has no jars of Delta."""
     job = ToKafka(None, view.bootstrap_servers, name, folder)
-    others = filled(job.table)
+    others = filled(folder)
     config = job.config(source=f", startingVersion: 0, maxFilesPerTrigger: {LIMIT}", more=SESSION)
 
     def kill() -> None:

@@ -1,5 +1,5 @@
-"""kafka_to_delta past the JVM, killed between files, the table's commit and Spark's, while others append to the table
-and compact it: started again, each record is in the table once.
+"""A query past the JVM to a table of each kind, killed between files, the table's commit and Spark's, while others
+append to the table and compact it or expire its snapshots: started again, each record is in the table once.
 
 ``make test`` runs one of the points, by a seed (SPARK_EOS_SEED); ``make chaos`` runs all of them.
 """
@@ -15,14 +15,12 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
-from deltalake import DeltaTable, write_deltalake
 
 from demo import processes
 from tests.support.other_writer import OtherWriter
-from tests.support.table_queries import places
+from tests.support.table_kinds import KINDS, Delta, TableKind
 from tests.support.waiting import wait_for
 
 ROOT = Path(__file__).parents[2]
@@ -46,27 +44,36 @@ FAULTS = {
     "table.committed": "table.committed=hold@3",
 }
 FOREIGN = 9
-#: Records as they are, and by SQL, which leaves out those that are no numbers.
-TRANSFORMS = {
-    "records": "",
-    "sql": """\
-transform:
-  engine: duckdb
-  sql: SELECT topic, "partition", "offset", decode(value)::INT AS n FROM input
-  onMalformed: drop
-""",
+SQL = """SELECT topic, "partition", "offset", decode(value)::INT AS n FROM input"""
+#: Records as they are, and by SQL, which leaves out those that are no numbers: in the config file of the job
+#: kafka_to_delta, and as arguments of `spark_eos.copy`.
+TRANSFORMS: dict[str, tuple[str, dict[str, str]]] = {
+    "records": ("", {}),
+    "sql": (
+        f"transform:\n  engine: duckdb\n  sql: {SQL}\n  onMalformed: drop\n",
+        {"transform": SQL, "on_malformed": "drop"},
+    ),
 }
 
 
 class Job:
-    """The job, its topic and its table."""
+    """A query, its topic and its table. To Delta, it is the job kafka_to_delta."""
 
-    def __init__(self, servers: str, topic: str, folder: Path, way: str) -> None:
-        self.topic, self.table, self.checkpoint = topic, folder / "table", folder / "checkpoint"
-        self.folder, self._config = folder, folder / "job.yaml"
+    def __init__(self, servers: str, topic: str, folder: Path, kind: str, way: str) -> None:
+        self.topic, self.table, self.checkpoint = topic, KINDS[kind](folder), folder / "checkpoint"
+        self.folder, config = folder, folder / "config"
         self.log = folder / "job.log"
-        named = {"table": self.table, "checkpoint": self.checkpoint, "topic": topic, "servers": servers}
-        self._config.write_text(CONFIG.format(**named, limit=LIMIT, transform=TRANSFORMS[way]))
+        in_config, arguments = TRANSFORMS[way]
+        if isinstance(self.table, Delta):
+            named = {"table": self.table.path, "checkpoint": self.checkpoint, "topic": topic, "servers": servers}
+            config.write_text(CONFIG.format(**named, limit=LIMIT, transform=in_config))
+            self._program = ["jobs.kafka_to_delta", "--conf", str(config)]
+        else:
+            source = {"kafka.bootstrap.servers": servers, "subscribe": topic, "maxOffsetsPerTrigger": LIMIT}
+            source |= {"startingOffsets": "earliest", "includeHeaders": True}
+            given = {"source": source, "sink": self.table.sink(), "checkpoint": str(self.checkpoint), **arguments}
+            config.write_text(json.dumps(given))
+            self._program = ["tests.support.table_program", str(config)]
         producer = Producer({"bootstrap.servers": servers})
         for n in range(PARTITIONS * ROWS):
             producer.produce(topic, f"{n}", partition=n % PARTITIONS)
@@ -81,7 +88,7 @@ class Job:
         if faults:
             environment |= {"SPARK_EOS_FAULTS": faults, "SPARK_EOS_FAULTS_DIR": str(marks)}
         with self.log.open("ab") as out:
-            command = [sys.executable, "-m", "jobs.kafka_to_delta", "--conf", str(self._config)]
+            command = [sys.executable, "-m", *self._program]
             return subprocess.Popen(command, stdout=out, stderr=out, cwd=ROOT, env=environment, start_new_session=True)
 
     def drained(self) -> None:
@@ -101,15 +108,13 @@ class Job:
 class Others(OtherWriter):
     """``appended``: how many rows so far, each in a version of its own."""
 
-    def __init__(self, table: Path) -> None:
+    def __init__(self, table: TableKind) -> None:
         super().__init__(table, 0.05)
         self.appended = 0
 
     def write(self) -> None:
         """A row with the table's columns, which has a place that no record has."""
-        schema = pa.schema(DeltaTable(self.table).schema().to_arrow())
-        row = {"topic": "foreign", "partition": FOREIGN, "offset": self.appended}
-        write_deltalake(self.table, pa.Table.from_pylist([row], schema), mode="append")
+        self.table.append({"topic": "foreign", "partition": FOREIGN, "offset": self.appended})
         self.appended += 1
 
 
@@ -123,36 +128,38 @@ def strike(job: Job, point: str) -> None:
         finally:
             processes.kill(started.pid)
             started.wait()
-        found = places(job.table)
+        found = job.table.places()
         committed = point == "table.committed"
         # Two micro-batches with rows are in the table, or one: Spark has noted only the first of them.
         there = sum(count for (partition, _), count in found.items() if partition != FOREIGN)
         assert there == LIMIT * (2 if committed else 1)
         job.drained()
     expected = Counter({(p, offset): 1 for p in range(PARTITIONS) for offset in range(ROWS)})
-    assert places(job.table) == expected + Counter({(FOREIGN, n): 1 for n in range(others.appended)})
+    assert job.table.places() == expected + Counter({(FOREIGN, n): 1 for n in range(others.appended)})
     assert others.appended > 0
     query = json.loads((job.checkpoint / "metadata").read_text())["id"]
-    assert DeltaTable(str(job.table)).transaction_version(query) == job.noted()
+    assert job.table.last(query) == job.noted()
 
 
 @pytest.fixture
-def job(cluster, topic, tmp_path) -> Callable[[str], Job]:
-    """``job("sql")``: with this one of the transforms."""
-    return lambda way: Job(cluster.bootstrap_servers, topic(PARTITIONS), tmp_path, way)
+def job(cluster, topic, tmp_path) -> Callable[[str, str], Job]:
+    """``job("delta", "sql")``: to a table of this kind, with this one of the transforms."""
+    return lambda kind, way: Job(cluster.bootstrap_servers, topic(PARTITIONS), tmp_path, kind, way)
 
 
 CHANCE = random.Random(os.environ.get("SPARK_EOS_SEED", "tables"))
 
 
-def test_a_kill_loses_and_doubles_nothing(job) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_kill_loses_and_doubles_nothing(job, kind) -> None:
     """One of the points with one of the transforms, for every day."""
-    strike(job(CHANCE.choice(list(TRANSFORMS))), CHANCE.choice(list(FAULTS)))
+    strike(job(kind, CHANCE.choice(list(TRANSFORMS))), CHANCE.choice(list(FAULTS)))
 
 
 @pytest.mark.chaos
 @pytest.mark.parametrize("way", TRANSFORMS)
 @pytest.mark.parametrize("point", FAULTS)
-def test_a_kill_at_every_point_loses_and_doubles_nothing(job, point, way) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_kill_at_every_point_loses_and_doubles_nothing(job, kind, point, way) -> None:
     """The whole set."""
-    strike(job(way), point)
+    strike(job(kind, way), point)

@@ -16,8 +16,8 @@ from deltalake import DeltaTable
 from deltalake.transaction import AddAction
 
 from spark_eos import system
-from spark_eos.tables.delta.memory import MicroBatch
 from spark_eos.tables.delta.table import Location
+from spark_eos.tables.micro_batch import MicroBatch
 from spark_eos.topic_partition import OffsetRange
 
 SCHEMA = pa.schema([("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64())])

@@ -4,32 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.copy.table.rows import TableTransform
 from spark_eos.copy.written import LastWritten
 from spark_eos.options.parse import SourceOptions
-from spark_eos.tables.delta.table import Table
-from spark_eos.tables.files import FileLayout
+from spark_eos.tables.target import Target
 
 
 @dataclass(frozen=True)
 class TablePlan:
     """What is read, and the table it goes to.
 
-    ``cluster``: the id of the source's cluster; empty where brokers do not report it. ``storage``: Hadoop's settings of
-    file systems, by which tasks write files. ``last``: the last micro-batch that the table had when the query started;
-    tasks write nothing for it and those before. ``after_restore``: see `spark_eos.tables.delta.commit.commit_files`.
-    ``transform``: None where the source's columns are the table's.
-    ``written``: where commits note what they wrote.
+    ``cluster``: the id of the source's cluster; empty where brokers do not report it. ``last``: the last micro-batch
+    that the table had when the query started; tasks write nothing for it and those before. ``transform``: None where
+    the source's columns are the table's. ``written``: where commits note what they wrote.
     """
 
     source: SourceOptions
     cluster: str
-    table: Table
-    layout: FileLayout
-    checkpoint: str
-    storage: HadoopSettings
+    table: Target
     last: int | None = None
-    after_restore: int | None = None
     transform: TableTransform | None = None
     written: LastWritten = field(default=LastWritten(), kw_only=True)

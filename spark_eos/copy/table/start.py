@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from spark_eos.checkpoint.settings import HadoopSettings, without_settings
 from spark_eos.errors import stop
 
 if TYPE_CHECKING:
@@ -15,58 +13,14 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
     from spark_eos.copy.plan import Function, OnMalformed, RowTransform
+    from spark_eos.copy.table.options import DeltaOptions, IcebergOptions
     from spark_eos.copy.table.plan import TablePlan
     from spark_eos.copy.table.rows import TableTransform
     from spark_eos.copy.transforming import Chunk
     from spark_eos.options.parse import SourceOptions
-    from spark_eos.tables.delta.table import Location
+    from spark_eos.tables.target import Place
 
-#: The value of the sink's option ``format`` for a Delta table.
-DELTA = "delta"
 _FORMAT = "eos-kafka-table"
-_OPTIONS = ("format", "path", "partitionBy", "afterRestore")
-#: Prefix of the properties of a table that is created.
-_PROPERTY = "delta."
-_NO_SETTINGS = HadoopSettings()
-
-
-@dataclass(frozen=True)
-class TableOptions:
-    """The sink's options for a table. ``partition_by`` and ``properties`` are for one that is created;
-    ``after_restore``: the version of a RESTORE after which the query goes on; ``storage``: settings ``fs.…``."""
-
-    path: str
-    partition_by: tuple[str, ...] = ()
-    after_restore: int | None = None
-    properties: Mapping[str, str] = field(default_factory=dict)
-    storage: HadoopSettings = _NO_SETTINGS
-
-
-def table_options(raw: Mapping[str, str], session: Mapping[str, str]) -> TableOptions:
-    """Parse the sink's options. ``session``: its settings of file systems. Raises OptionError."""
-    from spark_eos.options.values import parse_batch, parse_text
-
-    properties, given = {}, {}
-    names = {name.lower(): name for name in _OPTIONS}
-    options, storage = without_settings(raw, session)
-    for key, value in options.items():
-        if key.startswith(_PROPERTY):
-            properties[key] = value
-        elif key.lower() in names:
-            given[names[key.lower()]] = value
-        else:
-            raise stop("EOS_OPTION_UNKNOWN.table", option=key, names=", ".join(_OPTIONS))
-    if "path" not in given:
-        raise stop("EOS_OPTION_MISSING.table_path")
-    columns = tuple(filter(None, (name.strip() for name in given.get("partitionBy", "").split(","))))
-    restored = given.get("afterRestore")
-    return TableOptions(
-        parse_text("path", given["path"]),
-        columns,
-        None if restored is None else parse_batch("afterRestore", restored),
-        properties,
-        storage,
-    )
 
 
 def transform_of(function: Function | None, name: str | None, on_malformed: OnMalformed) -> RowTransform | None:
@@ -97,6 +51,7 @@ def to_table(
     """Start a query from topics to a table. See `spark_eos.copy`. Raises EosError for what can be known before."""
     from spark_eos.checkpoint.settings import of_session
     from spark_eos.copy.query import start_ranges
+    from spark_eos.copy.table.options import table_options
     from spark_eos.copy.table.source import TableDataSource
 
     plan = planned(source, table_options(sink, of_session(spark)), checkpoint, transform)
@@ -104,49 +59,42 @@ def to_table(
 
 
 def planned(
-    source: Mapping[str, str], options: TableOptions, checkpoint: str, transform: RowTransform | None = None
+    source: Mapping[str, str],
+    options: DeltaOptions | IcebergOptions,
+    checkpoint: str,
+    transform: RowTransform | None = None,
 ) -> TablePlan:
     """What the tasks need, with the table, which is created where there is none. Raises EosError."""
     from spark_eos.checkpoint.files import Checkpoint
-    from spark_eos.checkpoint.settings import here
+    from spark_eos.checkpoint.settings import HadoopSettings, here
     from spark_eos.copy.checks import bounded, check_source
     from spark_eos.copy.table.plan import TablePlan
     from spark_eos.kafka.admin.topics import cluster_id
     from spark_eos.kafka.net.client import broker_client
     from spark_eos.options.parse import stream_options
     from spark_eos.source.schema import arrow_schema
-    from spark_eos.tables.delta.actions import statistics_columns
-    from spark_eos.tables.delta.memory import check_start
-    from spark_eos.tables.delta.table import known, location_of, refused
-    from spark_eos.tables.files import FileLayout
+    from spark_eos.tables.micro_batch import check_start
 
     reads = bounded(stream_options(source))
     check_source(reads, ordered=False, keeps_order="")
     cluster = cluster_id(broker_client(reads.kafka))
     storage = HadoopSettings(here(options.storage))
-    location = location_of(options.path, storage)
-    fitted = None if transform is None else fitting(transform, reads, location, options.partition_by)
+    place = options.place(checkpoint, storage)
+    fitted = None if transform is None else fitting(transform, reads, place)
     columns = arrow_schema(reads.include_headers) if fitted is None else fitted.schema
     found = Checkpoint(checkpoint, storage)
     query, finished = found.query_id(), found.last_batch("commits")
-    table = known(location, columns, options.partition_by, options.properties, create=finished is None)
-    last = None
-    with refused(location):
-        handle = location.open()
-        bounded_columns = statistics_columns(handle.metadata().configuration)
-        if query is not None:
-            last = handle.transaction_version(query)
-    if query is not None:
-        check_start(location.path, last, finished=finished, planned=found.last_batch("offsets"))
-    layout = FileLayout(columns, table.partition_by, statistics_columns=bounded_columns)
-    return TablePlan(reads, cluster, table, layout, checkpoint, storage, last, options.after_restore, fitted)
+    table = place.target(columns, create=finished is None)
+    if query is None:
+        return TablePlan(reads, cluster, table, None, fitted)
+    last = table.last(query)
+    check_start(table.name, last, finished=finished, planned=found.last_batch("offsets"))
+    return TablePlan(reads, cluster, table, last, fitted)
 
 
-def fitting(
-    transform: RowTransform, reads: SourceOptions, location: Location, partition_by: tuple[str, ...]
-) -> TableTransform:
-    """The transform with the table that it writes to: the one at the location or, where there is none, one with the
-    columns that it returns for no records, ``partition_by`` some of them.
+def fitting(transform: RowTransform, reads: SourceOptions, place: Place) -> TableTransform:
+    """The transform with the table that it writes to: the one at the place or, where there is none, one with the
+    columns that it returns for no records.
 
     Where it gives a column no type for no records, a sample of the topics does. Raises RowError and SchemaError, also
     for what it makes of the sample, and TableError.
@@ -157,8 +105,7 @@ def fitting(
     from spark_eos.copy.table.rows import TableTransform, table_rows
     from spark_eos.copy.transforming import ERROR, OFFSET, as_batch, without_rejected
     from spark_eos.source.schema import arrow_schema
-    from spark_eos.tables.delta.table import columns_there
-    from spark_eos.tables.values import check_columns, conformed, table_schema
+    from spark_eos.tables.values import conformed
 
     empty = pa.RecordBatch.from_pylist([], schema=arrow_schema(reads.include_headers))
     result = as_batch(transform.function(empty))
@@ -166,12 +113,10 @@ def fitting(
     if not rows.schema.names:
         raise stop("EOS_TABLE_COLUMNS.empty")
     sample = taken(reads)
-    there = columns_there(location)
-    if there is None:
-        schema = table_schema(typed(rows.schema, transform, sample))
-        check_columns(schema, partition_by)
-    else:
-        schema, partition_by = there
+    there = place.columns()
+    columns = place.new_columns(typed(rows.schema, transform, sample)) if there is None else there
+    schema, partition_by = columns.schema, columns.partition_by
+    if there is not None:
         if ERROR in result.schema.names and ERROR in schema.names:
             raise stop("EOS_TABLE_COLUMNS.reserved", column=ERROR)
         if ERROR in result.schema.names and OFFSET not in schema.names:

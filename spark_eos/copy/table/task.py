@@ -10,7 +10,6 @@ import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
 from spark_eos import failpoints
-from spark_eos.checkpoint.stores import open_store
 from spark_eos.copy.readable import ReadableRanges
 from spark_eos.copy.table.plan import TablePlan
 from spark_eos.copy.table.rows import rows_of
@@ -61,9 +60,8 @@ def _written(plan: TablePlan, identity: Identity, ranges: Sequence[OffsetRange])
     ids = {r.topic: r.topic_id for r in ranges}
     readable = ReadableRanges(plan.source, plan.cluster, ids)
     attempt = Attempt(identity.query, identity.batch, identity.partition, identity.attempt)
-    store = open_store(plan.table.location.path, plan.storage)
     dropped = 0
-    with FileWriter(store, plan.layout, attempt) as writer:
+    with FileWriter(plan.table.store(), plan.table.layout, attempt) as writer:
         for range_ in readable.of(ranges):
             records = read_range(plan.source.fetching, range_)
             if plan.transform is None:

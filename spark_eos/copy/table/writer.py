@@ -9,7 +9,6 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
 from spark_eos import failpoints
-from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.copy.table.plan import TablePlan
 from spark_eos.copy.table.task import TableMessage, run_task
 from spark_eos.errors import stop
@@ -19,9 +18,8 @@ from spark_eos.sink.commit import all_received
 from spark_eos.sink.job import Identity
 from spark_eos.spark.tracebacks import hidden_traceback
 from spark_eos.spark.worker_gc import spare_collections
-from spark_eos.tables.delta.commit import Outcome, commit_files
-from spark_eos.tables.delta.memory import MicroBatch
-from spark_eos.tables.delta.row_job import taken_over
+from spark_eos.tables.micro_batch import MicroBatch
+from spark_eos.tables.target import Outcome
 
 
 class TableStreamWriter(DataSourceStreamArrowWriter):
@@ -38,9 +36,7 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
 
     @hidden_traceback()
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """On the driver: commit all files of the micro-batch together. See `commit_files`."""
-        from spark_eos.tables.delta.actions import add_action  # delta-rs, which tasks have no use for
-
+        """On the driver: commit all files of the micro-batch together. See `spark_eos.tables.target.Target.commit`."""
         began = time.perf_counter()
         received = all_received(messages, batchId, TableMessage)
         if not received:
@@ -51,15 +47,8 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
         files = [file for message in received for file in message.files]
         rows, size = sum(message.rows for message in received), sum(file.size_bytes for file in files)
         dropped = sum(message.dropped for message in received)
-        outcome = commit_files(
-            plan.table,
-            batch,
-            [add_action(file) for file in files],
-            rows,
-            is_there=any(message.skipped for message in received),
-            taken_over=taken_over(Checkpoint(plan.checkpoint, plan.storage), batchId),
-            after_restore=plan.after_restore,
-        )
+        is_there = any(message.skipped for message in received)
+        outcome = plan.table.commit(batch, files, rows, is_there=is_there)
         took_s = time.perf_counter() - began
         plan.written.note(batchId, rows, size, dropped)
         self._tell(received, batch, outcome, took_s, rows=rows, bytes=size, dropped=dropped)
@@ -76,7 +65,7 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
             len(files),
             len(batch.ranges),
             len(received),
-            plan.table.location.path,
+            plan.table.name,
             max(message.took_s for message in received) * 1000,
             took_s * 1000,
             outcome.tries,

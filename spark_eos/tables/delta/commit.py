@@ -15,21 +15,21 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from spark_eos import failpoints, system
-from spark_eos.errors import EosError, stop
+from spark_eos.errors import stop
 from spark_eos.log import logger
-from spark_eos.retry import retrying
-from spark_eos.tables.delta.memory import MicroBatch, Remembered, Standing, behind, remembered, standing, was_ours
+from spark_eos.tables.delta.memory import note_of, remembered, transactions_of, was_ours
 from spark_eos.tables.delta.table import Table, without_secrets
+from spark_eos.tables.micro_batch import MicroBatch, Remembered, Standing, behind, standing
+from spark_eos.tables.target import PATIENCE_S, Outcome, until_known
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
     from deltalake.transaction import AddAction
 
-#: Seconds for which a commit is retried.
-PATIENCE_S = 60.0
 _RETENTION = "delta.deletedFileRetentionDuration"
 #: Delta's default for that property, a week.
 _RETENTION_MS = 7 * 24 * 3600 * 1000
@@ -56,16 +56,6 @@ class TakenOver:
     digest: Callable[[], str]
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """``version``: the table's version before the commit; ``again``: the table already had the micro-batch, and the
-    files were not committed; ``tries``: how many were needed."""
-
-    version: int
-    again: bool
-    tries: int
-
-
 def commit_files(
     table: Table,
     batch: MicroBatch,
@@ -84,21 +74,8 @@ def commit_files(
     try has succeeded for ``patience_s`` seconds, and the errors of `_Commit.once`.
     """
     attempt = _Commit(table, batch, files, rows, is_there, taken_over, after_restore)
-    tries, error = 0, None
-    for _ in retrying(patience_s):
-        tries += 1
-        try:
-            again, version = attempt.once()
-        except EosError:
-            raise
-        except Exception as raised:  # no error of delta-rs tells the outcome
-            error = raised
-            logger.info("%s: the commit is tried again after %s", attempt.name, without_secrets(raised, table.location))
-            continue
-        return Outcome(version, again, tries)
-    assert error is not None
-    cause = without_secrets(error, table.location)
-    raise stop("EOS_TABLE_UNCLEAR", batch=batch.number, path=table.location.path, seconds=patience_s, cause=cause)
+    cause = partial(without_secrets, location=table.location)
+    return until_known(attempt.once, batch, table.location.path, cause, patience_s)
 
 
 @dataclass(frozen=True)
@@ -115,8 +92,8 @@ class _Commit:
     def name(self) -> str:
         return f"query={self.batch.query} batch={self.batch.number}"
 
-    def once(self) -> tuple[bool, int]:
-        """Commit the micro-batch unless the table has it. Returns whether it had it, and the version that was read.
+    def once(self) -> bool:
+        """Commit the micro-batch unless the table has it. Returns whether it had it.
 
         Raises TableError where the table was recreated or has other columns or properties, where its last micro-batch
         is not the one before this, after a RESTORE, and for files that are too old or gone; and what delta-rs raises.
@@ -130,7 +107,7 @@ class _Commit:
         if state is Standing.UNCLEAR:
             self._look_in_the_log(handle)
         if state is not Standing.NEW:
-            return True, version
+            return True
         if self.is_there:
             raise behind(path, self.batch.number, found.last)
         self._check_restored(handle, found)
@@ -140,7 +117,7 @@ class _Commit:
         failpoints.reach("table.committed")
         self._check_there()
         self._sum_up(handle.metadata().configuration)
-        return False, version
+        return False
 
     def _sum_up(self, properties: Mapping[str, str | None]) -> None:
         """Create a checkpoint of the log after every few micro-batches: without it, whoever opens the table would read
@@ -166,8 +143,8 @@ class _Commit:
         from deltalake import CommitProperties, PostCommitHookProperties, Transaction
 
         now_ms = int(system.time_of_day() * 1000)
-        transactions = [Transaction(name, number, now_ms) for name, number in self.batch.transactions(version)]
-        metadata = {"isBlindAppend": True, "userMetadata": self.batch.note(self.rows)}
+        transactions = [Transaction(name, number, now_ms) for name, number in transactions_of(self.batch, version)]
+        metadata = {"isBlindAppend": True, "userMetadata": note_of(self.batch, self.rows)}
         handle.create_write_transaction(
             list(self.files),
             "append",

@@ -14,133 +14,36 @@ They are in one commit with the files.
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from enum import Enum
-from functools import cached_property
+from collections.abc import Callable, Sequence
 
-from spark_eos.errors import EosError, stop
-from spark_eos.topic_partition import OffsetRange, TopicPartition, name_of_place
+from spark_eos.tables.micro_batch import MicroBatch, Remembered
+from spark_eos.topic_partition import name_of_place
 
 _DIGEST, _READ = "#digest", "#read"
-#: The versions of Delta's transactions are signed 64-bit numbers.
-_DIGEST_BITS = 63
 #: The key of the note in a commit's ``userMetadata``.
 NOTE = "spark-eos"
-#: How many ranges a message shows.
-_SHOWN = 4
 
 #: Gets the version of an application id in a table; None if the table does not have it.
 TransactionVersion = Callable[[str], int | None]
 
 
-@dataclass(frozen=True)
-class MicroBatch:
-    """A micro-batch and the ranges of offsets that it reads, in any order, and split among tasks in any way."""
-
-    query: str
-    number: int
-    ranges: tuple[OffsetRange, ...]
-
-    @cached_property
-    def spans(self) -> dict[TopicPartition, tuple[str, int, int]]:
-        """Partition → topic id, first offset, end offset."""
-        found: dict[TopicPartition, tuple[str, int, int]] = {}
-        for r in sorted(self.ranges):
-            _, start, end = found.get((r.topic, r.partition), ("", r.start, r.end))
-            found[r.topic, r.partition] = r.topic_id, min(start, r.start), max(end, r.end)
-        return found
-
-    @cached_property
-    def digest(self) -> int:
-        """A digest of the number, the topics' ids and the offsets, so that a replay has the same digest."""
-        text = json.dumps([self.number, [[*place, *span] for place, span in self.spans.items()]])
-        return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest()) >> (64 - _DIGEST_BITS)
-
-    def transactions(self, read_version: int) -> list[tuple[str, int]]:
-        """Application ids and versions for a commit on ``read_version`` of the table."""
-        ends = [(f"{self.query}#{name_of_place(place)}", end) for place, (_, _, end) in self.spans.items()]
-        return [
-            (self.query, self.number),
-            (self.query + _DIGEST, self.digest),
-            (self.query + _READ, read_version),
-            *ends,
-        ]
-
-    def note(self, rows: int) -> str:
-        """The commit's ``userMetadata``, for people; the log's clean-up removes it."""
-        noted = {"query": self.query, "batch": self.number, "digest": f"{self.digest:x}", "rows": rows}
-        return json.dumps({NOTE: noted | {"ranges": self._places}}, separators=(",", ":"))
-
-    @property
-    def _places(self) -> dict[str, tuple[int, int]]:
-        return {f"{topic}/{p}": (start, end) for (topic, p), (_, start, end) in self.spans.items()}
-
-    def __str__(self) -> str:
-        """The first ranges, for messages."""
-        return in_words(self._places)
+def transactions_of(batch: MicroBatch, read_version: int) -> list[tuple[str, int]]:
+    """Application ids and versions for the commit of a micro-batch on ``read_version`` of the table."""
+    query = batch.query
+    ends = [(f"{query}#{name_of_place(place)}", end) for place, (_, _, end) in batch.spans.items()]
+    return [(query, batch.number), (query + _DIGEST, batch.digest), (query + _READ, read_version), *ends]
 
 
-def in_words(places: Mapping[str, tuple[int, int]]) -> str:
-    """The first ranges, for messages. ``places``: ``topic/partition`` → first offset and end."""
-    named = [f"{place} {start:,} to {end:,}" for place, (start, end) in places.items()]
-    more = f" and {len(named) - _SHOWN} more" if len(named) > _SHOWN else ""
-    return "offsets " + ", ".join(named[:_SHOWN]) + more if named else "no new offsets"
-
-
-@dataclass(frozen=True)
-class Remembered:
-    """A query's transactions in a table; None for those that it does not have. ``last``: the last micro-batch;
-    ``digest``: of the last micro-batch that was committed past the JVM; ``read``: the table's version before that."""
-
-    last: int | None
-    digest: int | None
-    read: int | None
+def note_of(batch: MicroBatch, rows: int) -> str:
+    """The commit's ``userMetadata``, for people; the log's clean-up removes it."""
+    noted = {"query": batch.query, "batch": batch.number, "digest": f"{batch.digest:x}", "rows": rows}
+    return json.dumps({NOTE: noted | {"ranges": batch.places}}, separators=(",", ":"))
 
 
 def remembered(version_of: TransactionVersion, query: str) -> Remembered:
     """The query's transactions in a table."""
     return Remembered(version_of(query), version_of(query + _DIGEST), version_of(query + _READ))
-
-
-class Standing(Enum):
-    """Whether a table has a micro-batch. ``UNCLEAR``: it has one with this number, and the log must be read to know
-    whether its offsets are the same."""
-
-    NEW, THERE, UNCLEAR = "new", "there", "unclear"
-
-
-def standing(path: str, found: Remembered, batch: MicroBatch) -> Standing:
-    """Whether the table at ``path`` has the micro-batch.
-
-    Every micro-batch is committed, even without rows, so that their numbers have no gaps. Raises TableError where the
-    table has a later one (EOS_TABLE_CHECKPOINT_BEHIND), or lacks an earlier one (EOS_OTHER_TABLE).
-    """
-    last, number = found.last, batch.number
-    if last is not None and last > number:
-        raise stop("EOS_TABLE_CHECKPOINT_BEHIND", path=path, there=last, planned=number)
-    if last == number:
-        return Standing.THERE if found.digest == batch.digest else Standing.UNCLEAR
-    if number and last != number - 1:
-        raise behind(path, number - 1, last)
-    return Standing.NEW
-
-
-def check_start(path: str, last: int | None, *, finished: int | None, planned: int | None) -> None:
-    """Check that the table and the checkpoint belong together. ``last``: the table's last micro-batch; ``finished``,
-    ``planned``: the checkpoint's last ones. Raises TableError."""
-    if finished is not None and (last is None or last < finished):
-        raise behind(path, finished, last)
-    if last is not None and last > (-1 if planned is None else planned):
-        raise stop("EOS_TABLE_CHECKPOINT_BEHIND", path=path, there=last, planned=planned)
-
-
-def behind(path: str, finished: int, last: int | None) -> EosError:
-    """The error for a table that lacks the query's micro-batches up to ``finished``."""
-    there = "none" if last is None else f"only {last}"
-    return stop("EOS_OTHER_TABLE.behind", finished=finished, path=path, there=there)
 
 
 def was_ours(transactions: Sequence[str], query: str) -> bool:

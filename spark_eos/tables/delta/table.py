@@ -251,7 +251,7 @@ def check_columns(
     if folders != list(partition_by):
         found.append(f"it is partitioned by {', '.join(folders) or 'nothing'}, not by {', '.join(partition_by)}")
     if found:
-        raise stop("EOS_DELTA_COLUMNS.files", path=location.path, differences="; ".join(found))
+        raise stop("EOS_TABLE_DIFFERS", path=location.path, differences="; ".join(found))
 
 
 def _kind(text: str) -> str:
@@ -288,7 +288,7 @@ def known(
     """The table at the location, with exactly these columns.
 
     Where there is none, it is created if ``create``, with ``partition_by`` and ``properties``. Raises TableError
-    (EOS_DELTA_NO_TABLE, EOS_DELTA_COLUMNS, EOS_DELTA_TABLE_SETTINGS), also where its store would let one commit replace
+    (EOS_DELTA_NO_TABLE, EOS_TABLE_DIFFERS, EOS_DELTA_TABLE_SETTINGS), also where its store would let one commit replace
     another one (EOS_DELTA_STORE_UNSAFE), and SchemaError for columns that files cannot have.
     """
     from deltalake import DeltaTable

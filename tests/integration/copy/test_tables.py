@@ -1,5 +1,5 @@
-"""`spark_eos.copy` to a Delta table: each record once, with all its parts, whoever else writes and however often it
-starts."""
+"""`spark_eos.copy` to a table of each kind: each record once, with all its parts, whoever else writes and however often
+it starts."""
 
 from __future__ import annotations
 
@@ -8,22 +8,33 @@ import time
 import uuid
 from collections import Counter
 
-import pyarrow as pa
 import pytest
 from confluent_kafka import TopicPartition
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable
 
 from spark_eos.errors import EosError
 from tests.support.session_faults import armed
 from tests.support.sink_queries import SECONDS
-from tests.support.table_queries import IntoTable, parts, places
+from tests.support.table_kinds import KINDS, Delta, Iceberg
+from tests.support.table_queries import IntoTable, parts
 
 
 @pytest.fixture
-def query(spark, view, topic, tmp_path):
-    yield IntoTable(spark, view, tmp_path / uuid.uuid4().hex, topic(3))
+def of_kind(spark, view, topic, tmp_path):
+    """Makes a query to a table of a kind."""
+    yield lambda kind: IntoTable(spark, view, tmp_path / uuid.uuid4().hex, topic(3), kind)
     for running in spark.streams.active:
         running.stop()
+
+
+@pytest.fixture(params=KINDS)
+def query(request, of_kind):
+    return of_kind(KINDS[request.param])
+
+
+@pytest.fixture
+def to_delta(of_kind):
+    return of_kind(Delta)
 
 
 def refused(query: IntoTable, **sink) -> EosError:
@@ -54,7 +65,7 @@ def test_a_table_has_every_part_of_every_record(query, transactions, write, view
         {name: row[name] for name in names} for row in expected
     ]
     assert [round(row["timestamp"].timestamp() * 1000) for row in found] == [row["timestamp"] for row in expected]
-    assert DeltaTable(str(query.table)).transaction_version(id_) == max(
+    assert query.kind.last(id_) == max(
         int(file.name) for file in (query.checkpoint / "commits").iterdir() if file.name.isdigit()
     )
 
@@ -63,13 +74,13 @@ def test_a_micro_batch_that_is_in_the_table_is_not_written_again(query, write) -
     """As after a death between the table's commit and Spark's: the replay writes no file, and the next one goes on."""
     write(query.topic, *(b"%d" % i for i in range(10)), partition=0)
     query.run()
-    version, files = query.versions(), set(query.table.glob("*.parquet"))
+    version, files = query.versions(), set(query.kind.folder.rglob("eos-*.parquet"))
     query.forget(1)
     query.run()
-    assert query.versions() == version and set(query.table.glob("*.parquet")) == files
+    assert files and query.versions() == version and set(query.kind.folder.rglob("eos-*.parquet")) == files
     write(query.topic, b"more", partition=0)
     query.run()
-    assert places(query.table) == Counter({(0, offset): 1 for offset in range(11)})
+    assert query.kind.places() == Counter({(0, offset): 1 for offset in range(11)})
 
 
 def test_a_replay_needs_no_record_that_the_table_has(query, write, view) -> None:
@@ -81,7 +92,7 @@ def test_a_replay_needs_no_record_that_the_table_has(query, write, view) -> None
     assert deleted.result(30).low_watermark == 10
     write(query.topic, b"more", partition=0)
     query.run()
-    assert places(query.table) == Counter({(0, offset): 1 for offset in range(11)})
+    assert query.kind.places() == Counter({(0, offset): 1 for offset in range(11)})
 
 
 def test_tasks_and_commits_that_fail_are_repeated_without_a_row_twice(spark, query, write, tmp_path) -> None:
@@ -90,7 +101,7 @@ def test_tasks_and_commits_that_fail_are_repeated_without_a_row_twice(spark, que
     with armed(spark, "table.committed=fail@2", tmp_path / "faults") as fault:
         query.run()
         assert fault.marker.exists()
-    assert places(query.table) == Counter({(0, offset): 1 for offset in range(30)})
+    assert query.kind.places() == Counter({(0, offset): 1 for offset in range(30)})
 
 
 def test_others_write_to_the_table_and_compact_it_meanwhile(spark, query, write, tmp_path) -> None:
@@ -101,39 +112,36 @@ def test_others_write_to_the_table_and_compact_it_meanwhile(spark, query, write,
     with armed(spark, "table.asked=hold@1", tmp_path / "faults") as fault:
         running = query.start()
         fault.wait()
-        table = DeltaTable(str(query.table))
-        foreign = pa.Table.from_pylist([{"topic": "foreign", "partition": 9, "offset": 9}])
-        write_deltalake(str(query.table), foreign, mode="append", schema_mode="merge")
-        table = DeltaTable(str(query.table))
-        table.optimize.compact()
+        query.kind.append({"topic": "foreign", "partition": 9, "offset": 9})
+        query.kind.tidy()
         fault.release()
         assert running.awaitTermination(SECONDS)
-    assert places(query.table) == Counter({(p, n): 1 for p in (0, 1) for n in range(30)} | {(9, 9): 1})
+    assert query.kind.places() == Counter({(p, n): 1 for p in (0, 1) for n in range(30)} | {(9, 9): 1})
 
 
-def test_a_table_and_a_checkpoint_that_do_not_belong_together_are_refused(query, write, tmp_path) -> None:
+def test_a_table_and_a_checkpoint_that_do_not_belong_together_are_refused(to_delta, write, tmp_path) -> None:
     """One of them was put back or is gone; a RESTORE is named, and let pass by its version."""
-    write(query.topic, b"1", partition=0)
-    query.run()
-    shutil.copytree(query.checkpoint, tmp_path / "of yesterday")
-    write(query.topic, b"2", partition=0)
-    query.run()
-    today = query.checkpoint
-    query.checkpoint = tmp_path / "of yesterday"
-    assert refused(query).condition == "EOS_TABLE_CHECKPOINT_BEHIND"
-    query.checkpoint = today
-    shutil.move(query.table, tmp_path / "the table")
-    assert refused(query).condition == "EOS_DELTA_NO_TABLE" and not query.table.exists()
-    DeltaTable.create(str(query.table), DeltaTable(str(tmp_path / "the table")).schema())
-    assert refused(query).condition == "EOS_OTHER_TABLE"
-    shutil.rmtree(query.table)
-    shutil.move(tmp_path / "the table", query.table)
-    DeltaTable(str(query.table)).restore(2)
-    write(query.topic, b"3", partition=0)
-    version = query.versions()
-    assert f"'afterRestore' = {version}" in query.stopped_by("EOS_OTHER_TABLE")
-    query.run(afterRestore=version)
-    assert places(query.table) == Counter({(0, 0): 1, (0, 2): 1})
+    write(to_delta.topic, b"1", partition=0)
+    to_delta.run()
+    shutil.copytree(to_delta.checkpoint, tmp_path / "of yesterday")
+    write(to_delta.topic, b"2", partition=0)
+    to_delta.run()
+    today = to_delta.checkpoint
+    to_delta.checkpoint = tmp_path / "of yesterday"
+    assert refused(to_delta).condition == "EOS_TABLE_CHECKPOINT_BEHIND"
+    to_delta.checkpoint = today
+    shutil.move(to_delta.table, tmp_path / "the table")
+    assert refused(to_delta).condition == "EOS_DELTA_NO_TABLE" and not to_delta.table.exists()
+    DeltaTable.create(str(to_delta.table), DeltaTable(str(tmp_path / "the table")).schema())
+    assert refused(to_delta).condition == "EOS_OTHER_TABLE"
+    shutil.rmtree(to_delta.table)
+    shutil.move(tmp_path / "the table", to_delta.table)
+    DeltaTable(str(to_delta.table)).restore(2)
+    write(to_delta.topic, b"3", partition=0)
+    version = to_delta.versions()
+    assert f"'afterRestore' = {version}" in to_delta.stopped_by("EOS_OTHER_TABLE")
+    to_delta.run(afterRestore=version)
+    assert to_delta.kind.places() == Counter({(0, 0): 1, (0, 2): 1})
 
 
 @pytest.mark.parametrize(
@@ -146,20 +154,40 @@ def test_a_table_and_a_checkpoint_that_do_not_belong_together_are_refused(query,
         ({"delta.constraints.small": "partition < 3"}, "EOS_DELTA_"),
     ],
 )
-def test_options_that_a_table_does_not_have_are_refused(query, sink, entry) -> None:
+def test_options_that_a_table_does_not_have_are_refused(to_delta, sink, entry) -> None:
     """Before anything runs."""
-    assert refused(query, **sink).entry.startswith(entry)
+    assert refused(to_delta, **sink).entry.startswith(entry)
 
 
-def test_a_new_table_gets_partitions_and_properties(query, write) -> None:
+def test_a_new_table_gets_partitions_and_properties(to_delta, write) -> None:
     """Rows go to their folders, and a later run keeps them."""
-    write(query.topic, b"1", partition=0)
-    write(query.topic, b"2", partition=2)
-    query.run(**{"partitionBy": "topic, partition", "delta.logRetentionDuration": "interval 60 days"})
-    write(query.topic, b"3", partition=2)
-    query.run()
-    table = DeltaTable(str(query.table))
+    write(to_delta.topic, b"1", partition=0)
+    write(to_delta.topic, b"2", partition=2)
+    to_delta.run(**{"partitionBy": "topic, partition", "delta.logRetentionDuration": "interval 60 days"})
+    write(to_delta.topic, b"3", partition=2)
+    to_delta.run()
+    table = DeltaTable(str(to_delta.table))
     assert table.metadata().partition_columns == ["topic", "partition"]
     assert table.metadata().configuration["delta.logRetentionDuration"] == "interval 60 days"
-    assert [(row["partition"], row["offset"]) for row in query.rows()] == [(0, 0), (2, 0), (2, 1)]
-    assert list((query.table / f"topic={query.topic}" / "partition=2").glob("*.parquet"))
+    assert [(row["partition"], row["offset"]) for row in to_delta.rows()] == [(0, 0), (2, 0), (2, 1)]
+    assert list((to_delta.table / f"topic={to_delta.topic}" / "partition=2").glob("*.parquet"))
+
+
+def test_a_new_iceberg_table_gets_partition_fields(of_kind, write) -> None:
+    """Rows go to a file for each day, which has its columns, too; a later run keeps the fields."""
+    query = of_kind(Iceberg)
+    day = 24 * 3600 * 1000
+    write(query.topic, b"1", partition=0, timestamp=5 * day)
+    write(query.topic, b"2", partition=2, timestamp=6 * day - 1)
+    query.run(partitionBy="day(timestamp), partition")
+    write(query.topic, b"3", partition=2, timestamp=6 * day)
+    query.run()
+    partitions = query.kind.load().inspect.partitions().to_pylist()
+    assert sorted((str(each["partition"]["timestamp_day"]), each["partition"]["partition"]) for each in partitions) == [
+        ("1970-01-06", 0),
+        ("1970-01-06", 2),
+        ("1970-01-07", 2),
+    ]
+    assert query.kind.places() == Counter({(0, 0): 1, (2, 0): 1, (2, 1): 1})
+    assert refused(query, table="nowhere").entry == "EOS_OPTION_INVALID.iceberg_table"
+    assert refused(query, table="tests.other").entry == "EOS_ICEBERG_NO_TABLE"

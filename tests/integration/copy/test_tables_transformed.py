@@ -17,7 +17,8 @@ from deltalake.schema import Field, PrimitiveType
 
 from spark_eos.errors import EosError
 from tests.support.session_faults import armed
-from tests.support.table_queries import IntoTable, places
+from tests.support.table_kinds import delta_places as places
+from tests.support.table_queries import IntoTable
 
 #: Numbers of JSON, with their places; by day.
 NUMBERS = """

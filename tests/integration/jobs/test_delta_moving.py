@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.support.delta import ToDelta, versions_of
-from tests.support.table_queries import places
+from tests.support.table_kinds import delta_places as places
 
 pytestmark = pytest.mark.chaos
 

@@ -35,9 +35,10 @@ from spark_eos.registry.settings import registry_settings
 from spark_eos.source.schema import arrow_schema
 from spark_eos.tables.delta.actions import add_action
 from spark_eos.tables.delta.commit import commit_files
-from spark_eos.tables.delta.memory import MicroBatch
 from spark_eos.tables.delta.table import known, location_of
+from spark_eos.tables.delta.target import DeltaPlace
 from spark_eos.tables.files import Attempt, FileLayout, FileWriter
+from spark_eos.tables.micro_batch import MicroBatch
 from spark_eos.tables.values import table_schema
 from tests.unit.copy.test_transforming import example
 
@@ -159,7 +160,7 @@ SQL = (
 def fitted(folder: Path, function: Function | str, partition_by: tuple[str, ...] = ()) -> TableTransform:
     made = SqlTransform(function) if isinstance(function, str) else function
     location = location_of(str(folder / "table"), HadoopSettings())
-    return fitting(RowTransform(made, "f"), READS, location, partition_by)
+    return fitting(RowTransform(made, "f"), READS, DeltaPlace(location, str(folder / "c"), partition_by))
 
 
 @pytest.fixture

@@ -11,15 +11,14 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
 from prometheus_client import CollectorRegistry
 
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.copy.sql import SqlTransform
 from spark_eos.copy.table import task
+from spark_eos.copy.table.options import DeltaOptions, IcebergOptions, table_options
 from spark_eos.copy.table.plan import TablePlan
 from spark_eos.copy.table.rows import TableTransform
-from spark_eos.copy.table.start import TableOptions, table_options
 from spark_eos.copy.table.writer import TableStreamWriter
 from spark_eos.copy.written import LastWritten
 from spark_eos.errors import EosError, OptionError, RowError, TableError
@@ -28,9 +27,8 @@ from spark_eos.ops.metrics.exporter import Exporter
 from spark_eos.options.parse import stream_options
 from spark_eos.sink.job import Identity
 from spark_eos.source.schema import arrow_schema
-from spark_eos.tables.delta.table import known, location_of
-from spark_eos.tables.files import FileLayout
 from spark_eos.topic_partition import OffsetRange
+from tests.support.table_kinds import KINDS, TableKind
 
 SOURCE = stream_options({"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"})
 COLUMNS = arrow_schema(include_headers=False)
@@ -56,16 +54,19 @@ def rows(range_: OffsetRange) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(found, COLUMNS)
 
 
+@pytest.fixture(params=KINDS)
+def table(request, tmp_path) -> TableKind:
+    return KINDS[request.param](tmp_path / "of_this_kind")
+
+
 @pytest.fixture
-def plan(tmp_path) -> TablePlan:
-    return planned(tmp_path)
+def plan(table, tmp_path) -> TablePlan:
+    return planned(table, tmp_path)
 
 
-def planned(folder: Path, last: int | None = None) -> TablePlan:
-    table = known(location_of(str(folder / "table"), HadoopSettings()), COLUMNS)
-    layout = FileLayout(COLUMNS, table.partition_by)
-    written = LastWritten(str(folder))
-    return TablePlan(SOURCE, "c", table, layout, str(folder / "c"), HadoopSettings(), last, written=written)
+def planned(table: TableKind, folder: Path, last: int | None = None, columns: pa.Schema = COLUMNS) -> TablePlan:
+    target = table.place(folder / "c").target(columns, create=True)
+    return TablePlan(SOURCE, "c", target, last, written=LastWritten(str(folder)))
 
 
 def run(plan: TablePlan, batch: int, *tasks: list[OffsetRange]) -> list[task.TableMessage]:
@@ -79,43 +80,42 @@ def run(plan: TablePlan, batch: int, *tasks: list[OffsetRange]) -> list[task.Tab
     return found
 
 
-def places(plan: TablePlan) -> Counter:
-    table = DeltaTable(plan.table.location.uri).to_pyarrow_table(columns=["partition", "offset"])
-    return Counter((row["partition"], row["offset"]) for row in table.to_pylist())
+def written_by(table: TableKind) -> list[Path]:
+    """The files of tasks."""
+    return list(table.folder.rglob("eos-q-*.parquet"))
 
 
 FIRST = [[OffsetRange("t", 0, 0, 3, "id")], [OffsetRange("t", 1, 0, 2, "id"), OffsetRange("t", 2, 5, 6, "id")]]
 
 
-def test_files_of_all_tasks_are_committed_together(plan) -> None:
+def test_files_of_all_tasks_are_committed_together(plan, table) -> None:
     """Micro-batch 0 reads nothing, and is committed, too."""
     writer = TableStreamWriter(plan)
     writer.commit(run(plan, 0, []), 0)
     writer.commit(run(plan, 1, *FIRST), 1)
-    assert places(plan) == Counter({(0, 0): 1, (0, 1): 1, (0, 2): 1, (1, 0): 1, (1, 1): 1, (2, 5): 1})
-    assert DeltaTable(plan.table.location.uri).transaction_version("q") == 1
+    assert table.places() == Counter({(0, 0): 1, (0, 1): 1, (0, 2): 1, (1, 0): 1, (1, 1): 1, (2, 5): 1})
+    assert table.last("q") == 1
     assert plan.written.last()["rows"] == 6
-    table = DeltaTable(plan.table.location.uri)
-    assert table.get_add_actions(flatten=True)["num_records"].to_pylist() == [3, 3]
+    assert len(written_by(table)) == 2
 
 
-def test_attempts_that_are_not_committed_are_seen_by_nobody(plan) -> None:
+def test_attempts_that_are_not_committed_are_seen_by_nobody(plan, table) -> None:
     """A second attempt writes files of its own; an abort leaves both."""
     writer = TableStreamWriter(plan)
     writer.commit(run(plan, 0, []), 0)
     lost, done = run(plan, 1, *FIRST), run(plan, 1, *FIRST)
     writer.abort([*lost, None], 1)
     writer.commit(done, 1)
-    assert set(places(plan).values()) == {1}
-    assert len(list(Path(plan.table.location.uri).glob("*.parquet"))) == 4
+    assert set(table.places().values()) == {1}
+    assert len(written_by(table)) == 4
 
 
-def test_a_micro_batch_that_the_table_had_at_the_start_is_not_read(plan, tmp_path, monkeypatch) -> None:
+def test_a_micro_batch_that_the_table_had_at_the_start_is_not_read(plan, table, tmp_path, monkeypatch) -> None:
     """Its tasks write nothing; the commit compares its offsets."""
     writer = TableStreamWriter(plan)
     writer.commit(run(plan, 0, []), 0)
     writer.commit(run(plan, 1, *FIRST), 1)
-    again = planned(tmp_path, last=1)
+    again = planned(table, tmp_path, last=1)
     monkeypatch.setattr(task, "read_range", lambda fetching, range_: pytest.fail("it was read"))
     messages = run(again, 1, FIRST[0] + FIRST[1])
     assert [(message.files, message.skipped) for message in messages] == [((), True)]
@@ -125,7 +125,7 @@ def test_a_micro_batch_that_the_table_had_at_the_start_is_not_read(plan, tmp_pat
     assert error.value.condition == "EOS_TABLE_TWO_QUERIES"
 
 
-def test_nothing_is_committed_for_a_micro_batch_that_was_not_read_and_is_gone(plan, tmp_path) -> None:
+def test_nothing_is_committed_for_a_micro_batch_that_was_not_read_and_is_gone(plan) -> None:
     """The table was put back after the query had started."""
     TableStreamWriter(plan).commit(run(plan, 0, []), 0)
     again = replace(plan, last=1)
@@ -134,19 +134,18 @@ def test_nothing_is_committed_for_a_micro_batch_that_was_not_read_and_is_gone(pl
     assert error.value.entry == "EOS_OTHER_TABLE.behind"
 
 
-def test_records_that_a_transform_rejects_are_counted(plan, tmp_path) -> None:
+def test_records_that_a_transform_rejects_are_counted(table, tmp_path) -> None:
     """In the message, the query's progress, the log and the metrics; by default the first one stops the task."""
     columns = pa.schema({"partition": pa.int32(), "offset": pa.int64()})
     sql = """SELECT "partition", "offset", CASE WHEN "offset" = 1 THEN 'one' END AS error FROM input"""
     names = frozenset([*columns.names, "error"])
     transform = TableTransform(SqlTransform(sql), "f", names, columns, on_malformed="drop")
-    table = known(location_of(str(tmp_path / "by SQL"), HadoopSettings()), columns)
-    plan = replace(plan, table=table, layout=FileLayout(columns), transform=transform)
+    plan = replace(planned(table, tmp_path, columns=columns), transform=transform)
     told = Told()
     writer = TableStreamWriter(plan, told)
     writer.commit(run(plan, 0, []), 0)
     writer.commit(run(plan, 1, *FIRST), 1)
-    assert places(plan) == Counter({(0, 0): 1, (0, 2): 1, (1, 0): 1, (2, 5): 1})
+    assert table.places() == Counter({(0, 0): 1, (0, 2): 1, (1, 0): 1, (2, 5): 1})
     assert plan.written.last() == {**plan.written.last(), "rows": 4, "dropped": 2}
     registry = CollectorRegistry()
     exporter = Exporter(registry)
@@ -185,13 +184,21 @@ def test_options_of_a_table() -> None:
     """In any case; settings of file systems are the query's before the session's."""
     given = {"format": "delta", "PATH": "s3a://b/t", "partitionby": "topic, partition", "afterRestore": "7"}
     storage = {"fs.s3a.access.key": "own", "delta.appendOnly": "true"}
-    assert table_options(given | storage, {"fs.s3a.access.key": "session's"}) == TableOptions(
+    assert table_options(given | storage, {"fs.s3a.access.key": "session's"}) == DeltaOptions(
         "s3a://b/t",
         ("topic", "partition"),
         7,
         {"delta.appendOnly": "true"},
         HadoopSettings({"fs.s3a.access.key": "own"}),
     )
+
+
+def test_options_of_an_iceberg_table() -> None:
+    """Properties of the catalog, some of which are secrets, are in no text of the options."""
+    given = {"format": "ICEBERG", "TABLE": "a.b", "catalog": "lake", "partitionby": "topic, day(timestamp)"}
+    found = table_options(given | {"catalog.token": "secret", "afterRollback": "7"}, {})
+    assert found == IcebergOptions("a.b", "lake", ("topic", "day(timestamp)"), 7, {"token": "secret"})
+    assert "secret" not in repr(found) + repr(found.place("c", HadoopSettings()))
 
 
 @pytest.mark.parametrize(
@@ -201,6 +208,8 @@ def test_options_of_a_table() -> None:
         ({"path": " "}, "EOS_OPTION_INVALID.empty"),
         ({"path": "/t", "topic": "t"}, "EOS_OPTION_UNKNOWN.table"),
         ({"path": "/t", "afterRestore": "-1"}, "EOS_OPTION_INVALID.batch"),
+        ({"format": "iceberg"}, "EOS_OPTION_MISSING.iceberg_table"),
+        ({"format": "iceberg", "table": "a.b", "path": "/t"}, "EOS_OPTION_UNKNOWN.table"),
     ],
 )
 def test_other_options_are_refused(given, entry) -> None:

@@ -22,8 +22,9 @@ from deltalake.schema import Field, PrimitiveType
 from spark_eos import failpoints
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.errors import TableError
-from spark_eos.tables.delta import commit, memory
+from spark_eos.tables.delta import commit
 from spark_eos.tables.delta.table import Table, known, location_of
+from spark_eos.tables.micro_batch import MicroBatch
 from tests.support.delta_files import (
     SCHEMA,
     files_in,
@@ -40,7 +41,7 @@ FOREIGN = "foreign"
 HOSTILE = {
     "recreate": {"EOS_OTHER_TABLE.recreated", "EOS_OTHER_TABLE.behind"},
     "restore": {"EOS_OTHER_TABLE.restored"},
-    "add column": {"EOS_DELTA_COLUMNS.files"},
+    "add column": {"EOS_TABLE_DIFFERS"},
     "forget": {"EOS_DELTA_TABLE_SETTINGS.forgets"},
 }
 
@@ -61,7 +62,7 @@ class History:
         self.trace: list[str] = []
         self._folder = str(folder)
         self._table = self._start()
-        self._planned: list[memory.MicroBatch] = []
+        self._planned: list[MicroBatch] = []
         self._done = 0
         self._reached = [0, 0]
         self._foreign = 0
@@ -135,7 +136,7 @@ class History:
         if self._done == batch.number:  # else another driver has noted it first
             self._done += 1
 
-    def _is_late(self, batch: memory.MicroBatch, error: TableError) -> bool:
+    def _is_late(self, batch: MicroBatch, error: TableError) -> bool:
         """Whether a driver that comes back after others have gone on was told so."""
         return batch.number < self._done and error.entry == "EOS_TABLE_CHECKPOINT_BEHIND"
 

@@ -221,7 +221,7 @@ def restored(table: Table) -> None:
     [
         (recreated, "EOS_OTHER_TABLE.recreated"),
         (lambda table: shutil.rmtree(table.location.uri), "EOS_DELTA_NO_TABLE.path"),
-        (with_a_column_more, "EOS_DELTA_COLUMNS.files"),
+        (with_a_column_more, "EOS_TABLE_DIFFERS"),
         (forgetful, "EOS_DELTA_TABLE_SETTINGS.forgets"),
         (constrained, "EOS_DELTA_TABLE_SETTINGS.rules"),
         (restored, "EOS_OTHER_TABLE.restored"),

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from spark_eos.tables.delta import commit, memory, table
+from spark_eos.tables import micro_batch
+from spark_eos.tables.delta import commit, table
 from tests.unit.tables.delta.histories import History, Wrong
 
 SCHEDULES = 25
@@ -41,18 +42,18 @@ def another_handle(patch: pytest.MonkeyPatch) -> None:
 
 def not_asked(patch: pytest.MonkeyPatch) -> None:
     """What has failed, or is run again, is committed without a question."""
-    patch.setattr(commit, "standing", lambda path, found, batch: memory.Standing.NEW)
+    patch.setattr(commit, "standing", lambda path, found, batch: micro_batch.Standing.NEW)
 
 
 def errors_are_outcomes(patch: pytest.MonkeyPatch) -> None:
     """An error is taken for a refusal, and the driver goes on as if another one had done its work."""
     right = commit._Commit.once
 
-    def once(self: commit._Commit) -> tuple[bool, int]:
+    def once(self: commit._Commit) -> bool:
         try:
             return right(self)
         except OSError:
-            return True, 0
+            return True
 
     patch.setattr(commit._Commit, "once", once)
 
@@ -64,10 +65,10 @@ def restores_are_let_be(patch: pytest.MonkeyPatch) -> None:
 
 def tables_are_known_by_their_path(patch: pytest.MonkeyPatch) -> None:
     """And by what they remember: nothing, after they were recreated."""
-    right = memory.standing
+    right = micro_batch.standing
 
-    def standing(path: str, found: memory.Remembered, batch: memory.MicroBatch) -> memory.Standing:
-        return memory.Standing.NEW if found.last is None else right(path, found, batch)
+    def standing(path: str, found: micro_batch.Remembered, batch: micro_batch.MicroBatch) -> micro_batch.Standing:
+        return micro_batch.Standing.NEW if found.last is None else right(path, found, batch)
 
     def check(self: table.Table, handle: DeltaTable, batch: int) -> None:
         table.check_kept(self.location, handle)

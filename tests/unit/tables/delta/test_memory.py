@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_eos.errors import TableError
-from spark_eos.tables.delta.memory import MicroBatch, Remembered, Standing, check_start, remembered, standing
+from spark_eos.tables.delta.memory import note_of, remembered, transactions_of
+from spark_eos.tables.micro_batch import MicroBatch, Remembered, Standing, check_start, standing
 from spark_eos.topic_partition import OffsetRange
 from tests.support.delta_files import QUERY, micro_batch
 
@@ -26,7 +27,7 @@ RANGES = st.lists(
 
 def test_a_commit_holds_the_batch_its_digest_the_version_and_its_ends() -> None:
     """Read back by what the table has under each name."""
-    found = dict(BATCH.transactions(17))
+    found = dict(transactions_of(BATCH, 17))
     assert found == {
         QUERY: 4,
         f"{QUERY}#digest": BATCH.digest,
@@ -119,7 +120,7 @@ def test_checkpoint_and_table_belong_together(last, finished, planned, condition
 
 def test_the_note_is_for_people() -> None:
     """DESCRIBE HISTORY shows it."""
-    note = json.loads(BATCH.note(11))["spark-eos"]
+    note = json.loads(note_of(BATCH, 11))["spark-eos"]
     assert note == {
         "query": QUERY,
         "batch": 4,

@@ -11,8 +11,8 @@ from spark_eos import failpoints
 from spark_eos.errors import TableError
 from spark_eos.tables.delta import commit as commit_module
 from spark_eos.tables.delta.commit import commit_files
-from spark_eos.tables.delta.memory import Standing
 from spark_eos.tables.delta.table import Table, known
+from spark_eos.tables.micro_batch import Standing
 from tests.support.delta_files import SCHEMA, files_of, micro_batch, read_by_deltalake, read_by_log, records
 from tests.support.s3_stand_in import FINE, LATE, LOSE_REPLY, S3StandIn, s3_stand_in
 

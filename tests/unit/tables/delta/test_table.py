@@ -168,7 +168,7 @@ def test_a_table_with_other_columns_is_refused(tmp_path, there, says) -> None:
     DeltaTable.create(str(tmp_path), pa.schema(there))
     with pytest.raises(TableError) as error:
         known(location(str(tmp_path)), SCHEMA)
-    assert error.value.entry == "EOS_DELTA_COLUMNS.files" and says in error.value.message
+    assert error.value.entry == "EOS_TABLE_DIFFERS" and says in error.value.message
 
 
 def test_the_order_of_columns_is_the_tables_own(tmp_path) -> None:

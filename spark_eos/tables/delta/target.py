@@ -1,0 +1,89 @@
+"""Delta tables as what a query writes to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from spark_eos.checkpoint.files import Checkpoint
+from spark_eos.checkpoint.stores import Store, open_store
+from spark_eos.tables.delta.row_job import taken_over
+from spark_eos.tables.delta.table import Location, Table, columns_there, known, refused
+from spark_eos.tables.files import DataFile, FileLayout
+from spark_eos.tables.micro_batch import MicroBatch
+from spark_eos.tables.target import Outcome, TableColumns
+from spark_eos.tables.values import check_columns, table_schema
+
+
+@dataclass(frozen=True)
+class DeltaPlace:
+    """See `spark_eos.tables.target.Place`. ``partition_by`` and ``properties`` are for a table that is created;
+    ``checkpoint``: the query's; ``after_restore``: see `spark_eos.tables.delta.commit.commit_files`."""
+
+    location: Location
+    checkpoint: str
+    partition_by: tuple[str, ...] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+    after_restore: int | None = None
+
+    @property
+    def name(self) -> str:
+        return self.location.path
+
+    def columns(self) -> TableColumns | None:
+        there = columns_there(self.location)
+        return None if there is None else TableColumns(*there)
+
+    def new_columns(self, schema: pa.Schema) -> TableColumns:
+        columns = table_schema(schema)
+        check_columns(columns, self.partition_by)
+        return TableColumns(columns, self.partition_by)
+
+    def target(self, schema: pa.Schema, *, create: bool) -> DeltaTarget:
+        from spark_eos.tables.delta.actions import statistics_columns
+
+        table = known(self.location, schema, self.partition_by, self.properties, create=create)
+        with refused(self.location):
+            bounded = statistics_columns(self.location.open().metadata().configuration)
+        layout = FileLayout(schema, table.partition_by, statistics_columns=bounded)
+        return DeltaTarget(table, layout, self.checkpoint, self.after_restore)
+
+
+@dataclass(frozen=True)
+class DeltaTarget:
+    """See `spark_eos.tables.target.Target`. ``checkpoint``: the query's, by whose offset log a micro-batch of the job
+    kafka_to_delta is known again."""
+
+    table: Table
+    layout: FileLayout
+    checkpoint: str
+    after_restore: int | None = None
+
+    @property
+    def name(self) -> str:
+        return self.table.location.path
+
+    def store(self) -> Store:
+        return open_store(self.table.location.path, self.table.location.settings)
+
+    def last(self, query: str) -> int | None:
+        with refused(self.table.location):
+            return self.table.location.open().transaction_version(query)
+
+    def commit(self, batch: MicroBatch, files: Sequence[DataFile], rows: int, *, is_there: bool) -> Outcome:
+        # delta-rs, which tasks have no use for
+        from spark_eos.tables.delta.actions import add_action
+        from spark_eos.tables.delta.commit import commit_files
+
+        checkpoint = Checkpoint(self.checkpoint, self.table.location.settings)
+        return commit_files(
+            self.table,
+            batch,
+            [add_action(file) for file in files],
+            rows,
+            is_there=is_there,
+            taken_over=taken_over(checkpoint, batch.number),
+            after_restore=self.after_restore,
+        )

@@ -1,0 +1,1 @@
+"""Iceberg tables that copies past the JVM write to, by pyiceberg."""

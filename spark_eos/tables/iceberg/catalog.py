@@ -1,0 +1,120 @@
+"""Catalogs of Iceberg tables, by pyiceberg's own configuration: properties of the query, over those of pyiceberg's file
+and environment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+from spark_eos.caches import process_cache
+from spark_eos.errors import EosError, stop
+from spark_eos.frozen_settings import Settings
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.table import Table
+
+#: The catalogs that commit a table only if it still is as the requirements say. One in memory forgets the table.
+_CATALOGS = {
+    ("pyiceberg.catalog.glue", "GlueCatalog"),
+    ("pyiceberg.catalog.hive", "HiveCatalog"),
+    ("pyiceberg.catalog.rest", "RestCatalog"),
+    ("pyiceberg.catalog.sql", "SqlCatalog"),
+}
+#: Parts of the names of properties whose values are secrets.
+_SECRET = ("auth", "credential", "header", "key", "password", "sas", "secret", "signer", "token")
+_LONGEST = 400
+
+
+class Properties(Settings):
+    """Properties of a catalog or of a file system. The repr has no values, as some are secrets."""
+
+    def __repr__(self) -> str:
+        return f"Properties({sorted(self._values)})"
+
+
+@dataclass(frozen=True)
+class TableName:
+    """A table by its name in a catalog. ``catalog``: the catalog's own name; ``properties``: the query's for it."""
+
+    table: str
+    catalog: str
+    properties: Properties
+
+    def load(self) -> Table:
+        """The table as it is now. Raises TableError (EOS_ICEBERG_NO_TABLE, EOS_ICEBERG_TABLE.catalog), and what
+        pyiceberg raises."""
+        from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+
+        try:
+            return opened(self).load_table(self.table)
+        except (NoSuchNamespaceError, NoSuchTableError):
+            raise stop("EOS_ICEBERG_NO_TABLE", path=self.table) from None
+
+    def cause(self, error: BaseException, io: Mapping[str, str] | None = None) -> str:
+        """A library's message in one line, without secrets. ``io``: properties of the table's file system."""
+        text = " ".join(f"{type(error).__name__}: {error}".split())
+        for properties in (self.properties, io or {}, _loaded(self)):
+            text = without_secrets(text, properties)
+        return text[:_LONGEST].rstrip(".:")
+
+
+def opened(name: TableName) -> Catalog:
+    """The catalog. Raises TableError (EOS_ICEBERG_TABLE.catalog) for one of another kind, and what pyiceberg raises."""
+    catalog = _opened(name.catalog, name.properties)
+    kind = type(catalog).__module__, type(catalog).__name__
+    if kind not in _CATALOGS:
+        raise stop("EOS_ICEBERG_TABLE.catalog", path=name.table, kind=kind[1])
+    return catalog
+
+
+@process_cache(maxsize=8)
+def _opened(name: str, properties: Properties) -> Catalog:
+    from pyiceberg.catalog import load_catalog
+
+    return load_catalog(name, **properties)
+
+
+def _loaded(name: TableName) -> Mapping[str, str]:
+    """All properties of the catalog, those of pyiceberg's file and environment among them."""
+    try:
+        return _opened(name.catalog, name.properties).properties
+    except Exception:  # as it may be what the message is about
+        return {}
+
+
+def without_secrets(text: str, properties: Mapping[str, str]) -> str:
+    """The text with secret values replaced by ``***``, and the user information of addresses."""
+    for name, value in properties.items():
+        if not isinstance(value, str):
+            continue
+        found = [value] if any(part in name.lower() for part in _SECRET) else []
+        if "@" in value:
+            found += _user_information(value)
+        for secret in sorted(found, key=len, reverse=True):
+            if len(secret) > 2:
+                text = text.replace(secret, "***").replace(unquote(secret), "***")
+    return text
+
+
+def _user_information(address: str) -> list[str]:
+    """What an address has before its host, and the password in it."""
+    try:
+        user, at, _ = urlsplit(address).netloc.rpartition("@")
+    except ValueError:
+        return [address]
+    return [user, user.partition(":")[2]] if at else []
+
+
+@contextmanager
+def refused(name: TableName) -> Iterator[None]:
+    """Raises TableError (EOS_ICEBERG_FAILED) for what pyiceberg, the catalog or the store raise within."""
+    try:
+        yield
+    except EosError:
+        raise
+    except Exception as error:  # each catalog has a library of its own
+        raise stop("EOS_ICEBERG_FAILED", cause=f"{name.cause(error)}, table {name.table}") from None

@@ -1,0 +1,113 @@
+"""Commits a micro-batch's files to an Iceberg table exactly once, even if requests are lost or drivers are killed.
+
+- *One request, and no other way to try it again.* Files, summary and tag are in one commit of the catalog, which it
+  refuses if anybody else has committed since the table was read (`spark_eos.tables.iceberg.snapshots`).
+- *An error does not tell the outcome.* The reply to a successful commit may be lost, and what is sent again is then
+  refused as a conflict. So after each error the table is read anew, and asked, before anything is tried again.
+- *Nothing is deleted.* What was written for a commit that failed may be in the table after all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+
+from spark_eos import failpoints, system
+from spark_eos.errors import stop
+from spark_eos.tables.files import DataFile
+from spark_eos.tables.iceberg.data_files import entry
+from spark_eos.tables.iceberg.memory import memory_of, summary_of, tag_of
+from spark_eos.tables.iceberg.snapshots import append
+from spark_eos.tables.iceberg.table import check_same, layout_of
+from spark_eos.tables.iceberg.target import IcebergTarget
+from spark_eos.tables.micro_batch import MicroBatch, Standing, behind, standing
+
+#: The most hours between the writing of a file and its commit: a quarter of the shortest time, a day, after which
+#: engines let ``remove_orphan_files`` remove files that are in no snapshot. The rest is for wrong clocks and slow
+#: commits.
+MOST_HOURS = 6.0
+
+
+@dataclass(frozen=True)
+class Commit:
+    """The commit of one micro-batch. See `spark_eos.tables.target.Target.commit`."""
+
+    target: IcebergTarget
+    batch: MicroBatch
+    files: Sequence[DataFile]
+    rows: int
+    is_there: bool
+
+    def once(self) -> bool:
+        """Commit the micro-batch unless the table has it. Returns whether it had it.
+
+        Raises TableError where the table was recreated or has other columns, where its last micro-batch is not the one
+        before this, after a rollback, and for files that are too old or gone; and what pyiceberg raises.
+        """
+        table, batch, path = self.target.place.load(), self.batch, self.target.name
+        metadata = table.metadata
+        self._check(metadata)
+        memory = memory_of(metadata, batch.query, path)
+        state = standing(path, memory.found, batch)
+        if state is Standing.UNCLEAR:
+            cause = f"micro-batch {batch.number} in the table {path} has other offsets, and here it has {batch}"
+            raise stop("EOS_TABLE_TWO_QUERIES", cause=cause)
+        if state is Standing.THERE:
+            return True
+        if self.is_there:
+            raise behind(path, batch.number, memory.found.last)
+        if not memory.is_in_main and memory.snapshot != self.target.after_rollback:
+            raise stop("EOS_OTHER_TABLE.rolled_back", path=path, snapshot=memory.snapshot, batch=batch.number)
+        self._check_age(table)
+        failpoints.reach("table.asked")
+        entries = [
+            entry(
+                file,
+                self.target.folder,
+                metadata.schema(),
+                metadata.default_spec_id,
+                self.target.layout,
+                metadata.properties,
+            )
+            for file in self.files
+        ]
+        append(table, entries, summary_of(batch, self.rows), tag_of(batch.query))
+        failpoints.reach("table.committed")
+        self._check_there(table)
+        return False
+
+    def _check(self, metadata: TableMetadata) -> None:
+        """It is the table that the query knows, and it still takes what tasks have written. Raises TableError."""
+        path = self.target.name
+        if str(metadata.table_uuid) != self.target.id:
+            raise stop("EOS_OTHER_TABLE.recreated", path=path, batch=self.batch.number)
+        check_same(self.target.layout, layout_of(metadata, path), path)
+
+    def _check_age(self, table: Table) -> None:
+        """The files exist, and no clean-up will remove them. Raises TableError (EOS_TABLE_FILES_OLD)."""
+        oldest = self._oldest()
+        if oldest is None:
+            return
+        path, batch = self.target.name, self.batch.number
+        hours = (system.time_of_day() - oldest.written_at_ms / 1000) / 3600
+        if hours > MOST_HOURS:
+            raise stop("EOS_TABLE_FILES_OLD.orphans", path=path, batch=batch, hours=hours)
+        if not self._has(table, oldest):
+            raise stop("EOS_TABLE_FILES_OLD.gone", path=path, batch=batch, file=oldest.path)
+
+    def _check_there(self, table: Table) -> None:
+        """After the commit: no clean-up has removed the files meanwhile. Raises TableError (EOS_TABLE_FILES_LOST)."""
+        oldest = self._oldest()
+        if oldest is not None and not self._has(table, oldest):
+            path, batch = self.target.name, self.batch.number
+            raise stop("EOS_TABLE_FILES_LOST", path=path, batch=batch, file=oldest.path)
+
+    def _has(self, table: Table, file: DataFile) -> bool:
+        return table.io.new_input(f"{self.target.folder}/{file.path}").exists()
+
+    def _oldest(self) -> DataFile | None:
+        """The file that a clean-up would remove first."""
+        return min(self.files, key=lambda file: file.written_at_ms, default=None)

@@ -1,0 +1,135 @@
+"""Iceberg tables as what a query writes to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.fs
+
+from spark_eos.caches import process_cache
+from spark_eos.checkpoint.stores import Store
+from spark_eos.errors import stop
+from spark_eos.tables.files import DataFile, FileLayout
+from spark_eos.tables.iceberg.catalog import Properties, TableName, opened, refused
+from spark_eos.tables.micro_batch import MicroBatch
+from spark_eos.tables.target import PATIENCE_S, Outcome, TableColumns, until_known
+from spark_eos.tables.values import check_columns, table_schema
+
+#: Prefixes of the properties that pyiceberg's file systems take for S3.
+_STORE = ("s3.", "client.")
+
+
+def place_of(
+    table: str,
+    catalog: str,
+    properties: Mapping[str, str],
+    partition_by: tuple[str, ...] = (),
+    after_rollback: int | None = None,
+) -> IcebergPlace:
+    """The place of a table. Raises OptionError for a name without a namespace, and UnsupportedError where pyiceberg is
+    not installed."""
+    try:
+        import pyiceberg  # noqa: F401  # whether it is there
+    except ImportError:
+        raise stop("EOS_NOT_INSTALLED.iceberg") from None
+    if "." not in table or not all(table.split(".")):
+        raise stop("EOS_OPTION_INVALID.iceberg_table", given=table)
+    return IcebergPlace(TableName(table, catalog, Properties(properties)), partition_by, after_rollback)
+
+
+@dataclass(frozen=True)
+class IcebergPlace:
+    """See `spark_eos.tables.target.Place`. ``partition_by`` is for a table that is created; ``after_rollback``: see
+    `IcebergTarget`."""
+
+    table: TableName
+    partition_by: tuple[str, ...] = ()
+    after_rollback: int | None = None
+
+    @property
+    def name(self) -> str:
+        return self.table.table
+
+    def columns(self) -> TableColumns | None:
+        from spark_eos.tables.iceberg.table import layout_of
+
+        with refused(self.table):
+            if not opened(self.table).table_exists(self.name):
+                return None
+            return TableColumns(layout_of(self.table.load().metadata, self.name).schema)
+
+    def new_columns(self, schema: pa.Schema) -> TableColumns:
+        from spark_eos.tables.iceberg.columns import arrow_schema, iceberg_schema
+
+        columns = table_schema(schema)
+        check_columns(columns)
+        return TableColumns(arrow_schema(iceberg_schema(columns)))
+
+    def target(self, schema: pa.Schema, *, create: bool) -> IcebergTarget:
+        from spark_eos.tables.iceberg.table import created, differences, folder_of, layout_of
+
+        with refused(self.table):
+            if create and not opened(self.table).table_exists(self.name):
+                created(self.table, schema, self.partition_by)
+            table = self.table.load()
+            metadata = table.metadata
+            layout, folder = layout_of(metadata, self.name), folder_of(metadata, self.name)
+            found = differences(schema, layout.schema)
+            if found:
+                raise stop("EOS_TABLE_DIFFERS", path=self.name, differences="; ".join(found))
+            store = {name: value for name, value in table.io.properties.items() if name.startswith(_STORE)}
+            id_ = str(metadata.table_uuid)
+            return IcebergTarget(self.table, id_, layout, folder, Properties(store), self.after_rollback)
+
+
+@dataclass(frozen=True)
+class IcebergTarget:
+    """See `spark_eos.tables.target.Target`. ``id``: the table's, which another one of its name does not have;
+    ``folder``: where its files are; ``properties``: of the store there; ``after_rollback``: the query's snapshot that a
+    rollback has removed from the main branch, after which the query goes on."""
+
+    place: TableName
+    id: str
+    layout: FileLayout
+    folder: str
+    properties: Properties = field(repr=False)
+    after_rollback: int | None = None
+
+    @property
+    def name(self) -> str:
+        return self.place.table
+
+    def store(self) -> Store:
+        return _store(self.folder, self.properties)
+
+    def last(self, query: str) -> int | None:
+        from spark_eos.tables.iceberg.memory import memory_of
+
+        with refused(self.place):
+            return memory_of(self.place.load().metadata, query, self.name).found.last
+
+    def commit(
+        self,
+        batch: MicroBatch,
+        files: Sequence[DataFile],
+        rows: int,
+        *,
+        is_there: bool,
+        patience_s: float = PATIENCE_S,
+    ) -> Outcome:
+        from spark_eos.tables.iceberg.commit import Commit
+
+        commit = Commit(self, batch, files, rows, is_there)
+        return until_known(commit.once, batch, self.name, self.place.cause, patience_s)
+
+
+@process_cache(maxsize=8)
+def _store(folder: str, properties: Properties) -> Store:
+    from pyiceberg.io.pyarrow import PyArrowFileIO
+
+    scheme, bucket, path = PyArrowFileIO.parse_location(folder)
+    if scheme == "file":
+        return Store(pyarrow.fs.LocalFileSystem(), path, local=True)
+    return Store(PyArrowFileIO(dict(properties)).fs_by_scheme(scheme, bucket), path)

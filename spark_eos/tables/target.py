@@ -1,0 +1,113 @@
+"""What a query needs of the table that it writes to, whatever kind of table that is.
+
+=================  ===================================================================================
+`Place`            where a table is or will be: on the driver, when a query starts
+`Target`           the table, as its query knows it from then on: on the driver, and in tasks
+=================  ===================================================================================
+
+`spark_eos.tables.delta.target` and `spark_eos.tables.iceberg.target` have both for their kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+from spark_eos.checkpoint.stores import Store
+from spark_eos.errors import EosError, stop
+from spark_eos.log import logger
+from spark_eos.retry import retrying
+from spark_eos.tables.files import DataFile, FileLayout
+from spark_eos.tables.micro_batch import MicroBatch
+
+#: Seconds for which a commit is retried.
+PATIENCE_S = 60.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """``again``: the table already had the micro-batch, and the files were not committed; ``tries``: how many were
+    needed."""
+
+    again: bool
+    tries: int
+
+
+@dataclass(frozen=True)
+class TableColumns:
+    """The columns of a table. ``partition_by``: those whose values are texts in the table, and in none of its files."""
+
+    schema: pa.Schema
+    partition_by: tuple[str, ...] = ()
+
+
+class Target(Protocol):
+    """A table. Tasks get it with the plan."""
+
+    @property
+    def name(self) -> str:
+        """The table's, for messages and the log."""
+
+    @property
+    def layout(self) -> FileLayout:
+        """How its files are written."""
+
+    def store(self) -> Store:
+        """Where its files are written. Raises what the store raises."""
+
+    def last(self, query: str) -> int | None:
+        """The query's last micro-batch in the table; None without one. Raises TableError."""
+
+    def commit(self, batch: MicroBatch, files: Sequence[DataFile], rows: int, *, is_there: bool) -> Outcome:
+        """Commit a micro-batch's files together, unless the table has the micro-batch. ``rows``: in all files;
+        ``is_there``: the table had the micro-batch when the query started, so that tasks have written no files. Raises
+        TableError, EOS_TABLE_UNCLEAR where the outcome stays unknown."""
+
+
+class Place(Protocol):
+    """Where a table is or will be."""
+
+    @property
+    def name(self) -> str:
+        """The table's, for messages."""
+
+    def columns(self) -> TableColumns | None:
+        """The columns of the table; None where there is none. Raises TableError."""
+
+    def new_columns(self, schema: pa.Schema) -> TableColumns:
+        """The columns of a table that is created for rows with these. Raises SchemaError."""
+
+    def target(self, schema: pa.Schema, *, create: bool) -> Target:
+        """The table, with exactly these columns. Where there is none, it is created if ``create``. Raises TableError
+        and SchemaError."""
+
+
+def until_known(
+    once: Callable[[], bool],
+    batch: MicroBatch,
+    table: str,
+    cause: Callable[[BaseException], str],
+    patience_s: float = PATIENCE_S,
+) -> Outcome:
+    """Try to commit a micro-batch until it is known that the table has it.
+
+    ``once``: looks into the table, and commits unless it has the micro-batch; returns whether it had it. An EosError
+    ends the tries. No other error tells the outcome, as the response to a successful commit may be lost: so the next
+    try looks into the table again. ``cause``: such an error in words without secrets. Raises TableError
+    (EOS_TABLE_UNCLEAR) where no try has succeeded for ``patience_s`` seconds.
+    """
+    error = None
+    for tries, _ in enumerate(retrying(patience_s), 1):
+        try:
+            return Outcome(once(), tries)
+        except EosError:
+            raise
+        except Exception as raised:
+            error = raised
+            again = cause(raised)
+            logger.info("query=%s batch=%d: the commit is tried again after %s", batch.query, batch.number, again)
+    assert error is not None
+    raise stop("EOS_TABLE_UNCLEAR", batch=batch.number, path=table, seconds=patience_s, cause=cause(error))
