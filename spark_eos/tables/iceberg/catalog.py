@@ -36,6 +36,9 @@ class Properties(Settings):
         return f"Properties({sorted(self._values)})"
 
 
+_NONE = Properties()
+
+
 @dataclass(frozen=True)
 class TableName:
     """A table by its name in a catalog. ``catalog``: the catalog's own name; ``properties``: the query's for it."""
@@ -54,10 +57,10 @@ class TableName:
         except (NoSuchNamespaceError, NoSuchTableError):
             raise stop("EOS_ICEBERG_NO_TABLE", path=self.table) from None
 
-    def cause(self, error: BaseException, io: Mapping[str, str] | None = None) -> str:
-        """A library's message in one line, without secrets. ``io``: properties of the table's file system."""
+    def cause(self, error: BaseException, store: Mapping[str, str] = _NONE) -> str:
+        """A library's message in one line, without secrets. ``store``: properties of the table's file system."""
         text = " ".join(f"{type(error).__name__}: {error}".split())
-        for properties in (self.properties, io or {}, _loaded(self)):
+        for properties in (self.properties, store, _loaded(self)):
             text = without_secrets(text, properties)
         return text[:_LONGEST].rstrip(".:")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.fs
@@ -122,7 +123,8 @@ class IcebergTarget:
         from spark_eos.tables.iceberg.commit import Commit
 
         commit = Commit(self, batch, files, rows, is_there)
-        return until_known(commit.once, batch, self.name, self.place.cause, patience_s)
+        cause = partial(self.place.cause, store=self.properties)
+        return until_known(commit.once, batch, self.name, cause, patience_s)
 
 
 @process_cache(maxsize=8)

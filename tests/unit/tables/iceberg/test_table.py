@@ -1,0 +1,168 @@
+"""Which Iceberg tables and catalogs are written to, and that no secret is in what is said of them."""
+
+from __future__ import annotations
+
+import builtins
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadataV3
+from pyiceberg.transforms import BucketTransform, IdentityTransform, MonthTransform
+from pyiceberg.types import LongType, NestedField, StringType, StructType, TimestamptzType, TimeType, UUIDType
+
+from spark_eos.errors import EosError
+from spark_eos.tables.iceberg.catalog import without_secrets
+from spark_eos.tables.iceberg.table import folder_of, layout_of
+from spark_eos.tables.iceberg.target import place_of
+from tests.support.table_kinds import Iceberg
+
+ID, TEXT = NestedField(1, "id", LongType()), NestedField(2, "s", StringType())
+PLAIN = Schema(ID, TEXT)
+WRITTEN = pa.schema({"id": pa.int64(), "s": pa.string()})
+
+
+def refusal(kind: Iceberg, **more: str) -> EosError:
+    """Why a query does not start."""
+    with pytest.raises(EosError) as error:
+        kind.place(kind.folder / "c", **more).target(WRITTEN, create=True)
+    return error.value
+
+
+def create(kind: Iceberg, schema: Schema = PLAIN, **more: Any) -> None:
+    catalog = kind.opened()
+    catalog.create_namespace_if_not_exists("tests")
+    catalog.create_table(kind.table, schema, **more)
+
+
+def spec(source: int, transform: Any) -> PartitionSpec:
+    return PartitionSpec(PartitionField(source, 1000, transform, "f"))
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ({"properties": {"format-version": "1"}}, "version 1 of the format"),
+        ({"properties": {"write.format.default": "orc"}}, "write.format.default=orc"),
+        ({"properties": {"encryption.key-id": "k"}}, "encryption.key-id=k"),
+        ({"partition_spec": spec(1, BucketTransform(4))}, "field f by bucket[4]"),
+        ({"schema": Schema(ID, NestedField(2, "t", TimeType()))}, "column t of type time"),
+        (
+            {"schema": Schema(ID, NestedField(2, "r", StructType(NestedField(3, "u", UUIDType()))))},
+            "column r.u of type",
+        ),
+        (
+            {
+                "schema": Schema(ID, NestedField(2, "at", TimestamptzType())),
+                "partition_spec": spec(2, MonthTransform()),
+            },
+            "field f by month",
+        ),
+        (
+            {
+                "schema": Schema(ID, NestedField(2, "r", StructType(NestedField(3, "n", LongType())))),
+                "partition_spec": spec(3, IdentityTransform()),
+            },
+            "field f by identity",
+        ),
+    ],
+)
+def test_a_table_that_files_would_not_follow_is_refused(tmp_path, more, says) -> None:
+    """By name, at the start."""
+    kind = Iceberg(tmp_path)
+    create(kind, **more)
+    refused = refusal(kind)
+    assert refused.entry == "EOS_ICEBERG_TABLE.rules" and says in refused.message
+
+
+def test_version_3_of_the_format_is_refused(tmp_path) -> None:
+    """pyiceberg reads it, and cannot create it yet: it gives each row an id."""
+    kind = Iceberg(tmp_path)
+    create(kind)
+    metadata = kind.load().metadata.model_dump()
+    with pytest.raises(EosError, match="version 3 of the format"):
+        layout_of(TableMetadataV3.model_validate({**metadata, "format-version": 3, "next-row-id": 0}), "t")
+
+
+@pytest.mark.parametrize(
+    ("schema", "says"),
+    [
+        (Schema(ID), "s is not there"),
+        (Schema(ID, TEXT, NestedField(3, "more", LongType())), "more is not written"),
+        (Schema(NestedField(1, "ID", LongType()), TEXT), "id is not there; ID is not written"),
+        (Schema(ID, NestedField(2, "s", LongType())), "s is int64 there, and written as string"),
+        (Schema(NestedField(1, "id", LongType(), required=True), TEXT), "id is int64 NOT NULL there"),
+    ],
+)
+def test_a_table_with_other_columns_is_refused(tmp_path, schema, says) -> None:
+    """Each difference is named."""
+    kind = Iceberg(tmp_path)
+    create(kind, schema)
+    refused = refusal(kind)
+    assert refused.entry == "EOS_TABLE_DIFFERS" and says in refused.message
+
+
+def test_a_table_is_created_once(tmp_path) -> None:
+    """With its namespace; a second query finds it. A query with a checkpoint creates none."""
+    kind = Iceberg(tmp_path)
+    with pytest.raises(EosError) as error:
+        kind.place(tmp_path / "c").target(WRITTEN, create=False)
+    assert error.value.condition == "EOS_ICEBERG_NO_TABLE"
+    first = kind.place(tmp_path / "c").target(WRITTEN, create=True)
+    assert first == kind.place(tmp_path / "c").target(WRITTEN, create=True)
+    assert first.last("q") is None
+
+
+@pytest.mark.parametrize("location", ["hdfs://host/t", "gs://b/t", "relative/t", "/a b/c%20d", "s3:/b", "file:t"])
+def test_places_that_are_not_written_to_are_refused(tmp_path, location) -> None:
+    """Neither on a local disk nor on S3, or read as another place by some."""
+    kind = Iceberg(tmp_path)
+    create(kind)
+    metadata = kind.load().metadata.model_copy(update={"location": location})
+    with pytest.raises(EosError) as error:
+        folder_of(metadata, "t")
+    assert error.value.entry == "EOS_ICEBERG_TABLE.location"
+
+
+def test_a_catalog_that_forgets_is_refused(tmp_path) -> None:
+    """One in memory has no table in the next process."""
+    refused = refusal(Iceberg(tmp_path), **{"catalog.type": "in-memory"})
+    assert refused.entry == "EOS_ICEBERG_TABLE.catalog" and "InMemoryCatalog" in refused.message
+
+
+def test_a_catalog_that_cannot_be_opened_is_named_without_its_secrets(tmp_path) -> None:
+    """pyiceberg's own message has all properties."""
+    secrets = {"catalog.type": "sql", "catalog.uri": "nothing://user:swordfish@host/db", "catalog.s3.secret": "rosebud"}
+    refused = refusal(Iceberg(tmp_path), **secrets)
+    assert refused.condition == "EOS_ICEBERG_FAILED"
+    assert "swordfish" not in str(refused) and "rosebud" not in str(refused)
+
+
+def test_secrets_are_left_out() -> None:
+    """By the names of properties, and out of addresses, as they are and as they are meant."""
+    properties = {
+        "uri": "postgresql://user:p%40ss@host/db",
+        "token": "abc",
+        "s3.secret-access-key": "def",
+        "header.X-Api": "ghi",
+        "warehouse": "s3://bucket/jkl",
+    }
+    text = "postgresql://user:p%40ss@host/db p@ss abc def ghi s3://bucket/jkl"
+    assert without_secrets(text, properties) == "postgresql://***@host/db *** *** *** *** s3://bucket/jkl"
+
+
+def test_without_pyiceberg_the_extra_is_named(monkeypatch) -> None:
+    """Before anything else."""
+    right = builtins.__import__
+
+    def without(name: str, *more: Any) -> Any:
+        if name.partition(".")[0] == "pyiceberg":
+            raise ImportError(name)
+        return right(name, *more)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(EosError) as error:
+        place_of("a.b", "default", {})
+    assert error.value.entry == "EOS_NOT_INSTALLED.iceberg"
