@@ -4,7 +4,6 @@ it has, as two readers see it that are not ours."""
 from __future__ import annotations
 
 import contextlib
-import warnings
 from abc import ABC, abstractmethod
 from collections import Counter
 from pathlib import Path
@@ -140,18 +139,18 @@ class Iceberg(TableKind):
         return bool(self.opened().table_exists(self.table))
 
     def rows(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self.load().scan().to_arrow().to_pylist()
-        return found
+        return self._by_polars().collect().to_dicts()  # pyiceberg reads a list of structs that is null as an empty one
 
     def places(self) -> Places:
         table = self.load()
         files = [file["file_path"].removeprefix("file://") for file in table.inspect.files().to_pylist()]
         read = table.scan(selected_fields=("partition", "offset")).to_arrow()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a faster planner is not installed
-            by_polars = polars.scan_iceberg(table.metadata_location).select("partition", "offset").collect()
+        by_polars = self._by_polars(table).select("partition", "offset").collect()
         assert Counter(by_polars.rows()) == Counter(map(tuple, (row.values() for row in read.to_pylist())))
         return _agreed(read, files)
+
+    def _by_polars(self, table: Table | None = None) -> polars.LazyFrame:
+        return polars.scan_iceberg((table or self.load()).metadata_location)
 
     def append(self, row: dict[str, Any]) -> None:
         """Once, however often it is refused, or fails after it was done."""

@@ -19,10 +19,10 @@ from spark_eos import failpoints, system
 from spark_eos.errors import stop
 from spark_eos.tables.files import DataFile
 from spark_eos.tables.iceberg.data_files import entry
+from spark_eos.tables.iceberg.known import KnownTable
 from spark_eos.tables.iceberg.memory import memory_of, summary_of, tag_of
 from spark_eos.tables.iceberg.snapshots import append
 from spark_eos.tables.iceberg.table import check_same, layout_of
-from spark_eos.tables.iceberg.target import IcebergTarget
 from spark_eos.tables.micro_batch import MicroBatch, Standing, behind, standing
 
 #: The most hours between the writing of a file and its commit: a quarter of the shortest time, a day, after which
@@ -35,7 +35,7 @@ MOST_HOURS = 6.0
 class Commit:
     """The commit of one micro-batch. See `spark_eos.tables.target.Target.commit`."""
 
-    target: IcebergTarget
+    known: KnownTable
     batch: MicroBatch
     files: Sequence[DataFile]
     rows: int
@@ -47,7 +47,7 @@ class Commit:
         Raises TableError where the table was recreated or has other columns, where its last micro-batch is not the one
         before this, after a rollback, and for files that are too old or gone; and what pyiceberg raises.
         """
-        table, batch, path = self.target.place.load(), self.batch, self.target.name
+        table, batch, path = self.known.name.load(), self.batch, self.known.name.table
         metadata = table.metadata
         self._check(metadata)
         memory = memory_of(metadata, batch.query, path)
@@ -59,17 +59,17 @@ class Commit:
             return True
         if self.is_there:
             raise behind(path, batch.number, memory.found.last)
-        if not memory.is_in_main and memory.snapshot != self.target.after_rollback:
+        if not memory.is_in_main and memory.snapshot != self.known.after_rollback:
             raise stop("EOS_OTHER_TABLE.rolled_back", path=path, snapshot=memory.snapshot, batch=batch.number)
         self._check_age(table)
         failpoints.reach("table.asked")
         entries = [
             entry(
                 file,
-                self.target.folder,
+                self.known.folder,
                 metadata.schema(),
                 metadata.default_spec_id,
-                self.target.layout,
+                self.known.layout,
                 metadata.properties,
             )
             for file in self.files
@@ -81,17 +81,17 @@ class Commit:
 
     def _check(self, metadata: TableMetadata) -> None:
         """It is the table that the query knows, and it still takes what tasks have written. Raises TableError."""
-        path = self.target.name
-        if str(metadata.table_uuid) != self.target.id:
+        path = self.known.name.table
+        if str(metadata.table_uuid) != self.known.id:
             raise stop("EOS_OTHER_TABLE.recreated", path=path, batch=self.batch.number)
-        check_same(self.target.layout, layout_of(metadata, path), path)
+        check_same(self.known.layout, layout_of(metadata, path), path)
 
     def _check_age(self, table: Table) -> None:
         """The files exist, and no clean-up will remove them. Raises TableError (EOS_TABLE_FILES_OLD)."""
         oldest = self._oldest()
         if oldest is None:
             return
-        path, batch = self.target.name, self.batch.number
+        path, batch = self.known.name.table, self.batch.number
         hours = (system.time_of_day() - oldest.written_at_ms / 1000) / 3600
         if hours > MOST_HOURS:
             raise stop("EOS_TABLE_FILES_OLD.orphans", path=path, batch=batch, hours=hours)
@@ -102,11 +102,11 @@ class Commit:
         """After the commit: no clean-up has removed the files meanwhile. Raises TableError (EOS_TABLE_FILES_LOST)."""
         oldest = self._oldest()
         if oldest is not None and not self._has(table, oldest):
-            path, batch = self.target.name, self.batch.number
+            path, batch = self.known.name.table, self.batch.number
             raise stop("EOS_TABLE_FILES_LOST", path=path, batch=batch, file=oldest.path)
 
     def _has(self, table: Table, file: DataFile) -> bool:
-        return table.io.new_input(f"{self.target.folder}/{file.path}").exists()
+        return table.io.new_input(f"{self.known.folder}/{file.path}").exists()
 
     def _oldest(self) -> DataFile | None:
         """The file that a clean-up would remove first."""

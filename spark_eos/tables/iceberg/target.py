@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 import pyarrow as pa
@@ -14,6 +14,7 @@ from spark_eos.checkpoint.stores import Store
 from spark_eos.errors import stop
 from spark_eos.tables.files import DataFile, FileLayout
 from spark_eos.tables.iceberg.catalog import Properties, TableName, opened, refused
+from spark_eos.tables.iceberg.known import KnownTable
 from spark_eos.tables.micro_batch import MicroBatch
 from spark_eos.tables.target import PATIENCE_S, Outcome, TableColumns, until_known
 from spark_eos.tables.values import check_columns, table_schema
@@ -43,7 +44,7 @@ def place_of(
 @dataclass(frozen=True)
 class IcebergPlace:
     """See `spark_eos.tables.target.Place`. ``partition_by`` is for a table that is created; ``after_rollback``: see
-    `IcebergTarget`."""
+    `spark_eos.tables.iceberg.known.KnownTable`."""
 
     table: TableName
     partition_by: tuple[str, ...] = ()
@@ -81,35 +82,33 @@ class IcebergPlace:
             if found:
                 raise stop("EOS_TABLE_DIFFERS", path=self.name, differences="; ".join(found))
             store = {name: value for name, value in table.io.properties.items() if name.startswith(_STORE)}
-            id_ = str(metadata.table_uuid)
-            return IcebergTarget(self.table, id_, layout, folder, Properties(store), self.after_rollback)
+            known = KnownTable(self.table, str(metadata.table_uuid), layout, folder, self.after_rollback)
+            return IcebergTarget(known, Properties(store))
 
 
 @dataclass(frozen=True)
 class IcebergTarget:
-    """See `spark_eos.tables.target.Target`. ``id``: the table's, which another one of its name does not have;
-    ``folder``: where its files are; ``properties``: of the store there; ``after_rollback``: the query's snapshot that a
-    rollback has removed from the main branch, after which the query goes on."""
+    """See `spark_eos.tables.target.Target`. ``properties``: of the store where its files are."""
 
-    place: TableName
-    id: str
-    layout: FileLayout
-    folder: str
-    properties: Properties = field(repr=False)
-    after_rollback: int | None = None
+    table: KnownTable
+    properties: Properties
 
     @property
     def name(self) -> str:
-        return self.place.table
+        return self.table.name.table
+
+    @property
+    def layout(self) -> FileLayout:
+        return self.table.layout
 
     def store(self) -> Store:
-        return _store(self.folder, self.properties)
+        return _store(self.table.folder, self.properties)
 
     def last(self, query: str) -> int | None:
         from spark_eos.tables.iceberg.memory import memory_of
 
-        with refused(self.place):
-            return memory_of(self.place.load().metadata, query, self.name).found.last
+        with refused(self.table.name):
+            return memory_of(self.table.name.load().metadata, query, self.name).found.last
 
     def commit(
         self,
@@ -122,8 +121,8 @@ class IcebergTarget:
     ) -> Outcome:
         from spark_eos.tables.iceberg.commit import Commit
 
-        commit = Commit(self, batch, files, rows, is_there)
-        cause = partial(self.place.cause, store=self.properties)
+        commit = Commit(self.table, batch, files, rows, is_there)
+        cause = partial(self.table.name.cause, store=self.properties)
         return until_known(commit.once, batch, self.name, cause, patience_s)
 
 
