@@ -7,9 +7,8 @@ import json
 import sys
 from pathlib import Path
 
-from pyspark.sql import SparkSession
-
 import spark_eos
+from jobs.runner.session import start
 
 _SETTINGS = {
     "spark.master": "local[2]",
@@ -20,11 +19,8 @@ _SETTINGS = {
 
 
 def main() -> None:
-    builder = SparkSession.builder
-    for name, value in _SETTINGS.items():
-        builder = builder.config(name, value)
     arguments = json.loads(Path(sys.argv[1]).read_text())
-    spark_eos.copy(builder.getOrCreate(), **arguments, trigger={"availableNow": True}).awaitTermination()
+    spark_eos.copy(start("to a table", _SETTINGS), **arguments, trigger={"availableNow": True}).awaitTermination()
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
 from pyiceberg.table import Table
+from pyiceberg.table.update.snapshot import _FastAppendFiles
 from pyiceberg.types import LongType, StringType
 
 from spark_eos import failpoints, system
@@ -349,3 +350,12 @@ def test_pyiceberg_makes_the_updates_that_are_known_here(kind, target) -> None:
     assert (added.snapshot.snapshot_id, added.snapshot.parent_snapshot_id) == (id_, None)
     assert (moved.ref_name, moved.snapshot_id, moved.type) == ("main", id_, "branch")
     assert kind.load().metadata == table.metadata
+
+
+def test_another_pyiceberg_is_not_trusted(kind, target, monkeypatch) -> None:
+    """One that would change more than branch and tag."""
+    right = _FastAppendFiles._commit
+    monkeypatch.setattr(_FastAppendFiles, "_commit", lambda self: ((right(self)[0] * 2), ()))
+    with pytest.raises(TableError) as error:
+        committed(target, FIRST)
+    assert error.value.condition == "EOS_ICEBERG_LIBRARY" and not kind.load().metadata.snapshots
