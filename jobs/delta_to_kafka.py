@@ -166,12 +166,12 @@ def plan(config: DeltaToKafka, args: argparse.Namespace) -> Plan:
 def way_of(spark: SparkSession, config: DeltaToKafka) -> Way:
     """By the config file, the checkpoint, and, for a new query that may go either way, the table. Raises EosError."""
     session = of_session(spark)
-    storage = sink_options(config.sink_options(), session).storage
+    writes = sink_options({"checkpointLocation": config.checkpoint} | config.sink_options(), session)
     return ways.chosen(
         config.source.path,
         config.needs_spark,
         is_copy=config.is_copy,
-        began=reads_files(Checkpoint(config.checkpoint, storage)),
+        began=reads_files(Checkpoint(config.checkpoint, writes.storage)),
         check_new=lambda: check_new(config.source.of_copy, session),
     )
 

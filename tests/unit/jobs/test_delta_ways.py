@@ -139,3 +139,17 @@ def test_what_no_reader_could_read_is_an_error() -> None:
     with pytest.raises(EosError) as caught:
         chosen("/t", None, is_copy=False, began=None, check_new=check_new)
     assert caught.value.condition == "EOS_DELTA_NO_TABLE"
+
+
+def test_the_way_is_known_by_config_file_and_checkpoint_whatever_else_the_sink_has(tmp_path: Path) -> None:
+    """A group of consumers, which a table has no offsets for, is refused later, by its own name."""
+    config = DeltaToKafka.model_validate(
+        {
+            "kafka": {"bootstrap.servers": "localhost:9092"},
+            "source": {"path": "/t"},
+            "transform": {"sql": "SELECT 1 AS value FROM input"},
+            "sink": {"topic": "people", "offsets.group.id": "g"},
+            "checkpoint": str(tmp_path / "checkpoint"),
+        }
+    )
+    assert not delta_to_kafka.way_of(None, config).past_jvm
