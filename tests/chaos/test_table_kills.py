@@ -132,7 +132,10 @@ def strike(job: Job, point: str) -> None:
         committed = point == "table.committed"
         # Two micro-batches with rows are in the table, or one: Spark has noted only the first of them.
         there = sum(count for (partition, _), count in found.items() if partition != FOREIGN)
-        assert there == LIMIT * (2 if committed else 1)
+        expected_there = {LIMIT * (2 if committed else 1)}
+        if point == "table.asked" and not isinstance(job.table, Delta):
+            expected_there.add(0)  # Iceberg refuses a commit that others came before: each try reaches the point
+        assert there in expected_there
         job.drained()
     expected = Counter({(p, offset): 1 for p in range(PARTITIONS) for offset in range(ROWS)})
     assert job.table.places() == expected + Counter({(FOREIGN, n): 1 for n in range(others.appended)})
