@@ -100,12 +100,14 @@ def check_run(series: dict, rows: int, *, alone: bool = False) -> None:
     (run,) = series["runs"]
     assert run.keys() >= METRICS, series["name"]
     assert run["rows"] == rows
-    if not alone:  # which says nothing of its batches, and is done with so few rows before anybody has looked
-        assert run["batches"] == source.BATCHES
-        assert run["counted_rows"] == run["rows"] * run["counted_batches"] // run["batches"]
-        assert run["counted_seconds"] > 0
-    assert {run[metric] for metric in METRICS} == {None}  # so few rows say nothing of speed and cost
     assert series["median"] == run
+    if alone:  # which says nothing of its batches, and is mostly done with so few rows before anybody has looked
+        assert (run["counted_rows"] or 0) <= rows
+        return
+    assert run["batches"] == source.BATCHES
+    assert run["counted_rows"] == run["rows"] * run["counted_batches"] // run["batches"]
+    assert run["counted_seconds"] > 0
+    assert {run[metric] for metric in METRICS} == {None}  # so few rows say nothing of speed and cost
 
 
 def check_commits(found: dict[tuple[str, str], dict]) -> None:
