@@ -102,7 +102,7 @@ class _Leaf:
             self._nans += nans
         if not self.has_bounds or self._unknown or column.null_count == len(column):
             return
-        found = None if nans else _bounds(column, self._type)
+        found = _bounds(column, self._type, nans)
         if found is None:
             self._unknown = True
         elif self._bounds is None:
@@ -129,9 +129,11 @@ def _has_bounds(type_: pa.DataType) -> bool:
     )
 
 
-def _bounds(column: pa.ChunkedArray, type_: pa.DataType) -> tuple[Any, Any] | None:
-    """The bounds of a column without NaN that is not all null, as values that Python orders; None where they are
-    unknown."""
+def _bounds(column: pa.ChunkedArray, type_: pa.DataType, nans: int) -> tuple[Any, Any] | None:
+    """The bounds of a column that is not all null, as values that Python orders; None where they are unknown. ``nans``:
+    how many values are NaN."""
+    if nans:
+        return None
     both = pc.min_max(column)
     if pa.types.is_date32(type_) or pa.types.is_timestamp(type_):
         low, high = (one.value for one in both.values())  # numbers: Python's dates have fewer years

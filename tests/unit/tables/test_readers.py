@@ -219,10 +219,10 @@ def _nan_left_out(patch: Patch) -> None:
     """Bounds of the values that are not NaN, as libraries write them."""
     bounds = statistics._bounds
 
-    def without_nan(column: pa.ChunkedArray, type_: pa.DataType) -> Any:
-        if pa.types.is_floating(type_):
+    def without_nan(column: pa.ChunkedArray, type_: pa.DataType, nans: int) -> Any:
+        if nans:
             column = column.filter(pc.invert(pc.is_nan(column)))
-        return bounds(column, type_) if len(column) else None
+        return bounds(column, type_, 0) if len(column) else None
 
     patch.setattr(statistics, "_bounds", without_nan)
 
