@@ -103,8 +103,9 @@ def writing_of(
     spark: SparkSession, files: Files, transform: Transform | None, topic: str, settings: HadoopSettings
 ) -> Writing:
     """Goes the way of `way_of`."""
-    if transform is None or way_of(files, transform).past_jvm:
+    if way_of(files, transform).past_jvm:
         return PastJvm(spark, files, topic, settings)
+    assert transform is not None  # without one, nothing is left for Spark to do
     return ThroughSpark(spark, files, transform, settings)
 
 

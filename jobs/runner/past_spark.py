@@ -93,7 +93,7 @@ class EngineTransform(PastSparkTransform, ParsedTransform):
     @property
     def may_reject(self) -> bool:
         """Past the JVM, a function or SQL may reject any record."""
-        return super().may_reject or self.arrow is not None or self.engine == "duckdb"
+        return super().may_reject or self.is_copy
 
     @property
     def parsed(self) -> Mapping[str, Parsed | None]:

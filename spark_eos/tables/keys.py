@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_eos.tables.partitions import Coded, NoPartition, Partition, split
+from spark_eos.tables.partitions import Coded, NoPartition, Partition, is_partition_type, split
 
 Transform = Literal["identity", "day", "hour"]
 _MICROSECONDS = {"day": 24 * 3600 * 1_000_000, "hour": 3600 * 1_000_000}
@@ -38,18 +38,10 @@ class Key:
     transform: Transform = "identity"
 
     def fits(self, type_: pa.DataType) -> bool:
-        """Whether the key can be computed of a column of this type. Floating point has no identity, as NaN equals
-        nothing; bytes have no text."""
+        """Whether the key can be computed of a column of this type."""
         if self.transform != "identity":
             return bool(pa.types.is_timestamp(type_) or (self.transform == "day" and pa.types.is_date32(type_)))
-        return bool(
-            pa.types.is_boolean(type_)
-            or pa.types.is_signed_integer(type_)
-            or pa.types.is_decimal128(type_)
-            or pa.types.is_string(type_)
-            or pa.types.is_date32(type_)
-            or pa.types.is_timestamp(type_)
-        )
+        return is_partition_type(type_)
 
     def of(self, column: pa.Array) -> pa.Array:
         """The keys of a column's values. Raises NoPartition."""
