@@ -34,6 +34,28 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--cover", type=int, metavar="SEED", help="of each test, cases with all values of its parameters")
 
 
+class FirstWords:
+    """Says what failed when it has failed: what runs for half an hour may be cut off before its summary."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        terminal = self._config.pluginmanager.get_plugin("terminalreporter")
+        if report.failed and terminal is not None:
+            crash = getattr(report.longrepr, "reprcrash", None)
+            message = report.longreprtext[-_FIRST_WORDS:] if crash is None else str(crash)[:_FIRST_WORDS]
+            terminal.write_line(f"\n{report.nodeid} ({report.when}): {message}")
+
+
+_FIRST_WORDS = 1_500
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):  # a process of pytest-xdist hands its reports to the first one
+        config.pluginmanager.register(FirstWords(config))
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What takes long begins early; the rest stays in the order of the files."""
