@@ -20,7 +20,7 @@ from pathlib import Path
 
 from pyspark.errors import PySparkException
 
-from bench import commit, delta, ingest, latency, pipeline, registry, shapes, source, start, writes
+from bench import commit, delta, freshness, ingest, latency, pipeline, registry, shapes, source, start, writes
 from bench.arguments import count, share
 from bench.machine import circumstances, describe
 from bench.plot import plot
@@ -42,9 +42,10 @@ MODES: dict[str, Callable[[Bench, BenchPlan, Callable[[str], None]], ModeResult]
     "ingest": ingest.measure,
     "to-delta": delta.measure_into,
     "from-delta": delta.measure_from,
+    "freshness": freshness.measure,
 }
 #: Those whose session knows Delta.
-_WITH_DELTA = {"to-delta", "from-delta"}
+_WITH_DELTA = {"to-delta", "from-delta", "freshness"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

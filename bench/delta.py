@@ -1,5 +1,5 @@
-"""Modes ``to-delta`` and ``from-delta``: topics into a Delta table and back, by the jobs kafka_to_delta and
-delta_to_kafka, past the JVM, and by Spark's own Kafka connector."""
+"""Modes ``to-delta`` and ``from-delta``: topics into a Delta table (and one of Iceberg) and back, by the jobs
+kafka_to_delta and delta_to_kafka, past the JVM, and by Spark's own Kafka connector."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from pyiceberg.catalog import load_catalog
 from pyspark.sql.streaming import StreamingQuery
 
 import spark_eos
 from bench.drain import Run, run_out
 from bench.duel import BUILTIN_NAME, FILES, FILES_AT_ONCE, OURS_NAME, Say, duel, into_topic
-from bench.queries import BUILTIN_KAFKA, TUNED, Flow
-from bench.queries import read_topic as read_topic
+from bench.queries import BUILTIN_KAFKA, COPY, TUNED, UNTIL_ALL_IS_READ, Flow, read_topic, source_options
 from bench.result import ModeResult
 from bench.session import Bench
 from bench.source import BATCHES, METRIC, inputs
@@ -28,6 +28,8 @@ from jobs.runner.transform import result as transformed
 
 #: Into a table, what the source has, with one column more than the others select; from a table, its columns.
 COPY_NAME = "ours, copy"
+ICEBERG_NAME = "ours, copy: Iceberg"
+_ICEBERG_TABLE = "bench.rows"
 #: Of the rows of other modes: a table is on the same disk.
 SHARE = 0.25
 #: From the table: its case → bytes of a value, rows, and whether the change data feed is read.
@@ -44,7 +46,7 @@ _OUT_CHANGES = "SELECT key, value, _commit_version, _change_type FROM input"
 
 def measure_into(bench: Bench, plan: BenchPlan, say: Say) -> ModeResult:
     """From topics into a table. Raises WrongResult when one read or wrote other rows than there are."""
-    found = ModeResult("to-delta", BUILTIN_NAME, METRIC, "from a Kafka topic into a Delta table")
+    found = ModeResult("to-delta", BUILTIN_NAME, METRIC, "from a Kafka topic into a table of Delta or Iceberg")
     for topic, one, rows in inputs(bench, replace(plan, scale=plan.scale * SHARE), "to-delta", say):
         case = str(one)
         contenders = {name: partial(_into_table, bench, name, topic, rows) for name in _INTO_TABLE}
@@ -56,6 +58,8 @@ def _into_table(bench: Bench, name: str, topic: str, rows: int) -> tuple[Run, in
     with tempfile.TemporaryDirectory(prefix="spark-eos-bench-") as folder:
         path = str(Path(folder, "table"))
         run = run_out(partial(_INTO_TABLE[name], bench, topic, rows // BATCHES, path), bench.roots)
+        if name == ICEBERG_NAME:
+            return run, load_catalog("bench", **_catalog(path)).load_table(_ICEBERG_TABLE).scan().count()
         return run, bench.spark.read.format("delta").load(path).count()
 
 
@@ -81,17 +85,36 @@ def _builtin_into(bench: Bench, topic: str, at_once: int, path: str, checkpoint:
 
 
 def _copy_into(bench: Bench, topic: str, at_once: int, path: str, checkpoint: str) -> StreamingQuery:
-    kafka = {"kafka.bootstrap.servers": bench.bootstrap_servers}
+    return _copy(bench, topic, at_once, {"format": "delta", "path": path}, checkpoint)
+
+
+def _copy_into_iceberg(bench: Bench, topic: str, at_once: int, path: str, checkpoint: str) -> StreamingQuery:
+    catalog = {f"catalog.{name}": value for name, value in _catalog(path).items()}
+    return _copy(bench, topic, at_once, {"format": "iceberg", "table": _ICEBERG_TABLE, **catalog}, checkpoint)
+
+
+def _copy(bench: Bench, topic: str, at_once: int, sink: dict[str, str], checkpoint: str) -> StreamingQuery:
+    flow = Flow(COPY, sink["format"], topic, max_offsets=at_once)
     return spark_eos.copy(
         bench.spark,
-        source={**kafka, "subscribe": topic, "startingOffsets": "earliest", "maxOffsetsPerTrigger": at_once},
-        sink={"format": "delta", "path": path},
+        source=source_options(bench.bootstrap_servers, flow),
+        sink=sink,
         checkpoint=checkpoint,
-        trigger={"availableNow": True},
+        trigger=UNTIL_ALL_IS_READ,
     )
 
 
-_INTO_TABLE = {OURS_NAME: _ours_into, COPY_NAME: _copy_into, BUILTIN_NAME: _builtin_into}
+def _catalog(path: str) -> dict[str, str]:
+    """A catalog of its own, beside the table's files."""
+    return {"type": "sql", "uri": f"sqlite:///{path}.db", "warehouse": f"file://{path}"}
+
+
+_INTO_TABLE = {
+    OURS_NAME: _ours_into,
+    COPY_NAME: _copy_into,
+    ICEBERG_NAME: _copy_into_iceberg,
+    BUILTIN_NAME: _builtin_into,
+}
 
 
 def measure_from(bench: Bench, plan: BenchPlan, say: Say) -> ModeResult:

@@ -21,6 +21,7 @@ _COLUMNS = {
     "peak_mib": ("MiB", "{:,.0f}"),
     "first_row_s": ("first row s", "{:,.2f}"),
     "start_cpu_s": ("CPU s", "{:,.1f}"),
+    "file_kib": ("file KiB", "{:,.0f}"),
     "latency_ms_p50": ("p50 ms", "{:,.0f}"),
     "latency_ms_p95": ("p95 ms", "{:,.0f}"),
     "latency_ms_p99": ("p99 ms", "{:,.0f}"),

@@ -12,7 +12,20 @@ from pathlib import Path
 
 import pytest
 
-from bench import delta, duel, golang, ingest, latency, pipeline, registry, registry_codec, shapes, source, start
+from bench import (
+    delta,
+    duel,
+    freshness,
+    golang,
+    ingest,
+    latency,
+    pipeline,
+    registry,
+    registry_codec,
+    shapes,
+    source,
+    start,
+)
 from bench.turns import BenchPlan
 from demo import processes
 
@@ -22,7 +35,14 @@ SHARE = 0.001
 SHORT = ["--rows", str(SHARE), "--repeats", "1", "--warm-ups", "0"]
 CIRCUMSTANCES = {"cpu", "cores", "memory_gib", "load_before", "python", "java", "kafka", "spark-eos", "pyspark"}
 #: Of the baseline to itself. So few rows are too short to compare; latency and commit may be.
-RATIOS = {"latency": {1, None}, "start": {1}, "commit": {1, None}, "shapes": {1}, "registry": {1, None}}
+RATIOS = {
+    "latency": {1, None},
+    "freshness": {1},
+    "start": {1},
+    "commit": {1, None},
+    "shapes": {1},
+    "registry": {1, None},
+}
 METRICS = {"rows_per_second", "client_core_us", "broker_core_us", "largest_worker_mib", "workers_mib"}
 
 
@@ -55,7 +75,7 @@ def rows_of(case: str, unit: int = source.UNIT, workloads: Sequence[source.Workl
         pytest.param(["latency", "commit", "writes", "shapes"], marks=pytest.mark.chaos),
         pytest.param(["start"], marks=pytest.mark.chaos),
         pytest.param(["registry"], marks=pytest.mark.chaos),
-        pytest.param(["ingest", "to-delta", "from-delta"], marks=pytest.mark.chaos),
+        pytest.param(["ingest", "to-delta", "from-delta", "freshness"], marks=pytest.mark.chaos),
     ],
     ids=" ".join,
 )
@@ -159,7 +179,7 @@ def check_into_delta(found: dict[tuple[str, str], dict]) -> None:
     plan = BenchPlan(SHARE * delta.SHARE, 1, 0)
     for (_, case), series in found.items():
         check_run(series, plan.rows(next(one.rows for one in source.WORKLOADS if str(one) == case), source.UNIT))
-    assert {name for name, _ in found} == CONTENDERS | {delta.COPY_NAME}
+    assert {name for name, _ in found} == CONTENDERS | {delta.COPY_NAME, delta.ICEBERG_NAME}
 
 
 def check_from_delta(found: dict[tuple[str, str], dict]) -> None:
@@ -186,6 +206,16 @@ def check_start(found: dict[tuple[str, str], dict]) -> None:
         assert 0 < run["first_row_s"] < start.SECONDS
 
 
+def check_freshness(found: dict[tuple[str, str], dict]) -> None:
+    assert found.keys() == {(name, freshness.CASE) for name in freshness.CONTENDERS}
+    for series in found.values():
+        (run,) = series["runs"]
+        assert run["rows"] == freshness.RATE * freshness.LEAST_SECONDS
+        assert 0 < run["counted_rows"] < run["rows"]
+        assert run["commits"] > 0
+        assert 0 < run["latency_ms_p50"] <= run["latency_ms_p95"] <= run["latency_ms_p99"]
+
+
 CONTENDERS = {duel.OURS_NAME, duel.BUILTIN_NAME}
 CHECKS = {
     "source": check_source,
@@ -199,4 +229,5 @@ CHECKS = {
     "ingest": check_ingest,
     "to-delta": check_into_delta,
     "from-delta": check_from_delta,
+    "freshness": check_freshness,
 }

@@ -1,0 +1,60 @@
+"""Writes rows at a steady rate, as ``python -m bench.steady '<spec as JSON>'``; prints their number at the end."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from dataclasses import asdict, dataclass
+
+from confluent_kafka import Producer
+
+#: Rows are written in bursts, so many times a second.
+_BURSTS = 100
+_FLUSH_S = 60
+
+
+@dataclass(frozen=True)
+class SteadySpec:
+    """``rate`` rows a second, a multiple of 100, for so many ``seconds``, with values of ``value_bytes``. A row's
+    timestamp is the time of the call that writes it."""
+
+    bootstrap_servers: str
+    topic: str
+    partitions: int
+    rate: int
+    seconds: int
+    value_bytes: int
+
+    @property
+    def rows(self) -> int:
+        return self.rate * self.seconds
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+
+def write(spec: SteadySpec) -> int:
+    """The number of rows, when the broker has all of them. Raises RuntimeError where it has not."""
+    producer = Producer(
+        {
+            "bootstrap.servers": spec.bootstrap_servers,
+            "broker.address.family": "v4",
+            "enable.idempotence": True,
+            "linger.ms": 5,
+            "log_level": 3,
+        }
+    )
+    value, burst, begin = bytes(i % 251 for i in range(spec.value_bytes)), spec.rate // _BURSTS, time.monotonic()
+    for number in range(_BURSTS * spec.seconds):
+        time.sleep(max(0.0, begin + number / _BURSTS - time.monotonic()))
+        for row in range(burst):
+            producer.produce(spec.topic, value, partition=(number * burst + row) % spec.partitions)
+        producer.poll(0)
+    if left := producer.flush(_FLUSH_S):
+        raise RuntimeError(f"the broker did not take {left:,} rows of {spec.topic}")
+    return spec.rows
+
+
+if __name__ == "__main__":
+    print(write(SteadySpec(**json.loads(sys.argv[1]))), flush=True)
