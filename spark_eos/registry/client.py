@@ -5,13 +5,12 @@ A client has sockets and locks, so that each process makes its own with its firs
 
 from __future__ import annotations
 
-import queue
-import threading
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from spark_eos.caches import process_cache
+from spark_eos.deadline import Overdue, within
 from spark_eos.errors import EosError, stop
 from spark_eos.registry.schemas import KINDS, Reference, Registered, Schema, kind_of
 from spark_eos.registry.settings import RegistrySettings
@@ -153,28 +152,21 @@ class Registry:
     def _ask(self, question: Callable[[SchemaRegistryClient], T], *, subject: str = "") -> T:
         """The answer to a request. It is sent by a thread, to limit its time: the client's own limits only hold for
         single reads of a socket."""
-        answers: queue.SimpleQueue[tuple[T | None, BaseException | None]] = queue.SimpleQueue()
 
-        def ask() -> None:
-            try:
-                client: Any = self._client or _new_client(self._settings)
-                self._client = client
-                client.clear_caches()  # a registry that was recreated has other ids
-                answers.put((question(client), None))
-            except BaseException as error:
-                answers.put((None, error))
+        def ask() -> T:
+            client: Any = self._client or _new_client(self._settings)
+            self._client = client
+            client.clear_caches()  # a registry that was recreated has other ids
+            return question(client)
 
-        threading.Thread(target=ask, name="spark-eos-registry", daemon=True).start()
         try:
-            answer, error = answers.get(timeout=self._settings.timeout_s)
-        except queue.Empty:
+            return within(self._settings.timeout_s, ask, "spark-eos-registry")
+        except Overdue as error:
             self._client = None  # the thread still uses it
-            reason = f"no answer within {self._settings.timeout_s:g} s"
-            raise stop("EOS_REGISTRY_UNREACHABLE", registry=self._settings.name, reason=reason) from None
-        if error is not None:
+            raise stop("EOS_REGISTRY_UNREACHABLE", registry=self._settings.name, reason=str(error)) from None
+        except BaseException as error:
             # Without its cause, whose text and variables may have secrets.
             raise _error_of(error, self._settings, subject) from None
-        return answer  # type: ignore[return-value]  # an answer, as there is no error
 
 
 @process_cache(maxsize=16)

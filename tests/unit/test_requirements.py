@@ -32,12 +32,13 @@ BROUGHT_BY_OTHERS = {
     "spark_eos/tables/delta/appends.py": {"deltalake"},
     "spark_eos/tables/delta/commit.py": {"deltalake"},
     "spark_eos/tables/delta/table.py": {"deltalake"},
-    # the extra iceberg; `place_of` says that it is missing
-    "spark_eos/tables/iceberg/catalog.py": {"pyiceberg"},
+    # the extra iceberg, whose pyiceberg brings pydantic and requests; `place_of` says that it is missing
+    "spark_eos/tables/iceberg/catalog.py": {"pydantic", "pyiceberg"},
     "spark_eos/tables/iceberg/columns.py": {"pyiceberg"},
     "spark_eos/tables/iceberg/commit.py": {"pyiceberg"},
     "spark_eos/tables/iceberg/data_files.py": {"pyiceberg"},
     "spark_eos/tables/iceberg/memory.py": {"pyiceberg"},
+    "spark_eos/tables/iceberg/rest.py": {"pyiceberg", "requests"},
     "spark_eos/tables/iceberg/snapshots.py": {"pyiceberg"},
     "spark_eos/tables/iceberg/table.py": {"pyiceberg"},
     "spark_eos/tables/iceberg/target.py": {"pyiceberg"},

@@ -59,10 +59,20 @@ class TableName:
 
     def cause(self, error: BaseException, store: Mapping[str, str] = _NONE) -> str:
         """A library's message in one line, without secrets. ``store``: properties of the table's file system."""
-        text = " ".join(f"{type(error).__name__}: {error}".split())
+        text = " ".join(f"{type(error).__name__}: {_message(error)}".split())
         for properties in (self.properties, store, _loaded(self)):
             text = without_secrets(text, properties)
         return text[:_LONGEST].rstrip(".:")
+
+
+def _message(error: BaseException) -> str:
+    """The error's text. Where an answer is not as it has to be, pydantic's would show parts of it, with credentials."""
+    from pydantic import ValidationError
+
+    if not isinstance(error, ValidationError):
+        return str(error)
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    return "; ".join(f"{'.'.join(map(str, each['loc'])) or error.title}: {each['msg']}" for each in found)
 
 
 def opened(name: TableName) -> Catalog:
@@ -78,7 +88,9 @@ def opened(name: TableName) -> Catalog:
 def _opened(name: str, properties: Properties) -> Catalog:
     from pyiceberg.catalog import load_catalog
 
-    return load_catalog(name, **properties)
+    from spark_eos.tables.iceberg.rest import opened_in_time
+
+    return opened_in_time(lambda: load_catalog(name, **properties), overdue=_opened.cache_clear)
 
 
 def _loaded(name: TableName) -> Mapping[str, str]:
@@ -114,10 +126,15 @@ def _user_information(address: str) -> list[str]:
 
 @contextmanager
 def refused(name: TableName) -> Iterator[None]:
-    """Raises TableError (EOS_ICEBERG_FAILED) for what pyiceberg, the catalog or the store raise within."""
+    """Raises TableError for what pyiceberg, the catalog or the store raise within: EOS_ICEBERG_UNREACHABLE where a REST
+    catalog may answer in a while, else EOS_ICEBERG_FAILED."""
+    from spark_eos.tables.iceberg.rest import is_passing
+
     try:
         yield
     except EosError:
         raise
     except Exception as error:  # each catalog has a library of its own
+        if is_passing(error):
+            raise stop("EOS_ICEBERG_UNREACHABLE", path=name.table, cause=name.cause(error)) from None
         raise stop("EOS_ICEBERG_FAILED", cause=f"{name.cause(error)}, table {name.table}") from None

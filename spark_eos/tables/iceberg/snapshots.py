@@ -1,5 +1,5 @@
-"""How a snapshot is committed with a tag, under requirements of its own: the one module that uses what is private in
-pyiceberg.
+"""How a snapshot is committed with a tag, under requirements of its own. This module and
+`spark_eos.tables.iceberg.rest` are the ones that use what is private in pyiceberg.
 
 A transaction of pyiceberg is no way to do it. It tries a refused commit again by itself, on whatever the table is by
 then, so that two drivers with the same micro-batch both commit it; and it keeps only one requirement of each kind.
