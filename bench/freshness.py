@@ -43,27 +43,27 @@ _MORE_S = 120
 def measure(bench: Bench, plan: BenchPlan, say: Say) -> ModeResult:
     """All contenders. Raises WrongResult when a table has other rows than were written."""
     result = ModeResult("freshness", BASELINE, _METRIC, "until a row is in a Delta table")
-    seconds = max(LEAST_SECONDS, round(SECONDS * plan.scale))
+    length_s = max(LEAST_SECONDS, round(SECONDS * plan.scale))
     series = {name: Series(name, CASE) for name in CONTENDERS}
     for turn, name in replace(plan, warm_ups=0).turns(list(series)):
-        run = _run(bench, name, seconds)
+        run = _run(bench, name, length_s)
         say(f"freshness: {name}, run {turn}: p50 {cell(_METRIC, run[_METRIC])} ms")
         series[name].runs.append(run)
     result.series += series.values()
     return result
 
 
-def _run(bench: Bench, name: str, seconds: int) -> dict[str, Any]:
+def _run(bench: Bench, name: str, length_s: int) -> dict[str, Any]:
     topic = f"in-{uuid.uuid4().hex[:8]}"
     bench.cluster.create_topic(topic, PARTITIONS)
-    spec = SteadySpec(bench.bootstrap_servers, topic, PARTITIONS, RATE, seconds, VALUE_BYTES)
+    spec = SteadySpec(bench.bootstrap_servers, topic, PARTITIONS, RATE, length_s, VALUE_BYTES)
     with tempfile.TemporaryDirectory(prefix="spark-eos-bench-", ignore_cleanup_errors=True) as folder:
         table = Path(folder, "table")
         with FirstSeen(table) as seen:
             query = CONTENDERS[name](bench, topic, str(table), str(Path(folder, "checkpoint")))
             try:
                 with python_child(steady.__name__, spec.to_json()) as writer:
-                    rows = writer.result(seconds + _MORE_S)
+                    rows = writer.result(length_s + _MORE_S)
                 query.processAllAvailable()
             finally:
                 query.stop()

@@ -16,19 +16,19 @@ _FLUSH_S = 60
 
 @dataclass(frozen=True)
 class SteadySpec:
-    """``rate`` rows a second, a multiple of 100, for so many ``seconds``, with values of ``value_bytes``. A row's
+    """``rate`` rows a second, a multiple of 100, for ``length_s`` seconds, with values of ``value_bytes``. A row's
     timestamp is the time of the call that writes it."""
 
     bootstrap_servers: str
     topic: str
     partitions: int
     rate: int
-    seconds: int
+    length_s: int
     value_bytes: int
 
     @property
     def rows(self) -> int:
-        return self.rate * self.seconds
+        return self.rate * self.length_s
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -46,7 +46,7 @@ def write(spec: SteadySpec) -> int:
         }
     )
     value, burst, begin = bytes(i % 251 for i in range(spec.value_bytes)), spec.rate // _BURSTS, time.monotonic()
-    for number in range(_BURSTS * spec.seconds):
+    for number in range(_BURSTS * spec.length_s):
         time.sleep(max(0.0, begin + number / _BURSTS - time.monotonic()))
         for row in range(burst):
             producer.produce(spec.topic, value, partition=(number * burst + row) % spec.partitions)
