@@ -100,6 +100,28 @@ def no_client_outlives_its_module() -> Iterator[None]:
             consumer._idle_consumers.popitem()[1].close()
 
 
+_CLUSTER = pytest.StashKey["DevCluster"]()
+
+
+@pytest.fixture(scope="session")
+def cluster(cluster: DevCluster, request: pytest.FixtureRequest) -> DevCluster:
+    """The shared cluster, which is known to `no_transaction_outlives_its_module` once it runs."""
+    request.config.stash[_CLUSTER] = cluster
+    return cluster
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_transaction_outlives_its_module(
+    request: pytest.FixtureRequest, no_client_outlives_its_module: None
+) -> Iterator[None]:
+    """Else a test of all that is open on the shared cluster would see it, until it expires."""
+    yield
+    if (cluster := request.config.stash.get(_CLUSTER, None)) is not None:
+        from tests.support.transactions import end_what_is_open
+
+        end_what_is_open(cluster.bootstrap_servers)
+
+
 @pytest.fixture(scope="module")
 def view(cluster: DevCluster) -> Iterator[KafkaView]:
     """The shared cluster as an independent client sees it."""

@@ -16,6 +16,9 @@ from spark_eos.kafka.producer.librdkafka import LibrdkafkaProducer
 from spark_eos.kafka.records.batches import RecordBatch, walk_batches
 from spark_eos.kafka.records.rows import read_rows
 from spark_eos.kafka.requests.fetch import FetchResponse, fetch_once
+from spark_eos.kafka.requests.list_transactions import open_transactional_ids
+from tests.support.kafka_view import open_view
+from tests.support.waiting import wait_for
 
 LIFE_MS = 60_000
 
@@ -58,6 +61,17 @@ def arrow_producers(kafka: KafkaProperties) -> Iterator[Callable[..., ArrowProdu
     finally:
         for producer in begun:
             producer.close()
+
+
+def end_what_is_open(bootstrap_servers: str) -> None:
+    """Abort every open transaction of a cluster of one broker, whoever has it; returns when none is left."""
+    client = broker_client(KafkaProperties({"bootstrap.servers": bootstrap_servers}))
+    if not (names := open_transactional_ids(client, ".*")):
+        return
+    with open_view(bootstrap_servers) as view:
+        for name in names:
+            view.end(name, *view.pair(name), commit=False)
+    wait_for(lambda: open_transactional_ids(client, ".*") == [], f"the end of {', '.join(names)}")
 
 
 def write_in_turn(producer: Callable[..., Producer], rounds: int, write: Callable[[Producer, int], None]) -> None:
