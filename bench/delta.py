@@ -59,7 +59,7 @@ def _into_table(bench: Bench, name: str, topic: str, rows: int) -> tuple[Run, in
         path = str(Path(folder, "table"))
         run = run_out(partial(_INTO_TABLE[name], bench, topic, rows // BATCHES, path), bench.roots)
         if name == ICEBERG_NAME:
-            return run, load_catalog("bench", **_catalog(path)).load_table(_ICEBERG_TABLE).scan().count()
+            return run, load_catalog("default", **_catalog(path)).load_table(_ICEBERG_TABLE).scan().count()
         return run, bench.spark.read.format("delta").load(path).count()
 
 
