@@ -63,7 +63,7 @@ class TableSource(Section):
     read_change_feed: bool = False
     #: First version of the table that a new query reads; without it, the table as it is, then what follows.
     starting_version: AtLeastZero | None = None
-    #: Maximum number of files in a micro-batch; the default is 1000, and no limit for changes.
+    #: Maximum number of files in a micro-batch; the default is 1000, and no limit for changes through Spark.
     max_files_per_trigger: AtLeastOne | None = None
     #: About how many bytes a micro-batch reads, such as `1g`, which is the default past the JVM.
     max_bytes_per_trigger: Text | None = None
@@ -87,28 +87,26 @@ class TableSource(Section):
     def of_copy(self) -> dict[str, str]:
         """Options of a copy from the table."""
         begins = {} if self.starting_version is None else {"startingVersion": str(self.starting_version)}
-        return {"format": "delta", "path": self.path, **begins, **self.limits}
+        changes = {"readChangeFeed": "true"} if self.read_change_feed else {}
+        return {"format": "delta", "path": self.path, **begins, **changes, **self.limits}
 
 
 class DeltaToKafka(QueryJob):
     """The config file of this job."""
 
     source: TableSource
-    #: Without it, the table's columns are those of the sink, and appended rows are read
+    #: Without it, the table's columns are those of the sink, and rows are read
     #: [past the JVM](delta.md#from-a-table-past-the-jvm) where the table allows it.
     transform: PastSparkTransform | None = None
     #: [Options of the sink](options.md#sink), such as `topic`.
     sink: Properties = NO_PROPERTIES
-    #: How many tasks, and so transactions, write the changes of a micro-batch.
+    #: How many tasks, and so transactions, write the changes of a micro-batch through Spark.
     tasks: AtLeastOne = 4
 
     @model_validator(mode="after")
     def _sections(self) -> Self:
         check_settings(self.spark)
         refuse("sink", self.sink, CHECKPOINT)
-        if self.source.read_change_feed and self.is_copy:
-            hint = "Remove it, or set 'transform.sql' with 'engine: spark', or 'transform.function'."
-            raise Rejected("is for rows that pass through Spark.", hint, ["source", "readChangeFeed"])
         return self
 
     @property
@@ -119,8 +117,6 @@ class DeltaToKafka(QueryJob):
     @property
     def needs_spark(self) -> str | None:
         """Why rows have to pass through Spark, if they have to."""
-        if self.source.read_change_feed:
-            return "'source.readChangeFeed' is set"
         if self.transform is None or self.transform.is_copy:
             return None
         return f"'transform.{'sql' if self.transform.sql is not None else 'function'}' is run by Spark"

@@ -14,16 +14,15 @@ from pyspark.sql.types import LongType, StringType
 import spark_eos
 from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.checkpoint.settings import HadoopSettings, of_session
+from spark_eos.copy.from_table.changes import KIND_HEADER, VERSION_HEADER
 from spark_eos.errors import stop
+from spark_eos.tables.delta.source import CHANGE_KINDS, CHANGE_TYPE, COMMIT_VERSION
 
 from ..runner.columns import raised
 
-VERSION, KIND = "_commit_version", "_change_type"
+VERSION, KIND = COMMIT_VERSION, CHANGE_TYPE
 #: Columns that the result of a transformation has beside those of a record: they order it, and become headers.
 CHANGE_COLUMNS = ("key", VERSION, KIND)
-VERSION_HEADER, KIND_HEADER = "delta.commit.version", "delta.change.type"
-#: Of one key in one commit.
-_ORDER = ("delete", "update_preimage", "update_postimage", "insert")
 #: The time of a commit is the time of a file where the table has no in-commit timestamps: a copy has others.
 _TIME = "_commit_timestamp"
 #: The name of the one sink that the query has.
@@ -101,13 +100,13 @@ def _checked(rows: DataFrame) -> DataFrame:
     go the expressions that it would sort by.
     """
     version = F.coalesce(F.col(VERSION), _not_ordered().cast("bigint"))
-    kind = F.when(F.col(KIND).isin(*_ORDER), F.col(KIND)).otherwise(_not_ordered())
+    kind = F.when(F.col(KIND).isin(*CHANGE_KINDS), F.col(KIND)).otherwise(_not_ordered())
     return rows.withColumns({VERSION: version, KIND: kind})
 
 
 def _not_ordered() -> Column:
     return raised(
-        "EOS_DELTA_NULL_ORDER.change",
+        "EOS_DELTA_NULLCHANGE_KINDS.change",
         version=F.col(VERSION),
         kind=F.col(KIND),
         version_column=VERSION,
@@ -116,7 +115,7 @@ def _not_ordered() -> Column:
 
 
 def _rank() -> Column:
-    return F.array_position(F.array(*map(F.lit, _ORDER)), F.col(KIND))
+    return F.array_position(F.array(*map(F.lit, CHANGE_KINDS)), F.col(KIND))
 
 
 def _with_headers(rows: DataFrame) -> DataFrame:

@@ -9,7 +9,7 @@ from spark_eos.errors import EosError, stop
 from ..runner.past_spark import Way
 
 #: Conditions of tables, and wordings about their paths, that Spark may read nevertheless.
-_FOR_SPARK = ("EOS_DELTA_TABLE_SETTINGS", "EOS_TABLE_COLUMNS", "EOS_OPTION_INVALID.table")
+_FOR_SPARK = ("EOS_DELTA_TABLE_SETTINGS.reading", "EOS_TABLE_COLUMNS", "EOS_OPTION_INVALID.table")
 
 
 def chosen(

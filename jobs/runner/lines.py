@@ -20,7 +20,7 @@ from pyspark.sql.streaming.listener import (
 )
 
 from spark_eos.checkpoint.offset_log import OTHER, SourceLine, marks_of, source_line
-from spark_eos.copy.from_table.position import is_of_files
+from spark_eos.copy.from_table.position import from_text
 from spark_eos.topic_partition import flat
 
 #: Name of the observation that counts the rows which go to the sink. Spark's progress has no such number for sinks
@@ -82,7 +82,7 @@ class Batch:
         of_kafka = all(latest.kind != OTHER for latest, _ in sources)
         observed, malformed = map(progress.observedMetrics.get, (_OUT, _MALFORMED))
         copy = any(end.position.copy for _, end in sources)
-        if any(is_of_files(source.endOffset) for source in progress.sources):
+        if any(from_text(source.endOffset) is not None for source in progress.sources):
             duration_s = progress.batchDuration / 1000
             return cls(progress.batchId, 0, 0, duration_s, None, 0, files=progress.numInputRows, only_files=True)
         read = sum(_behind(_line(source.endOffset), _line(source.startOffset)) for source in progress.sources)

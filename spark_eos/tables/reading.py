@@ -42,7 +42,7 @@ class FileReader:
 
     def pieces(self, name: str, size: int, partition: str) -> Iterator[Piece]:
         """All rows of a file. ``name``: its path in the table; ``size``: its bytes; ``partition``: its partition
-        values, as in `spark_eos.tables.delta.appends.FILES`.
+        values, as in `spark_eos.tables.delta.versions.FILES`.
 
         Raises DataLossError (EOS_DELTA_DATA_LOSS) where it is gone or another one, and TableError and SchemaError where
         it does not fit the table.

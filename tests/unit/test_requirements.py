@@ -29,8 +29,9 @@ BROUGHT_BY_OTHERS = {
     "spark_eos/copy/sql.py": {"duckdb"},  # the extra sql; an error says that it is missing
     "spark_eos/checkpoint/stores.py": {"fsspec"},  # for who has it; an error says that it is missing
     "spark_eos/tables/delta/actions.py": {"deltalake"},  # the extra tables
-    "spark_eos/tables/delta/appends.py": {"deltalake"},
     "spark_eos/tables/delta/commit.py": {"deltalake"},
+    "spark_eos/tables/delta/log.py": {"deltalake"},
+    "spark_eos/tables/delta/source.py": {"deltalake"},
     "spark_eos/tables/delta/table.py": {"deltalake"},
     # the extra iceberg, whose pyiceberg brings pydantic and requests; `place_of` says that it is missing
     "spark_eos/tables/iceberg/catalog.py": {"pydantic", "pyiceberg"},

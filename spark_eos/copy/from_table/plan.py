@@ -10,7 +10,7 @@ from spark_eos.copy.plan import Transform
 from spark_eos.copy.written import LastWritten
 from spark_eos.options.parse import SinkOptions
 from spark_eos.sink.schema import Columns
-from spark_eos.tables.delta.appends import SourceTable
+from spark_eos.tables.delta.source import SourceTable
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,12 @@
-"""Which files a micro-batch reads: by a table's log, up to limits, and the same ones whenever it is run again."""
+"""Which files a micro-batch reads: by a table's log, up to limits, and the same ones whenever it is run again.
+
+A micro-batch of changes has whole versions, which may be several: whoever reads a topic never sees half of a version.
+The files that the table had first are all inserts: they may be cut, and no version follows them in a micro-batch.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -10,23 +14,25 @@ import pyarrow as pa
 
 from spark_eos.copy.from_table.position import First, Position
 from spark_eos.errors import EosError, stop
-from spark_eos.tables.delta.appends import Appended, other_table
+from spark_eos.tables.delta.source import other_table
+from spark_eos.tables.delta.versions import CHANGED, VersionFiles
 
 #: Versions without new rows, such as those of OPTIMIZE, that one micro-batch passes.
 MOST_VERSIONS = 1000
 
 
 class Log(Protocol):
-    """See `spark_eos.tables.delta.appends.AppendLog`."""
+    """See `spark_eos.tables.delta.log.TableLog`."""
 
-    def appended(self, version: int) -> Appended | None: ...
+    def files(self, version: int) -> VersionFiles | None: ...
 
-    def first(self, version: int) -> Appended: ...
+    def first(self, version: int) -> VersionFiles: ...
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Of a micro-batch, which reads at least one file whatever its size. ``size``: in bytes of files."""
+    """Of a micro-batch, which reads at least one file whatever its size, or one version of changes. ``size``: in bytes
+    of files."""
 
     files: int
     size: int
@@ -35,7 +41,7 @@ class Limits:
 @dataclass(frozen=True)
 class FilesOfVersion:
     """Some files of a version, that have the numbers from ``first`` on. ``at_first``: they are of all that the table
-    had, not of those that the version has appended."""
+    had, not of those that the version has appended or changed."""
 
     version: int
     at_first: bool
@@ -43,11 +49,11 @@ class FilesOfVersion:
     files: pa.Table
 
 
-def group_at(log: Log, at: Position, path: str) -> Appended | None:
+def group_at(log: Log, at: Position, path: str) -> VersionFiles | None:
     """The files among which the next one is; None for a version that is not there yet. ``path``: of the table. Raises
     TableError, DataLossError."""
     if at.first is None:
-        return log.appended(at.version)
+        return log.files(at.version)
     group = log.first(at.version)
     if (group.files.num_rows, group.mark) != (at.first.files, at.first.mark):
         raise other_table(path, f"at version {at.version} it had other files than were read")
@@ -68,11 +74,20 @@ def next_end(log: Log, start: Position, limits: Limits, newest: int | None, path
         if group is None:
             break
         commit = (at.version, group.mark) if at.first is None else at.commit
-        for number, of_file in enumerate(group.files.column("size").to_pylist()[at.file :], at.file):
-            if files and (files == limits.files or size + of_file > limits.size):
-                return at if number == at.file else replace(at, file=number, commit=commit)
-            files, size = files + 1, size + of_file
-        at = Position(at.table, at.version + 1, commit=commit)
+        sizes = group.files.column("size").to_pylist()[at.file :]
+        if at.changes and at.first is None:
+            if files and (files + len(sizes) > limits.files or size + sum(sizes) > limits.size):
+                return at
+            files, size = files + len(sizes), size + sum(sizes)
+        else:
+            for number, of_file in enumerate(sizes, at.file):
+                if files and (files == limits.files or size + of_file > limits.size):
+                    return at if number == at.file else replace(at, file=number, commit=commit)
+                files, size = files + 1, size + of_file
+        were_first = at.first is not None
+        at = replace(at, version=at.version + 1, file=0, commit=commit, first=None)
+        if were_first and at.changes and files:
+            break
     return at
 
 
@@ -97,11 +112,21 @@ def files_between(log: Log, start: Position, end: Position, path: str) -> Iterat
             yield FilesOfVersion(at.version, at.first is not None, at.file, group.files.slice(at.file, upto - at.file))
         if is_last:
             return
-        at = Position(at.table, at.version + 1)
+        at = replace(at, version=at.version + 1, file=0, first=None)
 
 
-def beginning(table: str, version: int, group: Appended | None, commit: str | None) -> Position:
-    """Where a new query begins: with the ``group`` of all files that the table has at a version, or without, with what
-    that version has appended. ``commit``: the mark of the version's JSON, where the query reads on from it."""
+def in_any_order(groups: Sequence[FilesOfVersion]) -> bool:
+    """Whether the rows of these files of changes need no order: all of them were deleted, or all inserted, by one
+    version."""
+    kinds = {kind for group in groups for kind in group.files.column("kind").unique().to_pylist()}
+    return len(groups) <= 1 and len(kinds) <= 1 and CHANGED not in kinds
+
+
+def beginning(
+    table: str, version: int, group: VersionFiles | None, commit: str | None, *, changes: bool = False
+) -> Position:
+    """Where a new query begins: with the ``group`` of all files that the table has at a version, or without, with those
+    of that version. ``commit``: the mark of the version's JSON, where the query reads on from it; ``changes``: whether
+    it reads changes."""
     first = None if group is None else First(group.files.num_rows, group.mark)
-    return Position(table, version, 0, None if commit is None else (version, commit), first)
+    return Position(table, version, 0, None if commit is None else (version, commit), first, changes=changes)

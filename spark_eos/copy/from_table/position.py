@@ -7,7 +7,8 @@
 Files before number 3 of version 7 are read. ``commit`` is the newest version whose JSON was read: it never changes, so
 another one tells another table. While the table's first files are read, ``first`` says how many there are, and their
 digest. The first line of a query also says where it begins (``begin``), as Spark asks for the initial offset anew when
-it replays the first micro-batch.
+it replays the first micro-batch. Each line of a query that reads the table's changes says so (``"changes": true``): a
+version has other files for it than for a query that reads what is appended.
 
 A query that reads the table through Spark has Delta's own offsets, which are refused here.
 """
@@ -18,6 +19,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from spark_eos.errors import stop
 
 #: The initial offset of every query.
 NEW: Mapping[str, Any] = {"new": True}
@@ -35,7 +38,7 @@ class First:
 class Position:
     """The next file to be read is number ``file`` of ``version``: of those that it appended, or, with ``first``, of all
     that the table had then. ``commit``: version and mark of the newest JSON that was read; None where there is none.
-    ``begin``: where the query began, at the end of its first micro-batch."""
+    ``begin``: where the query began, at the end of its first micro-batch. ``changes``: whether changes are read."""
 
     table: str
     version: int
@@ -43,6 +46,7 @@ class Position:
     commit: tuple[int, str] | None = None
     first: First | None = None
     begin: Position | None = None
+    changes: bool = False
 
 
 def to_spark(position: Position) -> dict[str, Any]:
@@ -52,6 +56,8 @@ def to_spark(position: Position) -> dict[str, Any]:
         found["commit"] = {"version": position.commit[0], "mark": position.commit[1]}
     if position.first is not None:
         found["first"] = {"files": position.first.files, "mark": position.first.mark}
+    if position.changes:
+        found["changes"] = True
     if position.begin is not None:
         found["begin"] = to_spark(position.begin)
     return found
@@ -68,14 +74,23 @@ def from_spark(logged: Mapping[str, Any]) -> Position | None:
             None if commit is None else (int(commit["version"]), str(commit["mark"])),
             None if first is None else First(int(first["files"]), str(first["mark"])),
             None if begin is None else from_spark(begin),
+            logged.get("changes") is True,
         )
     except (KeyError, TypeError, ValueError, AttributeError):
         return None
 
 
-def is_of_files(line: str | None) -> bool:
-    """Whether an offset, as the text that Spark has of it, is one of `to_spark`."""
+def check_reads(position: Position, path: str, *, changes: bool) -> None:
+    """The query of the position reads what it is to read now. ``path``: of the table; ``changes``: whether its changes.
+    Raises TableError (EOS_DELTA_OTHER_SOURCE)."""
+    if position.changes != changes:
+        what = {True: "its changes", False: "the rows that are appended to it"}
+        raise stop("EOS_DELTA_OTHER_SOURCE.changes", path=path, before=what[position.changes], now=what[changes])
+
+
+def from_text(line: str | None) -> Position | None:
+    """The position of an offset as the text that Spark has of it; None for what `to_spark` has not written."""
     try:
-        return from_spark(json.loads(line or "null")) is not None
+        return from_spark(json.loads(line or "null"))
     except ValueError:
-        return False
+        return None

@@ -16,18 +16,19 @@ from pyspark.sql.types import BooleanType, IntegerType, LongType, StringType, St
 
 from spark_eos.checkpoint import offset_log
 from spark_eos.copy.from_table.plan import FromTablePlan
-from spark_eos.copy.from_table.planning import FilesOfVersion, beginning, files_between, next_end
-from spark_eos.copy.from_table.position import NEW, Position, from_spark, to_spark
+from spark_eos.copy.from_table.planning import FilesOfVersion, beginning, files_between, in_any_order, next_end
+from spark_eos.copy.from_table.position import NEW, Position, check_reads, from_spark, to_spark
 from spark_eos.copy.from_table.rows import TableRows
 from spark_eos.copy.source import RangeDataSource, range_writer
 from spark_eos.errors import stop
 from spark_eos.source.plan import NO_LIMIT
 from spark_eos.spark.tracebacks import hidden_traceback
 from spark_eos.spark.versions import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
-from spark_eos.tables.delta.appends import AppendLog, other_table
+from spark_eos.tables.delta.log import TableLog
+from spark_eos.tables.delta.source import other_table
 
 #: One file of a task, and how many tasks there are. ``number``: among the files of its version; ``at_first``: see
-#: `FilesOfVersion`; the next three: see `spark_eos.tables.delta.appends.FILES`.
+#: `FilesOfVersion`; the next four: see `spark_eos.tables.delta.versions.FILES`.
 FILE_SCHEMA = StructType(
     [
         StructField("version", LongType()),
@@ -36,6 +37,7 @@ FILE_SCHEMA = StructType(
         StructField("path", StringType()),
         StructField("size", LongType()),
         StructField("partition", StringType()),
+        StructField("kind", StringType()),
         StructField("tasks", IntegerType()),
     ]
 )
@@ -47,11 +49,12 @@ _ARROW_SCHEMA = pa.schema(
         ("path", pa.string()),
         ("size", pa.int64()),
         ("partition", pa.string()),
+        ("kind", pa.string()),
         ("tasks", pa.int32()),
     ]
 )
 #: The fields of `FILE_SCHEMA`.
-FileRow = tuple[int, bool, int, str, int, str, int]
+FileRow = tuple[int, bool, int, str, int, str, str, int]
 
 
 class FileDataSource(RangeDataSource):
@@ -93,8 +96,8 @@ class FileStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return FileStreamReader, (self._plan,)
 
     @cached_property
-    def _log(self) -> AppendLog:
-        return AppendLog(self._plan.table)
+    def _log(self) -> TableLog:
+        return TableLog(self._plan.table)
 
     @property
     def _path(self) -> str:
@@ -147,7 +150,10 @@ class FileStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         if begin.commit is not None:
             self._log.check(*begin.commit)
-        return dealt(files_between(self._log, begin, to, self._path), self._plan.tasks)
+        groups = list(files_between(self._log, begin, to, self._path))
+        # The changes of a key have an order, which only one task and its one transaction can keep.
+        is_shared = not self._plan.table.changes or in_any_order(groups)
+        return dealt(groups, self._plan.tasks if is_shared else 1)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """For the query's progress: where the last micro-batch ends, and ``#written``: the rows and bytes of the one
@@ -179,11 +185,12 @@ class FileStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Of a new query. Raises TableError."""
         table, version = self._plan.table, self._plan.starting_version
         if version is not None:
-            if self._log.appended(version) is None:
+            if self._log.files(version) is None:
                 raise stop("EOS_DELTA_NO_TABLE.version", cause=f"{self._path} has no version {version}")
-            return beginning(table.id, version, None, None)
+            self._log.check_begin(version)
+            return beginning(table.id, version, None, None, changes=table.changes)
         newest = self._log.newest() if self._newest is None else self._newest
-        return beginning(table.id, newest, self._log.first(newest), self._log.mark(newest))
+        return beginning(table.id, newest, self._log.first(newest), self._log.mark(newest), changes=table.changes)
 
     def _position(self, logged: dict[str, Any]) -> Position:
         """Raises TableError where the checkpoint is another table's, or that of a query through Spark."""
@@ -192,18 +199,19 @@ class FileStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise stop("EOS_DELTA_OTHER_SOURCE.through_spark", path=self._path)
         if position.table != self._plan.table.id:
             raise other_table(self._path, f"its id is {self._plan.table.id}, and the checkpoint has {position.table}")
+        check_reads(position, self._path, changes=self._plan.table.changes)
         return position
 
 
 def dealt(groups: Iterable[FilesOfVersion], tasks: int) -> list[FilesOfTask]:
     """The files in their order, to at most so many tasks, each with about as many bytes."""
     files = [
-        (group.version, group.at_first, number, row["path"], row["size"], row["partition"])
+        (group.version, group.at_first, number, row["path"], row["size"], row["partition"], row["kind"])
         for group in groups
         for number, row in enumerate(group.files.to_pylist(), group.first)
     ]
-    total, before = sum(size for *_, size, _ in files), 0
-    shares: dict[int, list[tuple[int, bool, int, str, int, str]]] = {}
+    total, before = sum(file[4] for file in files), 0
+    shares: dict[int, list[tuple[int, bool, int, str, int, str, str]]] = {}
     for file in files:
         shares.setdefault(min(before * tasks // max(total, 1), tasks - 1), []).append(file)
         before += file[4]

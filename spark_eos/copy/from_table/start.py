@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from spark_eos.checkpoint.files import Checkpoint
     from spark_eos.copy.from_table.plan import FromTablePlan
     from spark_eos.copy.plan import Function, Transform
+    from spark_eos.tables.delta.source import SourceTable
 
 _FORMAT = "eos-kafka-from-table"
-_OPTIONS = ("format", "path", "startingVersion", "maxFilesPerTrigger", "maxBytesPerTrigger")
+_OPTIONS = ("format", "path", "startingVersion", "maxFilesPerTrigger", "maxBytesPerTrigger", "readChangeFeed")
 #: Files of a micro-batch where no option says otherwise, as in Delta's own source, and their bytes.
 _FILES, _BYTES = 1000, 1 << 30
 #: Tasks of a micro-batch where the session does not say how many run at once.
@@ -32,18 +33,20 @@ _NO_SETTINGS = HadoopSettings()
 @dataclass(frozen=True)
 class SourceTableOptions:
     """The source's options for a table. ``files`` and ``size``, in bytes of files, limit a micro-batch;
-    ``starting_version``: None for the table as it is; ``storage``: settings ``fs.…``."""
+    ``starting_version``: None for the table as it is; ``changes``: whether its changes are read; ``storage``: settings
+    ``fs.…``."""
 
     path: str
     starting_version: int | None = None
     files: int = _FILES
     size: int = _BYTES
+    changes: bool = False
     storage: HadoopSettings = _NO_SETTINGS
 
 
 def source_table_options(raw: Mapping[str, str], session: Mapping[str, str]) -> SourceTableOptions:
     """Parse the source's options. ``session``: its settings of file systems. Raises OptionError."""
-    from spark_eos.options.values import parse_positive, parse_size, parse_text, parse_version
+    from spark_eos.options.values import parse_boolean, parse_positive, parse_size, parse_text, parse_version
 
     given = {}
     names = {name.lower(): name for name in _OPTIONS}
@@ -55,12 +58,13 @@ def source_table_options(raw: Mapping[str, str], session: Mapping[str, str]) -> 
             raise stop("EOS_OPTION_UNKNOWN.source_table", option=key, names=", ".join(_OPTIONS))
     if "path" not in given:
         raise stop("EOS_OPTION_MISSING.table_path")
-    version, files, size = (given.get(name) for name in _OPTIONS[2:])
+    version, files, size, changes = (given.get(name) for name in _OPTIONS[2:])
     return SourceTableOptions(
         parse_text("path", given["path"]),
         None if version is None else parse_version("startingVersion", version),
         _FILES if files is None else parse_positive("maxFilesPerTrigger", files),
         _BYTES if size is None else parse_size("maxBytesPerTrigger", size),
+        changes is not None and parse_boolean("readChangeFeed", changes),
         storage,
     )
 
@@ -104,7 +108,7 @@ def planned(
     from spark_eos.copy.from_table.plan import FromTablePlan
     from spark_eos.copy.from_table.planning import Limits
     from spark_eos.options.parse import sink_options
-    from spark_eos.tables.delta.appends import source_table
+    from spark_eos.tables.delta.source import source_table
     from spark_eos.tables.delta.table import location_of
 
     writes = sink_options(sink, session)
@@ -112,21 +116,33 @@ def planned(
     if writes.group_id:
         raise stop("EOS_CHECKPOINT_WITHOUT_OFFSETS.no_kafka_source", location=writes.checkpoint_location)
     assert writes.checkpoint_location is not None  # `spark_eos.copy` sets it
-    table = source_table(location_of(options.path, storage))
-    if reads_files(Checkpoint(writes.checkpoint_location, writes.storage)) is False:
-        raise stop("EOS_DELTA_OTHER_SOURCE.through_spark", path=options.path)
-    function = _checked(transform, name_of_transform, table.schema, writes.topic)
+    table = source_table(location_of(options.path, storage), changes=options.changes)
+    _check_checkpoint(Checkpoint(writes.checkpoint_location, writes.storage), options)
+    function = _checked(transform, name_of_transform, table, writes.topic)
     limits = Limits(options.files, options.size)
     return FromTablePlan(table, options.starting_version, limits, tasks, storage, function, writes)
+
+
+def _check_checkpoint(checkpoint: Checkpoint, options: SourceTableOptions) -> None:
+    """The query of the checkpoint, if there is one, reads its table here, and what it is to read now. Raises TableError
+    (EOS_DELTA_OTHER_SOURCE), and CheckpointError where its offsets cannot be read."""
+    from spark_eos.copy.from_table.position import check_reads, from_text
+
+    newest = checkpoint.last_batch("offsets")
+    for line in () if newest is None else checkpoint.sources(newest):
+        position = from_text(line)
+        if position is None:
+            raise stop("EOS_DELTA_OTHER_SOURCE.through_spark", path=options.path)
+        check_reads(position, options.path, changes=options.changes)
 
 
 def reads_files(checkpoint: Checkpoint) -> bool | None:
     """Whether the query of a checkpoint reads its table as here. False where it reads the table through Spark, whose
     offsets are Delta's own; None where it has no offsets yet. Raises CheckpointError where they cannot be read."""
-    from spark_eos.copy.from_table.position import is_of_files
+    from spark_eos.copy.from_table.position import from_text
 
     newest = checkpoint.last_batch("offsets")
-    return None if newest is None else all(map(is_of_files, checkpoint.sources(newest)))
+    return None if newest is None else None not in map(from_text, checkpoint.sources(newest))
 
 
 def check_new(source: Mapping[str, str], session: Mapping[str, str]) -> None:
@@ -137,26 +153,33 @@ def check_new(source: Mapping[str, str], session: Mapping[str, str]) -> None:
     that cannot be read past the JVM, or where there is no such table.
     """
     from spark_eos.checkpoint.settings import here
-    from spark_eos.tables.delta.appends import AppendLog, source_table
+    from spark_eos.tables.delta.log import TableLog
+    from spark_eos.tables.delta.source import source_table
     from spark_eos.tables.delta.table import location_of
 
     options = source_table_options(source, session)
-    table = source_table(location_of(options.path, HadoopSettings(here(options.storage))))
+    location = location_of(options.path, HadoopSettings(here(options.storage)))
+    table = source_table(location, changes=options.changes)
+    log = TableLog(table)
     if options.starting_version is None:
-        AppendLog(table).first(table.version)
-    else:
-        AppendLog(table).appended(options.starting_version)
+        log.first(table.version)
+    elif log.files(options.starting_version) is not None:
+        log.check_begin(options.starting_version)
 
 
-def _checked(function: Function | None, name: str | None, schema: pa.Schema, topic: str | None) -> Transform:
-    """The function, which is called once, with an empty batch, to see what it returns. Raises SchemaError, RowError."""
+def _checked(function: Function | None, name: str | None, table: SourceTable, topic: str | None) -> Transform:
+    """The function, which is called once, with an empty batch, to see what it returns. Raises SchemaError, RowError,
+    and TableError where the columns that order changes are of other types in the result."""
     import pyarrow as pa
 
+    from spark_eos.copy.from_table.changes import input_schema, rows_of
     from spark_eos.copy.transforming import as_batch, conformed, transform_to
 
     chosen: Function = _same if function is None else function
-    empty = pa.RecordBatch.from_pylist([], schema=schema)
-    return transform_to(topic, chosen, name or _AS_THEY_ARE, conformed(as_batch(chosen(empty))))
+    schema = input_schema(table.schema) if table.changes else table.schema
+    result = as_batch(chosen(pa.RecordBatch.from_pylist([], schema=schema)))
+    rows = rows_of(result, None) if table.changes else conformed(result)
+    return transform_to(topic, chosen, name or _AS_THEY_ARE, rows)
 
 
 def _same(batch: pa.RecordBatch) -> pa.RecordBatch:

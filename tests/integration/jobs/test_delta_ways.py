@@ -8,7 +8,7 @@ import json
 import pytest
 from deltalake import DeltaTable
 
-from spark_eos.copy.from_table.position import is_of_files
+from spark_eos.copy.from_table.position import from_text
 from tests.support.delta import ToKafka, forget_the_last_commit
 
 pytestmark = pytest.mark.chaos
@@ -32,7 +32,7 @@ def query_of(back: ToKafka) -> str:
 def past_jvm(back: ToKafka) -> bool:
     """Which way all micro-batches of the checkpoint went."""
     entries = [file.read_text().splitlines()[2] for file in (back.checkpoint / "offsets").glob("[0-9]*")]
-    ways = {is_of_files(entry) for entry in entries}
+    ways = {from_text(entry) is not None for entry in entries}
     assert len(ways) == 1, entries
     return ways.pop()
 

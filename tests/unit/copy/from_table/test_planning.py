@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_eos.copy.from_table.planning import MOST_VERSIONS, Limits, beginning, files_between, next_end
+from spark_eos.copy.from_table.planning import MOST_VERSIONS, Limits, beginning, files_between, in_any_order, next_end
 from spark_eos.copy.from_table.position import Position, from_spark, to_spark
 from spark_eos.copy.from_table.source import dealt
 from spark_eos.errors import EosError, stop
-from spark_eos.tables.delta.appends import FILES, Appended
+from spark_eos.tables.delta.versions import FILES, VersionFiles
 
 #: (version, of the first files, number), and the name.
 Read = list[tuple[int, bool, int, str]]
@@ -21,21 +21,24 @@ Read = list[tuple[int, bool, int, str]]
 
 @dataclass
 class MadeUpLog:
-    """``versions``: the sizes of the files that each appends; ``first``: those that the table has at version 0."""
+    """``versions``: the sizes of the files that each appends; ``first``: those that the table has at version 0;
+    ``kinds``: of the files of some versions."""
 
     versions: list[list[int]]
     at_first: list[int]
     there: int = 0
+    kinds: dict[int, str] = field(default_factory=dict)
 
-    def appended(self, version: int) -> Appended | None:
-        return self._group(f"v{version}", self.versions[version]) if version < self.there else None
+    def files(self, version: int) -> VersionFiles | None:
+        kind = self.kinds.get(version, "insert")
+        return self._group(f"v{version}", self.versions[version], kind) if version < self.there else None
 
-    def first(self, version: int) -> Appended:
+    def first(self, version: int) -> VersionFiles:
         return self._group(f"first{version}", self.at_first)
 
-    def _group(self, name: str, sizes: list[int]) -> Appended:
-        rows = [{"path": f"{name}.{n}", "size": size, "partition": "[]"} for n, size in enumerate(sizes)]
-        return Appended(pa.Table.from_pylist(rows, FILES), f"mark of {name} {sizes}")
+    def _group(self, name: str, sizes: list[int], kind: str = "insert") -> VersionFiles:
+        rows = [{"path": f"{name}.{n}", "size": size, "partition": "[]", "kind": kind} for n, size in enumerate(sizes)]
+        return VersionFiles(pa.Table.from_pylist(rows, FILES), f"mark of {name} {sizes}")
 
     def everything(self, *, with_first: bool) -> Read:
         read = [(0, True, n, f"first0.{n}") for n in range(len(self.at_first))] if with_first else []
@@ -81,6 +84,47 @@ def test_each_file_is_read_once_in_order(versions, at_first, steps) -> None:
     assert next_end(log, position, Limits(1, 1), None, "t") == position
 
 
+@given(
+    st.lists(SIZES, min_size=1, max_size=12),
+    st.one_of(st.none(), SIZES),
+    st.lists(st.tuples(st.integers(1, 4), st.integers(1, 40), st.integers(0, 12)), max_size=30),
+)
+def test_changes_are_read_by_whole_versions(versions, at_first, steps) -> None:
+    """Each file once and in order, as above; the files that are there at first may be cut, and are by themselves."""
+    log = MadeUpLog(versions, at_first or [], there=1)
+    group = None if at_first is None else log.first(0)
+    position = beginning("id", 0, group, None, changes=True)
+    read: Read = []
+    for files, size, there in [*steps, *[(3, 30, len(versions))] * 30]:
+        log.there = max(log.there, min(there, len(versions)))
+        end = next_end(log, position, Limits(files, size), None, "t")
+        assert from_spark(to_spark(end)) == end and end.changes
+        assert end.file == 0 or end.first is not None
+        now = read_between(log, position, end)
+        assert len({at_first for _, at_first, _, _ in now}) <= 1
+        of_versions = {version for version, at_first, _, _ in now if not at_first}
+        assert len(of_versions) <= 1 or (len(now) <= files and sum(_size(log, path) for *_, path in now) <= size)
+        read, position = read + now, end
+    assert read == log.everything(with_first=at_first is not None)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "versions", "free"),
+    [
+        ({}, [0], True),
+        ({0: "delete"}, [0], True),
+        ({}, [0, 1], False),
+        ({0: "change"}, [0], False),
+        ({0: "change"}, [1], True),
+    ],
+)
+def test_changes_of_one_kind_and_version_need_no_order(kinds, versions, free) -> None:
+    """So several tasks may write them."""
+    log = MadeUpLog([[1, 1], [1, 1]], [], there=2, kinds=kinds)
+    groups = list(files_between(log, Position("id", versions[0]), Position("id", versions[-1] + 1), "t"))
+    assert in_any_order(groups) == free
+
+
 def _size(log: MadeUpLog, path: str) -> int:
     name, _, number = path.partition(".")
     sizes = log.at_first if name.startswith("first") else log.versions[int(name[1:])]
@@ -106,10 +150,10 @@ def test_what_comes_before_a_version_that_is_refused_is_read_first() -> None:
     """Then the next plan says what is wrong."""
 
     class Refusing(MadeUpLog):
-        def appended(self, version: int) -> Appended | None:
+        def files(self, version: int) -> VersionFiles | None:
             if version == 2:
                 raise stop("EOS_DELTA_ROWS_CHANGED", cause="version 2")
-            return super().appended(version)
+            return super().files(version)
 
     log, start = Refusing([[1], [2], [3]], [], there=3), beginning("id", 0, None, None)
     end = next_end(log, start, Limits(10, 100), None, "t")

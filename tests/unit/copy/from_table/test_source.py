@@ -220,9 +220,9 @@ def test_files_of_a_repair_are_found_in_the_log(path) -> None:
         *((2, True, number) for number in range(3)),
         (3, False, 0),
     ]
-    found = list(task.files_of([file.range(plan.table.id) for file in given], plan.table, {}))
+    found = list(task.files_of([file.range(plan.table) for file in given], plan.table, {}))
     assert [vars(file) for file in found] == [vars(file) for file in given]
-    gone = given[-1].range(plan.table.id).cut(5, 6)
+    gone = given[-1].range(plan.table).cut(5, 6)
     with pytest.raises(EosError) as error:
         list(task.files_of([gone], plan.table, {}))
     assert error.value.condition == "EOS_DELTA_DATA_LOSS"

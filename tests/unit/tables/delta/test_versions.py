@@ -1,4 +1,4 @@
-"""What versions of a table append, against what delta-rs lists; and what is refused, by logs made for it."""
+"""What versions of a table append or change, against what delta-rs lists; and what is refused, by logs made for it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from spark_eos.errors import EosError
-from spark_eos.tables.delta.appends import AppendLog, SourceTable, source_table
+from spark_eos.tables.delta.log import TableLog
+from spark_eos.tables.delta.source import SourceTable, source_table
 from spark_eos.tables.delta.table import Location
 
 
-def opened(path: Path) -> SourceTable:
-    return source_table(Location(str(path), str(path)))
+def opened(path: Path, *, changes: bool = False) -> SourceTable:
+    return source_table(Location(str(path), str(path)), changes=changes)
 
 
 def append(path: Path, *values: str, **more: Any) -> None:
@@ -52,9 +53,9 @@ def metadata_of(path: Path) -> dict[str, Any]:
 
 def refusal(path: Path, *actions: dict[str, Any]) -> EosError:
     """Why a version that comes while the query runs is refused."""
-    log = AppendLog(opened(path))
+    log = TableLog(opened(path))
     with pytest.raises(EosError) as error:
-        log.appended(add_version(path, *actions))
+        log.files(add_version(path, *actions))
     return error.value
 
 
@@ -71,14 +72,14 @@ def test_each_version_has_the_files_that_it_appended(path) -> None:
         append(path, str(n))
     DeltaTable(str(path)).optimize.compact()
     append(path, "5")
-    log = AppendLog(opened(path))
+    log = TableLog(opened(path))
     for version in (0, 1, 2, 3, 5):
         before = listed(path, version - 1) if version else set()
-        found = log.appended(version)
+        found = log.files(version)
         assert found is not None and set(found.files["path"].to_pylist()) == listed(path, version) - before
-    compacted = log.appended(4)
+    compacted = log.files(4)
     assert compacted is not None and compacted.files.num_rows == 0 and listed(path, 4) != listed(path, 3)
-    assert log.appended(6) is None
+    assert log.files(6) is None
 
 
 def test_partitions_and_names_are_those_of_the_files(tmp_path) -> None:
@@ -86,8 +87,8 @@ def test_partitions_and_names_are_those_of_the_files(tmp_path) -> None:
     path = tmp_path / "table"
     rows = {"value": ["a", "b", "c"], "p": ["1 2", "ü%/=x", None], "q": pa.array([1, None, 3], pa.int32())}
     write_deltalake(str(path), pa.table(rows), partition_by=["q", "p"])
-    log = AppendLog(opened(path))
-    by_log, by_library = log.appended(0), log.first(0)
+    log = TableLog(opened(path))
+    by_log, by_library = log.files(0), log.first(0)
     assert by_log is not None
     found = sorted(by_log.files.to_pylist(), key=lambda row: row["path"])
     assert found == by_library.files.to_pylist()
@@ -99,10 +100,10 @@ def test_the_first_files_are_in_the_same_order_with_and_without_a_checkpoint(pat
     """And have one mark."""
     for n in range(1, 12):
         append(path, str(n))
-    before = AppendLog(opened(path)).first(11)
+    before = TableLog(opened(path)).first(11)
     DeltaTable(str(path)).create_checkpoint()
     append(path, "12")
-    after = AppendLog(opened(path)).first(11)
+    after = TableLog(opened(path)).first(11)
     assert before.mark == after.mark and before.files.equals(after.files)
     assert set(before.files["path"].to_pylist()) == listed(path, 11)
 
@@ -139,11 +140,11 @@ def test_what_a_version_may_not_have_is_refused(path, actions, entry) -> None:
 
 def test_a_version_that_is_cut_off_is_refused(path) -> None:
     """Half an action is none."""
-    log = AppendLog(opened(path))
+    log = TableLog(opened(path))
     version = add_version(path, added())
     log_file(path, version).write_text(json.dumps(added())[:-9])
     with pytest.raises(EosError) as error:
-        log.appended(version)
+        log.files(version)
     assert error.value.condition == "EOS_DELTA_LOG_DAMAGED"
 
 
@@ -154,7 +155,7 @@ def test_changes_of_columns_id_and_mapping_are_refused(path) -> None:
     schema = json.loads(metadata["schemaString"])
     wider = metadata | {"schemaString": json.dumps(schema | {"fields": [*schema["fields"], field]})}
     assert refusal(path, {"metaData": wider}).condition == "EOS_DELTA_SCHEMA_CHANGED"
-    assert AppendLog(opened(path)).appended(1) is not None
+    assert TableLog(opened(path)).files(1) is not None
     assert refusal(path, {"metaData": wider | {"id": "another"}}).condition == "EOS_OTHER_TABLE"
 
 
@@ -167,9 +168,9 @@ def test_column_mapping_is_refused_where_it_comes(path) -> None:
 def test_comments_and_properties_change_nothing(path) -> None:
     """As ALTER TABLE … SET TBLPROPERTIES does."""
     metadata = metadata_of(path) | {"description": "a table", "configuration": {"delta.appendOnly": "true"}}
-    log = AppendLog(opened(path))
+    log = TableLog(opened(path))
     version = add_version(path, {"metaData": metadata}, added())
-    found = log.appended(version)
+    found = log.files(version)
     assert found is not None and found.files["path"].to_pylist() == ["a.parquet"]
 
 
@@ -186,15 +187,15 @@ def test_a_version_that_is_gone_is_not_one_that_is_still_to_come(path, checkpoin
     else:
         log_file(path, 2).unlink()
     with pytest.raises(EosError) as error:
-        AppendLog(table).appended(2)
+        TableLog(table).files(2)
     assert error.value.entry == "EOS_DELTA_DATA_LOSS.log"
-    assert AppendLog(table).appended(4) is None
+    assert TableLog(table).files(4) is None
 
 
 def test_a_table_that_was_recreated_or_put_back_is_noticed(path, tmp_path) -> None:
     """By the JSON that was read, or where that is gone, by its id and version."""
     append(path, "1")
-    log = AppendLog(opened(path))
+    log = TableLog(opened(path))
     mark = log.mark(1)
     assert mark is not None
     log.check(1, mark)
@@ -216,7 +217,7 @@ def test_a_table_that_was_recreated_or_put_back_is_noticed(path, tmp_path) -> No
 def test_a_table_whose_log_was_cleaned_is_the_same(path) -> None:
     """A checkpoint has its id."""
     append(path, "1")
-    log = AppendLog(opened(path))
+    log = TableLog(opened(path))
     mark = log.mark(1)
     assert mark is not None
     append(path, "2")
@@ -252,3 +253,126 @@ def test_a_column_mapping_is_refused_at_the_start(path) -> None:
     with pytest.raises(EosError) as error:
         opened(path / "none")
     assert error.value.condition == "EOS_DELTA_NO_TABLE"
+
+
+# Changes
+
+
+RECORDED = {"delta.enableChangeDataFeed": "true"}
+
+
+def removed(name: str = "a.parquet", **more: Any) -> dict[str, Any]:
+    return {"remove": {"path": name, "partitionValues": {}, "size": 2, "dataChange": True} | more}
+
+
+def changed(name: str = "_change_data/c.parquet", **more: Any) -> dict[str, Any]:
+    return {"cdc": {"path": name, "partitionValues": {}, "size": 3, "dataChange": False} | more}
+
+
+@pytest.fixture
+def feed(tmp_path) -> Path:
+    """Of a table that records its changes, with one version that has a row."""
+    append(tmp_path / "feed", "0", configuration=RECORDED)
+    return tmp_path / "feed"
+
+
+@pytest.mark.parametrize(
+    ("actions", "kinds"),
+    [
+        ([added()], ["insert a.parquet"]),
+        ([removed()], ["delete a.parquet"]),
+        ([added("b"), removed("a"), added("c"), removed("d")], ["delete a", "delete d", "insert b", "insert c"]),
+        ([added("b"), removed("a"), changed("_change_data/c%2520d")], ["change _change_data/c%20d"]),
+        ([added("b", dataChange=False), removed("a", dataChange=False)], []),
+        ([added("b"), removed("a", dataChange=False)], ["insert b"]),
+        ([], []),
+    ],
+)
+def test_a_version_has_the_files_of_its_changes(feed, actions, kinds) -> None:
+    """Where there are files of changes, these are all; otherwise what it removes, and then what it adds."""
+    log = TableLog(opened(feed, changes=True))
+    found = log.files(add_version(feed, *actions))
+    assert found is not None
+    assert [f"{row['kind']} {row['path']}" for row in found.files.to_pylist()] == kinds
+
+
+@pytest.mark.parametrize(
+    ("actions", "entry"),
+    [
+        ([added(deletionVector={"storageType": "u"})], "EOS_DELTA_TABLE_SETTINGS.reading"),
+        ([added("b", deletionVector={"storageType": "u"}), changed()], "EOS_DELTA_TABLE_SETTINGS.reading"),
+        ([removed(deletionVector={"storageType": "u"})], "EOS_DELTA_TABLE_SETTINGS.reading"),
+        ([added("a"), removed("a")], "EOS_DELTA_TABLE_SETTINGS.reading"),
+        ([removed(size=None)], "EOS_DELTA_TABLE_SETTINGS.reading"),
+        ([removed("s3://b/a.parquet")], "EOS_DELTA_TABLE_SETTINGS.reading"),
+        ([removed(), removed()], "EOS_DELTA_LOG_DAMAGED"),
+        ([changed(), changed()], "EOS_DELTA_LOG_DAMAGED"),
+        ([changed(partitionValues=None)], "EOS_DELTA_LOG_DAMAGED"),
+        ([changed(size=None)], "EOS_DELTA_LOG_DAMAGED"),
+        ([removed(partitionValues={"p": "1"})], "EOS_DELTA_LOG_DAMAGED"),
+    ],
+)
+def test_changes_that_cannot_be_read_are_refused(feed, actions, entry) -> None:
+    """By name, also where files of changes would do: the next version may have none."""
+    log = TableLog(opened(feed, changes=True))
+    with pytest.raises(EosError) as error:
+        log.files(add_version(feed, *actions))
+    assert error.value.entry == entry
+
+
+def test_a_removed_file_needs_the_values_of_its_partition(tmp_path) -> None:
+    """Which the log may leave out."""
+    rows = pa.table({"value": ["a"], "p": ["x"]})
+    write_deltalake(str(tmp_path / "t"), rows, partition_by=["p"], configuration=RECORDED)
+    log = TableLog(opened(tmp_path / "t", changes=True))
+    found = log.files(add_version(tmp_path / "t", removed(partitionValues={"p": "x"})))
+    assert found is not None and found.files["partition"].to_pylist() == ['["x"]']
+    with pytest.raises(EosError) as error:
+        log.files(add_version(tmp_path / "t", removed(partitionValues=None)))
+    assert error.value.entry == "EOS_DELTA_TABLE_SETTINGS.reading"
+
+
+def test_a_table_that_does_not_record_its_changes_is_refused(path, feed) -> None:
+    """At the start, by a version that ends it, and at a version before it began."""
+    with pytest.raises(EosError) as error:
+        opened(path, changes=True)
+    assert error.value.entry == "EOS_DELTA_TABLE_SETTINGS.change_feed"
+    log = TableLog(opened(feed, changes=True))
+    ended = metadata_of(feed) | {"configuration": {"delta.enableChangeDataFeed": "false"}}
+    with pytest.raises(EosError) as error:
+        log.files(add_version(feed, {"metaData": ended}))
+    assert error.value.entry == "EOS_DELTA_TABLE_SETTINGS.changes"
+    append(path, "1")
+    DeltaTable(str(path)).alter.set_table_properties(RECORDED)
+    append(path, "3")
+    later = TableLog(opened(path, changes=True))
+    for version in (2, 3):
+        later.check_begin(version)
+        assert later.files(version) is not None
+    with pytest.raises(EosError, match="version 1 of") as error:
+        later.check_begin(1)
+    assert error.value.entry == "EOS_DELTA_TABLE_SETTINGS.changes"
+    with pytest.raises(EosError) as error:
+        later.first(1)
+    assert error.value.entry == "EOS_DELTA_TABLE_SETTINGS.changes"
+
+
+def test_a_beginning_before_what_the_log_still_has_is_refused(feed) -> None:
+    """Nobody can say whether changes were recorded then."""
+    append(feed, "1")
+    append(feed, "2")
+    DeltaTable(str(feed)).create_checkpoint()
+    log_file(feed, 0).unlink()
+    with pytest.raises(EosError) as error:
+        TableLog(opened(feed, changes=True)).check_begin(1)
+    assert error.value.entry == "EOS_DELTA_DATA_LOSS.log"
+
+
+def test_columns_that_changes_have_are_refused(feed) -> None:
+    """In any spelling: a reader could not tell which is which."""
+    rows = pa.table({"value": ["1"], "_Change_Type": ["x"]})
+    write_deltalake(str(feed), rows, mode="append", schema_mode="merge")
+    with pytest.raises(EosError, match="the column _Change_Type beside") as error:
+        opened(feed, changes=True)
+    assert error.value.entry == "EOS_DELTA_TABLE_SETTINGS.reading"
+    opened(feed)
