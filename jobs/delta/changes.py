@@ -106,7 +106,7 @@ def _checked(rows: DataFrame) -> DataFrame:
 
 def _not_ordered() -> Column:
     return raised(
-        "EOS_DELTA_NULLCHANGE_KINDS.change",
+        "EOS_DELTA_NULL_ORDER.change",
         version=F.col(VERSION),
         kind=F.col(KIND),
         version_column=VERSION,

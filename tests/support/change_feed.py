@@ -11,6 +11,8 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
+from tests.support.kafka_view import Row
+
 #: The order of the kinds of changes within a version.
 KINDS = ("delete", "update_preimage", "update_postimage", "insert")
 RECORDED = {"delta.enableChangeDataFeed": "true"}
@@ -113,6 +115,16 @@ def p_of(key: str) -> int:
 def _table(rows: dict[str, str]) -> pa.Table:
     p = pa.array([p_of(key) for key in rows], pa.int32())
     return pa.table({"key": list(rows), "value": list(rows.values()), "p": p})
+
+
+def written(rows: Iterable[Row]) -> list[Change]:
+    """The changes that consumers of a topic see, in their order: that of each key, whose rows are in one partition."""
+    found = []
+    for row in sorted(rows, key=lambda row: (row.partition, row.offset)):
+        headers = {name: (value or b"").decode() for name, value in row.headers}
+        version, kind = headers["delta.commit.version"], headers["delta.change.type"]
+        found.append((int(version), kind, (row.key or b"").decode(), (row.value or b"").decode()))
+    return found
 
 
 def by_library(path: Path, first: int) -> Counter[Change]:

@@ -35,7 +35,7 @@ class Spec:
     second output topic, which gets every row as well. ``registry``: of a ``copy``, the address of the registry with the
     schemas of `tests.support.registry_records`; what cannot be decoded goes to ``letters``. ``from_group``: a new
     checkpoint begins at the group's offsets. ``table``: a Delta table, whose rows are read past the JVM in place of
-    ``input``; ``rows_per_batch`` counts its files.
+    ``input``; ``rows_per_batch`` counts its files; ``changes``: what is read is its changes.
     """
 
     bootstrap_servers: str
@@ -49,6 +49,7 @@ class Spec:
     letters: str | None = None
     from_group: bool = False
     table: str | None = None
+    changes: bool = False
     shuffle: int | None = None
     copy: bool = False
     copies: bool = False
@@ -151,15 +152,17 @@ def start_copy(spark: SparkSession, spec: Spec, kafka: dict[str, str], begins: d
 
 
 def start_from_table(spark: SparkSession, spec: Spec, table: str, kafka: dict[str, str]) -> StreamingQuery:
-    """The values of a table's rows, by SQL, which makes the same of them."""
+    """The values of a table's rows, by SQL, which makes the same of them; of changes, with their keys."""
     import spark_eos
 
+    limits = {"startingVersion": 0, "maxFilesPerTrigger": spec.rows_per_batch, "readChangeFeed": spec.changes}
+    key = "key, " if spec.changes else ""
     return spark_eos.copy(
         spark,
-        source={"format": "delta", "path": table, "startingVersion": 0, "maxFilesPerTrigger": spec.rows_per_batch},
+        source={"format": "delta", "path": table, **limits},
         sink={**kafka, **spec.sink, "topic": spec.output},
         checkpoint=spec.checkpoint,
-        transform="SELECT concat('out-', value) AS value FROM input",
+        transform=f"SELECT {key}concat('out-', value) AS value FROM input",
         trigger=trigger_of(spec),
     )
 

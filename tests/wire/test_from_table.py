@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from kafka.record.memory_records import MemoryRecords
 
 from spark_eos.copy.from_table.plan import FromTablePlan
 from spark_eos.copy.from_table.rows import TableRows
@@ -27,6 +28,8 @@ from spark_eos.sink.job import Identity, SinkJob
 from spark_eos.sink.preflight import Facts
 from spark_eos.sink.session import session_for
 from spark_eos.topic_partition import OffsetRange
+from tests.support.change_feed import ChangedTable, by_library, check_order, state_after, written
+from tests.support.kafka_view import Row
 
 from .copies import values
 from .faults import Schedule
@@ -84,7 +87,10 @@ class Query:
         sink = {f"kafka.{name}": value for name, value in self.stage.scene.kafka.items() if name == "bootstrap.servers"}
         sink |= {"topic": "out", "ledger.topic": "ledger", "checkpointLocation": str(self.folder / "checkpoint")}
         name = None if self.transform is None else "a name"
-        return planned(SourceTableOptions(str(self.table)), sink, {}, self.transform, name, self.tasks)
+        return planned(self.options(), sink, {}, self.transform, name, self.tasks)
+
+    def options(self) -> SourceTableOptions:
+        return SourceTableOptions(str(self.table))
 
     def start(self) -> Run:
         session_for.cache_clear()
@@ -126,12 +132,12 @@ class Run:
         commit(ports, MicroBatch(self.name, batch, tuple(reports), None))
         return reports
 
-    def lose(self, count: int) -> None:
-        """Abort so many of the two transactions that are decided and not committed."""
+    def lose(self, count: int, of: int = 2) -> None:
+        """Abort so many of the transactions that are decided and not committed."""
         head = session_for(self.plan.sink, 2, QUERY).ports.ledger.read()
-        assert head is not None and head.decision is not None and len(head.decision.written) == 2
-        for written in head.decision.written[:count]:
-            other = ArrowProducer(broker_client(self.plan.sink.kafka), written.pair.id, TIMEOUT_MS)
+        assert head is not None and head.decision is not None and len(head.decision.written) == of
+        for each in head.decision.written[:count]:
+            other = ArrowProducer(broker_client(self.plan.sink.kafka), each.pair.id, TIMEOUT_MS)
             other.init()
             other.close()
 
@@ -230,3 +236,106 @@ def test_a_replay_of_other_files_is_refused(query) -> None:
         query.start().next()
     assert error.value.condition == "EOS_REPLAY_DIVERGED"
     assert query.rows() == query.expected(("a", 2))
+
+
+@dataclass
+class ChangesQuery(Query):
+    """Of all changes of a table since its first version, or of its rows and then its changes."""
+
+    begins: int | None = 0
+
+    def options(self) -> SourceTableOptions:
+        return SourceTableOptions(str(self.table), self.begins, changes=True)
+
+    def seen(self) -> list[Row]:
+        """What readers of committed rows see, when the markers are written."""
+        come_to_rest(self.stage.world, self.stage.cluster)
+        return [
+            Row(topic, number, r.offset, r.key, r.value, headers=tuple(r.headers))
+            for (topic, number), log in self.stage.cluster.partitions.items()
+            if topic == "out"
+            for batch in log.visible()
+            for records in MemoryRecords(batch.data)
+            for r in records
+        ]
+
+    def check(self, table: ChangedTable) -> None:
+        changes = written(self.seen())
+        assert Counter(changes) == by_library(table.path, 0)
+        check_order(changes)
+        assert state_after(changes) == table.state
+
+
+@pytest.fixture
+def changed(tmp_path) -> Iterator[tuple[ChangesQuery, ChangedTable]]:
+    from spark_eos.copy.sql import SqlTransform
+
+    with staged(Schedule(1)) as stage:
+        sql = SqlTransform("SELECT key, value, _commit_version, _change_type FROM input")
+        yield ChangesQuery(stage, tmp_path, sql), ChangedTable(tmp_path / "table", "wire")
+        session_for.cache_clear()
+
+
+def test_changes_are_written_once_and_in_order_by_one_task(changed) -> None:
+    """However many there may be, and whoever runs a micro-batch again."""
+    query, table = changed
+    table.change(12)
+    run = query.start()
+    assert len(run.next()) == 1
+    table.change(8)
+    run.next()
+    again = query.start()
+    assert sum(report.rows for report in again.last()) == 0
+    table.change(4)
+    again.next()
+    query.check(table)
+
+
+@pytest.mark.parametrize("point", ["commit.entered", "commit.decided", "commit.ended", "commit.cleaned"])
+def test_a_driver_that_dies_loses_and_doubles_no_change(changed, point) -> None:
+    """Others change the table meanwhile."""
+    query, table = changed
+    table.change(6)
+    query.start().next()
+    table.change(6)
+    with pytest.raises(Death):
+        query.start().next(die_at=point)
+    table.change(6)
+    run = query.start()
+    run.last()
+    run.next()
+    query.check(table)
+
+
+def test_changes_that_were_lost_are_written_again_before_later_ones(changed) -> None:
+    """All of them, as they are in one transaction: by the files that the decision names."""
+    query, table = changed
+    table.change(9)
+    run = query.start()
+    with pytest.raises(Death):
+        run.next(die_at="commit.decided")
+    run.lose(1, of=1)
+    table.change(5)
+    later = query.start()
+    later.last()
+    later.next()
+    query.check(table)
+
+
+def test_rows_that_need_no_order_are_shared_out_and_written_again_by_any_deal(changed) -> None:
+    """The rows that the table has at first."""
+    query, table = changed
+    query.begins = None
+    for _ in range(4):
+        table.insert()
+    run = query.start()
+    with pytest.raises(Death):
+        run.next(die_at="commit.decided")
+    run.lose(1)
+    query.tasks = 3
+    query.start().last()
+    found = written(query.seen())
+    assert Counter(found) == Counter((table.version, "insert", key, value) for key, value in table.state.items())
+    table.change(5)
+    query.start().next()
+    assert state_after(written(query.seen())) == table.state

@@ -116,8 +116,8 @@ def planned(
     if writes.group_id:
         raise stop("EOS_CHECKPOINT_WITHOUT_OFFSETS.no_kafka_source", location=writes.checkpoint_location)
     assert writes.checkpoint_location is not None  # `spark_eos.copy` sets it
-    table = source_table(location_of(options.path, storage), changes=options.changes)
     _check_checkpoint(Checkpoint(writes.checkpoint_location, writes.storage), options)
+    table = source_table(location_of(options.path, storage), changes=options.changes)
     function = _checked(transform, name_of_transform, table, writes.topic)
     limits = Limits(options.files, options.size)
     return FromTablePlan(table, options.starting_version, limits, tasks, storage, function, writes)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from tests.support.delta import ToDelta, ToKafka, forget_the_last_commit, history, rows_of
@@ -11,20 +13,24 @@ MERGE = "SELECT string(key) AS k, string(value) AS v, topic, partition, offset, 
 FEED = ", merge: [k], delta.enableChangeDataFeed: true"
 
 
+ENGINES = pytest.mark.parametrize("engine", ["spark", "duckdb"])
+
+
 @pytest.mark.chaos
-def test_changes_come_once_and_in_the_order_of_each_key(job: ToDelta, back: ToKafka, write, view):
+@ENGINES
+def test_changes_come_once_and_in_the_order_of_each_key(job: ToDelta, back: ToKafka, write, view, engine: str):
     """Inserts, updates and deletes of several commits in one micro-batch, which is replayed; first the snapshot."""
     write(job.topic, "a0", key="a")
     write(job.topic, "b0", key="b")
     assert job.run(MERGE, target=FEED) is None
-    assert back.run(CHANGES, source=", readChangeFeed: true") is None
+    assert back.run(CHANGES, source=", readChangeFeed: true", engine=engine) is None
     for n in range(1, 3):
         write(job.topic, f"a{n}", key="a")
         write(job.topic, None if n == 1 else "b again", key="b")
         assert job.run(MERGE, target=FEED) is None
-    assert back.run(CHANGES, source=", readChangeFeed: true") is None
+    assert back.run(CHANGES, source=", readChangeFeed: true", engine=engine) is None
     forget_the_last_commit(back.checkpoint)
-    assert back.run(CHANGES, source=", readChangeFeed: true") is None
+    assert back.run(CHANGES, source=", readChangeFeed: true", engine=engine) is None
     found = history(view, back.topic)
     kinds = {key: [(kind, value) for _, kind, value in changes] for key, changes in found.items()}
     assert kinds == {
@@ -41,7 +47,8 @@ def test_changes_come_once_and_in_the_order_of_each_key(job: ToDelta, back: ToKa
 
 
 @pytest.mark.chaos
-def test_many_changes_of_many_keys_end_in_the_tables_state(job: ToDelta, back: ToKafka, view):
+@ENGINES
+def test_many_changes_of_many_keys_end_in_the_tables_state(job: ToDelta, back: ToKafka, view, engine: str):
     """Overwrites, updates and deletes of the whole table, in one micro-batch: who takes the last change of each key has
     the table's rows, and every key's versions ascend."""
     back.sql("CREATE TABLE {t} (k STRING, v STRING) USING delta TBLPROPERTIES (delta.enableChangeDataFeed = true)")
@@ -50,8 +57,14 @@ def test_many_changes_of_many_keys_end_in_the_tables_state(job: ToDelta, back: T
         back.sql(f"UPDATE {{t}} SET v = v || '+{n}' WHERE int(k) % 3 = {n % 3}")
         back.sql(f"DELETE FROM {{t}} WHERE int(k) % 7 = {n}")
         back.sql(f"INSERT OVERWRITE {{t}} SELECT /*+ REPARTITION(3) */ k, v || '.' FROM {{t}} WHERE int(k) % 11 <> {n}")
-    assert back.run(CHANGES, source=", readChangeFeed: true, startingVersion: 0", more="tasks: 3") is None
+    source = ", readChangeFeed: true, startingVersion: 0"
+    assert back.run(CHANGES, source=source, more="tasks: 3", engine=engine) is None
     found = history(view, back.topic)
+    columns = "_commit_version, _change_type, k, v"
+    recorded = back.sql(f"SELECT {columns} FROM table_changes_by_path('{back.table}', 0)")
+    assert Counter(recorded) == Counter(
+        (version, kind, key.decode(), value) for key, changes in found.items() for version, kind, value in changes
+    )
     assert all(
         [version for version, _, _ in changes] == sorted(version for version, _, _ in changes)
         for changes in found.values()
@@ -75,15 +88,17 @@ def test_a_commit_that_is_cut_where_order_would_be_lost_is_an_error(back: ToKafk
 
 
 @pytest.mark.chaos
-def test_changes_that_were_not_recorded_are_an_error(back: ToKafka):
+@ENGINES
+def test_changes_that_were_not_recorded_are_an_error(back: ToKafka, engine: str):
     """A table without a feed, at the start; versions before it was turned on, when they are read."""
     back.sql("CREATE TABLE {t} (k STRING, v STRING) USING delta")
     back.sql("INSERT INTO {t} VALUES ('a', '1')")
-    without = back.run(CHANGES, source=", readChangeFeed: true")
+    without = back.run(CHANGES, source=", readChangeFeed: true", engine=engine)
     assert without.condition == "EOS_DELTA_TABLE_SETTINGS" and "SET TBLPROPERTIES" in without.text
     back.sql("ALTER TABLE {t} SET TBLPROPERTIES (delta.enableChangeDataFeed = true)")
-    too_early = back.run(CHANGES, source=", readChangeFeed: true, startingVersion: 0")
-    assert too_early.condition == "EOS_DELTA_TABLE_SETTINGS" and "version [" in too_early.text
+    too_early = back.run(CHANGES, source=", readChangeFeed: true, startingVersion: 0", engine=engine)
+    assert too_early.condition == "EOS_DELTA_TABLE_SETTINGS"
+    assert ("version [" if engine == "spark" else "version 0 of") in too_early.text
 
 
 @pytest.mark.chaos

@@ -9,7 +9,7 @@ import pytest
 from deltalake import DeltaTable
 
 from spark_eos.copy.from_table.position import from_text
-from tests.support.delta import ToKafka, forget_the_last_commit
+from tests.support.delta import ToKafka, forget_the_last_commit, history
 
 pytestmark = pytest.mark.chaos
 
@@ -70,6 +70,48 @@ def test_a_query_through_spark_stays_there(back: ToKafka, view) -> None:
     assert back.run() is None
     assert sorted(view.values(back.topic)) == ["a", "b", "c", "d"]
     assert not past_jvm(back) and query_of(back) == query
+
+
+FEED = "TBLPROPERTIES (delta.enableChangeDataFeed = true)"
+CHANGES = "SELECT key, value, _commit_version, _change_type FROM input"
+
+
+@pytest.mark.parametrize("began", ["", CHANGES], ids=["past the JVM", "through Spark"])
+def test_a_query_of_changes_keeps_its_way(back: ToKafka, view, began: str) -> None:
+    """A new one without a transform goes past the JVM; one that has gone through Spark does not, even then."""
+    source = ", readChangeFeed: true"
+    back.sql(f"CREATE TABLE {{t}} (key STRING, value STRING) USING delta {FEED}")
+    back.sql("INSERT INTO {t} VALUES ('a', '1'), ('b', '1')")
+    assert back.run(began or None, source=source) is None
+    query = query_of(back)
+    back.sql("UPDATE {t} SET value = '2' WHERE key = 'a'")
+    forget_the_last_commit(back.checkpoint)
+    assert back.run(source=source) is None
+    back.sql("DELETE FROM {t} WHERE key = 'a'")
+    back.sql("INSERT OVERWRITE {t} VALUES ('b', '3')")
+    assert back.run(source=source) is None
+    assert {key: [change[1:] for change in changes] for key, changes in history(view, back.topic).items()} == {
+        b"a": [("insert", "1"), ("update_preimage", "1"), ("update_postimage", "2"), ("delete", "2")],
+        b"b": [("insert", "1"), ("delete", "1"), ("insert", "3")],
+    }
+    assert past_jvm(back) == (not began) and query_of(back) == query
+    if not began:
+        refused = back.run()
+        assert refused is not None and refused.condition == "EOS_DELTA_OTHER_SOURCE"
+
+
+def test_changes_of_a_table_that_only_spark_reads_go_through_it(back: ToKafka, view) -> None:
+    """By deletion vectors: what a version has deleted is no file."""
+    back.sql(f"CREATE TABLE {{t}} (key STRING, value STRING) USING delta {FEED}")
+    back.sql(VECTORS)
+    back.sql("INSERT INTO {t} SELECT /*+ COALESCE(1) */ * FROM VALUES ('a', '1'), ('b', '1'), ('c', '1')")
+    back.sql("DELETE FROM {t} WHERE key = 'a'")
+    assert any(batch.num_rows for batch in DeltaTable(str(back.table)).deletion_vectors())
+    source = ", readChangeFeed: true"
+    refused = back.run(CHANGES, source=source, engine="duckdb")
+    assert refused is not None and refused.condition == "EOS_DELTA_TABLE_SETTINGS"
+    assert back.run(source=source) is None
+    assert sorted(history(view, back.topic)) == [b"b", b"c"] and not past_jvm(back)
 
 
 def test_a_table_that_only_spark_reads_is_read_by_it(back: ToKafka, view) -> None:

@@ -42,11 +42,12 @@ def read(tmp_path: Path) -> Read:
     ("transform", "source", "is_copy", "needs_spark"),
     [
         ("", "", False, None),
-        ("", CHANGES, False, "'source.readChangeFeed' is set"),
-        (SQL, CHANGES, False, "'source.readChangeFeed' is set"),
+        ("", CHANGES, False, None),
+        (SQL, CHANGES, False, "'transform.sql' is run by Spark"),
         (SQL, "", False, "'transform.sql' is run by Spark"),
         ("transform: {function: 'json:dumps'}", "", False, "'transform.function' is run by Spark"),
         (DUCKDB, "", True, None),
+        (DUCKDB, CHANGES, True, None),
         ("transform: {arrow: 'json:dumps'}", ", startingVersion: 3, maxBytesPerTrigger: 1g", True, None),
     ],
 )
@@ -80,8 +81,6 @@ def test_the_session_knows_delta_where_rows_may_pass_through_it(
 @pytest.mark.parametrize(
     ("transform", "source", "says"),
     [
-        (DUCKDB, CHANGES, "'source.readChangeFeed' is for rows that pass through Spark"),
-        ("transform: {arrow: 'json:dumps'}", CHANGES, "'source.readChangeFeed' is for rows that pass through Spark"),
         ("transform: {engine: duckdb, function: 'json:dumps'}", "", "'transform.engine' is for 'sql'"),
         ("transform: {arrow: 'json:dumps', sql: SELECT 1}", "", "'transform' does not have just one transformation"),
     ],
@@ -130,15 +129,37 @@ def test_a_query_that_would_have_to_change_its_way_is_refused() -> None:
     assert caught.value.entry == "EOS_DELTA_OTHER_SOURCE.through_spark"
 
 
-def test_what_no_reader_could_read_is_an_error() -> None:
-    """Spark would not find a table either."""
+@pytest.mark.parametrize(
+    "error",
+    [
+        stop("EOS_DELTA_NO_TABLE.path", path="/t", more=""),
+        stop("EOS_DELTA_TABLE_SETTINGS.change_feed", path="/t", name="delta.`/t`"),
+        stop("EOS_DELTA_TABLE_SETTINGS.changes", cause="version 3"),
+    ],
+    ids=lambda error: error.entry,
+)
+def test_what_no_reader_could_read_is_an_error(error: EosError) -> None:
+    """Spark would not find a table or its changes either."""
 
     def check_new() -> None:
-        raise stop("EOS_DELTA_NO_TABLE.path", path="/t", more="")
+        raise error
 
     with pytest.raises(EosError) as caught:
         chosen("/t", None, is_copy=False, began=None, check_new=check_new)
-    assert caught.value.condition == "EOS_DELTA_NO_TABLE"
+    assert caught.value is error
+
+
+def test_a_copy_has_the_sources_options(read: Read) -> None:
+    """By the names that Delta's source has."""
+    source = read(DUCKDB, ", readChangeFeed: true, startingVersion: 3, maxFilesPerTrigger: 7").source
+    assert source.of_copy == {
+        "format": "delta",
+        "path": "/t",
+        "readChangeFeed": "true",
+        "startingVersion": "3",
+        "maxFilesPerTrigger": "7",
+    }
+    assert "readChangeFeed" not in read(DUCKDB).source.of_copy
 
 
 def test_the_way_is_known_by_config_file_and_checkpoint_whatever_else_the_sink_has(tmp_path: Path) -> None:

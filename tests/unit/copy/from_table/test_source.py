@@ -21,6 +21,7 @@ from spark_eos.errors import EosError, OptionError
 from spark_eos.tables.reading import FileReader
 from tests.support.s3_stand_in import s3_stand_in
 
+RECORDED = {"delta.enableChangeDataFeed": "true"}
 SINK = {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"}
 
 
@@ -35,6 +36,10 @@ def plan_of(
     folder = path.parent if isinstance(path, Path) else "/nowhere"
     writes = {**SINK, **(sink or {}), "checkpointLocation": f"{folder}/checkpoint"}
     return planned(given, writes, {}, transform, None if transform is None else "a name", 3)
+
+
+def keyed(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch.append_column("key", batch["value"]).select(["key", "value"])
 
 
 class Queries:
@@ -236,6 +241,7 @@ def test_files_of_a_repair_are_found_in_the_log(path) -> None:
         ({"path": "t", "startingVersion": "latest"}, "EOS_OPTION_INVALID.version"),
         ({"path": "t", "maxFilesPerTrigger": "0"}, "EOS_OPTION_INVALID.number"),
         ({"path": "t", "maxBytesPerTrigger": "much"}, "EOS_OPTION_INVALID.size"),
+        ({"path": "t", "readChangeFeed": "yes"}, "EOS_OPTION_INVALID.boolean"),
     ],
 )
 def test_options_that_a_table_does_not_have_are_refused(options, entry) -> None:
@@ -295,6 +301,57 @@ def test_a_checkpoint_tells_which_way_its_query_reads(path) -> None:
     log.mkdir(parents=True)
     (log / "0").write_text(f"v1\n{{}}\n{query.logged[-1]}\n")
     assert reads_files(checkpoint) is True
+
+
+@pytest.mark.parametrize("began", [False, True])
+def test_a_query_reads_what_it_has_read_before(path, began) -> None:
+    """Changes or what is appended: a version has other files for the one than for the other."""
+    write_deltalake(str(path), pa.table({"key": ["k"], "value": ["1"]}), configuration=RECORDED)
+    query = Queries(path, changes=began)
+    reader = query.start()
+    query.run(reader)
+    log = path.parent / "checkpoint" / "offsets"
+    log.mkdir(parents=True)
+    (log / "0").write_text(f"v1\n{{}}\n{query.logged[-1]}\n")
+    plan_of(path, changes=began)
+    with pytest.raises(EosError) as error:
+        plan_of(path, changes=not began)
+    assert error.value.entry == "EOS_DELTA_OTHER_SOURCE.changes"
+    (log / "0").unlink()
+    other = FileStreamReader(plan_of(path, changes=not began))
+    with pytest.raises(EosError) as error:
+        other.latestOffset(json.loads(query.logged[-1]))
+    assert error.value.entry == "EOS_DELTA_OTHER_SOURCE.changes"
+
+
+def test_changes_begin_where_they_are_recorded(path) -> None:
+    """Not before, and not in a table that does not record them."""
+    append(path, "0")
+    options = {"format": "delta", "path": str(path), "readChangeFeed": "true"}
+    with pytest.raises(EosError) as error:
+        check_new(options, {})
+    assert error.value.entry == "EOS_DELTA_TABLE_SETTINGS.change_feed"
+    DeltaTable(str(path)).alter.set_table_properties(RECORDED)
+    for more in ({}, {"startingVersion": "1"}):
+        check_new({**options, **more}, {})
+    with pytest.raises(EosError) as error:
+        check_new({**options, "startingVersion": "0"}, {})
+    assert error.value.entry == "EOS_DELTA_TABLE_SETTINGS.changes"
+    query = Queries(path, changes=True, starting_version=0, transform=keyed)
+    reader = query.start()
+    with pytest.raises(EosError) as error:
+        query.run(reader)
+    assert error.value.entry == "EOS_DELTA_TABLE_SETTINGS.changes"
+
+
+def test_changes_need_a_key(path) -> None:
+    """They are in the order of each."""
+    append(path, "0")
+    DeltaTable(str(path)).alter.set_table_properties(RECORDED)
+    with pytest.raises(EosError) as error:
+        plan_of(path, changes=True)
+    assert error.value.entry == "EOS_SCHEMA_INVALID.changes_key"
+    assert plan_of(path, keyed, changes=True).columns.headers
 
 
 def test_a_table_is_looked_at_as_a_new_query_would_begin(path) -> None:
