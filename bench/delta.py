@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -32,11 +32,25 @@ ICEBERG_NAME = "ours, copy: Iceberg"
 _ICEBERG_TABLE = "bench.rows"
 #: Of the rows of other modes: a table is on the same disk.
 SHARE = 0.25
-#: From the table: its case → bytes of a value, rows, and whether the change data feed is read.
+
+
+@dataclass(frozen=True)
+class FromCase:
+    """``value_bytes``: of a value; ``rows``: of the topic; ``changes``: whether the change data feed is read;
+    ``updates``: whether it is that of updates, of which each is two rows, and not the table's rows as inserts."""
+
+    value_bytes: int
+    rows: int
+    changes: bool = False
+    updates: bool = False
+
+
+#: From the table.
 DELTA_CASES = {
-    "100 B": (100, 1_000_000, False),
-    "1024 B": (1024, 250_000, False),
-    "100 B, changes": (100, 1_000_000, True),
+    "100 B": FromCase(100, 1_000_000),
+    "1024 B": FromCase(1024, 250_000),
+    "100 B, changes": FromCase(100, 1_000_000, changes=True),
+    "100 B, updates": FromCase(100, 1_000_000, changes=True, updates=True),
 }
 _INTO = {"sql": "SELECT key, value, topic, partition, offset, timestamp FROM input"}
 _AT_ONCE = {"maxFilesPerTrigger": str(FILES_AT_ONCE)}
@@ -120,33 +134,53 @@ _INTO_TABLE = {
 def measure_from(bench: Bench, plan: BenchPlan, say: Say) -> ModeResult:
     """From a table into a topic. Raises WrongResult when one read or wrote other rows than there are."""
     found = ModeResult("from-delta", BUILTIN_NAME, METRIC, "from a Delta table into a Kafka topic")
-    for case, (value_bytes, full, changes) in DELTA_CASES.items():
-        rows = plan.rows(full, FILES)
+    for name, case in DELTA_CASES.items():
+        rows = plan.rows(case.rows, 2 * FILES)
         with tempfile.TemporaryDirectory(prefix="spark-eos-bench-") as folder:
             path = str(Path(folder, "table"))
-            say(f"from-delta: {rows:,} rows into a table of {FILES} files, {case}")
-            writer = rows_with_keys(bench, rows, value_bytes, FILES).write.format("delta")
-            writer.option("delta.enableChangeDataFeed", str(changes).lower()).save(path)
-            starts = {OURS_NAME: (_ours_from, 1), BUILTIN_NAME: (_builtin_from, 1)}
-            if not changes:  # which are read through Spark only
-                starts[COPY_NAME] = (_copy_from, rows // FILES)
-            contenders = {
-                name: partial(into_topic, bench, partial(_run, bench, partial(start, bench, path, changes), rows_each))
-                for name, (start, rows_each) in starts.items()
+            say(f"from-delta: {rows:,} rows from a table of {FILES} files, {name}")
+            files = _fill(bench, path, case, rows)
+            starts = {
+                OURS_NAME: (_ours_from, 1),
+                COPY_NAME: (_copy_from, rows // files),
+                BUILTIN_NAME: (_builtin_from, 1),
             }
-            duel(plan, found, case, rows, contenders, say)
+            contenders = {
+                who: partial(into_topic, bench, partial(_run, bench, partial(start, bench, path, case), rows_each))
+                for who, (start, rows_each) in starts.items()
+            }
+            duel(plan, found, name, rows, contenders, say)
     return found
+
+
+def _fill(bench: Bench, path: str, case: FromCase, rows: int) -> int:
+    """A table from which so many rows come, and how many files they are in."""
+    keys = rows // 2 if case.updates else rows
+    writer = rows_with_keys(bench, keys, case.value_bytes, FILES).write.format("delta")
+    writer.option("delta.enableChangeDataFeed", str(case.changes).lower()).save(path)
+    if not case.updates:
+        return FILES
+    for number in range(BATCHES):
+        low, high = (f"binary(lpad('{keys * n // BATCHES}', 20, '0'))" for n in (number, number + 1))
+        turned = "concat(substring(value, 2), substring(value, 1, 1))"
+        bench.spark.sql(f"UPDATE delta.`{path}` SET value = {turned} WHERE key >= {low} AND key < {high}")
+    return len(list(Path(path, "_change_data").glob("*.parquet")))
 
 
 def _run(bench: Bench, start: Callable[[str, str], StreamingQuery], rows_each: int, output: str) -> Run:
     return run_out(partial(start, output), bench.roots, rows_each=rows_each)
 
 
-def _ours_from(bench: Bench, path: str, changes: bool, output: str, checkpoint: str) -> StreamingQuery:
+def _reads(path: str, case: FromCase) -> dict[str, object]:
+    begins = {"startingVersion": 1} if case.updates else {}
+    return {"path": path, "readChangeFeed": case.changes, **begins, **_AT_ONCE}
+
+
+def _ours_from(bench: Bench, path: str, case: FromCase, output: str, checkpoint: str) -> StreamingQuery:
     config = delta_to_kafka.DeltaToKafka.model_validate(
         {
-            "source": {"path": path, "readChangeFeed": changes, **_AT_ONCE},
-            "transform": {"sql": _OUT_CHANGES if changes else _OUT},
+            "source": _reads(path, case),
+            "transform": {"sql": _OUT_CHANGES if case.changes else _OUT},
             "sink": {"topic": output},
             **_common(bench, checkpoint),
         }
@@ -154,18 +188,18 @@ def _ours_from(bench: Bench, path: str, changes: bool, output: str, checkpoint: 
     return delta_to_kafka.write(delta_to_kafka.read(bench.spark, config.source), config)
 
 
-def _copy_from(bench: Bench, path: str, changes: bool, output: str, checkpoint: str) -> StreamingQuery:
+def _copy_from(bench: Bench, path: str, case: FromCase, output: str, checkpoint: str) -> StreamingQuery:
     """The same job without a transform, whose rows do not pass through Spark."""
     config = delta_to_kafka.DeltaToKafka.model_validate(
-        {"source": {"path": path, **_AT_ONCE}, "sink": {"topic": output}, **_common(bench, checkpoint)}
+        {"source": _reads(path, case), "sink": {"topic": output}, **_common(bench, checkpoint)}
     )
     return delta_to_kafka.start_copy(bench.spark, config)
 
 
-def _builtin_from(bench: Bench, path: str, changes: bool, output: str, checkpoint: str) -> StreamingQuery:
+def _builtin_from(bench: Bench, path: str, case: FromCase, output: str, checkpoint: str) -> StreamingQuery:
     """Changes go to the topic as they come, whatever their order, without headers."""
-    reader = bench.spark.readStream.format("delta").option("readChangeFeed", str(changes).lower())
-    rows = reader.options(**_AT_ONCE).load(path).select("key", "value")
+    reads = {name: str(value).lower() for name, value in _reads(path, case).items() if name != "path"}
+    rows = bench.spark.readStream.format("delta").options(**reads).load(path).select("key", "value")
     writer = rows.writeStream.format(BUILTIN_KAFKA).options(**TUNED).option("topic", output)
     writer = writer.option("kafka.bootstrap.servers", bench.bootstrap_servers)
     return writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()

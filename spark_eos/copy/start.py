@@ -56,9 +56,9 @@ def copy(
     ``catalog.…`` and, for a table that is created, ``partitionBy``.
 
     With ``format`` = ``delta``, ``source`` is a table: ``path``, ``startingVersion``, ``maxFilesPerTrigger``,
-    ``maxBytesPerTrigger`` and ``readChangeFeed``. The query writes the rows that are appended to it, or its changes. The
-    ``transform`` gets batches of the table's columns, and of changes ``_change_type`` and ``_commit_version``; without
-    one, the table's columns are the sink's.
+    ``maxBytesPerTrigger`` and ``readChangeFeed``. The query writes the rows that are appended to it, or its changes.
+    The ``transform`` gets batches of the table's columns, and of changes ``_change_type`` and ``_commit_version``;
+    without one, the table's columns are the sink's.
 
     Returns Spark's query, started. Raises EosError for what can be known before.
     """

@@ -183,10 +183,10 @@ def check_into_delta(found: dict[tuple[str, str], dict]) -> None:
 
 
 def check_from_delta(found: dict[tuple[str, str], dict]) -> None:
-    copied = {(delta.COPY_NAME, case) for case, (_, _, changes) in delta.DELTA_CASES.items() if not changes}
+    copied = {(delta.COPY_NAME, case) for case in delta.DELTA_CASES}
     assert found.keys() == {(name, case) for name in CONTENDERS for case in delta.DELTA_CASES} | copied
     for (_, case), series in found.items():
-        check_run(series, BenchPlan(SHARE, 1, 0).rows(delta.DELTA_CASES[case][1], duel.FILES))
+        check_run(series, BenchPlan(SHARE, 1, 0).rows(delta.DELTA_CASES[case].rows, 2 * duel.FILES))
 
 
 def check_registry(found: dict[tuple[str, str], dict]) -> None:

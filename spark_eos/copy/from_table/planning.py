@@ -19,6 +19,8 @@ from spark_eos.tables.delta.versions import CHANGED, VersionFiles
 
 #: Versions without new rows, such as those of OPTIMIZE, that one micro-batch passes.
 MOST_VERSIONS = 1000
+#: Bytes from which on a version of changes that need no order is a micro-batch by itself: several tasks can write it.
+ALONE_BYTES = 32 << 20
 
 
 class Log(Protocol):
@@ -75,8 +77,9 @@ def next_end(log: Log, start: Position, limits: Limits, newest: int | None, path
             break
         commit = (at.version, group.mark) if at.first is None else at.commit
         sizes = group.files.column("size").to_pylist()[at.file :]
+        alone = at.changes and (at.first is not None or _is_alone(group))
         if at.changes and at.first is None:
-            if files and (files + len(sizes) > limits.files or size + sum(sizes) > limits.size):
+            if files and (alone or files + len(sizes) > limits.files or size + sum(sizes) > limits.size):
                 return at
             files, size = files + len(sizes), size + sum(sizes)
         else:
@@ -84,9 +87,8 @@ def next_end(log: Log, start: Position, limits: Limits, newest: int | None, path
                 if files and (files == limits.files or size + of_file > limits.size):
                     return at if number == at.file else replace(at, file=number, commit=commit)
                 files, size = files + 1, size + of_file
-        were_first = at.first is not None
         at = replace(at, version=at.version + 1, file=0, commit=commit, first=None)
-        if were_first and at.changes and files:
+        if alone and files:
             break
     return at
 
@@ -118,8 +120,18 @@ def files_between(log: Log, start: Position, end: Position, path: str) -> Iterat
 def in_any_order(groups: Sequence[FilesOfVersion]) -> bool:
     """Whether the rows of these files of changes need no order: all of them were deleted, or all inserted, by one
     version."""
-    kinds = {kind for group in groups for kind in group.files.column("kind").unique().to_pylist()}
-    return len(groups) <= 1 and len(kinds) <= 1 and CHANGED not in kinds
+    return len(groups) <= 1 and all(_is_of_one_kind(group.files) for group in groups)
+
+
+def _is_of_one_kind(files: pa.Table) -> bool:
+    """Whether all rows of these files were deleted, or all inserted."""
+    kinds = files.column("kind").unique().to_pylist()
+    return len(kinds) <= 1 and CHANGED not in kinds
+
+
+def _is_alone(group: VersionFiles) -> bool:
+    sizes = group.files.column("size").to_pylist()
+    return len(sizes) > 1 and sum(sizes) >= ALONE_BYTES and _is_of_one_kind(group.files)
 
 
 def beginning(

@@ -119,6 +119,8 @@ def planned(
     _check_checkpoint(Checkpoint(writes.checkpoint_location, writes.storage), options)
     table = source_table(location_of(options.path, storage), changes=options.changes)
     function = _checked(transform, name_of_transform, table, writes.topic)
+    if options.changes and writes.partitioner == "random" and not function.columns.partition:
+        raise stop("EOS_OPTION_CONFLICT.changes_with_random")
     limits = Limits(options.files, options.size)
     return FromTablePlan(table, options.starting_version, limits, tasks, storage, function, writes)
 

@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_eos.copy.from_table.planning import MOST_VERSIONS, Limits, beginning, files_between, in_any_order, next_end
+from spark_eos.copy.from_table.planning import (
+    ALONE_BYTES,
+    MOST_VERSIONS,
+    Limits,
+    beginning,
+    files_between,
+    in_any_order,
+    next_end,
+)
 from spark_eos.copy.from_table.position import Position, from_spark, to_spark
 from spark_eos.copy.from_table.source import dealt
 from spark_eos.errors import EosError, stop
@@ -106,6 +114,18 @@ def test_changes_are_read_by_whole_versions(versions, at_first, steps) -> None:
         assert len(of_versions) <= 1 or (len(now) <= files and sum(_size(log, path) for *_, path in now) <= size)
         read, position = read + now, end
     assert read == log.everything(with_first=at_first is not None)
+
+
+def test_a_large_version_that_needs_no_order_is_read_by_itself() -> None:
+    """So that several tasks write it; one that needs an order is read with others."""
+    half = ALONE_BYTES // 2
+    sizes = [[1], [half, half], [1], [half, half], [half], [2 * half], [1]]
+    log = MadeUpLog(sizes, [], there=7, kinds={3: "change"})
+    at, ends = beginning("id", 0, None, None, changes=True), []
+    while (end := next_end(log, at, Limits(100, 100 * half), None, "t")) != at:
+        ends.append(end.version)
+        at = end
+    assert ends == [1, 2, 7]
 
 
 @pytest.mark.parametrize(

@@ -352,6 +352,9 @@ def test_changes_need_a_key(path) -> None:
         plan_of(path, changes=True)
     assert error.value.entry == "EOS_SCHEMA_INVALID.changes_key"
     assert plan_of(path, keyed, changes=True).columns.headers
+    with pytest.raises(EosError) as error:
+        plan_of(path, keyed, sink={"kafka.partitioner": "random"}, changes=True)
+    assert error.value.entry == "EOS_OPTION_CONFLICT.changes_with_random"
 
 
 def test_a_table_is_looked_at_as_a_new_query_would_begin(path) -> None:
