@@ -22,7 +22,7 @@ def fill(
 ) -> None:
     """Create the topic and write so many rows; returns when the broker has all of them. ``keys``: so many different
     ones, each beside JSON of about so many bytes."""
-    made: Iterator[tuple[bytes | None, bytes]] = _with_keys(keys) if keys else _without_keys(value_bytes)
+    made: Iterator[tuple[bytes | None, bytes]] = _with_keys(keys) if keys else without_keys(value_bytes)
     write_rows(cluster, topic, partitions, islice(made, rows), codec)
 
 
@@ -64,7 +64,7 @@ def write_rows(
         raise RuntimeError(f"the broker did not take all rows of {topic}: {failures[:1]}")
 
 
-def _without_keys(value_bytes: int) -> Iterator[tuple[None, bytes]]:
+def without_keys(value_bytes: int) -> Iterator[tuple[None, bytes]]:
     """Without end: values of which half is the same in all, the other half random."""
     chance, same = Random(1), bytes(i % 251 for i in range(value_bytes - value_bytes // 2))
     return cycle([(None, chance.randbytes(value_bytes // 2) + same) for _ in range(_VALUES)])

@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass
 
 from confluent_kafka import Producer
 
+from bench.load import without_keys
+
 #: Rows are written in bursts, so many times a second.
 _BURSTS = 100
 _FLUSH_S = 60
@@ -45,10 +47,10 @@ def write(spec: SteadySpec) -> int:
             "log_level": 3,
         }
     )
-    value, burst, begin = bytes(i % 251 for i in range(spec.value_bytes)), spec.rate // _BURSTS, time.monotonic()
+    values, burst, begin = without_keys(spec.value_bytes), spec.rate // _BURSTS, time.monotonic()
     for number in range(_BURSTS * spec.length_s):
         time.sleep(max(0.0, begin + number / _BURSTS - time.monotonic()))
-        for row in range(burst):
+        for row, (_, value) in zip(range(burst), values, strict=False):
             producer.produce(spec.topic, value, partition=(number * burst + row) % spec.partitions)
         producer.poll(0)
     if left := producer.flush(_FLUSH_S):

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from spark_eos.protocol.checks import heads_lost, ledger_busy
 from spark_eos.protocol.head import BatchWrite, Decision, Head
 from spark_eos.protocol.names import is_ledger_name
-from spark_eos.protocol.ports import Description, Generations, Ports, State, Term
+from spark_eos.protocol.ports import Description, Generations, Ports, Term
 
 #: The epoch in which a producer id ends whose epochs are used up: the transactional id has another one by then.
 _LAST_EPOCH = 32_767
@@ -137,10 +137,8 @@ def was_published(ports: Ports) -> bool:
     """Whether the coordinators know, as they do for a week, of a head of the query, or of a task that it has decided
     on: a head that is not there any more was lost with the ledger, and maybe the decision of the first micro-batch.
 
-    Every transaction of a task counts, however it ended, as none begins before the head is published. An abort is no
-    proof: where an end did not fence, a late request may have opened the transaction once more after its commit.
+    Every producer of a task counts, whatever has become of its transaction, as none begins before the head is
+    published. An abort is no proof that nothing was decided, nor is a producer without a transaction: where an end did
+    not fence, a late request may have opened the transaction once more after its commit, and a later run has fenced it.
     """
-    return any(
-        found.state.commits or (found.state is not State.EMPTY and not is_ledger_name(found.pair.id))
-        for found in ports.coordinator.known()
-    )
+    return any(found.state.commits or not is_ledger_name(found.pair.id) for found in ports.coordinator.known())

@@ -258,7 +258,7 @@ class Watch:
         """A driver that writes to this topic ended with this error."""
         if self.excused:
             return
-        if error.condition == "EOS_LEDGER_TRUNCATED" and not self.ledger_lost:
+        if error.condition in ("EOS_LEDGER_TRUNCATED", "EOS_LEDGER_HEAD_LOST") and not self.ledger_lost:
             raise Violation(TRUE_STOPS, f"the ledger has lost nothing: {error.message}")
         blamed = error.parameters.get("transactional_id")
         if blamed is not None and not is_name_of(PREFIX, self.query, blamed):

@@ -104,6 +104,21 @@ def test_the_first_offsets_that_are_lost_after_their_commit() -> None:
     assert _stops("offsets", "offset log", batch=1) == ["died", "EOS_CHECKPOINT_DAMAGED"]
 
 
+def test_the_first_offsets_and_the_ledger_are_lost() -> None:
+    """What was decided is known by the transactional id of its task alone, whose transaction a late request has begun
+    once more, and a later run has fenced: nothing is written again."""
+    lost = Fault(0, Strike.PAUSE, 70_000, "offset log", Fault(0, Strike.LEDGER_LOST, 70_000, "offset log"))
+    faults = (
+        Fault(
+            0, Strike.REQUEST_DOUBLED, 2_000, "add eos-q-1-", Fault(0, Strike.DRIVER_DIES, 15_001, "commit log", lost)
+        ),
+        Fault(110, Strike.DRIVER_DIES, 400_001),
+        Fault(116, Strike.CHECKPOINT_LOST, 23, "offset log"),
+    )
+    run = play(Schedule(Plan(rows=(1, 3), tasks=(2, 2, 2), transaction_version=0), faults))
+    assert run.query.stops == ["died", "died", "died", "EOS_CHECKPOINT_DAMAGED", "EOS_LEDGER_HEAD_LOST"]
+
+
 def test_offsets_that_are_behind_the_commits() -> None:
     """Spark runs what it has the offsets of, though it has passed that."""
     assert _stops("offsets", "offset log") == ["died", BEHIND]
