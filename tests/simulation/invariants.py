@@ -14,6 +14,7 @@ from spark_eos.protocol.ports import State
 from . import traces
 from .coordinator import Cluster, Entry
 from .excused import Losses
+from .faults import Strike
 from .ledger import GROUP, LEDGER_TOPIC, PREFIX
 from .partition_log import PartitionLog, Place, Record
 from .plan import NOTES, TOPIC_PARTITIONS, digest, notes_of, place_of
@@ -258,7 +259,7 @@ class Watch:
         """A driver that writes to this topic ended with this error."""
         if self.excused:
             return
-        if error.condition in ("EOS_LEDGER_TRUNCATED", "EOS_LEDGER_HEAD_LOST") and not self.ledger_lost:
+        if error.condition in self._of_losses() and not self.ledger_lost:
             raise Violation(TRUE_STOPS, f"the ledger has lost nothing: {error.message}")
         blamed = error.parameters.get("transactional_id")
         if blamed is not None and not is_name_of(PREFIX, self.query, blamed):
@@ -273,6 +274,12 @@ class Watch:
         conditions = ("EOS_CHECKPOINT_BEHIND", "EOS_REPLAY_DIVERGED")
         if error.condition in conditions and "decided rows are visible" in error.hint:
             self._check_visible(error)
+
+    def _of_losses(self) -> tuple[str, ...]:
+        """Conditions that only a loss of the ledger explains. A leader that was replaced, and has not noticed for
+        minutes, may know of no head."""
+        stale = self.of.world.struck[Strike.LEADER_STALE]
+        return ("EOS_LEDGER_TRUNCATED",) if stale else ("EOS_LEDGER_TRUNCATED", "EOS_LEDGER_HEAD_LOST")
 
     def _are_missing(self, error: EosError) -> bool:
         """Whether a transaction was committed, and aborted where an error says: by the log, or before an unclean
