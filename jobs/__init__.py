@@ -10,6 +10,7 @@ JOBS = {
     "consume_transform_produce": "topics → SQL or a function → topics",
     "delta_to_kafka": "a Delta table's appends, or its changes in each key's order → topics",
     "kafka_to_delta": "topics → a Delta table: appends, or merges by key",
+    "kafka_to_iceberg": "topics → an Iceberg table: appends",
     "ingest_files": "files of a growing folder → a topic, each file once",
     "mirror": "topics of one cluster → another one, record for record",
 }

@@ -13,7 +13,7 @@ import argparse
 import importlib
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Self
+from typing import ClassVar, Self
 
 if __name__ == "__main__":
     script = ".runner.script" if __package__ else "runner.script"
@@ -22,8 +22,6 @@ if __name__ == "__main__":
 from pydantic import NonNegativeInt, model_validator
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
-
-import spark_eos
 
 from .delta.batches import Batches
 from .delta.errors import named
@@ -39,37 +37,27 @@ from .delta.table import (
     nullable,
     with_delta,
 )
-from .runner.cluster import JobCluster
-from .runner.job import JobCommand, Plan, is_new, query_plan
+from .runner.into_table import IntoTable, TableSection, TableTransform, table_plan
+from .runner.job import JobCommand, Plan
 from .runner.lines import counted
-from .runner.models import QueryJob, Section
-from .runner.options import begins, only_topic, option, selected, source_of, source_options_of, topics_of
 from .runner.past_spark import EngineTransform
-from .runner.registry import Columns, check_topic
+from .runner.registry import Columns
 from .runner.transform import result
-from .runner.values import Properties, Rejected, Text, missing, unknown
-
-if TYPE_CHECKING:
-    from spark_eos.registry.decoding import Decoding
+from .runner.values import Rejected, Text, missing
 
 #: Under which appends are committed: as by Delta's own sink.
 _APPEND = "{}"
-_PROPERTY = "delta."
 
 
-class TableTransform(EngineTransform):
-    """Of a job that has no topic for dead letters."""
-
-    #: What to do with a value that does not match the schema, or a record that a transform past the JVM
-    #: [rejects](copy.md#records-that-a-transform-rejects): [fail](job.md#parsing), or leave it out.
-    on_malformed: Literal["fail", "drop"] = "fail"
+class DeltaTransform(TableTransform, EngineTransform):
+    """By Spark, or past it."""
 
 
-class TableTarget(Section, extra="allow"):
+class TableTarget(TableSection):
     """The table. Most names are those of Delta's writer. Further keys are properties ``delta.…`` of a table that the
     job creates."""
 
-    __pydantic_extra__: dict[str, str]
+    prefix: ClassVar[str] = "delta."
 
     #: The table. It is created where there is none; then `delta.…` keys are its properties.
     path: Text
@@ -83,35 +71,17 @@ class TableTarget(Section, extra="allow"):
     #: [appended past the JVM](delta.md#appends-past-the-jvm).
     after_restore: NonNegativeInt | None = None
 
-    @model_validator(mode="before")
-    @classmethod
-    def _known(cls, data: object) -> object:
-        keys = cls.key_names()
-        for name in data if isinstance(data, dict) else ():
-            if name not in keys and not name.startswith(_PROPERTY):
-                raise unknown(name, [*keys, f"{_PROPERTY}…"], [name])
-        return data
-
     @model_validator(mode="after")
     def _possible(self) -> Self:
         if "`" in self.path:
             raise Rejected("has a backtick, which Delta does not take.", "Use another path.", ["path"])
         return self
 
-    @property
-    def properties(self) -> dict[str, str]:
-        """Those of a table that the job creates."""
-        return self.__pydantic_extra__
 
-
-class KafkaToDelta(QueryJob):
+class KafkaToDelta(IntoTable):
     """The config file of this job."""
 
-    #: [Options of the source](options.md#source). `startingOffsets` is `earliest` by default; `offsets.group.id` names
-    #: a group that is told how far the query is.
-    source: Properties
-    #: Without it, the source's columns are appended as they are, with headers.
-    transform: TableTransform | None = None
+    transform: DeltaTransform | None = None
     target: TableTarget
 
     @model_validator(mode="after")
@@ -129,8 +99,6 @@ class KafkaToDelta(QueryJob):
     def _past_spark(self) -> Self:
         if self.transform is None:
             return self
-        for key, section in (("parse", self.transform.parse), ("parseKey", self.transform.parse_key)):
-            check_topic(only_topic(self.source), section, f"transform.{key}")
         for key, given in (("merge", self.target.merge), ("mergeSchema", self.target.merge_schema)):
             if given and self.transform.is_copy:
                 hint = "Remove it, or set 'transform.sql' with 'engine: spark', or 'transform.function'."
@@ -142,18 +110,10 @@ class KafkaToDelta(QueryJob):
         """Whether the rows do not pass through Spark: they are appended, to the columns that there are."""
         return not self.target.merge_schema and (self.transform is None or self.transform.is_copy)
 
-    def source_options(self) -> dict[str, str]:
-        """Every option of the source, by its name. Without a transformation, headers are for the table, too."""
-        headers = {"includeHeaders": "true"} if self.transform is None else {}
-        return headers | source_options_of(self.kafka, self.source)
-
 
 def plan(config: KafkaToDelta, args: argparse.Namespace) -> Plan:
     """One streaming query from the topics to the table."""
-    reads, target = source_of(config.source, config.source_options()), config.target
-    topics = topics_of(reads)
-    if config.transform is not None:
-        config.transform.check_before_spark(reads)
+    target = config.target
 
     def start(spark: SparkSession) -> StreamingQuery:
         if config.is_copy:
@@ -166,13 +126,10 @@ def plan(config: KafkaToDelta, args: argparse.Namespace) -> Plan:
         return config.start(writer(counted(rows), config))
 
     how = f"merged by {', '.join(target.merge)} into" if target.merge else "appended to"
-    group = option(config.source, "offsets.group.id")
-    return query_plan(
+    return table_plan(
         config,
-        f"{selected(reads)} → {how} {target.path}; {f'group {group}' if group else 'no group'}",
-        [JobCluster(reads.kafka, topics, topics if is_new(config.checkpoint) else [])],
+        f"{how} {target.path}",
         start,
-        begins(reads, config.source_options()),
         spark=config.spark if config.is_copy else with_delta(config.spark),
         named=lambda error: named(error, target.path),
     )
@@ -180,25 +137,11 @@ def plan(config: KafkaToDelta, args: argparse.Namespace) -> Plan:
 
 def start_copy(spark: SparkSession, config: KafkaToDelta) -> StreamingQuery:
     """The query whose tasks write the table's files. It has the identity and the numbers of one that wrote by Spark."""
-    target, transform = config.target, config.transform
+    target = config.target
     sink: dict[str, object] = {"format": "delta", "path": target.path, **target.properties}
     if target.partition_by:
         sink["partitionBy"] = ",".join(target.partition_by)
-    return spark_eos.copy(
-        spark,
-        source=config.source_options(),
-        sink=sink | {"afterRestore": target.after_restore},
-        checkpoint=config.checkpoint,
-        transform=None if transform is None else transform.past_spark(),
-        trigger=config.trigger_arguments,
-        on_malformed="fail" if transform is None else transform.on_malformed,
-        decode=None if transform is None else decodings(spark, config, transform),
-    )
-
-
-def decodings(spark: SparkSession, config: KafkaToDelta, transform: TableTransform) -> dict[str, Decoding]:
-    """How values and keys are decoded with schemas of a registry. Raises EosError."""
-    return transform.decodings(spark, config.checkpoint, only_topic(config.source))
+    return config.start_copy(spark, sink | {"afterRestore": target.after_restore})
 
 
 def read(spark: SparkSession, config: KafkaToDelta) -> DataFrame:
@@ -209,7 +152,7 @@ def table_rows(source: DataFrame, config: KafkaToDelta) -> DataFrame:
     """The rows for the table. Without a transformation, these are the source's own columns."""
     if config.transform is None:
         return source
-    found = decodings(source.sparkSession, config, config.transform)
+    found = config.decodings(source.sparkSession)
     return result(source, config.transform, Columns(value_in=found.get("value"), key_in=found.get("key")))
 
 

@@ -26,6 +26,7 @@ PAGES = {
     "consume_transform_produce": "job.md",
     "delta_to_kafka": "delta.md#delta-to-kafka",
     "kafka_to_delta": "delta.md#kafka-to-delta",
+    "kafka_to_iceberg": "iceberg.md#as-a-job",
     "ingest_files": "ingest.md",
     "mirror": "mirror.md",
 }

@@ -119,11 +119,16 @@ class QueryJob(Job):
     checkpoint: Text
 
 
-class Transform(Section):
-    """How rows are transformed: ``sql`` over the view ``input``, or ``function``, from DataFrame to DataFrame."""
+class SqlTransform(Section):
+    """How rows are transformed: ``sql`` over the view ``input``."""
 
     #: SQL text over the view `input`.
     sql: Text | None = None
+
+
+class Transform(SqlTransform):
+    """Also ``function``, from DataFrame to DataFrame."""
+
     #: `module:function`: a function that takes and returns a DataFrame.
     function: Function | None = None
 

@@ -6,7 +6,7 @@ The table of all options checks them before Spark starts. Its errors then name t
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 from spark_eos.errors import OptionError
@@ -75,7 +75,7 @@ def source_of(
         more(found)
         return found
 
-    return _located(parse, "source", section, options)
+    return located(parse, "source", section, options)
 
 
 def sink_of(section: Mapping[str, str], options: Mapping[str, str], parse: Sink = sink_options) -> SinkOptions:
@@ -86,11 +86,12 @@ def sink_of(section: Mapping[str, str], options: Mapping[str, str], parse: Sink 
         check(found.kafka, "producer")
         return found
 
-    return _located(parsed, "sink", section, options)
+    return located(parsed, "sink", section, options)
 
 
-def _located(parse: Callable[[], T], section: str, own: Mapping[str, str], options: Mapping[str, str]) -> T:
-    """The error of an option names its key in the file, and shows no value."""
+def located(parse: Callable[[], T], section: str, own: Iterable[str], options: Mapping[str, str]) -> T:
+    """What ``parse`` makes of the options. Its error names an option's key in the file, and shows no value. ``own``:
+    the keys of the section. Raises OptionError."""
     try:
         return parse()
     except OptionError as error:

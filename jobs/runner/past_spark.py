@@ -14,7 +14,7 @@ from spark_eos.copy.sql import check_sql
 from spark_eos.options.parse import SourceOptions
 from spark_eos.source.schema import arrow_schema
 
-from .models import ParsedTransform, Transform, check_one_of
+from .models import ParsedTransform, SqlTransform, Transform, check_one_of
 from .registry import Parsed, decodings
 from .transform import imported
 from .values import Function, Rejected
@@ -35,11 +35,28 @@ class Way:
         return f"rows are read {'past the JVM' if self.past_jvm else 'through Spark'}: {self.why}"
 
 
-class PastSparkTransform(Transform):
-    """Also two ways past Spark."""
+class ArrowTransform(SqlTransform):
+    """SQL by DuckDB, or a function of Arrow batches: both past Spark."""
 
     #: `module:function`: a function of Arrow batches. Rows [do not pass through Spark](job.md#past-the-jvm).
     arrow: Function | None = None
+
+    @property
+    def by_duckdb(self) -> bool:
+        """Whether DuckDB runs ``sql``."""
+        return self.sql is not None
+
+    def past_spark(self) -> ArrowFunction | str | None:
+        """What `spark_eos.copy` takes: the function or the SQL. Raises ConfigError."""
+        if self.arrow is None:
+            return self.sql
+        function: ArrowFunction = imported(self.arrow, "transform.arrow")
+        return function
+
+
+class PastSparkTransform(ArrowTransform, Transform):
+    """By Spark, or past it."""
+
     #: What runs `sql`: Spark, or [DuckDB](copy.md#sql), for rows that [do not pass through Spark](job.md#past-the-jvm).
     engine: Literal["spark", "duckdb"] = "spark"
 
@@ -56,25 +73,47 @@ class PastSparkTransform(Transform):
         return {"sql": self.sql, "function": self.function, "arrow": self.arrow}
 
     @property
+    def by_duckdb(self) -> bool:
+        """Whether DuckDB runs ``sql``."""
+        return self.engine == "duckdb"
+
+    @property
     def is_copy(self) -> bool:
         """Whether no row passes through Spark."""
-        return self.arrow is not None or self.engine == "duckdb"
-
-    def past_spark(self) -> ArrowFunction | str | None:
-        """What `spark_eos.copy` takes: the function or the SQL. Raises ConfigError."""
-        if self.arrow is None:
-            return self.sql
-        function: ArrowFunction = imported(self.arrow, "transform.arrow")
-        return function
+        return self.arrow is not None or self.by_duckdb
 
 
-class EngineTransform(PastSparkTransform, ParsedTransform):
-    """Also values with schemas of a registry, by Spark or past it."""
+class DecodedTransform(ArrowTransform):
+    """Also values with schemas of a registry."""
 
     #: How values are [decoded](job.md#schema-registry) with schemas of a registry, in the place of `format`.
     parse: Parsed | None = None
     #: The same of keys.
     parse_key: Parsed | None = None
+
+    @property
+    def decodes(self) -> bool:
+        """Whether keys or values are decoded with schemas of a registry."""
+        return self.parse is not None or self.parse_key is not None
+
+    @property
+    def parsed(self) -> Mapping[str, Parsed | None]:
+        """How values and keys are decoded."""
+        return {"value": self.parse, "key": self.parse_key}
+
+    def check_before_spark(self, reads: SourceOptions) -> None:
+        """Check SQL for DuckDB. With a registry, the columns are known later. Raises SchemaError."""
+        if self.by_duckdb and not self.decodes:
+            check_sql(str(self.sql), arrow_schema(reads.include_headers))
+
+    def decodings(self, spark: SparkSession, checkpoint: str, topic: str | None) -> dict[str, Decoding]:
+        """By ``value`` and ``key``: how they are decoded, by versions that are fixed now. ``topic``: the only one that
+        is read. Raises EosError."""
+        return decodings(checkpoint, HadoopSettings(of_session(spark)), topic, self.parsed)
+
+
+class EngineTransform(DecodedTransform, PastSparkTransform, ParsedTransform):
+    """All of these: by Spark or past it."""
 
     @model_validator(mode="after")
     def _parsed_once(self) -> Self:
@@ -86,26 +125,6 @@ class EngineTransform(PastSparkTransform, ParsedTransform):
         return self
 
     @property
-    def decodes(self) -> bool:
-        """Whether keys or values are decoded with schemas of a registry."""
-        return self.parse is not None or self.parse_key is not None
-
-    @property
     def may_reject(self) -> bool:
         """Past the JVM, a function or SQL may reject any record."""
         return super().may_reject or self.is_copy
-
-    @property
-    def parsed(self) -> Mapping[str, Parsed | None]:
-        """How values and keys are decoded."""
-        return {"value": self.parse, "key": self.parse_key}
-
-    def check_before_spark(self, reads: SourceOptions) -> None:
-        """Check SQL for DuckDB. With a registry, the columns are known later. Raises SchemaError."""
-        if self.engine == "duckdb" and not self.decodes:
-            check_sql(str(self.sql), arrow_schema(reads.include_headers))
-
-    def decodings(self, spark: SparkSession, checkpoint: str, topic: str | None) -> dict[str, Decoding]:
-        """By ``value`` and ``key``: how they are decoded, by versions that are fixed now. ``topic``: the only one that
-        is read. Raises EosError."""
-        return decodings(checkpoint, HadoopSettings(of_session(spark)), topic, self.parsed)

@@ -13,20 +13,24 @@ is the key of null; unlike in Delta, the empty string is one of its own.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from spark_eos.errors import stop
 from spark_eos.tables.partitions import Coded, NoPartition, Partition, is_partition_type, split
 
 Transform = Literal["identity", "day", "hour"]
 _MICROSECONDS = {"day": 24 * 3600 * 1_000_000, "hour": 3600 * 1_000_000}
 _INT32 = np.iinfo(np.int32)
+#: A column, or a transform of one.
+_OPTION = re.compile(r"(?:(?P<transform>[a-z]+)\((?P<of>[^()]+)\)|(?P<column>[^()]+))")
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,18 @@ class Key:
         if len(units) and not (_INT32.min <= units.min() and units.max() <= _INT32.max):
             raise NoPartition(f"its {self.transform} is too far from 1970")
         return pa.array(units.astype(np.int32), mask=numbers.is_null().to_numpy(zero_copy_only=False))
+
+
+def key_of(option: str) -> Key:
+    """The key that a part of the option ``partitionBy`` stands for, such as ``topic`` or ``day(timestamp)``. Raises
+    OptionError."""
+    found = _OPTION.fullmatch(option)
+    transform = (found["transform"] or "identity") if found else ""
+    if not found or transform not in get_args(Transform):
+        raise stop("EOS_OPTION_INVALID.partition_transform", option="partitionBy", given=option)
+    column = (found["of"] or found["column"]).strip()
+    name = column if transform == "identity" else f"{column}_{transform}"
+    return Key(name, column, cast(Transform, transform))
 
 
 def by_key(batch: pa.RecordBatch, keys: Sequence[Key]) -> Iterator[tuple[Partition, pa.RecordBatch]]:

@@ -29,7 +29,7 @@ PARTITIONS, ROWS, LIMIT = 2, 600, 400
 CONFIG = """\
 kafka: {{bootstrap.servers: "{servers}"}}
 source: {{subscribe: "{topic}", maxOffsetsPerTrigger: {limit}}}
-{transform}target: {{path: "{table}"}}
+{transform}target: {{{target}}}
 checkpoint: "{checkpoint}"
 trigger: availableNow
 restart: {{attempts: 0}}
@@ -45,35 +45,24 @@ FAULTS = {
 }
 FOREIGN = 9
 SQL = """SELECT topic, "partition", "offset", decode(value)::INT AS n FROM input"""
-#: Records as they are, and by SQL, which leaves out those that are no numbers: in the config file of the job
-#: kafka_to_delta, and as arguments of `spark_eos.copy`.
-TRANSFORMS: dict[str, tuple[str, dict[str, str]]] = {
-    "records": ("", {}),
-    "sql": (
-        f"transform:\n  engine: duckdb\n  sql: {SQL}\n  onMalformed: drop\n",
-        {"transform": SQL, "on_malformed": "drop"},
-    ),
+#: Records as they are, and by SQL, which leaves out those that are no numbers.
+TRANSFORMS = {
+    "records": "",
+    "sql": f"transform:\n  engine: duckdb\n  sql: {SQL}\n  onMalformed: drop\n",
 }
 
 
 class Job:
-    """A query, its topic and its table. To Delta, it is the job kafka_to_delta."""
+    """A topic, a table, and the job kafka_to_delta or kafka_to_iceberg between them."""
 
     def __init__(self, servers: str, topic: str, folder: Path, kind: str, way: str) -> None:
         self.topic, self.table, self.checkpoint = topic, KINDS[kind](folder), folder / "checkpoint"
         self.folder, config = folder, folder / "config"
         self.log = folder / "job.log"
-        in_config, arguments = TRANSFORMS[way]
-        if isinstance(self.table, Delta):
-            named = {"table": self.table.path, "checkpoint": self.checkpoint, "topic": topic, "servers": servers}
-            config.write_text(CONFIG.format(**named, limit=LIMIT, transform=in_config))
-            self._program = ["jobs.kafka_to_delta", "--conf", str(config)]
-        else:
-            source = {"kafka.bootstrap.servers": servers, "subscribe": topic, "maxOffsetsPerTrigger": LIMIT}
-            source |= {"startingOffsets": "earliest", "includeHeaders": True}
-            given = {"source": source, "sink": self.table.sink(), "checkpoint": str(self.checkpoint), **arguments}
-            config.write_text(json.dumps(given))
-            self._program = ["tests.support.table_program", str(config)]
+        target = ", ".join(f'{name}: "{value}"' for name, value in self.table.sink().items() if name != "format")
+        named = {"target": target, "checkpoint": self.checkpoint, "topic": topic, "servers": servers}
+        config.write_text(CONFIG.format(**named, limit=LIMIT, transform=TRANSFORMS[way]))
+        self._program = [f"jobs.kafka_to_{kind}", "--conf", str(config)]
         producer = Producer({"bootstrap.servers": servers})
         for n in range(PARTITIONS * ROWS):
             producer.produce(topic, f"{n}", partition=n % PARTITIONS)

@@ -89,16 +89,21 @@ def _delta(raw: Mapping[str, str], session: Mapping[str, str]) -> DeltaOptions:
 
 def _iceberg(raw: Mapping[str, str], session: Mapping[str, str]) -> IcebergOptions:
     from spark_eos.options.values import parse_batch, parse_text
+    from spark_eos.tables.keys import key_of
 
     options, storage = without_settings(raw, session)
     given, properties = _given(options, _ICEBERG_OPTIONS, _CATALOG_PROPERTY)
     if "table" not in given:
         raise stop("EOS_OPTION_MISSING.iceberg_table")
-    removed = given.get("afterRollback")
+    if "." not in given["table"] or not all(given["table"].split(".")):
+        raise stop("EOS_OPTION_INVALID.iceberg_table", option="table", given=given["table"])
+    partition_by, removed = _listed(given), given.get("afterRollback")
+    for part in partition_by:
+        key_of(part)
     return IcebergOptions(
         parse_text("table", given["table"]),
         parse_text("catalog", given.get("catalog", "default")),
-        _listed(given),
+        partition_by,
         None if removed is None else parse_batch("afterRollback", removed),
         properties,
         storage,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionField, PartitionSpec
@@ -14,7 +14,7 @@ from spark_eos.errors import stop
 from spark_eos.tables.files import Codec, FileLayout
 from spark_eos.tables.iceberg.catalog import TableName, opened
 from spark_eos.tables.iceberg.columns import NoColumn, arrow_schema, iceberg_schema
-from spark_eos.tables.keys import Key, Transform
+from spark_eos.tables.keys import Key, Transform, key_of
 from spark_eos.tables.values import check_columns
 
 if TYPE_CHECKING:
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 #: The version of the format that is written. Version 1 has no sequence numbers; 3 gives each row an id.
 _VERSION = 2
-_TRANSFORMS = frozenset(get_args(Transform))
-_PARTITION = re.compile(r"(?:(?P<transform>[a-z]+)\((?P<of>[^()]+)\)|(?P<column>[^()]+))")
 _DATA, _FORMAT, _CODEC = "write.data.path", "write.format.default", "write.parquet.compression-codec"
 _STATISTICS_COLUMNS = 100
 #: What some readers take for something else in a location.
@@ -120,22 +118,13 @@ def created(name: TableName, schema: pa.Schema, partition_by: Sequence[str]) -> 
 
 def _spec(columns: Schema, schema: pa.Schema, partition_by: Sequence[str]) -> PartitionSpec:
     fields: list[PartitionField] = []
-    for number, text in enumerate(partition_by):
-        found = _PARTITION.fullmatch(text)
-        column = (found["of"] or found["column"]).strip() if found else text
-        transform = (found["transform"] or "identity") if found else text
-        if column not in schema.names:
-            raise stop("EOS_TABLE_COLUMNS.partition", column=column, columns=", ".join(schema.names))
-        if transform not in _TRANSFORMS:
-            raise stop("EOS_OPTION_INVALID.partition_transform", given=text)
-        name = column if transform == "identity" else f"{column}_{transform}"
-        if [field.name for field in fields].count(name):
-            raise stop("EOS_TABLE_COLUMNS.twice", column=name)
-        field = PartitionField(
-            columns.find_field(column).field_id, PARTITION_FIELD_ID_START + number, parse_transform(transform), name
-        )
-        key = _key(field, columns)
-        if key is None or not key.fits(schema.field(column).type):
-            raise stop("EOS_TABLE_COLUMNS.partition_type", column=column, type=schema.field(column).type)
-        fields.append(field)
+    for number, key in enumerate(map(key_of, partition_by)):
+        if key.column not in schema.names:
+            raise stop("EOS_TABLE_COLUMNS.partition", column=key.column, columns=", ".join(schema.names))
+        if [field.name for field in fields].count(key.name):
+            raise stop("EOS_TABLE_COLUMNS.twice", column=key.name)
+        if not key.fits(schema.field(key.column).type):
+            raise stop("EOS_TABLE_COLUMNS.partition_type", column=key.column, type=schema.field(key.column).type)
+        source, id_ = columns.find_field(key.column).field_id, PARTITION_FIELD_ID_START + number
+        fields.append(PartitionField(source, id_, parse_transform(key.transform), key.name))
     return PartitionSpec(*fields)

@@ -30,14 +30,11 @@ def place_of(
     partition_by: tuple[str, ...] = (),
     after_rollback: int | None = None,
 ) -> IcebergPlace:
-    """The place of a table. Raises OptionError for a name without a namespace, and UnsupportedError where pyiceberg is
-    not installed."""
+    """The place of a table, ``NAMESPACE.NAME``. Raises UnsupportedError where pyiceberg is not installed."""
     try:
         import pyiceberg  # noqa: F401  # whether it is there
     except ImportError:
         raise stop("EOS_NOT_INSTALLED.iceberg") from None
-    if "." not in table or not all(table.split(".")):
-        raise stop("EOS_OPTION_INVALID.iceberg_table", given=table)
     return IcebergPlace(TableName(table, catalog, Properties(properties)), partition_by, after_rollback)
 
 

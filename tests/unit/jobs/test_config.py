@@ -248,6 +248,7 @@ def test_the_example_of_each_job_is_a_config_file_of_it(job: str) -> None:
         ("ingest", ["ingest_files"]),
         ("mirror", ["mirror"]),
         ("delta", ["kafka_to_delta", "delta_to_kafka"]),
+        ("iceberg", ["kafka_to_iceberg"]),
     ],
 )
 def test_the_files_that_pages_show_are_right(page: str, jobs: list[str], tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any, get_args
 
 import pytest
 import yaml
-from hypothesis import example, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
@@ -151,9 +151,11 @@ def test_a_secret_in_any_place_is_in_no_error(data: st.DataObject, job: str, sec
         *(("source", option.name) for option in SOURCE),
         *(("sink", option.name) for option in SINK),
         *(("sink", f"kafka.{name}") for name in ("sasl.jaas.config", "ssl.keystore.location", "linger.ms", "wrong")),
+        *(("target", f"catalog.{name}") for name in ("token", "uri", "s3.secret-access-key")),
         *((key,) for key in OWN_KEYS),
     ]
     path = data.draw(st.sampled_from([*places(document), *more]))
+    assume((job, path) != ("kafka_to_iceberg", ("transform", "sql")))  # DuckDB's message quotes it, as docs/job.md says
     shapes = [
         secret,
         [secret],

@@ -1,0 +1,88 @@
+"""Kafka → Iceberg table, exactly once: appends the rows of topics to a table, past the JVM.
+
+    python -m jobs.kafka_to_iceberg --conf conf/kafka_to_iceberg.yaml
+    spark-submit jobs/kafka_to_iceberg.py --conf conf/kafka_to_iceberg.yaml
+    spark-eos run kafka_to_iceberg --conf job.yaml
+
+docs/iceberg.md describes the config file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from typing import ClassVar, Literal, Self
+
+if __name__ == "__main__":
+    script = ".runner.script" if __package__ else "runner.script"
+    importlib.import_module(script, __package__).begin(__file__, __package__)
+
+from pydantic import NonNegativeInt, model_validator
+
+from spark_eos.copy.table.options import table_options
+
+from .runner.into_table import IntoTable, TableSection, TableTransform, table_plan
+from .runner.job import JobCommand, Plan
+from .runner.models import check_one_of
+from .runner.options import located
+from .runner.values import Text
+
+
+class IcebergTransform(TableTransform):
+    """By DuckDB or a function of Arrow batches: no row passes through Spark."""
+
+    #: What runs `sql`: [DuckDB](copy.md#sql).
+    engine: Literal["duckdb"] = "duckdb"
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        check_one_of({"sql": self.sql, "arrow": self.arrow})
+        return self
+
+
+class IcebergTarget(TableSection):
+    """The table: [options of the sink](iceberg.md). Further keys are properties ``catalog.…`` of its catalog."""
+
+    prefix: ClassVar[str] = "catalog."
+
+    #: The table's name in its catalog, `NAMESPACE.NAME`. Both are created where there are none.
+    table: Text
+    #: The catalog's name, by which pyiceberg finds it in its file and environment. `catalog.…` keys are its
+    #: [properties](iceberg.md).
+    catalog: Text = "default"
+    #: List of the partition fields of a table that the job creates: columns, `day(COLUMN)` and `hour(COLUMN)`.
+    partition_by: tuple[Text, ...] = ()
+    #: The query's snapshot that a rollback has removed, after which the job goes on.
+    after_rollback: NonNegativeInt | None = None
+
+    def options(self) -> dict[str, str]:
+        """Those of the sink, by their names."""
+        named = {"format": "iceberg", "table": self.table, "catalog": self.catalog, **self.properties}
+        if self.partition_by:
+            named["partitionBy"] = ",".join(self.partition_by)
+        if self.after_rollback is not None:
+            named["afterRollback"] = str(self.after_rollback)
+        return named
+
+
+class KafkaToIceberg(IntoTable):
+    """The config file of this job."""
+
+    transform: IcebergTransform | None = None
+    target: IcebergTarget
+
+
+def plan(config: KafkaToIceberg, args: argparse.Namespace) -> Plan:
+    """One streaming query from the topics to the table."""
+    target, sink = config.target, config.target.options()
+    options = located(lambda: table_options(sink, {}), "target", target.key_names(), sink)
+    options.place(config.checkpoint, options.storage)  # whether pyiceberg is there
+    what = f"appended to {target.table} in the catalog {target.catalog}"
+    return table_plan(config, what, lambda spark: config.start_copy(spark, sink))
+
+
+main = JobCommand("kafka_to_iceberg", __doc__, KafkaToIceberg, plan).main
+
+if __name__ == "__main__":
+    sys.exit(main())

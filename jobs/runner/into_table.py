@@ -1,0 +1,124 @@
+"""What the jobs from topics to a table have in common: sections of their files, and a query that goes past the JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
+
+from pydantic import model_validator
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+import spark_eos
+from spark_eos.errors import EosError
+
+from .cluster import JobCluster
+from .job import Plan, is_new, query_plan
+from .models import QueryJob, Section
+from .options import begins, only_topic, option, selected, source_of, source_options_of, topics_of
+from .past_spark import DecodedTransform
+from .registry import check_topic
+from .values import Properties, unknown
+
+if TYPE_CHECKING:
+    from spark_eos.registry.decoding import Decoding
+
+
+class TableTransform(DecodedTransform):
+    """Of a job that has no topic for dead letters."""
+
+    #: What to do with a value that does not match the schema, or a record that a transform past the JVM
+    #: [rejects](copy.md#records-that-a-transform-rejects): [fail](job.md#parsing), or leave it out.
+    on_malformed: Literal["fail", "drop"] = "fail"
+
+
+class TableSection(Section, extra="allow"):
+    """The section ``target``. Besides the keys of its model it has properties, whose names begin with ``prefix``."""
+
+    __pydantic_extra__: dict[str, str]
+
+    prefix: ClassVar[str]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known(cls, data: object) -> object:
+        keys = cls.key_names()
+        for name in data if isinstance(data, dict) else ():
+            if name not in keys and not name.startswith(cls.prefix):
+                raise unknown(name, [*keys, f"{cls.prefix}…"], [name])
+        return data
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """By their names, with the prefix. Some may be secrets."""
+        return self.__pydantic_extra__
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, object]]:
+        return ((name, value) for name, value in super().__repr_args__() if name not in self.properties)
+
+
+class IntoTable(QueryJob):
+    """The file of a job from topics to a table."""
+
+    #: [Options of the source](options.md#source). `startingOffsets` is `earliest` by default; `offsets.group.id` names
+    #: a group that is told how far the query is.
+    source: Properties
+    #: Without it, the source's columns are appended as they are, with headers.
+    transform: TableTransform | None = None
+
+    @model_validator(mode="after")
+    def _subjects(self) -> Self:
+        if self.transform is not None:
+            for key, section in (("parse", self.transform.parse), ("parseKey", self.transform.parse_key)):
+                check_topic(only_topic(self.source), section, f"transform.{key}")
+        return self
+
+    def source_options(self) -> dict[str, str]:
+        """Every option of the source, by its name. Without a transformation, headers are for the table, too."""
+        headers = {"includeHeaders": "true"} if self.transform is None else {}
+        return headers | source_options_of(self.kafka, self.source)
+
+    def decodings(self, spark: SparkSession) -> dict[str, Decoding]:
+        """How values and keys are decoded with schemas of a registry. Raises EosError."""
+        if self.transform is None:
+            return {}
+        return self.transform.decodings(spark, self.checkpoint, only_topic(self.source))
+
+    def start_copy(self, spark: SparkSession, sink: Mapping[str, object]) -> StreamingQuery:
+        """The query whose tasks write the table's files. ``sink``: its options. Raises EosError."""
+        transform = self.transform
+        return spark_eos.copy(
+            spark,
+            source=self.source_options(),
+            sink=sink,
+            checkpoint=self.checkpoint,
+            transform=None if transform is None else transform.past_spark(),
+            trigger=self.trigger_arguments,
+            on_malformed="fail" if transform is None else transform.on_malformed,
+            decode=None if transform is None else self.decodings(spark),
+        )
+
+
+def table_plan(
+    config: IntoTable,
+    what: str,
+    start: Callable[[SparkSession], StreamingQuery],
+    *,
+    spark: Mapping[str, str] | None = None,
+    named: Callable[[BaseException], EosError | None] = lambda error: None,
+) -> Plan:
+    """One streaming query from the topics to the table. ``what``: becomes of the rows, in words; for the others, see
+    `query_plan`. Raises OptionError and SchemaError."""
+    reads = source_of(config.source, config.source_options())
+    if config.transform is not None:
+        config.transform.check_before_spark(reads)
+    topics, group = topics_of(reads), option(config.source, "offsets.group.id")
+    return query_plan(
+        config,
+        f"{selected(reads)} → {what}; {f'group {group}' if group else 'no group'}",
+        [JobCluster(reads.kafka, topics, topics if is_new(config.checkpoint) else [])],
+        start,
+        begins(reads, config.source_options()),
+        spark=spark,
+        named=named,
+    )

@@ -1,0 +1,109 @@
+"""Topics → Iceberg table by the job, as a program: each record once, by three readers, whatever ends it."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from demo import processes
+from tests.support.job_program import drained, held_at, log_of
+from tests.support.rest_catalog import Fault, RestIceberg, serving
+from tests.support.table_kinds import Iceberg
+
+ROOT = Path(__file__).parents[3]
+NAME = "kafka_to_iceberg"
+CONFIG = """\
+kafka: {{bootstrap.servers: "{servers}"}}
+source: {{subscribe: "{topic}", maxOffsetsPerTrigger: 400, offsets.group.id: "{topic}-group"}}
+{transform}
+target: {{{target}}}
+checkpoint: "{checkpoint}"
+trigger: availableNow
+restart: {{attempts: 0}}
+spark: {{spark.master: "local[2]", spark.ui.enabled: false, spark.driver.host: 127.0.0.1,
+         spark.driver.bindAddress: 127.0.0.1}}
+"""
+SQL = """\
+transform:
+  sql: SELECT "partition", "offset", timestamp, decode(value)::INT AS n FROM input
+  onMalformed: drop
+"""
+
+
+class Job:
+    """A topic of two partitions, a table and the job between them."""
+
+    def __init__(self, servers: str, topic: str, folder: Path, kind: Iceberg) -> None:
+        self.folder, self.topic, self.kind, self._servers = folder, topic, kind, servers
+
+    def config(self, transform: str = "", **target: str) -> Path:
+        file = self.folder / "job.yaml"
+        sink = {name: value for name, value in self.kind.sink().items() if name != "format"} | target
+        section = ", ".join(f"{name}: {value if value[0] == '[' else repr(value)}" for name, value in sink.items())
+        places = {"servers": self._servers, "topic": self.topic, "checkpoint": self.folder / "checkpoint"}
+        file.write_text(CONFIG.format(transform=transform, target=section, **places))
+        return file
+
+    @property
+    def log(self) -> str:
+        return log_of(NAME, self.folder).read_text()
+
+
+@pytest.fixture
+def job(cluster, topic, tmp_path) -> Job:
+    return Job(cluster.bootstrap_servers, topic(2), tmp_path, Iceberg(tmp_path / "lake"))
+
+
+def test_a_killed_job_goes_on_where_it_was(job: Job, write, view) -> None:
+    """Killed between the table's commit and Spark's, driver, JVM and workers: started again, the table has each record
+    once, and the group is told. Records that SQL rejects are left out, and partitions are as the file has them."""
+    for p in range(2):
+        write(job.topic, *(b"%d" % n for n in range(600)), b"no number", partition=p)
+    config = job.config(SQL, partitionBy="[day(timestamp)]")
+    with held_at("table.committed=hold@2", NAME, config, job.folder) as running:
+        processes.kill(running.pid)
+        running.wait()
+    first = job.kind.places()
+    assert 0 < sum(first.values()) < 1200
+    drained(NAME, config, job.folder)
+    assert job.kind.places() == Counter({(p, n): 1 for p in range(2) for n in range(600)})
+    assert {row["offset"] for row in job.kind.rows()} == {row["n"] for row in job.kind.rows()}
+    assert [field.name for field in job.kind.load().spec().fields] == ["timestamp_day"]
+    assert view.group(f"{job.topic}-group", job.topic) == view.ends(job.topic)
+    assert f"{job.topic} → appended to tests.records in the catalog default; group {job.topic}-group" in job.log
+    assert "offsets in 2 ranges" in job.log and "the query goes on" in job.log
+
+
+def test_a_rest_catalog_that_loses_answers_loses_no_record(cluster, topic, write, tmp_path) -> None:
+    """The first commit's answer is lost after it was done, and the next request is refused. The log has none of the
+    catalog's secrets."""
+    kind = RestIceberg(tmp_path / "lake", {"credential": "user:swordfish"})
+    job = Job(cluster.bootstrap_servers, topic(2), tmp_path, kind)
+    for p in range(2):
+        write(job.topic, *(b"%d" % n for n in range(600)), partition=p)
+    with serving(kind.server) as server:
+        server.token = "rosebud"
+        server.faults = [Fault("commit", "lost", "before"), Fault("commit", 503)]
+        drained(NAME, job.config(), job.folder)
+        assert not server.faults
+    assert kind.places() == Counter({(p, n): 1 for p in range(2) for n in range(600)})
+    assert "swordfish" not in job.log and "rosebud" not in job.log
+
+
+def test_a_catalog_that_cannot_be_opened_ends_the_job(job: Job, write) -> None:
+    """By name, with nothing written and no secret shown; where it may answer later, by the code after which a
+    supervisor starts the job again."""
+    write(job.topic, b"1", partition=0)
+    secret = {"catalog.type": "rest", "catalog.uri": "http://user:swordfish@127.0.0.1:1", "catalog.token": "rosebud"}
+    with pytest.raises(AssertionError, match="assert 75 == 0"):
+        drained(NAME, job.config(**secret), job.folder)
+    assert re.search(r"failed: \[EOS_ICEBERG_UNREACHABLE\] The catalog of the table tests\.records", job.log)
+    assert "swordfish" not in job.log and "rosebud" not in job.log
+    job.kind.folder.joinpath("catalog.db").mkdir(parents=True)
+    with pytest.raises(AssertionError, match="assert 1 == 0"):
+        drained(NAME, job.config(), job.folder)
+    assert "failed: [EOS_ICEBERG_FAILED]" in job.log
+    assert not list(job.kind.folder.rglob("*.parquet"))
