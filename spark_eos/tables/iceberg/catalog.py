@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from spark_eos.caches import process_cache
@@ -60,7 +60,7 @@ class TableName:
     def cause(self, error: BaseException, store: Mapping[str, str] = _NONE) -> str:
         """A library's message in one line, without secrets. ``store``: properties of the table's file system."""
         text = " ".join(f"{type(error).__name__}: {_message(error)}".split())
-        for properties in (self.properties, store, _loaded(self)):
+        for properties in (self.properties, store, _connection(self.catalog, self.properties).known):
             text = without_secrets(text, properties)
         return text[:_LONGEST].rstrip(".:")
 
@@ -77,33 +77,62 @@ def _message(error: BaseException) -> str:
 
 def opened(name: TableName) -> Catalog:
     """The catalog. Raises TableError (EOS_ICEBERG_TABLE.catalog) for one of another kind, and what pyiceberg raises."""
-    catalog = _opened(name.catalog, name.properties)
+    catalog = _connection(name.catalog, name.properties).catalog()
     kind = type(catalog).__module__, type(catalog).__name__
     if kind not in _CATALOGS:
         raise stop("EOS_ICEBERG_TABLE.catalog", path=name.table, kind=kind[1])
     return catalog
 
 
-@process_cache(maxsize=8)
-def _opened(name: str, properties: Properties) -> Catalog:
-    from pyiceberg.catalog import load_catalog
+def _configured(name: str) -> Mapping[str, Any]:
+    """What pyiceberg's file and environment have of a catalog."""
+    from pyiceberg.utils.config import Config
 
-    from spark_eos.tables.iceberg.rest import opened_in_time
-
-    return opened_in_time(lambda: load_catalog(name, **properties), overdue=_opened.cache_clear)
-
-
-def _loaded(name: TableName) -> Mapping[str, str]:
-    """All properties of the catalog, those of pyiceberg's file and environment among them."""
     try:
-        return _opened(name.catalog, name.properties).properties
-    except Exception:  # as it may be what the message is about
+        return Config().get_catalog_config(name) or {}
+    except Exception:  # to open the catalog fails by it, too
         return {}
 
 
-def without_secrets(text: str, properties: Mapping[str, str]) -> str:
-    """The text with secret values replaced by ``***``, and the user information of addresses."""
+class _Connection:
+    """A catalog, which is opened when it is first needed, and again after a request that was overdue.
+
+    ``known``: its properties as far as they are known, those of pyiceberg's file and environment and those that the
+    catalog hands out among them.
+    """
+
+    def __init__(self, name: str, properties: Properties) -> None:
+        self.known = _configured(name)
+        self._name, self._properties = name, properties
+        self._catalog: Catalog | None = None
+
+    def catalog(self) -> Catalog:
+        """Raises what pyiceberg raises, and Overdue."""
+        from pyiceberg.catalog import load_catalog
+
+        from spark_eos.tables.iceberg.rest import opened_in_time
+
+        catalog = self._catalog
+        if catalog is None:
+            catalog = opened_in_time(lambda: load_catalog(self._name, **self._properties), overdue=self._forget)
+            self._catalog, self.known = catalog, catalog.properties
+        return catalog
+
+    def _forget(self) -> None:
+        self._catalog = None
+
+
+@process_cache(maxsize=8)
+def _connection(name: str, properties: Properties) -> _Connection:
+    return _Connection(name, properties)
+
+
+def without_secrets(text: str, properties: Mapping[str, Any]) -> str:
+    """The text with secret values replaced by ``***``, and the user information of addresses. ``properties``: texts,
+    sections of them, and objects that pyiceberg keeps among them."""
     for name, value in properties.items():
+        if isinstance(value, Mapping):
+            text = without_secrets(text, {f"{name}.{key}": each for key, each in value.items()})
         if not isinstance(value, str):
             continue
         found = [value] if any(part in name.lower() for part in _SECRET) else []

@@ -33,7 +33,7 @@ def opened_in_time(open_: Callable[[], Catalog], overdue: Callable[[], object]) 
     `REQUEST_S` seconds, as is the making of any catalog.
 
     ``overdue``: called when a request took longer. The thread that sent it still uses the catalog, and may hold its
-    locks, so the next request is to be sent by another one. Raises Overdue, and what pyiceberg raises.
+    locks, so that the next request is for another one. Raises Overdue, and what pyiceberg raises.
     """
     catalog = within(REQUEST_S, open_, "spark-eos-iceberg")
     from pyiceberg.catalog.rest import RestCatalog

@@ -189,11 +189,13 @@ def test_a_catalog_that_stays_silent_stops_the_query(kind, server, target, monke
 
 
 def test_a_request_that_took_too_long_leaves_no_thread_and_no_catalog(kind, server, target, short) -> None:
-    """What it has locked is not waited for: the next request is sent by another catalog."""
+    """What it has locked is not waited for: the next request is sent by another catalog; none for the message."""
     before = catalog.opened(target.table.name)
     server.faults = [Fault("load", "hung")]
-    with pytest.raises(Overdue):
+    with pytest.raises(Overdue) as error:
         target.table.name.load()
+    asked = list(server.kinds)
+    assert target.table.name.cause(error.value) == "Overdue: no answer within 1.5 s" and server.kinds == asked
     assert catalog.opened(target.table.name) is not before
 
     def is_over() -> bool:

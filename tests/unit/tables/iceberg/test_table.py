@@ -6,12 +6,14 @@ import builtins
 from typing import Any
 
 import pyarrow as pa
+import pyiceberg.catalog
 import pytest
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadataV3
 from pyiceberg.transforms import BucketTransform, IdentityTransform, MonthTransform
 from pyiceberg.types import LongType, NestedField, StringType, StructType, TimestamptzType, TimeType, UUIDType
+from pyiceberg.utils.config import Config
 
 from spark_eos.errors import EosError
 from spark_eos.tables.iceberg.catalog import without_secrets
@@ -148,9 +150,22 @@ def test_secrets_are_left_out() -> None:
         "s3.secret-access-key": "def",
         "header.X-Api": "ghi",
         "warehouse": "s3://bucket/jkl",
+        "auth": {"basic": {"password": "mno"}},
+        "ssl": {"cabundle": "/pqr"},
     }
-    text = "postgresql://user:p%40ss@host/db p@ss abc def ghi s3://bucket/jkl"
-    assert without_secrets(text, properties) == "postgresql://***@host/db *** *** *** *** s3://bucket/jkl"
+    text = "postgresql://user:p%40ss@host/db p@ss abc def ghi s3://bucket/jkl mno /pqr"
+    assert without_secrets(text, properties) == "postgresql://***@host/db *** *** *** *** s3://bucket/jkl *** /pqr"
+
+
+def test_secrets_of_pyicebergs_own_configuration_are_left_out(monkeypatch) -> None:
+    """Also where the catalog cannot be opened, and pyiceberg's message has them."""
+    uri = "nothing://user:swordfish@host/db"
+    monkeypatch.setenv("PYICEBERG_CATALOG__PROD__URI", uri)
+    monkeypatch.setattr(pyiceberg.catalog, "_ENV_CONFIG", Config())  # which is read once
+    with pytest.raises(EosError) as error:
+        place_of("a.b", "prod", {}).target(WRITTEN, create=True)
+    assert error.value.condition == "EOS_ICEBERG_FAILED"
+    assert "from the uri: nothing://***@host/db" in error.value.message
 
 
 def test_without_pyiceberg_the_extra_is_named(monkeypatch) -> None:
