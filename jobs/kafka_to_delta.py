@@ -49,7 +49,7 @@ from .runner.values import Rejected, Text, missing
 _APPEND = "{}"
 
 
-class DeltaTransform(TableTransform, EngineTransform):
+class DeltaTransform(TableTransform, EngineTransform):  # type: ignore[misc]  # onMalformed has fewer values
     """By Spark, or past it."""
 
 

@@ -86,7 +86,7 @@ class PastSparkTransform(ArrowTransform, Transform):
 class DecodedTransform(ArrowTransform):
     """Also values with schemas of a registry."""
 
-    #: How values are [decoded](job.md#schema-registry) with schemas of a registry, in the place of `format`.
+    #: How values are [decoded](job.md#schema-registry) with schemas of a registry.
     parse: Parsed | None = None
     #: The same of keys.
     parse_key: Parsed | None = None
