@@ -27,6 +27,7 @@ from pathlib import Path
 
 from release.archives import differences, files_in, in_wheel, normalize
 from release.checks import sdist_problems, unanswered, version_problems, vulnerabilities, wheel_problems
+from release.conda import recipe
 from spark_eos import __version__
 
 ROOT = Path(__file__).parents[1]
@@ -123,6 +124,8 @@ def make(folder: Path, *, audited: bool) -> None:
         say("not audited: nobody has asked whether dependencies have known vulnerabilities")
     for archive in (sdist, wheel):
         shutil.copy2(archive, OUTPUT)
+    hashed = hashlib.sha256(sdist.read_bytes()).hexdigest()
+    (OUTPUT / "recipe.yaml").write_text(recipe(setup, __version__, sdist.name, hashed))
     write_hashes()
 
 
