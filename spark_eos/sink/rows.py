@@ -196,7 +196,7 @@ def _no_topic(name: bytes) -> EosError:
 
 def _checked_headers(column: pa.Array) -> pa.Array:
     """Raises RowError for a header that no record can have."""
-    each = column.flatten()
+    each = (column.dictionary if isinstance(column, pa.DictionaryArray) else column).flatten()
     keys = each.field("key")
     if each.null_count or keys.null_count:
         raise stop("EOS_ROW_INVALID.header_null")

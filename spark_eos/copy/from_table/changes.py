@@ -164,16 +164,18 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _headers(count: int, theirs: pa.Array | None, changes: Changes | None) -> pa.Array:
-    """The headers of so many rows: their own, then the two of each change."""
+    """The headers of so many rows: their own, then the two of each change. Without own ones, all rows have the same
+    list, which then is the one entry of a dictionary."""
     version, kind = ("", "") if changes is None else (str(changes.file.version), changes.kind)
     ours = pa.array(
         [{"key": VERSION_HEADER, "value": version.encode()}, {"key": KIND_HEADER, "value": kind.encode()}],
         ARROW_HEADERS.type.value_type,
     )
-    lengths = np.zeros(count, np.int64)
-    if theirs is not None:
-        lengths = np.asarray(pc.fill_null(pc.list_value_length(theirs), 0)).astype(np.int64)
-        ours = pa.concat_arrays([theirs.flatten().cast(ours.type), ours])
+    if theirs is None:
+        one = pa.ListArray.from_arrays(pa.array([0, _ADDED_HEADERS], pa.int32()), ours, type=ARROW_HEADERS.type)
+        return pa.DictionaryArray.from_arrays(pa.array(np.zeros(count, np.int32)), one)
+    lengths = np.asarray(pc.fill_null(pc.list_value_length(theirs), 0)).astype(np.int64)
+    ours = pa.concat_arrays([theirs.flatten().cast(ours.type), ours])
     ends = np.cumsum(lengths + _ADDED_HEADERS)
     places = np.empty(int(ends[-1]) if count else 0, np.int64)
     is_theirs = np.ones(len(places), bool)

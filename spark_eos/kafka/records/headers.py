@@ -13,8 +13,13 @@ import pyarrow.compute as pc
 from spark_eos.kafka.records.varints import ragged, varints
 
 
-def encode_headers(headers: pa.ListArray) -> pa.BinaryArray:
-    """``headers``: for n rows a list of structs with ``key`` (string, never null) and ``value`` (binary), or null."""
+def encode_headers(headers: pa.ListArray | pa.DictionaryArray) -> pa.BinaryArray:
+    """``headers``: for n rows a list of structs with ``key`` (string, never null) and ``value`` (binary), or null.
+    Rows of which many have the same list may have a dictionary of lists, each of which is encoded once."""
+    if isinstance(headers, pa.DictionaryArray):
+        if headers.null_count:
+            return encode_headers(headers.dictionary_decode())
+        return encode_headers(headers.dictionary).take(headers.indices)
     counts = np.asarray(pc.fill_null(pc.list_value_length(headers), 0)).astype(np.int64)
     flat = headers.flatten()
     encoded = _encode(flat.field("key").cast(pa.binary()), flat.field("value").cast(pa.binary()))

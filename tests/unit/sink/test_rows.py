@@ -427,3 +427,32 @@ def test_a_digest_of_a_chunk_is_of_its_place():
     """The same rows from elsewhere are other rows."""
     rows = pa.record_batch({"key": pa.array([b"k"]), "value": pa.array([b"v"])})
     assert len({of_chunk(rows, first) for first in (0, 1, 1 << 24)}) == 3
+
+
+@pytest.mark.parametrize("indices", [[0, 0, 0], [1, 0, 2], [2, None, 0]])
+def test_headers_may_be_a_dictionary_of_lists(indices) -> None:
+    """They are encoded and digested as those of each row."""
+    kind = TYPES["headers"]
+    lists = pa.array(
+        [[{"key": "a", "value": b"1"}, {"key": "b", "value": None}], [], [{"key": "ü", "value": b""}]], kind
+    )
+    values = pa.array([b"v"] * len(indices), pa.binary())
+    plain = pa.array([None if index is None else lists[index].as_py() for index in indices], kind)
+    short = pa.DictionaryArray.from_arrays(pa.array(indices, pa.int32()), lists)
+    columns = Columns(key=False, topic=False, partition=False, headers=True, timestamp=False)
+    one, other = (
+        RowBatch(pa.RecordBatch.from_arrays([values, headers], ["value", "headers"]), columns, "t")
+        for headers in (plain, short)
+    )
+    assert one.encoded_headers == other.encoded_headers and one.headers == other.headers
+    assert [one.digest(by) for by in BY] == [other.digest(by) for by in BY]
+
+
+def test_a_header_that_no_record_can_have_is_refused_in_a_dictionary() -> None:
+    """As in a list of each row."""
+    lists = pa.array([[{"key": None, "value": b"1"}]], TYPES["headers"])
+    headers = pa.DictionaryArray.from_arrays(pa.array([0, 0], pa.int32()), lists)
+    rows = pa.RecordBatch.from_arrays([pa.array([b"v", b"v"]), headers], ["value", "headers"])
+    columns = Columns(key=False, topic=False, partition=False, headers=True, timestamp=False)
+    with pytest.raises(RowError):
+        RowBatch(rows, columns, "t")
