@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections import Counter
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from demo import processes
 from tests.support.job_program import SECONDS, drained, held_at, log_of, started
 from tests.support.rest_catalog import Fault, RestIceberg, serving
 from tests.support.table_kinds import Iceberg
+from tests.support.waiting import wait_for
 
 ROOT = Path(__file__).parents[3]
 NAME = "kafka_to_iceberg"
@@ -74,6 +76,34 @@ def test_a_killed_job_goes_on_where_it_was(job: Job, write, view) -> None:
     assert view.group(f"{job.topic}-group", job.topic) == view.ends(job.topic)
     assert f"{job.topic} → appended to tests.records in the catalog default; group {job.topic}-group" in job.log
     assert "offsets in 2 ranges" in job.log and "the query goes on" in job.log
+
+
+def test_the_example_runs_as_it_is(job: Job, write, view) -> None:
+    """With its variables set, until it is asked to stop."""
+    write(job.topic, b'{"carrier": "UA", "arr_delay": 16.5}', b'{"carrier": "DL"}', partition=1)
+    catalog, job.kind.table = job.kind.catalog, "lake.flights"
+    job.kind.folder.mkdir()
+    places = {
+        "KAFKA_BOOTSTRAP_SERVERS": view.bootstrap_servers,
+        "SOURCE_TOPIC": job.topic,
+        "GROUP": f"{job.topic}-group",
+        "CATALOG": catalog["uri"],
+        "WAREHOUSE": catalog["warehouse"],
+        "CHECKPOINT": str(job.folder / "checkpoint"),
+        "SPARK_MASTER": "local[2]",
+    }
+    with started(NAME, ROOT / "conf" / f"{NAME}.yaml", job.folder, **places) as running:
+
+        def is_written() -> bool:
+            assert running.poll() is None, job.log
+            return job.kind.is_there() and bool(job.kind.load().metadata.snapshots) and bool(job.kind.rows())
+
+        wait_for(is_written, lambda: job.log, SECONDS)
+        running.send_signal(signal.SIGTERM)
+        assert running.wait(SECONDS) == 0, job.log
+    rows = sorted(job.kind.rows(), key=lambda row: row["offset"])
+    assert [(row["partition"], row["carrier"], row["delay"]) for row in rows] == [(1, "UA", 16.5), (1, "DL", None)]
+    assert "stopped by SIGTERM" in job.log
 
 
 def test_a_rest_catalog_that_loses_answers_loses_no_record(cluster, topic, write, tmp_path) -> None:
