@@ -75,8 +75,9 @@ def settle(ports: Ports, written: Iterable[Written], *, whole_until_ms: float = 
        |                    | of EndTxn: at the same)                                       |                     |
        | coordinator        | CompleteAbort, at the next epoch (not with version 4)         | lost                |
        | log, if EndTxn     | the first record is committed                                 | committed           |
-       | is inconclusive    | the first record is aborted                                   | lost                |
-       | (48, 90, 47, 49)   | the first record is gone                                      | EOS_OUTCOME_GONE    |
+       | is inconclusive    | the first record is aborted, and the transaction is open in   | lost                |
+       | (48, 90, 47, 49)   | no partition                                                  |                     |
+       |                    | the first record is gone                                      | EOS_OUTCOME_GONE    |
        | nobody             |                                                               | ask again, and at   |
        |                    |                                                               | last                |
        |                    |                                                               | EOS_OUTCOME_UNCLEAR |
@@ -145,7 +146,14 @@ def _verdict(ports: Ports, w: Written, answer: EndTxnAnswer, described: Descript
             topic=w.probe.topic,
             partition=w.probe.partition,
         )
+    if found is Found.MISSING and _is_open_elsewhere(ports, w):
+        return None  # it was aborted by hand in one partition, and may still be committed in another
     return None if found is None else _BY_THE_LOG.get(found)
+
+
+def _is_open_elsewhere(ports: Ports, w: Written) -> bool:
+    """Whether the transaction is open in another partition than that of its first record, or a leader does not say."""
+    return any(ports.data.look(w.pair, other) is None for other in w.begins if other != w.probe)
 
 
 def _described_end(w: Written, described: Description) -> Verdict | None:

@@ -339,6 +339,11 @@ def late_end_believed(patch: pytest.MonkeyPatch) -> None:
     nobody_looks_back(patch)
 
 
+def lost_while_it_is_open(patch: pytest.MonkeyPatch) -> None:
+    """A transaction whose first record is aborted is lost, though an operator may have done that in one partition."""
+    patch.setattr(end_module, "_is_open_elsewhere", lambda *_: False)
+
+
 def fresh_by_the_tasks_clock(patch: pytest.MonkeyPatch) -> None:
     """A transaction is as old as the clock of its task makes it."""
     patch.setattr(commit_module, "began_ms", lambda now, began, started: began)

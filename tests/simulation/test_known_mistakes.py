@@ -121,6 +121,11 @@ _ENDED_LATE: Scene = (
     (Strike.STALL, (70_000, 400_001), ("commit: end eos-q-1",)),
     (Strike.ABORTED_IN_PLACE, SIZES, ("commit: end eos-q-1", "")),
 )
+_FENCED_AND_NOT_ENDED: Scene = (
+    (Strike.TIMEOUT_SLOW, (70_000,), ("commit.",)),
+    (Strike.ABORTED_IN_PLACE, (3, 60, 2_000), ("commit.decided", "commit.verified")),
+    (Strike.PAUSE, (70_000,), ("commit.decided",)),
+)
 _LEFT_BEHIND: Scene = (
     (Strike.SECOND_DRIVER, SIZES, ("prepare.", "task: ")),
     (Strike.STALL, SIZES, ("task: ledger ", "open.")),
@@ -291,6 +296,12 @@ MISTAKES = (
         (_ABORTED_AND_KILLED,),
     ),
     Mistake("a late end believed", mistakes.late_end_believed, (invariants.NOT_LOST,), (_ENDED_LATE,)),
+    Mistake(
+        "lost while it is open",
+        mistakes.lost_while_it_is_open,
+        (invariants.TRUE_VERDICTS,),
+        (_FENCED_AND_NOT_ENDED,),
+    ),
     Mistake("fresh by the task's clock", mistakes.fresh_by_the_tasks_clock, (invariants.NOT_LOST,), _ROWS_TAKEN),
     Mistake(
         "a new checkpoint in place of a decision that is not settled",

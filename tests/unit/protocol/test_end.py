@@ -65,6 +65,21 @@ def test_the_outcome_of_a_transaction(
     assert _verdict(ports, FENCING, answer, description) is outcome
 
 
+@pytest.mark.parametrize(
+    ("elsewhere", "outcome"), [(None, None), (Found.MISSING, LOST), (Found.GONE, LOST), (Found.THERE, COMMITTED)]
+)
+def test_a_transaction_that_was_aborted_by_hand_in_the_partition_of_its_first_record(
+    elsewhere: Found | None, outcome: Verdict | None
+):
+    """While it is open in another one, it is not lost: it may still be committed there."""
+    other = Probe("t", 1, 5)
+    written = replace(FENCING, begins=(FENCING.probe, other))
+    ports = SimpleNamespace(
+        data=SimpleNamespace(look=lambda pair, probe: elsewhere if probe == other else Found.MISSING)
+    )
+    assert _verdict(ports, written, EndTxnAnswer.INCONCLUSIVE, None) is outcome
+
+
 def test_an_outcome_that_nobody_can_tell_any_more():
     """The log does not have the place, and nobody else tells."""
     ports = SimpleNamespace(data=SimpleNamespace(look=lambda pair, probe: Found.GONE))
