@@ -33,7 +33,8 @@ _AFTER_S = 5.0
 class Cell:
     """``errors``: those by which the contender has ended by itself, each time; ``stopped``: it had to be given up.
     ``recoveries``: seconds from each strike to the next row. ``verdict``: of the rows that were visible in the end.
-    ``busy``: the share of the processor that something else used just before, 0 to 1."""
+    ``busy``: the share of the processor that something else used just before, 0 to 1. ``stuck``: in the end it ran on
+    without writing what was missing, until it was started again."""
 
     contender: str
     fault: str
@@ -43,6 +44,7 @@ class Cell:
     errors: list[str]
     stopped: bool
     busy: float = 1.0
+    stuck: bool = False
 
     @property
     def is_wrong(self) -> bool:
@@ -88,7 +90,11 @@ def run(cluster: DevCluster, contender: Contender, fault: Fault, seed: int, busy
             raise TimeoutError(f"{contender.label} wrote nothing within {_START_S:.0f} s: {scene.errors}")
         fault.strike(scene)
         feeder.stop()
-        _catch_up(scene)
+        stuck = not _catches_up(scene)
+        if stuck:
+            scene.kill()
+            scene.start()
+            _catches_up(scene)
         scene.run_for(_AFTER_S)
     finally:
         scene.kill()
@@ -96,15 +102,16 @@ def run(cluster: DevCluster, contender: Contender, fault: Fault, seed: int, busy
         shutil.rmtree(folder, ignore_errors=True)
     found = judge(cluster.bootstrap_servers, output, [feeder.rows] * PARTITIONS)
     recoveries = [round(seconds, 1) for seconds in scene.recoveries]
-    return Cell(contender.name, fault.name, seed, found, recoveries, scene.errors, scene.has_given_up, busy)
+    return Cell(contender.name, fault.name, seed, found, recoveries, scene.errors, scene.has_given_up, busy, stuck)
 
 
-def _catch_up(scene: Scene) -> None:
-    """Until all is visible, or nothing more comes."""
+def _catches_up(scene: Scene) -> bool:
+    """Until all is visible, or nothing more comes: then False, unless it has ended for good."""
     wanted = scene.feeder.rows * PARTITIONS
     while (seen := scene.tail.rows) < wanted:
         if not scene.wait(partial(_has_more, scene.tail, seen), LONGEST_S):
-            return
+            return scene.has_given_up
+    return True
 
 
 def _has_more(tail: Tail, rows: int) -> bool:

@@ -26,7 +26,8 @@ The results are in [compare.json](compare.json). A cell without a result says so
 
 Of all seeds together: rows that are lost, doubled, or aborted and yet visible; "clean" where there are none. *With an
 error*: the program has ended by one, and went on when it was started again. *n* × stopped: so many times, it has ended
-by an error again and again, and so has said that it does not go on; what is missing then is not counted as lost.
+by an error again and again, and so has said that it does not go on; what is missing then is not counted as lost. *n* ×
+stood still: it ran on without an end, and wrote nothing more until it was started again.
 
 ![A square for each system and fault](compare.png)
 
@@ -102,7 +103,8 @@ def rows(cells: Sequence[Cell]) -> str:
         "aborted": sum(cell.verdict.aborted for cell in cells),
     }
     found = [f"{count:,} {name}" for name, count in counts.items() if count]
-    stops = [f"{stopped} × stopped"] if stopped else []
+    stuck = sum(cell.stuck for cell in cells)
+    stops = [f"{count} × {what}" for count, what in ((stopped, "stopped"), (stuck, "stood still")) if count]
     return ", ".join([*(found or ["clean"]), *stops])
 
 

@@ -68,6 +68,7 @@ def test_results_are_read_as_they_were_written(tmp_path):
         Cell("quix", "kill", 1, Verdict(100, 30, 0, 0, 0), [], ["SomeError"] * 4, stopped=True),
         Cell("flink", "kill", 1, Verdict(100, 3, 0, 0, 0), [9.5], ["SomeError"], stopped=False),
         Cell("flink", "kill", 2, Verdict(100, 4, 0, 0, 0), [9.5], [], stopped=False),
+        Cell("streams", "kill", 1, Verdict(100, 0, 0, 0, 0), [9.5], [], stopped=False, stuck=True),
     ]
     save({cell.key: cell for cell in cells}, tmp_path / "compare.json")
     found = load(tmp_path / "compare.json")
@@ -75,6 +76,7 @@ def test_results_are_read_as_they_were_written(tmp_path):
     text = page(found)
     assert "| 17 doubled | not run |" in text
     assert "| clean, 1 × stopped | not run |" in text
+    assert "| clean, 1 × stood still | not run |" in text
     assert "| 4 lost, 3 lost with an error | not run |" in text
     assert "| 20.5 s, 20.5 s | not run |" in text
     assert "| not timed | not run |" in text
