@@ -64,14 +64,18 @@ def arrow_producers(kafka: KafkaProperties) -> Iterator[Callable[..., ArrowProdu
 
 
 def end_what_is_open(bootstrap_servers: str) -> None:
-    """Abort every open transaction of a cluster of one broker, whoever has it; returns when none is left."""
+    """Abort what transactions are open on a cluster of one broker, whoever has them; returns when they have ended."""
     client = broker_client(KafkaProperties({"bootstrap.servers": bootstrap_servers}))
-    if not (names := open_transactional_ids(client, ".*")):
+
+    def open_ones() -> set[str]:
+        return set(open_transactional_ids(client, ".*") or ())
+
+    if not (names := open_ones()):
         return
     with open_view(bootstrap_servers) as view:
         for name in names:
             view.end(name, *view.pair(name), commit=False)
-    wait_for(lambda: open_transactional_ids(client, ".*") == [], f"the end of {', '.join(names)}")
+    wait_for(lambda: not names & open_ones(), f"the end of {', '.join(sorted(names))}")
 
 
 def write_in_turn(producer: Callable[..., Producer], rounds: int, write: Callable[[Producer, int], None]) -> None:
