@@ -137,7 +137,7 @@ def _verdict(ports: Ports, w: Written, answer: EndTxnAnswer, described: Descript
     ended = None if described is None else _described_end(w, described)
     if ended is not None or answer is EndTxnAnswer.PENDING:
         return ended
-    found = fate_by_log(ports, w)
+    found = fate_by_log(ports, w, everywhere=True)
     if found is Found.GONE:
         raise stop(
             "EOS_OUTCOME_GONE.log",
@@ -146,14 +146,7 @@ def _verdict(ports: Ports, w: Written, answer: EndTxnAnswer, described: Descript
             topic=w.probe.topic,
             partition=w.probe.partition,
         )
-    if found is Found.MISSING and _is_open_elsewhere(ports, w):
-        return None  # it was aborted by hand in one partition, and may still be committed in another
     return None if found is None else _BY_THE_LOG.get(found)
-
-
-def _is_open_elsewhere(ports: Ports, w: Written) -> bool:
-    """Whether the transaction is open in another partition than that of its first record, or a leader does not say."""
-    return any(ports.data.look(w.pair, other) is None for other in w.begins if other != w.probe)
 
 
 def _described_end(w: Written, described: Description) -> Verdict | None:
@@ -278,14 +271,17 @@ def _has_ended(ports: Ports, w: Written) -> Found | None:
     raise _silent(*place)
 
 
-def fate_by_log(ports: Ports, w: Written) -> Found | None:
+def fate_by_log(ports: Ports, w: Written, *, everywhere: bool = False) -> Found | None:
     """What became of it, at its first record. Where that was aborted by hand, or retention has taken it, a commit shows
-    in any other partition."""
+    in any other partition. ``everywhere``: None also while, aborted there, it may be open in another partition, and may
+    still be committed in that one."""
     found = ports.data.look(w.pair, w.probe)
-    if found in (Found.GONE, Found.MISSING):
-        others = (ports.data.look(w.pair, other) for other in w.begins if other != w.probe)
-        return next((Found.THERE for other in others if other is Found.THERE), found)
-    return found
+    if found not in (Found.GONE, Found.MISSING):
+        return found
+    others = [ports.data.look(w.pair, other) for other in w.begins if other != w.probe]
+    if Found.THERE in others:
+        return Found.THERE
+    return None if everywhere and found is Found.MISSING and None in others else found
 
 
 def _noted(w: Written, topic: str, partition: int) -> Probe | None:

@@ -45,7 +45,7 @@ def _gone_taken_for(found: Found) -> Any:
 
     def put_back(patch: pytest.MonkeyPatch) -> None:
         by_log = end_module.fate_by_log
-        told = lambda ports, w: found if (fate := by_log(ports, w)) is Found.GONE else fate  # noqa: E731
+        told = lambda *of, **more: found if (fate := by_log(*of, **more)) is Found.GONE else fate  # noqa: E731
         patch.setattr(end_module, "fate_by_log", told)
 
     return put_back

@@ -80,6 +80,15 @@ def test_a_transaction_that_was_aborted_by_hand_in_the_partition_of_its_first_re
     assert _verdict(ports, written, EndTxnAnswer.INCONCLUSIVE, None) is outcome
 
 
+def test_a_transaction_that_is_committed_between_two_looks():
+    """What was open in another partition at the one look is judged by that: at the next, it is committed."""
+    other = Probe("t", 1, 5)
+    written = replace(FENCING, begins=(FENCING.probe, other))
+    looks = iter([Found.MISSING, None, Found.THERE])
+    ports = SimpleNamespace(data=SimpleNamespace(look=lambda pair, probe: next(looks)))
+    assert _verdict(ports, written, EndTxnAnswer.INCONCLUSIVE, None) is None
+
+
 def test_an_outcome_that_nobody_can_tell_any_more():
     """The log does not have the place, and nobody else tells."""
     ports = SimpleNamespace(data=SimpleNamespace(look=lambda pair, probe: Found.GONE))
