@@ -89,6 +89,25 @@ def test_micro_batches_are_in_the_table_once_however_often_they_are_committed(ki
     assert json.loads(str(first["spark-eos.ranges"])) == {"t/0": [0, 3], "t/1": [0, 2]}
 
 
+def beside_others(kind: Iceberg, drive: Callable[[], None], drivers: int) -> None:
+    """Let so many drivers work at once, while others append the rows `FOREIGN` and expire snapshots."""
+
+    def disturb() -> None:
+        for _, n in FOREIGN:
+            kind.append({"topic": "foreign", "partition": 9, "offset": n})
+            kind.tidy()
+
+    threads = [threading.Thread(target=work) for work in (*[drive] * drivers, disturb)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+#: Partition and offset of the rows of `beside_others`, each once.
+FOREIGN = Counter([(9, 0), (9, 1), (9, 2)])
+
+
 def test_three_drivers_at_once_commit_each_micro_batch_once(kind, target) -> None:
     """While others append and expire snapshots. Each driver hears that the table has it."""
     drivers, batches = 3, [micro_batch(n, (0, 2 * n, 2 * n + 2)) for n in range(6)]
@@ -100,18 +119,9 @@ def test_three_drivers_at_once_commit_each_micro_batch_once(kind, target) -> Non
             together.wait()
             outcomes[target.commit(batch, files, 2, is_there=False).again] += 1
 
-    def disturb() -> None:
-        for n in range(3):
-            kind.append({"topic": "foreign", "partition": 9, "offset": n})
-            kind.tidy()
-
-    threads = [threading.Thread(target=work) for work in (*[drive] * drivers, disturb)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    beside_others(kind, drive, drivers)
     assert outcomes == {False: len(batches), True: len(batches) * (drivers - 1)}
-    assert kind.places() == expected(*batches) + Counter({(9, n): 1 for n in range(3)})
+    assert kind.places() == expected(*batches) + FOREIGN
 
 
 def test_two_drivers_that_have_read_the_same_table_cannot_both_commit(kind, target, monkeypatch) -> None:

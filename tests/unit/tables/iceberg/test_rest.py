@@ -24,7 +24,17 @@ from tests.support.delta_files import QUERY, micro_batch
 from tests.support.object_store import ACCESS_KEY, SECRET_KEY, object_store
 from tests.support.rest_catalog import CatalogServer, Fault, RestIceberg, serving
 from tests.support.waiting import wait_for
-from tests.unit.tables.iceberg.test_commit import FIRST, SECOND, THIRD, committed, expected, files_of, targeted
+from tests.unit.tables.iceberg.test_commit import (
+    FIRST,
+    FOREIGN,
+    SECOND,
+    THIRD,
+    beside_others,
+    committed,
+    expected,
+    files_of,
+    targeted,
+)
 
 #: Seconds that a request may take in tests where one is never answered.
 SHORT_S = 1.5
@@ -140,19 +150,10 @@ def test_drivers_at_once_commit_each_micro_batch_once_by_a_faulty_catalog(kind, 
                 server.catch_up()
             outcomes[target.commit(batch, files, 2, is_there=False).again] += 1
 
-    def disturb() -> None:
-        for n in range(3):
-            kind.append({"topic": "foreign", "partition": 9, "offset": n})
-            kind.tidy()
-
-    threads = [threading.Thread(target=work) for work in (*[drive] * drivers, disturb)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    beside_others(kind, drive, drivers)
     assert set(server.catch_up()) <= {409}
     assert sum(outcomes.values()) == len(batches) * drivers and outcomes[False] <= len(batches)
-    assert kind.places() == expected(*batches) + Counter({(9, n): 1 for n in range(3)})
+    assert kind.places() == expected(*batches) + FOREIGN
     assert kind.last(QUERY) == 5
 
 
