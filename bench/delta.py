@@ -12,10 +12,9 @@ from pathlib import Path
 from pyiceberg.catalog import load_catalog
 from pyspark.sql.streaming import StreamingQuery
 
-import spark_eos
 from bench.drain import Run, run_out
 from bench.duel import BUILTIN_NAME, FILES, FILES_AT_ONCE, OURS_NAME, Say, duel, into_topic
-from bench.queries import BUILTIN_KAFKA, COPY, TUNED, UNTIL_ALL_IS_READ, Flow, read_topic, source_options
+from bench.queries import BUILTIN_KAFKA, TUNED, Flow, copy_to_table, read_topic, write_delta
 from bench.result import ModeResult
 from bench.session import Bench
 from bench.source import BATCHES, METRIC, inputs
@@ -93,9 +92,7 @@ def _ours_into(bench: Bench, topic: str, at_once: int, path: str, checkpoint: st
 
 def _builtin_into(bench: Bench, topic: str, at_once: int, path: str, checkpoint: str) -> StreamingQuery:
     source = read_topic(bench.spark, bench.bootstrap_servers, Flow(BUILTIN_KAFKA, "delta", topic, None, at_once))
-    rows = transformed(source, Transform.model_validate(_INTO))
-    writer = rows.writeStream.format("delta").option("path", path).option("checkpointLocation", checkpoint)
-    return writer.trigger(availableNow=True).start()
+    return write_delta(transformed(source, Transform.model_validate(_INTO)), path, checkpoint)
 
 
 def _copy_into(bench: Bench, topic: str, at_once: int, path: str, checkpoint: str) -> StreamingQuery:
@@ -108,14 +105,7 @@ def _copy_into_iceberg(bench: Bench, topic: str, at_once: int, path: str, checkp
 
 
 def _copy(bench: Bench, topic: str, at_once: int, sink: dict[str, str], checkpoint: str) -> StreamingQuery:
-    flow = Flow(COPY, sink["format"], topic, max_offsets=at_once)
-    return spark_eos.copy(
-        bench.spark,
-        source=source_options(bench.bootstrap_servers, flow),
-        sink=sink,
-        checkpoint=checkpoint,
-        trigger=UNTIL_ALL_IS_READ,
-    )
+    return copy_to_table(bench.spark, bench.bootstrap_servers, topic, sink, checkpoint, max_offsets=at_once)
 
 
 def _catalog(path: str) -> dict[str, str]:

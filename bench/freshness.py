@@ -11,18 +11,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from statistics import median, quantiles
+from statistics import median
 from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql.streaming import StreamingQuery
 
-import spark_eos
 from bench import steady
 from bench.child import python_child
 from bench.duel import Say
-from bench.queries import BUILTIN_KAFKA, COPY, Flow, read_topic, source_options
+from bench.latency import percentiles
+from bench.queries import BUILTIN_KAFKA, Flow, copy_to_table, read_topic, write_delta
 from bench.result import ModeResult, Series, WrongResult, cell
 from bench.session import Bench
 from bench.source import PARTITIONS
@@ -123,30 +123,25 @@ def judge(files: list[File]) -> dict[str, Any]:
     first, last = min(all_times), max(all_times)
     begin = first + LEFT_OUT * (last - first)
     counted = [(seen - at) * 1000 for seen, times, _ in files for at in times if at >= begin]
-    cuts = quantiles(counted, n=100, method="inclusive")
     return {
         "rows": len(all_times),
         "counted_rows": len(counted),
         "commits": len({seen for seen, _, _ in files}),
         "file_kib": median(size for _, _, size in files) / 1024,
-        **{f"latency_ms_p{p}": cuts[p - 1] for p in (50, 95, 99)},
+        **percentiles(counted),
     }
 
 
 def _copy(trigger: str, bench: Bench, topic: str, path: str, checkpoint: str) -> StreamingQuery:
-    return spark_eos.copy(
-        bench.spark,
-        source=source_options(bench.bootstrap_servers, Flow(COPY, "delta", topic)),
-        sink={"format": "delta", "path": path},
-        checkpoint=checkpoint,
-        trigger={"processingTime": trigger},
+    sink = {"format": "delta", "path": path}
+    return copy_to_table(
+        bench.spark, bench.bootstrap_servers, topic, sink, checkpoint, trigger={"processingTime": trigger}
     )
 
 
 def _builtin(bench: Bench, topic: str, path: str, checkpoint: str) -> StreamingQuery:
     rows = read_topic(bench.spark, bench.bootstrap_servers, Flow(BUILTIN_KAFKA, "delta", topic))
-    writer = rows.writeStream.format("delta").option("path", path).option("checkpointLocation", checkpoint)
-    return writer.trigger(processingTime="0 seconds").start()
+    return write_delta(rows, path, checkpoint, {"processingTime": "0 seconds"})
 
 
 #: Each is given the topic, the table's path and the checkpoint.

@@ -112,11 +112,12 @@ def judge_rounds(seen: Sequence[Sequence[float]], progress: Sequence[Any], round
         "counted_rows": len(counted),
         "counted_batches": len(batches),
         "batch_ms_p50": median(batches) if batches else None,
-        **_percentiles([row[2] * 1000 for row in counted], len(batches) >= LEAST_BATCHES),
+        **percentiles([row[2] * 1000 for row in counted], enough=len(batches) >= LEAST_BATCHES),
     }
 
 
-def _percentiles(latencies: Sequence[float], enough: bool) -> dict[str, float | None]:
+def percentiles(latencies: Sequence[float], *, enough: bool = True) -> dict[str, float | None]:
+    """The metrics of milliseconds; None where so few lie beyond, and all of them without ``enough``."""
     cuts = quantiles(latencies, n=100, method="inclusive")
     known = {p: enough and len(latencies) * (100 - p) >= 100 for p in (50, 95, 99)}
     return {f"latency_ms_p{p}": cuts[p - 1] if known[p] else None for p in known}

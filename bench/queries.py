@@ -121,6 +121,33 @@ def _start_copy(
     )
 
 
+def copy_to_table(
+    spark: SparkSession,
+    bootstrap_servers: str,
+    topic: str,
+    sink: Mapping[str, str],
+    checkpoint: str,
+    trigger: Mapping[str, Any] = UNTIL_ALL_IS_READ,
+    max_offsets: int | None = None,
+) -> StreamingQuery:
+    """The query past the JVM from a topic to a table. ``sink``: its options; for the others, see `start_query`."""
+    return spark_eos.copy(
+        spark,
+        source=source_options(bootstrap_servers, Flow(COPY, sink["format"], topic, max_offsets=max_offsets)),
+        sink=sink,
+        checkpoint=checkpoint,
+        trigger=trigger,
+    )
+
+
+def write_delta(
+    rows: DataFrame, path: str, checkpoint: str, trigger: Mapping[str, Any] = UNTIL_ALL_IS_READ
+) -> StreamingQuery:
+    """The query that appends rows to a Delta table by Delta's own sink."""
+    writer = rows.writeStream.format("delta").option("path", path).option("checkpointLocation", checkpoint)
+    return writer.trigger(**trigger).start()
+
+
 def rows_read(progress: Mapping[str, Any]) -> int:
     """By a micro-batch. Where ranges pass through Spark, its own number is of ranges; all offsets are of rows here."""
     planned = marks_of(progress["sources"][0]["latestOffset"]).get("planned")

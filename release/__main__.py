@@ -124,8 +124,7 @@ def make(folder: Path, *, audited: bool) -> None:
         say("not audited: nobody has asked whether dependencies have known vulnerabilities")
     for archive in (sdist, wheel):
         shutil.copy2(archive, OUTPUT)
-    hashed = hashlib.sha256(sdist.read_bytes()).hexdigest()
-    (OUTPUT / "recipe.yaml").write_text(recipe(setup, __version__, sdist.name, hashed))
+    (OUTPUT / "recipe.yaml").write_text(recipe(setup, __version__, sdist.name, sha256(sdist)))
     write_hashes()
 
 
@@ -195,10 +194,15 @@ def audit(tools: Environment, installed: Environment, name: str) -> None:
     say(f"no known vulnerability ({name}: {len(answer['dependencies'])} packages)")
 
 
+def sha256(file: Path) -> str:
+    """In hexadecimal digits."""
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
 def write_hashes() -> None:
     """SHA256SUMS beside the files, in the form of sha256sum; and as output."""
     files = sorted(path for path in OUTPUT.iterdir())
-    lines = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}" for path in files]
+    lines = [f"{sha256(path)}  {path.name}" for path in files]
     (OUTPUT / "SHA256SUMS").write_text("\n".join(lines) + "\n")
     say(f"{OUTPUT.relative_to(ROOT)}:", *lines, sep="\n")
 
