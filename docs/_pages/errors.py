@@ -17,7 +17,7 @@ In Spark it is at the end of a `StreamingQueryException`, or of an `AnalysisExce
 `spark_eos.reason(error)` extracts it:
 
 ```python
-spark.sparkContext.setLogLevel("OFF")  # or by log4j2.properties, as spark_eos/log4j2.properties does for the jobs
+spark.sparkContext.setLogLevel("OFF")  # or by SPARK_CONF_DIR, as in the quickstart
 try:
     query = rows.writeStream.format("eos-kafka").options(**options).start()
     query.awaitTermination()

@@ -19,6 +19,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("rich", "typer"):
             raise
-        print("spark-eos: the command line is not installed: install the extra 'cli'.", file=sys.stderr)
+        print(
+            "spark-eos: the command line is not installed: install the extra 'cli': pip install 'spark-eos[cli]'.",
+            file=sys.stderr,
+        )
         return 2
     return run(sys.argv[1:] if arguments is None else list(arguments))

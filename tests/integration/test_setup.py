@@ -115,7 +115,8 @@ def test_without_the_extra_the_command_line_says_what_to_install(bare: Bare):
     code = "import contextlib, sys; from spark_eos.cli import main\n"
     code += "with contextlib.redirect_stderr(sys.stdout): print(main(sys.argv[1:]))"
     said = bare.run("python", "-c", code, "--help").splitlines()
-    assert said == ["spark-eos: the command line is not installed: install the extra 'cli'.", "2"]
+    hint = "install the extra 'cli': pip install 'spark-eos[cli]'."
+    assert said == [f"spark-eos: the command line is not installed: {hint}", "2"]
 
 
 def test_without_the_extra_a_job_says_what_to_install(with_cli: Bare):
@@ -125,7 +126,7 @@ def test_without_the_extra_a_job_says_what_to_install(with_cli: Bare):
     said = with_cli.run("python", "-c", code, "run", "consume_transform_produce", "--conf", "job.yaml").splitlines()
     assert said == [
         "spark-eos: [EOS_NOT_INSTALLED] Job consume_transform_produce needs the Python module 'yaml', which is not "
-        "installed. Hint: Install the extra 'jobs' of spark-eos.",
+        "installed. Hint: Install the extra 'jobs': pip install 'spark-eos[jobs]'.",
         "1",
     ]
 
