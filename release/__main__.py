@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from release.archives import differences, files_in, in_wheel, normalize
-from release.checks import sdist_problems, unanswered, version_problems, vulnerabilities, wheel_problems
+from release.checks import page_problems, sdist_problems, unanswered, version_problems, vulnerabilities, wheel_problems
 from release.conda import recipe
 from spark_eos import __version__
 
@@ -97,9 +97,12 @@ def make(folder: Path, *, audited: bool) -> None:
     commit = last_commit()
     changelog, citation = ((ROOT / name).read_text() for name in ("CHANGELOG.md", "CITATION.cff"))
     refuse_if(version_problems(__version__, commit.tags, changelog, citation))
+    pages = ("README.md", "docs/quickstart.md")
+    refuse_if(page_problems(commit.tags, {name: (ROOT / name).read_text() for name in pages}))
     say(f"version {__version__}, commit {commit.id}")
     tools = Environment.made(folder / "tools")
     tools.install(*setup["options.extras_require"]["release"].split("\n")[1:])
+    run(tools.program("validate-pyproject"), "pyproject.toml")
     builds = [build(tools, commit, folder / f"build{n}", around) for n, around in enumerate(SURROUNDINGS)]
     for first, second in zip(*builds, strict=True):
         refuse_if(f"two builds of {first.name} differ in {name}" for name in differences(first, second))

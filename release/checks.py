@@ -8,6 +8,7 @@ from typing import Any
 
 #: What an sdist has at its top.
 SDIST = {"LICENSE", "PKG-INFO", "README.md", "jobs", "pyproject.toml", "setup.cfg", "spark_eos", "spark_eos.egg-info"}
+_NO_RELEASE = "no release on PyPI"
 
 
 def version_problems(version: str, tags: Collection[str], changelog: str, citation: str) -> Iterator[str]:
@@ -22,6 +23,13 @@ def version_problems(version: str, tags: Collection[str], changelog: str, citati
         yield f"CHANGELOG.md has no section for version {version}"
     elif tags and not re.fullmatch(r" - \d{4}-\d\d-\d\d", heading[1]):
         yield f"CHANGELOG.md has no date for version {version}"
+
+
+def page_problems(tags: Collection[str], pages: Mapping[str, str]) -> Iterator[str]:
+    """What is tagged is released, so no page says that nothing is. ``pages``: their texts, by name."""
+    yield from (
+        f"{name} says that there is no release on PyPI" for name in pages if tags and _NO_RELEASE in pages[name]
+    )
 
 
 def wheel_problems(names: Collection[str], expected: Collection[str]) -> Iterator[str]:

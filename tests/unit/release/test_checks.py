@@ -9,7 +9,15 @@ import pytest
 
 from release.__main__ import folders_of
 from release.archives import in_wheel
-from release.checks import SDIST, sdist_problems, unanswered, version_problems, vulnerabilities, wheel_problems
+from release.checks import (
+    SDIST,
+    page_problems,
+    sdist_problems,
+    unanswered,
+    version_problems,
+    vulnerabilities,
+    wheel_problems,
+)
 from spark_eos import __version__
 
 ROOT = Path(__file__).parents[3]
@@ -31,6 +39,15 @@ OPEN, CUT = "## [1.2.0] (not released yet)\n", "## [1.2.0] - 2030-01-31\n"
 def test_the_version_stands_wherever_it_has_to(tags, changelog, citation, problems):
     """Only what is tagged needs a date."""
     assert list(version_problems("1.2.0", tags, changelog, citation)) == problems
+
+
+def test_a_page_that_says_there_is_no_release_is_not_released():
+    """With a tag; before, it has to say so. The pages of this checkout say it as the check looks for it."""
+    names = ("README.md", "docs/quickstart.md")
+    pages = {name: (ROOT / name).read_text() for name in names}
+    assert list(page_problems([], pages)) == []
+    assert [problem.split()[0] for problem in page_problems(["v0.1.0"], pages)] == list(names)
+    assert list(page_problems(["v0.1.0"], {"README.md": "pip install spark-eos"})) == []
 
 
 def test_the_version_of_this_checkout_does():
