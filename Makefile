@@ -44,7 +44,7 @@ export OPENBLAS_NUM_THREADS ?= 1
 
 help: ## list the targets
 	@echo "usage: make <target>"
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1 \t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 12
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1 \t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 14
 
 install: $(STAMP) ## make the environment (.venv) and install the package and its tools into it
 	@echo "$(VENV) is there"
@@ -69,7 +69,7 @@ test: java preparing check ## run every check: `make check`, then all other test
 preparing: $(STAMP)
 	@$(PREPARE) &
 
-check: lint types ## what needs neither Java nor a broker, in two minutes: lint, types, unit tests, 400 simulated schedules
+check: lint types ## what needs neither Java nor a broker: lint, types, unit tests, 400 simulated schedules
 	@$(PYTEST) --quiet $(TWO_AT_ONCE) $(MEASURED) $(if $(ARGS),$(ARGS) $(NONE_WILL_DO),--cov)
 	@SPARK_EOS_SIMULATION_SCHEDULES=$${SCHEDULES:-400} \
 		SPARK_EOS_WIRE_SCHEDULES=$${WIRE_SCHEDULES:-50} \
@@ -116,9 +116,11 @@ simulate: $(STAMP) ## run the simulations for long: 20,000 more schedules of the
 release: $(STAMP) ## build sdist and wheel twice, compare and check them, list and audit dependencies; publish nothing; ARGS=--without-audit
 	@$(BIN)/python -m release $(ARGS)
 
-site: $(STAMP) ## make a website of the documentation, in build/site
+site: $(STAMP) ## make a website of the documentation, in build/site; VERSION=0.1 puts it beside other versions, in the local branch gh-pages
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[site]"
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet && echo "build/site/index.html is there"
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "build/site is there; to look at it and search: python3 -m http.server --directory build/site"
+	@$(if $(VERSION),NO_MKDOCS_2_WARNING=1 PATH="$(abspath $(BIN)):$$PATH" $(BIN)/mike deploy --update-aliases $(VERSION) latest && $(BIN)/mike set-default latest && echo "the branch gh-pages has $(VERSION)")
 
 notebooks: java $(STAMP) ## run notebooks/ in place, and keep their outputs; ARGS=quickstart runs one
 	@$(BIN)/python -m tests.notebooks $(ARGS)

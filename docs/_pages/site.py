@@ -20,6 +20,8 @@ _ABOVE = {
     "SECURITY.md": "security-policy.md",
 }
 _LINK = re.compile(r"\]\((?:docs/|\.\./)?(?=[\w./-]*\.(?:md|yaml|png|json|ipynb)\b)")
+_ITEM = re.compile(r"^(- |\d\. )")
+_PICTURE = re.compile(r"^!\[.*\]\((.+)\)$", re.MULTILINE)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -29,6 +31,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     above = Path(config.docs_dir).parent
     for name, shown in _ABOVE.items():
         files.append(File.generated(config, shown, content=(above / name).read_text()))
+    files.append(File.generated(config, "site.css", content=Path(__file__).with_name("site.css").read_text()))
     for path in sorted(above.glob("conf/*")) + sorted(above.glob("notebooks/*.ipynb")):
         files.append(File.generated(config, f"{path.parent.name}/{path.name}", content=path.read_text()))
     return files
@@ -42,9 +45,32 @@ def on_post_page(output: str, *, page: Page, config: MkDocsConfig) -> str:
     return output
 
 
+def in_lists(markdown: str) -> str:
+    """Lists as Python-Markdown asks for them, where others are content with less: what belongs to an item is indented
+    by four characters, and what is behind a paragraph of an item is behind an empty line."""
+    lines: list[str] = []
+    width, paragraphs, code = 0, False, False
+    for line in markdown.split("\n"):
+        code ^= line.startswith("```")
+        if code:
+            width = 0
+        elif item := _ITEM.match(line):
+            if paragraphs and lines[-1]:
+                lines.append("")
+            width, paragraphs = len(item[0]), False
+        elif line and not line.startswith(" "):
+            width = 0
+        elif width and line.startswith(" " * width):
+            paragraphs = paragraphs or not lines[-1]
+            line = " " * (4 - width) + line
+        lines.append(line)
+    return "\n".join(lines)
+
+
 def on_page_markdown(markdown: str, **_: object) -> str:
-    """Links as they are when all pages are in one folder."""
+    """Links as they are when all pages are in one folder; pictures lead to themselves, as phones show them small."""
     markdown = _LINK.sub("](", markdown)
+    markdown = in_lists(_PICTURE.sub(r"[\g<0>](\1)", markdown))
     for name, shown in _ABOVE.items():
         markdown = markdown.replace(f"]({name}", f"]({shown}")
     return markdown
