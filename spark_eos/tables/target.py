@@ -10,7 +10,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -55,8 +56,15 @@ class Target(Protocol):
     def layout(self) -> FileLayout:
         """How its files are written."""
 
+    def for_tasks(self) -> Target:
+        """On the driver, for the tasks of one micro-batch: the table with credentials that are valid now. Raises
+        TableError."""
+
     def store(self) -> Store:
         """Where its files are written. Raises what the store raises."""
+
+    def cause(self, error: BaseException) -> str:
+        """An error of the store in one line, without secrets."""
 
     def last(self, query: str) -> int | None:
         """The query's last micro-batch in the table; None without one. Raises TableError."""
@@ -83,6 +91,15 @@ class Place(Protocol):
     def target(self, schema: pa.Schema, *, create: bool) -> Target:
         """The table, with exactly these columns. Where there is none, it is created if ``create``. Raises TableError
         and SchemaError."""
+
+
+@contextmanager
+def stored(table: Target) -> Iterator[None]:
+    """In a task, around what writes files. Raises TableError (EOS_TABLE_STORE) for what the store raises within."""
+    try:
+        yield
+    except OSError as error:
+        raise stop("EOS_TABLE_STORE", path=table.name, cause=table.cause(error)) from None
 
 
 def until_known(

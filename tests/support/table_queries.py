@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ class IntoTable(Drained):
     ``table``: of Delta's, its folder."""
 
     def __init__(
-        self, spark: SparkSession, view: KafkaView, folder: Path, topic: str, kind: type[TableKind] = Delta
+        self, spark: SparkSession, view: KafkaView, folder: Path, topic: str, kind: Callable[[Path], TableKind] = Delta
     ) -> None:
         self.topic, self.table, self.checkpoint = topic, folder / "table", folder / "checkpoint"
         self.kind = kind(folder)

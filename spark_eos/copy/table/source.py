@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pyspark.sql.datasource import DataSourceStreamReader, DataSourceStreamWriter
 from pyspark.sql.types import StructType
 
 from spark_eos.copy.source import RangeDataSource, RangeStreamReader
 from spark_eos.copy.table.plan import TablePlan
+from spark_eos.spark.tracebacks import hidden_traceback
 
 
 class TableDataSource(RangeDataSource):
@@ -18,8 +21,11 @@ class TableDataSource(RangeDataSource):
         """A reader that hands ranges to the tasks, not records."""
         return RangeStreamReader(self._plan.source, self._plan.written, self._events)
 
+    @hidden_traceback()
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        """The writer, for tasks, commit and abort alike."""
+        """The writer, for tasks, commit and abort alike. That of a micro-batch's tasks has credentials that are valid
+        now. Raises TableError."""
         from spark_eos.copy.table.writer import TableStreamWriter
 
-        return TableStreamWriter(self._plan, self._events)
+        plan = self._plan if self._was_sent else replace(self._plan, table=self._plan.table.for_tasks())
+        return TableStreamWriter(plan, self._events)

@@ -18,6 +18,7 @@ from spark_eos.sink.job import Identity
 from spark_eos.source.task import read_range
 from spark_eos.spark.worker_gc import spare_collections
 from spark_eos.tables.files import Attempt, DataFile, FileWriter
+from spark_eos.tables.target import stored
 from spark_eos.topic_partition import OffsetRange
 
 
@@ -42,8 +43,8 @@ class TableMessage(WriterCommitMessage):
 
 
 def run_task(plan: TablePlan, identity: Identity, batches: Iterator[pa.RecordBatch]) -> TableMessage:
-    """Write what the task's ranges hold; the report for the driver. Raises EosError and what the store raises; then
-    none of the files counts."""
+    """Write what the task's ranges hold; the report for the driver. Raises EosError (EOS_TABLE_STORE for what the store
+    raises); then none of the files counts."""
     began = time.perf_counter()
     ranges = tuple(ranges_in([row for batch in batches for row in batch.to_pylist()]))
     skipped = plan.last is not None and identity.batch <= plan.last
@@ -61,14 +62,20 @@ def _written(plan: TablePlan, identity: Identity, ranges: Sequence[OffsetRange])
     readable = ReadableRanges(plan.source, plan.cluster, ids)
     attempt = Attempt(identity.query, identity.batch, identity.partition, identity.attempt)
     dropped = 0
-    with FileWriter(plan.table.store(), plan.table.layout, attempt) as writer:
+    table = plan.table
+    with stored(table):
+        store = table.store()
+    with FileWriter(store, table.layout, attempt) as writer:
         for range_ in readable.of(ranges):
             records = read_range(plan.source.fetching, range_)
             if plan.transform is None:
                 for batch in records:
-                    writer.write(batch)
+                    with stored(table):
+                        writer.write(batch)
                 continue
             for done in rows_of(plan.transform, records):
-                writer.write(done.rows)
+                with stored(table):
+                    writer.write(done.rows)
                 dropped += len(done.rejected)
-        return writer.close(), dropped
+        with stored(table):
+            return writer.close(), dropped

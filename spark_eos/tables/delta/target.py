@@ -10,7 +10,7 @@ import pyarrow as pa
 from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.checkpoint.stores import Store, open_store
 from spark_eos.tables.delta.row_job import taken_over
-from spark_eos.tables.delta.table import Location, Table, columns_there, known, refused
+from spark_eos.tables.delta.table import Location, Table, columns_there, known, refused, without_secrets
 from spark_eos.tables.files import DataFile, FileLayout
 from spark_eos.tables.micro_batch import MicroBatch
 from spark_eos.tables.target import Outcome, TableColumns
@@ -65,8 +65,14 @@ class DeltaTarget:
     def name(self) -> str:
         return self.table.location.path
 
+    def for_tasks(self) -> DeltaTarget:
+        return self
+
     def store(self) -> Store:
         return open_store(self.table.location.path, self.table.location.settings)
+
+    def cause(self, error: BaseException) -> str:
+        return without_secrets(error, self.table.location)
 
     def last(self, query: str) -> int | None:
         with refused(self.table.location):

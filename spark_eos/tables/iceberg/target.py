@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.fs
@@ -12,6 +11,7 @@ import pyarrow.fs
 from spark_eos.caches import process_cache
 from spark_eos.checkpoint.stores import Store
 from spark_eos.errors import stop
+from spark_eos.retry import retrying
 from spark_eos.tables.files import DataFile, FileLayout
 from spark_eos.tables.iceberg.catalog import Properties, TableName, opened, refused
 from spark_eos.tables.iceberg.known import KnownTable
@@ -78,17 +78,20 @@ class IcebergPlace:
             found = differences(schema, layout.schema)
             if found:
                 raise stop("EOS_TABLE_DIFFERS", path=self.name, differences="; ".join(found))
-            store = {name: value for name, value in table.io.properties.items() if name.startswith(_STORE)}
+            store = _store_properties(table.io.properties)
             known = KnownTable(self.table, str(metadata.table_uuid), layout, folder, self.after_rollback)
-            return IcebergTarget(known, Properties(store))
+            with_table = store != _store_properties(table.catalog.properties)
+            return IcebergTarget(known, store, with_table)
 
 
 @dataclass(frozen=True)
 class IcebergTarget:
-    """See `spark_eos.tables.target.Target`. ``properties``: of the store where its files are."""
+    """See `spark_eos.tables.target.Target`. ``properties``: of the store where its files are; ``with_table``: the
+    catalog hands out some of them with the table, such as credentials, which expire."""
 
     table: KnownTable
     properties: Properties
+    with_table: bool = False
 
     @property
     def name(self) -> str:
@@ -98,8 +101,17 @@ class IcebergTarget:
     def layout(self) -> FileLayout:
         return self.table.layout
 
+    def for_tasks(self) -> IcebergTarget:
+        if not self.with_table:
+            return self
+        with refused(self.table.name):
+            return replace(self, properties=_handed_out(self.table.name))
+
     def store(self) -> Store:
         return _store(self.table.folder, self.properties)
+
+    def cause(self, error: BaseException) -> str:
+        return self.table.name.cause(error, self.properties)
 
     def last(self, query: str) -> int | None:
         from spark_eos.tables.iceberg.memory import memory_of
@@ -119,8 +131,28 @@ class IcebergTarget:
         from spark_eos.tables.iceberg.commit import Commit
 
         commit = Commit(self.table, batch, files, rows, is_there)
-        cause = partial(self.table.name.cause, store=self.properties)
-        return until_known(commit.once, batch, self.name, cause, patience_s)
+        return until_known(commit.once, batch, self.name, self.cause, patience_s)
+
+
+def _store_properties(of_files: Mapping[str, str]) -> Properties:
+    return Properties({name: value for name, value in of_files.items() if name.startswith(_STORE)})
+
+
+def _handed_out(name: TableName) -> Properties:
+    """The store's properties, as the catalog hands them out now. A catalog that does not answer is asked for
+    `PATIENCE_S` seconds. Raises what pyiceberg raises, and TableError."""
+    from spark_eos.tables.iceberg.rest import is_passing
+
+    error = None
+    for _ in retrying(PATIENCE_S):
+        try:
+            return _store_properties(name.load().io.properties)
+        except Exception as raised:
+            if not is_passing(raised):
+                raise
+            error = raised
+    assert error is not None
+    raise error
 
 
 @process_cache(maxsize=8)

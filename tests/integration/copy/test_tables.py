@@ -13,6 +13,7 @@ from confluent_kafka import TopicPartition
 from deltalake import DeltaTable
 
 from spark_eos.errors import EosError
+from tests.support.expiring_credentials import TOKEN, expiring_credentials
 from tests.support.session_faults import armed
 from tests.support.sink_queries import SECONDS
 from tests.support.table_kinds import KINDS, Delta, Iceberg
@@ -142,6 +143,22 @@ def test_a_table_and_a_checkpoint_that_do_not_belong_together_are_refused(to_del
     assert f"'afterRestore' = {version}" in to_delta.stopped_by("EOS_OTHER_TABLE")
     to_delta.run(afterRestore=version)
     assert to_delta.kind.places() == Counter({(0, 0): 1, (0, 2): 1})
+
+
+def test_credentials_that_expire_stop_nothing(spark, view, topic, write, tmp_path) -> None:
+    """Each load of the table ends those that were handed out before, as in a query that runs for days. None of them is
+    in the checkpoint."""
+    with expiring_credentials(tmp_path) as kind:
+        query = IntoTable(spark, view, tmp_path, topic(1), lambda folder: kind)
+        query.reads |= {"maxOffsetsPerTrigger": 10}
+        write(query.topic, *(b"%d" % i for i in range(30)), partition=0)
+        id_ = query.run()
+        assert kind.last(id_) >= 2
+        offsets = kind.load().scan().to_arrow().column("offset").to_pylist()
+        refused_tokens = kind.gate.refused
+    assert sorted(offsets) == list(range(30)) and not refused_tokens
+    files = [file for file in query.checkpoint.rglob("*") if file.is_file()]
+    assert files and not any(TOKEN.encode() in file.read_bytes() for file in files)
 
 
 @pytest.mark.parametrize(
