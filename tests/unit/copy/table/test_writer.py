@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import shutil
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, replace
@@ -86,6 +87,19 @@ def written_by(table: TableKind) -> list[Path]:
 
 
 FIRST = [[OffsetRange("t", 0, 0, 3, "id")], [OffsetRange("t", 1, 0, 2, "id"), OffsetRange("t", 2, 5, 6, "id")]]
+
+
+def test_a_store_that_a_task_cannot_write_to_is_named(plan, table) -> None:
+    """With the table; a restart helps, as it may answer then. Here, a file is where its folder should be."""
+    folder = Path(plan.table.store().root)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    if folder.exists():
+        shutil.rmtree(folder)
+    folder.write_text("no folder")
+    with pytest.raises(TableError) as error:
+        run(plan, 0, *FIRST)
+    assert error.value.condition == "EOS_TABLE_STORE" and error.value.restart_helps
+    assert plan.table.name in error.value.message and "FileExistsError" in error.value.message
 
 
 def test_files_of_all_tasks_are_committed_together(plan, table) -> None:

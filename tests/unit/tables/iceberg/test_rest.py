@@ -25,9 +25,8 @@ from spark_eos.metrics_events import NOWHERE
 from spark_eos.options.parse import stream_options
 from spark_eos.tables.iceberg import catalog, rest
 from spark_eos.tables.iceberg.target import IcebergTarget
-from spark_eos.tables.target import Outcome, stored
-from tests.support.delta_files import QUERY, micro_batch, records
-from tests.support.expiring_credentials import TOKEN, expiring_credentials
+from spark_eos.tables.target import Outcome
+from tests.support.delta_files import QUERY, micro_batch
 from tests.support.object_store import ACCESS_KEY, SECRET_KEY, object_store
 from tests.support.rest_catalog import CatalogServer, Fault, RestIceberg, serving
 from tests.support.waiting import wait_for
@@ -288,27 +287,6 @@ def for_tasks(source: TableDataSource) -> IcebergTarget:
     return writer._plan.table
 
 
-def test_tasks_have_credentials_that_are_valid_when_their_micro_batch_begins(tmp_path) -> None:
-    """Those of the query's start have expired. If those of the micro-batch expire while a task writes, it fails by
-    name, and a restart helps. None of them is in the text of what is sent or said."""
-    with expiring_credentials(tmp_path) as kind:
-        source = source_of(targeted(kind))
-        for batch in (FIRST, SECOND):
-            fresh = for_tasks(source)
-            assert TOKEN in fresh.properties["s3.session-token"] and TOKEN not in repr(fresh)
-            assert not fresh.commit(batch, files_of(fresh, batch), len(records(batch)), is_there=False).again
-        assert not kind.gate.refused
-        fresh = for_tasks(source)
-        kind.expire()
-        with pytest.raises(TableError) as error, stored(fresh):
-            files_of(fresh, THIRD)
-        assert kind.gate.refused
-        read = kind.load().scan().to_arrow().select(["partition", "offset"]).to_pylist()
-    assert Counter((row["partition"], row["offset"]) for row in read) == expected(FIRST, SECOND)
-    assert error.value.condition == "EOS_TABLE_STORE" and error.value.restart_helps
-    assert TOKEN not in str(error.value) and SECRET_KEY not in str(error.value)
-
-
 def test_only_for_tasks_is_a_catalog_asked_for_credentials_and_asked_again(kind, server) -> None:
     """Not for a commit, to which the data source is sent; and as long as for a commit."""
     server.of_table = {"s3.session-token": "of yesterday"}
@@ -318,7 +296,9 @@ def test_only_for_tasks_is_a_catalog_asked_for_credentials_and_asked_again(kind,
     assert not server.kinds
     server.of_table = {"s3.session-token": "of today"}
     server.faults = [Fault("load", "lost"), Fault("load", 503)]
-    assert for_tasks(source).properties["s3.session-token"] == "of today" and not server.faults
+    fresh = for_tasks(source)
+    assert fresh.properties["s3.session-token"] == "of today" and not server.faults
+    assert "of today" not in repr(fresh) + fresh.cause(OSError("of today has expired"))
 
 
 def test_a_catalog_that_hands_out_nothing_with_a_table_is_not_asked_for_each_micro_batch(kind, server, target) -> None:
