@@ -8,9 +8,11 @@ then, so that two drivers with the same micro-batch both commit it; and it keeps
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from pyiceberg.manifest import DataFile as Entry
-from pyiceberg.table import Table
+from pyiceberg.table import Table, Transaction
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.update import (
     AddSnapshotUpdate,
@@ -27,6 +29,8 @@ from spark_eos.errors import stop
 
 #: The longest age of a tag in milliseconds. Without one of its own, it would have the table's default.
 _FOREVER_MS = (1 << 63) - 1
+#: The property by which commits delete files of metadata that the table no longer names.
+_DELETES = "write.metadata.delete-after-commit.enabled"
 
 
 def append(table: Table, files: Sequence[Entry], summary: Mapping[str, str], tag: str) -> int:
@@ -50,14 +54,36 @@ def append(table: Table, files: Sequence[Entry], summary: Mapping[str, str], tag
     moved = SetSnapshotRefUpdate.model_validate(
         {"ref-name": tag, "type": SnapshotRefType.TAG, "snapshot-id": snapshot, "max-ref-age-ms": _FOREVER_MS}
     )
-    table.catalog.commit_table(table, tuple(requirements), (*updates, moved))
+    done = table.catalog.commit_table(table, tuple(requirements), (*updates, moved))
+    _delete_old_metadata(table, done.metadata)
     return snapshot
+
+
+def _delete_old_metadata(table: Table, now: TableMetadata) -> None:
+    """Delete the files of metadata that the table no longer names, if it says so: each commit writes one. What cannot
+    be deleted stays."""
+    named = {entry.metadata_file for entry in now.metadata_log}
+    if not named or now.properties.get(_DELETES, "").lower() != "true":
+        return
+    for entry in table.metadata.metadata_log:
+        if entry.metadata_file not in named:
+            with suppress(Exception):
+                table.io.delete(entry.metadata_file)
+
+
+class _Staging(Transaction):
+    """A transaction in which nothing is changed yet, so that it has the table's own metadata. That of pyiceberg makes a
+    copy of it, with all snapshots, whenever it looks at it: a dozen times for each commit."""
+
+    @property
+    def table_metadata(self) -> TableMetadata:
+        return self._table.metadata
 
 
 def _staged(table: Table, files: Sequence[Entry], summary: Mapping[str, str]) -> tuple[int, tuple[TableUpdate, ...]]:
     """The snapshot's id, and the updates that add it to the main branch. Its manifests are written, and no reader sees
-    them yet."""
-    producer = table.transaction().update_snapshot(snapshot_properties=dict(summary)).fast_append()
+    them yet; many small ones are merged if the table's ``commit.manifest-merge.enabled`` says so."""
+    producer = _Staging(table).update_snapshot(snapshot_properties=dict(summary)).merge_append()
     for file in files:
         producer.append_data_file(file)
     updates, _ = producer._commit()  # noqa: SLF001  # pyiceberg has no public way to get the updates

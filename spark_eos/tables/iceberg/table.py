@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 #: The version of the format that is written. Version 1 has no sequence numbers; 3 gives each row an id.
 _VERSION = 2
 _DATA, _FORMAT, _CODEC = "write.data.path", "write.format.default", "write.parquet.compression-codec"
+#: Whether commits merge small manifests. Iceberg's default is true, pyiceberg's is not.
+_MERGES = "commit.manifest-merge.enabled"
 _STATISTICS_COLUMNS = 100
 #: What some readers take for something else in a location.
 _DECODED = re.compile(r"[?#%\\\x00-\x1f\x7f]")
@@ -112,7 +114,7 @@ def created(name: TableName, schema: pa.Schema, partition_by: Sequence[str]) -> 
     catalog, columns = opened(name), iceberg_schema(schema)
     spec = _spec(columns, schema, partition_by)
     catalog.create_namespace_if_not_exists(name.table.rpartition(".")[0])
-    properties = {"format-version": str(_VERSION)}
+    properties = {"format-version": str(_VERSION), _MERGES: "true"}
     return catalog.create_table_if_not_exists(name.table, columns, partition_spec=spec, properties=properties)
 
 

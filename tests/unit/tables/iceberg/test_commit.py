@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownExcept
 from pyiceberg.table import Table
 from pyiceberg.table.update.snapshot import _FastAppendFiles
 from pyiceberg.types import LongType, StringType
+from sqlalchemy.exc import SQLAlchemyError
 
 from spark_eos import failpoints, system
 from spark_eos.errors import TableError
@@ -31,6 +33,7 @@ FIRST = micro_batch(0, (0, 0, 3), (1, 0, 2))
 SECOND = micro_batch(1, (0, 3, 5))
 THIRD = micro_batch(2, (0, 5, 6))
 TAG = f"eos-{QUERY}"
+PAGE = Path(__file__).parents[4] / "docs" / "iceberg.md"
 
 
 @pytest.fixture
@@ -360,6 +363,80 @@ def test_pyiceberg_makes_the_updates_that_are_known_here(kind, target) -> None:
     assert (added.snapshot.snapshot_id, added.snapshot.parent_snapshot_id) == (id_, None)
     assert (moved.ref_name, moved.snapshot_id, moved.type) == ("main", id_, "branch")
     assert kind.load().metadata == table.metadata
+    # To stage a snapshot changes nothing in what was read of the table, which is not copied for it.
+    committed(target, FIRST)
+    table = kind.load()
+    before = table.metadata.model_dump_json()
+    snapshots._staged(table, [], memory.summary_of(SECOND, 2))
+    assert table.metadata.model_dump_json() == before
+
+
+def test_small_manifests_are_merged_as_the_table_says(kind, target) -> None:
+    """Beside rows that others append and delete. A table that is created says so."""
+    with kind.load().transaction() as transaction:
+        assert transaction.table_metadata.properties["commit.manifest-merge.enabled"] == "true"
+        transaction.set_properties({"commit.manifest.min-count-to-merge": "4"})
+    batches = [micro_batch(n, (0, n, n + 1), (1, n, n + 1)) for n in range(12)]
+    counts = []
+    for batch in batches:
+        committed(target, batch)
+        if batch.number == 5:
+            kind.append({"topic": "foreign", "partition": 9, "offset": 9})
+            kind.load().delete("partition = 1 and offset = 2")
+        snapshot = kind.load().current_snapshot()
+        assert snapshot is not None
+        counts.append(len(snapshot.manifests(kind.load().io)))
+    assert max(counts) <= 6 and counts.count(1) > 1
+    assert kind.places() == expected(*batches) - Counter([(1, 2)]) + Counter([(9, 9)])
+    with kind.load().transaction() as transaction:
+        transaction.set_properties({"commit.manifest-merge.enabled": "false"})
+    for number in range(12, 18):
+        committed(target, micro_batch(number))
+        committed(target, micro_batch(number))
+    assert committed(target, micro_batch(17)).again
+
+
+@pytest.mark.parametrize("deletes", ["true", "false"])
+def test_old_metadata_is_deleted_as_the_table_says(kind, target, deletes) -> None:
+    """All that it no longer names, and nothing else."""
+    with kind.load().transaction() as transaction:
+        transaction.set_properties(
+            {"write.metadata.delete-after-commit.enabled": deletes, "write.metadata.previous-versions-max": "3"}
+        )
+    batches = [micro_batch(n, (0, n, n + 1)) for n in range(8)]
+    for batch in batches:
+        committed(target, batch)
+    table = kind.load()
+    named = {*(entry.metadata_file for entry in table.metadata.metadata_log), table.metadata_location}
+    there = {f"file://{file}" for file in kind.folder.rglob("*.metadata.json")}
+    assert len(named) == 4 and (there == named if deletes == "true" else there > named)
+    assert kind.places() == expected(*batches)
+
+
+def test_snapshots_expire_as_the_page_says(kind, target) -> None:
+    """By the program of docs/iceberg.md, with this table in it, as hours have passed, beside a driver that commits. The
+    last micro-batch is known again."""
+    batches = [micro_batch(n, (0, n, n + 1)) for n in range(12)]
+    committed(target, batches[0])
+    (program,) = re.findall(r"```python\n(from datetime .*?)```", PAGE.read_text(), re.DOTALL)
+    program = program.replace('load_catalog("default")', "opened").replace('"lake.flights"', "name")
+    program = program.replace("timedelta(hours=1)", "timedelta(0)")
+    assert "opened" in program and "name)" in program and "timedelta(0)" in program
+    driver = threading.Thread(target=lambda: [committed(target, batch) for batch in batches[1:]])
+    driver.start()
+    rounds, refused = 0, 0
+    while driver.is_alive() or not rounds:
+        rounds += 1
+        try:
+            exec(program, {"opened": kind.opened(), "name": kind.table})
+        except (CommitFailedException, SQLAlchemyError):
+            refused += 1
+    driver.join()
+    assert rounds > refused
+    exec(program, {"opened": kind.opened(), "name": kind.table})
+    assert len(kind.load().metadata.snapshots) == 1
+    assert committed(target, batches[-1]).again and kind.last(QUERY) == 11
+    assert kind.places() == expected(*batches)
 
 
 def test_another_pyiceberg_is_not_trusted(kind, target, monkeypatch) -> None:
