@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
+import os
+import re
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -20,6 +23,8 @@ from spark_eos.tables.delta.table import Location
 from spark_eos.tables.micro_batch import MicroBatch
 from spark_eos.topic_partition import OffsetRange
 
+_COPIES = Path(__file__).parents[2] / "docs" / "copy.md"
+_PROGRAMS = re.compile(r"```python\n(.*?)```", re.DOTALL)
 SCHEMA = pa.schema([("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64())])
 QUERY = "5f0c4d6e-query"
 
@@ -91,6 +96,22 @@ def files_in(folder: Path | str) -> dict[str, bytes]:
     """The files below a folder."""
     root = Path(folder)
     return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+def looked_after(location: Location) -> None:
+    """Look after the table by the program of docs/copy.md, with this table in it."""
+    name = '"/data/flights"'
+    (program,) = (block for block in _PROGRAMS.findall(_COPIES.read_text()) if f"DeltaTable({name})" in block)
+    exec(program.replace(name, "*at"), {"at": (location.uri, None, dict(location.options))})
+
+
+def grown_older(location: Location, days: float) -> None:
+    """Let the files of a table on a local disk be older by so many days."""
+    for path in Path(location.uri).rglob("*"):
+        with contextlib.suppress(FileNotFoundError):
+            if path.is_file():
+                then = path.stat().st_mtime - days * 24 * 3600
+                os.utime(path, (then, then))
 
 
 def _counted(table: pa.Table) -> Counter[Record]:

@@ -23,7 +23,9 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.copy.table.options import table_options
+from spark_eos.tables.delta.table import location_of
 from spark_eos.tables.target import Place
+from tests.support.delta_files import looked_after
 
 #: Partition and offset of a row → how many rows have them.
 Places = Counter[tuple[int, int]]
@@ -75,7 +77,7 @@ class TableKind(ABC):
 
 
 class Delta(TableKind):
-    """In the folder ``table``; its files are compacted."""
+    """In the folder ``table``; it is looked after as docs/copy.md says."""
 
     name = "delta"
 
@@ -102,7 +104,7 @@ class Delta(TableKind):
 
     def tidy(self) -> None:
         try:
-            DeltaTable(str(self.path)).optimize.compact()
+            looked_after(location_of(str(self.path), HadoopSettings()))
         except DeltaError:
             return
 

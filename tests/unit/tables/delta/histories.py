@@ -3,7 +3,8 @@ and others who write to the table meanwhile. The table is a real one; what Spark
 
 Spark plans a micro-batch, runs it, and notes in its commit log that it is done; after the death of a driver the next
 one runs the micro-batch again that is planned and not done. A driver that was paused may go on when others have long
-taken over. At each failpoint of a commit, whatever else there is may happen.
+taken over. At each failpoint of a commit, whatever else there is may happen. Weeks may pass at any time but between the
+last look at a micro-batch's files and their commit; meanwhile the table is looked after by the program of docs/copy.md.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+import duckdb
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.schema import Field, PrimitiveType
 
-from spark_eos import failpoints
+from spark_eos import failpoints, system
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.errors import TableError
 from spark_eos.tables.delta import commit
@@ -27,8 +29,11 @@ from spark_eos.tables.delta.table import Table, known, location_of
 from spark_eos.tables.micro_batch import MicroBatch
 from tests.support.delta_files import (
     SCHEMA,
+    Record,
     files_in,
     files_of,
+    grown_older,
+    looked_after,
     micro_batch,
     on_disk,
     read_by_deltalake,
@@ -37,6 +42,8 @@ from tests.support.delta_files import (
 )
 
 FOREIGN = "foreign"
+#: More than the table keeps files that no version has, and versions of its log.
+WEEKS = 8
 #: What somebody may do to a table after which the query must stop, and the errors that say so.
 HOSTILE = {
     "recreate": {"EOS_OTHER_TABLE.recreated", "EOS_OTHER_TABLE.behind"},
@@ -69,10 +76,14 @@ class History:
         self._hostile: str | None = None
         self._depth = 0
         self._steps = steps
+        self._later_s = 0.0
+        self._between = 0  # how many drivers are between that look and the commit
 
     def play(self, patch: pytest.MonkeyPatch) -> None:
         """Play it. Raises Wrong."""
+        now = system.time_of_day
         patch.setattr(failpoints, "reach", self._reach)
+        patch.setattr(system, "time_of_day", lambda: now() + self._later_s)
         for _ in range(self._steps):
             if self._hostile is not None:
                 break
@@ -82,7 +93,8 @@ class History:
     # What happens
 
     def _step(self) -> None:
-        self._note(self.chance.choice([self._run] * 5 + [self._append, self._compact, self._checkpoint, self._restart]))
+        others = [self._append, self._compact, self._checkpoint, self._restart, self._look_after, self._weeks_pass]
+        self._note(self.chance.choice([self._run] * 6 + others))
 
     def _note(self, action: Callable[[], None]) -> None:
         self.trace.append(f"{'  ' * self._depth}{action.__name__.strip('_')}")
@@ -101,29 +113,30 @@ class History:
             raise OSError("the connection was closed")
         if draw < 0.5 and self._hostile is None:
             self._depth += 1
+            self._between += point == "table.asked"
+            others = [self._append, self._compact, self._change, self._checkpoint, self._look_after, self._weeks_pass]
             for _ in range(self.chance.randint(1, 2)):
-                self._note(
-                    self.chance.choice(
-                        [self._run, self._run, self._append, self._compact, self._change, self._checkpoint]
-                    )
-                )
+                self._note(self.chance.choice([self._run, self._run, self._run, *others]))
                 if self._hostile is not None:
                     break
+            self._between -= point == "table.asked"
             self._depth -= 1
 
     def _run(self) -> None:
         """A driver runs the micro-batch that is planned and not done, or plans the next one."""
         if self._done == len(self._planned):
             self._plan()
-        batch, table = self._planned[self._done], self._table
+        batch, table, began_s = self._planned[self._done], self._table, self._later_s
         try:
-            commit.commit_files(
-                table, batch, files_of(on_disk(table.location), batch), len(records(batch)), patience_s=5
-            )
-        except Dead:
+            files = files_of(on_disk(table.location), batch)
+            self._reach("files written")
+            commit.commit_files(table, batch, files, len(records(batch)), patience_s=5)
+        except (Dead, OSError):  # an error of a task, which leaves its files
             return
         except TableError as error:
             self.trace.append(f"{'  ' * self._depth}{error.entry}")
+            if error.condition == "EOS_TABLE_FILES_OLD" and self._later_s > began_s:
+                return
             if self._hostile is None and not self._is_late(batch, error):
                 raise Wrong(f"micro-batch {batch.number} was refused: {error}") from error
             if (
@@ -166,6 +179,14 @@ class History:
     def _checkpoint(self) -> None:
         DeltaTable(self._folder).create_checkpoint()
 
+    def _look_after(self) -> None:
+        looked_after(self._table.location)
+
+    def _weeks_pass(self) -> None:
+        if not self._between:
+            self._later_s += WEEKS * 7 * 24 * 3600
+            grown_older(self._table.location, WEEKS * 7)
+
     def _change(self) -> None:
         """Something after which the query must stop, or a harmless property."""
         table = DeltaTable(self._folder)
@@ -198,14 +219,27 @@ class History:
             self._note(self._run)
         self._note(self._run)
         expected = Counter(record for batch in self._planned for record in records(batch))
-        found = read_by_deltalake(self._table.location)
-        if found != read_by_log(files_in(self._folder)):
+        try:
+            found = read_by_deltalake(self._table.location)
+        except OSError as error:
+            raise Wrong(f"the table cannot be read: {error}") from error
+        if found != self._by_another_reader():
             raise Wrong("the two readers differ")
         ours = Counter({record: count for record, count in found.items() if record[0] != FOREIGN})
         if ours != expected:
             raise Wrong(f"lost: {dict(expected - ours)}, doubled: {dict(ours - expected)}")
         if found.total() - ours.total() != self._foreign:
             raise Wrong("somebody else's rows are not there once")
+
+    def _by_another_reader(self) -> Counter[Record]:
+        """By the log, if it has all versions."""
+        if Path(self._folder, "_delta_log", f"{0:020d}.json").exists():
+            return read_by_log(files_in(self._folder))
+        files = DeltaTable(self._folder).file_uris()
+        if not files:
+            return Counter()
+        rows = duckdb.sql(f'SELECT topic, partition, "offset" FROM read_parquet({files!r})').fetchall()
+        return Counter((topic, partition, offset) for topic, partition, offset in rows)
 
     def _must_stop(self) -> None:
         if self._done == len(self._planned):
