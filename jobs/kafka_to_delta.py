@@ -63,8 +63,6 @@ class TableTarget(TableSection):
     path: Text
     #: List of the columns by which rows are [merged](delta.md#merges); without it, they are appended.
     merge: Keys | None = None
-    #: Whether new columns of the result are added to the table; without it, they are an error.
-    merge_schema: bool = False
     #: List of the partition columns of a table that the job creates.
     partition_by: tuple[Text, ...] = ()
     #: Version of a RESTORE after which the job goes on without the rows that it has taken. Only for rows that are
@@ -99,16 +97,15 @@ class KafkaToDelta(IntoTable):
     def _past_spark(self) -> Self:
         if self.transform is None:
             return self
-        for key, given in (("merge", self.target.merge), ("mergeSchema", self.target.merge_schema)):
-            if given and self.transform.is_copy:
-                hint = "Remove it, or set 'transform.sql' with 'engine: spark', or 'transform.function'."
-                raise Rejected("is for rows that pass through Spark.", hint, ["target", key])
+        if self.target.merge and self.transform.is_copy:
+            hint = "Remove it, or set 'transform.sql' with 'engine: spark', or 'transform.function'."
+            raise Rejected("is for rows that pass through Spark.", hint, ["target", "merge"])
         return self
 
     @property
     def is_copy(self) -> bool:
-        """Whether the rows do not pass through Spark: they are appended, to the columns that there are."""
-        return not self.target.merge_schema and (self.transform is None or self.transform.is_copy)
+        """Whether the rows do not pass through Spark: they are appended."""
+        return self.transform is None or self.transform.is_copy
 
 
 def plan(config: KafkaToDelta, args: argparse.Namespace) -> Plan:
@@ -138,7 +135,8 @@ def plan(config: KafkaToDelta, args: argparse.Namespace) -> Plan:
 def start_copy(spark: SparkSession, config: KafkaToDelta) -> StreamingQuery:
     """The query whose tasks write the table's files. It has the identity and the numbers of one that wrote by Spark."""
     target = config.target
-    sink: dict[str, object] = {"format": "delta", "path": target.path, **target.properties}
+    sink: dict[str, object] = {"format": "delta", "path": target.path, "schema": target.evolution}
+    sink |= target.properties
     if target.partition_by:
         sink["partitionBy"] = ",".join(target.partition_by)
     return config.start_copy(spark, sink | {"afterRestore": target.after_restore})
@@ -163,7 +161,7 @@ def prepare(table: Table, rows: DataFrame, target: TableTarget) -> None:
     if not table.exists():
         create(table, columns, target.partition_by, target.properties)
     table.check_remembers()
-    fit(table, columns, evolve=target.merge_schema)
+    fit(table, columns, evolve=target.evolution == "evolve")
     if target.merge:
         check_keys(target.merge, rows.schema, table.schema())
 

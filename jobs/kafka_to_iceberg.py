@@ -58,7 +58,8 @@ class IcebergTarget(TableSection):
 
     def options(self) -> dict[str, str]:
         """Those of the sink, by their names."""
-        named = {"format": "iceberg", "table": self.table, "catalog": self.catalog, **self.properties}
+        named = {"format": "iceberg", "table": self.table, "catalog": self.catalog, "schema": self.evolution}
+        named |= self.properties
         if self.partition_by:
             named["partitionBy"] = ",".join(self.partition_by)
         if self.after_rollback is not None:

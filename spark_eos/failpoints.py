@@ -48,6 +48,8 @@ POINTS = {
     "commit.completed": "a batch write is completed in the ledger, Spark does not know yet",
     "abort.entered": "the driver is about to abort a micro-batch",
     "abort.closed": "the run is closed, nothing is aborted",
+    "table.evolving": "the table lacks columns of the query, and is about to be given them",
+    "table.evolved": "the table has the columns, the query has not begun yet",
     "table.written": "a task has written its files for a table, and is about to report them",
     "table.entered": "the driver has every task's files for a table, and has not asked the table",
     "table.asked": "the table does not have the micro-batch, its files are not committed",

@@ -136,7 +136,8 @@ class Batches:
             write()
         after = table.state()
         if after is None or after.id != before.id:
-            raise stop("EOS_OTHER_TABLE.recreated", path=self.path, batch=batch)
+            doing = f"micro-batch {batch} was written to it"
+            raise stop("EOS_OTHER_TABLE.recreated", path=self.path, doing=doing)
         commit = table.commit_of(application, batch, newest=after.version, oldest=before.version + 1)
         return *self._same_rows(commit, note, batch), False
 

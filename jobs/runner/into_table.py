@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
@@ -38,6 +38,10 @@ class TableSection(Section, extra="allow"):
     __pydantic_extra__: dict[str, str]
 
     prefix: ClassVar[str]
+
+    #: What becomes of columns of the result that the table lacks: `fail`, or `evolve`, by which they are
+    #: [added to the table](copy.md#new-columns) when the job starts.
+    evolution: Literal["fail", "evolve"] = Field("fail", alias="schema")
 
     @model_validator(mode="before")
     @classmethod

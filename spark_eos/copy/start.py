@@ -53,7 +53,8 @@ def copy(
     With the option ``format`` = ``delta``, ``sink`` is a table (`docs/copy.md`): ``path``, and for one that is created
     ``partitionBy`` and properties ``delta.…``. Its columns are those that the transform returns, or the source's.
     There are no dead letters, and nothing is encoded. With ``iceberg`` instead: ``table``, ``catalog``, properties
-    ``catalog.…`` and, for a table that is created, ``partitionBy``.
+    ``catalog.…`` and, for a table that is created, ``partitionBy``. With ``schema`` = ``evolve``, columns that the
+    table lacks are added to it.
 
     With ``format`` = ``delta``, ``source`` is a table: ``path``, ``startingVersion``, ``maxFilesPerTrigger``,
     ``maxBytesPerTrigger`` and ``readChangeFeed``. The query writes the rows that are appended to it, or its changes.

@@ -74,6 +74,11 @@ class Target(Protocol):
         ``is_there``: the table had the micro-batch when the query started, so that tasks have written no files. Raises
         TableError, EOS_TABLE_UNCLEAR where the outcome stays unknown."""
 
+    def evolved(self, schema: pa.Schema) -> Target:
+        """On the driver: the table with these columns, of which those that it lacks were added by a commit of their own
+        (`Place.widened`). Raises TableError where it then has others, and EOS_TABLE_UNCLEAR where the outcome stays
+        unknown."""
+
 
 class Place(Protocol):
     """Where a table is or will be."""
@@ -87,6 +92,10 @@ class Place(Protocol):
 
     def new_columns(self, schema: pa.Schema) -> TableColumns:
         """The columns of a table that is created for rows with these. Raises SchemaError."""
+
+    def widened(self, there: pa.Schema, given: pa.Schema) -> pa.Schema:
+        """The table's columns ``there``, with those that rows with the columns ``given`` have besides. Raises
+        SchemaError for one that cannot be added."""
 
     def target(self, schema: pa.Schema, *, create: bool) -> Target:
         """The table, with exactly these columns. Where there is none, it is created if ``create``. Raises TableError
@@ -104,19 +113,20 @@ def stored(table: Target) -> Iterator[None]:
 
 def until_known(
     once: Callable[[], bool],
-    batch: MicroBatch,
+    batch: MicroBatch | None,
     table: str,
     cause: Callable[[BaseException], str],
     patience_s: float = PATIENCE_S,
 ) -> Outcome:
-    """Try to commit a micro-batch until it is known that the table has it.
+    """Try to commit a micro-batch, or columns where there is none, until it is known that the table has it.
 
-    ``once``: looks into the table, and commits unless it has the micro-batch; returns whether it had it. An EosError
+    ``once``: looks into the table, and commits unless the table has it; returns whether it had it. An EosError
     ends the tries. No other error tells the outcome, as the response to a successful commit may be lost: so the next
     try looks into the table again. ``cause``: such an error in words without secrets. Raises TableError
     (EOS_TABLE_UNCLEAR) where no try has succeeded for ``patience_s`` seconds.
     """
     error = None
+    what = "columns" if batch is None else f"query={batch.query} batch={batch.number}"
     for tries, _ in enumerate(retrying(patience_s), 1):
         try:
             return Outcome(once(), tries)
@@ -124,7 +134,9 @@ def until_known(
             raise
         except Exception as raised:
             error = raised
-            again = cause(raised)
-            logger.info("query=%s batch=%d: the commit is tried again after %s", batch.query, batch.number, again)
+            logger.info("%s: the commit is tried again after %s", what, cause(raised))
     assert error is not None
-    raise stop("EOS_TABLE_UNCLEAR", batch=batch.number, path=table, seconds=patience_s, cause=cause(error))
+    last = cause(error)
+    if batch is None:
+        raise stop("EOS_TABLE_UNCLEAR.columns", path=table, seconds=patience_s, cause=last)
+    raise stop("EOS_TABLE_UNCLEAR.batch", batch=batch.number, path=table, seconds=patience_s, cause=last)

@@ -86,7 +86,7 @@ def _table_type(given: pa.DataType) -> pa.DataType:
     given = _plain(given)
     if types.is_struct(given):
         return pa.struct([pa.field(field.name, _table_type(field.type)) for field in given.fields])
-    if _is_list(given):
+    if is_list(given):
         return pa.list_(pa.field("element", _table_type(given.value_type)))
     if types.is_map(given):
         return pa.map_(_table_type(given.key_type), _table_type(given.item_type))
@@ -147,7 +147,7 @@ def _check_types(given: pa.DataType, wanted: pa.DataType, column: str) -> None:
                 _check_types(given.field(field.name).type, field.type, f"{column}.{field.name}")
             elif not field.nullable:
                 raise stop("EOS_TABLE_COLUMNS.missing", column=f"{column}.{field.name}")
-    elif types.is_list(wanted) and _is_list(given):
+    elif types.is_list(wanted) and is_list(given):
         _check_types(given.value_type, wanted.value_type, f"{column}.element")
     elif types.is_map(wanted) and types.is_map(given):
         _check_types(given.key_type, wanted.key_type, f"{column}.key")
@@ -165,7 +165,8 @@ def _plain(type_: pa.DataType) -> pa.DataType:
     return _plain(type_.value_type) if types.is_dictionary(type_) else type_
 
 
-def _is_list(type_: pa.DataType) -> bool:
+def is_list(type_: pa.DataType) -> bool:
+    """Whether it is one of Arrow's types of lists."""
     return bool(
         types.is_list(type_)
         or types.is_large_list(type_)

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 #: The values of the sink's option ``format`` for a table.
 DELTA, ICEBERG = "delta", "iceberg"
 KINDS = (DELTA, ICEBERG)
-_DELTA_OPTIONS = ("format", "path", "partitionBy", "afterRestore")
-_ICEBERG_OPTIONS = ("format", "table", "catalog", "partitionBy", "afterRollback")
+_DELTA_OPTIONS = ("format", "path", "schema", "partitionBy", "afterRestore")
+_ICEBERG_OPTIONS = ("format", "table", "catalog", "schema", "partitionBy", "afterRollback")
 #: Prefixes of the properties of a Delta table that is created, and of those of an Iceberg catalog.
 _DELTA_PROPERTY, _CATALOG_PROPERTY = "delta.", "catalog."
 _NO_SETTINGS = HadoopSettings()
@@ -25,13 +25,15 @@ _NO_SETTINGS = HadoopSettings()
 @dataclass(frozen=True)
 class DeltaOptions:
     """``partition_by`` and ``properties`` are for a table that is created; ``after_restore``: the version of a RESTORE
-    after which the query goes on; ``storage``: settings ``fs.…``."""
+    after which the query goes on; ``storage``: settings ``fs.…``; ``evolves``: columns that the table lacks are
+    added."""
 
     path: str
     partition_by: tuple[str, ...] = ()
     after_restore: int | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
     storage: HadoopSettings = _NO_SETTINGS
+    evolves: bool = False
 
     def place(self, checkpoint: str, storage: HadoopSettings) -> Place:
         """Where the table is. ``checkpoint``: the query's; ``storage``: the settings, with those of this machine.
@@ -48,7 +50,8 @@ class IcebergOptions:
     """``table``: its name in the catalog, ``namespace.name``; ``catalog``: the catalog's name; ``properties``: of the
     catalog, which may be secrets; ``partition_by``: of a table that is created, such as ``day(timestamp)``;
     ``after_rollback``: the query's snapshot that a rollback has removed from the table, after which it goes on;
-    ``storage``: settings ``fs.…`` of the checkpoint's file system."""
+    ``storage``: settings ``fs.…`` of the checkpoint's file system; ``evolves``: columns that the table lacks are
+    added."""
 
     table: str
     catalog: str = "default"
@@ -56,6 +59,7 @@ class IcebergOptions:
     after_rollback: int | None = None
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)
     storage: HadoopSettings = _NO_SETTINGS
+    evolves: bool = False
 
     def place(self, checkpoint: str, storage: HadoopSettings) -> Place:
         """Where the table is. Raises OptionError and UnsupportedError."""
@@ -84,6 +88,7 @@ def _delta(raw: Mapping[str, str], session: Mapping[str, str]) -> DeltaOptions:
         None if restored is None else parse_batch("afterRestore", restored),
         {_DELTA_PROPERTY + name: value for name, value in properties.items()},
         storage,
+        _evolves(given),
     )
 
 
@@ -107,6 +112,7 @@ def _iceberg(raw: Mapping[str, str], session: Mapping[str, str]) -> IcebergOptio
         None if removed is None else parse_batch("afterRollback", removed),
         properties,
         storage,
+        _evolves(given),
     )
 
 
@@ -122,6 +128,13 @@ def _given(options: Mapping[str, str], names: Collection[str], prefix: str) -> t
         else:
             raise stop("EOS_OPTION_UNKNOWN.table", option=key, names=", ".join(names))
     return given, properties
+
+
+def _evolves(given: Mapping[str, str]) -> bool:
+    chosen = given.get("schema", "fail").strip().lower()
+    if chosen not in ("fail", "evolve"):
+        raise stop("EOS_OPTION_INVALID.schema", given=given["schema"])
+    return chosen == "evolve"
 
 
 def _listed(given: Mapping[str, str]) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from spark_eos.errors import stop
@@ -64,7 +65,8 @@ def planned(
     checkpoint: str,
     transform: RowTransform | None = None,
 ) -> TablePlan:
-    """What the tasks need, with the table, which is created where there is none. Raises EosError."""
+    """What the tasks need, with the table, which is created where there is none, and given columns that it lacks if the
+    options say so: when all else is checked. Raises EosError."""
     from spark_eos.checkpoint.files import Checkpoint
     from spark_eos.checkpoint.settings import HadoopSettings, here
     from spark_eos.copy.checks import bounded, check_source
@@ -80,21 +82,26 @@ def planned(
     cluster = cluster_id(broker_client(reads.kafka))
     storage = HadoopSettings(here(options.storage))
     place = options.place(checkpoint, storage)
-    fitted = None if transform is None else fitting(transform, reads, place)
+    fitted = None if transform is None else fitting(transform, reads, place, evolves=options.evolves)
     columns = arrow_schema(reads.include_headers) if fitted is None else fitted.schema
+    there = place.columns() if options.evolves else None
+    if there is not None and not set(there.schema.names) <= set(columns.names):
+        there = None  # columns that nobody writes are refused as without the option
     found = Checkpoint(checkpoint, storage)
     query, finished = found.query_id(), found.last_batch("commits")
-    table = place.target(columns, create=finished is None)
-    if query is None:
-        return TablePlan(reads, cluster, table, None, fitted)
-    last = table.last(query)
-    check_start(table.name, last, finished=finished, planned=found.last_batch("offsets"))
+    table = place.target(columns if there is None else there.schema, create=finished is None)
+    last = None if query is None else table.last(query)
+    if query is not None:
+        check_start(table.name, last, finished=finished, planned=found.last_batch("offsets"))
+    if there is not None:
+        table = table.evolved(columns)
+        fitted = None if fitted is None else replace(fitted, schema=table.layout.schema)
     return TablePlan(reads, cluster, table, last, fitted)
 
 
-def fitting(transform: RowTransform, reads: SourceOptions, place: Place) -> TableTransform:
+def fitting(transform: RowTransform, reads: SourceOptions, place: Place, *, evolves: bool = False) -> TableTransform:
     """The transform with the table that it writes to: the one at the place or, where there is none, one with the
-    columns that it returns for no records.
+    columns that it returns for no records. ``evolves``: a table that is there is to be given those that it lacks.
 
     Where it gives a column no type for no records, a sample of the topics does. Raises RowError and SchemaError, also
     for what it makes of the sample, and TableError.
@@ -121,6 +128,8 @@ def fitting(transform: RowTransform, reads: SourceOptions, place: Place) -> Tabl
             raise stop("EOS_TABLE_COLUMNS.reserved", column=ERROR)
         if ERROR in result.schema.names and OFFSET not in schema.names:
             rows = rows.drop_columns([OFFSET])
+        if evolves:
+            schema = place.widened(schema, typed(rows.schema, transform, sample))
         conformed(rows, schema, partition_by)
     names = frozenset(result.schema.names)
     fitted = TableTransform(

@@ -71,7 +71,7 @@ def _written(plan: TablePlan, identity: Identity, ranges: Sequence[OffsetRange])
             if plan.transform is None:
                 for batch in records:
                     with stored(table):
-                        writer.write(batch)
+                        writer.write(batch.select(table.layout.schema.names))
                 continue
             for done in rows_of(plan.transform, records):
                 with stored(table):

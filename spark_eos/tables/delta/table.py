@@ -176,7 +176,9 @@ class Table:
     def check(self, handle: DeltaTable, batch: int) -> None:
         """The handle is of this table, and the table still takes what tasks have written. Raises TableError."""
         if str(handle.metadata().id) != self.id:
-            raise stop("EOS_OTHER_TABLE.recreated", path=self.location.path, batch=batch)
+            raise stop(
+                "EOS_OTHER_TABLE.recreated", path=self.location.path, doing=f"micro-batch {batch} was written to it"
+            )
         check_kept(self.location, handle)
         check_columns(self.location, handle, dict(self.columns), self.partition_by)
 
@@ -241,17 +243,22 @@ def check_columns(
     location: Location, handle: DeltaTable, written: Mapping[str, str], partition_by: Sequence[str]
 ) -> None:
     """The table has exactly these columns and partition columns. Raises TableError."""
-    there = columns_in(handle.schema().to_json())
-    found = [f"{name} is not there" for name in written if name not in there]
-    found += [f"{name} is not written" for name in there if name not in written]
-    for name in written.keys() & there.keys():
-        if written[name] != there[name]:
-            found.append(f"{name} is {_kind(there[name])} there, and written as {_kind(written[name])}")
+    found = differences(written, columns_in(handle.schema().to_json()))
     folders = list(handle.metadata().partition_columns)
     if folders != list(partition_by):
         found.append(f"it is partitioned by {', '.join(folders) or 'nothing'}, not by {', '.join(partition_by)}")
     if found:
         raise stop("EOS_TABLE_DIFFERS", path=location.path, differences="; ".join(found))
+
+
+def differences(written: Mapping[str, str], there: Mapping[str, str]) -> list[str]:
+    """In words, what differs between columns that are written and those of a table, both as of `columns_in`."""
+    found = [f"{name} is not there" for name in written if name not in there]
+    found += [f"{name} is not written" for name in there if name not in written]
+    for name in written.keys() & there.keys():
+        if written[name] != there[name]:
+            found.append(f"{name} is {_kind(there[name])} there, and written as {_kind(written[name])}")
+    return found
 
 
 def _kind(text: str) -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
 from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.checkpoint.stores import Store, open_store
+from spark_eos.tables import evolution
 from spark_eos.tables.delta.row_job import taken_over
 from spark_eos.tables.delta.table import Location, Table, columns_there, known, refused, without_secrets
 from spark_eos.tables.files import DataFile, FileLayout
@@ -40,6 +41,14 @@ class DeltaPlace:
         columns = table_schema(schema)
         check_columns(columns, self.partition_by)
         return TableColumns(columns, self.partition_by)
+
+    def widened(self, there: pa.Schema, given: pa.Schema) -> pa.Schema:
+        from spark_eos.tables.delta.evolution import check_names
+
+        columns = evolution.widened(there, table_schema(given))
+        check_columns(columns)
+        check_names(there, columns)
+        return columns
 
     def target(self, schema: pa.Schema, *, create: bool) -> DeltaTarget:
         from spark_eos.tables.delta.actions import statistics_columns
@@ -77,6 +86,11 @@ class DeltaTarget:
     def last(self, query: str) -> int | None:
         with refused(self.table.location):
             return self.table.location.open().transaction_version(query)
+
+    def evolved(self, schema: pa.Schema) -> DeltaTarget:
+        from spark_eos.tables.delta.evolution import add_columns
+
+        return replace(self, table=add_columns(self.table, schema), layout=replace(self.layout, schema=schema))
 
     def commit(self, batch: MicroBatch, files: Sequence[DataFile], rows: int, *, is_there: bool) -> Outcome:
         # delta-rs, which tasks have no use for

@@ -86,18 +86,19 @@ def iceberg_schema(schema: pa.Schema) -> Schema:
 
 
 def _iceberg_field(field: pa.Field, ids: Iterator[int]) -> NestedField:
-    return NestedField(next(ids), field.name, _iceberg_type(field.type, ids), required=not field.nullable)
+    return NestedField(next(ids), field.name, iceberg_type(field.type, ids), required=not field.nullable)
 
 
-def _iceberg_type(type_: pa.DataType, ids: Iterator[int]) -> IcebergType:
+def iceberg_type(type_: pa.DataType, ids: Iterator[int]) -> IcebergType:
+    """The type of a column; ``ids``: of the fields in it."""
     if pa.types.is_struct(type_):
         return StructType(*[_iceberg_field(field, ids) for field in type_.fields])
     if pa.types.is_list(type_):
-        return ListType(next(ids), _iceberg_type(type_.value_type, ids), not type_.value_field.nullable)
+        return ListType(next(ids), iceberg_type(type_.value_type, ids), not type_.value_field.nullable)
     if pa.types.is_map(type_):
         key, value = next(ids), next(ids)
         required = not type_.item_field.nullable
-        return MapType(key, _iceberg_type(type_.key_type, ids), value, _iceberg_type(type_.item_type, ids), required)
+        return MapType(key, iceberg_type(type_.key_type, ids), value, iceberg_type(type_.item_type, ids), required)
     if pa.types.is_decimal(type_):
         return DecimalType(type_.precision, type_.scale)
     if pa.types.is_int8(type_) or pa.types.is_int16(type_):

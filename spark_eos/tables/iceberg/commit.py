@@ -83,7 +83,8 @@ class Commit:
         """It is the table that the query knows, and it still takes what tasks have written. Raises TableError."""
         path = self.known.name.table
         if str(metadata.table_uuid) != self.known.id:
-            raise stop("EOS_OTHER_TABLE.recreated", path=path, batch=self.batch.number)
+            doing = f"micro-batch {self.batch.number} was written to it"
+            raise stop("EOS_OTHER_TABLE.recreated", path=path, doing=doing)
         check_same(self.known.layout, layout_of(metadata, path), path)
 
     def _check_age(self, table: Table) -> None:

@@ -12,6 +12,7 @@ from spark_eos.caches import process_cache
 from spark_eos.checkpoint.stores import Store
 from spark_eos.errors import stop
 from spark_eos.retry import retrying
+from spark_eos.tables import evolution
 from spark_eos.tables.files import DataFile, FileLayout
 from spark_eos.tables.iceberg.catalog import Properties, TableName, opened, refused
 from spark_eos.tables.iceberg.known import KnownTable
@@ -66,6 +67,14 @@ class IcebergPlace:
         check_columns(columns)
         return TableColumns(arrow_schema(iceberg_schema(columns)))
 
+    def widened(self, there: pa.Schema, given: pa.Schema) -> pa.Schema:
+        from spark_eos.tables.iceberg.columns import arrow_schema, iceberg_schema
+
+        columns = evolution.widened(there, table_schema(given))
+        check_columns(columns)
+        with refused(self.table):  # a name with a dot may be another column's path
+            return arrow_schema(iceberg_schema(columns))
+
     def target(self, schema: pa.Schema, *, create: bool) -> IcebergTarget:
         from spark_eos.tables.iceberg.table import created, differences, folder_of, layout_of
 
@@ -118,6 +127,11 @@ class IcebergTarget:
 
         with refused(self.table.name):
             return memory_of(self.table.name.load().metadata, query, self.name).found.last
+
+    def evolved(self, schema: pa.Schema) -> IcebergTarget:
+        from spark_eos.tables.iceberg.evolution import add_columns
+
+        return replace(self, table=add_columns(self.table, schema, self.cause))
 
     def commit(
         self,

@@ -115,7 +115,7 @@ def test_new_columns_are_merged_when_asked(job: ToDelta, write):
     write(job.topic, "2", key="a")
     wider = SQL.replace("topic,", "length(value) AS n, topic,")
     assert job.run(wider, target=MERGE).condition == "EOS_DELTA_COLUMNS"
-    assert job.run(wider, target=MERGE + ", mergeSchema: true") is None
+    assert job.run(wider, target=MERGE + ", schema: evolve") is None
     assert job.rows("k", "v", "n") == [("a", "2", 1), ("b", "1", None)]
 
 

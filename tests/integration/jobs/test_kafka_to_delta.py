@@ -70,11 +70,11 @@ def test_other_columns_than_the_tables_are_refused_or_added_when_asked(job: ToDe
     wanted = "SELECT string(value) AS v, 2 AS m FROM input"
     refused = job.run(wanted)
     assert refused.condition == "EOS_DELTA_COLUMNS"
-    assert "m is not there; n is not here. Hint: Change 'transform', or set 'target.mergeSchema: true'" in refused.text
-    other_type = job.run("SELECT string(value) AS v, 2L AS n FROM input", target=", mergeSchema: true")
+    assert "m is not there; n is not here. Hint: Change 'transform', or set 'target.schema: evolve'" in refused.text
+    other_type = job.run("SELECT string(value) AS v, 2L AS n FROM input", target=", schema: evolve")
     assert other_type.condition == "EOS_DELTA_COLUMNS" and "n is int there, and bigint here" in other_type.text
     assert job.rows() == [("1", 1)]
-    assert job.run(wanted, target=", mergeSchema: true") is None
+    assert job.run(wanted, target=", schema: evolve") is None
     assert job.rows("v", "n", "m") == [("1", 1, None), ("2", None, 2)]
 
 
@@ -128,8 +128,8 @@ def test_a_new_table_gets_partitions_and_properties(job: ToDelta, write):
         ({"more": "spark: {spark.sql.files.ignoreMissingFiles: true}"}, "'spark.spark.sql.files.ignoreMissingFiles'"),
         ({"target": ", merge: [offset]"}, "EOS_CONFIG_INVALID_VALUE"),
         ({"target": ", merge: [k]"}, "'transform' is missing"),
-        ({"target": ", mergeSchema: maybe"}, "EOS_CONFIG_INVALID_VALUE"),
-        ({"target": ", mergeSchemas: true"}, "Did you mean 'mergeSchema'?"),
+        ({"target": ", schema: maybe"}, "EOS_CONFIG_INVALID_VALUE"),
+        ({"target": ", schemas: evolve"}, "Did you mean 'schema'?"),
     ],
     ids=["setting", "key", "merge without columns", "choice", "unknown key"],
 )

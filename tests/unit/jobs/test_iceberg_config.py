@@ -53,12 +53,13 @@ def test_records_are_transformed_past_the_jvm(read: Read, transform: str) -> Non
 
 def test_the_section_of_the_table_has_the_options_of_the_sink(read: Read) -> None:
     """With their names; nothing is said of the catalog but its name."""
-    target = "catalog: prod, partitionBy: [day(timestamp), topic], afterRollback: 7, catalog.token: rosebud"
-    config = read(target=f"{target}, catalog.uri: 'https://user:swordfish@host'")
+    target = "catalog: prod, partitionBy: [day(timestamp), topic], afterRollback: 7, schema: evolve"
+    config = read(target=f"{target}, catalog.token: rosebud, catalog.uri: 'https://user:swordfish@host'")
     assert config.target.options() == {
         "format": "iceberg",
         "table": "lake.flights",
         "catalog": "prod",
+        "schema": "evolve",
         "partitionBy": "day(timestamp),topic",
         "afterRollback": "7",
         "catalog.token": "rosebud",

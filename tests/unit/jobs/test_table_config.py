@@ -41,7 +41,8 @@ def read(tmp_path: Path) -> Read:
         ("arrow: 'json:dumps', onMalformed: drop", "", True),
         (SQL, "", False),
         (f"{SQL}, {PARSE}, onMalformed: drop", "merge: [n]", False),
-        ("function: 'json:dumps'", "mergeSchema: true", False),
+        ("function: 'json:dumps'", "schema: evolve", False),
+        ("arrow: 'json:dumps'", "schema: evolve", True),
     ],
 )
 def test_rows_pass_through_spark_where_its_engine_transforms_them(
@@ -55,7 +56,8 @@ def test_rows_pass_through_spark_where_its_engine_transforms_them(
     ("transform", "target", "says"),
     [
         (f"{SQL}, engine: duckdb", "merge: [n]", "'target.merge' is for rows that pass through Spark"),
-        ("arrow: 'json:dumps'", "mergeSchema: true", "'target.mergeSchema' is for rows that pass through Spark"),
+        (SQL, "schema: merge", "'target.schema' is none of the values"),
+        (SQL, "mergeSchema: true", "'target.mergeSchema' is not a known key"),
         (SQL, "afterRestore: 3", "'target.afterRestore' is only for rows that are appended past the JVM"),
         ("arrow: 'json:dumps', sql: SELECT 1", "", "'transform' does not have just one transformation"),
         ("engine: duckdb, function: 'json:dumps'", "", "'transform.engine' is for 'sql'"),

@@ -1,0 +1,132 @@
+"""Adds columns to a Delta table, for a query that begins: one commit, which has nothing else.
+
+- *It has a transaction of its own application id*, the same for all queries: what delta-rs resends after a lost
+  response is refused by it, and so is the second of two drivers that add columns at the same moment.
+- *An error does not tell the outcome.* So after each error the table is opened anew. If it has the columns by then,
+  nobody needs to know who has added them.
+- *The query's transactions stay as they are*: columns are no micro-batch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.types as types
+
+from spark_eos import failpoints, system
+from spark_eos.errors import stop
+from spark_eos.log import logger
+from spark_eos.tables.delta.table import (
+    Table,
+    check_columns,
+    check_kept,
+    columns_of,
+    differences,
+    refused,
+    without_secrets,
+)
+from spark_eos.tables.evolution import added, in_words, widened
+from spark_eos.tables.target import PATIENCE_S, until_known
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+#: The application id of commits that add columns; its version is that of the table before.
+APPLICATION = "spark-eos#columns"
+_NTZ = "timestampNtz"
+#: What Delta takes in a column's name only with column mapping, which is refused.
+_MAPPED = re.compile(r"[ ,;{}()\n\t=]")
+
+
+def check_names(there: pa.Schema, wide: pa.Schema) -> None:
+    """The columns that were added may have their names. Raises SchemaError."""
+    for path, type_ in added(there, wide):
+        for name in (path[-1], *_names(type_)):
+            if _MAPPED.search(name):
+                raise stop("EOS_TABLE_COLUMNS.name", column=name)
+
+
+def _names(type_: pa.DataType) -> Iterator[str]:
+    """Of the fields in a type."""
+    for place in range(type_.num_fields):
+        field = type_.field(place)
+        if types.is_struct(type_):
+            yield field.name
+        yield from _names(field.type)
+
+
+def add_columns(table: Table, schema: pa.Schema, patience_s: float = PATIENCE_S) -> Table:
+    """The table with these columns, of which it is given those that it lacks.
+
+    Raises TableError: EOS_TABLE_DIFFERS where it would have others then, as somebody has changed it meanwhile,
+    EOS_DELTA_TABLE_SETTINGS.columns where the protocol would have to change, and EOS_TABLE_UNCLEAR where no try has
+    succeeded for ``patience_s`` seconds.
+    """
+    location, columns = table.location, columns_of(schema)
+    cause = partial(without_secrets, location=location)
+    until_known(_Addition(table, schema).once, None, location.path, cause, patience_s)
+    with refused(location):
+        check_columns(location, location.open(), columns, table.partition_by)
+    return replace(table, columns=tuple(columns.items()))
+
+
+@dataclass(frozen=True)
+class _Addition:
+    table: Table
+    schema: pa.Schema
+
+    def once(self) -> bool:
+        """Add the columns unless the table has them. Returns whether it had them."""
+        location, path = self.table.location, self.table.location.path
+        handle = location.open()
+        if str(handle.metadata().id) != self.table.id:
+            raise stop("EOS_OTHER_TABLE.recreated", path=path, doing="columns were to be added to it")
+        check_kept(location, handle)
+        there = pa.schema(handle.schema().to_arrow())
+        wide = widened(there, self.schema)
+        found = differences(columns_of(self.schema), columns_of(wide))
+        if found:
+            raise stop("EOS_TABLE_DIFFERS", path=path, differences="; ".join(found))
+        new = list(added(there, wide))
+        if not new:
+            return True
+        self._check_protocol(handle, new)
+        failpoints.reach("table.evolving")
+        self._commit(handle, there, wide)
+        logger.info("table=%s: added %s", path, in_words(name for name, _ in new))
+        failpoints.reach("table.evolved")
+        return False
+
+    def _commit(self, handle: DeltaTable, there: pa.Schema, wide: pa.Schema) -> None:
+        from deltalake import CommitProperties, PostCommitHookProperties, Schema, Transaction
+
+        before = columns_of(there)
+        changed = [name for name, kind in columns_of(wide).items() if before.get(name) != kind]
+        now_ms = int(system.time_of_day() * 1000)
+        handle.alter.add_columns(
+            [field for field in Schema.from_arrow(wide).fields if field.name in changed],
+            commit_properties=CommitProperties(app_transactions=[Transaction(APPLICATION, handle.version(), now_ms)]),
+            # A hook that fails would raise an error after a successful commit.
+            post_commithook_properties=PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False),
+        )
+
+    def _check_protocol(self, handle: DeltaTable, new: Sequence[tuple[tuple[str, ...], pa.DataType]]) -> None:
+        """The table's protocol has the types of the new columns. Otherwise delta-rs would change it, and leave out the
+        features that the former version implied. Raises TableError."""
+        if _NTZ in (handle.protocol().reader_features or ()):
+            return
+        for path, type_ in new:
+            if _has_ntz(type_):
+                location = self.table.location.path
+                raise stop("EOS_DELTA_TABLE_SETTINGS.columns", path=location, column=".".join(path), feature=_NTZ)
+
+
+def _has_ntz(type_: pa.DataType) -> bool:
+    if types.is_timestamp(type_):
+        return type_.tz is None
+    return any(_has_ntz(type_.field(place).type) for place in range(type_.num_fields))

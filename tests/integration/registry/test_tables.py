@@ -1,0 +1,118 @@
+"""Topics with the schemas of a real registry to tables whose columns follow the reader's schema: it gains a field, the
+job is told of the new version, and the table has a column more, which is null in older rows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+from deltalake import DeltaTable
+
+from jobs.kafka_to_delta import KafkaToDelta, start_copy
+from jobs.kafka_to_iceberg import KafkaToIceberg
+from jobs.runner.config import load
+from spark_eos.errors import EosError
+from tests.support.table_kinds import KINDS, Delta, Iceberg, TableKind
+
+FIRST = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "int"}]}
+NEWER = FIRST | {"fields": [*FIRST["fields"], {"name": "who", "type": ["null", "string"], "default": None}]}
+CONFIG = """\
+kafka: {{bootstrap.servers: "{servers}"}}
+source: {{subscribe: "{topic}", startingOffsets: earliest}}
+transform:
+  sql: SELECT "partition", "offset", value.* FROM input
+  engine: duckdb
+  parse: {{format: avro, registry: "{registry}"{version}}}
+target: {{schema: {schema}, {target}}}
+checkpoint: "{checkpoint}"
+trigger: availableNow
+"""
+
+
+class Setting:
+    """A topic, a table, and the job's query in the session of the tests."""
+
+    def __init__(self, spark, servers: str, registry: str, topic: str, folder: Path, kind: TableKind) -> None:
+        self._spark, self._servers, self._registry, self._topic = spark, servers, registry, topic
+        self._folder, self.kind, self.checkpoint = folder, kind, folder / "checkpoint"
+
+    def produce(self, schema: dict, *values: dict) -> None:
+        """By Confluent's own serializer, which registers the schema."""
+        serialize = AvroSerializer(SchemaRegistryClient({"url": self._registry}), json.dumps(schema))
+        producer, context = Producer({"bootstrap.servers": self._servers}), SerializationContext
+        for value in values:
+            producer.produce(self._topic, serialize(value, context(self._topic, MessageField.VALUE)), partition=0)
+        assert producer.flush(30) == 0
+
+    def run(self, version: int | None = None, schema: str = "fail") -> None:
+        """The job's query, until all that is there is read."""
+        sink = {name: value for name, value in self.kind.sink().items() if name != "format"}
+        file = self._folder / "job.yaml"
+        text = CONFIG.format(
+            servers=self._servers,
+            topic=self._topic,
+            registry=self._registry,
+            version="" if version is None else f", version: {version}",
+            schema=schema,
+            target=", ".join(f"{name}: {value!r}" for name, value in sink.items()),
+            checkpoint=self.checkpoint,
+        )
+        file.write_text(text)
+        if isinstance(self.kind, Delta):
+            query = start_copy(self._spark, load(file, KafkaToDelta))
+        else:
+            config = load(file, KafkaToIceberg)
+            query = config.start_copy(self._spark, config.target.options())
+        assert query.awaitTermination(120)
+
+    def forget_commit(self) -> None:
+        """As if the query had been killed before Spark noted the last commit."""
+        last = max(int(file.name) for file in (self.checkpoint / "commits").glob("[0-9]*"))
+        for name in (f"{last}", f".{last}.crc"):
+            (self.checkpoint / "commits" / name).unlink(missing_ok=True)
+
+    def rows(self) -> list[tuple]:
+        """By offset, without the place."""
+        rows = sorted(self.kind.rows(), key=lambda row: row["offset"])
+        assert [row["offset"] for row in rows] == list(range(len(rows)))
+        return [tuple(row[name] for name in row if name not in ("partition", "offset")) for row in rows]
+
+    def columns(self) -> list[str]:
+        if isinstance(self.kind, Delta):
+            return pa.schema(DeltaTable(str(self.kind.path)).schema().to_arrow()).names
+        assert isinstance(self.kind, Iceberg)
+        return [field.name for field in self.kind.load().schema().fields]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_table_follows_the_readers_schema_when_the_job_is_told(
+    spark, cluster, registry, topic, tmp_path, kind
+) -> None:
+    """Until then it reads with the version that its checkpoint has, whatever producers write; and so does a run that
+    repeats a micro-batch of before, which changes no column."""
+    setting = Setting(
+        spark, cluster.bootstrap_servers, registry.url, topic(), tmp_path, KINDS[kind](tmp_path / "of_this_kind")
+    )
+    setting.produce(FIRST, {"id": 0})
+    setting.run()
+    setting.produce(NEWER, {"id": 1, "who": "a"})
+    setting.run(schema="evolve")
+    assert setting.rows() == [(0,), (1,)]  # as version 1 of the schema has it
+    setting.forget_commit()
+    setting.run(version=2, schema="evolve")
+    assert setting.rows() == [(0,), (1,)] and "who" not in setting.columns()
+    setting.produce(NEWER, {"id": 2, "who": "b"})
+    with pytest.raises(EosError) as refused:
+        setting.run(version=2)
+    assert refused.value.entry == "EOS_TABLE_COLUMNS.unknown"
+    setting.run(version=2, schema="evolve")
+    setting.produce(FIRST, {"id": 3})
+    setting.run(version=2)
+    assert setting.columns() == ["partition", "offset", "id", "who"]
+    assert setting.rows() == [(0, None), (1, None), (2, "b"), (3, None)]

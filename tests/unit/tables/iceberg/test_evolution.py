@@ -1,0 +1,112 @@
+"""Columns that an Iceberg table is given, by a REST catalog that loses, delays and repeats requests."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pyarrow as pa
+import pytest
+from pyiceberg.types import IntegerType
+
+from spark_eos.errors import EosError, TableError
+from spark_eos.tables.iceberg import evolution, rest
+from spark_eos.tables.iceberg.target import IcebergTarget
+from tests.support.delta_files import SCHEMA
+from tests.support.rest_catalog import CatalogServer, Fault, RestIceberg, serving
+from tests.support.table_kinds import Iceberg
+
+WIDE = pa.schema([*SCHEMA, ("c", pa.string())])
+SHORT_S = 0.5
+
+
+@pytest.fixture
+def kind(tmp_path) -> RestIceberg:
+    return RestIceberg(tmp_path)
+
+
+@pytest.fixture
+def server(kind):
+    with serving(kind.server) as server:
+        yield server
+
+
+@pytest.fixture
+def target(kind, server) -> IcebergTarget:
+    return created(kind)
+
+
+def created(kind: Iceberg) -> IcebergTarget:
+    found = kind.place(kind.folder / "c").target(SCHEMA, create=True)
+    assert isinstance(found, IcebergTarget)
+    return found
+
+
+def columns(kind: Iceberg) -> list[str]:
+    return [field.name for field in kind.load().schema().fields]
+
+
+def is_read_between_commits(server: CatalogServer) -> bool:
+    """Whether the table was read anew before each commit after another one."""
+    named = [kind for kind in server.kinds if kind in ("load", "commit")]
+    return ("commit", "commit") not in pairwise(named)
+
+
+@pytest.mark.parametrize("answer", ["lost", 409, 500, 504, "garbled", "hung"])
+@pytest.mark.parametrize("done", ["before", "never", "late"])
+def test_columns_are_added_once_whatever_becomes_of_the_request(
+    kind, server, target, monkeypatch, done, answer
+) -> None:
+    """Whether it is done before the error, not at all, or after the driver has moved on; then it is refused."""
+    monkeypatch.setattr(rest, "REQUEST_S", SHORT_S)
+    server.faults = [Fault("commit", answer, done)]
+    assert target.evolved(WIDE).layout.schema.equals(WIDE)
+    assert not server.faults and is_read_between_commits(server)
+    assert server.catch_up() == ([409] if done == "late" else [])
+    assert columns(kind) == WIDE.names and len(kind.load().metadata.schemas) == 2
+
+
+def test_columns_that_are_added_after_the_query_has_given_up_are_found_by_the_next_start(kind, server, target) -> None:
+    """Nothing is added again."""
+    server.faults = [Fault("commit", 504, "late")] * 9
+    with pytest.raises(TableError) as error:
+        evolution.add_columns(target.table, WIDE, target.cause, patience_s=0.001)
+    assert error.value.entry == "EOS_TABLE_UNCLEAR.columns"
+    server.faults = []
+    assert server.catch_up()[0] == 200
+    assert created(kind).evolved(WIDE).layout.schema.equals(WIDE)
+    assert len(kind.load().metadata.schemas) == 2
+
+
+def test_a_late_request_gives_no_id_that_another_column_had(kind, server, target) -> None:
+    """The columns are by then those that it was made for, and another one has come and gone: it would have had the id
+    that the request gives, and its values would come back under the new name."""
+    server.faults = [Fault("commit", 504, "late")]
+    with pytest.raises(TableError):
+        evolution.add_columns(target.table, WIDE, target.cause, patience_s=0.001)
+    with kind.load().update_schema() as update:
+        update.add_column("gone", IntegerType())
+    with kind.load().update_schema() as update:
+        update.delete_column("gone")
+    assert kind.load().metadata.current_schema_id == 0
+    assert server.catch_up() == [409]
+    assert columns(kind) == SCHEMA.names
+
+
+def test_a_table_whose_files_are_read_by_names_is_refused(tmp_path) -> None:
+    """Without the column in that property, too, readers would not find it in such files."""
+    kind = Iceberg(tmp_path)
+    target = created(kind)
+    with kind.load().transaction() as transaction:
+        transaction.set_properties({"schema.name-mapping.default": "[]"})
+    with pytest.raises(EosError) as error:
+        target.evolved(WIDE)
+    assert error.value.entry == "EOS_ICEBERG_TABLE.columns" and ": c." in error.value.message
+    assert columns(kind) == SCHEMA.names
+
+
+def test_a_name_that_is_the_path_of_another_column_is_refused(tmp_path) -> None:
+    """pyiceberg finds fields by paths, and takes no such columns."""
+    place = Iceberg(tmp_path).place(tmp_path / "c")
+    there = pa.schema({"a.b": pa.int32()})
+    with pytest.raises(EosError, match=r"multiple fields for name a\.b"):
+        place.widened(there, pa.schema({"a": pa.struct([("b", pa.int32())])}))
