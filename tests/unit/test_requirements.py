@@ -30,6 +30,7 @@ BROUGHT_BY_OTHERS = {
     "spark_eos/checkpoint/stores.py": {"fsspec"},  # for who has it; an error says that it is missing
     "spark_eos/tables/delta/actions.py": {"deltalake"},  # the extra tables
     "spark_eos/tables/delta/commit.py": {"deltalake"},
+    "spark_eos/tables/delta/evolution.py": {"deltalake"},
     "spark_eos/tables/delta/log.py": {"deltalake"},
     "spark_eos/tables/delta/source.py": {"deltalake"},
     "spark_eos/tables/delta/table.py": {"deltalake"},
@@ -38,6 +39,7 @@ BROUGHT_BY_OTHERS = {
     "spark_eos/tables/iceberg/columns.py": {"pyiceberg"},
     "spark_eos/tables/iceberg/commit.py": {"pyiceberg"},
     "spark_eos/tables/iceberg/data_files.py": {"pyiceberg"},
+    "spark_eos/tables/iceberg/evolution.py": {"pyiceberg"},
     "spark_eos/tables/iceberg/memory.py": {"pyiceberg"},
     "spark_eos/tables/iceberg/rest.py": {"pyiceberg", "requests"},
     "spark_eos/tables/iceberg/snapshots.py": {"pyiceberg"},
