@@ -51,7 +51,7 @@ class IcebergTarget(TableSection):
     #: The catalog's name, by which pyiceberg finds it in its file and environment. `catalog.…` keys are its
     #: [properties](iceberg.md).
     catalog: Text = "default"
-    #: List of the partition fields of a table that the job creates: columns, `day(COLUMN)` and `hour(COLUMN)`.
+    #: List of the [partition fields](iceberg.md#partitions) of a table that the job creates, such as `day(timestamp)`.
     partition_by: tuple[Text, ...] = ()
     #: The query's snapshot that a rollback has removed, after which the job goes on.
     after_rollback: NonNegativeInt | None = None

@@ -148,7 +148,7 @@ class Iceberg(TableKind):
         files = [file["file_path"].removeprefix("file://") for file in table.inspect.files().to_pylist()]
         read = table.scan(selected_fields=("partition", "offset")).to_arrow()
         by_polars = self._by_polars(table).select("partition", "offset").collect()
-        assert Counter(by_polars.rows()) == Counter(map(tuple, (row.values() for row in read.to_pylist())))
+        assert Counter(by_polars.rows()) == Counter((row["partition"], row["offset"]) for row in read.to_pylist())
         return _agreed(read, files)
 
     def _by_polars(self, table: Table | None = None) -> polars.LazyFrame:

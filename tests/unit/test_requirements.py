@@ -34,7 +34,8 @@ BROUGHT_BY_OTHERS = {
     "spark_eos/tables/delta/log.py": {"deltalake"},
     "spark_eos/tables/delta/source.py": {"deltalake"},
     "spark_eos/tables/delta/table.py": {"deltalake"},
-    # the extra iceberg, whose pyiceberg brings pydantic and requests; `place_of` says that it is missing
+    # the extra iceberg, whose pyiceberg brings mmh3, pydantic and requests; `place_of` says that it is missing
+    "spark_eos/tables/keys.py": {"mmh3"},
     "spark_eos/tables/iceberg/catalog.py": {"pydantic", "pyiceberg"},
     "spark_eos/tables/iceberg/columns.py": {"pyiceberg"},
     "spark_eos/tables/iceberg/commit.py": {"pyiceberg"},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -138,4 +139,6 @@ def _evolves(given: Mapping[str, str]) -> bool:
 
 
 def _listed(given: Mapping[str, str]) -> tuple[str, ...]:
-    return tuple(filter(None, (name.strip() for name in given.get("partitionBy", "").split(","))))
+    """The parts of the option, as of ``topic, bucket(16, id)``."""
+    parts = re.split(r",(?![^(]*\))", given.get("partitionBy", ""))
+    return tuple(filter(None, (part.strip() for part in parts)))

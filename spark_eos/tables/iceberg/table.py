@@ -14,7 +14,7 @@ from spark_eos.errors import stop
 from spark_eos.tables.files import Codec, FileLayout
 from spark_eos.tables.iceberg.catalog import TableName, opened
 from spark_eos.tables.iceberg.columns import NoColumn, arrow_schema, iceberg_schema
-from spark_eos.tables.keys import Key, Transform, key_of
+from spark_eos.tables.keys import Key, is_known, key_of
 from spark_eos.tables.values import check_columns
 
 if TYPE_CHECKING:
@@ -63,9 +63,8 @@ def layout_of(metadata: TableMetadata, path: str) -> FileLayout:
 def _key(field: PartitionField, schema: Schema) -> Key | None:
     """The key of a partition field; None if files are not written by it."""
     column = next((one.name for one in schema.fields if one.field_id == field.source_id), None)
-    found: dict[str, Transform] = {"identity": "identity", "day": "day", "hour": "hour"}
-    transform = found.get(str(field.transform))
-    return None if column is None or transform is None else Key(field.name, column, transform)
+    transform = str(field.transform)
+    return Key(field.name, column, transform) if column is not None and is_known(transform) else None
 
 
 def folder_of(metadata: TableMetadata, path: str) -> str:
@@ -108,7 +107,7 @@ def _kind(column: pa.Field) -> str:
 
 def created(name: TableName, schema: pa.Schema, partition_by: Sequence[str]) -> Table:
     """The table, created with these columns unless somebody else creates it meanwhile; its namespace is created where
-    there is none. ``partition_by``: columns, and ``day`` or ``hour`` of a column. Raises OptionError and SchemaError,
+    there is none. ``partition_by``: as `spark_eos.tables.keys.key_of` takes it. Raises OptionError and SchemaError,
     and what pyiceberg raises."""
     check_columns(schema)
     catalog, columns = opened(name), iceberg_schema(schema)

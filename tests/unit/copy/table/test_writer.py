@@ -113,6 +113,16 @@ def test_files_of_all_tasks_are_committed_together(plan, table) -> None:
     assert len(written_by(table)) == 2
 
 
+def test_columns_of_a_table_may_be_in_any_order(table, tmp_path) -> None:
+    """Records as they are have the source's."""
+    table.place(tmp_path / "c").target(pa.schema(list(COLUMNS)[::-1]), create=True)
+    plan = planned(table, tmp_path)
+    writer = TableStreamWriter(plan)
+    writer.commit(run(plan, 0, []), 0)
+    writer.commit(run(plan, 1, *FIRST), 1)
+    assert len(table.places()) == 6
+
+
 def test_attempts_that_are_not_committed_are_seen_by_nobody(plan, table) -> None:
     """A second attempt writes files of its own; an abort leaves both."""
     writer = TableStreamWriter(plan)

@@ -11,8 +11,8 @@ import pytest
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadataV3
-from pyiceberg.transforms import BucketTransform, IdentityTransform, MonthTransform
-from pyiceberg.types import LongType, NestedField, StringType, StructType, TimestamptzType, TimeType, UUIDType
+from pyiceberg.transforms import IdentityTransform, VoidTransform
+from pyiceberg.types import LongType, NestedField, StringType, StructType, TimeType, UUIDType
 from pyiceberg.utils.config import Config
 
 from spark_eos.errors import EosError
@@ -49,18 +49,11 @@ def spec(source: int, transform: Any) -> PartitionSpec:
         ({"properties": {"format-version": "1"}}, "version 1 of the format"),
         ({"properties": {"write.format.default": "orc"}}, "write.format.default=orc"),
         ({"properties": {"encryption.key-id": "k"}}, "encryption.key-id=k"),
-        ({"partition_spec": spec(1, BucketTransform(4))}, "field f by bucket[4]"),
+        ({"partition_spec": spec(1, VoidTransform())}, "field f by void"),
         ({"schema": Schema(ID, NestedField(2, "t", TimeType()))}, "column t of type time"),
         (
             {"schema": Schema(ID, NestedField(2, "r", StructType(NestedField(3, "u", UUIDType()))))},
             "column r.u of type",
-        ),
-        (
-            {
-                "schema": Schema(ID, NestedField(2, "at", TimestamptzType())),
-                "partition_spec": spec(2, MonthTransform()),
-            },
-            "field f by month",
         ),
         (
             {
