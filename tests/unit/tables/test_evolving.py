@@ -291,6 +291,24 @@ def test_a_column_within_the_values_of_a_map_is_refused(tmp_path) -> None:
     assert place.widened(there, pa.schema({"m": pa.map_(pa.string(), WIDE_ITEM)})).equals(there)
 
 
+def test_manifests_of_older_columns_are_merged_with_newer_ones(tmp_path) -> None:
+    """Partitions of every kind among them: each row stays, and is found by its partition."""
+    kind = Iceberg(tmp_path)
+    parts = {"partitionBy": "truncate(2, offset), bucket(4, topic)"}
+    target = kind.place(tmp_path / "c", **parts).target(SCHEMA, create=True)
+    with kind.load().transaction() as transaction:
+        transaction.set_properties({"commit.manifest.min-count-to-merge": "2", "commit.manifest-merge.enabled": "true"})
+    commit(target, FIRST)
+    commit(target, SECOND)
+    commit(evolving(kind, pa.schema([*SCHEMA, ("c", pa.int32())])), THIRD, c=1)
+    snapshot = kind.load().current_snapshot()
+    assert snapshot is not None and len(snapshot.manifests(kind.load().io)) == 1
+    for rows in readers(kind):
+        assert [(row["offset"], row["c"]) for row in rows] == [(n, 1 if n == 4 else None) for n in range(5)]
+    for n in range(5):
+        assert kind.load().scan(f"offset = {n} and topic = 't'").to_arrow().num_rows == 1
+
+
 def test_ids_of_iceberg_are_never_given_twice(tmp_path) -> None:
     """Nor that of a column that was dropped: its values would come back under the new name."""
     kind = Iceberg(tmp_path)
