@@ -73,7 +73,7 @@ def test_columns_that_are_added_after_the_query_has_given_up_are_found_by_the_ne
     assert error.value.entry == "EOS_TABLE_UNCLEAR.columns"
     server.faults = []
     assert server.catch_up()[0] == 200
-    assert created(kind).evolved(WIDE).layout.schema.equals(WIDE)
+    assert target.evolved(WIDE).layout.schema.equals(WIDE)
     assert len(kind.load().metadata.schemas) == 2
 
 
