@@ -125,6 +125,8 @@ def measure_from(bench: Bench, plan: BenchPlan, say: Say) -> ModeResult:
     """From a table into a topic. Raises WrongResult when one read or wrote other rows than there are."""
     found = ModeResult("from-delta", BUILTIN_NAME, METRIC, "from a Delta table into a Kafka topic")
     for name, case in DELTA_CASES.items():
+        if not plan.has(name):
+            continue
         rows = plan.rows(case.rows, 2 * FILES)
         with tempfile.TemporaryDirectory(prefix="spark-eos-bench-") as folder:
             path = str(Path(folder, "table"))
