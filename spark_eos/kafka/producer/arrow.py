@@ -38,8 +38,7 @@ from spark_eos.topic_partition import TopicPartition
 #: Unacknowledged bytes above which a call waits.
 IN_FLIGHT_BYTES = 8 * 1024 * 1024
 
-#: With keys, rows are collected until there are this many bytes per partition, up to the limit of one partition.
-_KEYED_BYTES_PER_PARTITION = 64 * 1024
+#: With keys, rows are collected until there is about a batch for each partition, or so many bytes.
 _MOST_COLLECTED = 8 * BATCH_BYTES
 #: For all topics together. A single batch of rows may be larger.
 _MOST_HELD = 16 * 1024 * 1024
@@ -226,11 +225,16 @@ class ArrowProducer:
             self._encode(topic, held)  # dead letters have headers, and the query's own rows may have none
         if self._held_bytes + rows.nbytes > _MOST_HELD:
             self._encode_all()
+        enough = self._enough(rows, partitions)
+        if held.bytes + rows.nbytes > enough:
+            self._encode(topic, held)  # without these rows, as what does not fit into a batch would be a small one
         held.held.append(rows)
         held.bytes += rows.nbytes
         self._held_bytes += rows.nbytes
-        if held.bytes >= self._enough(rows, partitions):
+        if held.bytes >= enough:
             self._encode(topic, held)
+        elif self._sender.size:
+            self._sender.advance()  # what was encoded is sent while more rows come
 
     def flush(self) -> None:
         """Wait until every row, or its dead letter, is acknowledged.
@@ -267,7 +271,7 @@ class ArrowProducer:
         them."""
         if rows["key"].null_count == rows.num_rows:
             return self._batch_bytes
-        return min(_MOST_COLLECTED, max(self._batch_bytes, _KEYED_BYTES_PER_PARTITION * partitions))
+        return min(_MOST_COLLECTED, self._batch_bytes * partitions)
 
     def _encode_all(self) -> None:
         for topic, held in self._topics.items():

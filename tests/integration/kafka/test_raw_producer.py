@@ -22,7 +22,7 @@ from spark_eos.kafka.requests.describe_transactions import describe_transactions
 from spark_eos.kafka.requests.produce import ProduceConnection
 from spark_eos.options.parse import Fetching
 from spark_eos.protocol.head import Pair
-from spark_eos.source.raw import read_raw
+from spark_eos.source.raw import read_batches, read_raw
 from spark_eos.tools.devcluster import DevCluster
 from spark_eos.topic_partition import OffsetRange
 from tests.support.kafka_view import KafkaView, Row
@@ -284,6 +284,23 @@ def test_rows_of_many_topics_are_held_together_within_bounds(begin, end, topic, 
     end(producer, commit=True)
     wait_for(lambda: not any(map(view.held, names)), "the markers")
     assert sorted(row.value for name in names for row in view.rows(name)) == sorted(numbers(0, 300).to_pylist())
+
+
+def test_rows_with_keys_fill_batches(begin, end, topic, view, kafka):
+    """They go to all partitions, and wait until there is about a batch for each, however few come at once."""
+    name, most = topic(4), 50_000
+    producer = begin(batch__size=most)
+    for first in range(0, 8_000, 100):
+        producer.write(name, 4, key=numbers(first, 100), value=numbers(first, 100, 92))
+    producer.flush()
+    end(producer, commit=True)
+    wait_for(lambda: not view.held(name), "the markers")
+    for (_, partition), last in producer.lasts().items():
+        range_ = OffsetRange(name, partition, 0, last + 1)
+        batches = [batch for fetched in read_batches(Fetching(kafka), range_) for batch in fetched.batches]
+        sizes = [batch.size for batch in batches]
+        assert max(sizes) <= most and min(sizes[:-1]) > most / 2
+    assert sorted(values_in_order(view, name)) == list(range(8_000))
 
 
 def test_a_life_that_no_broker_grants(kafka):
