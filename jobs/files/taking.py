@@ -6,7 +6,7 @@ import threading
 import time
 from collections import ChainMap
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from itertools import takewhile
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _CANCEL_S = 0.5
 _LOOK_S = 0.25
 #: Up to so many bytes of a micro-batch, the driver reads its files for their digests by itself, several at a time.
-BYTES_READ_HERE, _READERS = 32 << 20, 8
+BYTES_READ_HERE, _READERS = 128 << 20, 8
 
 
 class Taking:
@@ -45,6 +45,8 @@ class Taking:
         self._folder = Folder(self._files.path, self._files.pattern, self._settings)
         self._complete = CompleteFiles(self._files.unchanged_s, self._files.marker)
         self._run = IngestRun(job.ingest())
+        self._readers = ThreadPoolExecutor(_READERS, "eos digest")
+        self._ahead: dict[File, Future[File]] = {}
         self._same: dict[str, tuple[int, int]] = {}
         self._first: frozenset[str] | None = None
         self._next_look = 0.0
@@ -66,8 +68,10 @@ class Taking:
         complete = self._complete.of(listed, self._folder.names)
         if self._first is None:
             self._first = frozenset(file.uri for file in listed)
-        splits = self._plan([file for file in complete if self._is_due(file)])
+        due = [file for file in complete if self._is_due(file)]
+        splits = self._plan(due)
         if splits:
+            self._read_ahead(due[len(self._limited(due)) :])
             self._write(splits)
             return False
         self._next_look = time.monotonic() + (min(1.0, self._pause_s) if self._complete.soon else self._pause_s)
@@ -126,16 +130,26 @@ class Taking:
 
     def _read(self, files: Sequence[File]) -> list[File]:
         """The files with the digests of their contents: by Spark's tasks, or by this process, if they are so small that
-        a job of Spark's would take longer."""
+        a job of Spark's would take longer. What was read ahead is not read again, unless that has failed."""
+        ahead, self._ahead = self._ahead, {}
+        found = {file: ahead[file].result() for file in files if file in ahead and ahead[file].exception() is None}
+        left = [file for file in files if file not in found]
         digest = partial(with_digest, settings=self._settings)
+        if sum(file.size for file in left) <= BYTES_READ_HERE:
+            found |= zip(left, self._readers.map(digest, left), strict=True)
+        else:
+            sc = self._context.spark.sparkContext
+            with self._cancelled_by_stop():
+                read = sc.parallelize(left, min(len(left), 2 * sc.defaultParallelism)).map(digest).collect()
+            found |= zip(left, read, strict=True)
+        return [found[file] for file in files]
+
+    def _read_ahead(self, due: Sequence[File]) -> None:
+        """Begin to read the files of the micro-batch after the planned one, while that is written, if they are so small
+        that this process reads them. A file whose size or time is another one by then is read again."""
+        files = self._limited(due)
         if sum(file.size for file in files) <= BYTES_READ_HERE:
-            with ThreadPoolExecutor(min(len(files), _READERS), "eos digest") as pool:
-                return list(pool.map(digest, files))
-        sc = self._context.spark.sparkContext
-        found: list[File]
-        with self._cancelled_by_stop():
-            found = sc.parallelize(files, min(len(files), 2 * sc.defaultParallelism)).map(digest).collect()
-        return found
+            self._ahead = {file: self._readers.submit(with_digest, file, self._settings) for file in files}
 
     def _checked(self, files: Sequence[File]) -> list[File]:
         """Those that are to be taken. Raises FileError for one that was taken with another content, or whose content

@@ -12,6 +12,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -22,7 +23,7 @@ from pyspark.sql.types import StructType
 
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.errors import EosError, stop
-from spark_eos.ingest.folder import File, HashedFile, check_digest, check_unchanged, store_of
+from spark_eos.ingest.folder import File, HashedFile, check_unchanged, store_of
 from spark_eos.ingest.notes import Splits
 from spark_eos.ingest.text import BadText, TextForm, records
 from spark_eos.spark.by_value import by_value
@@ -38,6 +39,8 @@ FILE, LINE = "_file", "_line"
 
 TEXT_SCHEMA = f"value STRING, {FILE} STRING, {LINE} BIGINT"
 _PARQUET_ROWS = 10_000
+#: A Parquet file of so many bytes or less is kept in memory while it is checked, and is not read again for its rows.
+_HELD_BYTES = 32 << 20
 
 
 @dataclass(frozen=True)
@@ -148,7 +151,7 @@ def read_file(file: File, form: Form, settings: HadoopSettings) -> Iterator[pa.R
         if held is not None:
             yield held
         held = batch
-    check_digest(file, hashed.digest)
+    hashed.check()
     check_unchanged(file, settings)
     if held is not None:
         yield held
@@ -179,16 +182,17 @@ def _check_header(file: File, header: str, form: Form) -> None:
 
 
 def _parquet(file: File, hashed: HashedFile, settings: HadoopSettings) -> Iterator[pa.RecordBatch]:
-    for _ in hashed.blocks():  # all of it first: rows are found by the footer
-        pass
-    check_digest(file, hashed.digest)
+    held = [block for block in hashed.blocks() if file.size <= _HELD_BYTES]  # all of it: rows are found by the footer
+    hashed.check()
     store = store_of(file.uri, settings)
     line = 1
     try:
-        with store.files.open_input_file(store.root) as data:
+        with pa.BufferReader(b"".join(held)) if held else store.files.open_input_file(store.root) as data:
+            held.clear()
             parquet = pq.ParquetFile(data, page_checksum_verification=True)
             for batch in parquet.iter_batches(_PARQUET_ROWS):
-                yield _with_position(batch, file, pa.array(range(line, line + batch.num_rows), pa.int64()))
+                lines = np.arange(line, line + batch.num_rows)
+                yield _with_position(batch, file, pa.array(lines, pa.int64()))
                 line += batch.num_rows
     except (pa.ArrowException, OSError) as error:
         raise malformed(file, f"{type(error).__name__}: {error}") from None

@@ -190,6 +190,27 @@ def test_a_file_that_changes_between_plan_and_task(way: str, setting: Setting):
     assert setting.there() == ["TWO", "one"]
 
 
+def test_a_file_that_changes_after_it_was_read_ahead(setting: Setting):
+    """Files of the next micro-batch are read while one is written: what has another time since then is read again, and
+    what has only another content ends the job, whose next start takes it as it is."""
+    for name in "abcd":
+        setting.put(name, name)
+    taking = setting.taking(sql=None, maxFilesPerTrigger=2)
+    taking.awaitTermination()
+    ahead = {Path(file.uri.removeprefix("file://")): read.result().digest for file, read in taking._ahead.items()}
+    c, d = sorted(ahead)
+    assert ahead[c] == f"blake2b-{hashlib.blake2b(c.read_bytes(), digest_size=16).hexdigest()}"
+    was = c.stat()
+    c.write_text("C\n")
+    os.utime(c, ns=(was.st_atime_ns, was.st_mtime_ns))
+    d.write_text("dd\n")
+    with pytest.raises(FAILED, match="EOS_FILE_CHANGED_WHILE_READ"):
+        taking.awaitTermination()
+    setting.run(sql=None)
+    assert setting.there() == ["C", "a", "b", "dd"]
+    assert [Path(str(note["uri"])).name for note in setting.noted()].count("c") == 1
+
+
 @pytest.mark.parametrize(("point", "way"), KILLS)
 def test_a_process_that_dies(point: str, way: str, setting: Setting, tmp_path: Path):
     """The next run finds out what was taken: no row is lost or doubled, and each file is noted once."""

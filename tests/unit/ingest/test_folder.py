@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import tempfile
+import zlib
+from dataclasses import replace
 from pathlib import Path
 
+import crc32c
 import pyarrow as pa
 import pyarrow.fs
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.checkpoint.stores import Store
 from spark_eos.errors import FileError
 from spark_eos.ingest import folder
-from spark_eos.ingest.folder import BLOCK_BYTES, CompleteFiles, File, Folder, with_digest
+from spark_eos.ingest.folder import BLOCK_BYTES, CompleteFiles, File, Folder, HashedFile, with_digest
 from spark_eos.ingest.source import Form, parquet_schema, read_file
 
 NONE = HadoopSettings()
@@ -133,12 +140,37 @@ def test_a_file_with_a_time_in_whole_seconds_is_seen_for_a_second(marker: str | 
     assert not complete.soon
 
 
+@given(content=st.binary(max_size=40), block=st.integers(1, 9), cut=st.data())
+def test_digest_and_checksum_are_of_the_content(content: bytes, block: int, cut: st.DataObject):
+    """By other implementations, and however it is read; a content of the same size with one other byte has others."""
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("spark_eos.ingest.folder.BLOCK_BYTES", block)
+        path = Path(folder, "a")
+        path.write_bytes(content)
+        file = planned(path)
+        assert file.digest == f"blake2b-{hashlib.blake2b(content, digest_size=16).hexdigest()}"
+        assert file.checksum == f"crcs-{crc32c.crc32c(content):08x}{zlib.crc32(content):08x}"
+        read = HashedFile(file, NONE)
+        assert b"".join(read.blocks()) == content
+        read.check()
+        if content:
+            place = cut.draw(st.integers(0, len(content) - 1))
+            path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+            for known in (file, replace(file, checksum="")):
+                other = HashedFile(known, NONE)
+                assert len(b"".join(other.blocks())) == file.size
+                with pytest.raises(FileError, match="its content is different"):
+                    other.check()
+
+
+@pytest.mark.parametrize("noted", [False, True])
 @pytest.mark.parametrize("how", ["appended", "replaced", "removed", "rewritten"])
-def test_a_file_that_changes_while_it_is_read(how: str, tmp_path: Path):
-    """The attempt fails at the end; also where size and time are what they were."""
+def test_a_file_that_changes_while_it_is_read(how: str, noted: bool, tmp_path: Path):
+    """The attempt fails at the end; also where size and time are what they were. ``noted``: of the file, only the
+    digest in its note is known, as when lost rows are written again."""
     path = tmp_path / "file"
     path.write_bytes(b"0123456\n" * (BLOCK_BYTES // 2))
-    file = planned(path)
+    file = replace(planned(path), checksum="") if noted else planned(path)
     rows = read_file(file, TEXT, NONE)
     next(rows)
     was = path.stat()
@@ -199,3 +231,12 @@ def test_what_is_no_parquet(tmp_path: Path):
         rows_of(path, Form(parquet=True))
     with pytest.raises(FileError, match="EOS_FILE_MALFORMED"):
         parquet_schema(planned(path), NONE)
+
+
+@pytest.mark.parametrize("held_bytes", [0, 1 << 20])
+def test_parquet_files_that_are_too_large_to_be_held(held_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """They are read again for their rows, which are the same."""
+    monkeypatch.setattr("spark_eos.ingest.source._HELD_BYTES", held_bytes)
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"n": range(25_000)}), path, row_group_size=7_000)
+    assert rows_of(path, Form(parquet=True)) == [(n, f"file://{path}", n + 1) for n in range(25_000)]
