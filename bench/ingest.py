@@ -103,8 +103,8 @@ class _Noted(BatchLines):
 
 
 def _ours(bench: Bench, files: str, case: IngestCase, output: str) -> Run:
-    """A micro-batch counts from the look at the folder on: its files are read for their digests, then for their
-    rows."""
+    """A micro-batch counts from the look at the folder on: its files are read for their rows, and for their digests
+    before, unless they were while the micro-batch before it was written."""
     is_parsed_json = case.format == "json" and case.transform is not None
     config = IngestFiles.model_validate(
         {

@@ -150,9 +150,9 @@ def with_digest(file: File, settings: HadoopSettings) -> File:
 class HashedFile:
     """A file's content, to be read once from start to end.
 
-    ``checksum``, of what has been read: two CRCs, which cost a fiftieth of the digest. They are enough to see that a
-    file is still as this run of the job has read it. ``digest``, of what has been read, tells files apart for ever; it
-    is only known for a file without a checksum to compare with.
+    ``checksum``, of what has been read: two CRCs, which cost a small part of what the digest does. They are enough to
+    see that a file is still as this run of the job has read it. ``digest``, of what has been read, tells files apart
+    for ever; it is only known for a file without a checksum to compare with.
     """
 
     def __init__(self, file: File, settings: HadoopSettings) -> None:
