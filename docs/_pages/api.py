@@ -1,17 +1,23 @@
-"""api.md: the public names of Python, with their signatures and docstrings, by the source alone, and examples.
+"""api.md: the public names of Python, with their signatures and docstrings as griffe reads them, and examples.
 
-The page is checked in, and a test compares it with the code. So no signature changes by accident.
+The page is checked in as plain Markdown, and a test compares it with the code: it is read in a clone and by language
+models as well as on the website. mkdocstrings would fill it in only where the website is built.
 """
 
 from __future__ import annotations
 
-import ast
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from textwrap import dedent
+from typing import Any, TypeAlias
 
-from _pages.code import Module, modules
+import griffe
+
+from _pages.code import ROOT
 
 INTRODUCTION = """# Python
 
@@ -31,7 +37,7 @@ class Name:
 
     module: str
     name: str
-    example: str = ""
+    example: str
     members: tuple[str, ...] = ()
 
     @property
@@ -86,7 +92,16 @@ PUBLIC: dict[str, tuple[Name, ...]] = {
             spark_eos.run(start, attempts=5, pause_s=10)
             """,
         ),
-        Name("spark_eos", "Restart"),
+        Name(
+            "spark_eos",
+            "Restart",
+            """
+            def tell(restart: spark_eos.Restart) -> None:
+                print(f"{restart.reason.condition}: {restart.attempt} of {restart.attempts} in {restart.pause_s:.0f} s")
+
+            spark_eos.run(start, on_restart=tell)
+            """,
+        ),
         Name(
             "spark_eos",
             "reason",
@@ -98,7 +113,15 @@ PUBLIC: dict[str, tuple[Name, ...]] = {
                 sys.exit(75 if why is not None and why.restart_helps else str(why or error))
             """,
         ),
-        Name("spark_eos", "Reason"),
+        Name(
+            "spark_eos",
+            "Reason",
+            """
+            why: spark_eos.Reason | None = spark_eos.reason(error)
+            if why is not None:
+                print(why.condition, why.message, why.hint, sep="\\n")
+            """,
+        ),
         Name(
             "spark_eos",
             "metrics",
@@ -107,7 +130,16 @@ PUBLIC: dict[str, tuple[Name, ...]] = {
             print(f"http://127.0.0.1:{metrics.port}/metrics")
             """,
         ),
-        Name("spark_eos.errors", "EosError"),
+        Name(
+            "spark_eos.errors",
+            "EosError",
+            """
+            try:
+                query = spark_eos.copy(spark, source=source, sink=sink, checkpoint="checkpoint")
+            except EosError as error:
+                sys.exit(f"{error.condition}: {error.hint}")
+            """,
+        ),
     ),
     "Schema registry": (
         Name(
@@ -160,7 +192,11 @@ PUBLIC: dict[str, tuple[Name, ...]] = {
             )
             """,
         ),
-        Name("spark_eos.mirror.plan", "Targets"),
+        Name(
+            "spark_eos.mirror.plan",
+            "Targets",
+            'targets = Targets(prefix="east.", settings={"retention.ms": "604800000"}, replication=3)',
+        ),
         Name(
             "spark_eos.mirror.offset_map",
             "OffsetMap",
@@ -171,8 +207,16 @@ PUBLIC: dict[str, tuple[Name, ...]] = {
             """,
             members=("read", "translate"),
         ),
-        Name("spark_eos.kafka.net.client", "broker_client"),
-        Name("spark_eos.kafka.config.properties", "KafkaProperties"),
+        Name(
+            "spark_eos.kafka.net.client",
+            "broker_client",
+            'client = broker_client(KafkaProperties({"bootstrap.servers": "west:9092"}))',
+        ),
+        Name(
+            "spark_eos.kafka.config.properties",
+            "KafkaProperties",
+            'properties = KafkaProperties({"bootstrap.servers": "west:9092", "security.protocol": "SSL"})',
+        ),
     ),
     "Tests and tries": (
         Name("spark_eos.copy.testing", "check_transform", "check_transform(late, some_batch)"),
@@ -210,78 +254,64 @@ def page() -> str:
 
 
 def _section(name: Name) -> Iterator[str]:
-    module, node = _found(modules("spark_eos")[name.module], name.name)
+    found = _found(name)
     yield from ("", f"### {name.name}", "", "```python", f"from {name.module} import {name.name}", "")
-    yield from (signature(_maker(module, node), name.name), "```", "", _text(node))
-    for member in name.members:
-        (method,) = (each for each in node.body if isinstance(each, ast.FunctionDef) and each.name == member)
-        if any(isinstance(each, ast.Name) and each.id == "property" for each in method.decorator_list):
-            yield from ("", f"`{member}: {ast.unparse(method.returns) if method.returns else 'None'}`")
-            continue
-        yield from ("", "```python", signature(method, f"{name.name}.{member}"), "```", "", _text(method))
-    if name.example:
-        yield from ("", "*Example*:", "", "```python", dedent(name.example).strip(), "```")
+    yield from (laid_out(_call(found, name.name)), "```", "", _text(found))
+    for member in (found[each] for each in name.members):
+        if member.is_attribute:
+            yield from ("", f"`{member.name}: {member.annotation}`")
+        else:
+            call = laid_out(_call(member, f"{name.name}__{member.name}")).replace("__", ".", 1)
+            yield from ("", "```python", call, "```", "", _text(member))
+    yield from ("", "*Example*:", "", "```python", dedent(name.example).strip(), "```")
 
 
-def _found(module: Module, name: str) -> tuple[Module, ast.FunctionDef | ast.ClassDef]:
-    """The definition of a name, and its module, which may be one that this one imports it from."""
-    for node in module.tree.body:
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.name == name:
-            return module, node
-    origin, its_name = module.imports[name]
-    return _found(modules("spark_eos")[origin], its_name)
+def stub() -> str:
+    """What griffe compares versions by: where each public name is imported from, and its definition, without `self`."""
+    return "".join(f"{line}\n" for names in PUBLIC.values() for name in names for line in _definition(name))
 
 
-def _maker(module: Module, node: ast.FunctionDef | ast.ClassDef) -> ast.FunctionDef | ast.ClassDef:
-    """What has the parameters of a call: the function, or the class or its first base with an `__init__` or fields."""
-    if isinstance(node, ast.FunctionDef) or _init(node) or _fields(node):
-        return node
-    ours = [base for base in map(ast.unparse, node.bases) if module.imports.get(base, ("",))[0].startswith("spark_eos")]
-    return _maker(*_found(module, ours[0])) if ours else node
-
-
-def signature(node: ast.FunctionDef | ast.ClassDef, name: str) -> str:
-    """As a call is written; a class by its `__init__`, or else by its fields."""
-    if isinstance(node, ast.FunctionDef):
-        parts, result = _parameters(node.args), f" -> {ast.unparse(node.returns)}" if node.returns else ""
+def _definition(name: Name) -> Iterator[str]:
+    found = _found(name)
+    yield f"# from {name.module} import {name.name}"
+    if found.is_function:
+        yield f"def {_call(found)}: ..."
     else:
-        init = _init(node)
-        parts, result = _parameters(init.args) if init else _fields(node), ""
-    whole = f"{name}({', '.join(parts)}){result}"
-    return whole if len(whole) <= _WIDE else "\n".join([f"{name}(", *(f"    {part}," for part in parts), f"){result}"])
+        yield f"class {name.name}:"
+        yield f"    def {_call(found, '__init__')}: ..."
+        for member in (found[each] for each in name.members):
+            yield f"    {member.name}: {member.annotation}" if member.is_attribute else f"    def {_call(member)}: ..."
 
 
-def _parameters(given: ast.arguments) -> list[str]:
-    """Each with its type and default; `*` and `/` where they are; without `self` and `cls`."""
-    plain = [*given.posonlyargs, *given.args]
-    defaults: list[ast.expr | None] = [*[None] * (len(plain) - len(given.defaults)), *given.defaults]
-    found = [_parameter(*each) for each in zip(plain, defaults, strict=True)]
-    if given.posonlyargs:
-        found.insert(len(given.posonlyargs), "/")
-    if given.vararg:
-        found.append("*" + _parameter(given.vararg, None))
-    elif given.kwonlyargs:
-        found.append("*")
-    found += [_parameter(*each) for each in zip(given.kwonlyargs, given.kw_defaults, strict=True)]
-    if given.kwarg:
-        found.append("**" + _parameter(given.kwarg, None))
-    return found[1:] if found[:1] in (["self"], ["cls"]) else found
+#: One of griffe's objects, whose classes have different attributes.
+Found: TypeAlias = Any
 
 
-def _parameter(argument: ast.arg, default: ast.expr | None) -> str:
-    type_ = f": {ast.unparse(argument.annotation)}" if argument.annotation else ""
-    return argument.arg + type_ + (f" = {ast.unparse(default)}" if default is not None else "")
+@cache
+def _package() -> griffe.Object | griffe.Alias:
+    return griffe.load("spark_eos", search_paths=[ROOT])
 
 
-def _init(node: ast.ClassDef) -> ast.FunctionDef | None:
-    return next((each for each in node.body if isinstance(each, ast.FunctionDef) and each.name == "__init__"), None)
+def _found(name: Name) -> Found:
+    """The definition, wherever it is imported from; a function may have the name of a folder of its module."""
+    module = _package()[name.module.removeprefix("spark_eos").lstrip(".")] if "." in name.module else _package()
+    return _package()[module.imports.get(name.name, f"{name.module}.{name.name}").removeprefix("spark_eos.")]
 
 
-def _fields(node: ast.ClassDef) -> list[str]:
-    """Of a dataclass, with types and defaults."""
-    return [ast.unparse(each) for each in node.body if isinstance(each, ast.AnnAssign)]
+def _call(found: Found, name: str = "") -> str:
+    """On one line; of a class by its `__init__`, which it may have from another class."""
+    made = found.all_members["__init__"] if found.is_class else found
+    made = made.final_target if made.is_alias else made
+    return str(made.signature(name=name or found.name, return_type=found.is_function))
 
 
-def _text(node: ast.FunctionDef | ast.ClassDef) -> str:
+def laid_out(signature: str) -> str:
+    """Of a call, as ruff would lay it out; on one line, or on one for each parameter."""
+    command = (sys.executable, "-m", "ruff", "format", "--isolated", "--line-length", str(_WIDE), "-")
+    done = subprocess.run(command, input=f"def {signature}: ...", capture_output=True, text=True, check=True)
+    return done.stdout.strip().removeprefix("def ").removesuffix(": ...")
+
+
+def _text(found: Found) -> str:
     """The docstring as Markdown; a name of this project in single backticks stays one."""
-    return re.sub(r"``(.+?)``", r"`\1`", ast.get_docstring(node) or "")
+    return re.sub(r"``(.+?)``", r"`\1`", found.docstring.value)

@@ -9,6 +9,7 @@ import re
 import sys
 from pathlib import Path
 
+import griffe
 import pytest
 
 import spark_eos
@@ -48,16 +49,18 @@ def test_pages_import_public_names_only(page: Path):
             assert {f"{module}.{name}" for name in names.split(", ")} <= public
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name.example], ids=lambda name: name.full)
+@pytest.mark.parametrize("name", NAMES, ids=lambda name: name.full)
 def test_an_example_calls_what_it_is_an_example_of(name: api.Name):
-    """With parameters that it has."""
-    calls = [node for node in ast.walk(ast.parse(inspect.cleandoc(name.example))) if isinstance(node, ast.Call)]
+    """With parameters that it has; or names a class that users do not make themselves."""
+    nodes = list(ast.walk(ast.parse(inspect.cleandoc(name.example))))
+    calls = [node for node in nodes if isinstance(node, ast.Call)]
+    named = {ast.unparse(node) for node in nodes if isinstance(node, (ast.Attribute, ast.Name))}
     own = [
         call
         for call in calls
         if ast.unparse(call.func).split(".")[0 if inspect.isclass(imported(name)) else -1] == name.name
     ]
-    assert own or name.full == "spark_eos.errors.EosError"
+    assert own or name.name in {each.split(".")[-1] for each in named}
     for call in own:
         if isinstance(call.func, ast.Attribute) and inspect.isclass(imported(name)):
             target = getattr(imported(name), call.func.attr)
@@ -67,31 +70,44 @@ def test_an_example_calls_what_it_is_an_example_of(name: api.Name):
         assert given <= inspect.signature(target).parameters.keys()
 
 
-CODE = """
-def plain(a, /, b: int = 1, *rest: str, c: list[int] | None = None, **more: object) -> str:
-    "Takes ``a``."
-
-class Made:
-    "Made by this."
-    def __init__(self, port: int = 0, *, host: str | None = None) -> None:
-        self.port = port
-
-class Fields:
-    "Made of these."
-    one: int
-    two: str = "2"
-"""
+RELEASED = (Path(__file__).parent / "public_names.txt").read_text()
 
 
-def test_how_a_signature_is_shown():
-    """As a call is written, with types and defaults."""
-    plain, made, fields = ast.parse(CODE).body
-    assert isinstance(plain, ast.FunctionDef)
-    assert isinstance(made, ast.ClassDef)
-    assert isinstance(fields, ast.ClassDef)
-    assert api.signature(plain, "m.plain") == (
-        "m.plain(a, /, b: int = 1, *rest: str, c: list[int] | None = None, **more: object) -> str"
+def broken(old: str, new: str) -> list[str]:
+    """What was public in ``old`` and has changed in ``new``: by griffe's words, or as the import that is gone."""
+    first, second = (griffe.visit("spark_eos", filepath=Path("spark_eos.pyi"), code=code) for code in (old, new))
+    imports = [set(re.findall(r"^# (from \S+ import \S+)$", text, re.MULTILINE)) for text in (old, new)]
+    return [f"{each.obj.name}: {each.kind.value}" for each in griffe.find_breaking_changes(first, second)] + sorted(
+        imports[0] - imports[1]
     )
-    assert api.signature(made, "Made") == "Made(port: int = 0, *, host: str | None = None)"
-    assert api.signature(fields, "Fields") == "Fields(one: int, two: str = '2')"
-    assert api.signature(plain, "m" * 80).startswith("m" * 80 + "(\n    a,\n    /,\n    b: int = 1,\n")
+
+
+def test_no_public_name_changes_by_accident():
+    """From what the last release has; it may only be added to. CONTRIBUTING.md says when the file is written anew."""
+    assert broken(RELEASED, api.stub()) == []
+
+
+@pytest.mark.parametrize(
+    ("was", "becomes", "found"),
+    [
+        ("attempts: int = 5", "attempts: int = 6", "run: Parameter default was changed"),
+        ("batch_id: int", "id: int", "batch_writer: Parameter was removed"),
+        ("brokers: int = 1, *", "*, brokers: int = 1", "__init__: Parameter kind was changed"),
+        ("    def translate(", "    def translated(", "translate: Public object was removed"),
+        ("bootstrap_servers: str", "_bootstrap_servers: str", "bootstrap_servers: Public object was removed"),
+        ("from spark_eos.errors import", "from spark_eos.error import", "from spark_eos.errors import EosError"),
+    ],
+)
+def test_a_change_of_a_public_name_is_seen(was: str, becomes: str, found: str):
+    """Of parameters, members, and where it is imported from."""
+    stub = api.stub()
+    assert stub.count(was) == 1
+    assert found in broken(stub, stub.replace(was, becomes))
+
+
+def test_an_addition_breaks_nothing():
+    """A name, and a parameter that has a default."""
+    stub = api.stub()
+    added = stub.replace("events: str | None = None)", "events: str | None = None, more: bool = False)")
+    assert added != stub
+    assert broken(stub, added + "def another(): ...\n") == []
