@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -137,7 +138,15 @@ def _run_ivy(jar_set: JarSet, work: Path, target: Path) -> None:
             process.kill()
             raise
     if process.returncode != 0:
-        raise _failed(jar_set, "Ivy says:\n" + "\n".join(tail) + "\n")
+        raise _failed(jar_set, reason_of([line.strip() for line in tail]))
+
+
+def reason_of(said: Sequence[str]) -> str:
+    """Why Ivy has failed, of its last lines: what the first server's answer was that is none, or else which modules the
+    servers do not have."""
+    answers = [line for line in said if line.startswith("Server access error")]
+    missing = [line.removeprefix(":: ") for line in said if line.startswith(":: ") and line.endswith(": not found")]
+    return (answers or [", ".join(missing)])[0] or f"Ivy says: {' / '.join(said)}"
 
 
 def _extensions(jar_set: JarSet) -> list[str]:

@@ -7,7 +7,23 @@ import sys
 import pytest
 
 from spark_eos.errors import DevClusterError
-from spark_eos.tools.devcluster.jars import KAFKA_VERSION, kafka_jars, resolve
+from spark_eos.tools.devcluster.jars import KAFKA_VERSION, kafka_jars, reason_of, resolve
+
+_NOT_FOUND = ["::          UNRESOLVED DEPENDENCIES         ::", ":: org.a#b;1.0: not found", ":: org.c#d;2: not found"]
+_REFUSED = "Server access error at url https://maven.example/a.pom (java.net.ConnectException: Connection refused)"
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        (_NOT_FOUND, "org.a#b;1.0: not found, org.c#d;2: not found"),
+        ([*_NOT_FOUND, ":::: ERRORS", _REFUSED, "", _REFUSED], _REFUSED),
+        (["a", "Could not find or load main class"], "Ivy says: a / Could not find or load main class"),
+    ],
+)
+def test_why_ivy_has_failed_is_said_in_one_line(said: list[str], reason: str):
+    """What it prints are forty lines."""
+    assert reason_of(said) == reason
 
 
 def test_a_pyspark_without_ivy_is_named(tmp_path, monkeypatch):
