@@ -6,7 +6,6 @@ import contextlib
 import io
 import json
 import os
-import re
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -22,9 +21,8 @@ from spark_eos import system
 from spark_eos.tables.delta.table import Location
 from spark_eos.tables.micro_batch import MicroBatch
 from spark_eos.topic_partition import OffsetRange
+from tests.support.page_programs import run_program
 
-_COPIES = Path(__file__).parents[2] / "docs" / "copy.md"
-_PROGRAMS = re.compile(r"```python\n(.*?)```", re.DOTALL)
 SCHEMA = pa.schema([("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64())])
 QUERY = "5f0c4d6e-query"
 
@@ -100,9 +98,8 @@ def files_in(folder: Path | str) -> dict[str, bytes]:
 
 def looked_after(location: Location) -> None:
     """Look after the table by the program of docs/copy.md, with this table in it."""
-    name = '"/data/flights"'
-    (program,) = (block for block in _PROGRAMS.findall(_COPIES.read_text()) if f"DeltaTable({name})" in block)
-    exec(program.replace(name, "*at"), {"at": (location.uri, None, dict(location.options))})
+    at = location.uri, None, dict(location.options)
+    run_program("copy.md", "vacuum", {'"/data/flights"': "*at"}, at=at)
 
 
 def grown_older(location: Location, days: float) -> None:

@@ -199,7 +199,8 @@ class History:
             shutil.rmtree(self._folder)
             DeltaTable.create(self._folder, SCHEMA)
         elif self._hostile == "restore":
-            table.restore(self.chance.randrange(table.version()) if table.version() else 0)
+            kept = sorted(int(file.stem) for file in Path(self._folder, "_delta_log").glob("*.json"))
+            table.restore(self.chance.choice(kept[:-1] or kept))
         elif self._hostile == "add column":
             table.alter.add_columns([Field("more", PrimitiveType("string"))])
         else:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -17,7 +16,6 @@ from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownExcept
 from pyiceberg.table import Table
 from pyiceberg.table.update.snapshot import _FastAppendFiles
 from pyiceberg.types import LongType, StringType
-from sqlalchemy.exc import SQLAlchemyError
 
 from spark_eos import failpoints, system
 from spark_eos.errors import TableError
@@ -33,7 +31,6 @@ FIRST = micro_batch(0, (0, 0, 3), (1, 0, 2))
 SECOND = micro_batch(1, (0, 3, 5))
 THIRD = micro_batch(2, (0, 5, 6))
 TAG = f"eos-{QUERY}"
-PAGE = Path(__file__).parents[4] / "docs" / "iceberg.md"
 
 
 @pytest.fixture
@@ -410,32 +407,6 @@ def test_old_metadata_is_deleted_as_the_table_says(kind, target, deletes) -> Non
     named = {*(entry.metadata_file for entry in table.metadata.metadata_log), table.metadata_location}
     there = {f"file://{file}" for file in kind.folder.rglob("*.metadata.json")}
     assert len(named) == 4 and (there == named if deletes == "true" else there > named)
-    assert kind.places() == expected(*batches)
-
-
-def test_snapshots_expire_as_the_page_says(kind, target) -> None:
-    """By the program of docs/iceberg.md, with this table in it, as hours have passed, beside a driver that commits. The
-    last micro-batch is known again."""
-    batches = [micro_batch(n, (0, n, n + 1)) for n in range(12)]
-    committed(target, batches[0])
-    (program,) = re.findall(r"```python\n(from datetime .*?)```", PAGE.read_text(), re.DOTALL)
-    program = program.replace('load_catalog("default")', "opened").replace('"lake.flights"', "name")
-    program = program.replace("timedelta(hours=1)", "timedelta(0)")
-    assert "opened" in program and "name)" in program and "timedelta(0)" in program
-    driver = threading.Thread(target=lambda: [committed(target, batch) for batch in batches[1:]])
-    driver.start()
-    rounds, refused = 0, 0
-    while driver.is_alive() or not rounds:
-        rounds += 1
-        try:
-            exec(program, {"opened": kind.opened(), "name": kind.table})
-        except (CommitFailedException, SQLAlchemyError):
-            refused += 1
-    driver.join()
-    assert rounds > refused
-    exec(program, {"opened": kind.opened(), "name": kind.table})
-    assert len(kind.load().metadata.snapshots) == 1
-    assert committed(target, batches[-1]).again and kind.last(QUERY) == 11
     assert kind.places() == expected(*batches)
 
 

@@ -1,0 +1,20 @@
+"""Programs of pages in docs/, for tests that run them as they stand, but for names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+DOCS = Path(__file__).parents[2] / "docs"
+_BLOCKS = re.compile(r"```python\n(.*?)```", re.DOTALL)
+
+
+def run_program(page: str, with_: str, replaced: Mapping[str, str], **names: object) -> None:
+    """Run the only program of a page that has the text ``with_``. ``replaced``: parts of it, each of which has to be
+    there, and what stands in their place; ``names``: what these may name."""
+    (program,) = (block for block in _BLOCKS.findall((DOCS / page).read_text()) if with_ in block)
+    for part, other in replaced.items():
+        assert part in program
+        program = program.replace(part, other)
+    exec(program, names)
