@@ -40,6 +40,9 @@ _UNITS_MS = {"week": 604_800_000, "day": 86_400_000, "hour": 3_600_000, "minute"
 _UNITS_MS |= {"millisecond": 1}
 #: The property with the number of micro-batches between two checkpoints of the log, and Delta's default.
 _CHECKPOINT, _EACH = "delta.checkpointInterval", 10
+#: Without that property, a large table's log has fewer: a version for so many actions of the last checkpoint, and no
+#: more than so many versions. A checkpoint has the names of all files, where each of these versions has some.
+_ACTIONS, _MOST = 1000, 100
 #: The most versions of the table among which a RESTORE is looked for.
 _MOST_VERSIONS = 10_000
 
@@ -125,10 +128,19 @@ class _Commit:
         try:
             each = int(properties.get(_CHECKPOINT) or _EACH)
             if self.batch.number % each == each - 1:
-                self._opened().create_checkpoint()
+                handle = self._opened()
+                if _CHECKPOINT in properties or self._is_long(handle.version()):
+                    handle.create_checkpoint()
         except Exception as error:
             cause = without_secrets(error, self.table.location)
             logger.warning("%s: the table's log was not summed up in a checkpoint: %s", self.name, cause)
+
+    def _is_long(self, version: int) -> bool:
+        """Whether the log since its last checkpoint is long enough for another one. Raises OSError, ValueError and
+        TypeError."""
+        last = self.table.location.last_checkpoint()
+        enough = min(max(_EACH, int(last.get("size", 0)) // _ACTIONS), _MOST)
+        return version - int(last.get("version", -1)) >= enough
 
     def _opened(self) -> DeltaTable:
         from deltalake.exceptions import TableNotFoundError

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 _VECTORS = "deletionVectors"
-_CHECKPOINT = "_delta_log/_last_checkpoint"
 #: Versions whose files are kept in memory, as a micro-batch is planned twice.
 _KEPT = 2048
 
@@ -128,8 +127,8 @@ class TableLog:
     def _checkpoint(self) -> int:
         """The version of the last checkpoint that the log names; -1 where it names none."""
         try:
-            return int(json.loads(self.table.location.read(_CHECKPOINT) or b"{}").get("version", -1))
-        except (ValueError, AttributeError, TypeError):
+            return int(self.table.location.last_checkpoint().get("version", -1))
+        except (ValueError, TypeError):
             return -1
 
 

@@ -94,6 +94,15 @@ class Location:
         except FileNotFoundError:
             return None
 
+    def last_checkpoint(self) -> Mapping[str, Any]:
+        """What the log says of its last checkpoint, such as ``version``, and ``size`` in actions; nothing where it says
+        nothing. Raises OSError."""
+        try:
+            found = json.loads(self.read("_delta_log/_last_checkpoint") or b"{}")
+        except ValueError:
+            return {}
+        return found if isinstance(found, dict) else {}
+
     def has(self, name: str) -> bool:
         """Whether the table has a file at this path, whether or not its log names it. Raises OSError."""
         store = self._store()

@@ -124,6 +124,21 @@ def test_the_log_is_summed_up_after_some_micro_batches(table, each) -> None:
     assert read_by_deltalake(table.location) == Counter(record for batch in batches for record in records(batch))
 
 
+@pytest.mark.parametrize("each", [None, 10])
+def test_a_large_table_is_summed_up_less_often_unless_it_says_how_often(table, monkeypatch, each) -> None:
+    """By what the last checkpoint has, up to a limit; versions of others count."""
+    if each is not None:
+        table.location.open().alter.set_table_properties({"delta.checkpointInterval": str(each)})
+    monkeypatch.setattr(commit_module, "_ACTIONS", 1)
+    monkeypatch.setattr(commit_module, "_MOST", 25)
+    for number in range(70):
+        committed(table, micro_batch(number, (0, number, number + 1)))
+    names = (Path(table.location.uri) / "_delta_log").glob("*.checkpoint.parquet")
+    versions = sorted(int(name.name.split(".")[0]) for name in names)
+    assert versions == ([10, 30, 60] if each is None else [11, 21, 31, 41, 51, 61, 71])
+    assert read_by_deltalake(table.location).total() == 70
+
+
 def test_a_log_that_cannot_be_summed_up_stops_nothing(table, monkeypatch, caplog) -> None:
     """It is said, and the next micro-batch goes on."""
 
