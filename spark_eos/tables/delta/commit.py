@@ -119,18 +119,17 @@ class _Commit:
         self._commit(handle, version)
         failpoints.reach("table.committed")
         self._check_there()
-        self._sum_up(handle.metadata().configuration)
+        self._sum_up(handle.metadata().configuration, version + 1)
         return False
 
-    def _sum_up(self, properties: Mapping[str, str | None]) -> None:
+    def _sum_up(self, properties: Mapping[str, str | None], version: int) -> None:
         """Create a checkpoint of the log after every few micro-batches: without it, whoever opens the table would read
-        the whole log. An error is only logged, as a missing checkpoint only makes the table slower."""
+        the whole log. An error is only logged, as a missing checkpoint only makes the table slower. ``version``: that
+        of the commit, or an earlier one if others have committed meanwhile."""
         try:
             each = int(properties.get(_CHECKPOINT) or _EACH)
-            if self.batch.number % each == each - 1:
-                handle = self._opened()
-                if _CHECKPOINT in properties or self._is_long(handle.version()):
-                    handle.create_checkpoint()
+            if self.batch.number % each == each - 1 and (_CHECKPOINT in properties or self._is_long(version)):
+                self._opened().create_checkpoint()
         except Exception as error:
             cause = without_secrets(error, self.table.location)
             logger.warning("%s: the table's log was not summed up in a checkpoint: %s", self.name, cause)

@@ -12,13 +12,15 @@ from __future__ import annotations
 import random
 import shutil
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import duckdb
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import DeltaError
 from deltalake.schema import Field, PrimitiveType
 
 from spark_eos import failpoints, system
@@ -59,6 +61,15 @@ class Dead(BaseException):
 
 class Wrong(AssertionError):
     """The table does not have what it should, or the query has not stopped where it had to."""
+
+
+@contextmanager
+def readable() -> Iterator[None]:
+    """Raises Wrong where files of the table are not there."""
+    try:
+        yield
+    except (DeltaError, OSError) as error:
+        raise Wrong(f"the table cannot be read: {error}") from error
 
 
 class History:
@@ -174,13 +185,15 @@ class History:
         write_deltalake(self._folder, data, mode="append")
 
     def _compact(self) -> None:
-        DeltaTable(self._folder).optimize.compact()
+        with readable():
+            DeltaTable(self._folder).optimize.compact()
 
     def _checkpoint(self) -> None:
         DeltaTable(self._folder).create_checkpoint()
 
     def _look_after(self) -> None:
-        looked_after(self._table.location)
+        with readable():
+            looked_after(self._table.location)
 
     def _weeks_pass(self) -> None:
         if not self._between:
@@ -220,10 +233,8 @@ class History:
             self._note(self._run)
         self._note(self._run)
         expected = Counter(record for batch in self._planned for record in records(batch))
-        try:
+        with readable():
             found = read_by_deltalake(self._table.location)
-        except OSError as error:
-            raise Wrong(f"the table cannot be read: {error}") from error
         if found != self._by_another_reader():
             raise Wrong("the two readers differ")
         ours = Counter({record: count for record, count in found.items() if record[0] != FOREIGN})
