@@ -74,7 +74,7 @@ class Commit:
             )
             for file in self.files
         ]
-        append(table, entries, summary_of(batch, self.rows), tag_of(batch.query))
+        append(table, entries, summary_of(batch, self.rows, memory.ends), tag_of(batch.query))
         failpoints.reach("table.committed")
         self._check_there(table)
         return False

@@ -12,12 +12,16 @@ key of the summary        value
 ``spark-eos.rows``        number of rows
 ``spark-eos.ranges``      ``topic/partition`` → first offset and end, as JSON
 ========================  =======================================================
+
+The ranges are of all partitions that the query has read, as earlier snapshots may have expired: where the micro-batch
+has read nothing, the first offset is the end.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
@@ -35,9 +39,9 @@ def tag_of(query: str) -> str:
     return f"eos-{query}"
 
 
-def summary_of(batch: MicroBatch, rows: int) -> dict[str, str]:
-    """What the summary of the micro-batch's snapshot has besides."""
-    ranges = json.dumps(batch.places, separators=(",", ":"))
+def summary_of(batch: MicroBatch, rows: int, ends: Mapping[str, int]) -> dict[str, str]:
+    """What the summary of the micro-batch's snapshot has besides. ``ends``: `Memory.ends` before it."""
+    ranges = json.dumps({place: (end, end) for place, end in ends.items()} | batch.places, separators=(",", ":"))
     return {
         _QUERY: batch.query,
         _BATCH: str(batch.number),
@@ -50,11 +54,13 @@ def summary_of(batch: MicroBatch, rows: int) -> dict[str, str]:
 @dataclass(frozen=True)
 class Memory:
     """What a table has of a query. ``snapshot``: that of the last micro-batch, None without one; ``is_in_main``:
-    whether the main branch still descends from it, as far as the snapshots that have not expired can tell."""
+    whether the main branch still descends from it, as far as the snapshots that have not expired can tell; ``ends``:
+    ``topic/partition`` → end offset."""
 
     found: Remembered
     snapshot: int | None = None
     is_in_main: bool = True
+    ends: Mapping[str, int] = field(default_factory=dict)
 
 
 def memory_of(metadata: TableMetadata, query: str, path: str) -> Memory:
@@ -79,7 +85,8 @@ def memory_of(metadata: TableMetadata, query: str, path: str) -> Memory:
         return Memory(Remembered(None, None))
     remembered = Remembered(last, int(_summary(tagged, _DIGEST), 16))
     is_gone = newest is None or (place is not None and place.snapshot_id != tagged.snapshot_id)
-    return Memory(remembered, tagged.snapshot_id, not is_gone)
+    ends = {place: end for place, (_, end) in json.loads(_summary(tagged, _RANGES)).items()}
+    return Memory(remembered, tagged.snapshot_id, not is_gone, ends)
 
 
 def _sequence(snapshot: Snapshot) -> int:

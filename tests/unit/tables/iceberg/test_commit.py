@@ -89,6 +89,17 @@ def test_micro_batches_are_in_the_table_once_however_often_they_are_committed(ki
     assert json.loads(str(first["spark-eos.ranges"])) == {"t/0": [0, 3], "t/1": [0, 2]}
 
 
+def test_a_summary_has_the_end_offsets_of_all_partitions(kind, target) -> None:
+    """Of those, too, that its micro-batch has not read, as the snapshots of earlier ones may have expired."""
+    for batch in (FIRST, SECOND, micro_batch(2), micro_batch(3, (2, 7, 8))):
+        committed(target, batch)
+        kind.tidy()
+    table = kind.load()
+    tagged = table.snapshot_by_id(table.refs()[TAG].snapshot_id)
+    assert tagged is not None and tagged.summary is not None
+    assert json.loads(str(tagged.summary["spark-eos.ranges"])) == {"t/0": [5, 5], "t/1": [2, 2], "t/2": [7, 8]}
+
+
 def beside_others(kind: Iceberg, drive: Callable[[], None], drivers: int) -> None:
     """Let so many drivers work at once, while others append the rows `FOREIGN` and expire snapshots."""
 
@@ -354,7 +365,7 @@ def test_pyiceberg_makes_the_updates_that_are_known_here(kind, target) -> None:
     """What is private in it still does what `spark_eos.tables.iceberg.snapshots` takes it for: this fails where a new
     version does not."""
     table = kind.load()
-    id_, updates = snapshots._staged(table, [], memory.summary_of(FIRST, 5))
+    id_, updates = snapshots._staged(table, [], memory.summary_of(FIRST, 5, {}))
     assert [update.action for update in updates] == ["add-snapshot", "set-snapshot-ref"]
     added, moved = updates
     assert (added.snapshot.snapshot_id, added.snapshot.parent_snapshot_id) == (id_, None)
