@@ -153,7 +153,7 @@ class Table:
                 if "FileNotFoundException" in str(error):
                     return None
                 raise
-            actions: list[dict[str, Any]] = [json.loads(line) for line in text.splitlines() if _FEW.match(line)]
+            actions: list[dict[str, Any]] = [json.loads(line) for line in text.split("\n") if _FEW.match(line)]
             done = [action["txn"] for action in actions if "txn" in action]
             if any(each["appId"] == application and each["version"] == batch for each in done):
                 return Commit(version, next((each["commitInfo"] for each in actions if "commitInfo" in each), {}))

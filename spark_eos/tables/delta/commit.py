@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -45,6 +46,9 @@ _CHECKPOINT, _EACH = "delta.checkpointInterval", 10
 _ACTIONS, _MOST = 1000, 100
 #: The most versions of the table among which a RESTORE is looked for.
 _MOST_VERSIONS = 10_000
+
+#: How many versions of the log are read at once.
+_AT_ONCE = 8
 
 #: Gets the digest that a job which wrote by Spark has noted in its commit's ``userMetadata``; None without such a note.
 NotedDigest = Callable[[str], str | None]
@@ -193,12 +197,13 @@ class _Commit:
         now = handle.version()
         if found.read is None or now <= found.read + 1:  # the only version since is that commit
             return
-        for info in handle.history(min(now - found.read, _MOST_VERSIONS)):
-            restored = int(info["version"])
-            known = self.after_restore is not None and restored <= self.after_restore
-            if info.get("operation") == "RESTORE" and restored > found.read and not known:
-                path, batch = self.table.location.path, self.batch.number
-                raise stop("EOS_OTHER_TABLE.restored", path=path, version=restored, batch=batch)
+        # delta-rs's history has the newest versions, however old the handle is, under wrong numbers.
+        oldest = max(found.read, now - _MOST_VERSIONS, self.after_restore or 0) + 1
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            for version, actions in enumerate(pool.map(partial(_actions, self.table), range(oldest, now + 1)), oldest):
+                if any(each.get("commitInfo", {}).get("operation") == "RESTORE" for each in actions or ()):
+                    path, batch = self.table.location.path, self.batch.number
+                    raise stop("EOS_OTHER_TABLE.restored", path=path, version=version, batch=batch)
 
     def _check_age(self, handle: DeltaTable) -> None:
         """Check that the files exist, and that VACUUM will not remove them. Raises TableError (EOS_TABLE_FILES_OLD)."""
@@ -248,12 +253,19 @@ class _Found:
 def _commit_of(handle: DeltaTable, table: Table, batch: MicroBatch) -> _Found | None:
     """The newest commit of a micro-batch with this number; None where the log no longer has it."""
     for version in range(handle.version(), -1, -1):
-        content = table.location.read(f"_delta_log/{version:020d}.json")
-        if content is None:
+        actions = _actions(table, version)
+        if actions is None:
             return None
-        text = content.decode()
-        actions = [json.loads(line) for line in text.splitlines() if '"txn"' in line or '"commitInfo"' in line]
         done = [action["txn"] for action in actions if "txn" in action]
         if any(each["appId"] == batch.query and each["version"] == batch.number for each in done):
             return _Found(next((each["commitInfo"] for each in actions if "commitInfo" in each), {}), done)
     return None
+
+
+def _actions(table: Table, version: int) -> list[dict[str, Any]] | None:
+    """The transactions and the ``commitInfo`` of a version; None where the log no longer has it. Raises OSError."""
+    content = table.location.read(f"_delta_log/{version:020d}.json")
+    if content is None:
+        return None
+    # Of bytes, as lines of text would end at further characters, such as U+2028, which JSON may have in strings.
+    return [json.loads(line) for line in content.splitlines() if b'"txn"' in line or b'"commitInfo"' in line]

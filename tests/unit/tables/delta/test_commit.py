@@ -267,6 +267,26 @@ def test_a_restore_that_the_user_knows_of_is_no_reason_to_stop(table) -> None:
     assert condition_of(table, micro_batch(2), after_restore=version) == "EOS_OTHER_TABLE.restored"
 
 
+def test_a_restore_is_found_however_many_commits_come_while_it_is_looked_for(table, monkeypatch) -> None:
+    """delta-rs would give the newest ones, under the numbers of those before."""
+    committed(table, FIRST)
+    restored(table)
+    real = commit_module.remembered
+
+    def beside_another_writer(*arguments):
+        for _ in range(3):
+            write_deltalake(table.location.uri, pa.Table.from_pylist([], SCHEMA), mode="append")
+        return real(*arguments)
+
+    monkeypatch.setattr(commit_module, "remembered", beside_another_writer)
+    with pytest.raises(TableError) as error:
+        committed(table, SECOND)
+    assert error.value.entry == "EOS_OTHER_TABLE.restored"
+    assert "Version 2 of" in error.value.message
+    committed(table, SECOND, after_restore=2)
+    assert rows(table) == Counter(records(SECOND))
+
+
 def test_what_others_do_to_a_table_that_binds_no_append_is_let_be(table) -> None:
     """Compaction, a checkpoint, harmless properties, deletes."""
     committed(table, FIRST)
