@@ -38,10 +38,8 @@ class _Unfit(Exception):
 
 def check_columns(schema: pa.Schema, partition_by: Sequence[str] = ()) -> None:
     """Raise SchemaError for columns that a table cannot have."""
-    names = [name.lower() for name in schema.names]
+    _check_distinct(list(schema))
     for column in schema:
-        if names.count(column.name.lower()) > 1:
-            raise stop("EOS_TABLE_COLUMNS.twice", column=column.name)
         unsupported = _unsupported(column.type)
         if unsupported is not None:
             raise stop("EOS_TABLE_COLUMNS.unsupported", column=column.name, type=unsupported)
@@ -54,6 +52,17 @@ def check_columns(schema: pa.Schema, partition_by: Sequence[str] = ()) -> None:
             raise stop("EOS_TABLE_COLUMNS.partition_type", column=name, type=schema.field(name).type)
     if set(schema.names) <= set(partition_by):
         raise stop("EOS_TABLE_COLUMNS.no_data", columns=", ".join(schema.names))
+
+
+def _check_distinct(fields: Sequence[pa.Field], above: str = "") -> None:
+    """Raise SchemaError for fields with the same name, in the table or in a struct within it: some readers find one of
+    them only, and some none."""
+    names = [field.name.lower() for field in fields]
+    for field in fields:
+        if names.count(field.name.lower()) > 1:
+            raise stop("EOS_TABLE_COLUMNS.twice", column=above + field.name)
+        within = [field.type.field(place) for place in range(field.type.num_fields)]
+        _check_distinct(within, f"{above}{field.name}.")
 
 
 def _unsupported(type_: pa.DataType) -> pa.DataType | None:

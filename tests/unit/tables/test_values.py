@@ -217,6 +217,12 @@ def test_rows_are_good_or_bad_and_never_both(values: list[int | None], before: i
         (pa.schema({"a": pa.struct([])}), (), "unsupported"),
         (pa.schema({"a": pa.large_string()}), (), "unsupported"),
         (pa.schema({"a": pa.int8(), "A": pa.int8()}), (), "twice"),
+        (pa.schema({"s": pa.struct({"a": pa.int8(), "A": pa.int8()})}), (), "twice"),
+        (
+            pa.schema({"m": pa.map_(pa.string(), pa.list_(pa.struct([("a", pa.int8()), ("a", pa.int8())])))}),
+            (),
+            "twice",
+        ),
         (pa.schema({"a": pa.int8()}), ("b",), "partition"),
         (pa.schema({"a": pa.int8(), "b": pa.float64()}), ("b",), "partition_type"),
         (pa.schema({"a": pa.int8()}), ("a",), "no_data"),
