@@ -119,13 +119,18 @@ def _decimal(text: str, precision: int, scale: int) -> Decimal:
 
 
 def directory_of(names: Sequence[str], partition: Partition) -> str:
-    """The directory of a partition, ``p=x/q=y/``; empty for a table without partition columns. Bytes other than
-    letters, digits and ``_.-`` are escaped, as ``%20``. Raises NoPartition for a name that is too long."""
+    """The directory of a partition, ``p=x/q=y/``; empty for a table without partition columns.
+
+    Bytes other than letters, digits and ``_.-`` are escaped, as ``%20``. Not so spaces and letters of any alphabet in
+    the name of a column, which polars looks for in the directory as it is. Raises NoPartition for a name that is too
+    long.
+    """
     parts = [
-        f"{_escaped(name)}={NULL if text is None else _escaped(text)}/"
+        f"{''.join(char if char.isalnum() or char == ' ' else _escaped(char) for char in name)}="
+        f"{NULL if text is None else _escaped(text)}/"
         for name, text in zip(names, partition, strict=True)
     ]
-    if any(len(part) > LONGEST_NAME + 1 for part in parts):
+    if any(len(part.encode()) > LONGEST_NAME + 1 for part in parts):
         raise NoPartition(f"its directory would have a name of more than {LONGEST_NAME} bytes")
     return "".join(parts)
 

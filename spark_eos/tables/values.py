@@ -38,7 +38,7 @@ class _Unfit(Exception):
 
 def check_columns(schema: pa.Schema, partition_by: Sequence[str] = ()) -> None:
     """Raise SchemaError for columns that a table cannot have."""
-    _check_distinct(list(schema))
+    _check_names_of(list(schema))
     for column in schema:
         unsupported = _unsupported(column.type)
         if unsupported is not None:
@@ -54,15 +54,17 @@ def check_columns(schema: pa.Schema, partition_by: Sequence[str] = ()) -> None:
         raise stop("EOS_TABLE_COLUMNS.no_data", columns=", ".join(schema.names))
 
 
-def _check_distinct(fields: Sequence[pa.Field], above: str = "") -> None:
+def _check_names_of(fields: Sequence[pa.Field], above: str = "") -> None:
     """Raise SchemaError for fields with the same name, in the table or in a struct within it: some readers find one of
-    them only, and some none."""
+    them only, and some none. A name also ends with NUL where Arrow hands a schema to other libraries."""
     names = [field.name.lower() for field in fields]
     for field in fields:
+        if "\0" in field.name:
+            raise stop("EOS_TABLE_COLUMNS.nul", column=above + field.name)
         if names.count(field.name.lower()) > 1:
             raise stop("EOS_TABLE_COLUMNS.twice", column=above + field.name)
         within = [field.type.field(place) for place in range(field.type.num_fields)]
-        _check_distinct(within, f"{above}{field.name}.")
+        _check_names_of(within, f"{above}{field.name}.")
 
 
 def _unsupported(type_: pa.DataType) -> pa.DataType | None:

@@ -65,7 +65,8 @@ class IcebergPlace:
 
         columns = table_schema(schema)
         check_columns(columns)
-        return TableColumns(arrow_schema(iceberg_schema(columns)))
+        with refused(self.table):  # a field within a struct may have the name of a column, a.b
+            return TableColumns(arrow_schema(iceberg_schema(columns)))
 
     def widened(self, there: pa.Schema, given: pa.Schema) -> pa.Schema:
         from spark_eos.tables.iceberg.columns import arrow_schema, iceberg_schema

@@ -82,7 +82,7 @@ def test_directories_have_plain_names_that_decode_to_the_value(text: str) -> Non
 
 def test_directories_are_nested_and_null_has_one() -> None:
     """One for each partition column."""
-    assert directory_of(["a b", "c"], ("x y", None)) == f"a%20b=x%20y/c={NULL}/"
+    assert directory_of(["a b", "é/c"], ("x y", None)) == f"a b=x%20y/é%2Fc={NULL}/"
     assert directory_of([], ()) == ""
 
 

@@ -210,6 +210,23 @@ def test_readers_find_rows_by_every_column_of_a_wide_table(number: str | None, p
                 assert reader.find(opened, Predicate(column, "=", 1), pa.int64()) == [1], (reader.name, column)
 
 
+@pytest.mark.parametrize("name", ["a b", "é-Ж_1", "select"])
+def test_readers_find_rows_by_a_partition_column_of_any_name(name: str) -> None:
+    """polars looks for the name of the column in the directory."""
+    schema = pa.schema([("id", pa.int64()), (name, pa.string())])
+    with tempfile.TemporaryDirectory(dir=IN_MEMORY if IN_MEMORY.is_dir() else None) as folder:
+        table = DeltaTable.create(folder, schema, partition_by=[name])
+        layout = FileLayout(schema, (name,))
+        with FileWriter(open_store(folder, HadoopSettings({})), layout, Attempt("q", 0, 0, 0)) as writer:
+            writer.write(pa.record_batch([[0, 1, 2], ["x y", "é", None]], schema=schema))
+            commit(table, writer.close())
+        opened = Opened(DeltaTable(folder))
+        for reader in READERS:
+            for place, value in enumerate(["x y", "é"]):
+                assert reader.find(opened, Predicate(name, "=", value), pa.string()) == [place], reader.name
+            assert reader.find(opened, Predicate(name, "is null"), pa.string()) == [2], reader.name
+
+
 # Mistakes
 
 Patch = pytest.MonkeyPatch

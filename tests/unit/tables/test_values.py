@@ -223,6 +223,7 @@ def test_rows_are_good_or_bad_and_never_both(values: list[int | None], before: i
             (),
             "twice",
         ),
+        (pa.schema({"s": pa.struct({"a\0b": pa.int8()})}), (), "nul"),
         (pa.schema({"a": pa.int8()}), ("b",), "partition"),
         (pa.schema({"a": pa.int8(), "b": pa.float64()}), ("b",), "partition_type"),
         (pa.schema({"a": pa.int8()}), ("a",), "no_data"),
