@@ -138,9 +138,25 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 def _in_utc(column: pa.Array, wanted: pa.DataType) -> pa.Array:
     """Timestamps whose type in the file has no zone, as Spark's INT96, are moments in UTC where the table's are."""
-    if wanted == pa.timestamp("us", "UTC") and column.type == pa.timestamp("us"):
-        return column.cast(pa.timestamp("us", "UTC"))
-    return column
+    kind = _utc(column.type, wanted)
+    return column if kind == column.type else column.cast(kind)
+
+
+def _utc(given: pa.DataType, wanted: pa.DataType) -> pa.DataType:
+    """The type of a file's column, in UTC where the table's is, at any depth."""
+    if given == pa.timestamp("us") and wanted == pa.timestamp("us", "UTC"):
+        return wanted
+    if types.is_struct(given) and types.is_struct(wanted):
+        there = {field.name: field.type for field in wanted.fields}
+        return pa.struct(
+            [field.with_type(_utc(field.type, there.get(field.name, field.type))) for field in given.fields]
+        )
+    if types.is_list(given) and types.is_list(wanted):
+        return pa.list_(given.value_field.with_type(_utc(given.value_type, wanted.value_type)))
+    if types.is_map(given) and types.is_map(wanted):
+        key, item = _utc(given.key_type, wanted.key_type), _utc(given.item_type, wanted.item_type)
+        return pa.map_(given.key_field.with_type(key), given.item_field.with_type(item))
+    return given
 
 
 def _has_times(kind: pa.DataType) -> bool:

@@ -110,6 +110,23 @@ def test_timestamps_of_spark_are_moments(files) -> None:
     assert files.rows(pa.schema({"at": UTC})) == [{"at": NOON}, {"at": None}]
 
 
+def test_timestamps_of_spark_are_moments_at_any_depth(files) -> None:
+    """In structs, arrays and maps, and beside fields of other types; one without a zone in the table keeps none."""
+
+    def kind(moment: pa.DataType) -> pa.DataType:
+        inner = pa.struct([("at", moment), ("n", pa.int64()), ("later", pa.map_(pa.string(), pa.list_(moment)))])
+        return pa.list_(inner)
+
+    plain = pa.timestamp("us")
+    naive = NOON.replace(tzinfo=None)
+    rows = [[{"at": naive, "n": 1, "later": [("a", [naive, None]), ("b", None)]}, None], [], None]
+    written = pa.table({"v": pa.array(rows, kind(plain)), "w": pa.array([naive, None, naive], plain)})
+    files.write(written, use_deprecated_int96_timestamps=True, store_schema=False)
+    found = files.rows(pa.schema({"v": kind(UTC), "w": plain}))
+    moments = [[{"at": NOON, "n": 1, "later": [("a", [NOON, None]), ("b", None)]}, None], [], None]
+    assert found == [{"v": v, "w": w} for v, w in zip(moments, [naive, None, naive], strict=True)]
+
+
 def test_dates_by_the_old_calendar_are_refused(files) -> None:
     """They would be read as other days; a table without any reads such files."""
     for noted in ({"org.apache.spark.legacyDateTime": ""}, {"org.apache.spark.version": "2.4.8"}):
