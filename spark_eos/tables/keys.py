@@ -32,6 +32,9 @@ from spark_eos.tables.partitions import Coded, NoPartition, Partition, is_partit
 
 _DAY_US, _HOUR_US = 24 * 3600 * 1_000_000, 3600 * 1_000_000
 _INT32 = np.iinfo(np.int32)
+#: The years 1 to 9999, in days and in microseconds since 1970.
+_DAYS = -719_162, 2_932_896
+_MOMENTS = -719_162 * _DAY_US, 2_932_897 * _DAY_US - 1
 #: A transform, as Iceberg writes it.
 _TRANSFORM = re.compile(r"identity|year|month|day|hour|(?P<name>bucket|truncate)\[(?P<size>[1-9]\d{0,8})\]")
 #: A column, or a transform of one, as Spark's SQL writes it.
@@ -63,17 +66,20 @@ class Key:
         return bool(of_bytes or of_numbers or (self._name == "bucket" and (is_date or is_timestamp)))
 
     def of(self, column: pa.Array) -> pa.Array:
-        """The keys of a column's values. Raises NoPartition."""
+        """The keys of a column's values. Raises NoPartition, also for a year that Python does not have: pyiceberg could
+        not commit it."""
         if self._name == "bucket":
             return _bucket(column, self._size)
         if self._name == "truncate":
             return _truncated(column, self._size)
         if pa.types.is_date32(column.type):
             days = column.view(pa.int32())
+            _check_range(days, *_DAYS)
             return days if self.transform in ("identity", "day") else _units(days, self._of_days)
         if not pa.types.is_timestamp(column.type):
             return column
         numbers = column.view(pa.int64())
+        _check_range(numbers, *_MOMENTS)
         if self.transform == "identity":
             return numbers
         if self.transform == "hour":
@@ -96,6 +102,12 @@ class Key:
         found = _TRANSFORM.fullmatch(self.transform)
         assert found is not None
         return int(found["size"])
+
+
+def _check_range(numbers: pa.Array, first: int, last: int) -> None:
+    low, high = pc.min_max(numbers).values()
+    if low.is_valid and not first <= low.as_py() <= high.as_py() <= last:
+        raise NoPartition("its year is not between 1 and 9999")
 
 
 def is_known(transform: str) -> bool:

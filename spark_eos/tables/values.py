@@ -330,17 +330,19 @@ def _unfit_partitions(array: pa.Array, column: pa.Field, partition_by: Sequence[
         return {}
     encoded = array.dictionary_encode()
     values = encoded.dictionary.cast(pa.int64()) if types.is_timestamp(column.type) else encoded.dictionary
-    reasons = [_unfit_partition(value.as_py(), column) for value in values]
+    reasons = [_unfit_partition(value, column) for value in values]
     if not any(reasons):
         return {}
     codes = encoded.indices.to_pylist()
     return {place: reasons[code] for place, code in enumerate(codes) if code is not None and reasons[code]}
 
 
-def _unfit_partition(value: object, column: pa.Field) -> str:
+def _unfit_partition(value: pa.Scalar, column: pa.Field) -> str:
     try:
-        text = text_of(value, column.type)
+        text = text_of(value.as_py(), column.type)
         directory_of([column.name], (text,))
     except NoPartition as error:
         return f"no value of a partition: {error}"
+    except OverflowError:  # of a date, which Python does not have
+        return "no value of a partition: its year is not between 1 and 9999"
     return "" if text is not None or column.nullable else "an empty string, which is null in a partition column"

@@ -238,6 +238,17 @@ def test_columns_that_files_cannot_have_are_refused(
     assert caught.value.entry == f"EOS_TABLE_COLUMNS.{entry}"
 
 
+@pytest.mark.parametrize("days", [-719_163, 2_932_897, -(2**31), 2**31 - 1])
+def test_a_date_of_a_year_without_four_digits_is_no_value_of_a_partition(days: int) -> None:
+    """The row is rejected; in another column it is a value like others."""
+    dates = pa.array([0, days, None], pa.date32())
+    values, bad = one(dates, pa.date32(), partition=True)
+    assert values == [date(1970, 1, 1), None]
+    assert bad == {1: "column c: no value of a partition: its year is not between 1 and 9999"}
+    found = conformed(pa.record_batch([dates], ["c"]), pa.schema({"c": pa.date32()}))
+    assert found.rows.column("c").equals(dates) and not found.bad
+
+
 def test_all_types_of_tables_are_taken() -> None:
     """As Delta has them."""
     plain = {

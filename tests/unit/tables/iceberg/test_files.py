@@ -21,6 +21,7 @@ from pyiceberg.transforms import (
     BucketTransform,
     DayTransform,
     HourTransform,
+    IdentityTransform,
     MonthTransform,
     Transform,
     TruncateTransform,
@@ -279,20 +280,31 @@ def test_years_and_months_are_those_of_pyiceberg(days) -> None:
         assert Key("k", "c", name).of(pa.array(moments, UTC)).to_pylist() == _by(theirs, TimestamptzType(), moments)
 
 
-@given(st.lists(st.none() | st.integers(-(1 << 62), 1 << 62)))
-def test_days_and_hours_are_those_of_pyiceberg(moments) -> None:
-    """Below 1970, too. What does not fit is refused."""
-    column = pa.array(moments, UTC)
-    for transform, theirs in (("day", DayTransform()), ("hour", HourTransform())):
-        expected = [None if one is None else theirs.transform(TimestamptzType())(one) for one in moments]
-        if any(one is not None and abs(one) >= 1 << 31 for one in expected):
-            with pytest.raises(NoPartition):
-                Key("k", "c", transform).of(column)
-        else:
-            assert Key("k", "c", transform).of(column).to_pylist() == expected
-    days = pa.array([None if one is None else one % (1 << 31) for one in moments], pa.int32()).cast(pa.date32())
-    expected = [None if one is None else DayTransform().transform(DateType())(one % (1 << 31)) for one in moments]
-    assert Key("k", "c", "day").of(days).to_pylist() == expected
+#: Around the first and the last day of the years that Python has.
+EDGES = st.integers(-719_164, -719_160) | st.integers(2_932_894, 2_932_899) | st.integers(-9, 9)
+DAYS = EDGES | st.integers(-(1 << 31), (1 << 31) - 1)
+MOMENTS = EDGES.map(lambda day: day * 86_400_000_000) | st.integers(-(1 << 62), 1 << 62)
+
+
+@given(st.lists(st.none() | MOMENTS, max_size=3), st.lists(st.none() | DAYS, max_size=3))
+def test_days_and_hours_are_those_of_pyiceberg(moments, days) -> None:
+    """Below 1970, too. What pyiceberg cannot name in the summary of a commit is refused before."""
+    for type_, values, column in (
+        (TimestamptzType(), moments, pa.array(moments, UTC)),
+        (DateType(), days, pa.array(days, pa.int32()).view(pa.date32())),
+    ):
+        for name, theirs in (("day", DayTransform()), ("hour", HourTransform()), ("identity", IdentityTransform())):
+            key = Key("k", "c", name)
+            if key.fits(column.type):
+                expected = _by(theirs, type_, values)
+                try:
+                    for one in expected:
+                        theirs.to_human_string(type_, one)
+                except OverflowError:
+                    with pytest.raises(NoPartition):
+                        key.of(column)
+                else:
+                    assert key.of(column).to_pylist() == expected
 
 
 def test_rows_are_split_by_keys_in_their_order() -> None:
