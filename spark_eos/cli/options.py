@@ -196,7 +196,7 @@ def connect(
             "--storage",
             metavar="fs.…=VALUE",
             parser=setting,
-            help="setting of the checkpoint's file system, as in Hadoop (repeat)",
+            help="setting of the checkpoint's or a table's store, as in Hadoop; or catalog.…=VALUE of Iceberg (repeat)",
             show_default=False,
         ),
     ] = None,

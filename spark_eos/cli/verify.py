@@ -28,9 +28,21 @@ class OrderChoice(StrEnum):
 
 def verify(
     context: typer.Context,
-    inputs: Annotated[list[str], typer.Option("--input", metavar="TOPIC", help="input topic (repeat)")],
-    outputs: Annotated[list[str], typer.Option("--output", metavar="TOPIC", help="output topic (repeat)")],
-    id_: Annotated[str, typer.Option("--id", metavar="WHERE", help="key, value, header:NAME or json:FIELD")],
+    inputs: Annotated[
+        list[str], typer.Option("--input", metavar="TOPIC", help="input topic (repeat), or a table, delta:PATH")
+    ],
+    outputs: Annotated[
+        list[str],
+        typer.Option(
+            "--output", metavar="TOPIC", help="output topic (repeat), or a table, delta:PATH or iceberg:NAMESPACE.NAME"
+        ),
+    ],
+    id_: Annotated[
+        str,
+        typer.Option(
+            "--id", metavar="WHERE", help="key, value, header:NAME or json:FIELD; of a table also column:NAME or place"
+        ),
+    ],
     output_id: Annotated[
         str | None,
         typer.Option(metavar="WHERE", help="the same for the output (default: like --id)", show_default=False),
@@ -39,7 +51,18 @@ def verify(
         str | None,
         typer.Option(metavar="GROUP", help="only rows below its offsets are due (default: all)", show_default=False),
     ] = None,
-    order: Annotated[OrderChoice, typer.Option(help="which rows keep their order")] = OrderChoice.INPUT_PARTITION,
+    query: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ID",
+            help="only rows below the end offsets that the table has of it are due",
+            show_default=False,
+        ),
+    ] = None,
+    order: Annotated[
+        OrderChoice | None,
+        typer.Option(help="which rows keep their order (default: input-partition; tables: none)", show_default=False),
+    ] = None,
     allow_missing: Annotated[
         bool, typer.Option("--allow-missing", help="rows may be missing, as the job filters them")
     ] = False,
@@ -52,21 +75,33 @@ def verify(
     timeout_s: Annotated[float, typer.Option("--timeout", metavar="S", help="seconds to wait for the cluster")] = 12.0,
     output: Output = Format.TEXT,
 ) -> int:
-    """Check that rows were copied between topics exactly once.
+    """Check that rows were copied exactly once.
 
-    Reads topics as a plain consumer does and reports rows that were lost, doubled, reordered or should not be there.
+    Reads topics and tables as any consumer or reader does, and reports rows that were lost, doubled or reordered, or
+    should not be there.
     Exit code: 0 if nothing is wrong, 1 if something is, 2 if the check was not possible.
     """
+    from spark_eos.checkpoint.settings import here
     from spark_eos.tools import verify as ops
 
     try:
+        found = connection(context)
+        settings = here(found.hadoop())
+        (input_topics, input_table), (output_topics, output_table) = (
+            ops.side(names, settings) for names in (inputs, outputs)
+        )
+        if order is None:
+            order = OrderChoice.INPUT_PARTITION if input_table is output_table is None else OrderChoice.NONE
         comparison = ops.Comparison(
-            kafka=connection(context).client(),
-            inputs=tuple(dict.fromkeys(inputs)),
-            outputs=tuple(dict.fromkeys(outputs)),
+            kafka=found.client(),
+            inputs=input_topics,
+            outputs=output_topics,
+            input_table=input_table,
+            output_table=output_table,
             id=ops.IdPlace.parse(id_),
             output_id=ops.IdPlace.parse(output_id or id_),
             group=group,
+            query=query,
             order=order.value,
             allow_missing=allow_missing,
             same_value=same_value,

@@ -12,13 +12,16 @@ import random
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 
 from demo import processes
+from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.tools import verify
 from tests.support.other_writer import OtherWriter
 from tests.support.table_kinds import KINDS, Delta, TableKind
 from tests.support.waiting import wait_for
@@ -96,6 +99,19 @@ class Job:
                 processes.kill(job.pid)
                 job.wait()
 
+    def verified(self) -> Mapping[str, int]:
+        """What `spark-eos verify` counts that is not 0, by the offsets that the table has of the query."""
+        kafka = KafkaProperties({"bootstrap.servers": self._servers})
+        sides: dict[str, Any] = {"inputs": (self.topic,), "outputs": (), "output_table": self.table.checked()}
+        place = verify.IdPlace.parse("place")
+        asked = verify.Comparison(kafka, **sides, id=place, output_id=place, query=self.query, order="none")
+        return {name: count for name, count in verify.verify(asked).counts.items() if count}
+
+    @property
+    def query(self) -> str:
+        """Its id."""
+        return str(json.loads((self.checkpoint / "metadata").read_text())["id"])
+
     def noted(self) -> int:
         """The last micro-batch in Spark's commit log."""
         return max(int(file.name) for file in (self.checkpoint / "commits").iterdir() if file.name.isdigit())
@@ -137,12 +153,18 @@ def strike(job: Job, point: str) -> None:
         if point == "table.asked" and not isinstance(job.table, Delta):
             expected_there.add(0)  # Iceberg refuses a commit that others came before: each try reaches the point
         assert there in expected_there
+        if there:  # others append meanwhile
+            counts = job.verified()
+            assert counts.keys() <= {"input", "output", "pairs", "waiting", "unknown"}
+            assert counts["pairs"] == there
         job.drained()
     expected = Counter({(p, offset): 1 for p in range(PARTITIONS) for offset in range(ROWS)})
     assert job.table.places() == expected + Counter({(FOREIGN, n): 1 for n in range(others.appended)})
     assert others.appended > 0
-    query = json.loads((job.checkpoint / "metadata").read_text())["id"]
-    assert job.table.last(query) == job.noted()
+    rows = expected.total()
+    sides = {"input": rows, "output": rows + others.appended}
+    assert job.verified() == sides | {"pairs": rows, "unknown": others.appended}
+    assert job.table.last(job.query) == job.noted()
 
 
 @pytest.fixture

@@ -23,8 +23,10 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.copy.table.options import table_options
+from spark_eos.frozen_settings import Settings
 from spark_eos.tables.delta.table import location_of
 from spark_eos.tables.target import Place
+from spark_eos.tools.verify import TableAddress
 from tests.support.delta_files import looked_after
 
 #: Partition and offset of a row → how many rows have them.
@@ -47,6 +49,10 @@ class TableKind(ABC):
     def place(self, checkpoint: Path, **more: str) -> Place:
         """As a query with the options sees it. ``more``: further ones."""
         return table_options(self.sink() | more, {}).place(str(checkpoint), HadoopSettings())
+
+    @abstractmethod
+    def checked(self) -> TableAddress:
+        """As `spark-eos verify` names it."""
 
     @abstractmethod
     def is_there(self) -> bool: ...
@@ -87,6 +93,9 @@ class Delta(TableKind):
 
     def sink(self) -> dict[str, Any]:
         return {"format": "delta", "path": str(self.path)}
+
+    def checked(self) -> TableAddress:
+        return TableAddress("delta", str(self.path), Settings())
 
     def is_there(self) -> bool:
         return bool(DeltaTable.is_deltatable(str(self.path)))
@@ -129,6 +138,9 @@ class Iceberg(TableKind):
         self.folder.mkdir(parents=True, exist_ok=True)
         properties = {f"catalog.{name}": value for name, value in self.catalog.items()}
         return {"format": "iceberg", "table": self.table, "catalog.type": "sql", **properties}
+
+    def checked(self) -> TableAddress:
+        return TableAddress("iceberg", self.table, Settings(self.sink()))
 
     def load(self) -> Table:
         return self.opened().load_table(self.table)

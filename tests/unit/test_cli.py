@@ -53,8 +53,8 @@ KNOWN = {
         *("--yes", "--format"),
     },
     "verify": {
-        *("--input", "--output", "--id", "--output-id", "--group", "--order", "--allow-missing", "--same-value"),
-        *("--json", "--limit", "--timeout", "--format"),
+        *("--input", "--output", "--id", "--output-id", "--group", "--query", "--order", "--allow-missing"),
+        *("--same-value", "--json", "--limit", "--timeout", "--format"),
     },
     "doctor": {
         *("--input", "--output", "--group", "--dead-letters", "--notes", "--timeout", "--two-phase", "--longest-stop"),

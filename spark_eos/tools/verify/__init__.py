@@ -1,8 +1,9 @@
-"""``spark-eos verify``: compares topics row by row, as a plain consumer reads them.
+"""``spark-eos verify``: compares topics, or topics and a table, row by row, as a plain consumer or a reader of tables
+sees them.
 
 ::
 
-    comparison ─> bounds ─> scan: reader ─> spill ─> judge ─> report
+    comparison ─> bounds ─> scan: reader, tables ─> spill ─> judge ─> report
                              └─> sample, where no row has an id
 """
 
@@ -15,12 +16,13 @@ from pathlib import Path
 from spark_eos.errors import stop
 from spark_eos.kafka.config.librdkafka import check
 from spark_eos.tools.verify.bounds import take_bounds
-from spark_eos.tools.verify.comparison import Comparison, IdPlace
+from spark_eos.tools.verify.comparison import Comparison, IdPlace, side
 from spark_eos.tools.verify.judge import Findings, judge_history
 from spark_eos.tools.verify.report import Example, Report, as_json, as_text, make_report
 from spark_eos.tools.verify.scan import Scan
+from spark_eos.tools.verify.tables import TableAddress
 
-__all__ = ["Comparison", "Example", "IdPlace", "Report", "as_json", "as_text", "verify"]
+__all__ = ["Comparison", "Example", "IdPlace", "Report", "TableAddress", "as_json", "as_text", "side", "verify"]
 
 
 def verify(comparison: Comparison, progress: Callable[[str], None] = lambda text: None) -> Report:

@@ -1,7 +1,8 @@
 """The bounds between which topics are compared.
 
 The order in which bounds are read makes the answer valid for a running job: first the rows that are *due*, then the end
-of the output, then the rows that *cannot be there yet* and the end of the input.
+of the output, then the rows that *cannot be there yet* and the end of the input. A table is opened once, when it is the
+turn of its side: what it has of a query is in the same snapshot as the rows.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from spark_eos.errors import ConnectionFailed, stop
 from spark_eos.tools.verify.comparison import Comparison
 from spark_eos.tools.verify.offsets import OffsetLookup
+from spark_eos.tools.verify.tables import Snapshot
 from spark_eos.topic_partition import PartitionOffsets
 
 #: Seconds to wait for transactions that are being ended, before the output or the group counts as held back.
@@ -36,15 +38,16 @@ class PartitionBounds:
 
 @dataclass(frozen=True)
 class Bounds:
-    """The partitions of both sides. ``due``: for each input partition, the offset below which rows have to be in the
-    output; ``done``: with a group, the offset from which no row may be there yet; ``warnings``: limits of the
-    result."""
+    """The partitions of both sides, none of a ``table``. ``due``: for each input partition, the offset below which rows
+    have to be in the output; ``done``: with a group or a query, the offset from which no row may be there yet;
+    ``warnings``: limits of the result."""
 
     inputs: tuple[PartitionBounds, ...]
     outputs: tuple[PartitionBounds, ...]
     due: tuple[int, ...]
     done: tuple[int, ...] | None
     warnings: tuple[str, ...]
+    table: Snapshot | None = None
 
 
 def take_bounds(comparison: Comparison) -> Bounds:
@@ -65,19 +68,26 @@ class _Sides:
         self._warnings: list[str] = []
 
     def take(self) -> Bounds:
-        comparison = self._question
+        comparison, query = self._question, self._question.query
         stable = self._committed.ends(self._input)
         before = self._group_offsets(comparison.group) if comparison.group else stable
         ends = self._all.ends(self._output)
         outputs = self._places(self._output, self._settled(ends), ends)
+        address = comparison.output_table or comparison.input_table
+        table = None if address is None else address.open()
         after = self._group_offsets(comparison.group) if comparison.group else None
+        if table is not None and query is not None:
+            of_query = table.ends(query, self._input)
+            if of_query is None:
+                raise stop("EOS_VERIFY_IMPOSSIBLE.query", table=address, query=query)
+            before = after = of_query
         stable = self._committed.ends(self._input)
         inputs = self._places(self._input, stable, self._all.ends(self._input))
 
         due = tuple(before[place.topic][place.partition] for place in inputs)
         done = tuple(after[place.topic][place.partition] for place in inputs) if after is not None else None
         self._warnings += _warnings(comparison, inputs, outputs, due)
-        return Bounds(inputs, outputs, due, done, tuple(dict.fromkeys(self._warnings)))
+        return Bounds(inputs, outputs, due, done, tuple(dict.fromkeys(self._warnings)), table)
 
     def _places(
         self, partitions: Mapping[str, Iterable[int]], stable: PartitionOffsets, ends: PartitionOffsets
@@ -126,8 +136,9 @@ def _warnings(
         if place.stable < place.end:
             yield f"an open transaction holds {place} back: readers get to {place.stable} of {place.end}"
     for place, limit in zip(inputs, due, strict=True):
-        if comparison.group and limit > place.end:
-            yield f"the group {comparison.group} is at {limit} of {place}, which ends at {place.end}"
+        if limit > place.end:
+            who = f"group {comparison.group}" if comparison.group else f"query {comparison.query}"
+            yield f"the {who} is at {limit} of {place}, which ends at {place.end}"
         if place.begin > 0:
             yield f"{place} begins at {place.begin}: rows of the output that are older count as unknown"
     for place in outputs:

@@ -1,8 +1,9 @@
-"""What is compared: topics, and where their rows have their ids."""
+"""What is compared: topics, or topics and a table, and where their rows have their ids."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,7 +11,8 @@ from confluent_kafka import Message
 
 from spark_eos.errors import stop
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.messages import headers_of
+from spark_eos.kafka.messages import headers_of, offset_of
+from spark_eos.tools.verify.tables import TableAddress
 
 Order = Literal["input-partition", "key", "none"]
 
@@ -20,29 +22,40 @@ _TIMEOUT_S = 12.0
 
 @dataclass(frozen=True)
 class IdPlace:
-    """Where a row has its id. ``kind``: key, value, header or json; ``name``: of the header, or the field's path."""
+    """Where a row has its id. ``kind``: key, value, header, json, column or place; ``name``: of the header or the
+    column, the field's path, or the columns that a place is in."""
 
     kind: str
     name: str = ""
 
     @classmethod
     def parse(cls, text: str) -> IdPlace:
-        """``key``, ``value``, ``header:NAME`` or ``json:FIELD``. Raises CommandError (EOS_VERIFY_IMPOSSIBLE)."""
+        """``key``, ``value``, ``header:NAME``, ``json:FIELD``, ``column:NAME``, ``place`` or
+        ``place:TOPIC,PARTITION,OFFSET``. Raises CommandError (EOS_VERIFY_IMPOSSIBLE)."""
         kind, _, name = text.partition(":")
-        if (kind in ("key", "value") and text == kind) or (kind in ("header", "json") and name):
+        if kind in ("key", "value", "place") and text == kind:
+            return cls(kind)
+        if (kind in ("header", "json", "column") and name) or (kind == "place" and name.count(",") in (1, 2)):
             return cls(kind, name)
         raise stop("EOS_VERIFY_IMPOSSIBLE.id_place", value=text)
 
     def ids(self, messages: list[Message]) -> list[bytes | None]:
-        """The id of each message; None if it cannot be read."""
+        """The id of each message of one partition; None if it cannot be read."""
         if self.kind == "key":
             return list(map(Message.key, messages))
         if self.kind == "value":
             return list(map(Message.value, messages))
+        if self.kind == "place":
+            before = f"{messages[0].topic()}-{messages[0].partition()}@".encode() if messages else b""
+            return [b"%b%d" % (before, offset_of(message)) for message in messages]
         if self.kind == "header":
             return [dict(headers_of(message)).get(self.name) for message in messages]
+        return self.in_json([message.value() for message in messages])
+
+    def in_json(self, values: list[bytes | None]) -> list[bytes | None]:
+        """The id in each value, for ``json``."""
         path = tuple(self.name.split("."))
-        return [_json_id(message.value(), path) for message in messages]
+        return [_json_id(value, path) for value in values]
 
     def __str__(self) -> str:
         return f"{self.kind}:{self.name}" if self.name else self.kind
@@ -79,11 +92,12 @@ def _json_id(value: bytes | None, path: tuple[str, ...]) -> bytes | None:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The topics to compare and what counts as a fault.
+    """The topics to compare and what counts as a fault. A table is instead of the topics of one side, and has no order.
 
-    ``group``: rows below its committed offsets are due, others must not be in the output yet. ``allow_missing``: rows
-    may be left out. ``same_value``: values must not change. ``limit``: examples of each fault. ``timeout_s``: how long
-    to wait for a silent cluster.
+    ``group``: rows below its committed offsets are due, others must not be in the output yet. ``query``: the same, by
+    the end offsets that the output, a table, has of this query. ``allow_missing``: rows may be left out.
+    ``same_value``: values must not change. ``limit``: examples of each fault. ``timeout_s``: how long to wait for a
+    silent cluster. Raises CommandError (EOS_VERIFY_IMPOSSIBLE) for what cannot be compared.
     """
 
     kafka: KafkaProperties
@@ -91,9 +105,53 @@ class Comparison:
     outputs: tuple[str, ...]
     id: IdPlace
     output_id: IdPlace
+    input_table: TableAddress | None = None
+    output_table: TableAddress | None = None
     group: str | None = None
+    query: str | None = None
     order: Order = "input-partition"
     allow_missing: bool = False
     same_value: bool = False
     limit: int = 5
     timeout_s: float = _TIMEOUT_S
+
+    def __post_init__(self) -> None:
+        tables = [table for table in (self.input_table, self.output_table) if table is not None]
+        if tables and self.order != "none":
+            raise stop("EOS_VERIFY_IMPOSSIBLE.table_order", order=self.order)
+        if self.input_table is not None and (self.output_table is not None or self.group):
+            raise stop("EOS_VERIFY_IMPOSSIBLE.table_input")
+        if self.query and (self.output_table is None or self.group):
+            raise stop("EOS_VERIFY_IMPOSSIBLE.query_alone")
+        _check_place("input", self.input_table, self.id)
+        _check_place("output", self.output_table, self.output_id)
+
+    @property
+    def sides(self) -> tuple[list[str], list[str]]:
+        """Input and output, as the user names them."""
+        sides = ((self.inputs, self.input_table), (self.outputs, self.output_table))
+        first, second = (list(topics) if table is None else [str(table)] for topics, table in sides)
+        return first, second
+
+
+def _check_place(side: str, table: TableAddress | None, place: IdPlace) -> None:
+    """Raises CommandError (EOS_VERIFY_IMPOSSIBLE) where rows of this side cannot have their ids there. A row of the
+    input topics has a place by itself, which a table may have in its columns."""
+    if table is not None:
+        fits = place.kind not in ("header", "place") or (place.kind == "place" and side == "output")
+    else:
+        fits = place.kind != "column" and (place.kind != "place" or (side == "input" and not place.name))
+    if not fits:
+        raise stop(
+            "EOS_VERIFY_IMPOSSIBLE.id_side", place=place, side=side, what="topics" if table is None else str(table)
+        )
+
+
+def side(names: Sequence[str], settings: Mapping[str, str]) -> tuple[tuple[str, ...], TableAddress | None]:
+    """The topics of one side, or its table. ``names``: as the user gives them; ``settings``: of tables. Raises
+    CommandError (EOS_VERIFY_IMPOSSIBLE)."""
+    given = {name: TableAddress.parse(name, settings) for name in names}
+    tables = [table for table in given.values() if table is not None]
+    if tables and len(given) > 1:
+        raise stop("EOS_VERIFY_IMPOSSIBLE.sides", names=", ".join(given))
+    return ((), tables[0]) if tables else (tuple(given), None)

@@ -81,6 +81,8 @@ class OffsetLookup:
     def _offsets(self, partitions: Mapping[str, Iterable[int]], which: int) -> PartitionOffsets:
         wanted = _places(partitions, which)
         topics = ", ".join(partitions)
+        if not wanted:  # of a side that is a table
+            return {}
         return _by_topic(self._retried(topics, lambda left: self._consumer.offsets_for_times(wanted, timeout=left)))
 
     def _retried(self, what: str, request: Callable[[float], T], timeout_s: float | None = None) -> T:

@@ -9,11 +9,12 @@ from typing import Any
 from spark_eos.tools.verify.bounds import Bounds, PartitionBounds
 from spark_eos.tools.verify.comparison import Comparison
 from spark_eos.tools.verify.judge import FAULTS, Case, Findings
+from spark_eos.tools.verify.tables import TableAddress
 
 
 @dataclass(frozen=True)
 class Example:
-    """One faulty row: its id, or None if it cannot be read, and its place, as ``topic-partition@offset``."""
+    """One faulty row: its id, or None if it cannot be read, and its place: ``topic-partition@offset``, or the table."""
 
     id: str | None
     input: str | None
@@ -45,6 +46,9 @@ class Report:
         return "FAULTY: " + ", ".join(f"{self.counts[fault]:,} {label(fault)}" for fault in self.faults)
 
 
+#: How many commits are named, the newest ones, that have removed rows of a table.
+_REMOVALS = 5
+
 #: Every count of a report, with its line in the table.
 COUNTS = {
     "input": "rows in the input",
@@ -60,7 +64,7 @@ COUNTS = {
     "aborted_visible": "in the output, though the input never committed it",
     "unknown": "in the output, and in no input",
     "torn": "without an id that can be read, or changed",
-    "early": "in the output, though the group is not past it",
+    "early": "in the output, though the group or query is not past it",
 }
 
 
@@ -76,16 +80,23 @@ def make_report(
     if comparison.allow_missing:
         counts |= {"lost": 0, "left_out": counts["lost"]}
     faults = [fault for fault in FAULTS if counts[fault]]
-    warnings = [*bounds.warnings, *warnings, *["no row of the output is a row of the input"] * (not findings.pairs)]
+    warnings = [
+        *bounds.warnings,
+        *warnings,
+        *_removals(comparison, bounds, counts),
+        *["no row of the output is a row of the input"] * (not findings.pairs),
+    ]
 
-    def spot(places: Sequence[PartitionBounds], place: int, offset: int) -> str | None:
-        return f"{places[place]}@{offset}" if place >= 0 else None
+    def spot(places: Sequence[PartitionBounds], table: TableAddress | None, place: int, offset: int) -> str | None:
+        if place < 0:
+            return None
+        return str(table) if table is not None else f"{places[place]}@{offset}"
 
     def example(case: Case) -> Example:
         return Example(
             None if case.note.startswith("no id") else case.id.decode(errors="backslashreplace"),
-            spot(bounds.inputs, case.in_place, case.in_offset),
-            spot(bounds.outputs, case.out_place, case.out_offset),
+            spot(bounds.inputs, comparison.input_table, case.in_place, case.in_offset),
+            spot(bounds.outputs, comparison.output_table, case.out_place, case.out_offset),
             case.note,
         )
 
@@ -97,8 +108,17 @@ def make_report(
     )
 
 
+def _removals(comparison: Comparison, bounds: Bounds, counts: Mapping[str, int]) -> list[str]:
+    """Who else may have removed rows of the table."""
+    fault = "lost" if comparison.input_table is None else "unknown"
+    removals = bounds.table.removals() if bounds.table is not None and counts[fault] else []
+    table = comparison.output_table or comparison.input_table
+    return [f"{removal}, has removed rows of {table}, which count as {fault}" for removal in removals[-_REMOVALS:]]
+
+
 def as_json(comparison: Comparison, report: Report) -> dict[str, Any]:
     """The report as plain data; the only Kafka property in it is the servers."""
+    inputs, outputs = comparison.sides
     return {
         "ok": report.ok,
         "verdict": report.verdict,
@@ -108,11 +128,12 @@ def as_json(comparison: Comparison, report: Report) -> dict[str, Any]:
         "warnings": list(report.warnings),
         "comparison": {
             "bootstrap.servers": comparison.kafka.bootstrap_servers,
-            "input": list(comparison.inputs),
-            "output": list(comparison.outputs),
+            "input": inputs,
+            "output": outputs,
             "id": str(comparison.id),
             "output_id": str(comparison.output_id),
             "group": comparison.group,
+            "query": comparison.query,
             "order": comparison.order,
             "allow_missing": comparison.allow_missing,
             "same_value": comparison.same_value,
@@ -122,12 +143,13 @@ def as_json(comparison: Comparison, report: Report) -> dict[str, Any]:
 
 def as_text(comparison: Comparison, report: Report) -> str:
     """The report as text: a table, examples, warnings, and the verdict as the last line."""
-    group = f", group {comparison.group}" if comparison.group else ""
-    lines = [f"{', '.join(comparison.inputs)} -> {', '.join(comparison.outputs)}{group}", ""]
+    due_by = [f", {kind} {name}" for kind, name in (("group", comparison.group), ("query", comparison.query)) if name]
+    inputs, outputs = comparison.sides
+    lines = [f"{', '.join(inputs)} -> {', '.join(outputs)}{''.join(due_by)}", ""]
     for name, meaning in COUNTS.items():
         if name == ("lost" if comparison.allow_missing else "left_out"):
             continue
-        if (name == "reordered" and comparison.order == "none") or (name == "early" and not comparison.group):
+        if (name == "reordered" and comparison.order == "none") or (name == "early" and not due_by):
             lines.append(f"{label(name):>18} {'-':>13}  (not asked)")
         else:
             lines.append(f"{label(name):>18} {report.counts[name]:>13,}  {meaning}")

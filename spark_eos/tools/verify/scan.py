@@ -1,7 +1,8 @@
-"""Reads topics and spills the id and the place of each row."""
+"""Reads topics and tables, and spills the id and the place of each row."""
 
 from __future__ import annotations
 
+import functools
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +20,8 @@ from spark_eos.tools.verify.judge import Case, Findings, History
 from spark_eos.tools.verify.reader import RowReader
 from spark_eos.tools.verify.sample import Sample
 from spark_eos.tools.verify.spill import Spill, buckets_of, shortened
+from spark_eos.tools.verify.tables import TableAddress
+from spark_eos.tools.verify.tables.ids import VALUE, TableIds, check_columns
 
 #: Target rows of one bucket; judging it takes some 300 bytes of memory for each.
 BUCKET_ROWS = 65_536
@@ -40,6 +43,7 @@ class Scan:
         self.warnings: list[str] = []
         self._question, self._bounds, self._findings, self._progress = comparison, bounds, findings, progress
         rows = max(sum(p.end - p.begin for p in side) for side in (bounds.inputs, bounds.outputs))
+        rows = max(rows, 0 if bounds.table is None else bounds.table.rows())
         self._buckets = 1 << max(0, (rows // BUCKET_ROWS).bit_length())
         self._folder = folder
         self._read, self._next_word, self._began = 0, 0.0, time.monotonic()
@@ -48,13 +52,22 @@ class Scan:
         """Read both sides. Raises CommandError (EOS_VERIFY_IMPOSSIBLE) if no row of a side has an id."""
         comparison, bounds = self._question, self._bounds
         value = comparison.same_value
-        input_, gaps_in = self._committed("input", bounds.inputs, comparison.id, row_schema(value=value))
+        schema = row_schema(value=value)
+        due = bounds.due
+        if comparison.input_table is None:
+            input_, gaps_in = self._committed("input", bounds.inputs, comparison.id, schema)
+        else:
+            input_, gaps_in = self._of_table("input", comparison.input_table, comparison.id, schema), {}
+            due = (input_.rows,)
         schema = row_schema(key=comparison.order == "key", value=value)
-        output, gaps_out = self._committed("output", bounds.outputs, comparison.output_id, schema)
+        if comparison.output_table is None:
+            output, gaps_out = self._committed("output", bounds.outputs, comparison.output_id, schema)
+        else:
+            output, gaps_out = self._of_table("output", comparison.output_table, comparison.output_id, schema), {}
         uncommitted = self._uncommitted_input(gaps_in)
         self._uncommitted_output(gaps_out)
         ends = [place.end for place in bounds.outputs]
-        return History(input_, output, uncommitted, bounds.due, bounds.done, ends, self._buckets)
+        return History(input_, output, uncommitted, due, bounds.done, ends, self._buckets)
 
     def _committed(
         self, side: str, places: Sequence[PartitionBounds], id_place: IdPlace, schema: pa.Schema
@@ -80,6 +93,35 @@ class Scan:
             raise _no_id(side, rows, id_place, sample)
         self.warnings += [f"no row of {topic} has an id at {id_place}" for topic in nameless]
         return spill.finish(), gaps
+
+    def _of_table(self, side: str, address: TableAddress, id_place: IdPlace, schema: pa.Schema) -> Spill:
+        """Read all rows of the table. Their place is 0, and their offsets number those that have an id."""
+        spill, table, read = Spill(self._folder / side, schema), self._bounds.table, 0
+        assert table is not None
+        where = TableIds.of(str(address), id_place, table.columns, self._question.inputs)
+        values = [VALUE] * self._question.same_value
+        check_columns(str(address), values, table.columns)
+        for batch in table.batches(list(dict.fromkeys([*where.columns, *values]))):
+            read += batch.num_rows
+            self._tell(side, batch.num_rows)
+            ids = where.ids(batch)
+            found = shortened([id_ for id_ in ids if id_ is not None])
+            for _ in range(len(ids) - len(found)):
+                self._unreadable(side, 0, 0, id_place)
+            columns = {
+                "id": pa.array(found, pa.binary()),
+                "place": pa.repeat(pa.scalar(0, pa.int32()), len(found)),
+                "offset": pa.array(range(spill.rows, spill.rows + len(found)), pa.int64()),
+            }
+            if values:
+                hashes = [hash(value) for value, id_ in zip(where.values(batch), ids, strict=True) if id_ is not None]
+                columns["value"] = pa.array(hashes, pa.int64())
+            spill.add(columns, buckets_of(found, self._buckets))
+        self.counts[side] = read
+        if read and not spill.rows:
+            columns_there = f"Its columns are {', '.join(table.columns)}"
+            raise _no_id(side, {str(address): read}, id_place, columns_there)
+        return spill.finish()
 
     def _keep(
         self, spill: Spill, sample: Sample, side: str, place: int, id_place: IdPlace, messages: list[Message]
@@ -127,18 +169,19 @@ class Scan:
         self.counts["output_uncommitted"] = total - sum(gaps.values())
 
     def _reader(self, isolation: Isolation, what: str) -> RowReader:
-        def on_rows(rows: int) -> None:
-            self._read += rows
-            now = time.monotonic()
-            if now > self._next_word:
-                self._next_word = now + 0.25
-                speed = self._read / max(0.001, now - self._began)
-                self._progress(f"reading the {what}: {self._read:,} rows, {speed:,.0f} a second")
+        return RowReader(self._question.kafka, isolation, functools.partial(self._tell, what))
 
-        return RowReader(self._question.kafka, isolation, on_rows)
+    def _tell(self, what: str, rows: int) -> None:
+        """Count rows that were read."""
+        self._read += rows
+        now = time.monotonic()
+        if now > self._next_word:
+            self._next_word = now + 0.25
+            speed = self._read / max(0.001, now - self._began)
+            self._progress(f"reading the {what}: {self._read:,} rows, {speed:,.0f} a second")
 
 
-def _no_id(side: str, rows: Mapping[str, int], id_place: IdPlace, sample: Sample) -> EosError:
+def _no_id(side: str, rows: Mapping[str, int], id_place: IdPlace, sample: Sample | str) -> EosError:
     """``rows``: by topic."""
     option = "--id" if side == "input" else "--output-id"
     return stop(

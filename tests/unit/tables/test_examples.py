@@ -46,8 +46,9 @@ PRINTED = {
 
 
 def example(library: str) -> str:
-    """The one of the page that reads by this library."""
-    (found,) = [text for text in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL) if library in text]
+    """The one of the page that finds the ends by this library."""
+    texts = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    (found,) = [text for text in texts if library in text and "ends = " in text]
     return found
 
 

@@ -8,6 +8,7 @@ import json
 import pytest
 
 from spark_eos import cli
+from spark_eos.cli import verify as verify_command
 from spark_eos.errors import CommandError
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.tools import verify as ops
@@ -23,7 +24,10 @@ class Message:
         self.value, self.headers = lambda: value, lambda: headers
 
 
-@pytest.mark.parametrize("text", ["", "keys", "key:a", "json", "json:", "header:", "value:x"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "keys", "key:a", "json", "json:", "header:", "value:x", "column:", "place:", "place:a", "place:a,b,c,d"],
+)
 def test_refuses_what_names_no_place_of_an_id(text: str) -> None:
     """With the forms that it takes."""
     with pytest.raises(CommandError, match="json:FIELD") as raised:
@@ -139,6 +143,46 @@ def test_exit_code_is_the_verdict(report, monkeypatch, tmp_path, capsys, faults:
     printed = capsys.readouterr()
     assert printed.out.count(report.verdict) == 2
     assert "cannot be written" in printed.err
+
+
+@pytest.mark.parametrize(
+    ("options", "entry"),
+    [
+        (["--output", "delta:/t", "--id", "key", "--output-id", "header:id"], "id_side"),
+        (["--output", "delta:/t", "--id", "column:id"], "id_side"),
+        (["--output", "b", "--id", "place"], "id_side"),
+        (["--output", "b", "--id", "key", "--output-id", "column:id"], "id_side"),
+        (["--output", "delta:/t", "--id", "place", "--order", "key"], "table_order"),
+        (["--output", "delta:/t", "--id", "place", "--query", "q", "--group", "g"], "query_alone"),
+        (["--output", "b", "--id", "key", "--query", "q"], "query_alone"),
+        (["--output", "delta:/t", "--output", "b", "--id", "place"], "sides"),
+        (["--output", "parquet:/t", "--id", "place"], "address"),
+        (["--output", "delta:", "--id", "place"], "address"),
+    ],
+)
+def test_refuses_what_cannot_be_compared(monkeypatch, options: list[str], entry: str) -> None:
+    """By name, before the cluster is asked."""
+    raised = []
+    monkeypatch.setattr(verify_command, "print_error", lambda output, error, code: raised.append(error) or code)
+    assert cli.main(["--bootstrap-servers", "127.0.0.1:1", "verify", "--input", "a", *options]) == 2
+    assert [error.entry for error in raised] == [f"EOS_VERIFY_IMPOSSIBLE.{entry}"]
+
+
+@pytest.mark.parametrize(
+    ("options", "entry"),
+    [
+        (["--output", "iceberg:a.b"], "table_input"),
+        (["--output", "b", "--group", "g"], "table_input"),
+        (["--output", "b", "--id", "place"], "id_side"),
+    ],
+)
+def test_refuses_what_a_table_as_input_does_not_allow(monkeypatch, options: list[str], entry: str) -> None:
+    """By name, before the cluster is asked."""
+    raised = []
+    monkeypatch.setattr(verify_command, "print_error", lambda output, error, code: raised.append(error) or code)
+    usual = ["--bootstrap-servers", "127.0.0.1:1", "verify", "--input", "delta:/t"]
+    assert cli.main([*usual, *(["--id", "key"] if "--id" not in options else []), *options]) == 2
+    assert [error.entry for error in raised] == [f"EOS_VERIFY_IMPOSSIBLE.{entry}"]
 
 
 def test_bad_usage_is_exit_code_2(capsys) -> None:

@@ -1,0 +1,84 @@
+"""Tables as one of the two sides: read by deltalake, or by pyiceberg, at one snapshot. Nothing here is shared with what
+writes to tables."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+from spark_eos.errors import EosError, stop
+from spark_eos.frozen_settings import Settings
+from spark_eos.topic_partition import PartitionOffsets
+
+_KINDS = ("delta", "iceberg")
+_LONGEST = 400
+#: Settings whose values are no secrets, by the ends of their names.
+_HARMLESS = ("access", "catalog", "enabled", "endpoint", "provider", "region", "type", "uri", "url", "warehouse")
+
+
+@dataclass(frozen=True)
+class TableAddress:
+    """``kind``: delta or iceberg; ``name``: the path, or the name in the catalog. ``settings``: ``fs.s3a.…`` of the
+    store, ``catalog`` and ``catalog.…`` of Iceberg. Some are secrets, which no repr shows."""
+
+    kind: str
+    name: str
+    settings: Settings
+
+    @classmethod
+    def parse(cls, text: str, settings: Mapping[str, str]) -> TableAddress | None:
+        """``delta:PATH`` or ``iceberg:NAMESPACE.NAME``; None for anything else, such as a topic, which has no colon.
+        Raises CommandError (EOS_VERIFY_IMPOSSIBLE)."""
+        kind, colon, name = text.partition(":")
+        if not colon:
+            return None
+        if kind not in _KINDS or not name:
+            raise stop("EOS_VERIFY_IMPOSSIBLE.address", value=text)
+        return cls(kind, name, Settings(settings))
+
+    def open(self) -> Snapshot:
+        """The table as it is now. Raises UnsupportedError without the library, and CommandError
+        (EOS_VERIFY_IMPOSSIBLE)."""
+        if self.kind == "delta":
+            from spark_eos.tools.verify.tables.delta import DeltaSnapshot
+
+            return DeltaSnapshot(self)
+        from spark_eos.tools.verify.tables.iceberg import IcebergSnapshot
+
+        return IcebergSnapshot(self)
+
+    def failed(self, error: Exception, secrets: Mapping[str, str] | None = None) -> EosError:
+        """The error for what a library raises, without secrets. ``secrets``: further settings."""
+        text = re.sub(r"//[^/@\s]+@", "//***@", " ".join(f"{type(error).__name__}: {error}".split()))
+        for name, value in {**(secrets or {}), **self.settings}.items():
+            if len(value) > 3 and not name.lower().endswith(_HARMLESS):
+                text = text.replace(value, "***")
+        return stop("EOS_VERIFY_IMPOSSIBLE.table", table=str(self), cause=text[:_LONGEST].rstrip(".:"))
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.name}"
+
+
+class Snapshot(Protocol):
+    """A table as it was when it was opened. Methods raise CommandError (EOS_VERIFY_IMPOSSIBLE)."""
+
+    @property
+    def columns(self) -> Sequence[str]:
+        """Names."""
+
+    def rows(self) -> int:
+        """How many there are."""
+
+    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """All rows with these columns, in no order. Memory does not depend on how many there are."""
+
+    def ends(self, query: str, partitions: Mapping[str, Iterable[int]]) -> PartitionOffsets | None:
+        """The offsets up to which the table has the records of a query of this library, 0 for a partition that it has
+        not read from; None where the table does not know the query."""
+
+    def removals(self) -> list[str]:
+        """Commits that have removed rows, as far as the table's history tells."""

@@ -1,0 +1,201 @@
+"""Tables as `spark-eos verify` reads them: ids of any column, deletion vectors, renamed columns, a store of objects."""
+
+from __future__ import annotations
+
+import builtins
+import json
+import string
+import struct
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import write_deltalake
+
+from spark_eos.errors import CommandError, UnsupportedError
+from spark_eos.tools.verify import IdPlace, TableAddress, side
+from spark_eos.tools.verify.tables.ids import TableIds
+from tests.support.object_store import ACCESS_KEY, SECRET_KEY, object_store
+
+
+def address_of(text: str, settings: dict[str, str] | None = None) -> TableAddress:
+    _, found = side([text], settings or {})
+    assert found is not None
+    return found
+
+
+def ids_of(batch: pa.RecordBatch, where: str, *topics: str) -> list[bytes | None]:
+    return TableIds.of("a table", IdPlace.parse(where), batch.schema.names, topics).ids(batch)
+
+
+@pytest.mark.parametrize(
+    ("type_", "value", "id_"),
+    [
+        (pa.string(), "é", "é".encode()),
+        (pa.large_string(), "a", b"a"),
+        (pa.string_view(), "a", b"a"),
+        (pa.dictionary(pa.int32(), pa.string()), "a", b"a"),
+        (pa.binary(), b"\xff\x00", b"\xff\x00"),
+        (pa.binary_view(), b"\xff", b"\xff"),
+        (pa.int64(), -(2**63), b"-9223372036854775808"),
+        (pa.int8(), 7, b"7"),
+        (pa.bool_(), True, b"true"),
+        (pa.date32(), 0, b"1970-01-01"),
+    ],
+)
+def test_id_in_a_column(type_: pa.DataType, value: object, id_: bytes) -> None:
+    """Of any type whose values have one text; null is no id."""
+    batch = pa.record_batch({"the id": pa.array([value, None], type_)})
+    assert ids_of(batch, "column:the id") == [id_, None]
+
+
+@pytest.mark.parametrize("type_", [pa.float64(), pa.timestamp("us"), pa.decimal128(5, 2), pa.list_(pa.int8())])
+def test_a_column_that_no_id_can_be_read_from_is_refused(type_: pa.DataType) -> None:
+    """By name and type, not for one row."""
+    with pytest.raises(CommandError, match="the id") as raised:
+        ids_of(pa.record_batch({"the id": pa.array([None], type_)}), "column:the id")
+    assert raised.value.entry == "EOS_VERIFY_IMPOSSIBLE.id_type"
+
+
+def test_id_of_a_place() -> None:
+    """From columns of the usual names or others; without a topic's, it is that of the one topic. Without a part,
+    there is no id."""
+    columns = {"topic": ["t", "u", None], "partition": [1, None, 2], "offset": [5, 6, 7]}
+    batch = pa.record_batch(columns)
+    assert ids_of(batch, "place", "t", "u") == [b"t-1@5", None, None]
+    assert ids_of(batch.rename_columns(["a", "b", "c"]), "place:a,b,c", "t") == [b"t-1@5", None, None]
+    assert ids_of(batch.select(["partition", "offset"]), "place", "x") == [b"x-1@5", None, b"x-2@7"]
+    with pytest.raises(CommandError) as raised:
+        ids_of(batch.select(["partition", "offset"]), "place", "x", "y")
+    assert raised.value.entry == "EOS_VERIFY_IMPOSSIBLE.no_topic"
+
+
+def rows_of(address: TableAddress, *columns: str) -> list[dict[str, Any]]:
+    snapshot = address.open()
+    found = [row for batch in snapshot.batches(columns) for row in batch.to_pylist()]
+    assert snapshot.rows() == len(found)
+    return found
+
+
+def log_of(table: Path, *actions: dict[str, Any]) -> None:
+    """One version with these actions."""
+    folder = table / "_delta_log"
+    folder.mkdir(exist_ok=True)
+    number = len(list(folder.iterdir()))
+    (folder / f"{number:020}.json").write_text("\n".join(map(json.dumps, actions)))
+
+
+def metadata(fields: list[dict[str, Any]], **properties: str) -> dict[str, Any]:
+    schema = json.dumps({"type": "struct", "fields": fields})
+    form = {"provider": "parquet", "options": {}}
+    found = {"id": "an-id", "format": form, "schemaString": schema, "partitionColumns": [], "configuration": properties}
+    return {"metaData": found}
+
+
+def file_of(table: Path, name: str, **columns: list[Any]) -> dict[str, Any]:
+    rows = pa.table(columns)
+    pq.write_table(rows, table / name)
+    size, stats = (table / name).stat().st_size, json.dumps({"numRecords": rows.num_rows})
+    return {
+        "path": name,
+        "size": size,
+        "partitionValues": {},
+        "modificationTime": 0,
+        "dataChange": True,
+        "stats": stats,
+    }
+
+
+def without(file: dict[str, Any], *numbers: int) -> dict[str, Any]:
+    """The file with a deletion vector, within the log, for these rows: a bitmap with one container."""
+    container = struct.pack(f"<{len(numbers)}H", *numbers)
+    bitmap = struct.pack("<iiHHi", 12346, 1, 0, len(numbers) - 1, 16) + container
+    data = struct.pack("<iqi", 1681511377, 1, 0) + bitmap
+    vector = {"storageType": "i", "pathOrInlineDv": z85(data), "sizeInBytes": len(data)}
+    return file | {"deletionVector": vector | {"cardinality": len(numbers)}}
+
+
+def z85(data: bytes) -> str:
+    """ZeroMQ's text of bytes: five characters for each four."""
+    digits = string.digits + string.ascii_lowercase + string.ascii_uppercase + ".-:+=^!/*?&<>()[]{}@%$#"
+    words = struct.iter_unpack(">I", data + bytes(-len(data) % 4))
+    return "".join(digits[word // 85**n % 85] for (word,) in words for n in range(4, -1, -1))
+
+
+def field(name: str, type_: str, **more: object) -> dict[str, Any]:
+    return {"name": name, "type": type_, "nullable": True, "metadata": more}
+
+
+def test_rows_under_deletion_vectors_are_not_there(tmp_path) -> None:
+    """As other writers delete rows without a new file."""
+    both = {"readerFeatures": ["deletionVectors"], "writerFeatures": ["deletionVectors"]}
+    protocol = {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **both}}
+    file = file_of(tmp_path, "a.parquet", n=list(range(6)))
+    log_of(tmp_path, protocol, metadata([field("n", "long")]), {"add": file})
+    removed = {"path": "a.parquet", "dataChange": True, "deletionTimestamp": 0}
+    log_of(
+        tmp_path,
+        {"remove": removed},
+        {"add": without(file, 1, 4)},
+        {"commitInfo": {"operation": "DELETE", "timestamp": 0}},
+    )
+    address = address_of(f"delta:{tmp_path}")
+    assert [row["n"] for row in rows_of(address, "n")] == [0, 2, 3, 5]
+    (removal,) = address.open().removals()
+    assert removal.startswith("DELETE at ")
+
+
+def test_renamed_columns_have_their_values(tmp_path) -> None:
+    """By the names in the files, where the table maps columns."""
+    mapped = {"delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": "2"}
+    names = {"delta.columnMapping.id": 1, "delta.columnMapping.physicalName": "col-1"}
+    others = {"delta.columnMapping.id": 2, "delta.columnMapping.physicalName": "the id"}
+    fields = [field("the id", "long", **names), field("col-1", "string", **others)]
+    file = file_of(tmp_path, "a.parquet", **{"col-1": [1, 2], "the id": ["x", "y"]})
+    protocol = {"protocol": {"minReaderVersion": 2, "minWriterVersion": 5}}
+    log_of(tmp_path, protocol, metadata(fields, **mapped), {"add": file})
+    assert rows_of(address_of(f"delta:{tmp_path}"), "the id", "col-1") == [
+        {"the id": 1, "col-1": "x"},
+        {"the id": 2, "col-1": "y"},
+    ]
+
+
+def test_a_table_is_read_as_it_was_when_it_was_opened(tmp_path) -> None:
+    """What is appended or deleted later does not count."""
+    write_deltalake(tmp_path, pa.table({"n": [1, 2]}))
+    snapshot = address_of(f"delta:{tmp_path}").open()
+    write_deltalake(tmp_path, pa.table({"n": [3]}), mode="overwrite")
+    assert [row for batch in snapshot.batches(["n"]) for row in batch.column(0).to_pylist()] == [1, 2]
+    assert snapshot.rows() == 2
+
+
+def test_a_table_in_an_object_store(tmp_path) -> None:
+    """By the settings that checkpoints have, and by those of its bucket."""
+    with object_store(tmp_path) as store:
+        keys = {"aws_access_key_id": ACCESS_KEY, "aws_secret_access_key": SECRET_KEY, "aws_region": "us-east-1"}
+        there = {"aws_endpoint_url": f"http://{store.address}", "aws_allow_http": "true"}
+        rows = pa.table({"n": [1, 2], "a b": ["x", None]})
+        write_deltalake(f"s3://{store.bucket}/t", rows, storage_options=keys | there)
+        ours = f"fs.s3a.bucket.{store.bucket}."
+        of_bucket = {name.replace("fs.s3a.", ours): value for name, value in store.settings.items()}
+        for settings in (store.settings, {**of_bucket, "fs.s3a.endpoint": "http://127.0.0.1:1"}):
+            address = address_of(f"delta:s3a://{store.bucket}/t", settings)
+            assert rows_of(address, "a b", "n") == [{"a b": "x", "n": 1}, {"a b": None, "n": 2}]
+
+
+@pytest.mark.parametrize(("text", "module"), [("delta:/t", "deltalake"), ("iceberg:a.b", "pyiceberg")])
+def test_without_the_library_the_extra_is_named(monkeypatch, text, module) -> None:
+    """For each kind of table."""
+    real = builtins.__import__
+
+    def missing(name: str, *rest: Any, **more: Any) -> Any:
+        if name.partition(".")[0] == module:
+            raise ImportError(name)
+        return real(name, *rest, **more)
+
+    monkeypatch.setattr(builtins, "__import__", missing)
+    with pytest.raises(UnsupportedError, match=module) as raised:
+        address_of(text).open()
+    assert raised.value.entry == "EOS_NOT_INSTALLED.verify"
