@@ -375,7 +375,7 @@ def test_pyiceberg_makes_the_updates_that_are_known_here(kind, target) -> None:
     committed(target, FIRST)
     table = kind.load()
     before = table.metadata.model_dump_json()
-    snapshots._staged(table, [], memory.summary_of(SECOND, 2))
+    snapshots._staged(table, [], memory.summary_of(SECOND, 2, {}))
     assert table.metadata.model_dump_json() == before
 
 
