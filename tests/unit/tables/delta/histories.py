@@ -3,7 +3,8 @@ and others who write to the table meanwhile. The table is a real one; what Spark
 
 Spark plans a micro-batch, runs it, and notes in its commit log that it is done; after the death of a driver the next
 one runs the micro-batch again that is planned and not done. A driver that was paused may go on when others have long
-taken over. At each failpoint of a commit, whatever else there is may happen. Weeks may pass at any time but between the
+taken over. It may be started with a column more, which the table is given. At each failpoint of a commit, whatever else
+there is may happen. Weeks may pass at any time but between the
 last look at a micro-batch's files and their commit; meanwhile the table is looked after by the program of docs/copy.md.
 """
 
@@ -26,7 +27,7 @@ from deltalake.schema import Field, PrimitiveType
 from spark_eos import failpoints, system
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.errors import TableError
-from spark_eos.tables.delta import commit
+from spark_eos.tables.delta import commit, evolution
 from spark_eos.tables.delta.table import Table, known, location_of
 from spark_eos.tables.micro_batch import MicroBatch
 from tests.support.delta_files import (
@@ -105,7 +106,7 @@ class History:
 
     def _step(self) -> None:
         others = [self._append, self._compact, self._checkpoint, self._restart, self._look_after, self._weeks_pass]
-        self._note(self.chance.choice([self._run] * 6 + others))
+        self._note(self.chance.choice([self._run] * 6 + [*others, self._evolve]))
 
     def _note(self, action: Callable[[], None]) -> None:
         self.trace.append(f"{'  ' * self._depth}{action.__name__.strip('_')}")
@@ -127,7 +128,7 @@ class History:
             self._between += point == "table.asked"
             others = [self._append, self._compact, self._change, self._checkpoint, self._look_after, self._weeks_pass]
             for _ in range(self.chance.randint(1, 2)):
-                self._note(self.chance.choice([self._run, self._run, self._run, *others]))
+                self._note(self.chance.choice([self._run, self._run, self._run, self._evolve, *others]))
                 if self._hostile is not None:
                     break
             self._between -= point == "table.asked"
@@ -148,13 +149,12 @@ class History:
             self.trace.append(f"{'  ' * self._depth}{error.entry}")
             if error.condition == "EOS_TABLE_FILES_OLD" and self._later_s > began_s:
                 return
+            if self._hostile is None and error.entry == "EOS_TABLE_DIFFERS" and self._has_more(table):
+                self._restart()
+                return
             if self._hostile is None and not self._is_late(batch, error):
                 raise Wrong(f"micro-batch {batch.number} was refused: {error}") from error
-            if (
-                self._hostile is not None
-                and error.entry not in HOSTILE[self._hostile]
-                and not self._is_late(batch, error)
-            ):
+            if self._hostile is not None and error.entry not in self._expected() and not self._is_late(batch, error):
                 raise Wrong(f"after {self._hostile}: {error}") from error
             return
         if self._done == batch.number:  # else another driver has noted it first
@@ -163,6 +163,35 @@ class History:
     def _is_late(self, batch: MicroBatch, error: TableError) -> bool:
         """Whether a driver that comes back after others have gone on was told so."""
         return batch.number < self._done and error.entry == "EOS_TABLE_CHECKPOINT_BEHIND"
+
+    def _evolve(self) -> None:
+        """The query is started again with a column more."""
+        if self._hostile is not None:
+            return
+        before = self._start()
+        wide = pa.schema([*self._columns(), (f"c{len(before.columns)}", pa.int32())])
+        try:
+            self._table = evolution.add_columns(before, wide, patience_s=5)
+        except Dead:
+            return
+        except TableError as error:
+            self.trace.append(f"{'  ' * self._depth}{error.entry}")
+            beside = self._hostile is None and error.entry == "EOS_TABLE_DIFFERS" and self._has_more(before)
+            if not beside and (self._hostile is None or error.entry not in self._expected()):
+                raise Wrong(f"a column was refused: {error}") from error
+
+    def _columns(self) -> pa.Schema:
+        """Those that the table has now."""
+        return pa.schema(DeltaTable(self._folder).schema().to_arrow())
+
+    def _has_more(self, table: Table) -> bool:
+        """Whether another start has given the table columns that this driver does not know."""
+        return set(self._columns().names) > {name for name, _ in table.columns}
+
+    def _expected(self) -> set[str]:
+        """Errors after what somebody has done to the table. A RESTORE takes columns, too."""
+        assert self._hostile is not None
+        return HOSTILE[self._hostile] | ({"EOS_TABLE_DIFFERS"} if self._hostile == "restore" else set())
 
     def _plan(self) -> None:
         ranges = []
@@ -174,14 +203,15 @@ class History:
         self._planned.append(micro_batch(len(self._planned), *ranges))
 
     def _start(self) -> Table:
-        return known(location_of(self._folder, HadoopSettings()), SCHEMA)
+        location = location_of(self._folder, HadoopSettings())
+        return known(location, self._columns() if DeltaTable.is_deltatable(self._folder) else SCHEMA)
 
     def _restart(self) -> None:
         self._table = self._start()
 
     def _append(self) -> None:
         self._foreign += 1
-        data = pa.Table.from_pylist([{"topic": FOREIGN, "partition": 0, "offset": self._foreign}], SCHEMA)
+        data = pa.Table.from_pylist([{"topic": FOREIGN, "partition": 0, "offset": self._foreign}], self._columns())
         write_deltalake(self._folder, data, mode="append")
 
     def _compact(self) -> None:

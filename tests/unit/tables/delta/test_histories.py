@@ -9,7 +9,7 @@ import pytest
 from deltalake import DeltaTable
 
 from spark_eos.tables import micro_batch
-from spark_eos.tables.delta import commit, table
+from spark_eos.tables.delta import commit, evolution, table
 from tests.unit.tables.delta.histories import History, Wrong
 
 SCHEDULES = 25
@@ -58,6 +58,20 @@ def errors_are_outcomes(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(commit._Commit, "once", once)
 
 
+def errors_are_new_columns(patch: pytest.MonkeyPatch) -> None:
+    """An error is taken for another start that has added them."""
+    right = evolution._Addition.once
+
+    def once(self: evolution._Addition) -> bool:
+        try:
+            return right(self)
+        except OSError:
+            return True
+
+    patch.setattr(evolution._Addition, "once", once)
+    patch.setattr(evolution, "check_columns", lambda *_: None)
+
+
 def restores_are_let_be(patch: pytest.MonkeyPatch) -> None:
     """Rows that a RESTORE has taken are not missed."""
     patch.setattr(commit._Commit, "_check_restored", lambda self, handle, found: None)
@@ -101,6 +115,7 @@ def files_of_any_age_are_committed(patch: pytest.MonkeyPatch) -> None:
         another_handle,
         not_asked,
         errors_are_outcomes,
+        errors_are_new_columns,
         restores_are_let_be,
         tables_are_known_by_their_path,
         columns_are_those_of_the_start,
