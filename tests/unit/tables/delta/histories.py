@@ -60,8 +60,9 @@ class Dead(BaseException):
     """A driver's process was killed."""
 
 
-class Wrong(AssertionError):
-    """The table does not have what it should, or the query has not stopped where it had to."""
+class Wrong(BaseException):
+    """The table does not have what it should, or the query has not stopped where it had to. No error that is tried
+    again."""
 
 
 @contextmanager
@@ -106,7 +107,7 @@ class History:
 
     def _step(self) -> None:
         others = [self._append, self._compact, self._checkpoint, self._restart, self._look_after, self._weeks_pass]
-        self._note(self.chance.choice([self._run] * 6 + [*others, self._evolve]))
+        self._note(self.chance.choice([self._run] * 6 + [*others, self._evolve, self._evolve]))
 
     def _note(self, action: Callable[[], None]) -> None:
         self.trace.append(f"{'  ' * self._depth}{action.__name__.strip('_')}")
@@ -127,6 +128,7 @@ class History:
             self._depth += 1
             self._between += point == "table.asked"
             others = [self._append, self._compact, self._change, self._checkpoint, self._look_after, self._weeks_pass]
+            others += [self._weeks_pass] * (4 if point == "files written" else 0)
             for _ in range(self.chance.randint(1, 2)):
                 self._note(self.chance.choice([self._run, self._run, self._run, self._evolve, *others]))
                 if self._hostile is not None:
@@ -229,6 +231,8 @@ class History:
         if not self._between:
             self._later_s += WEEKS * 7 * 24 * 3600
             grown_older(self._table.location, WEEKS * 7)
+            if self.chance.random() < 0.5:
+                self._look_after()
 
     def _change(self) -> None:
         """Something after which the query must stop, or a harmless property."""
@@ -259,6 +263,7 @@ class History:
         if self._hostile is not None:
             self._must_stop()
             return
+        self._restart()
         while self._done < len(self._planned):
             self._note(self._run)
         self._note(self._run)
