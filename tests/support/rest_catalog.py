@@ -74,7 +74,8 @@ class Fault:
 class CatalogServer:
     """``faults``: each one befalls the next request of its kind; ``kinds``: of the requests that have come, in their
     order. ``config`` and ``defaults``: what `/v1/config` has as overrides and defaults; ``of_table``: the configuration
-    that comes with a table; ``token``: a request without it is refused, if it is set."""
+    that comes with a table; ``token``: a request without it is refused, if it is set; ``conditions``: whether
+    requirements of commits are kept, and not only the order of snapshots."""
 
     behind: Callable[[], SqlCatalog]
     config: dict[str, str] = field(default_factory=dict)
@@ -82,6 +83,7 @@ class CatalogServer:
     of_table: dict[str, str] = field(default_factory=dict)
     storage_credentials: list[dict[str, Any]] = field(default_factory=list)
     token: str = ""
+    conditions: bool = True
     faults: list[Fault] = field(default_factory=list)
     kinds: list[str] = field(default_factory=list)
     uri: str = ""
@@ -151,7 +153,10 @@ class CatalogServer:
         table = catalog.load_table((*namespace, parts[3]))
         if kind == "commit":
             commit = CommitTableRequest.model_validate_json(body)
-            done = catalog.commit_table(table, commit.requirements, commit.updates)
+            try:
+                done = catalog.commit_table(table, commit.requirements if self.conditions else (), commit.updates)
+            except ValueError as error:  # its snapshot is not the next one
+                raise CommitFailedException(str(error)) from error
             return 200, json.loads(done.model_dump_json(by_alias=True))
         return (204, {}) if kind == "exists" else (200, self._table(table))
 

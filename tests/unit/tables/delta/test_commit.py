@@ -254,6 +254,30 @@ def test_a_table_that_was_changed_meanwhile_is_refused(table, change, entry) -> 
         assert not read_by_deltalake(table.location).keys() & set(records(SECOND))
 
 
+def dropped(table: Table) -> None:
+    shutil.rmtree(table.location.uri)
+
+
+@pytest.mark.parametrize("change", [recreated, dropped, restored, with_a_column_more, constrained])
+def test_a_change_after_the_table_was_asked_is_noticed(table, monkeypatch, change) -> None:
+    """The commit is refused, and the next look says why: no log gets a version that is of another table."""
+    committed(table, FIRST)
+    reached: list[str] = []
+
+    def meanwhile(point: str) -> None:
+        reached.append(point)
+        if reached == ["table.asked"]:
+            change(table)
+
+    monkeypatch.setattr(failpoints, "reach", meanwhile)
+    with pytest.raises(TableError) as error:
+        committed(table, SECOND)
+    assert reached == ["table.asked"] and error.value.condition != "EOS_TABLE_UNCLEAR"
+    assert DeltaTable.is_deltatable(table.location.uri) == (change is not dropped)
+    if change is not dropped:
+        assert not rows(table).keys() & set(records(SECOND))
+
+
 def test_a_restore_that_the_user_knows_of_is_no_reason_to_stop(table) -> None:
     """Not that one; a later one is. Nor does a RESTORE count that was there before the query."""
     write_deltalake(table.location.uri, pa.Table.from_pylist([], SCHEMA), mode="append")

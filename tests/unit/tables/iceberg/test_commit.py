@@ -303,7 +303,7 @@ def test_a_table_that_is_another_one_by_now_stops_the_query(kind, target, change
     assert error.value.entry == entry
 
 
-@pytest.mark.parametrize("change", [column_added, repartitioned, rolled_back, tag_put_back])
+@pytest.mark.parametrize("change", [column_added, repartitioned, rolled_back, tag_put_back, recreated, dropped])
 def test_a_change_after_the_table_was_asked_is_noticed(kind, target, monkeypatch, change) -> None:
     """The commit is refused, and the next look says why."""
     committed(target, FIRST)

@@ -119,6 +119,32 @@ def test_a_request_that_is_done_between_the_look_and_the_next_one_is_not_done_tw
     assert kind.places() == expected(*before, batch)
 
 
+@pytest.mark.parametrize("done", ["before", "never", "late"])
+@pytest.mark.parametrize("other", ["driver", "writer"])
+def test_a_catalog_that_ignores_requirements_takes_no_micro_batch_twice(
+    kind, server, target, monkeypatch, other, done
+) -> None:
+    """Nor does it lose one: a snapshot is numbered after the last one that its writer has read, and refused where there
+    is another one with its number."""
+    committed(target, FIRST)
+    server.conditions, reached = False, list[str]()
+
+    def meanwhile(point: str) -> None:
+        reached.append(point)
+        if reached == ["table.asked"] and other == "driver":
+            committed(target, SECOND)
+        elif reached == ["table.asked"]:
+            kind.append({"topic": "foreign", "partition": 9, "offset": 0})
+
+    monkeypatch.setattr(failpoints, "reach", meanwhile)
+    server.faults = [Fault("commit", 504, done)]
+    committed(target, SECOND)
+    assert not server.faults and set(server.catch_up()) <= {409}
+    committed(target, THIRD)
+    foreign = Counter({(9, 0): 1} if other == "writer" else {})
+    assert kind.places() == expected(FIRST, SECOND, THIRD) + foreign
+
+
 @pytest.mark.parametrize("status", [401, 419])
 @pytest.mark.parametrize("done", ["before", "never"])
 def test_what_pyiceberg_sends_again_for_a_new_token_is_refused_where_it_was_done(
