@@ -18,6 +18,7 @@ import pytest
 from deltalake import write_deltalake
 
 from demo import processes
+from spark_eos.failpoints import IN_QUERIES
 from tests.support import query
 from tests.support.change_feed import ChangedTable, by_library, check_order, state_after
 from tests.support.change_feed import written as written_changes
@@ -36,12 +37,14 @@ SESSION = """\
 spark: {spark.master: "local[2]", spark.ui.enabled: false, spark.driver.host: 127.0.0.1,
         spark.driver.bindAddress: 127.0.0.1}
 """
-#: In the second micro-batch. Each has two files, and so two tasks.
-FAULTS = {
-    **{point: f"{point}=hold@3" for point in ("prepare.begun", "prepare.wrote", "prepare.flushed", "prepare.prepared")},
-    **{point: f"{point}=hold@2" for point in ("commit.entered", "commit.taken", "commit.verified", "commit.decided")},
-    **{point: f"{point}=hold@2" for point in ("commit.between", "commit.ended", "commit.cleaned")},
-}
+#: Files of a table that is only appended to make so many tasks in a micro-batch; changes make one.
+TASKS, TASKS_OF_CHANGES = 2, 1
+#: A run that dies at it leaves a decision to the next one.
+DECIDED = "commit.decided"
+
+
+#: Runs the query with faults until it is held at the first of them, and kills it there; the folder is for its log.
+Kill = Callable[[str, Path], None]
 
 
 class Others(OtherWriter):
@@ -99,12 +102,48 @@ def filled(folder: Path) -> Others:
     return others
 
 
-def killed_beside(others: Others | Changing, kill: Callable[[], None]) -> None:
-    """Kill the query while others write, who go on until there is more."""
+def faults(point: str, tasks: int) -> str:
+    """What brings the query to the point: at its start, or in the second micro-batch with rows, each of which has so
+    many tasks."""
+    phase, _, _ = point.partition(".")
+    in_second = tasks + 1
+    nth = {"open": 1, "prepare": in_second, "abort": 1}.get(phase, 2)
+    return f"{point}=hold@{nth}" + (f", prepare.wrote=fail@{in_second}" if phase == "abort" else "")
+
+
+def killed_beside(others: Others | Changing, point: str, tasks: int, folder: Path, kill: Kill) -> None:
+    """Kill the query at the point while others write, who go on until there is more. What a run does when it opens is
+    the more where the run before has left a decision."""
     with others:
-        kill()
+        if point.startswith("open."):
+            before = folder / "before"
+            before.mkdir()
+            kill(faults(DECIDED, tasks), before)
+        kill(faults(point, tasks), folder)
         before = others.versions
         wait_for(lambda: others.versions > before, "what others write", SECONDS)
+
+
+def killer(spec: Spec) -> Kill:
+    """Of the query: driver, JVM and workers."""
+
+    def kill(armed: str, folder: Path) -> None:
+        with running(spec, armed, folder) as victim:
+            victim.wait_at(armed.partition("=")[0])
+            victim.kill()
+
+    return kill
+
+
+def killer_of_job(config: Path) -> Kill:
+    """The same of the job with this file."""
+
+    def kill(armed: str, folder: Path) -> None:
+        with held_at(armed, "delta_to_kafka", config, folder) as program:
+            processes.kill(program.pid)
+            program.wait()
+
+    return kill
 
 
 def strike(spark, view, name, folder: Path, point: str) -> None:
@@ -113,12 +152,7 @@ def strike(spark, view, name, folder: Path, point: str) -> None:
     others = filled(folder)
     spec = Spec(view.bootstrap_servers, "", name, str(folder / "checkpoint"), "", LIMIT, table=str(table))
 
-    def kill() -> None:
-        with running(spec, FAULTS[point], folder) as victim:
-            victim.wait_at(point)
-            victim.kill()
-
-    killed_beside(others, kill)
+    killed_beside(others, point, TASKS, folder, killer(spec))
     started = query.start(spark, spec)
     assert started.awaitTermination(SECONDS), "the query does not end"
     assert written(view, name) == Counter(map(expected, others.values))
@@ -130,12 +164,7 @@ def strike_job(view, name, folder: Path, point: str) -> None:
     others = filled(folder)
     config = job.config(source=f", startingVersion: 0, maxFilesPerTrigger: {LIMIT}", more=SESSION)
 
-    def kill() -> None:
-        with held_at(FAULTS[point], "delta_to_kafka", config, folder) as program:
-            processes.kill(program.pid)
-            program.wait()
-
-    killed_beside(others, kill)
+    killed_beside(others, point, TASKS, folder, killer_of_job(config))
     drained("delta_to_kafka", config, folder)
     assert written(view, name) == Counter(others.values)
 
@@ -146,12 +175,7 @@ def strike_changes(spark, view, name, folder: Path, point: str) -> None:
     table, checkpoint = str(folder / "table"), str(folder / "checkpoint")
     spec = Spec(view.bootstrap_servers, "", name, checkpoint, "", LIMIT, table=table, changes=True)
 
-    def kill() -> None:
-        with running(spec, of_changes(point), folder) as victim:
-            victim.wait_at(point)
-            victim.kill()
-
-    killed_beside(others, kill)
+    killed_beside(others, point, TASKS_OF_CHANGES, folder, killer(spec))
     started = query.start(spark, spec)
     assert started.awaitTermination(SECONDS), "the query does not end"
     others.check(view, name, expected(""))
@@ -164,19 +188,9 @@ def strike_job_of_changes(view, name, folder: Path, point: str) -> None:
     source = f", readChangeFeed: true, startingVersion: 0, maxFilesPerTrigger: {LIMIT}"
     config = job.config("SELECT key, value, _commit_version FROM input", source, more=SESSION, engine="duckdb")
 
-    def kill() -> None:
-        with held_at(of_changes(point), "delta_to_kafka", config, folder) as program:
-            processes.kill(program.pid)
-            program.wait()
-
-    killed_beside(others, kill)
+    killed_beside(others, point, TASKS_OF_CHANGES, folder, killer_of_job(config))
     drained("delta_to_kafka", config, folder)
     others.check(view, name)
-
-
-def of_changes(point: str) -> str:
-    """In the second micro-batch with rows, or the first: there is one task, and many writes."""
-    return f"{point}=hold@2"
 
 
 def written(view, name: str) -> Counter[str]:
@@ -188,7 +202,7 @@ def written(view, name: str) -> Counter[str]:
 def of_the_day() -> str:
     """One of the points."""
     chance = random.Random(os.environ.get("SPARK_EOS_SEED", "from a table"))
-    return chance.choice(list(FAULTS))
+    return chance.choice(IN_QUERIES)
 
 
 @pytest.fixture
@@ -208,14 +222,14 @@ def test_a_kill_of_the_job_loses_and_doubles_nothing(view, target, tmp_path) -> 
 
 
 @pytest.mark.chaos
-@pytest.mark.parametrize("point", FAULTS)
+@pytest.mark.parametrize("point", IN_QUERIES)
 def test_a_kill_at_every_point_loses_and_doubles_nothing(spark, view, target, tmp_path, point) -> None:
     """The whole set."""
     strike(spark, view, target, tmp_path, point)
 
 
 @pytest.mark.chaos
-@pytest.mark.parametrize("point", FAULTS)
+@pytest.mark.parametrize("point", IN_QUERIES)
 def test_a_kill_of_the_job_at_every_point_loses_and_doubles_nothing(view, target, tmp_path, point) -> None:
     """The whole set."""
     strike_job(view, target, tmp_path, point)
@@ -227,14 +241,14 @@ def test_a_kill_loses_and_doubles_no_change_and_keeps_each_keys_order(spark, vie
 
 
 @pytest.mark.chaos
-@pytest.mark.parametrize("point", FAULTS)
+@pytest.mark.parametrize("point", IN_QUERIES)
 def test_a_kill_at_every_point_loses_and_doubles_no_change(spark, view, target, tmp_path, point) -> None:
     """The whole set."""
     strike_changes(spark, view, target, tmp_path, point)
 
 
 @pytest.mark.chaos
-@pytest.mark.parametrize("point", FAULTS)
+@pytest.mark.parametrize("point", IN_QUERIES)
 def test_a_kill_of_the_job_at_every_point_loses_and_doubles_no_change(view, target, tmp_path, point) -> None:
     """The whole set."""
     strike_job_of_changes(view, target, tmp_path, point)

@@ -1,5 +1,6 @@
 """A query past the JVM to a table of each kind, killed between files, the table's commit and Spark's, while others
-append to the table and compact it or expire its snapshots: started again, each record is in the table once.
+append to the table and compact it or expire its snapshots: started again, each record is in the table once. So it is
+where attempts of a task fail, die with their executor, or are overtaken.
 
 ``make test`` runs one of the points, by a seed (SPARK_EOS_SEED); ``make chaos`` runs all of them.
 """
@@ -12,7 +13,7 @@ import random
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,10 @@ from confluent_kafka import Producer
 from demo import processes
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.tools import verify
+from tests.support.fake_registry import fake_registry
 from tests.support.other_writer import OtherWriter
+from tests.support.registry_records import KNOWN, SCHEMA, record
+from tests.support.standalone import standalone
 from tests.support.table_kinds import KINDS, Delta, TableKind
 from tests.support.waiting import wait_for
 
@@ -36,9 +40,22 @@ source: {{subscribe: "{topic}", maxOffsetsPerTrigger: {limit}}}
 checkpoint: "{checkpoint}"
 trigger: availableNow
 restart: {{attempts: 0}}
-spark: {{spark.master: "local[2]", spark.ui.enabled: false, spark.driver.host: 127.0.0.1,
-         spark.driver.bindAddress: 127.0.0.1}}
+spark: {spark}
 """
+SPARK = {
+    "spark.master": "local[2]",
+    "spark.ui.enabled": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+#: A task's only copy is started when the task has taken so long, however few others there are to compare it with.
+SPECULATION = {
+    "spark.speculation": "true",
+    "spark.speculation.interval": "100ms",
+    "spark.speculation.minTaskRuntime": "1s",
+    "spark.speculation.task.duration.threshold": "2s",
+    "spark.executor.memory": "512m",
+}
 #: Points, and what brings the job to each in its third micro-batch, the second one with rows.
 FAULTS = {
     "table.written": "table.written=hold@3",
@@ -48,27 +65,34 @@ FAULTS = {
 }
 FOREIGN = 9
 SQL = """SELECT topic, "partition", "offset", decode(value)::INT AS n FROM input"""
-#: Records as they are, and by SQL, which leaves out those that are no numbers.
 #: The same, with a column that the table of `SQL` lacks.
 MORE = SQL.replace(" FROM", ", decode(value) AS more FROM")
+#: Records as they are, by SQL, which leaves out those that are no numbers, and decoded with the schemas of a registry.
 TRANSFORMS = {
     "records": "",
     "sql": f"transform:\n  engine: duckdb\n  sql: {SQL}\n  onMalformed: drop\n",
+    "decode": "transform:\n  parse: {format: json-schema, registry: '{registry}'}\n  engine: duckdb\n"
+    f"  sql: {SQL.replace('decode(value)', 'value.row')}\n",
 }
 
 
 class Job:
-    """A topic, a table, and the job kafka_to_delta or kafka_to_iceberg between them."""
+    """A topic, a table, and the job kafka_to_delta or kafka_to_iceberg between them. ``registry``: the address of the
+    one whose schema records have that are decoded; ``spark``: further settings of the job's Spark."""
 
-    def __init__(self, servers: str, topic: str, folder: Path, kind: str, way: str) -> None:
+    def __init__(
+        self, servers: str, topic: str, folder: Path, kind: str, way: str, registry: str, spark: dict[str, str]
+    ) -> None:
         self.topic, self.table, self.checkpoint = topic, KINDS[kind](folder), folder / "checkpoint"
         self.folder, self.log = folder, folder / "job.log"
         self._config, self._servers = folder / "config", servers
-        self.configure(TRANSFORMS[way])
+        self._spark = json.dumps(SPARK | spark)
+        self.configure(TRANSFORMS[way].replace("{registry}", registry))
         self._program = [f"jobs.kafka_to_{kind}", "--conf", str(self._config)]
         producer = Producer({"bootstrap.servers": servers})
         for n in range(PARTITIONS * ROWS):
-            producer.produce(topic, f"{n}", partition=n % PARTITIONS)
+            value = record(KNOWN, f"{n}") if way == "decode" else f"{n}"
+            producer.produce(topic, value, partition=n % PARTITIONS)
         assert producer.flush(30) == 0
 
     def configure(self, transform: str, **more: str) -> None:
@@ -76,7 +100,7 @@ class Job:
         sink = {name: value for name, value in self.table.sink().items() if name != "format"} | more
         target = ", ".join(f'{name}: "{value}"' for name, value in sink.items())
         named = {"target": target, "checkpoint": self.checkpoint, "topic": self.topic, "servers": self._servers}
-        self._config.write_text(CONFIG.format(**named, limit=LIMIT, transform=transform))
+        self._config.write_text(CONFIG.format(**named, limit=LIMIT, transform=transform, spark=self._spark))
 
     def started(self, faults: str = "") -> subprocess.Popen[bytes]:
         marks = self.folder / "marks"
@@ -91,7 +115,10 @@ class Job:
             return subprocess.Popen(command, stdout=out, stderr=out, cwd=ROOT, env=environment, start_new_session=True)
 
     def drained(self) -> None:
-        job = self.started()
+        self.ended(self.started())
+
+    def ended(self, job: subprocess.Popen[bytes]) -> None:
+        """It ends by itself, in good order."""
         try:
             assert job.wait(SECONDS) == 0, self.log.read_text()[-6000:]
         finally:
@@ -168,9 +195,11 @@ def strike(job: Job, point: str) -> None:
 
 
 @pytest.fixture
-def job(cluster, topic, tmp_path) -> Callable[[str, str], Job]:
-    """``job("delta", "sql")``: to a table of this kind, with this one of the transforms."""
-    return lambda kind, way: Job(cluster.bootstrap_servers, topic(PARTITIONS), tmp_path, kind, way)
+def job(cluster, topic, tmp_path) -> Iterator[Callable[..., Job]]:
+    """``job("delta", "sql")``: to a table of this kind, with this one of the transforms; and settings of Spark."""
+    name = topic(PARTITIONS)
+    with fake_registry({KNOWN: SCHEMA}, {f"{name}-value": KNOWN}) as registry:
+        yield lambda kind, way, **spark: Job(cluster.bootstrap_servers, name, tmp_path, kind, way, registry.url, spark)
 
 
 CHANCE = random.Random(os.environ.get("SPARK_EOS_SEED", "tables"))
@@ -206,3 +235,26 @@ def test_a_kill_while_the_table_is_given_a_column_loses_and_doubles_nothing(job,
     older = {(row["partition"], row["offset"]) for row in moving.table.rows() if row["more"] is None}
     assert older == set(before) and len(before) == 2 * LIMIT
     assert all(row["more"] in (None, str(row["n"])) for row in moving.table.rows())
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("attempt", ["fails", "dies", "is overtaken"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_attempt_of_a_task_has_its_files_in_the_table(job, kind, attempt, tmp_path) -> None:
+    """The other one has written the same records to files of its own before it fails, dies with its executor, or stands
+    still until a copy of the task is done. They stay on the disk, and no reader sees them."""
+    fault = f"table.written={'fail' if attempt == 'fails' else 'hold'}@3"
+    marks = {"SPARK_EOS_FAULTS": fault, "SPARK_EOS_FAULTS_DIR": str(tmp_path / "marks")}
+    executors = {f"spark.executorEnv.{name}": value for name, value in marks.items()}
+    with standalone(tmp_path / "spark", cores=2) as cluster:
+        overtaken = SPECULATION if attempt == "is overtaken" else {}
+        job = job(kind, "records", **{"spark.master": cluster.master} | executors | overtaken)
+        program, mark = job.started(fault), tmp_path / "marks" / "table.written"
+        if attempt == "dies":
+            wait_for(lambda: mark.exists() or program.poll() is not None, job.log.read_text, SECONDS)
+            cluster.kill(cluster.host_of(int(mark.read_text())))
+        job.ended(program)
+        assert mark.exists()
+    assert job.table.places() == Counter({(p, offset): 1 for p in range(PARTITIONS) for offset in range(ROWS)})
+    there, written = job.table.files(), {file.name for file in tmp_path.rglob("eos-*.parquet")}
+    assert there < written and len(written) == len(there) + 1

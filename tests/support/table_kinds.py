@@ -66,6 +66,10 @@ class TableKind(ABC):
         """By both, which agree."""
 
     @abstractmethod
+    def files(self) -> set[str]:
+        """The names of those that it has now."""
+
+    @abstractmethod
     def append(self, row: dict[str, Any]) -> None:
         """As another writer."""
 
@@ -106,6 +110,9 @@ class Delta(TableKind):
 
     def places(self) -> Places:
         return delta_places(self.path)
+
+    def files(self) -> set[str]:
+        return {Path(uri).name for uri in DeltaTable(str(self.path)).file_uris()}
 
     def append(self, row: dict[str, Any]) -> None:
         schema = pa.schema(DeltaTable(str(self.path)).schema().to_arrow())
@@ -162,6 +169,9 @@ class Iceberg(TableKind):
         by_polars = self._by_polars(table).select("partition", "offset").collect()
         assert Counter(by_polars.rows()) == Counter((row["partition"], row["offset"]) for row in read.to_pylist())
         return _agreed(read, files)
+
+    def files(self) -> set[str]:
+        return {Path(file["file_path"]).name for file in self.load().inspect.files().to_pylist()}
 
     def _by_polars(self, table: Table | None = None) -> polars.LazyFrame:
         return polars.scan_iceberg((table or self.load()).metadata_location)
