@@ -4,12 +4,13 @@ import org.apache.flink.connector.base.DeliveryGuarantee;
 import org.apache.flink.connector.kafka.sink.KafkaRecordSerializationSchema;
 import org.apache.flink.connector.kafka.sink.KafkaSink;
 import org.apache.flink.connector.kafka.source.KafkaSource;
+import org.apache.flink.connector.kafka.source.KafkaSourceBuilder;
 import org.apache.flink.connector.kafka.source.enumerator.initializer.OffsetsInitializer;
 import org.apache.flink.connector.kafka.source.reader.deserializer.KafkaRecordDeserializationSchema;
 import org.apache.flink.core.execution.CheckpointingMode;
 import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
 
-/** A job from one topic into another, exactly once, up to the topic's present end. */
+/** A job from a topic, exactly once, by default up to the topic's present end. */
 class FlinkJob {
     private static final long CHECKPOINT_MS = 1_000;
     private final String servers;
@@ -30,17 +31,20 @@ class FlinkJob {
     }
 
     <T> KafkaSource<T> source(KafkaRecordDeserializationSchema<T> rows) {
+        return endless(rows).setBounded(OffsetsInitializer.latest()).build();
+    }
+
+    /** Without an end. */
+    <T> KafkaSourceBuilder<T> endless(KafkaRecordDeserializationSchema<T> rows) {
         return KafkaSource.<T>builder()
                 .setBootstrapServers(servers)
                 .setTopics(input)
                 .setGroupId("flink-" + output)
                 .setStartingOffsets(OffsetsInitializer.earliest())
-                .setBounded(OffsetsInitializer.latest())
                 .setProperty("isolation.level", "read_committed")
                 .setProperty("max.poll.records", "20000")
                 .setProperty("max.partition.fetch.bytes", "8388608")
-                .setDeserializer(rows)
-                .build();
+                .setDeserializer(rows);
     }
 
     <T> KafkaSink<T> sink(KafkaRecordSerializationSchema<T> rows, String codec) {

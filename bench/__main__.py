@@ -108,7 +108,7 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
         action="append",
         default=[],
         metavar="NAME",
-        help="a contender that is left out of 'pipeline' or 'registry'",
+        help="a contender to leave out, where there are more than two",
     )
     parser.add_argument(
         "--case", action="append", default=[], metavar="NAME", help="the only rows to copy or to read, such as '100 B'"

@@ -76,8 +76,8 @@ _FLINK_JARS = JarSet(
     ),
     _NO_LOG,
 )
-_FLINK_JVM = tuple(f"--add-opens=java.base/java.{name}=ALL-UNNAMED" for name in _OPENED)
-FLINK = Copier("Flink", "FlinkCopy.java", _FLINK_JARS, _FLINK_JVM)
+FLINK_JVM = tuple(f"--add-opens=java.base/java.{name}=ALL-UNNAMED" for name in _OPENED)
+FLINK = Copier("Flink", "FlinkCopy.java", _FLINK_JARS, FLINK_JVM)
 #: The format `avro-confluent`, in a jar with all that it needs, as Confluent's clients are not in Maven Central. The
 #: jar of 2.2.1 could not be resolved.
 _AVRO_CONFLUENT = "org.apache.flink:flink-sql-avro-confluent-registry:2.2.0"
@@ -85,7 +85,7 @@ FLINK_ORDERS = Copier(
     "Flink",
     "FlinkOrders.java",
     replace(_FLINK_JARS, name=f"flink-avro-{_FLINK}", plain=(*_NO_LOG, _AVRO_CONFLUENT)),
-    _FLINK_JVM,
+    FLINK_JVM,
 )
 STREAMS = Copier(
     "Kafka Streams",

@@ -1,5 +1,5 @@
 """Modes ``to-delta`` and ``from-delta``: topics into a Delta table (and one of Iceberg) and back, by the jobs
-kafka_to_delta and delta_to_kafka, past the JVM, and by Spark's own Kafka connector."""
+kafka_to_delta and delta_to_kafka, past the JVM, by Spark's own Kafka connector, and into Iceberg by others' sinks."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from pyiceberg.catalog import load_catalog
 from pyspark.sql.streaming import StreamingQuery
 
-from bench.drain import Run, run_out
+from bench import lake, visible
+from bench.drain import Run, measured, run_out
 from bench.duel import BUILTIN_NAME, FILES, FILES_AT_ONCE, OURS_NAME, Say, duel, into_topic
+from bench.into_iceberg import INTO_ICEBERG, table_in
 from bench.queries import BUILTIN_KAFKA, TUNED, Flow, copy_to_table, read_topic, write_delta
 from bench.result import ModeResult
 from bench.session import Bench
@@ -28,7 +29,7 @@ from jobs.runner.transform import result as transformed
 #: Into a table, what the source has, with one column more than the others select; from a table, its columns.
 COPY_NAME = "ours, copy"
 ICEBERG_NAME = "ours, copy: Iceberg"
-_ICEBERG_TABLE = "bench.rows"
+ICEBERG_TABLE = "bench.rows"
 #: Of the rows of other modes: a table is on the same disk.
 SHARE = 0.25
 
@@ -63,8 +64,19 @@ def measure_into(bench: Bench, plan: BenchPlan, say: Say) -> ModeResult:
     for topic, one, rows in inputs(bench, replace(plan, scale=plan.scale * SHARE), "to-delta", say):
         case = str(one)
         contenders = {name: partial(_into_table, bench, name, topic, rows) for name in _INTO_TABLE}
+        contenders |= {name: partial(_into_iceberg, bench, name, topic, rows) for name in INTO_ICEBERG}
         duel(plan, found, case, rows, contenders, say)
     return found
+
+
+def _into_iceberg(bench: Bench, name: str, topic: str, rows: int) -> tuple[Run, int]:
+    """By a program that goes on until it is killed."""
+    with tempfile.TemporaryDirectory(prefix="spark-eos-bench-", ignore_cleanup_errors=True) as folder:
+        table = table_in(Path(folder))
+        command = INTO_ICEBERG[name](bench, topic, Path(folder))
+        counts = partial(lake.rows_told, table), partial(lake.rows_read, table)
+        counted, meter = visible.watched(name, command, bench, rows, *counts)
+        return measured(rows, 1, counted, meter), lake.rows_read(table)
 
 
 def _into_table(bench: Bench, name: str, topic: str, rows: int) -> tuple[Run, int]:
@@ -72,7 +84,7 @@ def _into_table(bench: Bench, name: str, topic: str, rows: int) -> tuple[Run, in
         path = str(Path(folder, "table"))
         run = run_out(partial(_INTO_TABLE[name], bench, topic, rows // BATCHES, path), bench.roots)
         if name == ICEBERG_NAME:
-            return run, load_catalog("default", **_catalog(path)).load_table(_ICEBERG_TABLE).scan().count()
+            return run, lake.rows_read(table_in(Path(folder)))
         return run, bench.spark.read.format("delta").load(path).count()
 
 
@@ -100,17 +112,17 @@ def _copy_into(bench: Bench, topic: str, at_once: int, path: str, checkpoint: st
 
 
 def _copy_into_iceberg(bench: Bench, topic: str, at_once: int, path: str, checkpoint: str) -> StreamingQuery:
-    catalog = {f"catalog.{name}": value for name, value in _catalog(path).items()}
-    return _copy(bench, topic, at_once, {"format": "iceberg", "table": _ICEBERG_TABLE, **catalog}, checkpoint)
+    catalog = {f"catalog.{name}": value for name, value in catalog_in(Path(path).parent).items()}
+    return _copy(bench, topic, at_once, {"format": "iceberg", "table": ICEBERG_TABLE, **catalog}, checkpoint)
 
 
 def _copy(bench: Bench, topic: str, at_once: int, sink: dict[str, str], checkpoint: str) -> StreamingQuery:
     return copy_to_table(bench.spark, bench.bootstrap_servers, topic, sink, checkpoint, max_offsets=at_once)
 
 
-def _catalog(path: str) -> dict[str, str]:
-    """A catalog of its own, beside the table's files."""
-    return {"type": "sql", "uri": f"sqlite:///{path}.db", "warehouse": f"file://{path}"}
+def catalog_in(folder: Path) -> dict[str, str]:
+    """The properties of a catalog of its own, with its tables' files beside it."""
+    return {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": f"file://{folder}"}
 
 
 _INTO_TABLE = {

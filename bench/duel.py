@@ -30,12 +30,13 @@ def duel(
     contenders: Mapping[str, Callable[[], tuple[Run, int]]],
     say: Say,
 ) -> None:
-    """Add a case to the result. Each contender returns its run, and how many rows were found where it wrote them.
+    """Add a case to the result, of the contenders that are not left out. Each of them returns its run, and how many
+    rows were found where it wrote them.
 
     Raises WrongResult when these are not ``rows``, or it read others.
     """
-    series = {name: Series(name, case) for name in contenders}
-    for turn, name in plan.turns(list(contenders)):
+    series = {name: Series(name, case) for name in contenders if name not in plan.without}
+    for turn, name in plan.turns(list(series)):
         run, arrived = contenders[name]()
         if not run.rows == arrived == rows:
             raise WrongResult(f"{name}, {case}: read {run.rows:,} and wrote {arrived:,} of {rows:,} rows")

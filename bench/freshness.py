@@ -1,4 +1,4 @@
-"""Mode ``freshness``: how long a row takes from the call that writes it to Kafka until it is in a Delta table."""
+"""Mode ``freshness``: how long a row takes from the call that writes it to Kafka until it is in a table."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -18,9 +19,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql.streaming import StreamingQuery
 
-from bench import steady
-from bench.child import python_child
+from bench import lake, steady
+from bench.child import Child, python_child, started
+from bench.delta import ICEBERG_TABLE, catalog_in
 from bench.duel import Say
+from bench.into_iceberg import INTO_ICEBERG, table_in
 from bench.latency import percentiles
 from bench.queries import BUILTIN_KAFKA, Flow, copy_to_table, read_topic, write_delta
 from bench.result import ModeResult, Series, WrongResult, cell
@@ -31,20 +34,21 @@ from bench.turns import BenchPlan
 
 RATE, VALUE_BYTES = 10_000, 100
 SECONDS, LEAST_SECONDS = 40, 8
-#: Of the seconds at the beginning, the share that does not count; the query gets up in it.
+#: Of the seconds at the beginning, the share that does not count. Rows of a second come before: when they are in the
+#: table, the contender is up.
 LEFT_OUT = 0.25
 BASELINE = "built-in"
 CASE = f"{RATE:,} rows/s"
 _METRIC = "latency_ms_p50"
-_LOOK_S = 0.005
+_LOOK_S, _POLL_S = 0.005, 0.05
 _MORE_S = 120
 
 
 def measure(bench: Bench, plan: BenchPlan, say: Say) -> ModeResult:
     """All contenders. Raises WrongResult when a table has other rows than were written."""
-    result = ModeResult("freshness", BASELINE, _METRIC, "until a row is in a Delta table")
+    result = ModeResult("freshness", BASELINE, _METRIC, "until a row is in a table of Delta or Iceberg")
     length_s = max(LEAST_SECONDS, round(SECONDS * plan.scale))
-    series = {name: Series(name, CASE) for name in CONTENDERS}
+    series = {name: Series(name, CASE) for name in CONTENDERS if name not in plan.without}
     for turn, name in replace(plan, warm_ups=0).turns(list(series)):
         run = _run(bench, name, length_s)
         say(f"freshness: {name}, run {turn}: p50 {cell(_METRIC, run[_METRIC])} ms")
@@ -56,23 +60,29 @@ def measure(bench: Bench, plan: BenchPlan, say: Say) -> ModeResult:
 def _run(bench: Bench, name: str, length_s: int) -> dict[str, Any]:
     topic = f"in-{uuid.uuid4().hex[:8]}"
     bench.cluster.create_topic(topic, PARTITIONS)
-    spec = SteadySpec(bench.bootstrap_servers, topic, PARTITIONS, RATE, length_s, VALUE_BYTES)
+    first, spec = (
+        SteadySpec(bench.bootstrap_servers, topic, PARTITIONS, RATE, seconds, VALUE_BYTES) for seconds in (1, length_s)
+    )
+    contender = CONTENDERS[name]
     with tempfile.TemporaryDirectory(prefix="spark-eos-bench-", ignore_cleanup_errors=True) as folder:
-        table = Path(folder, "table")
-        with FirstSeen(table) as seen:
-            query = CONTENDERS[name](bench, topic, str(table), str(Path(folder, "checkpoint")))
-            try:
-                with python_child(steady.__name__, spec.to_json()) as writer:
-                    rows = writer.result(length_s + _MORE_S)
-                query.processAllAvailable()
-            finally:
-                query.stop()
-        files = files_of(table, seen.versions)
+        table = table_in(Path(folder))
+        with contender.seen(table) as seen, contender.run(bench, topic, Path(folder)) as until_done:
+            rows = _written(first)
+            until_done(rows)
+            begin = time.time()
+            rows += _written(spec)
+            until_done(rows)
+        files = [(at, times_in(file), size) for at, file, size in seen.added()]
     bench.delete_topic(topic)
     arrived = sum(len(times) for _, times, _ in files)
     if arrived != rows:
         raise WrongResult(f"{name}: {arrived:,} of {rows:,} rows are in the table")
-    return judge(files)
+    return judge(files, begin)
+
+
+def _written(spec: SteadySpec) -> int:
+    with python_child(steady.__name__, spec.to_json()) as writer:
+        return int(writer.result(spec.length_s + _MORE_S))
 
 
 class FirstSeen:
@@ -100,53 +110,103 @@ class FirstSeen:
                 self.versions[version] = time.time()
                 version += 1
 
+    def added(self) -> Iterator[tuple[float, str, int]]:
+        """Of each file that was added: when its version was seen, in seconds since the epoch, its path, its bytes."""
+        for version, seen in self.versions.items():
+            lines = (self._log / f"{version:020d}.json").read_text().splitlines()
+            for file in (action["add"] for action in map(json.loads, lines) if "add" in action):
+                yield seen, str(self._log.parent / file["path"]), file["size"]
 
+
+def times_in(file: str) -> list[float]:
+    """Its rows' timestamps, in seconds since the epoch."""
+    times = pq.ParquetFile(file).read(columns=["timestamp"])["timestamp"]
+    return [at / 1e6 for at in times.cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_pylist()]
+
+
+#: When a file's version was seen, its rows' timestamps, both in seconds since the epoch; and its bytes.
 File = tuple[float, list[float], int]
 
 
-def files_of(table: Path, versions: Mapping[int, float]) -> list[File]:
-    """Of each file that was added: when its version was seen, its rows' timestamps, both in seconds since the epoch;
-    and its bytes."""
-    found = []
-    for version, seen in versions.items():
-        lines = (table / "_delta_log" / f"{version:020d}.json").read_text().splitlines()
-        for added in (action["add"] for action in map(json.loads, lines) if "add" in action):
-            times = pq.read_table(table / added["path"], columns=["timestamp"])["timestamp"]
-            micros = times.cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_pylist()
-            found.append((seen, [at / 1e6 for at in micros], added["size"]))
-    return found
-
-
-def judge(files: list[File]) -> dict[str, Any]:
-    """Latencies in milliseconds, of the rows that count; the median size of a file in KiB."""
-    all_times = [at for _, times, _ in files for at in times]
+def judge(files: list[File], begin: float) -> dict[str, Any]:
+    """Latencies in milliseconds, of the rows that count; the median size of a file in KiB. ``begin``: what was written
+    before is not of the run."""
+    of_run = [(seen, times, size) for seen, times, size in files if max(times) >= begin]
+    all_times = [at for _, times, _ in of_run for at in times]
     first, last = min(all_times), max(all_times)
-    begin = first + LEFT_OUT * (last - first)
-    counted = [(seen - at) * 1000 for seen, times, _ in files for at in times if at >= begin]
+    since = first + LEFT_OUT * (last - first)
+    counted = [(seen - at) * 1000 for seen, times, _ in of_run for at in times if at >= since]
     return {
         "rows": len(all_times),
         "counted_rows": len(counted),
-        "commits": len({seen for seen, _, _ in files}),
-        "file_kib": median(size for _, _, size in files) / 1024,
+        "commits": len({seen for seen, _, _ in of_run}),
+        "file_kib": median(size for _, _, size in of_run) / 1024,
         **percentiles(counted),
     }
 
 
-def _copy(trigger: str, bench: Bench, topic: str, path: str, checkpoint: str) -> StreamingQuery:
-    sink = {"format": "delta", "path": path}
-    return copy_to_table(
-        bench.spark, bench.bootstrap_servers, topic, sink, checkpoint, trigger={"processingTime": trigger}
-    )
+#: Waits until so many rows are in the table.
+UntilDone = Callable[[int], None]
 
 
-def _builtin(bench: Bench, topic: str, path: str, checkpoint: str) -> StreamingQuery:
+@dataclass(frozen=True)
+class Contender:
+    """``run``: is given the topic and an empty folder, in which its table is `table_in`; what it does ends with the
+    block. ``seen``: looks at the table meanwhile."""
+
+    run: Callable[[Bench, str, Path], AbstractContextManager[UntilDone]]
+    seen: type[FirstSeen | lake.FirstSeen] = FirstSeen
+
+
+@contextmanager
+def _query(
+    start: Callable[[Bench, str, Path], StreamingQuery], bench: Bench, topic: str, folder: Path
+) -> Iterator[UntilDone]:
+    query = start(bench, topic, folder)
+    try:
+        yield lambda _: query.processAllAvailable()
+    finally:
+        query.stop()
+
+
+def _copy(trigger: str, bench: Bench, topic: str, folder: Path) -> StreamingQuery:
+    return _copy_to({"format": "delta", "path": str(table_in(folder))}, trigger, bench, topic, folder)
+
+
+def _copy_to_iceberg(trigger: str, bench: Bench, topic: str, folder: Path) -> StreamingQuery:
+    catalog = {f"catalog.{name}": value for name, value in catalog_in(folder).items()}
+    return _copy_to({"format": "iceberg", "table": ICEBERG_TABLE, **catalog}, trigger, bench, topic, folder)
+
+
+def _copy_to(sink: dict[str, str], trigger: str, bench: Bench, topic: str, folder: Path) -> StreamingQuery:
+    checkpoint, timed = str(folder / "checkpoint"), {"processingTime": trigger}
+    return copy_to_table(bench.spark, bench.bootstrap_servers, topic, sink, checkpoint, trigger=timed)
+
+
+def _builtin(bench: Bench, topic: str, folder: Path) -> StreamingQuery:
     rows = read_topic(bench.spark, bench.bootstrap_servers, Flow(BUILTIN_KAFKA, "delta", topic))
-    return write_delta(rows, path, checkpoint, {"processingTime": "0 seconds"})
+    return write_delta(rows, str(table_in(folder)), str(folder / "checkpoint"), {"processingTime": "0 seconds"})
 
 
-#: Each is given the topic, the table's path and the checkpoint.
-CONTENDERS: dict[str, Callable[[Bench, str, str, str], StreamingQuery]] = {
-    "ours, copy": partial(_copy, "0 seconds"),
-    "ours, copy, a commit a second": partial(_copy, "1 second"),
-    BASELINE: _builtin,
+@contextmanager
+def _program(name: str, bench: Bench, topic: str, folder: Path) -> Iterator[UntilDone]:
+    """One that says nothing, and is killed."""
+    with started(name, INTO_ICEBERG[name](bench, topic, folder)) as process:
+        yield partial(_until_there, name, process, table_in(folder))
+
+
+def _until_there(name: str, process: Child, table: Path, rows: int) -> None:
+    deadline = time.monotonic() + _MORE_S
+    while lake.rows_told(table) < rows:
+        if process.ended or time.monotonic() > deadline:
+            raise ChildProcessError(f"{name} has written {lake.rows_told(table):,} of {rows:,} rows")
+        time.sleep(_POLL_S)
+
+
+CONTENDERS: dict[str, Contender] = {
+    "ours, copy": Contender(partial(_query, partial(_copy, "0 seconds"))),
+    "ours, copy, a commit a second": Contender(partial(_query, partial(_copy, "1 second"))),
+    BASELINE: Contender(partial(_query, _builtin)),
+    "ours, copy: Iceberg": Contender(partial(_query, partial(_copy_to_iceberg, "0 seconds")), lake.FirstSeen),
+    **{name: Contender(partial(_program, name), lake.FirstSeen) for name in INTO_ICEBERG},
 }

@@ -1,10 +1,11 @@
-"""What a program has copied, seen from outside, where it does not say when it is done."""
+"""What a program has written, seen from outside, where it does not say when it is done."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from bench.child import Child, started
 from bench.count import committed_rows
@@ -29,35 +30,53 @@ def run(
 
     ``written``: how many become visible, of a program that leaves some out. It leaves out the same share everywhere.
     """
-    with (
-        started(name, command) as process,
-        Meter({CLIENT: [process.pid], BROKER: bench.roots[BROKER]}) as meter,
-    ):
-        counted = _watched(name, process, bench, output, partitions, rows if written is None else written)
+    kafka = KafkaProperties({"bootstrap.servers": bench.bootstrap_servers})
+    visible = rows if written is None else written
+    counted, meter = watched(
+        name,
+        command,
+        bench,
+        visible,
+        partial(_stable_rows, kafka, output, partitions),
+        partial(committed_rows, bench.bootstrap_servers, output),
+    )
     read = counted.rows if written is None else round(counted.rows * rows / written)
     return measured(rows, 1, replace(counted, rows=read), meter)
 
 
-def _watched(name: str, process: Child, bench: Bench, output: str, partitions: int, rows: int) -> Stretch:
-    """Until so many rows are visible. By the last stable offsets, which count a transaction's marker as a row: one of
-    some ten thousand. Raises TimeoutError and ChildProcessError, which say the program's ``name``."""
-    kafka = KafkaProperties({"bootstrap.servers": bench.bootstrap_servers})
+def watched(
+    name: str, command: Sequence[str], bench: Bench, rows: int, seen: Callable[[], int], counted: Callable[[], int]
+) -> tuple[Stretch, Meter]:
+    """Start a program, until so many rows are visible; it is gone then. ``seen``: about how many are visible;
+    ``counted``: how many exactly, where that takes longer. Raises TimeoutError, and ChildProcessError where the program
+    ends before."""
+    with (
+        started(name, command) as process,
+        Meter({CLIENT: [process.pid], BROKER: bench.roots[BROKER]}) as meter,
+    ):
+        return _until_visible(name, process, rows, seen, counted), meter
+
+
+def _until_visible(
+    name: str, process: Child, rows: int, seen: Callable[[], int], counted: Callable[[], int]
+) -> Stretch:
     deadline = time.monotonic() + _SECONDS
     begin, before = 0.0, 0
     while True:
-        written = _stable_rows(kafka, output, partitions)
+        written = seen()
         if begin == 0.0 and written >= rows * _LEFT_OUT:
             begin, before = time.time(), written
-        if written >= rows and (now := time.time()) and committed_rows(bench.bootstrap_servers, output) >= rows:
+        if written >= rows and (now := time.time()) and counted() >= rows:
             return Stretch(1, rows - before, begin, now)
         if process.ended:
             raise ChildProcessError(f"{name} has ended after {written:,} of {rows:,} rows")
         if time.monotonic() > deadline:
-            raise TimeoutError(f"{name} has copied {written:,} of {rows:,} rows within {_SECONDS:.0f} s")
+            raise TimeoutError(f"{name} has written {written:,} of {rows:,} rows within {_SECONDS:.0f} s")
         time.sleep(_POLL_S)
 
 
 def _stable_rows(kafka: KafkaProperties, topic: str, partitions: int) -> int:
+    """By the last stable offsets, which count a transaction's marker as a row: one of some ten thousand."""
     try:
         return sum(end_offsets(broker_client(kafka), {topic: range(partitions)}, "read_committed")[topic].values())
     except TopicError:

@@ -1,0 +1,97 @@
+"""A table of Iceberg in a local folder, as its files show it, whoever writes them."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Self
+
+import duckdb
+from pyiceberg.manifest import ManifestEntryStatus
+from pyiceberg.table import StaticTable
+
+from bench.result import WrongResult
+
+#: The files of versions, which begin by the version's number; a draft of one has another name.
+_METADATA = re.compile(r"(v\d+|\d{5}-.+)\.metadata\.json")
+_COUNT = 'SELECT count(*), count(DISTINCT ("partition", "offset")) FROM read_parquet($files)'
+_LOOK_S = 0.005
+
+
+def rows_told(folder: Path) -> int:
+    """How many rows the table says that it has."""
+    table = _newest(folder)
+    snapshot = None if table is None else table.current_snapshot()
+    return 0 if snapshot is None or snapshot.summary is None else int(str(snapshot.summary["total-records"]))
+
+
+def rows_read(folder: Path) -> int:
+    """How many rows are in the table's files, as DuckDB reads them. Raises WrongResult where two are from one place of
+    a topic."""
+    table = _newest(folder)
+    files = [] if table is None else [_local(task.file.file_path) for task in table.scan().plan_files()]
+    if not files:
+        return 0
+    with duckdb.connect() as connection:
+        ((rows, places),) = connection.execute(_COUNT, {"files": files}).fetchall()
+    if rows != places:
+        raise WrongResult(f"{rows:,} rows of a table are from {places:,} places of a topic")
+    return int(rows)
+
+
+class FirstSeen:
+    """Looks for new versions of a table all the time."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._versions = folder, dict[Path, float]()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        ended = False
+        while not ended:
+            ended = self._ended.wait(_LOOK_S)
+            for file in _versions(self._folder):
+                self._versions.setdefault(file, time.time())
+
+    def added(self) -> Iterator[tuple[float, str, int]]:
+        """Of each file that was added: when the first version with it was seen, in seconds since the epoch, its path,
+        and its bytes."""
+        seen: dict[int, float] = {}
+        for version, at in self._versions.items():
+            table = StaticTable.from_metadata(str(version))
+            snapshot = table.current_snapshot()
+            if snapshot is None or seen.setdefault(snapshot.snapshot_id, at) != at:
+                continue
+            for manifest in snapshot.manifests(table.io):
+                if manifest.added_snapshot_id == snapshot.snapshot_id:
+                    for entry in manifest.fetch_manifest_entry(table.io):
+                        if entry.status is ManifestEntryStatus.ADDED:
+                            yield at, _local(entry.data_file.file_path), entry.data_file.file_size_in_bytes
+
+
+def _newest(folder: Path) -> StaticTable | None:
+    """None before the first version."""
+    versions = _versions(folder)
+    return StaticTable.from_metadata(str(versions[-1])) if versions else None
+
+
+def _versions(folder: Path) -> list[Path]:
+    """In their order."""
+    found = (file for file in folder.glob("metadata/*.metadata.json") if _METADATA.fullmatch(file.name))
+    return sorted(found, key=lambda file: int(re.findall(r"\d+", file.name)[0]))
+
+
+def _local(place: str) -> str:
+    return place.removeprefix("file://").removeprefix("file:")
