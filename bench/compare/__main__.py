@@ -20,6 +20,7 @@ from bench.arguments import count
 from bench.compare.cell import BROKERS, SETTINGS, Cell, run
 from bench.compare.contenders import CONTENDERS, Contender
 from bench.compare.faults import FAULTS, Fault
+from bench.compare.judge import WrongInput
 from bench.compare.page import page
 from bench.compare.picture import draw
 from bench.machine import busy_share
@@ -50,8 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with DevCluster(brokers=BROKERS, config=SETTINGS) as cluster:
             try:
                 cell = run(cluster, contender, fault, seed, busy)
-            except (TimeoutError, ChildProcessError) as error:
-                print(f"{name}: {error}", file=sys.stderr, flush=True)
+            except (TimeoutError, ChildProcessError, WrongInput) as error:
+                print(f"{name}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
                 failed = 1
                 continue
         results[cell.key] = cell

@@ -72,7 +72,8 @@ class Cell:
 
 
 def run(cluster: DevCluster, contender: Contender, fault: Fault, seed: int, busy: float = 1.0) -> Cell:
-    """Feed, strike, let it catch up, and count. Raises TimeoutError where the contender does not even start."""
+    """Feed, strike, let it catch up, and count. Raises TimeoutError where the contender does not even start, or
+    the fault does not come about; WrongInput."""
     source = f"in-{uuid.uuid4().hex[:8]}"
     output = contender.output_of(source)
     for topic in (source,) if contender.renames else (source, output):
@@ -100,7 +101,7 @@ def run(cluster: DevCluster, contender: Contender, fault: Fault, seed: int, busy
         scene.kill()
         tail.stop()
         shutil.rmtree(folder, ignore_errors=True)
-    found = judge(cluster.bootstrap_servers, output, [feeder.rows] * PARTITIONS)
+    found = judge(cluster.bootstrap_servers, source, output, [feeder.rows] * PARTITIONS)
     recoveries = [round(seconds, 1) for seconds in scene.recoveries]
     return Cell(contender.name, fault.name, seed, found, recoveries, scene.errors, scene.has_given_up, busy, stuck)
 

@@ -121,8 +121,8 @@ def _brokers_killed(scene: Scene) -> None:
 
 
 def _unclean_election(scene: Scene) -> None:
-    """One of two replicas of the output's first partition dies, the other one takes rows alone and dies, too; then the
-    first one comes back, and leads."""
+    """One of two replicas of the output's first partition dies, and the other one takes rows alone, and dies, too. The
+    first one comes back, and leads; then the other one does, which alone has some partitions of the input."""
     change = ConfigResource(ConfigResource.Type.TOPIC, scene.output)
     change.add_incremental_config(ConfigEntry(_UNCLEAN, "true", incremental_operation=AlterConfigOpType.SET))
     for done in scene.admin.incremental_alter_configs([change]).values():
@@ -133,9 +133,11 @@ def _unclean_election(scene: Scene) -> None:
     scene.wait(lambda: _first_partition(scene).isrs == [leader], _MOMENT_S)
     scene.run_for(scene.chance.uniform(1.0, 3.0))
     scene.cluster.kill(leader)
+    scene.cluster.start(follower)
+    if not scene.wait(lambda: _first_partition(scene).leader == follower, _MOMENT_S):
+        raise TimeoutError(f"{scene.output} had no unclean election within {_MOMENT_S:.0f} s")
     with scene.recovering():
-        scene.cluster.start(follower)
-    scene.cluster.start(leader)
+        scene.cluster.start(leader)
 
 
 def _first_partition(scene: Scene) -> PartitionMetadata:

@@ -12,7 +12,7 @@ from bench.compare.__main__ import PAGE, chosen, load, save
 from bench.compare.cell import Cell
 from bench.compare.contenders import CONTENDERS
 from bench.compare.faults import FAULTS
-from bench.compare.judge import Verdict, verdict
+from bench.compare.judge import Verdict, WrongInput, judge, verdict
 from bench.compare.page import page
 from bench.compare.picture import draw
 
@@ -44,6 +44,16 @@ def test_each_row_is_counted(output):
 def test_what_comes_behind_a_later_row_of_its_partition_is_reordered(values, reordered):
     """A row that comes once more is doubled, and not reordered."""
     assert verdict({0: values}, FED).reordered == reordered
+
+
+def test_nothing_is_said_of_an_output_whose_input_is_not_what_it_was_fed(monkeypatch):
+    """An aborted row that readers of the input see is nothing that a contender could leave out."""
+    topics = {"in": {0: ["0.0", "0.aborted"]}, "out": {0: ["0.0", "0.aborted"]}}
+    monkeypatch.setattr("bench.compare.judge.read", lambda servers, topic: topics[topic])
+    with pytest.raises(WrongInput, match=r"in itself has Verdict.*aborted=1"):
+        judge("nowhere", "in", "out", [1])
+    topics["in"] = {0: ["0.0"]}
+    assert judge("nowhere", "in", "out", [1]) == Verdict(fed=1, lost=0, doubled=0, reordered=0, aborted=1)
 
 
 @pytest.mark.parametrize(
