@@ -159,5 +159,5 @@ def test_a_mistake_ends_the_job_with_the_file_and_the_key(tmp_path: Path, capsys
     assert main(["--conf", str(file)]) == 1
     printed = capsys.readouterr()
     text = printed.out + printed.err
-    assert f"{file}: 'target.partitionBy'" in text and "day(COLUMN)" in text
+    assert f"{file}: 'target.partitionBy'" in text and "truncate(WIDTH, COLUMN)" in text
     assert "rosebud" not in text and "swordfish" not in text
