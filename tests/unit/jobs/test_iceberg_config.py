@@ -109,8 +109,8 @@ def test_a_mistake_is_named_by_its_key(read: Read, transform: str, target: str, 
     ("old", "new", "key", "entry"),
     [
         ("lake.flights", "flights", "target.table", "EOS_OPTION_INVALID.iceberg_table"),
-        ("TARGET", "partitionBy: [month(timestamp)]", "target.partitionBy", "EOS_OPTION_INVALID.partition_transform"),
-        ("TARGET", "partitionBy: ['bucket(4, key)']", "target.partitionBy", "EOS_OPTION_INVALID.partition_transform"),
+        ("TARGET", "partitionBy: ['bucket(0, key)']", "target.partitionBy", "EOS_OPTION_INVALID.partition_transform"),
+        ("TARGET", "partitionBy: ['week(timestamp)']", "target.partitionBy", "EOS_OPTION_INVALID.partition_transform"),
         ("subscribe: flights", "subscribe: flights, failOnDataloss: maybe", "source.failOnDataloss", "EOS_OPTION_"),
     ],
 )
