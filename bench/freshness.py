@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import tempfile
-import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -13,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any, Self
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -27,6 +26,7 @@ from bench.into_iceberg import INTO_ICEBERG, table_in
 from bench.latency import percentiles
 from bench.queries import BUILTIN_KAFKA, Flow, copy_to_table, read_topic, write_delta
 from bench.result import ModeResult, Series, WrongResult, cell
+from bench.seen import Watcher
 from bench.session import Bench
 from bench.source import PARTITIONS
 from bench.steady import SteadySpec
@@ -40,7 +40,7 @@ LEFT_OUT = 0.25
 BASELINE = "built-in"
 CASE = f"{RATE:,} rows/s"
 _METRIC = "latency_ms_p50"
-_LOOK_S, _POLL_S = 0.005, 0.05
+_POLL_S = 0.05
 _MORE_S = 120
 
 
@@ -85,30 +85,17 @@ def _written(spec: SteadySpec) -> int:
         return int(writer.result(spec.length_s + _MORE_S))
 
 
-class FirstSeen:
-    """Looks for new versions of a table all the time. ``versions``: when each was there, in seconds since the epoch."""
+class FirstSeen(Watcher):
+    """Looks for new versions of a table. ``versions``: when each was there, in seconds since the epoch."""
 
     def __init__(self, table: Path) -> None:
+        super().__init__()
         self.versions: dict[int, float] = {}
         self._log = table / "_delta_log"
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._look, daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._ended.set()
-        self._thread.join()
 
     def _look(self) -> None:
-        version, ended = 0, False
-        while not ended:
-            ended = self._ended.wait(_LOOK_S)
-            while (self._log / f"{version:020d}.json").exists():
-                self.versions[version] = time.time()
-                version += 1
+        while (self._log / f"{len(self.versions):020d}.json").exists():
+            self.versions[len(self.versions)] = time.time()
 
     def added(self) -> Iterator[tuple[float, str, int]]:
         """Of each file that was added: when its version was seen, in seconds since the epoch, its path, its bytes."""

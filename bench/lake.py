@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import re
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Self
 
 import duckdb
 from pyiceberg.manifest import ManifestEntryStatus
 from pyiceberg.table import StaticTable
 
 from bench.result import WrongResult
+from bench.seen import Watcher
 
 #: The files of versions, which begin by the version's number; a draft of one has another name.
 _METADATA = re.compile(r"(v\d+|\d{5}-.+)\.metadata\.json")
 _COUNT = 'SELECT count(*), count(DISTINCT ("partition", "offset")) FROM read_parquet($files)'
-_LOOK_S = 0.005
 
 
 def rows_told(folder: Path) -> int:
@@ -42,28 +40,16 @@ def rows_read(folder: Path) -> int:
     return int(rows)
 
 
-class FirstSeen:
-    """Looks for new versions of a table all the time."""
+class FirstSeen(Watcher):
+    """Looks for new versions of a table."""
 
     def __init__(self, folder: Path) -> None:
+        super().__init__()
         self._folder, self._versions = folder, dict[Path, float]()
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._look, daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._ended.set()
-        self._thread.join()
 
     def _look(self) -> None:
-        ended = False
-        while not ended:
-            ended = self._ended.wait(_LOOK_S)
-            for file in _versions(self._folder):
-                self._versions.setdefault(file, time.time())
+        for file in _versions(self._folder):
+            self._versions.setdefault(file, time.time())
 
     def added(self) -> Iterator[tuple[float, str, int]]:
         """Of each file that was added: when the first version with it was seen, in seconds since the epoch, its path,

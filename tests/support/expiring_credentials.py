@@ -4,17 +4,17 @@ before its store a gate that lets no others pass."""
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.client import HTTPConnection
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 from pyiceberg.table import Table
 
+from tests.support.http_server import answering
 from tests.support.object_store import ACCESS_KEY, SECRET_KEY, ObjectStore, object_store
 from tests.support.rest_catalog import CatalogServer, RestIceberg, serving
 
@@ -79,17 +79,9 @@ def expiring_credentials(folder: Path) -> Iterator[Expiring]:
 def _gate(store: str) -> Iterator[Gate]:
     """On a free port of the loopback, at ``address`` until the end."""
     found = Gate(store)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"gate": found}))
-    server.daemon_threads = True
-    found.address = f"127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    try:
+    with answering(type("Handler", (_Handler,), {"gate": found})) as port:
+        found.address = f"127.0.0.1:{port}"
         yield found
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 class _Handler(BaseHTTPRequestHandler):

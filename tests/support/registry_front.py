@@ -10,9 +10,11 @@ import uuid
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
+
+from tests.support.http_server import answering
 
 #: GUIDs are made of this one and a schema's id.
 _NAMES = uuid.UUID("89791762-2336-4186-9674-299b90a802e2")
@@ -109,19 +111,9 @@ def front(behind: str, tls: ssl.SSLContext | None = None) -> Iterator[Front]:
         def log_message(self, *_: object) -> None:
             """To nowhere."""
 
-    class Server(ThreadingHTTPServer):
-        daemon_threads = True
-
-    server = Server(("127.0.0.1", 0), Handler)
-    if tls is not None:
-        server.socket = tls.wrap_socket(server.socket, server_side=True)
-    ours.url = f"http{'' if tls is None else 's'}://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    try:
-        yield ours
-    finally:
-        ours.closed.set()
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with answering(Handler, tls=tls) as port:
+        ours.url = f"http{'' if tls is None else 's'}://127.0.0.1:{port}"
+        try:
+            yield ours
+        finally:
+            ours.closed.set()

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import unquote
@@ -29,6 +29,7 @@ from pyiceberg.exceptions import (
 )
 from pyiceberg.table import CommitTableRequest, Table
 
+from tests.support.http_server import answering
 from tests.support.table_kinds import Iceberg
 
 #: The status that stands for an error.
@@ -238,18 +239,12 @@ class _Handler(BaseHTTPRequestHandler):
 @contextmanager
 def serving(catalog: CatalogServer) -> Iterator[CatalogServer]:
     """The catalog, at ``uri`` until the end."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"catalog": catalog}))
-    server.daemon_threads = True
-    catalog.uri = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    try:
-        yield catalog
-    finally:
-        catalog.closing.set()
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with answering(type("Handler", (_Handler,), {"catalog": catalog})) as port:
+        catalog.uri = f"http://127.0.0.1:{port}"
+        try:
+            yield catalog
+        finally:
+            catalog.closing.set()
     assert not catalog.failed
 
 

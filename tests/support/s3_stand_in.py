@@ -12,13 +12,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from email.utils import formatdate
 from hashlib import md5
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
 
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.tables.delta.table import Location, StorageOptions, location_of
+from tests.support.http_server import answering
 
 BUCKET = "tables"
 #: What becomes of a request that puts an object: it is answered as it should be; it is applied, and the connection
@@ -79,21 +80,8 @@ def s3_stand_in() -> Iterator[S3StandIn]:
     """An empty one on a free port of the loopback, gone at the end."""
     store = S3StandIn()
 
-    class Handler(_Handler):
-        stand_in = store
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    server.handle_error = lambda *_: None  # type: ignore[method-assign]  # of a client that has gone
-    store.port = server.server_address[1]
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
+    with answering(type("Handler", (_Handler,), {"stand_in": store}), quiet=True) as store.port:
         yield store
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 class _Handler(BaseHTTPRequestHandler):
