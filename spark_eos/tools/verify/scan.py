@@ -90,7 +90,7 @@ class Scan:
         self.counts[side] = rows.total()
         nameless = [topic for topic, count in rows.items() if count and not ids[topic]]
         if nameless and not spill.rows:
-            raise _no_id(side, rows, id_place, sample)
+            raise _no_id(side, rows, id_place, sample, "key, value, header:NAME or json:FIELD")
         self.warnings += [f"no row of {topic} has an id at {id_place}" for topic in nameless]
         return spill.finish(), gaps
 
@@ -120,7 +120,7 @@ class Scan:
         self.counts[side] = read
         if read and not spill.rows:
             columns_there = f"Its columns are {', '.join(table.columns)}"
-            raise _no_id(side, {str(address): read}, id_place, columns_there)
+            raise _no_id(side, {str(address): read}, id_place, columns_there, "column:NAME, key, value or json:FIELD")
         return spill.finish()
 
     def _keep(
@@ -181,8 +181,8 @@ class Scan:
             self._progress(f"reading the {what}: {self._read:,} rows, {speed:,.0f} a second")
 
 
-def _no_id(side: str, rows: Mapping[str, int], id_place: IdPlace, sample: Sample | str) -> EosError:
-    """``rows``: by topic."""
+def _no_id(side: str, rows: Mapping[str, int], id_place: IdPlace, sample: Sample | str, places: str) -> EosError:
+    """``rows``: by topic, or of the table; ``places``: what can be asked for."""
     option = "--id" if side == "input" else "--output-id"
     return stop(
         "EOS_VERIFY_IMPOSSIBLE.no_id",
@@ -194,6 +194,7 @@ def _no_id(side: str, rows: Mapping[str, int], id_place: IdPlace, sample: Sample
         read=sum(rows.values()),
         sample=sample,
         option=option,
+        places=places,
     )
 
 
