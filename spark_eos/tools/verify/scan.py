@@ -20,8 +20,8 @@ from spark_eos.tools.verify.judge import Case, Findings, History
 from spark_eos.tools.verify.reader import RowReader
 from spark_eos.tools.verify.sample import Sample
 from spark_eos.tools.verify.spill import Spill, buckets_of, shortened
+from spark_eos.tools.verify.table_ids import VALUE, TableIds, check_columns
 from spark_eos.tools.verify.tables import TableAddress
-from spark_eos.tools.verify.tables.ids import VALUE, TableIds, check_columns
 
 #: Target rows of one bucket; judging it takes some 300 bytes of memory for each.
 BUCKET_ROWS = 65_536

@@ -16,7 +16,7 @@ from deltalake import write_deltalake
 
 from spark_eos.errors import CommandError, UnsupportedError
 from spark_eos.tools.verify import IdPlace, TableAddress, side
-from spark_eos.tools.verify.tables.ids import TableIds
+from spark_eos.tools.verify.table_ids import TableIds
 from tests.support.object_store import ACCESS_KEY, SECRET_KEY, object_store
 
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
 from spark_eos.errors import stop
-
-if TYPE_CHECKING:
-    from spark_eos.tools.verify.comparison import IdPlace
+from spark_eos.tools.verify.comparison import IdPlace
 
 #: The types whose values have a text that is the same everywhere.
 _AS_TEXT = (
