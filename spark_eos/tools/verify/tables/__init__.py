@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -51,10 +52,20 @@ class TableAddress:
 
         return IcebergSnapshot(self)
 
-    def failed(self, error: Exception, secrets: Mapping[str, str] | None = None) -> EosError:
-        """The error for what a library raises, without secrets. ``secrets``: further settings."""
+    @contextmanager
+    def refused(self, secrets: Mapping[str, str] | None = None) -> Iterator[None]:
+        """Raises CommandError (EOS_VERIFY_IMPOSSIBLE), without secrets, for whatever a table's library, its store or
+        Arrow raise within. ``secrets``: further settings."""
+        try:
+            yield
+        except EosError:
+            raise
+        except Exception as error:
+            raise self._failed(error, secrets or {}) from None
+
+    def _failed(self, error: Exception, secrets: Mapping[str, str]) -> EosError:
         text = re.sub(r"//[^/@\s]+@", "//***@", " ".join(f"{type(error).__name__}: {error}".split()))
-        for name, value in {**(secrets or {}), **self.settings}.items():
+        for name, value in {**secrets, **self.settings}.items():
             if len(value) > 3 and not name.lower().endswith(_HARMLESS):
                 text = text.replace(value, "***")
         return stop("EOS_VERIFY_IMPOSSIBLE.table", table=str(self), cause=text[:_LONGEST].rstrip(".:"))

@@ -7,13 +7,12 @@ end offset of a partition.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from spark_eos.errors import EosError, stop
+from spark_eos.errors import stop
 from spark_eos.topic_partition import PartitionOffsets
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ class DeltaSnapshot:
         self._address = address
         scheme, colon, rest = address.name.partition("://")
         is_s3 = colon and scheme in ("s3", "s3a", "s3n")
-        with self._refused():
+        with self._address.refused():
             uri = f"s3://{rest}" if is_s3 else address.name
             options = _s3_options(rest.partition("/")[0], address.settings) if is_s3 else None
             self._table = DeltaTable(uri, storage_options=options)
@@ -55,7 +54,7 @@ class DeltaSnapshot:
     def _query(self, sql: str) -> Iterator[pa.RecordBatch]:
         from deltalake import QueryBuilder
 
-        with self._refused():
+        with self._address.refused():
             for batch in QueryBuilder().register("t", self._table).execute(sql):
                 yield pa.record_batch(batch)
 
@@ -65,23 +64,14 @@ class DeltaSnapshot:
         return {topic: {p: self._last(f"{query}#{topic}-{p}") or 0 for p in of} for topic, of in partitions.items()}
 
     def _last(self, application: str) -> int | None:
-        with self._refused():
+        with self._address.refused():
             return self._table.transaction_version(application)
 
     def removals(self) -> list[str]:
         """By their times: delta-rs gives wrong numbers of versions where there is a newer one than this handle's."""
-        with self._refused():
+        with self._address.refused():
             found = [each for each in reversed(self._table.history(_VERSIONS)) if _removes(each)]
         return [f"{each.get('operation')} at {_time(each)}" for each in found]
-
-    @contextmanager
-    def _refused(self) -> Iterator[None]:
-        try:
-            yield
-        except EosError:
-            raise
-        except Exception as error:  # of delta-rs, DataFusion, the store or Arrow
-            raise self._address.failed(error) from None
 
 
 def _removes(commit: Mapping[str, Any]) -> bool:

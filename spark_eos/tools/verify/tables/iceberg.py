@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from spark_eos.errors import EosError, stop
+from spark_eos.errors import stop
 from spark_eos.topic_partition import PartitionOffsets
 
 if TYPE_CHECKING:
@@ -33,9 +32,9 @@ class IcebergSnapshot:
         self._address, self._secrets = address, dict[str, str]()
         given = address.settings
         properties = {name.removeprefix("catalog."): given[name] for name in given if name.startswith("catalog.")}
-        with self._refused():
+        with self._address.refused(self._secrets):
             catalog = load_catalog(given.get("catalog", "default"), **properties)
-            self._secrets = {name: str(value) for name, value in catalog.properties.items()}
+            self._secrets |= {name: str(value) for name, value in catalog.properties.items()}
             self._table = catalog.load_table(address.name)
             self._secrets |= {name: str(value) for name, value in self._table.io.properties.items()}
 
@@ -44,21 +43,21 @@ class IcebergSnapshot:
         return [field.name for field in self._table.schema().fields]
 
     def rows(self) -> int:
-        with self._refused():
+        with self._address.refused(self._secrets):
             return sum(task.file.record_count for task in self._table.scan().plan_files())
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         from pyiceberg.expressions import AlwaysTrue
         from pyiceberg.io.pyarrow import ArrowScan
 
-        with self._refused():
+        with self._address.refused(self._secrets):
             table, scan = self._table, self._table.scan(selected_fields=tuple(columns))
             reader = ArrowScan(table.metadata, table.io, scan.projection(), AlwaysTrue())
             for task in scan.plan_files():  # one by one: of several, it reads all at once
                 yield from reader.to_record_batches([task])
 
     def ends(self, query: str, partitions: Mapping[str, Iterable[int]]) -> PartitionOffsets | None:
-        with self._refused():
+        with self._address.refused(self._secrets):
             tag = self._table.refs().get(f"eos-{query}")
             snapshot = None if tag is None else self._table.snapshot_by_id(tag.snapshot_id)
             if snapshot is None or snapshot.summary is None or "spark-eos.ranges" not in snapshot.summary:
@@ -72,12 +71,3 @@ class IcebergSnapshot:
             (each.snapshot_id, each.summary.operation.value) for each in self._table.snapshots() if each.summary
         ]
         return [f"snapshot {id_}, {operation}" for id_, operation in operations if operation in _REMOVES]
-
-    @contextmanager
-    def _refused(self) -> Iterator[None]:
-        try:
-            yield
-        except EosError:
-            raise
-        except Exception as error:  # of pyiceberg, the catalog's library, the store or Arrow
-            raise self._address.failed(error, self._secrets) from None
