@@ -14,6 +14,7 @@ from spark_eos.tables.iceberg.target import IcebergTarget
 from tests.support.delta_files import SCHEMA
 from tests.support.rest_catalog import CatalogServer, Fault, RestIceberg, serving
 from tests.support.table_kinds import Iceberg
+from tests.unit.tables.iceberg.test_commit import targeted
 
 WIDE = pa.schema([*SCHEMA, ("c", pa.string())])
 SHORT_S = 0.5
@@ -32,13 +33,7 @@ def server(kind):
 
 @pytest.fixture
 def target(kind, server) -> IcebergTarget:
-    return created(kind)
-
-
-def created(kind: Iceberg) -> IcebergTarget:
-    found = kind.place(kind.folder / "c").target(SCHEMA, create=True)
-    assert isinstance(found, IcebergTarget)
-    return found
+    return targeted(kind)
 
 
 def columns(kind: Iceberg) -> list[str]:
@@ -95,7 +90,7 @@ def test_a_late_request_gives_no_id_that_another_column_had(kind, server, target
 def test_a_table_whose_files_are_read_by_names_is_refused(tmp_path) -> None:
     """Without the column in that property, too, readers would not find it in such files."""
     kind = Iceberg(tmp_path)
-    target = created(kind)
+    target = targeted(kind)
     with kind.load().transaction() as transaction:
         transaction.set_properties({"schema.name-mapping.default": "[]"})
     with pytest.raises(EosError) as error:
