@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 print(f"{name}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
                 failed = 1
                 continue
-        results[cell.key] = cell
+        results = load() | {cell.key: cell}  # another run may have added some meanwhile
         save(results)
         show(results)
         print(f"{name}: {told(cell)}", flush=True)
