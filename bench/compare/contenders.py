@@ -42,7 +42,8 @@ class Place:
 @dataclass(frozen=True)
 class Contender:
     """``command``: starts it, or starts it again. ``advice``: the page that says what to set. ``renames``: it gives its
-    output a name by itself, and creates it. ``transactional``: its rows are written in transactions."""
+    output a name by itself, and creates it. ``transactional``: its rows are written in transactions. ``admits``: what
+    its own documentation says of rows that are lost or doubled, with a link."""
 
     name: str
     label: str
@@ -50,6 +51,7 @@ class Contender:
     command: Callable[[Place], list[str]]
     renames: bool = False
     transactional: bool = True
+    admits: str = "nothing that we found"
 
     def output_of(self, source: str) -> str:
         """The topic that it writes to."""
@@ -104,22 +106,28 @@ def _quix(place: Place) -> list[str]:
     return [interpreter, "-m", "bench.compare.quix_copy", place.servers, place.input, place.output, timeout]
 
 
+_SPARK = "https://spark.apache.org/docs/latest/streaming/structured-streaming-kafka-integration.html"
+_FLINK = "https://nightlies.apache.org/flink/flink-docs-stable/docs/connectors/datastream/kafka/"
+_LIMITS = "[what it does not guarantee](limits.md)"
+
 CONTENDERS = (
     Contender(
         "spark",
         "Spark's own sink",
-        "https://spark.apache.org/docs/latest/streaming/structured-streaming-kafka-integration.html",
+        _SPARK,
         partial(_spark, BUILTIN_KAFKA),
         transactional=False,
+        admits=f"that it writes [at least once]({_SPARK}#writing-data-to-kafka), so that a retry may double rows",
     ),
-    Contender("rows", "spark-eos, rows", "sink.md", partial(_spark, EOS_KAFKA)),
-    Contender("copy", "spark-eos, copy", "copy.md", partial(_spark, COPY)),
-    Contender("mirror", "spark-eos, mirror", "mirror.md", partial(_spark, MIRROR), renames=True),
+    Contender("rows", "spark-eos, rows", "sink.md", partial(_spark, EOS_KAFKA), admits=_LIMITS),
+    Contender("copy", "spark-eos, copy", "copy.md", partial(_spark, COPY), admits=_LIMITS),
+    Contender("mirror", "spark-eos, mirror", "mirror.md", partial(_spark, MIRROR), renames=True, admits=_LIMITS),
     Contender(
         "flink",
         "Flink",
-        "https://nightlies.apache.org/flink/flink-docs-stable/docs/connectors/datastream/kafka/",
+        _FLINK,
         _flink,
+        admits=f"that rows are [lost]({_FLINK}#fault-tolerance) where it is away for longer than its transactions live",
     ),
     Contender(
         "streams",

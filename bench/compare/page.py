@@ -56,8 +56,14 @@ _SETTINGS = """\
 
 Each has the settings that its own documentation asks for exactly-once, and no others but the brokers' address.
 
-| | documentation |
-| --- | --- |
+| | documentation | says of losses and doubles |
+| --- | --- | --- |
+"""
+
+
+_KAFKA_SAYS = """
+Kafka says of [unclean.leader.election.enable](https://kafka.apache.org/documentation/#topicconfigs_unclean.leader.election.enable)
+that it may lose data, and leaves it off by default.
 """
 
 
@@ -74,9 +80,15 @@ def page(cells: Mapping[tuple[str, str, int], Cell]) -> str:
         "\n" + _RECOVERY,
         _table(own, goes_on),
         "\n" + _SETTINGS,
-        *(f"| {one.label} | [{one.advice.rpartition('/')[2] or one.advice}]({one.advice}) |\n" for one in CONTENDERS),
+        *(f"| {one.label} | [{_title(one.advice)}]({one.advice}) | {one.admits} |\n" for one in CONTENDERS),
+        _KAFKA_SAYS,
     ]
     return "".join(parts)
+
+
+def _title(link: str) -> str:
+    """The last part of a page's address."""
+    return link.rstrip("/").rpartition("/")[2]
 
 
 def _table(cells: Sequence[Cell], text: Callable[[Sequence[Cell]], str]) -> str:
