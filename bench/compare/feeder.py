@@ -68,7 +68,8 @@ class Feeder(threading.Thread):
                     for value in values:
                         key = str(p) if self._keyed else None
                         self._producer.produce(self._topic, f"{p}.{value}", key, partition=p)
-                self._producer.flush(2 * _TRY_S)
+                while self._producer.flush(_TRY_S):  # what is on its way might come after an abort, into the next one
+                    pass
                 end = self._producer.commit_transaction if commit else self._producer.abort_transaction
                 self._retried(partial(end, _TRY_S))
                 return
