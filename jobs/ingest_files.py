@@ -27,17 +27,18 @@ from spark_eos.options.writes import write_options
 
 from .files.input import Files
 from .files.taking import Taking
-from .files.writing import way_of
+from .files.writing import check_before_spark, way_of
 from .runner import query
 from .runner.cluster import JobCluster
 from .runner.job import JobCommand, JobContext, Plan
 from .runner.lines import say
-from .runner.models import Job, Transform, check_schema
+from .runner.models import Job, check_schema
 from .runner.options import option, options_of, sink_of
-from .runner.past_spark import Way
+from .runner.past_spark import PastSparkTransform, Way
 from .runner.values import AtLeastOne, Properties, Rejected, Text, missing
 
 NOTES_TOPIC = "__spark_eos_files"
+_BY_SPARK = "Set 'transform.sql' with 'engine: spark', or 'transform.function'"
 
 
 class IngestFiles(Job):
@@ -46,8 +47,9 @@ class IngestFiles(Job):
     #: Name of the ingest; with another name, all files are taken again.
     name: Text
     files: Files
-    #: Without it, lines of text and JSON, and rows of Parquet, [go on as they are](ingest.md#past-the-jvm).
-    transform: Transform | None = None
+    #: Without it, lines of text and JSON, and rows of Parquet, [go on as they are](ingest.md#past-the-jvm); with
+    #: DuckDB or `arrow`, they do not pass through Spark either.
+    transform: PastSparkTransform | None = None
     #: Options of [batch writes](batch.md); `topic` is required.
     sink: Properties
     #: Topic in which taken files are noted. It is created like the ledger, and must not be changed later.
@@ -63,14 +65,21 @@ class IngestFiles(Job):
 
     @model_validator(mode="after")
     def _parsed_or_not(self) -> Self:
-        files, parses = self.files, self.transform is not None
-        if files.format == "csv" and not parses:
+        files, transform = self.files, self.transform
+        by_spark = transform is not None and not transform.is_copy
+        if files.format == "csv" and transform is None:
             raise missing(["transform"], hint="CSV is parsed: make the columns that the sink has of those of 'schema'.")
-        if files.format == "json" and parses:
+        if files.format == "csv" and not by_spark:
+            hint = f"{_BY_SPARK}; or 'format: text', for lines as they are."
+            raise Rejected("is csv, which only Spark parses.", hint, ["files", "format"])
+        if files.format == "json" and by_spark:
             check_schema(files.ddl, required=True, at=["files"])
-        of_parsers = {**files.options, "schema": files.ddl, "onMalformed": files.on_malformed == "drop"}
-        if not parses and (given := [key for key, value in of_parsers.items() if value]):
+        drops = files.on_malformed == "drop" and transform is None
+        of_parsers = {**files.options, "schema": files.ddl, "onMalformed": drops}
+        if not by_spark and (given := [key for key, value in of_parsers.items() if value]):
             hint = "Remove it, or set 'transform': without, records go on as they are."
+            if transform is not None:
+                hint = f"Remove it for lines as they are. {_BY_SPARK} for parsed ones."
             raise Rejected("is for records that are parsed.", hint, ["files", given[0]])
         return self
 
@@ -88,6 +97,7 @@ def plan(config: IngestFiles, args: argparse.Namespace) -> Plan:
     """Takes files in one micro-batch after the other."""
     kafka = sink_of(config.sink, config.ingest().options, lambda options: write_options(options).sink).kafka
     topic = str(option(config.sink, "topic"))
+    check_before_spark(config.files, config.transform)
 
     def work(context: JobContext) -> None:
         say(str(config.way))

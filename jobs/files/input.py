@@ -44,10 +44,11 @@ class Files(Section, extra="allow"):
     format: Literal["csv", "json", "parquet", "text"]
     #: Pattern of file names, with `*`, `?` and `[…]`.
     pattern: Text = "*"
-    #: Required for csv, and for json with a `transform`: DDL such as `id BIGINT, name STRING`. Parquet files bring
-    #: their own.
+    #: Required for csv, and for json with a `transform` by Spark: DDL such as `id BIGINT, name STRING`. Parquet files
+    #: bring their own.
     ddl: Text | None = Field(None, alias="schema")
-    #: What to do with a record of csv or json that is [malformed](ingest.md#malformed-records).
+    #: What to do with a record of csv or json that is [malformed](ingest.md#malformed-records), or a row that a
+    #: transform past the JVM [rejects](ingest.md#past-the-jvm).
     on_malformed: Literal["fail", "drop"] = "fail"
     #: A file is [complete](ingest.md#complete-files) when it has not changed for so long; `10 seconds` by default.
     unchanged_for: Interval | None = None

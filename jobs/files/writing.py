@@ -1,4 +1,4 @@
-"""The two ways of a micro-batch's rows from its files to the topic: through Spark, or past the JVM.
+"""The two ways of a micro-batch's rows from their files to the topic: through Spark, or past the JVM.
 
 Both write a file's rows in the same order and by the same tasks, under the ingest's one name in the ledger. So an
 ingest may change its way at any start.
@@ -15,13 +15,15 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from spark_eos.checkpoint.settings import HadoopSettings
+from spark_eos.copy.plan import RowTransform
+from spark_eos.copy.sql import SqlTransform, check_sql
+from spark_eos.copy.start import name_of
 from spark_eos.copy.written import of_one_query
-from spark_eos.ingest.copying import FilesCopy
+from spark_eos.ingest.copying import LINES, FilesCopy
 from spark_eos.ingest.notes import Splits
 from spark_eos.ingest.source import source_for
 
-from ..runner.models import Transform
-from ..runner.past_spark import Way
+from ..runner.past_spark import PastSparkTransform, Way
 from ..runner.transform import transformed
 from .input import Files, accepted, malformed, parsed, rows_of
 
@@ -32,14 +34,24 @@ _AQE_RULES = "spark.sql.adaptive.optimizer.excludedRules"
 _DROPS_READS = "org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRelation"
 
 
-def way_of(files: Files, transform: Transform | None) -> Way:
+def way_of(files: Files, transform: PastSparkTransform | None) -> Way:
     """The way past the JVM, where nothing is left for Spark to do."""
+    rows = "rows of Parquet" if files.format == "parquet" else f"lines of {files.format}"
+    if transform is not None and transform.is_copy:
+        by = "DuckDB runs 'transform.sql'" if transform.by_duckdb else "tasks call 'transform.arrow'"
+        return Way(True, f"{by} with {rows} as they are")
     if transform is not None:
         parsed_first = f" of parsed {files.format}" if files.format in ("csv", "json") else ""
         return Way(False, f"it runs 'transform.{'sql' if transform.sql else 'function'}'{parsed_first}")
     if files.format == "parquet":
         return Way(True, "without 'transform', columns of Parquet are the topic's")
-    return Way(True, f"without 'transform', lines of {files.format} are values as they are")
+    return Way(True, f"without 'transform', {rows} are values as they are")
+
+
+def check_before_spark(files: Files, transform: PastSparkTransform | None) -> None:
+    """Check SQL for DuckDB. Of Parquet, only files tell the columns. Raises SchemaError."""
+    if transform is not None and transform.by_duckdb and files.format != "parquet":
+        check_sql(str(transform.sql), LINES)
 
 
 @dataclass(frozen=True)
@@ -64,7 +76,9 @@ class Writing(Protocol):
 class ThroughSpark:
     """Spark parses the records and runs the transform."""
 
-    def __init__(self, spark: SparkSession, files: Files, transform: Transform, settings: HadoopSettings) -> None:
+    def __init__(
+        self, spark: SparkSession, files: Files, transform: PastSparkTransform, settings: HadoopSettings
+    ) -> None:
         self._spark, self._files, self._transform, self._settings = spark, files, transform, settings
         spark.dataSource.register(source_for(settings))
         rules = spark.conf.get(_AQE_RULES, None)
@@ -86,25 +100,40 @@ class ThroughSpark:
 
 
 class PastJvm:
-    """Spark's tasks read the files themselves, and write their rows as they are."""
+    """Spark's tasks read the files themselves, and write their rows as they are, or as the transform makes them."""
 
-    def __init__(self, spark: SparkSession, files: Files, topic: str, settings: HadoopSettings) -> None:
-        self._copy = FilesCopy(spark, topic, files.form(), settings, of_one_query())
+    def __init__(
+        self,
+        spark: SparkSession,
+        files: Files,
+        transform: PastSparkTransform | None,
+        topic: str,
+        settings: HadoopSettings,
+    ) -> None:
+        own = None if transform is None else row_transform(files, transform)
+        self._copy = FilesCopy(spark, topic, files.form(), settings, of_one_query(), own)
 
     def write(self, splits: Splits, options: Mapping[str, str]) -> Counts:
         """See `Writing.write`. The counts are those that the commit has noted, and 0 where it could not."""
         self._copy.write(splits, options)
         last = self._copy.written.last() or {}
-        rows = last.get("rows", 0)
-        return Counts(rows, 0, rows)
+        return Counts(last.get("read", 0), last.get("dropped", 0), last.get("rows", 0))
+
+
+def row_transform(files: Files, transform: PastSparkTransform) -> RowTransform:
+    """What tasks run. Raises ConfigError for a function that cannot be imported."""
+    given = transform.past_spark()
+    assert given is not None  # just one is set
+    function = SqlTransform(given) if isinstance(given, str) else given
+    return RowTransform(function, name_of(function), on_malformed=files.on_malformed)
 
 
 def writing_of(
-    spark: SparkSession, files: Files, transform: Transform | None, topic: str, settings: HadoopSettings
+    spark: SparkSession, files: Files, transform: PastSparkTransform | None, topic: str, settings: HadoopSettings
 ) -> Writing:
     """Goes the way of `way_of`."""
     if way_of(files, transform).past_jvm:
-        return PastJvm(spark, files, topic, settings)
+        return PastJvm(spark, files, transform, topic, settings)
     assert transform is not None  # without one, nothing is left for Spark to do
     return ThroughSpark(spark, files, transform, settings)
 

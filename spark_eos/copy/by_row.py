@@ -31,10 +31,10 @@ class Piece:
 Apply = Callable[[pa.RecordBatch], Outcome]
 
 
-def outcome(result: object, *, table: bool = False) -> Outcome:
-    """Of what a transform returned. ``table``: as rows of a table, whose columns may have any name and type. Raises
-    SchemaError, RowError."""
-    rows, rejected = without_rejected(as_batch(result), keeps_offset=table)
+def outcome(result: object, *, table: bool = False, place: str = OFFSET) -> Outcome:
+    """Of what a transform returned. ``table``: as rows of a table, whose columns may have any name and type; ``place``:
+    the column by which it names records. Raises SchemaError, RowError."""
+    rows, rejected = without_rejected(as_batch(result), keeps_offset=table, place=place)
     return Outcome(rows if table else conformed(rows), rejected)
 
 
@@ -46,8 +46,11 @@ def _are_equal(rows: pa.RecordBatch, others: pa.RecordBatch) -> bool:
     return all(one.equals(other) or repr(one.to_pylist()) == repr(other.to_pylist()) for one, other in pairs)
 
 
-def differing(apply: Apply, batch: pa.RecordBatch, whole: Outcome, sizes: Iterable[int]) -> Piece | None:
-    """Give the batch to the transform in pieces of these sizes, which are all of it, in order.
+def differing(
+    apply: Apply, batch: pa.RecordBatch, whole: Outcome, sizes: Iterable[int], place: str = OFFSET
+) -> Piece | None:
+    """Give the batch to the transform in pieces of these sizes, which are all of it, in order. ``place``: the column
+    with what rejected records are named by.
 
     Returns the first piece whose rows and rejected records are not the next ones of the whole batch, which may be for
     those that a piece before it lacks; None where all are the same.
@@ -69,5 +72,5 @@ def differing(apply: Apply, batch: pa.RecordBatch, whole: Outcome, sizes: Iterab
     unjust = whole.rejected.keys() - rejected.keys()
     if not unjust:
         return None
-    place = batch.column(OFFSET).to_pylist().index(min(unjust))
-    return next(piece for piece in pieces if piece.first <= place < piece.first + piece.count)
+    at = batch.column(place).to_pylist().index(min(unjust))
+    return next(piece for piece in pieces if piece.first <= at < piece.first + piece.count)

@@ -43,6 +43,6 @@ class CopiedRows:
 
         return run_task(self.plan, job, identity, batches, self.parts_of)
 
-    def committed(self, batch: int, rows: int, size: int, dropped: int) -> None:
+    def committed(self, batch: int, rows: int, size: int, dropped: int, read: int) -> None:
         """Note the micro-batch for the source's part of the query's progress."""
         self.plan.written.note(batch, rows, size, dropped)

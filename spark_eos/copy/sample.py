@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import pyarrow as pa
 
 from spark_eos import system
-from spark_eos.copy.by_row import Outcome, differing
+from spark_eos.copy.by_row import Apply, Outcome, Piece, differing
 from spark_eos.copy.plan import ByRange, RowTransform, Transform
-from spark_eos.copy.transforming import Chunk, Transformed, chunks, returned, transformed
+from spark_eos.copy.transforming import OFFSET, Chunk, Transformed, chunks, returned, transformed
 from spark_eos.errors import EosError, stop
 from spark_eos.kafka.admin.topics import begin_offsets, end_offsets
 from spark_eos.kafka.codes import OK
@@ -80,7 +80,7 @@ def types_by_sample(transform: RowTransform, found: Iterable[Chunk]) -> Iterator
     """The columns that the transform returns for each chunk of a sample; of one for which it fails, nothing."""
     for chunk in found:
         with suppress(Exception):
-            yield returned(copied(replace(transform, on_malformed="drop")), chunk)[0].schema
+            yield returned(copied(transform), chunk)[0].schema
 
 
 def sample(options: SourceOptions) -> Iterator[Chunk]:
@@ -122,49 +122,80 @@ def check_chunk(transform: T, chunk: Chunk, until: float, apply: Callable[[T, Ch
     """Try the transform on these records of one partition. ``until``: by `system.monotonic`, when to leave it at that.
     Raises as `check_chunks`."""
     topic, partition = (chunk.rows.column(name)[0].as_py() for name in ("topic", "partition"))
+
+    def place(number: int) -> dict[str, object]:
+        return {"topic": topic, "partition": partition, "offset": chunk.rows.column(OFFSET)[number].as_py()}
+
+    def differs(number: int, *, at_once: bool) -> EosError:
+        if at_once:
+            return stop("EOS_TRANSFORM_RESULT.changes", **place(number), records=chunk.rows.num_rows)
+        return stop("EOS_TRANSFORM_RESULT.sample", **place(number), records=chunk.rows.num_rows)
+
     where = f"{topic}-{partition} from offset {chunk.first} on"
+    check_rows(
+        lambda: partial(_outcome, partial(apply, copied(transform))), chunk.rows, until, Told(where, place, differs)
+    )
+
+
+class Differs(Protocol):
+    """The error for a transform whose rows differ from the row with this number on. ``at_once``: also where it gets the
+    same rows together again."""
+
+    def __call__(self, number: int, *, at_once: bool) -> EosError: ...
+
+
+@dataclass(frozen=True)
+class Told:
+    """How errors name a sample. ``where``: in words; ``place``: parameters for one of its rows, by its number."""
+
+    where: str
+    place: Callable[[int], dict[str, object]]
+    differs: Differs
+    column: str = OFFSET
+
+
+def check_rows(copy: Callable[[], Apply], rows: pa.RecordBatch, until: float, told: Told) -> None:
+    """Try a transform on these rows. ``copy``: makes it as tasks get it; ``until``: by `system.monotonic`, when to
+    leave it at that. Raises as `check_chunks`."""
     try:
-        _compare(partial(apply, copied(replace(transform, on_malformed="drop"))), chunk, until)
+        apply = copy()
+        whole = apply(rows)
+        piece = _first_differing(apply, rows, whole, until, told.column)
+        if piece is None:
+            return
+        at_once = differing(apply, rows, whole, [rows.num_rows], told.column) is not None
     except Exception as error:
         if not isinstance(error, EosError) or error.condition not in _RULES:
-            logger.info("nothing is known of the transform by the records of %s: %s", where, type(error).__name__)
-        elif "topic" in error.parameters:
-            raise
-        else:
-            place = {"topic": topic, "partition": partition, "offset": chunk.first}
-            message = f"{error.message} It got a sample of records: {where}."
-            raise error.reworded(message, error.hint, **place | error.parameters) from None
+            logger.info("nothing is known of the transform by the rows of %s: %s", told.where, type(error).__name__)
+            return
+        message = f"{error.message} It got a sample of records: {told.where}."
+        raise error.reworded(message, error.hint, **told.place(0) | error.parameters) from None
+    raise told.differs(piece.first, at_once=at_once)
 
 
 def copied(transform: T) -> T:
-    """As tasks get it, so that what it keeps from call to call stays here."""
+    """As tasks get it, so that what it keeps from call to call stays here, and what it rejects is no error."""
     from pyspark import cloudpickle
 
-    found: T = cloudpickle.loads(cloudpickle.dumps(transform))  # type: ignore[no-untyped-call]  # PySpark's
+    dropping = replace(transform, on_malformed="drop")
+    found: T = cloudpickle.loads(cloudpickle.dumps(dropping))  # type: ignore[no-untyped-call]  # PySpark's
     if isinstance(found.function, ByRange):  # what a registry learns meanwhile is no fault of the transform
         return replace(found, function=found.function.for_range(None))
     return found
 
 
-def _compare(transform: Callable[[Chunk], Transformed], chunk: Chunk, until: float) -> None:
+def _first_differing(apply: Apply, rows: pa.RecordBatch, whole: Outcome, until: float, column: str) -> Piece | None:
     """In halves, then in pieces that grow from a single record on."""
-    apply, count = partial(_outcome, transform), chunk.rows.num_rows
-    whole = apply(chunk.rows)
+    count = rows.num_rows
     halves = [count // 2, count - count // 2] if count > 1 else [1]
-    piece = differing(apply, chunk.rows, whole, halves)
+    piece = differing(apply, rows, whole, halves, column)
     if piece is None and system.monotonic() < until:
-        piece = differing(apply, chunk.rows, whole, _growing(count))
-    if piece is None:
-        return
-    alike = differing(apply, chunk.rows, whole, [count]) is None
-    place = {name: chunk.rows.column(name)[piece.first].as_py() for name in ("topic", "partition", "offset")}
-    if alike:
-        raise stop("EOS_TRANSFORM_RESULT.sample", **place, records=count)
-    raise stop("EOS_TRANSFORM_RESULT.changes", **place, records=count)
+        piece = differing(apply, rows, whole, _growing(count), column)
+    return piece
 
 
 def _outcome(transform: Callable[[Chunk], Transformed], records: pa.RecordBatch) -> Outcome:
-    offsets = records.column("offset")
+    offsets = records.column(OFFSET)
     done = transform(Chunk(records, offsets[0].as_py()))
     return Outcome(done.rows, {offsets[place].as_py(): reason for place, reason in done.rejected.items()})
 

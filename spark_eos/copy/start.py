@@ -80,18 +80,18 @@ def copy(
             if given:
                 raise stop("EOS_OPTION_CONFLICT.source_table", option=argument)
         writes = _texts({**sink, "checkpointLocation": checkpoint})
-        known_as = None if function is None else _name_of(function)
+        known_as = None if function is None else name_of(function)
         return from_table(spark, _texts(source), writes, function, known_as, checkpoint, trigger, name)
     if decode or encode:
         from spark_eos.copy.values import SchemaTransform
 
-        name_before = "records" if function is None else _name_of(function)
+        name_before = "records" if function is None else name_of(function)
         function = SchemaTransform(function, name_before, decode or {}, encode or {}, to_table=is_table)
     if is_table:
         for argument, given in {"partition": partition != "same", "encode": encode}.items():
             if given:
                 raise stop("EOS_OPTION_CONFLICT.table", option=argument)
-        named = None if function is None else _name_of(function)
+        named = None if function is None else name_of(function)
         return to_table(
             spark, _texts(source), _texts(sink), checkpoint, trigger, name, transform_of(function, named, on_malformed)
         )
@@ -167,7 +167,7 @@ def _plan(
         return CopyPlan(reads, writes, ends.cluster, by_key(writes.topic), ordered)
     empty = pa.RecordBatch.from_pylist([], schema=arrow_schema(reads.include_headers))
     check_malformed(on_malformed, writes)
-    function = checked(transform, _name_of(transform), empty, writes.topic, on_malformed)
+    function = checked(transform, name_of(transform), empty, writes.topic, on_malformed)
     check_by_sample(reads, function)
     return CopyPlan(reads, writes, ends.cluster, function, ordered)
 
@@ -181,7 +181,7 @@ def _texts(options: Mapping[str, object]) -> dict[str, str]:
     }
 
 
-def _name_of(function: Function) -> str:
+def name_of(function: Function) -> str:
     """The name by which a decision knows the function. Its module and code may change: what it makes of lost rows is
     compared."""
     own_name = getattr(function, "name", None)

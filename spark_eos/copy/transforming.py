@@ -31,7 +31,7 @@ _ODD = np.uint64(0x9E3779B97F4A7C15)
 _ROWS_OF_CHUNK = np.uint64(1 << 24)
 
 #: Columns of a result by which a transform rejects records: the reason, null for a row that is to be written, and the
-#: offset of the record that the row comes from.
+#: offset of the record that the row comes from. Records of other sources may have another column for their places.
 ERROR, OFFSET = "error", "offset"
 #: The exception that headers of such a dead letter name.
 REJECTED = "EOS_RECORD_REJECTED"
@@ -48,7 +48,7 @@ TYPES: dict[str, pa.DataType] = {
 
 @dataclass(frozen=True)
 class Chunk:
-    """Records of one partition, as the source's columns; ``first``: the offset of the first one."""
+    """Records of one partition or file, as the source's columns; ``first``: the offset or line of the first one."""
 
     rows: pa.RecordBatch
     first: int
@@ -72,42 +72,48 @@ def of_place(digest: int, topic: str, partition: int, offset: int) -> int:
 
 
 def chunks(
-    batches: Iterable[pa.RecordBatch], *, offsets: int = CHUNK_OFFSETS, most_bytes: int = CHUNK_BYTES
+    batches: Iterable[pa.RecordBatch],
+    *,
+    offsets: int = CHUNK_OFFSETS,
+    most_bytes: int = CHUNK_BYTES,
+    place: str = OFFSET,
+    sizes_of: Callable[[pa.RecordBatch], np.ndarray] | None = None,
 ) -> Iterator[Chunk]:
-    """All records, in order; none of the chunks is empty. A record that is larger than a chunk is one alone."""
+    """All records, in order; none of the chunks is empty. A record that is larger than a chunk is one alone. ``place``:
+    the column that numbers them; ``sizes_of``: the bytes of each record, by default those of key and value."""
     held: list[pa.RecordBatch] = []
-    size = 0
+    size, sizes_of = 0, sizes_of or _sizes
     for batch in batches:
-        for piece in _at_multiples(batch, offsets):
-            if held and _first(piece) // offsets != _first(held[0]) // offsets:
-                yield _chunk(held)
+        for piece in _at_multiples(batch, offsets, place):
+            if held and _first(piece, place) // offsets != _first(held[0], place) // offsets:
+                yield _chunk(held, place)
                 held, size = [], 0
-            sizes = _sizes(piece)
+            sizes = sizes_of(piece)
             while size + int(sizes.sum()) > most_bytes:
                 fit = int(np.searchsorted(np.cumsum(sizes), most_bytes - size, side="right"))
                 fit = fit or (0 if held else 1)
                 if fit:
                     held.append(piece.slice(0, fit))
-                yield _chunk(held)
+                yield _chunk(held, place)
                 held, size, piece, sizes = [], 0, piece.slice(fit), sizes[fit:]
             if piece.num_rows:
                 held.append(piece)
                 size += int(sizes.sum())
     if held:
-        yield _chunk(held)
+        yield _chunk(held, place)
 
 
-def _at_multiples(batch: pa.RecordBatch, offsets: int) -> Iterator[pa.RecordBatch]:
+def _at_multiples(batch: pa.RecordBatch, offsets: int, place: str) -> Iterator[pa.RecordBatch]:
     """The parts of a batch that lie between multiples of so many offsets."""
-    number = batch.column("offset").to_numpy() // offsets
+    number = batch.column(place).to_numpy() // offsets
     cuts = [0, *(np.flatnonzero(np.diff(number)) + 1).tolist(), batch.num_rows]
     for begin, end in pairwise(cuts):
         if end > begin:
             yield batch.slice(begin, end - begin)
 
 
-def _first(batch: pa.RecordBatch) -> int:
-    first: int = batch.column("offset")[0].as_py()
+def _first(batch: pa.RecordBatch, place: str) -> int:
+    first: int = batch.column(place)[0].as_py()
     return first
 
 
@@ -118,8 +124,8 @@ def _sizes(batch: pa.RecordBatch) -> np.ndarray:
     return total
 
 
-def _chunk(held: list[pa.RecordBatch]) -> Chunk:
-    return Chunk(held[0] if len(held) == 1 else pa.concat_batches(held), _first(held[0]))
+def _chunk(held: list[pa.RecordBatch], place: str) -> Chunk:
+    return Chunk(held[0] if len(held) == 1 else pa.concat_batches(held), _first(held[0], place))
 
 
 @dataclass(frozen=True)
@@ -166,7 +172,7 @@ def called(
         else:
             result, failed = rejecting(rows)
     except Exception as error:
-        error.add_note(f"The transform of spark_eos.copy raised this for {where()}.")
+        error.add_note(f"The transform raised this for {where()}.")
         raise
     return as_batch(result), failed
 
@@ -175,18 +181,20 @@ def rejection(chunk: Chunk, rejected: Mapping[int, str]) -> EosError:
     """The error that stops a query at the first record that was rejected. ``rejected``: as of `Transformed`."""
     first = min(rejected)
     place = {name: chunk.rows.column(name)[first].as_py() for name in ("topic", "partition", "offset")}
-    return stop("EOS_RECORD_REJECTED", **place, reason=rejected[first])
+    return stop("EOS_RECORD_REJECTED.record", **place, reason=rejected[first])
 
 
-def without_rejected(result: pa.RecordBatch, *, keeps_offset: bool = False) -> tuple[pa.RecordBatch, dict[int, str]]:
+def without_rejected(
+    result: pa.RecordBatch, *, keeps_offset: bool = False, place: str = OFFSET
+) -> tuple[pa.RecordBatch, dict[int, str]]:
     """The rows that have no ``error``, without this column and, unless ``keeps_offset``, the offset beside it; and the
-    reasons of the others by their offsets. Raises SchemaError."""
+    reasons of the others by their offsets. ``place``: the column of these. Raises SchemaError."""
     if ERROR not in result.schema.names:
         return result, {}
-    if OFFSET not in result.schema.names:
-        raise stop("EOS_SCHEMA_INVALID.transform_error", column=ERROR, offset=OFFSET)
-    errors, offsets = result.column(ERROR), result.column(OFFSET)
-    rest = result.drop_columns([ERROR] if keeps_offset else [ERROR, OFFSET])
+    if place not in result.schema.names:
+        raise stop("EOS_SCHEMA_INVALID.transform_error", column=ERROR, place=place)
+    errors, offsets = result.column(ERROR), result.column(place)
+    rest = result.drop_columns([ERROR] if keeps_offset else [ERROR, place])
     if errors.null_count == len(errors):
         return rest, {}
     bad = errors.is_valid()
@@ -196,14 +204,14 @@ def without_rejected(result: pa.RecordBatch, *, keeps_offset: bool = False) -> t
     return rest.filter(errors.is_null()), reasons
 
 
-def places_of(records: pa.RecordBatch, reasons: Mapping[int, str]) -> dict[int, str]:
+def places_of(records: pa.RecordBatch, reasons: Mapping[int, str], place: str = OFFSET) -> dict[int, str]:
     """The reasons by places in the batch instead of offsets. Raises RowError for an offset that is not in it."""
     if not reasons:
         return {}
-    places = {offset: place for place, offset in enumerate(records.column(OFFSET).to_pylist())}
+    places = {offset: number for number, offset in enumerate(records.column(place).to_pylist())}
     unknown = [offset for offset in reasons if offset not in places]
     if unknown:
-        raise stop("EOS_TRANSFORM_RESULT.rejected", offset=unknown[0])
+        raise stop("EOS_TRANSFORM_RESULT.rejected", column=place, number=unknown[0])
     return {places[offset]: reason for offset, reason in reasons.items()}
 
 
@@ -238,10 +246,15 @@ def columns_of(names: list[str], by_column: bool) -> Columns:
 
 
 def checked(
-    function: Function, name: str, empty: pa.RecordBatch, topic: str | None, on_malformed: OnMalformed = "fail"
+    function: Function,
+    name: str,
+    empty: pa.RecordBatch,
+    topic: str | None,
+    on_malformed: OnMalformed = "fail",
+    place: str = OFFSET,
 ) -> Transform:
     """The function, which is called once, with an empty batch, to see what it returns. Raises SchemaError, RowError."""
-    rows = conformed(without_rejected(as_batch(function(empty)))[0])
+    rows = conformed(without_rejected(as_batch(function(empty)), place=place)[0])
     return transform_to(topic, function, name, rows, on_malformed)
 
 

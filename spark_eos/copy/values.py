@@ -64,7 +64,7 @@ class SchemaTransform:
         result, rejected = self._applied(batch, tolerant=False)
         for place, reason in sorted(rejected.items()):
             at = {name: batch.column(name)[place].as_py() for name in ("topic", "partition", "offset")}
-            raise stop("EOS_RECORD_REJECTED", **at, reason=reason)
+            raise stop("EOS_RECORD_REJECTED.record", **at, reason=reason)
         return result
 
     def rejecting(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, dict[int, str]]:

@@ -23,19 +23,19 @@ class LastWritten:
 
     folder: str | None = None
 
-    def note(self, batch: int, rows: int, size: int, dropped: int) -> None:
+    def note(self, batch: int, rows: int, size: int, dropped: int, **more: int) -> None:
         """A micro-batch is committed. ``size``: in bytes; ``dropped``: records that its transform rejected, and that
-        are left out."""
+        are left out; ``more``: further figures of this kind of query."""
         if self.folder is None:
             return
         with contextlib.suppress(OSError):
             new = Path(self.folder, "new")
-            figures = {"batch": batch, "rows": rows, "bytes": size, "dropped": dropped}
+            figures = {"batch": batch, "rows": rows, "bytes": size, "dropped": dropped, **more}
             new.write_text(json.dumps(figures), encoding="utf-8")
             new.replace(Path(self.folder, "last"))
 
     def last(self) -> Mapping[str, int] | None:
-        """``batch``, ``rows``, ``bytes`` and ``dropped`` of the last micro-batch that was noted."""
+        """``batch``, ``rows``, ``bytes``, ``dropped`` and what else was noted of the last micro-batch."""
         if self.folder is None:
             return None
         with contextlib.suppress(OSError, ValueError):

@@ -1,7 +1,8 @@
 """Files to a topic past the JVM: Spark hands the tasks numbers of splits, and they read the files themselves.
 
-A task reads a file as the data source of rows does (`spark_eos.ingest.source.read_file`). So both ways have the same
-rows in the same tasks, with the same digests, and either of them can repair what the other one has decided.
+A task reads a file as the data source of rows does (`spark_eos.ingest.source.read_file`), and a transform gets the
+columns that Spark's would get (`spark_eos.ingest.transforming`). So both ways have the same rows in the same tasks,
+with the same digests, and either of them can repair what the other one has decided.
 """
 
 from __future__ import annotations
@@ -9,17 +10,19 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSourceWriter
-from pyspark.sql.types import StringType, StructType
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import LongType, StringType, StructType
 
 from spark_eos import metrics_events
 from spark_eos.checkpoint.settings import HadoopSettings
-from spark_eos.copy.transforming import TYPES
+from spark_eos.copy.plan import RowTransform, Transform
+from spark_eos.copy.transforming import TYPES, checked
 from spark_eos.copy.written import LastWritten
 from spark_eos.ingest.folder import File
 from spark_eos.ingest.notes import Splits
@@ -29,6 +32,7 @@ from spark_eos.ingest.source import (
     LINE,
     SPLITS,
     Form,
+    cast,
     form_of,
     malformed,
     options_of,
@@ -37,6 +41,7 @@ from spark_eos.ingest.source import (
     spark_schema,
     splits_of,
 )
+from spark_eos.ingest.transforming import made, pieces
 from spark_eos.options.writes import write_options
 from spark_eos.sink.batch_writer import EosKafkaBatchWriter
 from spark_eos.sink.counting import CountingIterator
@@ -50,17 +55,39 @@ if TYPE_CHECKING:
     from spark_eos.sink.job import Identity, SinkJob
 
 #: Options of the data source, beside those of the write and `options_of`.
-_COLUMNS = "columns"
+_COLUMNS, _GIVEN = "columns", "given"
 #: What lines have as rows.
 _LINES = StructType().add("value", StringType())
 
 
+def _with_place(struct: StructType) -> StructType:
+    return StructType([*struct.fields]).add(FILE, StringType()).add(LINE, LongType())
+
+
+def _arrow(struct: StructType) -> pa.Schema:
+    schema: pa.Schema = to_arrow_schema(struct)
+    return schema
+
+
+#: The columns of lines as a transform gets them.
+LINES = _arrow(_with_place(_LINES))
+
+
+@dataclass
+class Counts:
+    """Rows of a task: those that it has read, and those of them that its transform has rejected."""
+
+    read: int = 0
+    rejected: int = 0
+
+
 @dataclass(frozen=True)
 class FileRows:
-    """The rows of a micro-batch's files, whose columns are the sink's. See `spark_eos.sink.job.RowSource`.
+    """The rows of a micro-batch's files, as they are or as a transform makes them. See `spark_eos.sink.job.RowSource`.
 
-    ``splits``: what each task reads; ``storage``: Hadoop's settings of file systems; ``written``: where commits note
-    what they wrote.
+    ``splits``: what each task reads; ``columns``: the sink's, of what is written; ``storage``: Hadoop's settings of
+    file systems; ``written``: where commits note what they wrote. ``transform``: what rows go through, and ``given``
+    the columns that it gets; without it, the columns of the files are the sink's.
     """
 
     form: Form
@@ -68,24 +95,37 @@ class FileRows:
     columns: Columns
     storage: HadoopSettings
     written: LastWritten
+    transform: Transform | None = field(default=None, kw_only=True)
+    given: pa.Schema | None = field(default=None, kw_only=True)
 
     def write(self, job: SinkJob, identity: Identity, batches: Iterator[pa.RecordBatch]) -> TaskReport:
         """In a task: write the rows of the splits whose numbers ``batches`` have. Raises FileError for a file that is
         not what was planned, and what `spark_eos.sink.task.run_task` raises."""
         from spark_eos.sink.task import run_task
 
-        rows = CountingIterator(self._rows(batches))
-        return replace(run_task(job, identity, rows), bytes=rows.bytes)
+        counts = Counts()
+        rows = CountingIterator(self._rows(batches, counts))
+        report = run_task(job, identity, rows)
+        return replace(report, bytes=rows.bytes, read=counts.read, dropped=counts.rejected)
 
-    def committed(self, batch: int, rows: int, size: int, dropped: int) -> None:
+    def committed(self, batch: int, rows: int, size: int, dropped: int, read: int) -> None:
         """Note the micro-batch for the job."""
-        self.written.note(batch, rows, size, dropped)
+        self.written.note(batch, rows, size, dropped, read=read)
 
-    def _rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def _rows(self, batches: Iterable[pa.RecordBatch], counts: Counts) -> Iterator[pa.RecordBatch]:
         for number in (number for batch in batches for number in batch.column(0).to_pylist()):
             for file in self.splits[number]:
-                for rows in read_file(file, self.form, self.storage):
-                    yield _of_the_sink(rows, file)
+                rows = read_file(file, self.form, self.storage)
+                for some in rows if self.transform is None else pieces(rows, self.form):
+                    counts.read += some.num_rows
+                    yield self._made(some, file, counts)
+
+    def _made(self, rows: pa.RecordBatch, file: File, counts: Counts) -> pa.RecordBatch:
+        if self.transform is None:
+            return _of_the_sink(rows, file)
+        done = made(self.transform, file, cast(rows, self.given, file))
+        counts.rejected += len(done.rejected)
+        return done.rows
 
 
 def _of_the_sink(rows: pa.RecordBatch, file: File) -> pa.RecordBatch:
@@ -96,6 +136,11 @@ def _of_the_sink(rows: pa.RecordBatch, file: File) -> pa.RecordBatch:
         return pa.record_batch({name: rows.column(name).cast(TYPES[name]) for name in names})
     except pa.ArrowException as error:
         raise malformed(file, f"its columns do not fit the topic: {error}") from None
+
+
+def given_in(file: File, form: Form, storage: HadoopSettings) -> StructType:
+    """The columns of a file as a transform gets them, with types that Spark has. Raises FileError."""
+    return _with_place(spark_schema(file, parquet_schema(file, storage)) if form.parquet else _LINES)
 
 
 def columns_in(file: File, form: Form, storage: HadoopSettings, topic: str) -> Columns:
@@ -110,6 +155,7 @@ class FilesCopyDataSource(EosKafkaDataSource):
     """Writes the files of an ingest's micro-batches. Made by `FilesCopy`."""
 
     _written = LastWritten()
+    _transform: RowTransform | None = None
 
     @hidden_traceback()
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -117,27 +163,68 @@ class FilesCopyDataSource(EosKafkaDataSource):
         given = self.options
         columns = Columns(**json.loads(given[_COLUMNS]))
         rows = FileRows(form_of(given), splits_of(given), columns, self._settings, self._written)
-        of_write = {name: value for name, value in given.items() if name not in (FORM, SPLITS, _COLUMNS)}
+        if (own := self._transform) is not None:
+            transform = Transform(own.function, own.name, columns, on_malformed=own.on_malformed)
+            rows = replace(rows, transform=transform, given=_arrow(StructType.fromJson(json.loads(given[_GIVEN]))))
+        of_write = {name: value for name, value in given.items() if name not in (FORM, SPLITS, _COLUMNS, _GIVEN)}
         return EosKafkaBatchWriter(write_options(of_write), rows, self._events)
 
 
 class FilesCopy:
     """Writes the files of an ingest's micro-batches to a topic, by a data source that is registered with the session.
-    ``written``: what the last commit has written."""
+    ``transform``: what their rows go through; ``written``: what the last commit has written."""
 
     def __init__(
-        self, spark: SparkSession, topic: str, form: Form, storage: HadoopSettings, written: LastWritten
+        self,
+        spark: SparkSession,
+        topic: str,
+        form: Form,
+        storage: HadoopSettings,
+        written: LastWritten,
+        transform: RowTransform | None = None,
     ) -> None:
+        """Raises SchemaError and RowError for a transform of lines that does not fit these, or the sink."""
         self.written = written
-        self._spark, self._topic, self._form, self._storage = spark, topic, form, storage
+        self._spark, self._topic, self._form, self._storage, self._transform = spark, topic, form, storage, transform
+        self._transforms: dict[str, Transform] = {}
+        self._tried: set[str] = set()
+        if transform is not None and not form.parquet:
+            self._checked(transform, _with_place(_LINES))
         self._format = name = f"eos-files-copy-{uuid.uuid4().hex[:8]}"
         named = {"name": classmethod(lambda cls: name), "_events": metrics_events.here()}
-        spark.dataSource.register(by_value(FilesCopyDataSource, **named, _settings=storage, _written=written))
+        own = {"_settings": storage, "_written": written, "_transform": transform}
+        spark.dataSource.register(by_value(FilesCopyDataSource, **named, **own))
 
     def write(self, splits: Splits, options: Mapping[str, str]) -> None:
         """Write a micro-batch, and return when it is committed. ``options``: of the write. Raises FileError,
-        SchemaError for columns that the sink does not have, and what Spark raises."""
-        columns = columns_in(splits[0][0], self._form, self._storage, self._topic)
-        own = {**options_of(self._form, splits), _COLUMNS: json.dumps(asdict(columns))}
+        SchemaError for columns that the sink does not have, RowError, and what Spark raises."""
+        file, own = splits[0][0], options_of(self._form, splits)
+        if self._transform is None:
+            columns = columns_in(file, self._form, self._storage, self._topic)
+        else:
+            struct = given_in(file, self._form, self._storage)
+            columns = self._tried_on(splits, self._checked(self._transform, struct), struct).columns
+            own |= {_GIVEN: struct.json()}
+        own |= {_COLUMNS: json.dumps(asdict(columns))}
         numbers = self._spark.range(len(splits), numPartitions=len(splits))
         numbers.write.format(self._format).mode("append").options(**options, **own).save()
+
+    def _checked(self, transform: RowTransform, struct: StructType) -> Transform:
+        """The transform with the columns that it returns for these."""
+        found = self._transforms.get(struct.json())
+        if found is None:
+            empty = pa.RecordBatch.from_pylist([], schema=_arrow(struct))
+            found = checked(transform.function, transform.name, empty, self._topic, transform.on_malformed, LINE)
+            self._transforms[struct.json()] = found
+        return found
+
+    def _tried_on(self, splits: Splits, transform: Transform, struct: StructType) -> Transform:
+        """The same, tried once on rows that have these columns."""
+        from spark_eos.ingest.sample import check_by_sample  # not for tasks
+
+        file = next((file for files in splits for file in files if file.size), splits[0][0])
+        if struct.json() not in self._tried and check_by_sample(
+            transform, file, self._form, _arrow(struct), self._storage
+        ):
+            self._tried.add(struct.json())
+        return transform

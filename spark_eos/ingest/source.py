@@ -38,7 +38,8 @@ FORM, SPLITS = "form", "splits"
 FILE, LINE = "_file", "_line"
 
 TEXT_SCHEMA = f"value STRING, {FILE} STRING, {LINE} BIGINT"
-_PARQUET_ROWS = 10_000
+#: Rows of a Parquet file that are read together: so many, and by the average of their row group about so many bytes.
+_PARQUET_ROWS, _PARQUET_BYTES = 10_000, 16 << 20
 #: A Parquet file of so many bytes or less is kept in memory while it is checked, and is not read again for its rows.
 _HELD_BYTES = 32 << 20
 
@@ -138,7 +139,7 @@ class _Reader(DataSourceReader):
         schema = to_arrow_schema(self._schema)
         for file in partition.files:
             for batch in read_file(file, self._form, self._settings):
-                yield _cast(batch, schema, file)
+                yield cast(batch, schema, file)
 
 
 def read_file(file: File, form: Form, settings: HadoopSettings) -> Iterator[pa.RecordBatch]:
@@ -190,14 +191,45 @@ def _parquet(file: File, hashed: HashedFile, settings: HadoopSettings) -> Iterat
         with pa.BufferReader(b"".join(held)) if held else store.files.open_input_file(store.root) as data:
             held.clear()
             parquet = pq.ParquetFile(data, page_checksum_verification=True)
-            for batch in parquet.iter_batches(_PARQUET_ROWS):
-                lines = np.arange(line, line + batch.num_rows)
-                yield _with_position(batch, file, pa.array(lines, pa.int64()))
+            for batch in parquet.iter_batches(_rows_at_once(parquet.metadata)):
+                yield _with_numbers(batch, file, line)
                 line += batch.num_rows
     except (pa.ArrowException, OSError) as error:
         raise malformed(file, f"{type(error).__name__}: {error}") from None
     if line - 1 != parquet.metadata.num_rows:
         raise malformed(file, f"it has {line - 1:,} rows, not {parquet.metadata.num_rows:,} as its footer says")
+
+
+def _rows_at_once(metadata: pq.FileMetaData) -> int:
+    groups = (metadata.row_group(number) for number in range(metadata.num_row_groups))
+    widest = max((group.total_byte_size // max(group.num_rows, 1) for group in groups), default=0)
+    return max(1, min(_PARQUET_ROWS, _PARQUET_BYTES // max(widest, 1)))
+
+
+def _with_numbers(batch: pa.RecordBatch, file: File, first: int) -> pa.RecordBatch:
+    return _with_position(batch, file, pa.array(np.arange(first, first + batch.num_rows), pa.int64()))
+
+
+def first_rows(file: File, form: Form, settings: HadoopSettings, count: int) -> Iterator[pa.RecordBatch]:
+    """At most so many rows of the beginning of a file, as `read_file` has them, without looking whether it is what was
+    planned. Raises FileError, and what Arrow raises."""
+    left = count
+    for batch in (
+        _begin_of_parquet(file, settings, count) if form.parquet else _text(file, HashedFile(file, settings), form)
+    ):
+        yield batch.slice(0, left)
+        left -= batch.num_rows
+        if left <= 0:
+            return
+
+
+def _begin_of_parquet(file: File, settings: HadoopSettings, count: int) -> Iterator[pa.RecordBatch]:
+    store = store_of(file.uri, settings)
+    with store.files.open_input_file(store.root) as data:
+        parquet = pq.ParquetFile(data)
+        for batch in parquet.iter_batches(min(count, _rows_at_once(parquet.metadata))):
+            yield _with_numbers(batch, file, 1)
+            return
 
 
 def parquet_schema(file: File, settings: HadoopSettings) -> pa.Schema:
@@ -242,8 +274,8 @@ def _with_position(batch: pa.RecordBatch, file: File, lines: pa.Array) -> pa.Rec
     return batch.append_column(FILE, pa.repeat(file.uri, batch.num_rows)).append_column(LINE, lines)
 
 
-def _cast(batch: pa.RecordBatch, schema: pa.Schema, file: File) -> pa.RecordBatch:
-    """The batch with the columns and types of the schema."""
+def cast(batch: pa.RecordBatch, schema: pa.Schema, file: File) -> pa.RecordBatch:
+    """Rows of a file with the columns and types of the schema. Raises FileError where they have others."""
     absent = [name for name in schema.names if name not in batch.schema.names]
     if absent:
         raise malformed(file, f"it has no column {', '.join(absent)}")

@@ -60,7 +60,8 @@ class TaskReport:
     ``oldest_ms`` is the earliest timestamp that a row was given, if any. ``copied_from``: of a copy, what Spark gave
     to the task; there, ``rows`` are those that it wrote, and ``bytes`` their size: of copies, that of the record
     batches as they were written, and otherwise that of keys and values. ``topics``: those of its transaction.
-    ``dropped``: records that its transform rejected, and that are left out.
+    ``dropped``: records that its transform rejected, and that are left out. ``read``: rows that the task read, where
+    these are counted, as a transform makes others of them.
     """
 
     work: Work
@@ -76,6 +77,7 @@ class TaskReport:
     bytes: int = 0
     topics: tuple[str, ...] = ()
     dropped: int = 0
+    read: int = 0
 
 
 def assign(

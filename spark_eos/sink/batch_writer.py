@@ -75,7 +75,7 @@ class EosKafkaBatchWriter(DataSourceArrowWriter):
             report = self._ending().commit(received)
         reports = [message.report for message in received]
         size, dropped = sum(one.bytes for one in reports), sum(one.dropped for one in reports)
-        self._job.rows.committed(self._batch, report.rows, size, dropped)
+        self._job.rows.committed(self._batch, report.rows, size, dropped, sum(one.read for one in reports))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Never raises: what stays open is cleared by the next run under the same id, or ends by its timeout."""

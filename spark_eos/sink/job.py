@@ -75,9 +75,9 @@ class RowSource(Protocol):
         that transaction and raises."""
         ...
 
-    def committed(self, batch: int, rows: int, size: int, dropped: int) -> None:
+    def committed(self, batch: int, rows: int, size: int, dropped: int, read: int) -> None:
         """On the driver: a micro-batch is committed. ``size``: in bytes, where the tasks have reported it; ``dropped``:
-        records that they left out."""
+        records that they left out; ``read``: those that they read, where they count them."""
         ...
 
 

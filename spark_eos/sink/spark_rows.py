@@ -27,5 +27,5 @@ class SparkRows:
 
         return run_task(job, identity, batches)
 
-    def committed(self, batch: int, rows: int, size: int, dropped: int) -> None:
+    def committed(self, batch: int, rows: int, size: int, dropped: int, read: int) -> None:
         """Nobody has to be notified."""

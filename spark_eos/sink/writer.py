@@ -55,7 +55,7 @@ class EosKafkaStreamWriter(DataSourceStreamArrowWriter):
         report = self._ending(first.query, first.run, batchId, first.facts.ledger_partitions).commit(received)
         reports = [message.report for message in received]
         size, dropped = sum(one.bytes for one in reports), sum(one.dropped for one in reports)
-        self._rows.committed(batchId, report.rows, size, dropped)
+        self._rows.committed(batchId, report.rows, size, dropped, sum(one.read for one in reports))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Never raises: what stays open is cleared by the next start."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -26,6 +28,20 @@ from tests.support.waiting import wait_for
 FAILED = (EosError, PySparkException, Py4JJavaError)
 AT_ONCE = "0 seconds"
 LINES = "SELECT value FROM input"
+
+
+def lines(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The transform by Arrow that does the same."""
+    return batch.select(["value"])
+
+
+#: Of lines of text: the ways that make the same rows, as arguments of `Setting.taking`.
+WAYS: dict[str, dict[str, object]] = {
+    "through Spark": {"sql": LINES},
+    "past the JVM": {"sql": None},
+    "by DuckDB": {"transform": {"sql": LINES, "engine": "duckdb"}},
+    "by Arrow": {"transform": {"arrow": f"{__name__}:{lines.__name__}"}},
+}
 
 
 class Setting:
@@ -51,20 +67,21 @@ class Setting:
         self,
         *,
         sql: str | None = LINES,
+        transform: Mapping[str, object] | None = None,
         notes: str = NOTES_TOPIC,
         sink: dict[str, str] | None = None,
         tasks: int = 2,
         **files: object,
     ) -> Taking:
         """A run of the ingest, by keys of its section ``files``: its start settles what an earlier one has left.
-        ``sql``: None for rows that go on as they are, past the JVM."""
+        ``sql``: None for rows that go on as they are, past the JVM; ``transform``: another section in its place."""
         when = {} if "marker" in files else {"unchangedFor": AT_ONCE}
         given = {"path": str(self.folder), "format": "text", **when} | files
         config = {
             "kafka": {"bootstrap.servers": self.servers},
             "name": self.name,
             "files": given,
-            "transform": None if sql is None else {"sql": sql},
+            "transform": transform or (None if sql is None else {"sql": sql}),
             "sink": {"topic": self.topic, **(sink or {})},
             "notes": notes,
             "tasks": tasks,

@@ -20,13 +20,11 @@ from pyspark.sql import SparkSession
 from jobs.ingest_files import NOTES_TOPIC
 from spark_eos.errors import EosError
 from spark_eos.tools.devcluster import DevCluster
-from tests.support.ingests import FAILED, LINES, Setting
+from tests.support.ingests import FAILED, WAYS, Setting
 from tests.support.kafka_view import KafkaView
 from tests.support.session_faults import armed
 
-#: Of lines of text: the SQL by which they go through Spark, and that there is none. Their rows are alike.
-WAYS = {"through Spark": LINES, "past the JVM": None}
-both_ways = pytest.mark.parametrize("way", WAYS)
+each_way = pytest.mark.parametrize("way", WAYS)
 POINTS = [
     "prepare.wrote",
     "prepare.prepared",
@@ -38,13 +36,26 @@ POINTS = [
     "commit.ended",
     "commit.cleaned",
 ]
+CHANCE = random.Random(os.environ.get("SPARK_EOS_SEED", "ingest"))
 #: At which a process dies every day.
 DAILY = {
     ("commit.noted", "through Spark"),
-    (random.Random(os.environ.get("SPARK_EOS_SEED", "ingest")).choice(POINTS), "past the JVM"),
+    (CHANCE.choice(POINTS), "past the JVM"),
+    (CHANCE.choice(POINTS), CHANCE.choice(["by DuckDB", "by Arrow"])),
 }
 KILLS = [
     pytest.param(*kill, marks=() if kill in DAILY else pytest.mark.chaos) for kill in itertools.product(POINTS, WAYS)
+]
+#: Which way decides, and which one repairs, every day.
+REPAIRED = {
+    *itertools.product(["through Spark", "past the JVM"], repeat=2),
+    ("by DuckDB", "by Arrow"),
+    ("by Arrow", "through Spark"),
+    ("through Spark", "by DuckDB"),
+}
+REPAIRS = [
+    pytest.param(*ways, marks=() if ways in REPAIRED else pytest.mark.chaos)
+    for ways in itertools.product(WAYS, repeat=2)
 ]
 
 
@@ -174,11 +185,11 @@ def test_digests_by_tasks_and_by_the_driver(bytes_here: int, setting: Setting, m
     assert setting.there() == ["b 0", "c 0", "c 1"]
 
 
-@both_ways
+@each_way
 def test_a_file_that_changes_between_plan_and_task(way: str, setting: Setting):
     """Also where its size and time are what they were: the tasks compare what they have read."""
     file = setting.put("a", "one", "two")
-    taking = setting.taking(sql=WAYS[way])
+    taking = setting.taking(**WAYS[way])  # type: ignore[arg-type]
     splits = taking._plan(taking._folder.files())
     was = file.stat()
     file.write_text("one\nTWO\n")
@@ -215,27 +226,26 @@ def test_a_file_that_changes_after_it_was_read_ahead(setting: Setting):
 def test_a_process_that_dies(point: str, way: str, setting: Setting, tmp_path: Path):
     """The next run finds out what was taken: no row is lost or doubled, and each file is noted once."""
     setting.put("a", *(f"a {n}" for n in range(50)))
-    setting.run(sql=WAYS[way])
+    setting.run(**WAYS[way])
     setting.put("b", *(f"b {n}" for n in range(50)))
     setting.put("c", *(f"c {n}" for n in range(50)))
     with armed(setting.spark, f"{point}=die", tmp_path / "faults") as fault:
         if point.startswith("prepare."):
-            setting.fails(sql=WAYS[way])
+            setting.fails(**WAYS[way])
         else:
-            setting.fails("EOS_WORKER_DIED", sql=WAYS[way])
+            setting.fails("EOS_WORKER_DIED", **WAYS[way])
         assert fault.marker.exists()
     setting.put("d", "d 0")
-    setting.run(sql=WAYS[way])
+    setting.run(**WAYS[way])
     assert setting.there() == sorted([f"{name} {n}" for name in "abc" for n in range(50)] + ["d 0"])
     assert setting.names() == ["a", "b", "c", "d"]
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("way_before", WAYS)
+@pytest.mark.parametrize(("way_before", "way"), REPAIRS)
 def test_rows_that_were_lost_after_the_decision(way_before: str, way: str, setting: Setting, tmp_path: Path):
     """The next run writes just these again, from the same splits, although it would deal the files in another way and
     the folder has others by now; if the file has another content by then, it stops. Whichever way has decided."""
-    first, then = {"sql": WAYS[way_before]}, {"sql": WAYS[way]}
+    first, then = WAYS[way_before], WAYS[way]
     setting.put("a", *(f"a {n}" for n in range(50)))
     file = setting.put("b", *(f"b {n}" for n in range(50)))
     with armed(setting.spark, "commit.decided=die", tmp_path / "faults"):

@@ -20,7 +20,7 @@ from jobs.runner.columns import PARSED, with_fields
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.copy.written import LastWritten
 from spark_eos.errors import EosError, FileError
-from spark_eos.ingest.copying import FileRows, columns_in
+from spark_eos.ingest.copying import Counts, FileRows, columns_in
 from spark_eos.ingest.folder import Folder, with_digest
 from spark_eos.ingest.source import Form, source_for
 from spark_eos.ingest.text import TextForm
@@ -268,7 +268,7 @@ def as_they_are(folder: Path) -> tuple[Columns, list[dict[str, object]]]:
     """The columns of the folder's one file for a topic, and the rows that a task has of it, past the JVM."""
     form, files = Form(parquet=True), [with_digest(file, NONE) for file in Folder(str(folder)).files()]
     columns = columns_in(files[0], form, NONE, "t")
-    rows = FileRows(form, [files], columns, NONE, LastWritten())._rows([pa.record_batch({"id": [0]})])
+    rows = FileRows(form, [files], columns, NONE, LastWritten())._rows([pa.record_batch({"id": [0]})], Counts())
     return columns, [row for batch in rows for row in batch.to_pylist()]
 
 

@@ -41,6 +41,13 @@ def test_the_example_is_right_and_says_the_defaults(tmp_path: Path):
     )
 
 
+def test_the_example_by_duckdb_is_right():
+    """Its SQL is one that DuckDB can run over each row."""
+    config = load(ROOT / "conf" / "ingest_sql.yaml", IngestFiles, {"FILES": "/data"})
+    assert plan(config, NOTHING).line == "/data/*.jsonl → events; ingest events; every 10 seconds"
+    assert str(config.way).endswith("past the JVM: DuckDB runs 'transform.sql' with lines of json as they are")
+
+
 @pytest.mark.parametrize(
     ("right", "wrong", "says"),
     [
@@ -73,6 +80,8 @@ def test_a_mistake_is_named_with_its_place(right: str, wrong: str, says: str, tm
 LINES_OF_JSON = RIGHT.replace("format: csv, schema: n INT, header: true", "format: json")
 BY_SQL = "transform: {sql: SELECT string(n) AS value FROM input}"
 AS_THEY_ARE = LINES_OF_JSON.replace(BY_SQL, "")
+BY_DUCKDB = LINES_OF_JSON.replace("{sql:", "{engine: duckdb, sql:")
+BY_ARROW = LINES_OF_JSON.replace(BY_SQL, "transform: {arrow: os.path:join}")
 
 
 @pytest.mark.parametrize(
@@ -93,10 +102,15 @@ AS_THEY_ARE = LINES_OF_JSON.replace(BY_SQL, "")
             LINES_OF_JSON.replace("json", "parquet").replace(BY_SQL, "transform: {function: os.path:join}"),
             "through Spark: it runs 'transform.function'",
         ),
+        (BY_DUCKDB, "past the JVM: DuckDB runs 'transform.sql' with lines of json as they are"),
+        (
+            BY_ARROW.replace("json", "parquet, onMalformed: drop"),
+            "past the JVM: tasks call 'transform.arrow' with rows of Parquet as they are",
+        ),
     ],
 )
 def test_the_way_past_the_jvm_is_for_what_is_not_parsed(text: str, way: str, tmp_path: Path):
-    """Without a transform, there is nothing to do for Spark; the way and its reason are logged."""
+    """Without a transform, or with one of Arrow batches, Spark has nothing to do; the way and its reason are logged."""
     config = read(text, tmp_path)
     assert str(way_of(config.files, config.transform)) == f"rows are read {way}"
 
@@ -110,6 +124,12 @@ def test_the_way_past_the_jvm_is_for_what_is_not_parsed(text: str, way: str, tmp
         (AS_THEY_ARE.replace("json", "text, schema: n INT"), "'files.schema' is not for this format"),
         (AS_THEY_ARE.replace("json", "json, locale: de"), "'files.locale' is for records that are parsed"),
         (AS_THEY_ARE.replace("json", "text, onMalformed: drop"), "'files.onMalformed' is for records that are parsed"),
+        (RIGHT.replace("{sql:", "{engine: duckdb, sql:"), "'files.format' is csv, which only Spark parses"),
+        (RIGHT.replace(BY_SQL, "transform: {arrow: os.path:join}"), "'files.format' is csv, which only Spark parses"),
+        (BY_DUCKDB.replace("json", "json, schema: n INT"), "'files.schema' is for records that are parsed"),
+        (BY_ARROW.replace("json", "json, locale: de"), "'files.locale' is for records that are parsed"),
+        (BY_ARROW.replace("{arrow", "{engine: duckdb, arrow"), "'transform.engine' is for 'sql'"),
+        (BY_ARROW.replace("{arrow", "{sql: SELECT 1, arrow"), "does not have just one transformation"),
     ],
 )
 def test_keys_of_parsers_are_for_what_is_parsed(text: str, says: str, tmp_path: Path):
@@ -117,6 +137,14 @@ def test_keys_of_parsers_are_for_what_is_parsed(text: str, says: str, tmp_path: 
     with pytest.raises(ConfigError) as raised:
         read(text, tmp_path)
     assert says in raised.value.message
+
+
+def test_sql_that_duckdb_refuses_is_said_before_spark_starts(tmp_path: Path):
+    """For lines, whose columns are known; those of Parquet are known by its files."""
+    wrong = BY_DUCKDB.replace("string(n)", "sum(n)")
+    with pytest.raises(EosError, match=r"EOS_TRANSFORM_SQL.*with the columns value, _file, _line"):
+        plan(read(wrong, tmp_path), NOTHING)
+    plan(read(wrong.replace("json", "parquet"), tmp_path), NOTHING)
 
 
 def test_options_of_streams_are_refused(tmp_path: Path):

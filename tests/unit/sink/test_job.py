@@ -30,7 +30,7 @@ class Rows:
         self.taken.extend(batches)
         return TaskReport(Work.WRITE, identity.partition, 4, 7)
 
-    def committed(self, batch: int, rows: int, size: int, dropped: int) -> None:
+    def committed(self, batch: int, rows: int, size: int, dropped: int, read: int) -> None:
         """Nobody reads it."""
 
 

@@ -1,0 +1,60 @@
+"""What a transform makes of the first rows of a file, on the driver, before any task. See `spark_eos.copy.sample`."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pyarrow as pa
+
+from spark_eos import system
+from spark_eos.checkpoint.settings import HadoopSettings
+from spark_eos.copy.by_row import Outcome
+from spark_eos.copy.plan import Transform
+from spark_eos.copy.sample import Told, check_rows, copied
+from spark_eos.errors import EosError, stop
+from spark_eos.ingest.folder import File
+from spark_eos.ingest.source import LINE, Form, cast, first_rows
+from spark_eos.ingest.transforming import made, pieces
+from spark_eos.log import logger
+
+#: The sample, and seconds after which no further pieces of it are tried.
+_ROWS, _BYTES, _TRYING_S = 128, 256 << 10, 0.03
+
+
+def check_by_sample(transform: Transform, file: File, form: Form, given: pa.Schema, storage: HadoopSettings) -> bool:
+    """Try the transform on the first rows of a file, together and in pieces; whether there were any. Rows that are at
+    fault themselves are no errors, nor is a file that cannot be read: tasks will say so.
+
+    Raises RowError (EOS_TRANSFORM_RESULT) where it is not a function of each row, and SchemaError for a result that is
+    no rows of the sink.
+    """
+    try:
+        some = next(pieces(first_rows(file, form, storage, _ROWS), form, _BYTES), None)
+        rows = None if some is None else cast(some, given, file)
+    except Exception as error:  # whatever it is
+        logger.info("no sample of %s for the transform: %s", file.uri, type(error).__name__)
+        return False
+    if rows is None:
+        return False
+    until = system.monotonic() + _TRYING_S
+    check_rows(lambda: partial(_outcome, copied(transform), file), rows, until, _told(file, rows))
+    return True
+
+
+def _told(file: File, rows: pa.RecordBatch) -> Told:
+    lines, count = rows.column(LINE), rows.num_rows
+
+    def place(number: int) -> dict[str, object]:
+        return {"file": file.uri, "line": lines[number].as_py()}
+
+    def differs(number: int, *, at_once: bool) -> EosError:
+        if at_once:
+            return stop("EOS_TRANSFORM_RESULT.changes_file", **place(number), records=count)
+        return stop("EOS_TRANSFORM_RESULT.sample_file", **place(number), records=count)
+
+    return Told(f"the first lines of {file.uri}", place, differs, LINE)
+
+
+def _outcome(transform: Transform, file: File, rows: pa.RecordBatch) -> Outcome:
+    done, lines = made(transform, file, rows), rows.column(LINE)
+    return Outcome(done.rows, {lines[number].as_py(): reason for number, reason in done.rejected.items()})

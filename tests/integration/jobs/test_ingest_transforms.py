@@ -1,0 +1,229 @@
+"""Ingests whose transform runs past the JVM: DuckDB or a function of Arrow batches, over lines and rows of Parquet."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+import spark_eos
+from spark_eos.errors import EosError
+from spark_eos.tools.devcluster import DevCluster
+from tests.support.ingests import FAILED, Setting
+from tests.support.kafka_view import KafkaView
+from tests.support.session_faults import armed
+
+#: For Spark and for DuckDB.
+SQL = """
+    SELECT CAST(n AS STRING) AS key, t || ' ' || CAST(x AS STRING) || ' ' || CAST(_line AS STRING) AS value
+    FROM input WHERE n % 3 <> 0 OR n IS NULL
+"""
+
+
+def duckdb(sql: str) -> dict[str, dict[str, str]]:
+    return {"transform": {"sql": sql, "engine": "duckdb"}}
+
+
+def arrow(function: Callable[[pa.RecordBatch], pa.RecordBatch]) -> dict[str, dict[str, str]]:
+    return {"transform": {"arrow": f"{__name__}:{function.__name__}"}}
+
+
+@pytest.fixture
+def setting(
+    cluster: DevCluster, spark: SparkSession, view: KafkaView, topic: Callable[..., str], tmp_path: Path
+) -> Iterator[Setting]:
+    yield Setting(cluster, spark, view, topic(2), tmp_path / "files")
+
+
+@pytest.fixture
+def other(cluster: DevCluster, spark: SparkSession, view: KafkaView, topic: Callable[..., str], setting: Setting):
+    """An ingest of the same folder into another topic."""
+    found = Setting(cluster, spark, view, topic(2), setting.folder / ".unused")
+    found.folder = setting.folder
+    return found
+
+
+def rows(setting: Setting) -> list[tuple[bytes | None, bytes | None]]:
+    setting.there()
+    found = [(row.key, row.value) for row in setting.view.rows(setting.topic, committed=True)]
+    return sorted(found, key=str)
+
+
+BY_JSON = """
+    SELECT
+        value ->> 'id' AS key,
+        json_object('total', (value ->> 'n')::INT + 1, 'from', parse_filename(_file), 'line', _line) AS value
+    FROM input WHERE (value ->> 'n')::INT % 2 = 0
+"""
+
+
+def with_totals(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The same in Python."""
+    made = []
+    for row in batch.to_pylist():
+        line = json.loads(row["value"])
+        if line["n"] % 2 == 0:
+            name = row["_file"].rpartition("/")[2]
+            made.append((line["id"], json.dumps({"total": line["n"] + 1, "from": name, "line": row["_line"]})))
+    keys, values = zip(*made, strict=True) if made else ([], [])
+    return pa.record_batch({"key": pa.array(keys, pa.string()), "value": pa.array(values, pa.string())})
+
+
+@pytest.mark.parametrize("how", [duckdb(BY_JSON), arrow(with_totals)], ids=["DuckDB", "Arrow"])
+def test_lines_of_json_through_a_transform(
+    how: dict[str, object], setting: Setting, capsys: pytest.CaptureFixture[str]
+):
+    """They are texts, which SQL or the function parses; the job counts what it read and wrote. A second start takes
+    what is new."""
+    there = {
+        "a.json": [{"id": f"é{n}", "n": n} for n in range(9_000)],
+        "b.json": [{"id": "b", "n": 1}, {"id": "c", "n": 2, "more": [{}]}],
+    }
+    for name, lines in there.items():
+        setting.put(name, *(line for each in lines for line in (json.dumps(each), " ")))
+    setting.run(format="json", **how)
+    said = capsys.readouterr().err
+    assert "2 files, 9,002 in, 4,501 out" in said
+    there["c.json"] = [{"id": "d", "n": -4}]
+    setting.put("c.json", "", json.dumps(there["c.json"][0]))
+    setting.run(format="json", **how)
+    expected = []
+    for name in there:  # as Python reads them
+        for number, text in enumerate((setting.folder / name).read_text().split("\n"), 1):
+            line = json.loads(text) if text.strip() else {"n": 1}
+            if line["n"] % 2 == 0:
+                expected.append((line["id"], {"total": line["n"] + 1, "from": name, "line": number}))
+    found = [(key.decode(), json.loads(value)) for key, value in rows(setting)]
+    assert sorted(found, key=str) == sorted(expected, key=str)
+
+
+def test_the_same_sql_makes_the_same_rows_of_parquet_both_ways(
+    setting: Setting, other: Setting, capsys: pytest.CaptureFixture[str]
+):
+    """By DuckDB and by Spark, also where files have other columns, which makes them other micro-batches."""
+    numbers = [None, *range(25_000)]
+    texts = pa.array(["a", None, "ü"] * 8_334, pa.string()).slice(0, 25_001)
+    table = pa.table({"n": pa.array(numbers, pa.uint32()), "t": texts.dictionary_encode(), "x": texts})
+    pq.write_table(table, setting.folder / "a.parquet", row_group_size=7_000)
+    other_columns = pa.table({"x": pa.array([7, 8], pa.int8()), "n": [1, 3], "t": ["p", "q"], "more": [[1], []]})
+    pq.write_table(other_columns, setting.folder / "b.parquet")
+    setting.run(format="parquet", **duckdb(SQL))
+    assert "1 file, 25,001 in, 16,667 out" in capsys.readouterr().err
+    other.run(format="parquet", sql=SQL)
+    assert rows(setting) == rows(other)
+    assert len(rows(setting)) == 16_668
+    assert [note["tasks"] for note in setting.noted()] == [1, 1]
+
+
+def tripled(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch.take(pa.array([n // 3 for n in range(3 * batch.num_rows)], pa.int64())).select(["value"])
+
+
+def test_a_start_may_go_another_way(setting: Setting):
+    """Past the JVM with DuckDB or a function, or through Spark: nothing is taken twice."""
+    setting.put("a", "a")
+    setting.run(**duckdb("SELECT upper(value) AS value FROM input"))
+    setting.put("b", "b")
+    setting.run(**arrow(tripled))
+    setting.put("c", "c")
+    setting.run(sql="SELECT concat(value, value) AS value FROM input")
+    setting.put("d", "d")
+    setting.run(**duckdb("SELECT repeat(value, 3) AS value FROM input"))
+    assert setting.there() == ["A", "b", "b", "b", "cc", "ddd"]
+    assert setting.names() == ["a", "b", "c", "d"]
+
+
+MARKED = "SELECT value || ' of ' || _line AS value FROM input WHERE value <> 'b 7'"
+
+
+def marked(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """`MARKED` by Arrow."""
+    kept = batch.filter(pc.not_equal(batch["value"], "b 7"))
+    values = pc.binary_join_element_wise(kept["value"], kept["_line"].cast(pa.string()), " of ")
+    return pa.record_batch({"value": values})
+
+
+def test_another_transform_does_not_repair_what_is_decided(setting: Setting, tmp_path: Path):
+    """Lost rows are written again if they are the decided ones, whoever makes them. With another transform, the start
+    stops and writes nothing; the right one then finishes."""
+    for name in "ab":
+        setting.put(name, *(f"{name} {n}" for n in range(50)))
+    with armed(setting.spark, "commit.decided=die", tmp_path / "faults"):
+        setting.fails("EOS_WORKER_DIED", **duckdb(MARKED))
+    lost = max(setting.view.open_transactions(setting.query))
+    setting.view.end_transaction(lost, commit=False)
+    for other in (duckdb("SELECT value FROM input"), arrow(tripled), {"sql": None}):
+        setting.fails("EOS_REPLAY_DIVERGED", **other)
+    setting.run(**arrow(marked))
+    lines = ((name, n) for name in "ab" for n in range(50) if (name, n) != ("b", 7))
+    assert setting.there() == sorted(f"{name} {n} of {n + 1}" for name, n in lines)
+    setting.put("c", "c")
+    setting.run(sql=None)
+    assert setting.there()[-1] == "c" and setting.names() == ["a", "b", "c"]
+
+
+def fragile(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return pa.record_batch({"value": pa.array([str(int(text)) for text in batch["value"].to_pylist()], pa.string())})
+
+
+def numbered(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return pa.record_batch({"value": pa.array([str(n) for n in range(batch.num_rows)], pa.string())})
+
+
+def nameless(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch.select(["_file"])
+
+
+@pytest.mark.parametrize(
+    ("how", "condition", "says"),
+    [
+        (arrow(fragile), None, r"ValueError: invalid literal.*\n.*raised this for lines 1 to 3 of file://.*/a"),
+        (arrow(numbered), "EOS_TRANSFORM_RESULT", "3 rows in pieces instead of together: near line 2 of file://.*/a"),
+        (arrow(nameless), "EOS_SCHEMA_INVALID", "a column '_file', for which a Kafka record has no field"),
+        (duckdb("SELECT sum(value::INT) AS value FROM input"), "EOS_TRANSFORM_SQL", "it groups or aggregates rows"),
+        (duckdb("SELECT value::INT::TEXT AS value FROM input"), "EOS_TRANSFORM_SQL_ROW", "line 2 of file://.*/a: Conv"),
+    ],
+)
+def test_a_transform_that_fails(how: dict[str, object], condition: str | None, says: str, setting: Setting):
+    """Nothing of the micro-batch is visible or noted; the right one then takes the file."""
+    setting.put("a", "1", "x", "3")
+    with pytest.raises((*FAILED, EosError), match=says) as raised:
+        setting.run(**how)
+    found = spark_eos.reason(raised.value)
+    assert (None if found is None else found.condition) == condition
+    assert setting.there() == [] and setting.noted() == []
+    setting.run(**duckdb("SELECT try_cast(value AS INT)::TEXT AS value FROM input WHERE value <> 'x'"))
+    assert setting.there() == ["1", "3"]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT value::INT::TEXT AS value FROM input",
+        "SELECT value, _line, CASE WHEN try_cast(value AS INT) IS NULL THEN 'no number' END AS error FROM input",
+    ],
+)
+def test_lines_that_are_left_out_are_counted(sql: str, setting: Setting, capsys: pytest.CaptureFixture[str]):
+    """Those for which SQL fails, or that it rejects."""
+    setting.put("a", "1", "x", "3", "y")
+    setting.put("b", "z")
+    setting.run(onMalformed="drop", **duckdb(sql))
+    assert setting.there() == ["1", "3"]
+    assert "2 files, 5 in (3 malformed), 2 out" in capsys.readouterr().err
+    assert setting.names() == ["a", "b"]
+
+
+def test_a_transform_that_makes_no_rows(setting: Setting, capsys: pytest.CaptureFixture[str]):
+    """The files are read whole all the same, and noted."""
+    setting.put("a", "1", "2")
+    setting.put("b", "3")
+    setting.run(maxFilesPerTrigger=1, **duckdb("SELECT value FROM input WHERE value = 'no'"))
+    said = capsys.readouterr().err
+    assert ("1 file, 2 in, 0 out" in said, "1 file, 1 in, 0 out" in said) == (True, True), said
+    assert (setting.there(), setting.names()) == ([], ["a", "b"])
