@@ -115,17 +115,20 @@ class FileRows:
     def _rows(self, batches: Iterable[pa.RecordBatch], counts: Counts) -> Iterator[pa.RecordBatch]:
         for number in (number for batch in batches for number in batch.column(0).to_pylist()):
             for file in self.splits[number]:
-                rows = read_file(file, self.form, self.storage)
-                for some in rows if self.transform is None else pieces(rows, self.form):
-                    counts.read += some.num_rows
-                    yield self._made(some, file, counts)
+                yield from self._of_file(file, counts)
 
-    def _made(self, rows: pa.RecordBatch, file: File, counts: Counts) -> pa.RecordBatch:
+    def _of_file(self, file: File, counts: Counts) -> Iterator[pa.RecordBatch]:
+        read = read_file(file, self.form, self.storage)
         if self.transform is None:
-            return _of_the_sink(rows, file)
-        done = made(self.transform, file, cast(rows, self.given, file))
-        counts.rejected += len(done.rejected)
-        return done.rows
+            for rows in read:
+                counts.read += rows.num_rows
+                yield _of_the_sink(rows, file)
+            return
+        for piece in pieces((cast(rows, self.given, file) for rows in read), self.form):
+            done = made(self.transform, file, piece)
+            counts.read += piece.num_rows
+            counts.rejected += len(done.rejected)
+            yield done.rows
 
 
 def _of_the_sink(rows: pa.RecordBatch, file: File) -> pa.RecordBatch:

@@ -29,8 +29,8 @@ def check_by_sample(transform: Transform, file: File, form: Form, given: pa.Sche
     no rows of the sink.
     """
     try:
-        some = next(pieces(first_rows(file, form, storage, _ROWS), form, _BYTES), None)
-        rows = None if some is None else cast(some, given, file)
+        first = (cast(some, given, file) for some in first_rows(file, form, storage, _ROWS))
+        rows = next(pieces(first, form, _BYTES), None)
     except Exception as error:  # whatever it is
         logger.info("no sample of %s for the transform: %s", file.uri, type(error).__name__)
         return False

@@ -24,13 +24,24 @@ SECONDS = 180
 CONFIG = """\
 kafka: {{bootstrap.servers: "{servers}"}}
 name: {name}
-files: {{path: {folder}, format: csv, schema: "n INT, name STRING", unchangedFor: {unchanged}}}
-transform: {{sql: "SELECT string(n) AS key, name AS value FROM input"}}
+files: {{path: {folder}, {format}, unchangedFor: {unchanged}}}
+transform: {{{transform}}}
 sink: {{topic: {topic}}}
 trigger: {trigger}
 spark: {{spark.master: "local[2]", spark.ui.enabled: false, spark.driver.host: 127.0.0.1,
          spark.driver.bindAddress: 127.0.0.1}}
 """
+#: By Spark, which parses lines of CSV, and by DuckDB, which takes them apart: both make the same rows.
+WAYS = {
+    "through Spark": (
+        'format: csv, schema: "n INT, name STRING"',
+        'sql: "SELECT string(n) AS key, name AS value FROM input"',
+    ),
+    "past the JVM": (
+        "format: text",
+        "engine: duckdb, sql: \"SELECT split(value, ',')[1] AS key, split(value, ',')[2] AS value FROM input\"",
+    ),
+}
 LINES = re.compile(
     r"\S+ → \S+; ingest \S+; (every .+|until all that is there now is read)"
     r"|starting Spark \S+ on local\[2\] …|Spark is up after \d+ s"
@@ -50,9 +61,10 @@ class Program:
         self.files.mkdir()
         self.query = Ingest(self._name, {"topic": topic}, "").query
 
-    def start(self, log: Path, *, trigger: str, unchanged: str, **environ: str) -> subprocess.Popen[bytes]:
+    def start(self, log: Path, way: str, *, trigger: str, unchanged: str, **environ: str) -> subprocess.Popen[bytes]:
         config = self.folder / "job.yaml"
         places = {"servers": self._servers, "name": self._name, "folder": self.files, "topic": self.topic}
+        places |= dict(zip(("format", "transform"), WAYS[way], strict=True))
         config.write_text(CONFIG.format(**places, trigger=trigger, unchanged=unchanged))
         command = [sys.executable, "-m", "jobs.ingest_files", "--conf", str(config)]
         hidden = ("PYTHONPATH", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
@@ -76,29 +88,32 @@ def ended(process: subprocess.Popen[bytes]) -> int:
             process.wait()
 
 
-def test_all_that_is_there_now(program: Program, tmp_path: Path):
+@pytest.mark.parametrize("way", WAYS)
+def test_all_that_is_there_now(way: str, program: Program, tmp_path: Path):
     """It waits until the files have not changed for a while, takes them, says so in its own lines only, and ends."""
     for name in ("a", "b"):
         (program.files / name).write_text(f"1,{name}1\n2,{name}2\n")
     log = tmp_path / "log"
     how = {"trigger": "availableNow", "unchanged": "1 second"}
-    assert ended(program.start(log, **how)) == 0, log.read_text()
+    assert ended(program.start(log, way, **how)) == 0, log.read_text()
     said = log.read_text().splitlines()
     assert [line for line in said if not LINES.fullmatch(line)] == []
+    assert [line.split(":")[0] for line in said if line.startswith("rows are read")] == [f"rows are read {way}"]
     assert said[-1] == "done: 4 rows in, 4 out, in 1 micro-batch"
     assert sorted(program.view.values(program.topic)) == ["a1", "a2", "b1", "b2"]
 
 
 @pytest.mark.chaos
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("point", ["prepare.wrote", "commit.noted"])
-def test_a_signal_in_the_middle_of_a_file(point: str, program: Program, tmp_path: Path):
+def test_a_signal_in_the_middle_of_a_file(point: str, way: str, program: Program, tmp_path: Path):
     """The micro-batch is given up, or it is decided first; nothing stays open, and the next start takes what is not
     taken."""
     (program.files / "a").write_text("".join(f"{n},row {n}\n" for n in range(100)))
     log, faults = tmp_path / "log", tmp_path / "faults"
     faults.mkdir()
     held = {"SPARK_EOS_FAULTS": f"{point}=hold", "SPARK_EOS_FAULTS_DIR": str(faults)}
-    first = program.start(log, trigger="1 second", unchanged="0 seconds", **held)
+    first = program.start(log, way, trigger="1 second", unchanged="0 seconds", **held)
     try:
         wait_for((faults / point).exists, log.read_text, SECONDS)
         first.send_signal(signal.SIGTERM)
@@ -111,5 +126,5 @@ def test_a_signal_in_the_middle_of_a_file(point: str, program: Program, tmp_path
     assert log.read_text().splitlines()[-1] == "stopped by SIGTERM: restart it, and it resumes where it stopped"
     wait_for(lambda: not program.view.open_transactions(program.query), "the end of all transactions", 30)
     how = {"trigger": "availableNow", "unchanged": "0 seconds"}
-    assert ended(program.start(log, **how)) == 0, log.read_text()
+    assert ended(program.start(log, way, **how)) == 0, log.read_text()
     assert sorted(program.view.values(program.topic)) == sorted(f"row {n}" for n in range(100))
