@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_eos.tools.devcluster import DevCluster
-from tests.support.ingests import Setting
+from tests.support.ingests import WAYS, Setting
 from tests.support.kafka_view import KafkaView
 from tests.support.object_store import SECRET_KEY, ObjectStore, object_store
 
@@ -47,7 +47,7 @@ def test_files_of_a_bucket_are_taken_once(setting: Setting, store: ObjectStore):
     store.put("in/_draft.txt", "no\n")
     setting.run(path="s3a://checkpoints/in")
     store.put("in/c.txt", "four\n")
-    setting.run(path="s3a://checkpoints/in")
+    setting.run(path="s3a://checkpoints/in", **WAYS["by DuckDB"])
     setting.run(path="s3a://checkpoints/in")
     assert setting.there() == ["four", "one", "three", "two"]
     assert sorted(str(note["uri"]) for note in setting.noted()) == [
@@ -67,11 +67,13 @@ def test_a_marker_beside_an_object(setting: Setting, store: ObjectStore):
     assert setting.there() == ["one"]
 
 
-def test_parquet_in_a_bucket(setting: Setting, store: ObjectStore):
-    """Which brings its own schema, and is read in parts."""
-    with store.files.open_output_stream("checkpoints/parquet/a.parquet") as stream:
+@pytest.mark.parametrize("engine", ["spark", "duckdb"])
+def test_parquet_in_a_bucket(engine: str, setting: Setting, store: ObjectStore):
+    """Which brings its own schema, and is read in parts, whoever runs the SQL."""
+    with store.files.open_output_stream(f"checkpoints/{engine}/a.parquet") as stream:
         pq.write_table(pa.table({"n": pa.array([1, 2, 3])}), stream, row_group_size=2)
-    setting.run(path="s3a://checkpoints/parquet", format="parquet", sql="SELECT string(n) AS value FROM input")
+    transform = {"engine": engine, "sql": "SELECT CAST(n AS STRING) AS value FROM input"}
+    setting.run(path=f"s3a://checkpoints/{engine}", format="parquet", transform=transform)
     assert setting.there() == ["1", "2", "3"]
 
 
