@@ -7,15 +7,12 @@ with the same digests, and either of them can repair what the other one has deci
 
 from __future__ import annotations
 
-import json
-import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSourceWriter
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, StringType, StructType
 
@@ -26,36 +23,18 @@ from spark_eos.copy.transforming import TYPES, checked
 from spark_eos.copy.written import LastWritten
 from spark_eos.ingest.folder import File
 from spark_eos.ingest.notes import Splits
-from spark_eos.ingest.source import (
-    FILE,
-    FORM,
-    LINE,
-    SPLITS,
-    Form,
-    cast,
-    form_of,
-    malformed,
-    options_of,
-    parquet_schema,
-    read_file,
-    spark_schema,
-    splits_of,
-)
+from spark_eos.ingest.source import FILE, LINE, Form, cast, malformed, parquet_schema, read_file, spark_schema
 from spark_eos.ingest.transforming import made, pieces
 from spark_eos.options.writes import write_options
 from spark_eos.sink.batch_writer import EosKafkaBatchWriter
 from spark_eos.sink.counting import CountingIterator
+from spark_eos.sink.job_write import write_by_job
 from spark_eos.sink.schema import Columns, check_columns
-from spark_eos.spark.by_value import by_value
-from spark_eos.spark.datasource import EosKafkaDataSource
-from spark_eos.spark.tracebacks import hidden_traceback
 
 if TYPE_CHECKING:
     from spark_eos.protocol.task import TaskReport
     from spark_eos.sink.job import Identity, SinkJob
 
-#: Options of the data source, beside those of the write and `options_of`.
-_COLUMNS, _GIVEN = "columns", "given"
 #: What lines have as rows.
 _LINES = StructType().add("value", StringType())
 
@@ -154,28 +133,9 @@ def columns_in(file: File, form: Form, storage: HadoopSettings, topic: str) -> C
     return check_columns(spark_schema(file, parquet_schema(file, storage)), topic)
 
 
-class FilesCopyDataSource(EosKafkaDataSource):
-    """Writes the files of an ingest's micro-batches. Made by `FilesCopy`."""
-
-    _written = LastWritten()
-    _transform: RowTransform | None = None
-
-    @hidden_traceback()
-    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Called before any task: this also checks the cluster."""
-        given = self.options
-        columns = Columns(**json.loads(given[_COLUMNS]))
-        rows = FileRows(form_of(given), splits_of(given), columns, self._settings, self._written)
-        if (own := self._transform) is not None:
-            transform = Transform(own.function, own.name, columns, on_malformed=own.on_malformed)
-            rows = replace(rows, transform=transform, given=_arrow(StructType.fromJson(json.loads(given[_GIVEN]))))
-        of_write = {name: value for name, value in given.items() if name not in (FORM, SPLITS, _COLUMNS, _GIVEN)}
-        return EosKafkaBatchWriter(write_options(of_write), rows, self._events)
-
-
 class FilesCopy:
-    """Writes the files of an ingest's micro-batches to a topic, by a data source that is registered with the session.
-    ``transform``: what their rows go through; ``written``: what the last commit has written."""
+    """Writes the files of an ingest's micro-batches to a topic. ``transform``: what their rows go through; ``written``:
+    what the last commit has written."""
 
     def __init__(
         self,
@@ -193,24 +153,22 @@ class FilesCopy:
         self._tried: set[str] = set()
         if transform is not None and not form.parquet:
             self._checked(transform, _with_place(_LINES))
-        self._format = name = f"eos-files-copy-{uuid.uuid4().hex[:8]}"
-        named = {"name": classmethod(lambda cls: name), "_events": metrics_events.here()}
-        own = {"_settings": storage, "_written": written, "_transform": transform}
-        spark.dataSource.register(by_value(FilesCopyDataSource, **named, **own))
 
     def write(self, splits: Splits, options: Mapping[str, str]) -> None:
         """Write a micro-batch, and return when it is committed. ``options``: of the write. Raises FileError,
-        SchemaError for columns that the sink does not have, RowError, and what Spark raises."""
-        file, own = splits[0][0], options_of(self._form, splits)
+        SchemaError for columns that the sink does not have, other EosErrors, and what Spark raises."""
+        writer = EosKafkaBatchWriter(write_options(options), self._rows_of(splits), metrics_events.here())
+        write_by_job(self._spark.sparkContext, writer, len(splits))
+
+    def _rows_of(self, splits: Splits) -> FileRows:
+        file = splits[0][0]
         if self._transform is None:
             columns = columns_in(file, self._form, self._storage, self._topic)
-        else:
-            struct = given_in(file, self._form, self._storage)
-            columns = self._tried_on(splits, self._checked(self._transform, struct), struct).columns
-            own |= {_GIVEN: struct.json()}
-        own |= {_COLUMNS: json.dumps(asdict(columns))}
-        numbers = self._spark.range(len(splits), numPartitions=len(splits))
-        numbers.write.format(self._format).mode("append").options(**options, **own).save()
+            return FileRows(self._form, splits, columns, self._storage, self.written)
+        struct = given_in(file, self._form, self._storage)
+        transform = self._tried_on(splits, self._checked(self._transform, struct), struct)
+        plain = FileRows(self._form, splits, transform.columns, self._storage, self.written)
+        return replace(plain, transform=transform, given=_arrow(struct))
 
     def _checked(self, transform: RowTransform, struct: StructType) -> Transform:
         """The transform with the columns that it returns for these."""

@@ -28,7 +28,7 @@ _AROUND = re.compile(
     | \[PYTHON_\w+\]\ [^:\n]*:\s+
     | \[STREAMING_PYTHON_RUNNER_INITIALIZATION_\w+\]\ [^:\n]*?Cause:\s+
     | An\ exception\ was\ (?:thrown\ from\ the\ Python\ worker:|raised\ by\ the\ Python\ Proxy\.\ Return\ Message:)\s+
-    | An\ error\ occurred\ while\ calling\ [\w.$]+\.\s*(?::\s)?
+    | An\ error\ occurred\ while\ calling\ (?:z:)?[\w.$]+\.\s*(?::\s)?
     | Job\ aborted\ due\ to\ stage\ failure:\ Task\ \d+\ in\ stage\ [\d.]+\ failed\ \d+\ times?,
       \ most\ recent\ failure:\ Lost\ task\ [\d.]+\ in\ stage\ [\d.]+\ \(TID\ \d+\)\ \([^()\n]*\):\s
     | \((?:org|java|py4j)\.[\w.$]+\)\s
