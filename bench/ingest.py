@@ -17,7 +17,7 @@ from pyspark.sql.streaming import StreamingQuery
 from bench.drain import Run, judge_transactions, run_out
 from bench.duel import BUILTIN_NAME, FILES, FILES_AT_ONCE, OURS_NAME, Say, duel, into_topic
 from bench.loop import TimedTransaction
-from bench.meter import Meter
+from bench.meter import CLIENT, Meter
 from bench.queries import BUILTIN_KAFKA, TUNED
 from bench.result import ModeResult
 from bench.session import Bench
@@ -104,7 +104,7 @@ class _Noted(BatchLines):
 
 def _ours(bench: Bench, files: str, case: IngestCase, output: str) -> Run:
     """A micro-batch counts from the look at the folder on: its files are read for their rows, and for their digests
-    before, unless they were while the micro-batch before it was written."""
+    before, unless they were while the micro-batch before it was written. That, and the commits, are this process's."""
     is_parsed_json = case.format == "json" and case.transform is not None
     config = IngestFiles.model_validate(
         {
@@ -124,7 +124,7 @@ def _ours(bench: Bench, files: str, case: IngestCase, output: str) -> Run:
         }
     )
     noted, done, ended = _Noted(), list[TimedTransaction](), False
-    with Meter(bench.roots) as meter:
+    with Meter(bench.roots, own=CLIENT) as meter:
         context = JobContext(bench.spark, Stop(), noted)
         taking = Taking(context, config)
         while not ended:

@@ -57,10 +57,11 @@ class Cost:
 
 class Meter:
     """A context manager that looks at groups of processes: ``{group: process ids}``, descendants included. None of a
-    group's processes descends from another one of them."""
+    group's processes descends from another one of them. ``own``: the group for which this process's time counts, where
+    it does some of the work."""
 
-    def __init__(self, roots: Mapping[str, Sequence[int]]) -> None:
-        self._roots = dict(roots)
+    def __init__(self, roots: Mapping[str, Sequence[int]], *, own: str | None = None) -> None:
+        self._roots, self._own = dict(roots), own
         self._samples: list[UsageSample] = []
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="meter", daemon=True)
@@ -107,6 +108,8 @@ class Meter:
         families = {group: family(table, roots) for group, roots in self._roots.items()} if table else {}
         workers = {p.pid: p for p in families.get(CLIENT, []) if p.name.startswith("python")}
         cpu = {group: sum(process.cpu for process in members) for group, members in families.items()}
+        if cpu and self._own is not None:
+            cpu[self._own] += time.process_time()
         self._samples.append(UsageSample(time.time(), cpu, workers))
 
 

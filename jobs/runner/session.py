@@ -131,5 +131,9 @@ def _quieten(spark: SparkSession, verbose: bool) -> None:
     for logger in ("py4j.java_gateway", "py4j.clientserver"):
         logging.getLogger(logger).disabled = True  # the same, when the JVM has ended
     logging.getLogger().addFilter(lambda record: record.module not in ("java_gateway", "clientserver"))
+    if LEVEL_VARIABLE not in os.environ:  # as for workers
+        logging.getLogger("spark_eos").addFilter(
+            lambda record: record.levelno > logging.INFO or record.module != "commit"
+        )
     # And once more, as a warning: a JVM that got the same signal as the job is gone before it can be told to stop.
     warnings.filterwarnings("ignore", "Unable to cleanly shutdown Spark JVM", RuntimeWarning)

@@ -110,8 +110,12 @@ class Session:
 
     def look_now(self, run: str, report: CommitReport, *, wait_for_others: bool) -> None:
         """Look back at what was committed and wait for the answer, as no other commit follows that could. Raises
-        ProtocolStop as `look_back` does."""
-        self._begin_look(run, report, wait_for_others=wait_for_others).result()
+        ProtocolStop as `look_back` does; the next commit of this process then looks anew."""
+        try:
+            self._begin_look(run, report, wait_for_others=wait_for_others).result()
+        except BaseException:
+            self._look = None
+            raise
 
     def seen(self) -> Looked | None:
         """The decision at which this process has looked back since its commit, if there is one, and what had to wait;

@@ -1,11 +1,11 @@
 """Spark, as far as a sink can tell: checkpoint, drivers, stages, tasks, and the order in which it calls the sink.
 
-What is modelled: the offset log before and the commit log after a micro-batch, and their check against a second
-writer; a stage with failed, lost and speculative attempts and a second stage attempt; the output commit coordinator,
-whose denial nobody tells the writer; commit and abort in processes of their own; a driver that dies, is stopped, or
-runs beside another one; attempts that nobody waits for any more and that live on; replays with another number of
-tasks, rows dealt to them in another way, or another version of the library. Who starts the query again after a stop
-does so at once, and does what the error's hint says.
+What is modelled: the offset log before and the commit log after a micro-batch, and their check against a second writer;
+a stage with failed, lost and speculative attempts and a second stage attempt; the output commit coordinator, whose
+denial nobody tells the writer, or none; commit and abort in processes of their own; a driver that dies, is stopped, or
+runs beside another one; attempts that nobody waits for any more and that live on; replays with another number of tasks,
+rows dealt to them in another way, or another version of the library. Who starts the query again after a stop does so at
+once, and does what the error's hint says.
 """
 
 from __future__ import annotations

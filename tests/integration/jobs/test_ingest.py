@@ -17,10 +17,11 @@ from confluent_kafka import Producer
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+import spark_eos
 from jobs.ingest_files import NOTES_TOPIC
 from spark_eos.errors import EosError
 from spark_eos.tools.devcluster import DevCluster
-from tests.support.ingests import FAILED, WAYS, Setting
+from tests.support.ingests import FAILED, THROUGH_SPARK, WAYS, Setting
 from tests.support.kafka_view import KafkaView
 from tests.support.session_faults import armed
 
@@ -39,7 +40,7 @@ POINTS = [
 CHANCE = random.Random(os.environ.get("SPARK_EOS_SEED", "ingest"))
 #: At which a process dies every day.
 DAILY = {
-    ("commit.noted", "through Spark"),
+    ("commit.noted", THROUGH_SPARK),
     (CHANCE.choice(POINTS), "past the JVM"),
     (CHANCE.choice(POINTS), CHANCE.choice(["by DuckDB", "by Arrow"])),
 }
@@ -48,10 +49,10 @@ KILLS = [
 ]
 #: Which way decides, and which one repairs, every day.
 REPAIRED = {
-    *itertools.product(["through Spark", "past the JVM"], repeat=2),
+    *itertools.product([THROUGH_SPARK, "past the JVM"], repeat=2),
     ("by DuckDB", "by Arrow"),
-    ("by Arrow", "through Spark"),
-    ("through Spark", "by DuckDB"),
+    ("by Arrow", THROUGH_SPARK),
+    (THROUGH_SPARK, "by DuckDB"),
 }
 REPAIRS = [
     pytest.param(*ways, marks=() if ways in REPAIRED else pytest.mark.chaos)
@@ -182,12 +183,20 @@ def test_digests_by_tasks_and_by_the_driver(bytes_here: int, setting: Setting, m
     assert {note["digest"] for note in setting.noted()} == digests
     setting.put("d", "c 0", "c 1")
     setting.fails("EOS_FILE_COPIED", sql=None)
+    taking = setting.taking(sql=None)
+    due = taking._folder.files()
+    (setting.folder / "d").unlink()
+    with pytest.raises(FAILED) as raised:
+        taking._read(due)
+    found = spark_eos.reason(raised.value)
+    assert found is not None and found.condition == "EOS_FILE_UNREADABLE", raised.value
     assert setting.there() == ["b 0", "c 0", "c 1"]
 
 
 @each_way
 def test_a_file_that_changes_between_plan_and_task(way: str, setting: Setting):
-    """Also where its size and time are what they were: the tasks compare what they have read."""
+    """Also where its size and time are what they were: the tasks compare what they have read. What they had begun is
+    aborted when the job has its error."""
     file = setting.put("a", "one", "two")
     taking = setting.taking(**WAYS[way])  # type: ignore[arg-type]
     splits = taking._plan(taking._folder.files())
@@ -196,6 +205,7 @@ def test_a_file_that_changes_between_plan_and_task(way: str, setting: Setting):
     os.utime(file, ns=(was.st_atime_ns, was.st_mtime_ns))
     with pytest.raises(FAILED, match="EOS_FILE_CHANGED_WHILE_READ"):
         taking._write(splits)
+    assert setting.view.open_transactions(setting.query) == set()
     assert setting.there() == [] and setting.noted() == []
     setting.run()
     assert setting.there() == ["TWO", "one"]
@@ -229,16 +239,30 @@ def test_a_process_that_dies(point: str, way: str, setting: Setting, tmp_path: P
     setting.run(**WAYS[way])
     setting.put("b", *(f"b {n}" for n in range(50)))
     setting.put("c", *(f"c {n}" for n in range(50)))
-    with armed(setting.spark, f"{point}=die", tmp_path / "faults") as fault:
-        if point.startswith("prepare."):
-            setting.fails(**WAYS[way])
-        else:
+    if way != THROUGH_SPARK and point.startswith("commit."):  # the driver's own process commits
+        setting.dies(point, tmp_path / "faults", **WAYS[way])
+    else:
+        with armed(setting.spark, f"{point}=die", tmp_path / "faults") as fault:
             setting.fails("EOS_WORKER_DIED", **WAYS[way])
-        assert fault.marker.exists()
+            assert fault.marker.exists()
     setting.put("d", "d 0")
     setting.run(**WAYS[way])
     assert setting.there() == sorted([f"{name} {n}" for name in "abc" for n in range(50)] + ["d 0"])
     assert setting.names() == ["a", "b", "c", "d"]
+
+
+@pytest.mark.parametrize("point", ["prepare.wrote", "prepare.prepared"])
+def test_a_task_that_is_tried_again(point: str, setting: Setting, tmp_path: Path):
+    """Past the JVM, its worker dies with rows in an open transaction: the next attempt has one of its own, which alone
+    is decided, and the commit aborts the first one."""
+    for name in "ab":
+        setting.put(name, *(f"{name} {n}" for n in range(50)))
+    with setting.program(f"{point}=die", tmp_path / "faults", {"spark.master": "local[2, 2]"}) as program:
+        assert program.ended() == 0, program.log()
+        assert (program.folder / point).exists(), program.log()
+    assert setting.view.open_transactions(setting.query) == set()
+    assert setting.there() == sorted(f"{name} {n}" for name in "ab" for n in range(50))
+    assert setting.names() == ["a", "b"]
 
 
 @pytest.mark.parametrize(("way_before", "way"), REPAIRS)
@@ -248,8 +272,11 @@ def test_rows_that_were_lost_after_the_decision(way_before: str, way: str, setti
     first, then = WAYS[way_before], WAYS[way]
     setting.put("a", *(f"a {n}" for n in range(50)))
     file = setting.put("b", *(f"b {n}" for n in range(50)))
-    with armed(setting.spark, "commit.decided=die", tmp_path / "faults"):
-        setting.fails("EOS_WORKER_DIED", tasks=2, **first)
+    if way_before != THROUGH_SPARK:
+        setting.dies("commit.decided", tmp_path / "faults", tasks=2, **first)
+    else:
+        with armed(setting.spark, "commit.decided=die", tmp_path / "faults"):
+            setting.fails("EOS_WORKER_DIED", tasks=2, **first)
     lost = max(setting.view.open_transactions(setting.query))  # that of the second file
     setting.view.end_transaction(lost, commit=False)
     setting.put("0", "0")

@@ -25,22 +25,23 @@ CONFIG = """\
 kafka: {{bootstrap.servers: "{servers}"}}
 name: {name}
 files: {{path: {folder}, {format}, unchangedFor: {unchanged}}}
-transform: {{{transform}}}
 sink: {{topic: {topic}}}
 trigger: {trigger}
 spark: {{spark.master: "local[2]", spark.ui.enabled: false, spark.driver.host: 127.0.0.1,
          spark.driver.bindAddress: 127.0.0.1}}
 """
-#: By Spark, which parses lines of CSV, and by DuckDB, which takes them apart: both make the same rows.
+#: What is of the config file: by Spark, which parses lines of CSV, by DuckDB, which takes them apart, and as they are.
 WAYS = {
     "through Spark": (
         'format: csv, schema: "n INT, name STRING"',
-        'sql: "SELECT string(n) AS key, name AS value FROM input"',
+        'transform: {sql: "SELECT string(n) AS key, name AS value FROM input"}\n',
     ),
-    "past the JVM": (
+    "past the JVM, by DuckDB": (
         "format: text",
-        "engine: duckdb, sql: \"SELECT split(value, ',')[1] AS key, split(value, ',')[2] AS value FROM input\"",
+        "transform: {engine: duckdb, sql: \"SELECT split(value, ',')[1] AS key, split(value, ',')[2] AS value "
+        'FROM input"}\n',
     ),
+    "past the JVM": ("format: text", ""),
 }
 LINES = re.compile(
     r"\S+ → \S+; ingest \S+; (every .+|until all that is there now is read)"
@@ -54,18 +55,20 @@ LINES = re.compile(
 class Program:
     """The job, its folder and its topic."""
 
-    def __init__(self, cluster: DevCluster, view: KafkaView, topic: str, folder: Path) -> None:
+    def __init__(self, cluster: DevCluster, view: KafkaView, topic: str, folder: Path, way: str) -> None:
         self._servers, self.view, self.topic, self.folder = cluster.bootstrap_servers, view, topic, folder
+        self._format, self._transform = WAYS[way]
+        self.way = way.partition(",")[0]
         self._name = f"i-{uuid.uuid4()}"
         self.files = folder / "files"
         self.files.mkdir()
         self.query = Ingest(self._name, {"topic": topic}, "").query
 
-    def start(self, log: Path, way: str, *, trigger: str, unchanged: str, **environ: str) -> subprocess.Popen[bytes]:
+    def start(self, log: Path, *, trigger: str, unchanged: str, **environ: str) -> subprocess.Popen[bytes]:
         config = self.folder / "job.yaml"
         places = {"servers": self._servers, "name": self._name, "folder": self.files, "topic": self.topic}
-        places |= dict(zip(("format", "transform"), WAYS[way], strict=True))
-        config.write_text(CONFIG.format(**places, trigger=trigger, unchanged=unchanged))
+        how = {"trigger": trigger, "unchanged": unchanged, "format": self._format}
+        config.write_text(CONFIG.format(**places, **how) + self._transform)
         command = [sys.executable, "-m", "jobs.ingest_files", "--conf", str(config)]
         hidden = ("PYTHONPATH", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
         kept = {k: v for k, v in os.environ.items() if k not in hidden}
@@ -73,10 +76,16 @@ class Program:
         with log.open("wb") as out:
             return subprocess.Popen(command, stdout=out, stderr=out, cwd=ROOT, env=environment, start_new_session=True)
 
+    def values(self) -> list[str]:
+        """What a reader finds of the second column."""
+        return sorted(value.rpartition(",")[2] for value in self.view.values(self.topic))
 
-@pytest.fixture
-def program(cluster: DevCluster, view: KafkaView, topic: Callable[..., str], tmp_path: Path) -> Program:
-    return Program(cluster, view, topic(2), tmp_path)
+
+@pytest.fixture(params=WAYS)
+def program(
+    cluster: DevCluster, view: KafkaView, topic: Callable[..., str], tmp_path: Path, request: pytest.FixtureRequest
+) -> Program:
+    return Program(cluster, view, topic(2), tmp_path, request.param)
 
 
 def ended(process: subprocess.Popen[bytes]) -> int:
@@ -88,32 +97,30 @@ def ended(process: subprocess.Popen[bytes]) -> int:
             process.wait()
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_all_that_is_there_now(way: str, program: Program, tmp_path: Path):
+def test_all_that_is_there_now(program: Program, tmp_path: Path):
     """It waits until the files have not changed for a while, takes them, says so in its own lines only, and ends."""
     for name in ("a", "b"):
         (program.files / name).write_text(f"1,{name}1\n2,{name}2\n")
     log = tmp_path / "log"
     how = {"trigger": "availableNow", "unchanged": "1 second"}
-    assert ended(program.start(log, way, **how)) == 0, log.read_text()
+    assert ended(program.start(log, **how)) == 0, log.read_text()
     said = log.read_text().splitlines()
     assert [line for line in said if not LINES.fullmatch(line)] == []
-    assert [line.split(":")[0] for line in said if line.startswith("rows are read")] == [f"rows are read {way}"]
+    assert [line.split(":")[0] for line in said if line.startswith("rows are read")] == [f"rows are read {program.way}"]
     assert said[-1] == "done: 4 rows in, 4 out, in 1 micro-batch"
-    assert sorted(program.view.values(program.topic)) == ["a1", "a2", "b1", "b2"]
+    assert program.values() == ["a1", "a2", "b1", "b2"]
 
 
 @pytest.mark.chaos
-@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("point", ["prepare.wrote", "commit.noted"])
-def test_a_signal_in_the_middle_of_a_file(point: str, way: str, program: Program, tmp_path: Path):
+def test_a_signal_in_the_middle_of_a_file(point: str, program: Program, tmp_path: Path):
     """The micro-batch is given up, or it is decided first; nothing stays open, and the next start takes what is not
     taken."""
     (program.files / "a").write_text("".join(f"{n},row {n}\n" for n in range(100)))
     log, faults = tmp_path / "log", tmp_path / "faults"
     faults.mkdir()
     held = {"SPARK_EOS_FAULTS": f"{point}=hold", "SPARK_EOS_FAULTS_DIR": str(faults)}
-    first = program.start(log, way, trigger="1 second", unchanged="0 seconds", **held)
+    first = program.start(log, trigger="1 second", unchanged="0 seconds", **held)
     try:
         wait_for((faults / point).exists, log.read_text, SECONDS)
         first.send_signal(signal.SIGTERM)
@@ -126,5 +133,5 @@ def test_a_signal_in_the_middle_of_a_file(point: str, way: str, program: Program
     assert log.read_text().splitlines()[-1] == "stopped by SIGTERM: restart it, and it resumes where it stopped"
     wait_for(lambda: not program.view.open_transactions(program.query), "the end of all transactions", 30)
     how = {"trigger": "availableNow", "unchanged": "0 seconds"}
-    assert ended(program.start(log, way, **how)) == 0, log.read_text()
-    assert sorted(program.view.values(program.topic)) == sorted(f"row {n}" for n in range(100))
+    assert ended(program.start(log, **how)) == 0, log.read_text()
+    assert program.values() == sorted(f"row {n}" for n in range(100))

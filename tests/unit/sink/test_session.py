@@ -149,7 +149,7 @@ def test_a_write_that_no_commit_follows_waits_for_the_answer(idle, monkeypatch, 
 
 
 def test_a_write_that_no_commit_follows_raises_what_is_found(idle):
-    """Before it returns."""
+    """Before it returns, and once: a later commit of this process is another run's, which looks for itself."""
 
     def look(places):
         raise MISSING
@@ -157,3 +157,4 @@ def test_a_write_that_no_commit_follows_raises_what_is_found(idle):
     idle.look = look
     with pytest.raises(ProtocolStop, match="EOS_ROWS_MISSING"):
         idle.session.look_now("r", DONE, wait_for_others=False)
+    assert idle.session.seen() is None

@@ -30,6 +30,10 @@ AROUND = {
     "a task that was tried four times": f"{STREAM}Job aborted due to stage failure: Task 0 in stage 1.0 failed 4 "
     "times, most recent failure: Lost task 0.3 in stage 1.0 (TID 7) (127.0.0.1 executor 0): "
     "org.apache.spark.api.python.PythonException: [PYTHON_EXCEPTION] An exception was thrown from the Python worker: ",
+    "a job without a data frame": "An error occurred while calling z:org.apache.spark.api.python.PythonRDD."
+    "collectAndServe.\n: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 1.0 failed "
+    "1 times, most recent failure: Lost task 0.0 in stage 1.0 (TID 7) (127.0.0.1 executor driver): "
+    "org.apache.spark.api.python.PythonException: [PYTHON_EXCEPTION] An exception was thrown from the Python worker: ",
     "the start of a write": f"{STREAM}[PYTHON_DATA_SOURCE_ERROR] Failed to initialize Python data source writer: ",
     "a source": f"{STREAM}[PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] Failed when Python streaming data source "
     "perform initialOffset: ",
