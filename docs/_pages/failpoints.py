@@ -40,7 +40,7 @@ STEPS = {
 _POINT = re.compile(rf"\b({'|'.join(STEPS)})\.[a-z]+")
 _LISTS = {"POINTS": tuple(POINTS), "IN_QUERIES": IN_QUERIES}
 _PARAMETERS = {"point", "fault", "faults"}
-_KILLS = {"kill", "kill_all_but", "killpg"}
+_KILLS = {"kill", "kill_all_but", "killpg", "dies"}
 
 
 @dataclass(frozen=True, order=True)

@@ -18,7 +18,9 @@ from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.checkpoint.stores import NoStore, Store, open_store, without_secrets
 from spark_eos.errors import EosError, stop
 
-BLOCK_BYTES = 4 << 20
+#: Bytes that are read at once: of a local file as many as stay in a processor's cache until they are rows; of others
+#: more, as each is a request.
+BLOCK_BYTES, _FAR_BLOCK_BYTES = 1 << 20, 4 << 20
 _SECOND_NS = 10**9
 _S3 = re.compile(r"s3n?://")
 _HIDDEN = (".", "_")
@@ -176,13 +178,14 @@ class HashedFile:
             raise changed_meanwhile(planned, "its content is different, though its size and time are the same")
 
     def blocks(self) -> Iterator[bytes]:
-        """The content in blocks of at most `BLOCK_BYTES` bytes. Raises FileError."""
+        """The content in blocks, each as it was read at once. Raises FileError."""
         store = store_of(self._file.uri, self._settings)
+        size = BLOCK_BYTES if store.local else _FAR_BLOCK_BYTES
         with (
             _file_errors(self._file.uri, self._settings),
             store.files.open_input_stream(store.root, compression=None) as data,
         ):
-            while block := data.read(BLOCK_BYTES):
+            while block := data.read(size):
                 self._crcs = iscsi(block, self._crcs[0]), iso_hdlc(block, self._crcs[1])
                 if self._hash is not None:
                     self._hash.update(block)

@@ -69,8 +69,8 @@ class Form:
         """The records without blank lines. A line of delimiters is not blank: they are between empty fields."""
         if self.blank:
             return records
-        blanks = " \t".replace(self.delimiter, "")
-        return records.filter(pc.not_equal(pc.utf8_trim(records.column(0), blanks), ""))
+        empty = pc.equal(pc.utf8_trim(records.column(0), " \t".replace(self.delimiter, "")), "")
+        return records.filter(pc.invert(empty)) if pc.any(empty).as_py() else records
 
 
 def options_of(form: Form, splits: Splits) -> dict[str, str]:
