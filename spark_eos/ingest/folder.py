@@ -18,9 +18,9 @@ from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.checkpoint.stores import NoStore, Store, open_store, without_secrets
 from spark_eos.errors import EosError, stop
 
-#: Bytes that are read at once: of a local file as many as stay in a processor's cache until they are rows; of others
-#: more, as each is a request.
-BLOCK_BYTES, _FAR_BLOCK_BYTES = 1 << 20, 4 << 20
+#: Bytes that are read at once: of a local file as many as lines of 100 bytes or more make a record batch of, which stay
+#: in a processor's cache meanwhile; of others more, as each time is a request.
+BLOCK_BYTES, _FAR_BLOCK_BYTES = 896 << 10, 4 << 20
 _SECOND_NS = 10**9
 _S3 = re.compile(r"s3n?://")
 _HIDDEN = (".", "_")
