@@ -243,7 +243,7 @@ def test_a_process_that_dies(point: str, way: str, setting: Setting, tmp_path: P
         setting.dies(point, tmp_path / "faults", **WAYS[way])
     else:
         with armed(setting.spark, f"{point}=die", tmp_path / "faults") as fault:
-            setting.fails("EOS_WORKER_DIED", **WAYS[way])
+            setting.fails(None if point.startswith("prepare.") else "EOS_WORKER_DIED", **WAYS[way])
             assert fault.marker.exists()
     setting.put("d", "d 0")
     setting.run(**WAYS[way])
