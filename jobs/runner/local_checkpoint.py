@@ -67,10 +67,7 @@ class LocalCheckpoint:
         folder = _local_folder(spark, location)
         if folder is None or not self._lock(spark, folder, wait_s):
             return
-        if spark.conf.get(MANAGER, None) is None and _has_class(spark, FASTER[MANAGER]):
-            for name, value in FASTER.items():
-                if spark.conf.get(name, None) is None:
-                    spark.conf.set(name, value)
+        write_faster(spark)
 
     def _lock(self, spark: SparkSession, folder: Path, wait_s: float) -> bool:
         """Whether files can be locked there. By the JVM and not by this process: it writes the checkpoint's files, and
@@ -101,6 +98,14 @@ class LocalCheckpoint:
         self._file = jvm.java.io.RandomAccessFile(str(lock), "rw")
         # Another file may have come to its place meanwhile, with the folder that it is in.
         return self._file.getChannel().tryLock() is not None and _HELD.format(_identity(lock)) == note
+
+
+def write_faster(spark: SparkSession) -> None:
+    """Set `FASTER` for the session's next queries, where this Spark has it and the user has not chosen another one."""
+    if spark.conf.get(MANAGER, None) is None and _has_class(spark, FASTER[MANAGER]):
+        for name, value in FASTER.items():
+            if spark.conf.get(name, None) is None:
+                spark.conf.set(name, value)
 
 
 def _identity(lock: Path) -> str:

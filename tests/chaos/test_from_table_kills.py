@@ -2,7 +2,8 @@
 the driver decides, while others append to the table and compact it: started again, each row is in the topic once. The
 same of a table's changes, while others change it: each is in the topic once, and in its key's order.
 
-``make test`` runs one of the points, by a seed (SPARK_EOS_SEED); ``make chaos`` runs all of them.
+``make test`` kills a query and a job, one of them at rows and the other at changes, at one of the points, by a seed
+(SPARK_EOS_SEED); ``make chaos`` kills both at both, at all of them.
 """
 
 from __future__ import annotations
@@ -199,10 +200,10 @@ def written(view, name: str) -> Counter[str]:
     return Counter((row.value or b"").decode() for row in view.rows(name))
 
 
-def of_the_day() -> str:
-    """One of the points."""
-    chance = random.Random(os.environ.get("SPARK_EOS_SEED", "from a table"))
-    return chance.choice(IN_QUERIES)
+CHANCE = random.Random(os.environ.get("SPARK_EOS_SEED", "from a table"))
+#: A query's rows and a job's changes, or the other way round.
+ROWS_OF_THE_QUERY = CHANCE.random() < 0.5
+POINT_OF_THE_DAY = CHANCE.choice(IN_QUERIES)
 
 
 @pytest.fixture
@@ -211,44 +212,27 @@ def target(topic) -> str:
     return name
 
 
-def test_a_kill_loses_and_doubles_nothing(spark, view, target, tmp_path) -> None:
-    """One of the points, for every day."""
-    strike(spark, view, target, tmp_path, of_the_day())
+def test_a_kill_of_the_query_loses_and_doubles_nothing(spark, view, target, tmp_path) -> None:
+    """At one of the points, for every day."""
+    (strike if ROWS_OF_THE_QUERY else strike_changes)(spark, view, target, tmp_path, POINT_OF_THE_DAY)
 
 
 def test_a_kill_of_the_job_loses_and_doubles_nothing(view, target, tmp_path) -> None:
-    """One of the points, for every day."""
-    strike_job(view, target, tmp_path, of_the_day())
+    """At one of the points, for every day."""
+    (strike_job_of_changes if ROWS_OF_THE_QUERY else strike_job)(view, target, tmp_path, POINT_OF_THE_DAY)
 
 
 @pytest.mark.chaos
 @pytest.mark.parametrize("point", IN_QUERIES)
-def test_a_kill_at_every_point_loses_and_doubles_nothing(spark, view, target, tmp_path, point) -> None:
+@pytest.mark.parametrize("of_query", [strike, strike_changes], ids=["rows", "changes"])
+def test_a_kill_of_the_query_at_every_point(spark, view, target, tmp_path, of_query, point) -> None:
     """The whole set."""
-    strike(spark, view, target, tmp_path, point)
+    of_query(spark, view, target, tmp_path, point)
 
 
 @pytest.mark.chaos
 @pytest.mark.parametrize("point", IN_QUERIES)
-def test_a_kill_of_the_job_at_every_point_loses_and_doubles_nothing(view, target, tmp_path, point) -> None:
+@pytest.mark.parametrize("of_job", [strike_job, strike_job_of_changes], ids=["rows", "changes"])
+def test_a_kill_of_the_job_at_every_point(view, target, tmp_path, of_job, point) -> None:
     """The whole set."""
-    strike_job(view, target, tmp_path, point)
-
-
-def test_a_kill_loses_and_doubles_no_change_and_keeps_each_keys_order(spark, view, target, tmp_path) -> None:
-    """One of the points, for every day."""
-    strike_changes(spark, view, target, tmp_path, of_the_day())
-
-
-@pytest.mark.chaos
-@pytest.mark.parametrize("point", IN_QUERIES)
-def test_a_kill_at_every_point_loses_and_doubles_no_change(spark, view, target, tmp_path, point) -> None:
-    """The whole set."""
-    strike_changes(spark, view, target, tmp_path, point)
-
-
-@pytest.mark.chaos
-@pytest.mark.parametrize("point", IN_QUERIES)
-def test_a_kill_of_the_job_at_every_point_loses_and_doubles_no_change(view, target, tmp_path, point) -> None:
-    """The whole set."""
-    strike_job_of_changes(view, target, tmp_path, point)
+    of_job(view, target, tmp_path, point)

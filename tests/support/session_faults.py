@@ -39,9 +39,14 @@ class Fault:
         self.marker.unlink()
 
 
+def environment(link: Path) -> dict[str, str]:
+    """Of workers that look for faults behind ``link``."""
+    return {POINTS_VARIABLE: f"@{link / _FAULTS}", FOLDER_VARIABLE: str(link)}
+
+
 def can_be_armed(spark: SparkSession, link: Path) -> None:
     """Let the workers of a new session look for faults behind ``link``, before anything is registered with it."""
-    spark.sparkContext.environment |= {POINTS_VARIABLE: f"@{link / _FAULTS}", FOLDER_VARIABLE: str(link)}
+    spark.sparkContext.environment |= environment(link)
 
 
 @contextmanager

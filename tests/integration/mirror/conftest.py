@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.producer.arrow import ArrowProducer
+from spark_eos.mirror.map_topic import make_map
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.kafka_view import KafkaView, open_view
 from tests.support.mirrors import Mirror
@@ -39,11 +41,17 @@ def there(other: DevCluster) -> Iterator[KafkaView]:
 
 @pytest.fixture
 def mirror(spark, view, there, tmp_path) -> Iterator[Callable[..., Mirror]]:
-    """``mirror("a,b", prefix="p.")``: from the shared cluster to the other one, with a map of its own."""
+    """``mirror("a,b", prefix="p.")``: from the shared cluster to the other one, with a map of its own. ``first``: nothing
+    was ever mirrored to the shared cluster. Else it has a map of this name, too: that there is none is believed after a
+    second, several times in a run."""
 
-    def make(topics: str, **targets: object) -> Mirror:
+    def make(topics: str, *, first: bool = False, **targets: object) -> Mirror:
         name = uuid.uuid4().hex[:8]
-        return Mirror(spark, view, there, tmp_path / name, topics, **{"map": f"map-{name}", **targets})
+        made = Mirror(spark, view, there, tmp_path / name, topics, **{"map": f"map-{name}", **targets})
+        if not first:
+            here = broker_client(KafkaProperties({"bootstrap.servers": view.bootstrap_servers}))
+            make_map(here, made.targets.map, 1)
+        return made
 
     yield make
     for query in spark.streams.active:

@@ -75,7 +75,7 @@ def fed(mirror, topic, view) -> tuple[Mirror, str]:
     for commit in (None, False, True):
         rows = [(p, f"{commit}.{i}") for p in (0, 1) for i in range(ROWS // 2)]
         write(view.bootstrap_servers, name, rows, commit=commit)
-    copies = mirror(name, prefix="k.")
+    copies = mirror(name, prefix="k.", first=True)
     copies.reads |= {"maxOffsetsPerTrigger": str(PER_BATCH)}
     return copies, name
 

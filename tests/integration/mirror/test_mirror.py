@@ -41,7 +41,7 @@ def test_topics_are_mirrored(mirror, topic, write, transactions, there):
     one, two = topic(2, retention_ms=-1), topic(1, retention_ms=-1)
     feed(write, transactions, one, 2)
     feed(write, transactions, two, 1, rows=5)
-    copies = mirror(f"{one},{two}", prefix="copy.")
+    copies = mirror(f"{one},{two}", prefix="copy.", first=True)
     copies.run()
     check_same(copies, one, two)
     assert len(there.partitions(f"copy.{one}")) == 2

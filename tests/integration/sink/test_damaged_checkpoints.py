@@ -52,7 +52,7 @@ class Life:
 
 
 @pytest.fixture(scope="module")
-def life(spark, cluster, view, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Life]:
+def life(spark, files_by_spark, cluster, view, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Life]:
     folder = tmp_path_factory.mktemp("damaged")
     for topic in ("damaged-in", "damaged-out"):
         cluster.create_topic(topic)
