@@ -23,11 +23,13 @@ SCHEDULED := $(addprefix tests/simulation/,test_simulation.py test_known_mistake
 WIRE := tests/wire
 MEASURED := $(wildcard tests/unit/source/test_decode*.py) tests/unit/kafka/records tests/unit/protocol \
 	$(filter-out $(SCHEDULED) tests/simulation/test_model_%,$(wildcard tests/simulation/test_*.py))
-# What needs neither Java nor a broker keeps two processes busy, which take tests from each other at the end.
+# What needs neither Java nor a broker keeps two processes busy, which take tests from each other at the end; unit tests
+# of time limits wait, so they and the rest have three.
 TWO_AT_ONCE := --numprocesses auto --maxprocesses 2 --dist worksteal
-# All others wait a third of their time, so two cores have three processes. They share the tests' files, in the order of
+WITH_UNITS := --numprocesses 3 --dist worksteal -m "not chaos"
+# All others wait half of their time, so two cores have four processes. They share the tests' files, in the order of
 # collection: the long ones come first. ARGS=-n0 runs all in one process.
-THREE_AT_ONCE := --numprocesses 3 --dist loadfile --no-loadscope-reorder
+FILES_AT_ONCE := --numprocesses 4 --dist loadfile --no-loadscope-reorder
 # Kills and faults wait most of their time and are long: three processes, each with its own brokers, take them one by one.
 ONE_BY_ONE := --numprocesses 3 --dist load --maxschedchunk 1
 # Makes, once on a machine, what the many JVMs of the tests start from in half the time. Nothing fails without it.
@@ -61,9 +63,9 @@ compare: java $(BENCH_STAMP) ## kill and fence several systems in the same way, 
 profile: java $(BENCH_STAMP) ## draw flame graphs of the path of the data
 	@$(BIN)/python -m bench.profile $(ARGS)
 
-test: export WIRE_SCHEDULES ?= 670
+test: export WIRE_SCHEDULES ?= 300
 test: java preparing check ## run every check: `make check`, then all other tests but the slow share of the kills
-	@$(PYTEST) -m "not chaos" --durations=10 $(addprefix --ignore=,tests/unit $(MEASURED) $(SCHEDULED) $(WIRE)) $(THREE_AT_ONCE) $(ARGS) $(NONE_WILL_DO)
+	@$(PYTEST) -m "not chaos" --durations=10 $(addprefix --ignore=,tests/unit $(MEASURED) $(SCHEDULED) $(WIRE)) $(FILES_AT_ONCE) $(ARGS) $(NONE_WILL_DO)
 
 # Beside `make check`, whose first half leaves a core to it.
 preparing: $(STAMP)
@@ -73,7 +75,7 @@ check: lint types ## what needs neither Java nor a broker: lint, types, unit tes
 	@$(PYTEST) --quiet $(TWO_AT_ONCE) $(MEASURED) $(if $(ARGS),$(ARGS) $(NONE_WILL_DO),--cov)
 	@SPARK_EOS_SIMULATION_SCHEDULES=$${SCHEDULES:-400} \
 		SPARK_EOS_WIRE_SCHEDULES=$${WIRE_SCHEDULES:-50} \
-		$(PYTEST) --quiet $(TWO_AT_ONCE) $(addprefix --ignore=,$(MEASURED)) $(SCHEDULED) $(WIRE) tests/unit $(ARGS) $(NONE_WILL_DO)
+		$(PYTEST) --quiet $(WITH_UNITS) $(addprefix --ignore=,$(MEASURED)) $(SCHEDULED) $(WIRE) tests/unit $(ARGS) $(NONE_WILL_DO)
 
 lint: $(STAMP) ## look for mistakes without running anything: ruff's rules and format, the import rules, workflows
 	@$(BIN)/ruff format --check --quiet .

@@ -2,7 +2,7 @@
 append to the table and compact it or expire its snapshots: started again, each record is in the table once. So it is
 where attempts of a task fail, die with their executor, or are overtaken.
 
-``make test`` runs one of the points, by a seed (SPARK_EOS_SEED); ``make chaos`` runs all of them.
+``make test`` runs one of the points with one kind of table, by a seed (SPARK_EOS_SEED); ``make chaos`` runs all.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from confluent_kafka import Producer
 from demo import processes
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.tools import verify
+from tests.support.covering import one_for_every_day
 from tests.support.fake_registry import fake_registry
 from tests.support.other_writer import OtherWriter
 from tests.support.registry_records import KNOWN, SCHEMA, record
@@ -205,9 +206,9 @@ def job(cluster, topic, tmp_path) -> Iterator[Callable[..., Job]]:
 CHANCE = random.Random(os.environ.get("SPARK_EOS_SEED", "tables"))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", one_for_every_day("a kill into a table", [*KINDS]))
 def test_a_kill_loses_and_doubles_nothing(job, kind) -> None:
-    """One of the points with one of the transforms, for every day."""
+    """One of the points with one of the transforms, into one kind of table for every day."""
     strike(job(kind, CHANCE.choice(list(TRANSFORMS))), CHANCE.choice(list(FAULTS)))
 
 

@@ -15,6 +15,7 @@ import pytest
 
 from spark_eos.tools.devcluster.ports import free_ports
 from tests.support.bare import Bare
+from tests.support.covering import one_for_every_day
 from tests.support.waiting import wait_for
 
 ROOT = Path(__file__).parents[2]
@@ -99,11 +100,14 @@ def test_the_quickstart_runs_as_it_stands(newcomer: Newcomer):
 
 @pytest.mark.parametrize(
     ("right", "wrong", "said"),
-    [
-        ('"topic", "copies"', '"topic", "copied"', r"\[EOS_TOPIC_MISSING\] .*copied.* Hint: .*"),
-        ('"startingOffsets"', '"startingOffset"', r"\[EOS_OPTION_UNKNOWN\] .* Hint: .*'startingOffsets'\?"),
-        ('"offsets.group.id"', '"offset.group.id"', r"\[EOS_OPTION_UNKNOWN\] .* Hint: .*'offsets\.group\.id'\?"),
-    ],
+    one_for_every_day(
+        "mistakes in the script",
+        [
+            ('"topic", "copies"', '"topic", "copied"', r"\[EOS_TOPIC_MISSING\] .*copied.* Hint: .*"),
+            ('"startingOffsets"', '"startingOffset"', r"\[EOS_OPTION_UNKNOWN\] .* Hint: .*'startingOffsets'\?"),
+            ('"offsets.group.id"', '"offset.group.id"', r"\[EOS_OPTION_UNKNOWN\] .* Hint: .*'offsets\.group\.id'\?"),
+        ],
+    ),
 )
 def test_a_mistake_in_the_script_ends_in_one_sentence(newcomer: Newcomer, right: str, wrong: str, said: str):
     """The last line says what is wrong and what to do, whichever call has found it: load, start or the query."""

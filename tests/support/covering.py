@@ -1,9 +1,11 @@
-"""Fewer cases of a test with several parameters: each value of each parameter is in one of them at least."""
+"""Fewer cases of a test: in which each value of each parameter is in one of them at least, or one of them."""
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Hashable, Sequence
+from typing import Any
 
 import pytest
 
@@ -35,3 +37,14 @@ def values(item: pytest.Item) -> set[Value]:
     """The case's parameters. Values are told apart by their texts, as some are lists."""
     callspec = getattr(item, "callspec", None)
     return set() if callspec is None else {(name, repr(value)) for name, value in callspec.params.items()}
+
+
+def one_for_every_day(test: str, cases: Sequence[Any]) -> list[Any]:
+    """The cases for ``parametrize``. `make test` has one of them, by the seed (SPARK_EOS_SEED) and the test's name;
+    `make chaos` has the others. For long cases which run the same code but for a little."""
+    chosen = random.Random(f"{os.environ.get('SPARK_EOS_SEED')} {test}").randrange(len(cases))
+    return [case if n == chosen else _by_chaos(case) for n, case in enumerate(cases)]
+
+
+def _by_chaos(case: Any) -> Any:
+    return pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.chaos)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.covering import covering, values
+from tests.support.covering import covering, one_for_every_day, values
 
 CASES = """
 import pytest
@@ -48,3 +48,17 @@ def test_seeds_take_turns(items):
     """Another seed chooses other cases, and one seed always the same."""
     assert len({tuple(item.name for item in covering(items, seed)) for seed in range(5)}) > 1
     assert covering(items, 7) == covering(items, 7)
+
+
+def test_one_case_is_for_every_day_and_the_others_are_for_chaos(monkeypatch):
+    """Another seed may take another one; none is lost."""
+    cases = ["a", ("b", 1), "c"]
+    by_chaos = [pytest.param(*case, marks=pytest.mark.chaos) for case in (("a",), ("b", 1), ("c",))]
+    taken = set()
+    for seed in range(30):
+        monkeypatch.setenv("SPARK_EOS_SEED", str(seed))
+        made = one_for_every_day("a test", cases)
+        (daily,) = (n for n, case in enumerate(made) if case == cases[n])
+        assert made == by_chaos[:daily] + [cases[daily]] + by_chaos[daily + 1 :]
+        taken.add(daily)
+    assert taken == {0, 1, 2}

@@ -300,6 +300,7 @@ def test_a_cluster_that_does_not_answer_is_named_and_a_restart_helps(setting: Se
     assert restart == "restart the job unchanged: it resumes where it stopped (exit code 75)"
 
 
+@pytest.mark.chaos
 def test_sql_that_spark_does_not_take_is_named_with_its_place_before_any_query(setting: Setting):
     """A syntax error is told with the key of the config file, and no query has a checkpoint yet."""
     config = setting.config(transform="sql: SELEC 1")
@@ -355,10 +356,11 @@ def test_a_job_tells_of_rows_of_none_of_a_broker_that_dies_and_of_its_stop(topic
 @pytest.mark.parametrize(
     ("ended", "code", "last"),
     [
-        (
+        pytest.param(
             lambda job: os.killpg(job.pid, signal.SIGTERM),
             0,
             "stopped by SIGTERM: restart it, and it resumes where it stopped",
+            marks=pytest.mark.chaos,
         ),
         (
             lambda job: os.kill(jvms(job)[0], signal.SIGKILL),

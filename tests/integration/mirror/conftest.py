@@ -41,9 +41,11 @@ def there(other: DevCluster) -> Iterator[KafkaView]:
 
 @pytest.fixture
 def mirror(spark, view, there, tmp_path) -> Iterator[Callable[..., Mirror]]:
-    """``mirror("a,b", prefix="p.")``: from the shared cluster to the other one, with a map of its own. ``first``: nothing
-    was ever mirrored to the shared cluster. Else it has a map of this name, too: that there is none is believed after a
-    second, several times in a run."""
+    """``mirror("a,b", prefix="p.")``: from the shared cluster to the other one, with a map of its own.
+
+    ``first``: nothing was ever mirrored to the shared cluster. Else it has a map of this name, too: that there is none
+    is believed after a second, several times in a run.
+    """
 
     def make(topics: str, *, first: bool = False, **targets: object) -> Mirror:
         name = uuid.uuid4().hex[:8]

@@ -16,6 +16,7 @@ from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.mirror import offsets
 from spark_eos.mirror.entries import OffsetRun, partition_of, to_record
 from spark_eos.mirror.offsets import GroupMover
+from tests.support.covering import one_for_every_day
 from tests.support.kafka_view import COORDINATOR_MOVES, KafkaView
 from tests.support.kafka_view import write as put
 from tests.support.mirrors import Mirror
@@ -237,7 +238,7 @@ def test_a_partition_of_which_nothing_was_mirrored(expired, idle, write, there):
     assert sorted(group.read) == [b"1", b"last", b"later"]
 
 
-@pytest.mark.parametrize("look", range(3))
+@pytest.mark.parametrize("look", one_for_every_day("a row while its partition is looked at", range(3)))
 def test_a_row_that_is_mirrored_while_its_partition_is_looked_at(look, idle, write, there, monkeypatch):
     """Before each look at an end. The group reads it: the end of the target's partition is not taken for where the
     partition begins when that row is before it."""
