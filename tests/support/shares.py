@@ -13,13 +13,13 @@ import pytest
 #: Each share goes to one process as a whole. In order of their length; files that are not named come after these.
 SHARES = (
     ("tests/integration/mirror/",),  # the second cluster
-    ("tests/integration/jobs/test_job.py",),
     (  # the wheel, and environments with it
         "tests/integration/test_setup.py",
         "tests/integration/test_quickstart.py",
         "tests/integration/tools/devcluster/",
     ),
-    ("tests/integration/sink/test_bad_input.py",),
+    ("tests/integration/jobs/test_job.py",),
+    ("tests/integration/registry/",),  # the schema registry
     ("tests/integration/jobs/test_delta_",),  # the session that knows Delta
     (  # the cluster where something is forbidden
         "tests/integration/ops/test_doctor.py",
@@ -29,15 +29,20 @@ SHARES = (
         "tests/integration/kafka/test_same_scenarios.py",
     ),
     ("tests/integration/demo/",),
+    ("tests/integration/sink/test_bad_input.py",),
     ("tests/integration/test_acls.py", "tests/integration/test_secure.py"),  # the cluster with users and certificates
+    ("tests/integration/sink/test_foreach_batch.py",),
+    ("tests/chaos/test_from_table_kills.py",),
     ("tests/chaos/test_kills.py",),
     ("tests/chaos/test_runs.py",),
-    ("tests/integration/copy/test_replays.py",),
     ("tests/integration/sink/test_batch_writes.py",),
+    ("tests/integration/sink/test_looking_back.py",),
+    ("tests/integration/jobs/test_kafka_to_iceberg.py",),
+    ("tests/integration/jobs/test_local_checkpoint.py",),
     ("tests/integration/test_connect.py",),
+    ("tests/integration/copy/test_replays.py",),
     ("tests/integration/ops/test_replay.py",),
     ("tests/integration/test_notebooks.py",),
-    ("tests/integration/registry/",),  # the schema registry
 )
 
 

@@ -59,6 +59,6 @@ def test_one_case_is_for_every_day_and_the_others_are_for_chaos(monkeypatch):
         monkeypatch.setenv("SPARK_EOS_SEED", str(seed))
         made = one_for_every_day("a test", cases)
         (daily,) = (n for n, case in enumerate(made) if case == cases[n])
-        assert made == by_chaos[:daily] + [cases[daily]] + by_chaos[daily + 1 :]
+        assert made == [*by_chaos[:daily], cases[daily], *by_chaos[daily + 1 :]]
         taken.add(daily)
     assert taken == {0, 1, 2}
