@@ -43,16 +43,17 @@ def there(other: DevCluster) -> Iterator[KafkaView]:
 def mirror(spark, view, there, tmp_path) -> Iterator[Callable[..., Mirror]]:
     """``mirror("a,b", prefix="p.")``: from the shared cluster to the other one, with a map of its own.
 
-    ``first``: nothing was ever mirrored to the shared cluster. Else it has a map of this name, too: that there is none
-    is believed after a second, several times in a run.
+    ``first``: nothing was ever mirrored to either cluster. Else both have the map already: that there is none is
+    believed after a second, several times in a run.
     """
 
     def make(topics: str, *, first: bool = False, **targets: object) -> Mirror:
         name = uuid.uuid4().hex[:8]
         made = Mirror(spark, view, there, tmp_path / name, topics, **{"map": f"map-{name}", **targets})
         if not first:
-            here = broker_client(KafkaProperties({"bootstrap.servers": view.bootstrap_servers}))
-            make_map(here, made.targets.map, 1)
+            for cluster in (view, there):
+                client = broker_client(KafkaProperties({"bootstrap.servers": cluster.bootstrap_servers}))
+                make_map(client, made.targets.map, 1)
         return made
 
     yield make

@@ -16,6 +16,7 @@ import spark_eos
 from spark_eos.errors import EosError
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client
+from spark_eos.ledger import query as ledger_query
 from spark_eos.ledger.lookup import RecordLookup
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.session_faults import armed
@@ -78,8 +79,9 @@ def test_the_end_of_a_run_tells(aborted, sink, files, topic, view):
     assert len(view.values(out)) == len(ROWS) // 2
 
 
-def test_the_end_of_a_run_whose_ledger_is_gone_tells(admin, cluster, sink, files, topic, view):
-    """Spark says which micro-batch is committed, and the ledger has no head that knows of it."""
+def test_the_end_of_a_run_whose_ledger_is_gone_tells(admin, cluster, sink, files, topic, view, monkeypatch):
+    """Spark says which micro-batch is committed, and the ledger has no head that knows of it, by now or in a while."""
+    monkeypatch.setattr(ledger_query, "SETTLE_S", 3.0)
     out, ledger = topic(PARTITIONS), topic(1, cleanup_policy="compact")
     query = sink(topic=out, ledger__topic=ledger)
 
