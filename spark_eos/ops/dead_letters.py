@@ -47,6 +47,8 @@ RECEIPT = "__spark_eos.resent"
 _AT_ONCE = 5000
 #: Seconds without progress after which the command fails.
 _SILENCE_S = 30.0
+#: The client waits so long for a whole batch of records, also where the end of the partition is all that is left.
+_LOOK_S = 0.05
 #: Bytes of a key, value or header that are printed.
 _SHOWN = 200
 
@@ -361,7 +363,7 @@ class _Reader:
         """The committed records before ``end``. Waits for open transactions before it, as receipts may follow them."""
         heard = time.monotonic()
         while True:
-            for message in self._consumer.consume(500, 0.5):
+            for message in self._consumer.consume(500, _LOOK_S):
                 error = message.error()
                 if error is not None and error.code() != ClientError._PARTITION_EOF:
                     if not error.retriable():
