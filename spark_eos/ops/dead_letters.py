@@ -60,6 +60,7 @@ _READING = {
     "enable.auto.commit": "false",
     "enable.auto.offset.store": "false",
     "check.crcs": "true",
+    "fetch.wait.max.ms": "20",  # by default, the end of each partition takes a second
 }
 _WRITING = {
     "message.max.bytes": "1000000000",  # what is too large is for the topic to say
