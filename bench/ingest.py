@@ -39,20 +39,31 @@ _VALUE = "to_json(struct(id, customer, total, note)) AS value"
 @dataclass(frozen=True)
 class IngestCase:
     """What is in the files, and what is done with it. ``columns``: of the files; ``transform``: SQL; None for rows that
-    go on as they are, of which Spark's own source reads ``own_format``."""
+    go on as they are, of which Spark's own source reads ``own_format``; ``duckdb``: what ours has DuckDB do instead."""
 
     format: FileFormat
     columns: str
     transform: str | None
     own_format: str
+    duckdb: str | None = None
+
+    @property
+    def is_parsed_json(self) -> bool:
+        """Whether ours has Spark parse lines."""
+        return self.format == "json" and self.transform is not None and self.duckdb is None
 
 
 _SCHEMA = "id STRING, customer BIGINT, total DOUBLE, note STRING"
 _SQL = f"SELECT id AS key, {_VALUE} FROM input"
+_DUCKDB = "SELECT id AS key, to_json(struct_pack(id, customer, total, note)) AS value FROM {}"
+_FIELDS = """(SELECT value ->> '$.id' AS id, (value ->> '$.customer')::BIGINT AS customer,
+    (value ->> '$.total')::DOUBLE AS total, value ->> '$.note' AS note FROM input)"""
 INGEST_CASES = {
     "JSON lines, parsed": IngestCase("json", _SCHEMA, _SQL, "json"),
     "JSON lines, as they are": IngestCase("json", "value STRING", None, "text"),
+    "JSON lines, by DuckDB": IngestCase("json", _SCHEMA, _SQL, "json", _DUCKDB.format(_FIELDS)),
     "Parquet, transformed": IngestCase("parquet", _SCHEMA, _SQL, "parquet"),
+    "Parquet, by DuckDB": IngestCase("parquet", _SCHEMA, _SQL, "parquet", _DUCKDB.format("input")),
     "Parquet, as it is": IngestCase("parquet", "key STRING, value STRING", None, "parquet"),
 }
 
@@ -105,7 +116,9 @@ class _Noted(BatchLines):
 def _ours(bench: Bench, files: str, case: IngestCase, output: str) -> Run:
     """A micro-batch counts from the look at the folder on: its files are read for their rows, and for their digests
     before, unless they were while the micro-batch before it was written. That, and the commits, are this process's."""
-    is_parsed_json = case.format == "json" and case.transform is not None
+    transform = None if case.transform is None else {"sql": case.transform}
+    if case.duckdb is not None:
+        transform = {"sql": case.duckdb, "engine": "duckdb"}
     config = IngestFiles.model_validate(
         {
             "kafka": {"bootstrap.servers": bench.bootstrap_servers},
@@ -114,11 +127,11 @@ def _ours(bench: Bench, files: str, case: IngestCase, output: str) -> Run:
                 "path": files,
                 "format": case.format,
                 "pattern": f"*.{case.format}",
-                "schema": case.columns if is_parsed_json else None,
+                "schema": case.columns if case.is_parsed_json else None,
                 "unchangedFor": "0 seconds",
                 "maxFilesPerTrigger": FILES_AT_ONCE,
             },
-            "transform": None if case.transform is None else {"sql": case.transform},
+            "transform": transform,
             "sink": {"topic": output},
             "trigger": "availableNow",
         }
