@@ -47,7 +47,7 @@ def _limit(session: requests.Session, overdue: Callable[[], object]) -> None:
     right = session.request
 
     def request(*arguments: object, **named: object) -> requests.Response:
-        # A limit of the socket's, too, which ends the thread where nothing comes any more. Ours is told of: it is over first.
+        # A limit of the socket's, too, which ends the thread where nothing comes any more; ours ends first.
         call = partial(right, *arguments, **{"timeout": 1.2 * REQUEST_S, **named})  # type: ignore[arg-type]
         try:
             return within(REQUEST_S, call, "spark-eos-iceberg")
