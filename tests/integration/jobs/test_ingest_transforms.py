@@ -17,7 +17,6 @@ from spark_eos.errors import EosError
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.ingests import FAILED, Setting
 from tests.support.kafka_view import KafkaView
-from tests.support.session_faults import armed
 
 #: For Spark and for DuckDB.
 SQL = """
@@ -154,8 +153,7 @@ def test_another_transform_does_not_repair_what_is_decided(setting: Setting, tmp
     stops and writes nothing; the right one then finishes."""
     for name in "ab":
         setting.put(name, *(f"{name} {n}" for n in range(50)))
-    with armed(setting.spark, "commit.decided=die", tmp_path / "faults"):
-        setting.fails("EOS_WORKER_DIED", **duckdb(MARKED))
+    setting.dies("commit.decided", tmp_path / "faults", **duckdb(MARKED))
     lost = max(setting.view.open_transactions(setting.query))
     setting.view.end_transaction(lost, commit=False)
     for other in (duckdb("SELECT value FROM input"), arrow(tripled), {"sql": None}):
