@@ -231,7 +231,8 @@ def _is_compared(name: str) -> bool:
 
 def _path(environ: Mapping[str, str]) -> list[str]:
     """Where a process imports from before it looks where its interpreter does. Spark also names one of its jars."""
-    entries = environ.get("PYTHONPATH", "").split(os.pathsep)
+    named = environ.get("PYTHONPATH")
+    entries = named.split(os.pathsep) if named else []
     return list(dict.fromkeys(entry for entry in entries if not entry.endswith(".jar") and Path(entry).exists()))
 
 

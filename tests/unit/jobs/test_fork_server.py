@@ -98,6 +98,12 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
     job.end()
 
 
+def test_without_a_path_of_its_own_the_server_forks_for_spark_too():
+    """Spark names zips and a jar. Where there are no such zips, as in a SPARK_HOME of ours, nothing is added."""
+    named = os.pathsep.join(["/none/pyspark.zip", "/none/py4j.zip", "/none/spark.jar"])
+    assert fork_server._path({}) == fork_server._path({"PYTHONPATH": named}) == []
+
+
 def test_a_fork_is_what_a_new_process_would_be(job):
     """But for the modules that it has: arguments, variables, folder, paths, streams, exit code, hashes."""
     forked = job.probe(code=7, SPARK_ONE="1", PYTHONHASHSEED="0")
