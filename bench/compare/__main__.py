@@ -55,6 +55,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 print(f"{name}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
                 failed = 1
                 continue
+        if not cell.is_fair:
+            print(f"{name}: it stood still while something else ran: run it again alone", file=sys.stderr, flush=True)
+            failed = 1
+            continue
         results = load() | {cell.key: cell}  # another run may have added some meanwhile
         save(results)
         show(results)

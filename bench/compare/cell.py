@@ -48,14 +48,24 @@ class Cell:
 
     @property
     def is_wrong(self) -> bool:
-        """Whether somebody reads what is not right, or misses something without having been told to stop."""
+        """Whether somebody reads what is not right, or misses something of a contender that goes on."""
         found = self.verdict
-        return bool(found.doubled or found.aborted or (found.lost and not self.stopped))
+        return bool(found.doubled or found.aborted or (found.lost and not self.has_halted))
+
+    @property
+    def has_halted(self) -> bool:
+        """It went on no more, or not by itself: rows that are missing may be written yet."""
+        return self.stopped or self.stuck
 
     @property
     def is_timed(self) -> bool:
         """Whether its times say something: nothing else ran."""
         return self.busy < _QUIET
+
+    @property
+    def is_fair(self) -> bool:
+        """Whether it tells of the contender: what stands still beside other work may only have been given no time."""
+        return self.is_timed or not self.stuck
 
     @property
     def key(self) -> tuple[str, str, int]:

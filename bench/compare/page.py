@@ -26,8 +26,9 @@ The results are in [compare.json](compare.json). A cell without a result says so
 
 Of all seeds together: rows that are lost, doubled, or aborted and yet visible; "clean" where there are none. *With an
 error*: the program has ended by one, and went on when it was started again. *n* × stopped: so many times, it has ended
-by an error again and again, and so has said that it does not go on; what is missing then is not counted as lost. *n* ×
-stood still: it ran on without an end, and wrote nothing more until it was started again.
+by an error again and again, and so has said that it does not go on. *n* × stood still: alone on the machine, it ran on
+without an end, and wrote nothing more until it was started again, or not even then. What is missing after either is not
+counted as lost.
 
 ![A square for each system and fault](compare.png)
 
@@ -107,7 +108,7 @@ def cells_of(cells: Iterable[Cell], contender: Contender, fault: Fault) -> list[
 def rows(cells: Sequence[Cell]) -> str:
     """What became of the rows, of all seeds together."""
     stopped = sum(cell.stopped for cell in cells)
-    lost = [cell for cell in cells if cell.verdict.lost and not cell.stopped]
+    lost = [cell for cell in cells if cell.verdict.lost and not cell.has_halted]
     counts = {
         "lost": sum(cell.verdict.lost for cell in lost if not cell.errors),
         "lost with an error": sum(cell.verdict.lost for cell in lost if cell.errors),

@@ -51,7 +51,7 @@ def _draw_square(axes: Axes, x: int, y: int, cells: Sequence[Cell]) -> None:
 
     colour, text = _NOT_RUN, "not run"
     if cells:
-        stopped = any(cell.stopped for cell in cells)
+        stopped = any(cell.has_halted for cell in cells)
         colour = _WRONG if any(cell.is_wrong for cell in cells) else _STOPPED if stopped else _CLEAN
         text = f"{_folded(rows(cells))}\n{goes_on(cells)}"
     axes.add_patch(Rectangle((x + 0.02, y + 0.03), 0.96, 0.94, color=colour))

@@ -92,6 +92,13 @@ def test_results_are_read_as_they_were_written(tmp_path):
     assert "| not timed | not run |" in text
 
 
+@pytest.mark.parametrize(("busy", "stuck", "fair"), [(0.9, True, False), (0.05, True, True), (0.9, False, True)])
+def test_what_stands_still_beside_other_work_is_no_result(busy, stuck, fair):
+    """It may only have been given no time."""
+    cell = Cell("flink", "kill", 1, Verdict(100, 0, 0, 0, 0), [], [], stopped=False, busy=busy, stuck=stuck)
+    assert cell.is_fair == fair
+
+
 def test_the_picture_shows_what_became_of_the_rows(tmp_path):
     """With other results it is another one."""
     files = [tmp_path / "clean.png", tmp_path / "again.png", tmp_path / "doubled.png"]
