@@ -120,17 +120,20 @@ def _of_the_sink(rows: pa.RecordBatch, file: File) -> pa.RecordBatch:
         raise malformed(file, f"its columns do not fit the topic: {error}") from None
 
 
+def _struct_in(file: File, form: Form, storage: HadoopSettings) -> StructType:
+    """The columns of a file, with types that Spark has. Raises FileError."""
+    return spark_schema(file, parquet_schema(file, storage)) if form.parquet else _LINES
+
+
 def given_in(file: File, form: Form, storage: HadoopSettings) -> StructType:
-    """The columns of a file as a transform gets them, with types that Spark has. Raises FileError."""
-    return _with_place(spark_schema(file, parquet_schema(file, storage)) if form.parquet else _LINES)
+    """The columns of a file as a transform gets them. Raises FileError."""
+    return _with_place(_struct_in(file, form, storage))
 
 
 def columns_in(file: File, form: Form, storage: HadoopSettings, topic: str) -> Columns:
     """The columns of a file for a topic, which are those of all files of its micro-batch. Raises FileError, and
     SchemaError for columns that no topic has, or with other types."""
-    if not form.parquet:
-        return check_columns(_LINES, topic)
-    return check_columns(spark_schema(file, parquet_schema(file, storage)), topic)
+    return check_columns(_struct_in(file, form, storage), topic)
 
 
 class FilesCopy:
@@ -166,7 +169,8 @@ class FilesCopy:
             columns = columns_in(file, self._form, self._storage, self._topic)
             return FileRows(self._form, splits, columns, self._storage, self.written)
         struct = given_in(file, self._form, self._storage)
-        transform = self._tried_on(splits, self._checked(self._transform, struct), struct)
+        transform = self._checked(self._transform, struct)
+        self._try_once(splits, transform, struct)
         plain = FileRows(self._form, splits, transform.columns, self._storage, self.written)
         return replace(plain, transform=transform, given=_arrow(struct))
 
@@ -179,13 +183,11 @@ class FilesCopy:
             self._transforms[struct.json()] = found
         return found
 
-    def _tried_on(self, splits: Splits, transform: Transform, struct: StructType) -> Transform:
-        """The same, tried once on rows that have these columns."""
+    def _try_once(self, splits: Splits, transform: Transform, struct: StructType) -> None:
+        """Try the transform on rows that have these columns, unless it was."""
         from spark_eos.ingest.sample import check_by_sample  # not for tasks
 
+        columns = struct.json()
         file = next((file for files in splits for file in files if file.size), splits[0][0])
-        if struct.json() not in self._tried and check_by_sample(
-            transform, file, self._form, _arrow(struct), self._storage
-        ):
-            self._tried.add(struct.json())
-        return transform
+        if columns not in self._tried and check_by_sample(transform, file, self._form, _arrow(struct), self._storage):
+            self._tried.add(columns)
