@@ -130,8 +130,8 @@ def _chunk(held: list[pa.RecordBatch], place: str) -> Chunk:
 
 @dataclass(frozen=True)
 class Transformed:
-    """What a transform makes of a chunk: ``rows`` with the sink's columns, and the records that it ``rejected``: the
-    reason for each, by its place in the chunk."""
+    """What a transform makes of some records: ``rows`` with the sink's columns, and the records that it ``rejected``:
+    the reason for each, by its place among them."""
 
     rows: pa.RecordBatch
     rejected: Mapping[int, str]
@@ -139,12 +139,23 @@ class Transformed:
 
 def transformed(transform: Transform, chunk: Chunk) -> Transformed:
     """The chunk's rows for topics. Raises SchemaError, RowError, and what the function raises."""
-    result, failed = returned(transform, chunk)
-    batch, offsets = without_rejected(result)
+    return split(transform, chunk.rows, *returned(transform, chunk))
+
+
+def split(
+    transform: Transform,
+    records: pa.RecordBatch,
+    result: pa.RecordBatch,
+    failed: Mapping[int, str],
+    place: str = OFFSET,
+) -> Transformed:
+    """The rows of a result, and what was rejected. ``result``, ``failed``: as of `called`, for these records;
+    ``place``: the column that numbers them. Raises SchemaError, RowError."""
+    batch, reasons = without_rejected(result, place=place)
     rows = conformed(batch)
     if columns_of(rows.schema.names, transform.columns.topic) != transform.columns:
         raise stop("EOS_TRANSFORM_RESULT.empty_batch", columns=", ".join(rows.schema.names))
-    return Transformed(rows, {**places_of(chunk.rows, offsets), **failed})
+    return Transformed(rows, {**places_of(records, reasons, place), **failed})
 
 
 def returned(transform: RowTransform, chunk: Chunk) -> tuple[pa.RecordBatch, Mapping[int, str]]:
