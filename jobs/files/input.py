@@ -38,7 +38,7 @@ class Files(Section, extra="allow"):
 
     __pydantic_extra__: dict[str, str]
 
-    #: The folder, on any [file system](moving.md) that checkpoints may be on: a path, `s3a://…`, `hdfs://…`.
+    #: The folder, on any [file system](sink.md#where-the-checkpoint-is) that checkpoints may be on: a path, `s3a://…`, `hdfs://…`.
     path: Text
     #: What is in the files; json: one value on each line. Further keys are [options](ingest.md#options) of the format.
     format: Literal["csv", "json", "parquet", "text"]
