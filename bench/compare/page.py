@@ -25,10 +25,9 @@ The results are in [compare.json](compare.json). A cell without a result says so
 ## Rows
 
 Of all seeds together: rows that are lost, doubled, or aborted and yet visible; "clean" where there are none. *With an
-error*: the program has ended by one, and went on when it was started again. *n* × stopped: so many times, it has ended
-by an error again and again, and so has said that it does not go on. *n* × stood still: alone on the machine, it ran on
-without an end, and wrote nothing more until it was started again, or not even then. What is missing after either is not
-counted as lost.
+error*: the program has ended by one, and went on when it was started again. *n* × stopped: in *n* runs, it failed
+after every restart and was given up. *n* × stood still: in *n* runs, with nothing else on the machine, it kept running
+but wrote nothing more; a restart did not always help. What is missing after either is not counted as lost.
 
 ![A square for each system and fault](compare.png)
 
