@@ -26,6 +26,8 @@ BLOCK_BYTES, _FAR_BLOCK_BYTES = 896 << 10, 4 << 20
 _SECOND_NS = 10**9
 _S3 = re.compile(r"s3n?://")
 _HIDDEN = (".", "_")
+#: Errors that do not go away by themselves, as those of a store that does not answer do.
+_LASTING = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError)
 _NO_SETTINGS = HadoopSettings()
 
 
@@ -153,7 +155,8 @@ def file_errors(uri: str, settings: HadoopSettings) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise stop("EOS_FILE_UNREADABLE.read", uri=uri, why=without_secrets(str(error), settings)) from None
+        entry = "EOS_FILE_UNREADABLE.read" if isinstance(error, _LASTING) else "EOS_FILE_STORE"
+        raise stop(entry, uri=uri, why=without_secrets(str(error), settings).rstrip(".")) from None
 
 
 def current(file: File, settings: HadoopSettings) -> File | None:

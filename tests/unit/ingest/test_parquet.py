@@ -141,7 +141,7 @@ def test_a_file_that_is_gone_has_changed(reads, tmp_path):
 
 
 def test_errors_of_a_store_are_not_those_of_a_file(tmp_path, monkeypatch):
-    """And contain no secret."""
+    """They go away, and contain no secret."""
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"n": [1]}), path)
     file = planned(path)
@@ -159,7 +159,7 @@ def test_errors_of_a_store_are_not_those_of_a_file(tmp_path, monkeypatch):
         monkeypatch.setattr(module, "store_of", lambda *_: Store(Away(), str(path), local=True))
     with pytest.raises(FileError, match="no answer") as error:
         parquet_schema(file, settings)
-    assert error.value.entry == "EOS_FILE_UNREADABLE.read" and "TOPSECRET" not in str(error.value)
+    assert error.value.condition == "EOS_FILE_STORE" and "TOPSECRET" not in str(error.value)
 
 
 def test_damage_is_of_the_file(tmp_path):
