@@ -19,7 +19,14 @@ import pyarrow.compute as pc
 from spark_eos.arrow_fields import lost_field
 from spark_eos.copy.plan import Function, OnMalformed, RowTransform, Transform
 from spark_eos.errors import EosError, stop
-from spark_eos.kafka.letter_headers import EXCEPTION, MESSAGE, SOURCE_OFFSET, SOURCE_PARTITION, SOURCE_TOPIC
+from spark_eos.kafka.letter_headers import (
+    EXCEPTION,
+    MESSAGE,
+    SOURCE_CLUSTER,
+    SOURCE_OFFSET,
+    SOURCE_PARTITION,
+    SOURCE_TOPIC,
+)
 from spark_eos.sink.schema import Columns
 from spark_eos.source.schema import ARROW_HEADERS
 from spark_eos.topic_partition import OffsetRange
@@ -226,21 +233,22 @@ def places_of(records: pa.RecordBatch, reasons: Mapping[int, str], place: str = 
     return {places[offset]: reason for offset, reason in reasons.items()}
 
 
-def letters_of(chunk: Chunk, rejected: Mapping[int, str]) -> pa.RecordBatch:
-    """The rejected records as dead letters: key and value as they were, and headers that say why and where from."""
+def letters_of(chunk: Chunk, rejected: Mapping[int, str], cluster: str) -> pa.RecordBatch:
+    """The rejected records as dead letters: key and value as they were, and headers that say why and where from.
+    ``cluster``: the id of the source's, empty where it is not known."""
     records = chunk.rows.take(pa.array(sorted(rejected), pa.int64()))
     own = records.column("headers").to_pylist() if "headers" in records.schema.names else [None] * records.num_rows
     places = zip(*(records.column(name).to_pylist() for name in ("topic", "partition", "offset")), strict=True)
     headers = [
-        [*(mine or ()), *_why(reason, *place)]
+        [*(mine or ()), *_why(reason, cluster, *place)]
         for mine, (_, reason), place in zip(own, sorted(rejected.items()), places, strict=True)
     ]
     columns = [records.column("key"), records.column("value"), pa.array(headers, ARROW_HEADERS.type)]
     return pa.RecordBatch.from_arrays(columns, names=["key", "value", "headers"])
 
 
-def _why(reason: str, topic: str, partition: int, offset: int) -> list[dict[str, object]]:
-    place = {SOURCE_TOPIC: topic, SOURCE_PARTITION: str(partition), SOURCE_OFFSET: str(offset)}
+def _why(reason: str, cluster: str, topic: str, partition: int, offset: int) -> list[dict[str, object]]:
+    place = {SOURCE_TOPIC: topic, SOURCE_PARTITION: str(partition), SOURCE_OFFSET: str(offset), SOURCE_CLUSTER: cluster}
     texts = {EXCEPTION: REJECTED, MESSAGE: reason, **place}
     return [{"key": name, "value": text.encode()} for name, text in texts.items()]
 

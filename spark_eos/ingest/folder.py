@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from pyarrow.fs import FileInfo, FileSelector, FileType
 from fastcrc.crc32 import iscsi, iso_hdlc
+from pyarrow.fs import FileInfo, FileSelector, FileType
 
 from spark_eos.caches import log_once
 from spark_eos.checkpoint.settings import HadoopSettings
