@@ -155,8 +155,10 @@ def file_errors(uri: str, settings: HadoopSettings) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        entry = "EOS_FILE_UNREADABLE.read" if isinstance(error, _LASTING) else "EOS_FILE_STORE"
-        raise stop(entry, uri=uri, why=without_secrets(str(error), settings).rstrip(".")) from None
+        why = without_secrets(str(error), settings).rstrip(".")
+        if isinstance(error, _LASTING):
+            raise stop("EOS_FILE_UNREADABLE.read", uri=uri, why=why) from None
+        raise stop("EOS_FILE_STORE", uri=uri, why=why) from None
 
 
 def current(file: File, settings: HadoopSettings) -> File | None:
