@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from spark_eos.errors import EosError, stop
+from spark_eos.errors import EosError, phrase, stop
 from spark_eos.kafka.admin.groups import active_members, commit_offsets, committed_offsets, delete_offsets
 from spark_eos.kafka.admin.topics import (
     Topic,
@@ -108,7 +108,7 @@ class GroupMover:
            group has committed there since. Its offsets for other topics stay.
 
         Raises KafkaError: EOS_GROUP_ACTIVE, EOS_GROUP_UNSUITABLE, EOS_MIRROR_GROUP_REFUSED,
-        EOS_MIRROR_TARGET_RECREATED.
+        EOS_MIRROR_TARGET_RECREATED. Of an error in step 5, the message says that the group was moved.
         """
         self._check_no_members(self.source, "source")
         committed = committed_offsets(self.source, self.group, None)
@@ -126,14 +126,22 @@ class GroupMover:
             moved.setdefault(one.target.topic, {})[one.partition] = one.target.offset
         commit_offsets(self.target, self.group, moved)
         if delete:
-            self._check_source_unchanged(committed, "It was moved, and is not deleted at the source.")
-            delete_offsets(self.source, self.group, by_topic((one.topic, one.partition) for one in offsets))
+            self._delete(committed, offsets)
         return GroupMove(self.group, offsets, not_mirrored, delete, done=True)
 
-    def _check_source_unchanged(self, committed: PartitionOffsets, done: str = "Nothing was changed.") -> None:
+    def _delete(self, committed: PartitionOffsets, offsets: Collection[TranslatedOffset]) -> None:
+        """Delete what was moved at the source, unless the group is in use there again. Its errors say that the group
+        was moved."""
+        try:
+            self._check_source_unchanged(committed)
+            delete_offsets(self.source, self.group, by_topic((one.topic, one.partition) for one in offsets))
+        except EosError as error:
+            raise error.reworded(f"{error.message} {phrase('moved')}", error.hint, **error.parameters) from None
+
+    def _check_source_unchanged(self, committed: PartitionOffsets) -> None:
         self._check_no_members(self.source, "source")
         if committed_offsets(self.source, self.group, None) != committed:
-            raise self._changed("source", done)
+            raise self._changed("source")
 
     def _check_no_members(self, client: BrokerClient, side: str) -> None:
         members = active_members(client, self.group, to_commit=side == "target")
@@ -221,8 +229,8 @@ class GroupMover:
                     begin=begin,
                 )
 
-    def _changed(self, side: str, done: str = "Nothing was changed.") -> EosError:
-        return stop("EOS_MIRROR_GROUP_REFUSED.moves", group=self.group, side=side, done=done)
+    def _changed(self, side: str) -> EosError:
+        return stop("EOS_MIRROR_GROUP_REFUSED.moves", group=self.group, side=side)
 
 
 @dataclass(frozen=True)
