@@ -107,6 +107,8 @@ def test_a_plan_of_what_is_whole(answer):
 
 
 def test_what_was_lost_is_told_alike_whoever_has_aborted_it():
+    """Brokers before the command, or the command; it was not committed."""
     lost = SinkPlan("q", None, HEAD, Part.ALL, unsettled=[PAIRS[0].id], lost=[PAIRS[0].id])
     recovery_ = recovery.Recovery(QueryState("q"), [lost], done=True)
-    assert "1 decided transaction(s) are aborted" in recovery.as_text(recovery_, Wanted(yes=True))
+    text = recovery.as_text(recovery_, Wanted(yes=True))
+    assert "1 decided transaction(s) are aborted" in text and "committed 0 decided" in text
