@@ -25,7 +25,9 @@ from pyspark.sql.streaming import StreamingQuery
 import spark_eos
 from spark_eos.copy.checks import check_source
 from spark_eos.errors import stop
+from spark_eos.kafka.admin.topics import cluster_id
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.options.parse import SourceOptions
 
 from .runner.cluster import JobCluster
@@ -47,7 +49,7 @@ from .runner.options import (
 )
 from .runner.past_spark import EngineTransform
 from .runner.registry import Columns, Encoded, check_topic
-from .runner.transform import transformed
+from .runner.transform import Letters, transformed
 from .runner.values import NO_PROPERTIES, Properties, Rejected, Trigger, missing
 
 FORMATS = ("eos-kafka", "kafka")
@@ -172,14 +174,15 @@ def plan(config: ConsumeTransformProduce, args: argparse.Namespace) -> Plan:
     def start(spark: SparkSession) -> StreamingQuery:
         if config.transform.is_copy:
             return start_copy(spark, config)
+        letters = config.letters
         rows = transformed(
             read(spark, config, args.source),
             config.transform,
-            letters=config.letters,
+            letters=letters and Letters(letters, cluster_id(broker_client(reads.kafka))),
             topic=config.topic,
             columns=registry_columns(spark, config),
         )
-        return write(counted(rows, config.letters), config, args.sink)
+        return write(counted(rows, letters), config, args.sink)
 
     clusters = clusters_of(config, args.source, args.sink)
     reads = _reads(config)

@@ -40,13 +40,20 @@ SCENARIOS: dict[str, tuple[str, ...]] = {
         f"{_MIRROR}/test_landed.py",
     ),
     "kills": tuple(f"{_KILLS}[{point}]" for point in _POINTS),
+    "two-phase": (
+        "tests/integration/sink/test_two_phase.py",
+        "tests/chaos/test_two_phase.py::test_a_driver_that_dies_while_nothing_expires",
+    ),
     "change": ("tests/chaos/test_versions.py::test_the_feature_changes_in_the_middle_of_a_batch",),
 }
 
 
 def applies(cluster: str, scenario: str) -> bool:
-    """The feature's changes begin with levels of their own."""
-    return scenario != "change" or CLUSTERS[cluster][1] == 2
+    """Brokers before 4.3 offer no two-phase commit. The feature's changes begin with levels of their own."""
+    version, level = CLUSTERS[cluster]
+    if scenario == "two-phase":
+        return level == 2 and version in ("4.3.1", "4.4.0")
+    return scenario != "change" or level == 2
 
 
 def python(cluster: str) -> tuple[list[str], list[str]]:

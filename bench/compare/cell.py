@@ -14,7 +14,7 @@ from typing import Any
 from bench.compare.contenders import PARTITIONS, Contender
 from bench.compare.faults import Fault
 from bench.compare.feeder import Feeder
-from bench.compare.judge import Verdict, judge
+from bench.compare.judge import NoResult, Verdict, judge
 from bench.compare.scene import LONGEST_S, Scene, Tail
 from spark_eos.tools.devcluster import DevCluster
 
@@ -83,7 +83,7 @@ class Cell:
 
 def run(cluster: DevCluster, contender: Contender, fault: Fault, seed: int, busy: float = 1.0) -> Cell:
     """Feed, strike, let it catch up, and count. Raises TimeoutError where the contender does not even start, or
-    the fault does not come about; WrongInput."""
+    the fault does not come about, and NoResult."""
     source = f"in-{uuid.uuid4().hex[:8]}"
     output = contender.output_of(source)
     for topic in (source,) if contender.renames else (source, output):
@@ -113,7 +113,10 @@ def run(cluster: DevCluster, contender: Contender, fault: Fault, seed: int, busy
         shutil.rmtree(folder, ignore_errors=True)
     found = judge(cluster.bootstrap_servers, source, output, [feeder.rows] * PARTITIONS)
     recoveries = [round(seconds, 1) for seconds in scene.recoveries]
-    return Cell(contender.name, fault.name, seed, found, recoveries, scene.errors, scene.has_given_up, busy, stuck)
+    cell = Cell(contender.name, fault.name, seed, found, recoveries, scene.errors, scene.has_given_up, busy, stuck)
+    if not cell.is_fair:
+        raise NoResult("it stood still while something else ran: run it again alone")
+    return cell
 
 
 def _catches_up(scene: Scene) -> bool:

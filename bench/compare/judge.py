@@ -33,16 +33,16 @@ class Verdict:
         return not (self.lost or self.doubled or self.aborted)
 
 
-class WrongInput(Exception):
-    """The input does not hold just what it was fed, so that nothing can be said of what others have made of it."""
+class NoResult(Exception):
+    """Nothing can be said of a contender, for the reason that is given."""
 
 
 def judge(servers: str, source: str, output: str, fed: Sequence[int]) -> Verdict:
-    """``source``, ``output``: topics; ``fed``: how many rows each partition of the source was given. Raises WrongInput;
-    KafkaException where a topic cannot be read."""
+    """``source``, ``output``: topics; ``fed``: how many rows each partition of the source was given. Raises NoResult
+    where the source does not hold just those, and KafkaException where a topic cannot be read."""
     given = verdict(read(servers, source), fed)
     if not given.is_clean:
-        raise WrongInput(f"{source} itself has {given}")
+        raise NoResult(f"{source} itself has {given}")
     return verdict(read(servers, output), fed)
 
 

@@ -25,10 +25,10 @@ The results are in [compare.json](compare.json). A cell without a result says so
 ## Rows
 
 Of all seeds together: rows that are lost, doubled, or aborted and yet visible; "clean" where there are none. *With an
-error*: the program has ended by one, and went on when it was started again. *n* × stopped: so many times, it has ended
-by an error again and again, and so has said that it does not go on. *n* × stood still: alone on the machine, it ran on
-without an end, and wrote nothing more until it was started again, or not even then. What is missing after either is not
-counted as lost.
+error*: the program has ended by one, and went on when it was started again. *n* × stopped: in so many runs, it failed
+after every restart and was given up. *n* × stood still: alone on the machine, it kept running but wrote nothing more; a
+restart did not always help. What a system had not written when it was given up is *missing*, not lost: it may be
+written yet.
 
 ![A square for each system and fault](compare.png)
 
@@ -117,8 +117,11 @@ def rows(cells: Sequence[Cell]) -> str:
     }
     found = [f"{count:,} {name}" for name, count in counts.items() if count]
     stuck = sum(cell.stuck for cell in cells)
+    missing = sum(cell.verdict.lost for cell in cells if cell.has_halted)
     stops = [f"{count} × {what}" for count, what in ((stopped, "stopped"), (stuck, "stood still")) if count]
-    return ", ".join([*(found or ["clean"]), *stops])
+    if missing:
+        stops.append(f"{missing:,} missing")
+    return ", ".join([*(found or ([] if missing else ["clean"])), *stops])
 
 
 def _order(cells: Sequence[Cell]) -> str:

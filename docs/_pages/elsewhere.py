@@ -54,6 +54,7 @@ ELSEWHERE = (
         "kafka.delivery.timeout.ms",
         sink="refused: they follow from the transactions; see the properties that cannot be set, above",
     ),
+    Elsewhere("fs.…, google.cloud.auth.…", sink="new: the built-in sink does not read the checkpoint"),
     Elsewhere(
         "Trigger.Continuous",
         "absent: Spark does not offer it to Python data sources; use a short processing-time interval",

@@ -15,12 +15,17 @@ INTRODUCTION = """# Options
 Generated from the code by `make docs`. Option names are not case-sensitive.
 [The last table](#compared-with-sparks-kafka-format) compares each option with Spark's own `kafka` format."""
 
+STORE = (
+    "Settings of the [file system of the checkpoint](sink.md#where-the-checkpoint-is), by Hadoop's names; for a stream "
+    "with `checkpointLocation`."
+)
 KAFKA = "Any Kafka client property; Java client names are accepted. An unknown property is an error."
 
 
 def page() -> str:
     """options.md."""
-    source, sink = _side("Source", SOURCE, SOURCE_OWNED), _side("Sink", SINK, SINK_OWNED)
+    source = _side("Source", SOURCE, SOURCE_OWNED)
+    sink = _side("Sink", SINK, SINK_OWNED, f"| `fs.…`, `google.cloud.auth.…` | those of the session | {STORE} |")
     return (
         "\n".join([INTRODUCTION, *source, *sink, *_writes(), *_java_names(), *_by_librdkafka(), *_comparison()]) + "\n"
     )
@@ -34,10 +39,11 @@ def _writes() -> Iterator[str]:
     yield f"| `{job.name}` | {job.default} | {job.doc} |"
 
 
-def _side(title: str, table: tuple[Option, ...], owned: dict[str, str]) -> Iterator[str]:
+def _side(title: str, table: tuple[Option, ...], owned: dict[str, str], *more: str) -> Iterator[str]:
     yield from ("", f"## {title}", "", "| option | default | meaning |", "| --- | --- | --- |")
     yield from (f"| `{o.name}` | {o.default} | {o.doc} |" for o in table)
     yield f"| `kafka.*` | `kafka.bootstrap.servers` is required | {KAFKA} |"
+    yield from more
     yield from ("", "Properties that cannot be set, and what to do instead:", "")
     yield from (f"- `kafka.{key}`: {why}" for key, why in owned.items())
 

@@ -11,7 +11,8 @@ from pyspark.sql.types import LongType, StringType, StructType
 
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.ingest.notes import Splits
-from spark_eos.ingest.source import FILE, FILES_FORMAT, LINE, Form, options_of, parquet_schema, spark_schema
+from spark_eos.ingest.parquet import parquet_schema, spark_schema
+from spark_eos.ingest.source import FILE, FILES_FORMAT, LINE, Form, options_of
 
 from ..runner.columns import PARSED, in_filter, raised, struct_of, with_fields
 from ..runner.models import Section, check_schema
@@ -38,7 +39,7 @@ class Files(Section, extra="allow"):
 
     __pydantic_extra__: dict[str, str]
 
-    #: The folder, on any [file system](moving.md) that checkpoints may be on: a path, `s3a://…`, `hdfs://…`.
+    #: The folder, on any [file system](sink.md#where-the-checkpoint-is) that checkpoints may be on: a path, `s3a://…`, `hdfs://…`.
     path: Text
     #: What is in the files; json: one value on each line. Further keys are [options](ingest.md#options) of the format.
     format: Literal["csv", "json", "parquet", "text"]

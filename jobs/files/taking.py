@@ -16,8 +16,8 @@ from spark_eos.checkpoint.settings import HadoopSettings, here, of_session
 from spark_eos.errors import EosError, stop
 from spark_eos.ingest.folder import CompleteFiles, File, Folder, as_it_is_now, with_digest
 from spark_eos.ingest.notes import Splits
+from spark_eos.ingest.parquet import parquet_schema
 from spark_eos.ingest.run import IngestRun
-from spark_eos.ingest.source import parquet_schema
 from spark_eos.spark.reasons import Reason, reason
 
 from ..runner.job import JobContext

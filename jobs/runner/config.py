@@ -3,8 +3,9 @@
 ``load(path, Mirror)`` reads the file, puts environment variables into its texts, and checks it by the model. Every
 error names the file, the path of the key, what is wrong and what is allowed. None shows a value, which may be a secret.
 
-``${NAME}`` and ``${NAME:-default}`` in a value are taken from the environment, and ``$${`` stands for ``${``. This is
-done after the YAML is parsed, so the text of a variable cannot add keys.
+``${NAME}`` and ``${NAME:-default}`` in a value are taken from the environment, and ``$${`` stands for ``${``. As in a
+shell, a variable that is empty counts as not set: an empty value, which may turn a check off, has to be in the file.
+This is done after the YAML is parsed, so the text of a variable cannot add keys.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from .values import Rejected, missing, unknown
 J = TypeVar("J", bound=Job)
 
 #: `$${`, or a whole `${NAME}` or `${NAME:-default}`, or a `${` that is neither.
-_VARIABLE = re.compile(r"(?P<literal>\$\$\{)|\$\{(?:(?P<name>[A-Za-z_]\w*)(?::-(?P<default>[^}\n]*))?\})?", re.ASCII)
+_VARIABLE = re.compile(r"(?P<literal>\$\$\{)|\$\{(?:(?P<name>[A-Za-z_]\w*)(?::-(?P<default>[^{}\n]*))?\})?", re.ASCII)
 #: What means that a key has no value, where it is without quotes.
 _NULL = frozenset({"", "~", "null", "Null", "NULL"})
 #: What PyYAML quotes: a single character, one of its own names of tokens, or a text of the file.
@@ -143,7 +144,7 @@ def _variable(match: re.Match[str], *, path: Sequence[str], environ: Mapping[str
     name, key = match["name"], ".".join(path)
     if name is None:
         raise stop("EOS_CONFIG_INVALID_VALUE.dollar", key=key)
-    text = environ.get(name, match["default"])
+    text = environ.get(name) or match["default"]
     if text is None:
         raise stop("EOS_CONFIG_INVALID_VALUE.variable", key=key, name=name)
     return text

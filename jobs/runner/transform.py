@@ -6,6 +6,7 @@ import importlib
 import re
 import traceback
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark.errors import AnalysisException, ParseException
@@ -14,7 +15,14 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType
 
 from spark_eos.errors import stop
-from spark_eos.kafka.letter_headers import EXCEPTION, MESSAGE, SOURCE_OFFSET, SOURCE_PARTITION, SOURCE_TOPIC
+from spark_eos.kafka.letter_headers import (
+    EXCEPTION,
+    MESSAGE,
+    SOURCE_CLUSTER,
+    SOURCE_OFFSET,
+    SOURCE_PARTITION,
+    SOURCE_TOPIC,
+)
 from spark_eos.sink.schema import SINK_COLUMNS
 
 from .columns import PARSED, first_line, in_filter, raised, struct_of, with_fields
@@ -29,6 +37,14 @@ _NOT_THE_USERS = re.compile(rf"/(pyspark|py4j)/|^<frozen |^{re.escape(__file__)}
 _MALFORMED = "[EOS_JOB_MALFORMED_ROW]"
 #: Keys and values without a registry.
 _AS_THEY_ARE = Columns()
+
+
+@dataclass(frozen=True)
+class Letters:
+    """The topic of dead letters, and the id of the cluster from which records are read, empty where it is not known."""
+
+    topic: str
+    cluster: str
 
 
 def imported(name: str, key: str) -> Any:  # noqa: ANN401  # what the user's module has there
@@ -48,15 +64,15 @@ def transformed(
     config: Transform | None,
     beside: Sequence[str] = (),
     *,
-    letters: str | None = None,
+    letters: Letters | None = None,
     topic: str | None = None,
     columns: Columns = _AS_THEY_ARE,
 ) -> DataFrame:
     """The rows for the sink, with the columns ``beside``, which the job takes. Raises ConfigError if the transformation
     does not fit the source or the sink.
 
-    ``config``: None for rows as they are. ``letters``: the topic to which malformed rows go, if there is one; then
-    ``topic`` is that of all others, if their column of that name does not say it. ``columns``: keys and values with
+    ``config``: None for rows as they are. ``letters``: where malformed rows go, if they are to be kept; then ``topic``
+    is that of all others, if their column of that name does not say it. ``columns``: keys and values with
     schemas of a registry.
     """
     rows = encoded_rows(result(source, config, columns), columns)
@@ -84,7 +100,7 @@ def _with_letters(
     rows: DataFrame,
     source: DataFrame,
     config: ParsedTransform,
-    topic_of_letters: str,
+    letters: Letters,
     topic: str | None,
     columns: Columns,
 ) -> DataFrame:
@@ -97,15 +113,16 @@ def _with_letters(
         if name in rows.columns and isinstance(rows.schema[name].dataType, StringType):
             rows = rows.withColumn(name, F.col(name).cast("binary"))
     malformed = _checked(source, config, columns).where(~_is_well_formed(columns))
-    letters = malformed.select("key", "value", F.lit(topic_of_letters).alias("topic"), _why(source, config, columns))
+    why = _why(source, config, columns, letters.cluster)
+    kept = malformed.select("key", "value", F.lit(letters.topic).alias("topic"), why)
     try:
-        return rows.unionByName(letters, allowMissingColumns=True)
+        return rows.unionByName(kept, allowMissingColumns=True)
     except AnalysisException as error:
         raise stop("EOS_CONFIG_INVALID_VALUE.letters_columns", key="transform", why=first_line(error)) from None
 
 
-def _why(source: DataFrame, config: ParsedTransform, columns: Columns) -> Column:
-    """The headers of a dead letter, behind those that the record has."""
+def _why(source: DataFrame, config: ParsedTransform, columns: Columns, cluster: str) -> Column:
+    """The headers of a dead letter, behind those that the record has. ``cluster``: see `Letters`."""
     message = F.lit(f"The value does not fit 'transform.schema': {config.format}, {config.ddl}.")
     if columns.decodes:
         message = F.concat(F.lit("It cannot be decoded: "), F.col(UNFIT), F.lit("."))
@@ -114,6 +131,7 @@ def _why(source: DataFrame, config: ParsedTransform, columns: Columns) -> Column
         EXCEPTION: F.lit(_MALFORMED.strip("[]")),
         MESSAGE: message,
         **{header: F.col(name).cast("string") for header, name in place.items()},
+        SOURCE_CLUSTER: F.lit(cluster),
     }
     pairs = [F.struct(F.lit(name).alias("key"), text.cast("binary").alias("value")) for name, text in texts.items()]
     headers = F.array(*pairs)

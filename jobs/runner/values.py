@@ -24,8 +24,8 @@ _SECONDS = {"week": 604800, "day": 86400, "hour": 3600, "minute": 60, "milliseco
 _INTERVALS = "Use numbers with units: 500 milliseconds, 1 second, 2 minutes 30 seconds, 1 hour, 1 day."
 #: Spark's masters. A URL (`spark://…`, `k8s://…`) may be any.
 _MASTER = re.compile(r"yarn|local|local\[([1-9]\d*|\*)(\s*,\s*\d+)?\]|local-cluster\[.+\]|[A-Za-z][\w+.-]*://.+")
-#: A setting of Spark without `spark.`.
-_SHORTENED = re.compile(r"(master|(app|driver|executor|jars|sql|submit|ui)\b.*)")
+#: The name of a setting of Spark.
+_SETTING = re.compile(r"spark\.\S+")
 #: A module whose text has one of these may define any name.
 _ANY_NAME = re.compile(r"\bimport\s*\*|\b(__getattr__|exec|globals|setattr|vars)\b|^\s+global\s", re.MULTILINE)
 
@@ -95,14 +95,21 @@ def check_properties(values: Mapping[str, str]) -> KafkaProperties:
 
 def check_spark(settings: Mapping[str, str]) -> KafkaProperties:
     """Settings of Spark: each begins with `spark.`, else it would have no effect, and a master is one."""
-    for name in filter(_SHORTENED.fullmatch, settings):
-        message = "is not a setting of Spark: in this section, too, its settings begin with 'spark.'."
-        raise Rejected(message, f"Write 'spark.{name}' in full.", [name], "UNKNOWN_KEY")
+    for name in settings:
+        if not _SETTING.fullmatch(name):
+            message = "is not a setting of Spark: in this section, too, its settings begin with 'spark.'."
+            raise Rejected(message, f"Write '{_in_full(name)}'.", [name], "UNKNOWN_KEY")
     master = settings.get("spark.master", "local")
     if not _MASTER.fullmatch(master.strip()):
         hint = "Use local[4], local[*], yarn, spark://host:port or k8s://https://host:port."
         raise Rejected("is not a Spark master.", hint, ["spark.master"])
     return check_properties(settings)
+
+
+def _in_full(name: str) -> str:
+    """What the name of a setting may be meant to be."""
+    rest = re.sub(r"^spark\.", "", name.strip(), flags=re.IGNORECASE)
+    return f"spark.hadoop.{rest}" if rest.startswith("fs.") else f"spark.{rest}"
 
 
 def check_function(name: str) -> str:

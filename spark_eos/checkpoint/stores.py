@@ -124,6 +124,7 @@ def _s3(bucket: str, settings: HadoopSettings) -> pyarrow.fs.FileSystem:
     provider = of("aws.credentials.provider") or ""
     if "AssumedRole" in provider and of("assumed.role.arn"):
         arguments |= {"role_arn": of("assumed.role.arn"), "session_name": of("assumed.role.session.name")}
+        arguments |= {"external_id": of("assumed.role.external.id")}
     elif "Anonymous" in provider:
         arguments["anonymous"] = True
     elif of("access.key") and of("secret.key"):

@@ -47,6 +47,10 @@ def replay(
     from spark_eos.ops.replay import replay as run
     from spark_eos.ops.replay_plan import ReplayRequest
 
+    if in_place and topic is not None:
+        raise typer.BadParameter("--in-place writes to the same topics: leave out --topic, or name a --new checkpoint")
+    if finish and (again or any(value is not None for value in (to_batch, to_timestamp, to_offsets, topic))):
+        raise typer.BadParameter("--finish goes on as the replay began: leave out --to-…, --again and --topic")
     at = connection(context)
 
     def answer() -> Answer:

@@ -341,7 +341,13 @@ class _Bound:
 
 
 def _run(query: str, batch: pa.RecordBatch) -> pa.Table:
-    return _bound(threading.get_ident(), query, batch.schema).run(batch)
+    import duckdb
+
+    try:
+        return _bound(threading.get_ident(), query, batch.schema).run(batch)
+    except (duckdb.InternalException, duckdb.FatalException):
+        _bound.cache_clear()  # such a connection answers nothing any more
+        raise
 
 
 @process_cache(maxsize=16)

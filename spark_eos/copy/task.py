@@ -202,10 +202,10 @@ class Parts:
         """What is to be written of the records that the transform has rejected. Raises RowError where there may be
         none."""
         if transform.on_malformed == "deadLetters":
-            return letters_of(chunk, rejected)
+            return letters_of(chunk, rejected, self._plan.cluster)
         if rejected and transform.on_malformed == "fail":
             raise rejection(chunk, rejected)
-        return letters_of(chunk, {})
+        return letters_of(chunk, {}, self._plan.cluster)
 
 
 def part_of(range_: OffsetRange, copied: Copied) -> Part:

@@ -19,7 +19,14 @@ import pyarrow.compute as pc
 from spark_eos.arrow_fields import lost_field
 from spark_eos.copy.plan import Function, OnMalformed, RowTransform, Transform
 from spark_eos.errors import EosError, stop
-from spark_eos.kafka.letter_headers import EXCEPTION, MESSAGE, SOURCE_OFFSET, SOURCE_PARTITION, SOURCE_TOPIC
+from spark_eos.kafka.letter_headers import (
+    EXCEPTION,
+    MESSAGE,
+    SOURCE_CLUSTER,
+    SOURCE_OFFSET,
+    SOURCE_PARTITION,
+    SOURCE_TOPIC,
+)
 from spark_eos.sink.schema import Columns
 from spark_eos.source.schema import ARROW_HEADERS
 from spark_eos.topic_partition import OffsetRange
@@ -130,8 +137,8 @@ def _chunk(held: list[pa.RecordBatch], place: str) -> Chunk:
 
 @dataclass(frozen=True)
 class Transformed:
-    """What a transform makes of a chunk: ``rows`` with the sink's columns, and the records that it ``rejected``: the
-    reason for each, by its place in the chunk."""
+    """What a transform makes of some records: ``rows`` with the sink's columns, and the records that it ``rejected``:
+    the reason for each, by its place among them."""
 
     rows: pa.RecordBatch
     rejected: Mapping[int, str]
@@ -139,12 +146,23 @@ class Transformed:
 
 def transformed(transform: Transform, chunk: Chunk) -> Transformed:
     """The chunk's rows for topics. Raises SchemaError, RowError, and what the function raises."""
-    result, failed = returned(transform, chunk)
-    batch, offsets = without_rejected(result)
+    return split(transform, chunk.rows, *returned(transform, chunk))
+
+
+def split(
+    transform: Transform,
+    records: pa.RecordBatch,
+    result: pa.RecordBatch,
+    failed: Mapping[int, str],
+    place: str = OFFSET,
+) -> Transformed:
+    """The rows of a result, and what was rejected. ``result``, ``failed``: as of `called`, for these records;
+    ``place``: the column that numbers them. Raises SchemaError, RowError."""
+    batch, reasons = without_rejected(result, place=place)
     rows = conformed(batch)
     if columns_of(rows.schema.names, transform.columns.topic) != transform.columns:
         raise stop("EOS_TRANSFORM_RESULT.empty_batch", columns=", ".join(rows.schema.names))
-    return Transformed(rows, {**places_of(chunk.rows, offsets), **failed})
+    return Transformed(rows, {**places_of(records, reasons, place), **failed})
 
 
 def returned(transform: RowTransform, chunk: Chunk) -> tuple[pa.RecordBatch, Mapping[int, str]]:
@@ -215,21 +233,22 @@ def places_of(records: pa.RecordBatch, reasons: Mapping[int, str], place: str = 
     return {places[offset]: reason for offset, reason in reasons.items()}
 
 
-def letters_of(chunk: Chunk, rejected: Mapping[int, str]) -> pa.RecordBatch:
-    """The rejected records as dead letters: key and value as they were, and headers that say why and where from."""
+def letters_of(chunk: Chunk, rejected: Mapping[int, str], cluster: str) -> pa.RecordBatch:
+    """The rejected records as dead letters: key and value as they were, and headers that say why and where from.
+    ``cluster``: the id of the source's, empty where it is not known."""
     records = chunk.rows.take(pa.array(sorted(rejected), pa.int64()))
     own = records.column("headers").to_pylist() if "headers" in records.schema.names else [None] * records.num_rows
     places = zip(*(records.column(name).to_pylist() for name in ("topic", "partition", "offset")), strict=True)
     headers = [
-        [*(mine or ()), *_why(reason, *place)]
+        [*(mine or ()), *_why(reason, cluster, *place)]
         for mine, (_, reason), place in zip(own, sorted(rejected.items()), places, strict=True)
     ]
     columns = [records.column("key"), records.column("value"), pa.array(headers, ARROW_HEADERS.type)]
     return pa.RecordBatch.from_arrays(columns, names=["key", "value", "headers"])
 
 
-def _why(reason: str, topic: str, partition: int, offset: int) -> list[dict[str, object]]:
-    place = {SOURCE_TOPIC: topic, SOURCE_PARTITION: str(partition), SOURCE_OFFSET: str(offset)}
+def _why(reason: str, cluster: str, topic: str, partition: int, offset: int) -> list[dict[str, object]]:
+    place = {SOURCE_TOPIC: topic, SOURCE_PARTITION: str(partition), SOURCE_OFFSET: str(offset), SOURCE_CLUSTER: cluster}
     texts = {EXCEPTION: REJECTED, MESSAGE: reason, **place}
     return [{"key": name, "value": text.encode()} for name, text in texts.items()]
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, StringType, StructType
 
 from spark_eos import metrics_events
@@ -21,15 +20,17 @@ from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.copy.plan import RowTransform, Transform
 from spark_eos.copy.transforming import TYPES, checked
 from spark_eos.copy.written import LastWritten
-from spark_eos.ingest.folder import File
+from spark_eos.ingest.folder import File, malformed
 from spark_eos.ingest.notes import Splits
-from spark_eos.ingest.source import FILE, LINE, Form, cast, malformed, parquet_schema, read_file, spark_schema
+from spark_eos.ingest.parquet import parquet_schema, spark_schema
+from spark_eos.ingest.source import FILE, LINE, Form, cast, read_file
 from spark_eos.ingest.transforming import made, pieces
 from spark_eos.options.writes import write_options
 from spark_eos.sink.batch_writer import EosKafkaBatchWriter
 from spark_eos.sink.counting import CountingIterator
 from spark_eos.sink.job_write import write_by_job
 from spark_eos.sink.schema import Columns, check_columns
+from spark_eos.spark.arrow_types import arrow_schema
 
 if TYPE_CHECKING:
     from spark_eos.protocol.task import TaskReport
@@ -43,13 +44,8 @@ def _with_place(struct: StructType) -> StructType:
     return StructType([*struct.fields]).add(FILE, StringType()).add(LINE, LongType())
 
 
-def _arrow(struct: StructType) -> pa.Schema:
-    schema: pa.Schema = to_arrow_schema(struct)
-    return schema
-
-
 #: The columns of lines as a transform gets them.
-LINES = _arrow(_with_place(_LINES))
+LINES = arrow_schema(_with_place(_LINES))
 
 
 @dataclass
@@ -172,13 +168,13 @@ class FilesCopy:
         transform = self._checked(self._transform, struct)
         self._try_once(splits, transform, struct)
         plain = FileRows(self._form, splits, transform.columns, self._storage, self.written)
-        return replace(plain, transform=transform, given=_arrow(struct))
+        return replace(plain, transform=transform, given=arrow_schema(struct))
 
     def _checked(self, transform: RowTransform, struct: StructType) -> Transform:
         """The transform with the columns that it returns for these."""
         found = self._transforms.get(struct.json())
         if found is None:
-            empty = pa.RecordBatch.from_pylist([], schema=_arrow(struct))
+            empty = pa.RecordBatch.from_pylist([], schema=arrow_schema(struct))
             found = checked(transform.function, transform.name, empty, self._topic, transform.on_malformed, LINE)
             self._transforms[struct.json()] = found
         return found
@@ -189,5 +185,7 @@ class FilesCopy:
 
         columns = struct.json()
         file = next((file for files in splits for file in files if file.size), splits[0][0])
-        if columns not in self._tried and check_by_sample(transform, file, self._form, _arrow(struct), self._storage):
+        if columns not in self._tried and check_by_sample(
+            transform, file, self._form, arrow_schema(struct), self._storage
+        ):
             self._tried.add(columns)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import hashlib
+import logging
 import os
 import re
 import time
@@ -11,9 +12,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-import pyarrow.fs
 from fastcrc.crc32 import iscsi, iso_hdlc
+from pyarrow.fs import FileInfo, FileSelector, FileType
 
+from spark_eos.caches import log_once
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.checkpoint.stores import NoStore, Store, open_store, without_secrets
 from spark_eos.errors import EosError, stop
@@ -24,6 +26,8 @@ BLOCK_BYTES, _FAR_BLOCK_BYTES = 896 << 10, 4 << 20
 _SECOND_NS = 10**9
 _S3 = re.compile(r"s3n?://")
 _HIDDEN = (".", "_")
+#: Errors that do not go away by themselves, as those of a store that does not answer do.
+_LASTING = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError)
 _NO_SETTINGS = HadoopSettings()
 
 
@@ -66,12 +70,14 @@ class Folder:
 
     def _all(self) -> list[File]:
         """Every file below the folder. Raises FileError for one that matches, but whose name is not UTF-8."""
-        with _file_errors(self._uri, self._settings):
-            infos = self._store.files.get_file_info(pyarrow.fs.FileSelector(self._root, recursive=True))
         start, store = len(self._root), self._store
+        with file_errors(self._uri, self._settings):
+            if store.files.get_file_info(self._root).type == FileType.NotFound:
+                self._check_may_be_absent()
+            infos = self._walked() if store.renames else self._listed(self._root, recursive=True)
         files, unnamed = [], False
         for info in infos:
-            if info.is_file:
+            if info.type == FileType.File:
                 try:
                     files.append(_file(self._uri + info.path[start:], info, store))
                 except UnicodeDecodeError:
@@ -79,6 +85,40 @@ class Folder:
         if unnamed:
             self._check_names()
         return files
+
+    def _listed(self, folder: str, *, recursive: bool) -> list[FileInfo]:
+        selector = FileSelector(folder, recursive=recursive, allow_not_found=True)
+        found: list[FileInfo] = self._store.files.get_file_info(selector)
+        return found
+
+    def _walked(self) -> Iterator[FileInfo]:
+        """Folder by folder, without those for drafts, which come and go meanwhile."""
+        waiting = [self._root]
+        while waiting:
+            folder = waiting.pop()
+            try:
+                infos = self._listed(folder, recursive=False)
+            except FileNotFoundError:  # it has come again at once
+                infos = []
+            for info in infos:
+                if info.type != FileType.Directory:
+                    yield info
+                elif not self._is_hidden(info):
+                    waiting.append(info.path)
+
+    def _is_hidden(self, info: FileInfo) -> bool:
+        try:
+            return bool(info.base_name.startswith(_HIDDEN))
+        except UnicodeDecodeError:
+            self._check_names()
+            return True
+
+    def _check_may_be_absent(self) -> None:
+        """An object store has no folders, only files whose names begin alike: there may be none yet, or none any
+        more. Raises FileError elsewhere."""
+        if self._store.renames:
+            raise stop("EOS_FILE_UNREADABLE.read", uri=self._uri, why="there is no such folder")
+        log_once(logging.WARNING, "%s has no file yet, unless 'files.path' is wrong", self._uri)
 
     def _check_names(self) -> None:
         """Raise FileError for a file of a local folder that matches, but whose name is not UTF-8."""
@@ -110,23 +150,26 @@ def store_of(location: str, settings: HadoopSettings) -> Store:
 
 
 @contextmanager
-def _file_errors(uri: str, settings: HadoopSettings) -> Iterator[None]:
+def file_errors(uri: str, settings: HadoopSettings) -> Iterator[None]:
     """Turn errors of a file system into FileError, which names the file and contains no secret."""
     try:
         yield
     except OSError as error:
-        raise stop("EOS_FILE_UNREADABLE.read", uri=uri, why=without_secrets(str(error), settings)) from None
+        why = without_secrets(str(error), settings).rstrip(".")
+        if isinstance(error, _LASTING):
+            raise stop("EOS_FILE_UNREADABLE.read", uri=uri, why=why) from None
+        raise stop("EOS_FILE_STORE", uri=uri, why=why) from None
 
 
 def current(file: File, settings: HadoopSettings) -> File | None:
     """The file as its file system describes it now, without a digest; None if it is gone."""
     store = store_of(file.uri, settings)
-    with _file_errors(file.uri, settings):
+    with file_errors(file.uri, settings):
         info = store.files.get_file_info(store.root)
     return _file(file.uri, info, store) if info.is_file else None
 
 
-def _file(uri: str, info: pyarrow.fs.FileInfo, store: Store) -> File:
+def _file(uri: str, info: FileInfo, store: Store) -> File:
     """Some object stores give milliseconds when they list files, but seconds when they describe one: only seconds count
     there."""
     beyond_ns = 0 if store.local else info.mtime_ns % _SECOND_NS
@@ -179,17 +222,24 @@ class HashedFile:
 
     def blocks(self) -> Iterator[bytes]:
         """The content in blocks, each as it was read at once. Raises FileError."""
-        store = store_of(self._file.uri, self._settings)
-        size = BLOCK_BYTES if store.local else _FAR_BLOCK_BYTES
-        with (
-            _file_errors(self._file.uri, self._settings),
-            store.files.open_input_stream(store.root, compression=None) as data,
-        ):
-            while block := data.read(size):
-                self._crcs = iscsi(block, self._crcs[0]), iso_hdlc(block, self._crcs[1])
-                if self._hash is not None:
-                    self._hash.update(block)
-                yield block
+        for block in blocks_of(self._file, self._settings):
+            self._crcs = iscsi(block, self._crcs[0]), iso_hdlc(block, self._crcs[1])
+            if self._hash is not None:
+                self._hash.update(block)
+            yield block
+
+
+def blocks_of(file: File, settings: HadoopSettings) -> Iterator[bytes]:
+    """A file's content in blocks, each as it was read at once. Raises FileError."""
+    store = store_of(file.uri, settings)
+    size = BLOCK_BYTES if store.local else _FAR_BLOCK_BYTES
+    with file_errors(file.uri, settings):
+        try:
+            with store.files.open_input_stream(store.root, compression=None) as data:
+                while block := data.read(size):
+                    yield block
+        except FileNotFoundError:
+            raise changed_meanwhile(file, "it is gone") from None
 
 
 def check_unchanged(file: File, settings: HadoopSettings) -> None:
@@ -208,6 +258,11 @@ def _difference(was: File, found: File) -> str:
 def changed_meanwhile(file: File, how: str) -> EosError:
     """``how``: what differs from the listing."""
     return stop("EOS_FILE_CHANGED_WHILE_READ", uri=file.uri, how=how)
+
+
+def malformed(file: File, why: str) -> EosError:
+    """The error for a file that is not what the config says."""
+    return stop("EOS_FILE_MALFORMED.content", uri=file.uri, why=" ".join(why.split()))
 
 
 class CompleteFiles:

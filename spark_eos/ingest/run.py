@@ -28,8 +28,8 @@ from spark_eos.sink.session import Session, session_for
 
 @dataclass(frozen=True)
 class Ingest:
-    """An ingest by its name, and where it writes. ``options``: the sink's, including ``topic``; ``notes``: the topic
-    with the notes of the files that were taken."""
+    """An ingest by its name, and where it writes. ``options``: the sink's, including ``topic``, by names in any case;
+    ``notes``: the topic with the notes of the files that were taken."""
 
     name: str
     options: Mapping[str, str]
@@ -37,7 +37,7 @@ class Ingest:
 
     @property
     def topic(self) -> str:
-        return self.options["topic"]
+        return next(value for name, value in self.options.items() if name.lower() == "topic")
 
     @property
     def query(self) -> str:

@@ -9,23 +9,22 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
-from pyspark.errors import PySparkException
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.errors import EosError, stop
-from spark_eos.ingest.folder import File, HashedFile, check_unchanged, store_of
+from spark_eos.ingest.folder import File, HashedFile, check_unchanged, malformed
 from spark_eos.ingest.notes import Splits
+from spark_eos.ingest.parquet import ADDED, batches, first_batch
 from spark_eos.ingest.text import BadText, TextForm, records
+from spark_eos.spark.arrow_types import arrow_schema
 from spark_eos.spark.by_value import by_value
 from spark_eos.spark.tracebacks import hidden_traceback
 from spark_eos.spark.worker_exit import quiet_here
@@ -35,13 +34,9 @@ FILES_FORMAT = "eos-files"
 FORM, SPLITS = "form", "splits"
 #: Columns beside those of the file: its URI, and the number of the line where the row begins, in Parquet of the row,
 #: from 1.
-FILE, LINE = "_file", "_line"
+FILE, LINE = ADDED
 
 TEXT_SCHEMA = f"value STRING, {FILE} STRING, {LINE} BIGINT"
-#: Rows of a Parquet file that are read together: so many, and by the average of their row group about so many bytes.
-_PARQUET_ROWS, _PARQUET_BYTES = 10_000, 16 << 20
-#: A Parquet file of so many bytes or less is kept in memory while it is checked, and is not read again for its rows.
-_HELD_BYTES = 32 << 20
 
 
 @dataclass(frozen=True)
@@ -136,7 +131,7 @@ class _Reader(DataSourceReader):
     @hidden_traceback()
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, _Split)
-        schema = to_arrow_schema(self._schema)
+        schema = arrow_schema(self._schema)
         for file in partition.files:
             for batch in read_file(file, self._form, self._settings):
                 yield cast(batch, schema, file)
@@ -148,7 +143,7 @@ def read_file(file: File, form: Form, settings: HadoopSettings) -> Iterator[pa.R
     check_unchanged(file, settings)
     hashed = HashedFile(file, settings)
     held: pa.RecordBatch | None = None
-    for batch in _parquet(file, hashed, settings) if form.parquet else _text(file, hashed, form):
+    for batch in _numbered(file, batches(file, hashed, settings)) if form.parquet else _text(file, hashed, form):
         if held is not None:
             yield held
         held = batch
@@ -182,92 +177,23 @@ def _check_header(file: File, header: str, form: Form) -> None:
         raise malformed(file, f"its header is {', '.join(names)}, not {', '.join(form.header)}")
 
 
-def _parquet(file: File, hashed: HashedFile, settings: HadoopSettings) -> Iterator[pa.RecordBatch]:
-    held = [block for block in hashed.blocks() if file.size <= _HELD_BYTES]  # all of it: rows are found by the footer
-    hashed.check()
-    store = store_of(file.uri, settings)
+def _numbered(file: File, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     line = 1
-    try:
-        with pa.BufferReader(b"".join(held)) if held else store.files.open_input_file(store.root) as data:
-            held.clear()
-            parquet = pq.ParquetFile(data, page_checksum_verification=True)
-            for batch in parquet.iter_batches(_rows_at_once(parquet.metadata)):
-                yield _with_numbers(batch, file, line)
-                line += batch.num_rows
-    except (pa.ArrowException, OSError) as error:
-        raise malformed(file, f"{type(error).__name__}: {error}") from None
-    if line - 1 != parquet.metadata.num_rows:
-        raise malformed(file, f"it has {line - 1:,} rows, not {parquet.metadata.num_rows:,} as its footer says")
-
-
-def _rows_at_once(metadata: pq.FileMetaData) -> int:
-    groups = (metadata.row_group(number) for number in range(metadata.num_row_groups))
-    widest = max((group.total_byte_size // max(group.num_rows, 1) for group in groups), default=0)
-    return max(1, min(_PARQUET_ROWS, _PARQUET_BYTES // max(widest, 1)))
-
-
-def _with_numbers(batch: pa.RecordBatch, file: File, first: int) -> pa.RecordBatch:
-    return _with_position(batch, file, pa.array(np.arange(first, first + batch.num_rows), pa.int64()))
+    for batch in rows:
+        yield _with_position(batch, file, pa.array(np.arange(line, line + batch.num_rows), pa.int64()))
+        line += batch.num_rows
 
 
 def first_rows(file: File, form: Form, settings: HadoopSettings, count: int) -> Iterator[pa.RecordBatch]:
     """At most so many rows of the beginning of a file, as `read_file` has them, without looking whether it is what was
     planned. Raises FileError, and what Arrow raises."""
     left = count
-    for batch in (
-        _begin_of_parquet(file, settings, count) if form.parquet else _text(file, HashedFile(file, settings), form)
-    ):
+    rows = _numbered(file, first_batch(file, settings, count)) if form.parquet else None
+    for batch in _text(file, HashedFile(file, settings), form) if rows is None else rows:
         yield batch.slice(0, left)
         left -= batch.num_rows
         if left <= 0:
             return
-
-
-def _begin_of_parquet(file: File, settings: HadoopSettings, count: int) -> Iterator[pa.RecordBatch]:
-    store = store_of(file.uri, settings)
-    with store.files.open_input_file(store.root) as data:
-        parquet = pq.ParquetFile(data)
-        for batch in parquet.iter_batches(min(count, _rows_at_once(parquet.metadata))):
-            yield _with_numbers(batch, file, 1)
-            return
-
-
-def parquet_schema(file: File, settings: HadoopSettings) -> pa.Schema:
-    """The schema of a Parquet file. Raises FileError, also for a column with the name of `FILE` or `LINE`."""
-    store = store_of(file.uri, settings)
-    try:
-        with store.files.open_input_file(store.root) as data:
-            schema: pa.Schema = pq.read_schema(data).remove_metadata()
-    except (pa.ArrowException, OSError) as error:
-        raise malformed(file, f"{type(error).__name__}: {error}") from None
-    if {FILE, LINE} & set(schema.names):
-        raise stop("EOS_FILE_MALFORMED.reserved", uri=file.uri, file_column=FILE, line_column=LINE)
-    return schema
-
-
-#: Types that Spark does not have, and the types that it reads them as: the next ones that hold all values.
-_WIDER = {
-    pa.uint8(): pa.int16(),
-    pa.uint16(): pa.int32(),
-    pa.uint32(): pa.int64(),
-    pa.uint64(): pa.decimal128(20, 0),
-    pa.float16(): pa.float32(),
-}
-
-
-def spark_schema(file: File, schema: pa.Schema) -> StructType:
-    """The columns of a Parquet file as Spark reads them. Raises FileError for a column of a type that Spark lacks."""
-    struct = StructType()
-    for field in schema:
-        kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
-        try:
-            found = from_arrow_type(_WIDER.get(kind, kind))
-            StructType.fromDDL(f"x {found.simpleString()}")
-        except PySparkException:
-            problem = stop("EOS_FILE_MALFORMED.column_type", uri=file.uri, field_name=field.name, type=field.type)
-            raise problem from None
-        struct.add(field.name, found)
-    return struct
 
 
 def _with_position(batch: pa.RecordBatch, file: File, lines: pa.Array) -> pa.RecordBatch:
@@ -280,14 +206,11 @@ def cast(batch: pa.RecordBatch, schema: pa.Schema, file: File) -> pa.RecordBatch
     if absent:
         raise malformed(file, f"it has no column {', '.join(absent)}")
     try:
-        return batch.select(schema.names).cast(schema)
+        rows = batch.select(schema.names).cast(schema)
+        rows.validate(full=True)  # texts of Parquet may be no UTF-8, which Arrow does not look at by itself
+        return rows
     except (pa.ArrowException, ValueError) as error:
         raise malformed(file, f"its columns do not fit the schema: {error}") from None
-
-
-def malformed(file: File, why: str) -> EosError:
-    """The error for a file that is not what the config says."""
-    return stop("EOS_FILE_MALFORMED.content", uri=file.uri, why=" ".join(why.split()))
 
 
 def _bad_text(file: File, bad: BadText, form: TextForm) -> EosError:

@@ -6,27 +6,17 @@ gave to it. A piece is of one file, whose lines name its rows: by `LINE`, a tran
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_eos.copy.plan import Transform
-from spark_eos.copy.transforming import CHUNK_BYTES, called, chunks, columns_of, conformed, places_of, without_rejected
+from spark_eos.copy.transforming import CHUNK_BYTES, Transformed, called, chunks, split
 from spark_eos.errors import stop
 from spark_eos.ingest.folder import File
 from spark_eos.ingest.source import LINE, Form
-
-
-@dataclass(frozen=True)
-class Made:
-    """What a transform makes of a piece: ``rows`` with the sink's columns, and the rows that it ``rejected``: the
-    reason for each, by its number in the piece."""
-
-    rows: pa.RecordBatch
-    rejected: Mapping[int, str]
 
 
 def pieces(batches: Iterable[pa.RecordBatch], form: Form, most_bytes: int = CHUNK_BYTES) -> Iterator[pa.RecordBatch]:
@@ -43,8 +33,8 @@ def _average_sizes(rows: pa.RecordBatch) -> np.ndarray:
     return np.full(rows.num_rows, -(-rows.nbytes // max(rows.num_rows, 1)), np.int64)
 
 
-def made(transform: Transform, file: File, rows: pa.RecordBatch) -> Made:
-    """What the transform makes of a piece. Raises SchemaError, RowError, and what the function raises."""
+def made(transform: Transform, file: File, rows: pa.RecordBatch) -> Transformed:
+    """What the transform makes of a piece of the file. Raises SchemaError, RowError, and what the function raises."""
     lines = rows.column(LINE)
 
     def where() -> str:
@@ -54,12 +44,8 @@ def made(transform: Transform, file: File, rows: pa.RecordBatch) -> Made:
     if failed and transform.on_malformed == "fail":
         first, error = min(failed.items())
         raise stop("EOS_TRANSFORM_SQL_ROW.line", line=lines[first].as_py(), file=file.uri, error=error)
-    kept, reasons = without_rejected(result, place=LINE)
-    fit = conformed(kept)
-    if columns_of(fit.schema.names, transform.columns.topic) != transform.columns:
-        raise stop("EOS_TRANSFORM_RESULT.empty_batch", columns=", ".join(fit.schema.names))
-    rejected = {**places_of(rows, reasons, LINE), **failed}
-    if rejected and transform.on_malformed == "fail":
-        first = min(rejected)
-        raise stop("EOS_RECORD_REJECTED.line", line=lines[first].as_py(), file=file.uri, reason=rejected[first])
-    return Made(fit, rejected)
+    done = split(transform, rows, result, failed, LINE)
+    if done.rejected and transform.on_malformed == "fail":
+        first, reason = min(done.rejected.items())
+        raise stop("EOS_RECORD_REJECTED.line", line=lines[first].as_py(), file=file.uri, reason=reason)
+    return done

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from spark_eos.errors import EosError, stop
+from spark_eos.errors import EosError, phrase, stop
 from spark_eos.kafka.admin.groups import active_members, commit_offsets, committed_offsets, delete_offsets
 from spark_eos.kafka.admin.topics import (
     Topic,
@@ -37,6 +37,8 @@ from spark_eos.protocol.ports import Ports
 from spark_eos.protocol.take import newest_head
 from spark_eos.retry import retrying
 from spark_eos.topic_partition import PartitionOffsets, TopicPartition, by_topic
+
+_NEVER_MIRRORED = "it was never mirrored, or recreated since"
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,7 @@ class GroupMover:
            group has committed there since. Its offsets for other topics stay.
 
         Raises KafkaError: EOS_GROUP_ACTIVE, EOS_GROUP_UNSUITABLE, EOS_MIRROR_GROUP_REFUSED,
-        EOS_MIRROR_TARGET_RECREATED.
+        EOS_MIRROR_TARGET_RECREATED. Of an error in step 5, the message says that the group was moved.
         """
         self._check_no_members(self.source, "source")
         committed = committed_offsets(self.source, self.group, None)
@@ -124,14 +126,22 @@ class GroupMover:
             moved.setdefault(one.target.topic, {})[one.partition] = one.target.offset
         commit_offsets(self.target, self.group, moved)
         if delete:
-            self._check_source_unchanged(committed, "It was moved, and is not deleted at the source.")
-            delete_offsets(self.source, self.group, by_topic((one.topic, one.partition) for one in offsets))
+            self._delete(committed, offsets)
         return GroupMove(self.group, offsets, not_mirrored, delete, done=True)
 
-    def _check_source_unchanged(self, committed: PartitionOffsets, done: str = "Nothing was changed.") -> None:
+    def _delete(self, committed: PartitionOffsets, offsets: Collection[TranslatedOffset]) -> None:
+        """Delete what was moved at the source, unless the group is in use there again. Its errors say that the group
+        was moved."""
+        try:
+            self._check_source_unchanged(committed)
+            delete_offsets(self.source, self.group, by_topic((one.topic, one.partition) for one in offsets))
+        except EosError as error:
+            raise error.reworded(f"{error.message} {phrase('moved')}", error.hint, **error.parameters) from None
+
+    def _check_source_unchanged(self, committed: PartitionOffsets) -> None:
         self._check_no_members(self.source, "source")
         if committed_offsets(self.source, self.group, None) != committed:
-            raise self._changed("source", done)
+            raise self._changed("source")
 
     def _check_no_members(self, client: BrokerClient, side: str) -> None:
         members = active_members(client, self.group, to_commit=side == "target")
@@ -219,8 +229,8 @@ class GroupMover:
                     begin=begin,
                 )
 
-    def _changed(self, side: str, done: str = "Nothing was changed.") -> EosError:
-        return stop("EOS_MIRROR_GROUP_REFUSED.moves", group=self.group, side=side, done=done)
+    def _changed(self, side: str) -> EosError:
+        return stop("EOS_MIRROR_GROUP_REFUSED.moves", group=self.group, side=side)
 
 
 @dataclass(frozen=True)
@@ -375,20 +385,23 @@ class MirrorQuery:
     topics: tuple[str, ...] = ()
 
     def position(self, *, settle: bool, wait_s: float) -> MirrorPosition:
-        """1. Nothing of the query may be under way; with ``settle``, close it, and commit what it has decided.
-        2. Wait for ``wait_s`` seconds until readers of the map get to its end.
-        3. Each partition ends where its entries do, which must be without gaps and of one target.
-        4. With ``settle``, retire the query: if it were started again, it would mirror what a new checkpoint does.
+        """1. It must be a mirror of this source, with this map, and the topics must be mirrored: before that is known,
+           nothing is done to a query.
+        2. Nothing of the query may be under way; with ``settle``, close it, and commit what it has decided.
+        3. Wait for ``wait_s`` seconds until readers of the map get to its end.
+        4. Each partition ends where its entries do, which must be without gaps and of one target.
+        5. With ``settle``, retire the query: if it were started again, it would mirror what a new checkpoint does.
 
         Raises EosError: CommandError (EOS_QUERY_UNKNOWN, EOS_MIRROR_NOT_SETTLED), TopicError, and
         KafkaError (EOS_MIRROR_POSITION_UNKNOWN) where the map does not show the position.
         """
         cluster = cluster_id(self.source)
-        decision = self._settled(settle=settle)
-        if decision is None and settle and self._has_claims():
-            self._retire(None)
-        if decision is None or decision.copied_from is None or decision.copied_from.cluster != cluster:
-            raise self._not_of(cluster, decision)
+        self._check_topics(cluster)
+        decision = self._settled(cluster, settle=settle)
+        if decision is None:
+            if settle:
+                self._retire(None)
+            raise self._not_of(cluster, None)
         origins = origins_from(self.target.client, self.map, cluster)
         names = self.topics or {origin.source for origin in origins}
         sources = describe_topics(self.source, names, missing_ok=not self.topics)
@@ -406,12 +419,33 @@ class MirrorQuery:
             self._retire(decision)
         return position
 
+    def _check_topics(self, cluster: str) -> None:
+        """Raise KafkaError and TopicError where the map, or a topic that was asked for, is a wrong one."""
+        mirrored = {origin.source_id for origin in origins_from(self.target.client, self.map, cluster)}
+        for name, topic in describe_topics(self.source, self.topics).items():
+            if topic.id not in mirrored:
+                raise _unknown(name, None, _NEVER_MIRRORED)
+
+    def _check_mirror(self, cluster: str, decision: Decision | None) -> None:
+        """Raise KafkaError where the query is no mirror of this source, or has another map."""
+        copied_from = None if decision is None else decision.copied_from
+        if decision is None and self._has_claims():
+            return
+        if decision is None or copied_from is None or copied_from.cluster != cluster:
+            raise self._not_of(cluster, decision)
+        ids = dict(copied_from.topics)
+        mirrored = {origin.source_id for origin in origins_from(self.target.client, self.map, cluster)}
+        for r in (r for w in decision.written for r in w.ranges):
+            if ids[r.topic] not in mirrored:
+                raise _unknown(r.topic, r.partition, f"micro-batch {decision.batch} has it, and the map nothing")
+
     def _has_claims(self) -> bool:
-        """Whether the query is a mirror to this target, with this ledger and prefix, that may have decided nothing."""
-        if not describe_topics(self.target.client, [self.map], missing_ok=True):
-            return False
+        """Whether the query is a mirror of this source to this target, with this ledger and prefix, that may have
+        decided nothing."""
         own = self.query, self.target.ledger, self.target.prefix_of(self.query)
-        return any((c.query, c.ledger, c.prefix) == own for c in read_claims(self.target.client, self.map))
+        claims = [c for c in read_claims(self.target.client, self.map) if (c.query, c.ledger, c.prefix) == own]
+        there = describe_topics(self.source, {c.source for c in claims}, missing_ok=True)
+        return any(c.source in there and there[c.source].id == c.source_id for c in claims)
 
     def _retire(self, decision: Decision | None) -> None:
         """From here on nobody continues with its checkpoint, whatever restarts it. Raises CommandError if it has
@@ -420,14 +454,16 @@ class MirrorQuery:
         if not hand_over(ports, Successor("", ""), Standing(decision), self.target.prefix_of(self.query)):
             raise self._not_settled("a run has begun, and has decided a micro-batch")
 
-    def _settled(self, *, settle: bool) -> Decision | None:
-        """The last decision with its verdicts."""
+    def _settled(self, cluster: str, *, settle: bool) -> Decision | None:
+        """The last decision with its verdicts. Raises KafkaError, before anything is done, for a query that is no
+        mirror of the source's ``cluster``."""
         ports = self.target.ports(self.query)
         newest = newest_head(ports)
         if newest is None and settle and self._has_claims():
             self._retire(None)
             newest = newest_head(ports)
         head = known_head(newest, self.query)
+        self._check_mirror(cluster, head.decision)
         if _is_settled(ports, head):
             return head.decision
         if not settle:
@@ -435,7 +471,9 @@ class MirrorQuery:
         ended = recover(ports, self.query, closes(head))
         if ended.left or ended.head.run != NOBODY:
             raise self._not_settled("a run has begun, or a transaction could not be ended")
-        return None if ended.head.decision is None else ended.head.decision.judged(dict(ended.verdicts))
+        decision = ended.head.decision
+        self._check_mirror(cluster, decision)  # a run that was alive may have decided once more
+        return None if decision is None else decision.judged(dict(ended.verdicts))
 
     def _map(self, cluster: str, places: Collection[TopicPartition], wait_s: float) -> OffsetMap:
         """The map up to its end: an open transaction of another mirror would hide what is behind it."""
@@ -499,8 +537,7 @@ class MirrorState:
         found = {(o.target, o.target_id) for o in self.origins if o.source_id == self.sources[topic].id}
         left = [name for name, id_ in found if name in self.targets and self.targets[name].id == id_]
         if not found or len(left) > 1:
-            why = "it was mirrored to several topics" if found else "it was never mirrored, or recreated since"
-            raise _unknown(topic, None, why)
+            raise _unknown(topic, None, "it was mirrored to several topics" if found else _NEVER_MIRRORED)
         if not left:
             gone = min(name for name, _ in found)
             raise stop("EOS_MIRROR_TARGET_RECREATED.position", topic=gone, source_topic=topic)

@@ -9,6 +9,7 @@ its letters. A consumer group's offsets would not, as brokers drop them after se
 from __future__ import annotations
 
 import json
+import re
 import time
 from bisect import bisect_right
 from collections import Counter
@@ -16,6 +17,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Message, Producer
@@ -23,12 +25,20 @@ from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import TopicPartition as Position
 
 from spark_eos.errors import EosError, stop
-from spark_eos.kafka.admin.topics import begin_offsets, end_offsets, topic_partitions
+from spark_eos.kafka.admin.topics import (
+    Topic,
+    begin_offsets,
+    cluster_id,
+    describe_topics,
+    end_offsets,
+    topic_partitions,
+)
 from spark_eos.kafka.config.librdkafka import librdkafka_config
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.letter_headers import (
     EXCEPTION,
     PREFIXES,
+    SOURCE_CLUSTER,
     SOURCE_PARTITION,
     SOURCE_TOPIC,
     TARGET_PARTITION,
@@ -36,6 +46,7 @@ from spark_eos.kafka.letter_headers import (
 )
 from spark_eos.kafka.messages import headers_of, offset_of, place_of
 from spark_eos.kafka.net.client import broker_client
+from spark_eos.ledger.own_topics import check_for_rows
 from spark_eos.ops.answer import Answer, table
 from spark_eos.printable import excerpt, printable_lines
 
@@ -49,6 +60,8 @@ _AT_ONCE = 5000
 _SILENCE_S = 30.0
 #: The client waits so long for a whole batch of records, also where the end of the partition is all that is left.
 _LOOK_S = 0.05
+#: A partition's.
+_NUMBER = re.compile("[0-9]{1,9}")
 #: Bytes of a key, value or header that are printed.
 _SHOWN = 200
 
@@ -88,24 +101,32 @@ class Letter:
         (_, partition), headers = place_of(message), tuple(headers_of(message))
         return cls(partition, offset_of(message), message.key(), message.value(), headers, message.timestamp()[1])
 
-    def header(self, name: str) -> str | None:
-        """The text of the last header of this name; None without one."""
-        found = [value for key, value in self.headers if key == name]
-        return found[-1].decode(errors="replace") if found and found[-1] is not None else None
+    @cached_property
+    def _why(self) -> dict[str, str]:
+        """The headers that make it a letter, by name. Those before them are the record's own, which may have such
+        names, too: it may be a letter that was read, or somebody's who wants to choose where it is sent."""
+        names = [name for name, _ in self.headers]
+        begin = len(names) - names[::-1].index(EXCEPTION) - 1 if EXCEPTION in names else len(names)
+        return {name: value.decode(errors="replace") for name, value in self.headers[begin:] if value is not None}
 
     @property
     def reason(self) -> str:
         """The exception's name without its package, such as RecordTooLargeException."""
-        return (self.header(EXCEPTION) or "unknown").rpartition(".")[2]
+        return self._why.get(EXCEPTION, "unknown").rpartition(".")[2]
 
     @property
     def origin(self) -> tuple[str, int | None] | None:
         """Topic and partition to which the record belongs: where a broker refused it, or where it was read."""
         for names in ((TARGET_TOPIC, TARGET_PARTITION), (SOURCE_TOPIC, SOURCE_PARTITION)):
-            topic, partition = map(self.header, names)
+            topic, partition = map(self._why.get, names)
             if topic:
-                return topic, int(partition) if partition is not None and partition.isdecimal() else None
+                return topic, int(partition) if partition is not None and _NUMBER.fullmatch(partition) else None
         return None
+
+    @property
+    def cluster(self) -> str | None:
+        """The id of the cluster that the record was read from; None where it is not known, or a broker refused it."""
+        return None if TARGET_TOPIC in self._why else self._why.get(SOURCE_CLUSTER) or None
 
     @property
     def own_headers(self) -> list[tuple[str, bytes | None]]:
@@ -303,16 +324,23 @@ def _targets(
     letters: Letters, reader: _Reader, sent: dict[int, Sent], to: str | None
 ) -> Iterator[tuple[Letter, str | None]]:
     """Every letter, and the topic to send it to: None if it was sent before, or is not among ``letters``. Raises
-    CommandError for a letter without the headers of its topic."""
+    CommandError for a letter that cannot be sent where it belongs, and TopicError for a topic that is not there, or is
+    not for rows."""
+    topics: dict[str, Topic] = {}
     for letter in reader.letters():
         if sent[letter.partition].has(letter.offset) or not letters.has(letter):
             yield letter, None
             continue
-        origin = letter.origin
-        target = to or (origin[0] if origin else None)
+        place = f"offset {letter.offset} of {letters.topic}-{letter.partition}"
+        target, partition = (to, None) if to is not None else letter.origin or (None, None)
         if target is None or target == letters.topic:
-            place = f"offset {letter.offset} of {letters.topic}-{letter.partition}"
             raise stop("EOS_LETTER_UNSENDABLE.origin", place=place)
+        if to is None and letter.cluster not in (None, reader.cluster):
+            raise stop("EOS_LETTER_UNSENDABLE.cluster", place=place, topic=target, cluster=letter.cluster)
+        if target not in topics:
+            topics |= reader.topics_for_rows(target)
+        if partition is not None and partition >= topics[target].partitions:
+            raise stop("EOS_LETTER_UNSENDABLE.partition", place=place, topic=target, partition=partition)
         yield letter, target
 
 
@@ -329,6 +357,7 @@ class _Reader:
         self._letters = letters
         topic, client = letters.topic, broker_client(letters.kafka)
         client.reach()
+        self._client, self.cluster = client, cluster_id(client)
         partitions = {topic: range(topic_partitions(client, [topic])[topic])}
         #: High watermarks: receipts may be in transactions that are still open.
         self._ends = end_offsets(client, partitions, "read_uncommitted")[topic]
@@ -338,21 +367,24 @@ class _Reader:
     def close(self) -> None:
         self._consumer.close()
 
+    def topics_for_rows(self, name: str) -> dict[str, Topic]:
+        """The topic, by its name. Raises TopicError where it is not there, or is not for rows."""
+        found = describe_topics(self._client, [name])
+        check_for_rows(self._client, found)
+        return found
+
     def sent(self) -> dict[int, Sent]:
         """The letters of each partition that were sent again, by their receipts."""
         ranges: dict[int, list[tuple[int, int]]] = {partition: [] for partition in self._ends}
         for message in self._messages():
-            for name, value in headers_of(message):
-                if name == RECEIPT:
-                    ranges[place_of(message)[1]] += [(first, end) for first, end in json.loads(value or b"[]")]
+            if _is_receipt(message):
+                ((_, value),) = headers_of(message)
+                ranges[place_of(message)[1]] += [(first, end) for first, end in json.loads(value or b"[]")]
         return {partition: Sent(mine) for partition, mine in ranges.items()}
 
     def letters(self) -> Iterator[Letter]:
         """Every letter, partition by partition, in order of offsets."""
-        for message in self._messages():
-            letter = Letter.of(message)
-            if letter.header(RECEIPT) is None:
-                yield letter
+        return (Letter.of(message) for message in self._messages() if not _is_receipt(message))
 
     def _messages(self) -> Iterator[Message]:
         for partition, end in sorted(self._ends.items()):
@@ -378,6 +410,11 @@ class _Reader:
             if time.monotonic() - heard > _SILENCE_S:
                 where = f"{self._letters.topic}-{partition}"
                 raise stop("EOS_LETTERS_FAILED.open", partition=where, end=end, silence_s=int(_SILENCE_S))
+
+
+def _is_receipt(message: Message) -> bool:
+    """A letter has headers of its own, whatever the record had."""
+    return message.key() is message.value() is None and [name for name, _ in headers_of(message)] == [RECEIPT]
 
 
 def _topic_of(letter: Letter) -> str:

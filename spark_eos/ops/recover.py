@@ -12,13 +12,14 @@ from enum import Enum
 from typing import Any
 
 from spark_eos.checkpoint.files import Checkpoint
-from spark_eos.errors import stop
+from spark_eos.errors import EosError, stop
 from spark_eos.ledger.owners import Cluster, Transaction, find
 from spark_eos.ops.answer import Answer, ago
 from spark_eos.ops.state import QueryState, state_at, states_of
 from spark_eos.ops.status import transaction_as_json
 from spark_eos.protocol.commands import Ended, abort_undecided, closes, known_head, settle_decided
 from spark_eos.protocol.commands import recover as recover_query
+from spark_eos.protocol.end import decided_broken, look_at
 from spark_eos.protocol.head import NOBODY, Head, Verdict
 from spark_eos.protocol.ports import State
 from spark_eos.retry import retrying
@@ -41,9 +42,10 @@ class SinkPlan:
 
     ``head``: None where it cannot be read, as a transaction of the query itself holds the ledger; to take the ledger
     ends that. ``aborts``, ``commits``: open transactions to abort and to commit; ``unsettled``: transactions of the
-    last decision that the ledger does not say are committed; ``stays``: transactions that stay open. When it is done,
-    ``ended``: transactions that it has ended; ``lost``: decided ones that the brokers had aborted; ``left``: those that
-    should have been ended and are still open.
+    last decision that the ledger does not say are committed; ``broken``: those of them that are aborted instead, in a
+    plan; ``stays``: transactions that stay open. When it is done, ``ended``: transactions that it has ended; ``lost``:
+    decided ones that are aborted; ``left``: those that should have been ended and are still open. ``error``: why it
+    cannot be done, or was not done to its end.
     """
 
     key: str
@@ -53,10 +55,12 @@ class SinkPlan:
     aborts: Sequence[str] = ()
     commits: Sequence[str] = ()
     unsettled: Sequence[str] = ()
+    broken: Sequence[str] = ()
     stays: Sequence[Transaction] = ()
     ended: Sequence[str] = ()
     lost: Sequence[str] = ()
     left: Sequence[str] = ()
+    error: EosError | None = None
 
     @property
     def closes(self) -> str | None:
@@ -68,7 +72,7 @@ class SinkPlan:
     def needed(self) -> bool:
         """Whether there is something to do. With two-phase commit, a run is closed even if nothing is open: what it
         begins later would never expire."""
-        if self.aborts or self.commits or self.unsettled:
+        if self.aborts or self.commits or self.unsettled or self.broken:
             return True
         return self.part is not Part.SETTLE and self.head is not None and self.head.two_phase and bool(self.closes)
 
@@ -89,7 +93,11 @@ class Recovery:
     @property
     def complete(self) -> bool:
         """Whether nothing is left that only a start of the query, or time, can do."""
-        return not any(sink.lost or sink.left for sink in self.sinks)
+        return not any(sink.broken or sink.lost or sink.left for sink in self.sinks)
+
+    @property
+    def errors(self) -> list[EosError]:
+        return [sink.error for sink in self.sinks if sink.error is not None]
 
 
 @dataclass(frozen=True)
@@ -107,15 +115,28 @@ class Wanted:
 
 def recover(cluster: Cluster, checkpoint: Checkpoint | None, queries: Sequence[str], wanted: Wanted) -> Answer:
     """Recover the query of a checkpoint, or queries by their ids; without ``wanted.yes``, only plan it. Exit code: 0 if
-    it is done, or can be; 1 if something is left that it cannot do. Raises EosError: EOS_RECOVER_RUNNING where a query
-    that would be closed seems to be running, unless ``wanted.even_if_running``."""
+    it is done, or can be; 1 if something is left that it cannot do; 2 if there is an error at one of several sinks or
+    queries, with the others in the answer. Raises EosError: EOS_RECOVER_RUNNING where a query that would be closed
+    seems to be running, unless ``wanted.even_if_running``."""
     planned = [_planned(cluster, state, wanted.part) for state in _states(cluster, checkpoint, queries, wanted)]
     if wanted.yes:
-        for recovery in planned:
-            _check_running(recovery, wanted)
-        planned = [_recovered(cluster, recovery, wanted) for recovery in planned]
+        planned = _all_recovered(cluster, planned, wanted)
+    else:
+        planned = [replace(r, sinks=[_looked_at(cluster, sink, wanted) for sink in r.sinks]) for r in planned]
     text = "\n\n".join(as_text(recovery, wanted) for recovery in planned)
-    return Answer([as_json(r) for r in planned], text, 0 if all(r.complete for r in planned) else 1)
+    code = 2 if any(r.errors for r in planned) else 0 if all(r.complete for r in planned) else 1
+    return Answer([as_json(r) for r in planned], text, code)
+
+
+def _all_recovered(cluster: Cluster, planned: Sequence[Recovery], wanted: Wanted) -> list[Recovery]:
+    """Carry out the plans. The error of one does not keep the others from being done; an only one is raised."""
+    for recovery in planned:
+        _check_running(recovery, wanted)
+    done = [_recovered(cluster, recovery, wanted) for recovery in planned]
+    errors = [error for recovery in done for error in recovery.errors]
+    if errors and sum(sink.needed for recovery in planned for sink in recovery.sinks) == 1:
+        raise errors[0]
+    return done
 
 
 def _states(
@@ -171,6 +192,24 @@ def _plan(key: str, sink: str | None, head: Head, found: Sequence[Transaction], 
     return replace(plan, stays=stays[part])
 
 
+def _looked_at(cluster: Cluster, plan: SinkPlan, wanted: Wanted) -> SinkPlan:
+    """The plan of a sink, once the leaders have said which decided transactions have lost rows: these cannot be
+    committed. A recovery that is carried out finds that out itself."""
+    if not plan.unsettled or plan.head is None or plan.head.decision is None:
+        return plan
+    open_ones = [w for w in plan.head.decision.written if w.pair.id in plan.unsettled]
+    try:
+        _, broken = look_at(cluster.ports(plan.key), open_ones)
+    except EosError as error:
+        return replace(plan, error=error)
+    stays = [one for one in broken if not wanted.abort_broken or one.outcome_gone or one.behind is not None]
+    if stays:
+        return replace(plan, error=decided_broken(stays[0]))
+    ids = [one.pair.id for one in broken]
+    commits, unsettled = ([id_ for id_ in some if id_ not in ids] for some in (plan.commits, plan.unsettled))
+    return replace(plan, commits=commits, unsettled=unsettled, broken=ids)
+
+
 def _check_running(recovery: Recovery, wanted: Wanted) -> None:
     """Raise CommandError where the query seems to be running, and this would close its run. What is decided may be
     committed all the same: a run that is alive does that, too."""
@@ -182,8 +221,15 @@ def _check_running(recovery: Recovery, wanted: Wanted) -> None:
 
 
 def _recovered(cluster: Cluster, recovery: Recovery, wanted: Wanted) -> Recovery:
-    sinks = [recovered(cluster, sink, wanted) if sink.needed else sink for sink in recovery.sinks]
+    sinks = [_tried(cluster, sink, wanted) if sink.needed else sink for sink in recovery.sinks]
     return replace(recovery, sinks=sinks, done=True)
+
+
+def _tried(cluster: Cluster, plan: SinkPlan, wanted: Wanted) -> SinkPlan:
+    try:
+        return recovered(cluster, plan, wanted)
+    except EosError as error:
+        return replace(plan, error=error)
 
 
 def recovered(cluster: Cluster, plan: SinkPlan, wanted: Wanted) -> SinkPlan:
@@ -237,6 +283,7 @@ def as_json(recovery: Recovery) -> dict[str, Any]:
 
 
 def _sink_as_json(sink: SinkPlan) -> dict[str, Any]:
+    error = sink.error
     return {
         "ledger_key": sink.key,
         "sink": sink.sink,
@@ -245,10 +292,12 @@ def _sink_as_json(sink: SinkPlan) -> dict[str, Any]:
         "aborts": list(sink.aborts),
         "commits": list(sink.commits),
         "unsettled": list(sink.unsettled),
+        "broken": list(sink.broken),
         "stays": [transaction_as_json(t) for t in sink.stays],
         "ended": list(sink.ended),
         "lost": list(sink.lost),
         "left": list(sink.left),
+        "error": error and {"condition": error.condition, "message": error.message, "hint": error.hint},
     }
 
 
@@ -261,27 +310,42 @@ def as_text(recovery: Recovery, wanted: Wanted) -> str:
     elif not recovery.done:
         if recovery.state.liveness.running and wanted.part is not Part.SETTLE:
             lines.append("  A run of it seems to be alive: --yes is refused without --even-if-running.")
-        lines.append("  Nothing was done: add --yes.")
+        lines.append("  Nothing was done." if recovery.errors else "  Nothing was done: add --yes.")
     return "\n".join(lines)
 
 
 def _lines(sink: SinkPlan, done: bool) -> list[str]:
     name = "sink" if sink.sink is None else f"sink {sink.sink or '(all)'}"
-    lines = []
-    if sink.needed:
-        abort, commit = ("aborted", "committed") if done else ("would abort", "would commit")
-        last = sink.head.decision if sink.head is not None else None
-        if sink.part is not Part.SETTLE:
-            what = "undecided" if sink.head is not None else "ledger"
-            lines += [f"  {name}: {abort} {len(sink.aborts)} {what} transaction(s)", *_ids(sink.aborts)]
-        if sink.part is not Part.ABORT and sink.head is not None:
-            batch = "" if last is None else f" of micro-batch {last.batch}"
-            number = f"{len(sink.unsettled)} decided transaction(s){batch}"
-            were = "were" if done else "are"
-            lines += [f"  {name}: {commit} {number}; {len(sink.commits)} {were} open", *_ids(sink.commits)]
-        if sink.closes is not None and not done:
-            lines.append(f"  {name}: would first close run {sink.closes}, so that it decides nothing more")
+    if done and sink.error is not None:
+        return [f"  {name}: not done, or not to its end: {sink.error}"]
+    lines = _steps(sink, name, done) if sink.needed else []
+    if sink.error is not None:
+        lines.append(f"  {name}: but that cannot be done: {sink.error}")
     return lines + [f"  {name}: {line}" for line in _remaining(sink)]
+
+
+def _steps(sink: SinkPlan, name: str, done: bool) -> list[str]:
+    """What is done, or would be."""
+    abort, commit = ("aborted", "committed") if done else ("would abort", "would commit")
+    last = sink.head.decision if sink.head is not None else None
+    batch = "" if last is None else f" of micro-batch {last.batch}"
+    not_so = {*sink.lost, *sink.left} if done else set()
+    aborts, commits, unsettled = (
+        [id_ for id_ in ids if id_ not in not_so] for ids in (sink.aborts, sink.commits, sink.unsettled)
+    )
+    lines = []
+    if sink.part is not Part.SETTLE:
+        what = "undecided" if sink.head is not None else "ledger"
+        lines += [f"  {name}: {abort} {len(aborts)} {what} transaction(s)", *_ids(aborts)]
+    if sink.broken:
+        number = f"{len(sink.broken)} decided transaction(s){batch} that have lost rows"
+        lines += [f"  {name}: {abort} {number}: the query then writes all of their rows again", *_ids(sink.broken)]
+    if sink.part is not Part.ABORT and sink.head is not None:
+        number = f"{len(unsettled)} decided transaction(s){batch}"
+        lines += [f"  {name}: {commit} {number}; {len(commits)} {'were' if done else 'are'} open", *_ids(commits)]
+    if sink.closes is not None and not done:
+        lines.append(f"  {name}: would first close run {sink.closes}, so that it decides nothing more")
+    return lines
 
 
 def _ids(ids: Sequence[str]) -> list[str]:
@@ -295,8 +359,8 @@ def _remaining(sink: SinkPlan) -> list[str]:
         lines.append(f"{len(sink.left)} transaction(s) are still open: {', '.join(sink.left)}")
     if sink.lost:
         lines.append(
-            f"brokers had aborted {len(sink.lost)} decided transaction(s): {', '.join(sink.lost)}. Start the query "
-            "from its checkpoint: it writes their rows again."
+            f"{len(sink.lost)} decided transaction(s) are aborted: {', '.join(sink.lost)}. Start the query from its "
+            "checkpoint: it writes their rows again."
         )
     if sink.stays:
         why = "they are not decided, and --abort-only aborts them"

@@ -1,4 +1,4 @@
-"""Parsing of options for the start and end of reading, and of durations. `source.limits` resolves them."""
+"""Parsing of options for the start and end of reading, and of durations. `source.bounds` resolves them."""
 
 from __future__ import annotations
 
@@ -106,7 +106,6 @@ def _limit(option: str, text: str, words: tuple[_Word, ...]) -> Limit:
         if word == known:
             return known
     if not text.lstrip().startswith("{"):
-        f'It takes {", ".join(words)} or JSON such as {{"topic1":{{"0":23,"1":-2}},"topic2":{{"0":-1}}}}.'
         raise stop("EOS_OPTION_INVALID.limit", option=option, value=text, words=", ".join(words))
     return parse_offsets(option, text)
 

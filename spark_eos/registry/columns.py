@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql.pandas.functions import arrow_udf
-from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
+from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import BinaryType, DataType, StringType, StructType
 
 from spark_eos.errors import stop
 from spark_eos.registry.decoding import Decoding
 from spark_eos.registry.encoding import Encoding
 from spark_eos.registry.unknown_ids import UnknownIds
+from spark_eos.spark.arrow_types import arrow_type
 
 #: The fields of a column of `decoded_or_why`.
 ROW, WHY = "row", "why"
@@ -71,15 +71,7 @@ def encoded(encoding: Encoding, column: Column, *, fails: bool) -> Column:
 
 def check_type(encoding: Encoding, type_: DataType) -> None:
     """Raise EosError where no row of this type could be written."""
-    encoding.encode(pa.nulls(0, _arrow_type(type_)))
-
-
-def _arrow_type(type_: DataType) -> pa.DataType:
-    """The type in which Arrow UDFs get it, with timestamps in UTC, which Spark before 4.2 has no parameter for."""
-    convert: Any = to_arrow_type
-    if "timezone" in inspect.signature(convert).parameters:
-        return convert(type_, timezone="UTC")
-    return convert(type_)
+    encoding.encode(pa.nulls(0, arrow_type(type_)))
 
 
 def _given(column: Column, headers: Column | None) -> list[Column]:

@@ -12,14 +12,12 @@ import pyarrow.types as types
 
 from spark_eos.checkpoint.stores import Store
 from spark_eos.errors import stop
+from spark_eos.parquet_times import has_times, is_by_old_calendar
 from spark_eos.tables.partitions import NoPartition, value_of
 from spark_eos.tables.values import conformed
 
 #: A piece has at most so many rows, and by the average of its file about so many bytes.
 PIECE_ROWS, PIECE_BYTES = 8192, 16 << 20
-#: What Spark notes in a file whose dates and timestamps are by the calendar that it used before version 3.
-_OLD_CALENDAR = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
-_SPARKS_VERSION = b"org.apache.spark.version"
 
 
 @dataclass(frozen=True)
@@ -61,7 +59,7 @@ class FileReader:
                         yield Piece(self._as_table(piece.rows, values, where), piece.first)
         except FileNotFoundError:
             raise stop("EOS_DELTA_DATA_LOSS.files", cause=where) from None
-        except (OSError, pa.ArrowException) as error:
+        except (OSError, pa.ArrowException, UnicodeDecodeError) as error:  # the latter for names of columns
             text = " ".join(f"{type(error).__name__}: {error}".split())[:300].rstrip(".")
             raise stop("EOS_DELTA_FAILED", cause=f"{text} ({where})") from None
 
@@ -83,9 +81,7 @@ class FileReader:
         other = [name for name in names if spelled.get(name.lower(), name) != name]
         if other or len({name.lower() for name in names}) < len(names):
             raise stop("EOS_DELTA_FAILED", cause=f"{where} has the columns {', '.join(names)}")
-        noted = file.metadata.metadata or {}
-        old = any(key in noted for key in _OLD_CALENDAR) or noted.get(_SPARKS_VERSION, b"3.1") < b"3.1"
-        if old and any(map(_has_times, self.schema.types)):
+        if is_by_old_calendar(file.metadata) and any(map(has_times, self.schema.types)):
             cause = f"dates or timestamps of {where} are by Spark's old calendar"
             raise stop("EOS_DELTA_TABLE_SETTINGS.reading", path=self.path, rules=cause)
 
@@ -157,9 +153,3 @@ def _utc(given: pa.DataType, wanted: pa.DataType) -> pa.DataType:
         key, item = _utc(given.key_type, wanted.key_type), _utc(given.item_type, wanted.item_type)
         return pa.map_(given.key_field.with_type(key), given.item_field.with_type(item))
     return given
-
-
-def _has_times(kind: pa.DataType) -> bool:
-    if types.is_date(kind) or types.is_timestamp(kind):
-        return True
-    return any(_has_times(kind.field(place).type) for place in range(kind.num_fields))

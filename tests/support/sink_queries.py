@@ -14,8 +14,8 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
+from spark_eos.spark.arrow_types import arrow_schema
 from spark_eos.tools.devcluster import DevCluster
-from tests.support.spark_versions import arrow_schema
 
 VALUE = "value string"
 SECONDS = 180.0

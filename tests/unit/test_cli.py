@@ -142,6 +142,21 @@ def test_parts_of_a_recovery_that_exclude_each_other(capsys):
         assert "Invalid value" in capsys.readouterr().err
 
 
+def test_parts_of_a_replay_that_exclude_each_other(capsys):
+    """In place, rows go to the same topics, and a replay that has begun is finished as it began: what says something
+    else would be passed over."""
+    for words in (
+        ["--in-place", "--to-batch", "1", "--topic", "other"],
+        ["--in-place", "--finish", "--to-batch", "1"],
+        ["--new", "/n", "--finish", "--to-timestamp", "0"],
+        ["--new", "/n", "--finish", "--to-offsets", "{}"],
+        ["--new", "/n", "--finish", "--again"],
+        ["--new", "/n", "--finish", "--topic", "other"],
+    ):
+        assert cli.main(["--bootstrap-servers", "127.0.0.1:1", "replay", "/c", *words]) == 2
+        assert "Invalid value" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("command", sorted(COMMANDS.keys() - PASSES_ON))
 def test_every_command_speaks_json(command):
     """Jobs have an output of their own."""

@@ -63,7 +63,7 @@ class DeltaPlace:
 @dataclass(frozen=True)
 class DeltaTarget:
     """See `spark_eos.tables.target.Target`. ``checkpoint``: the query's, by whose offset log a micro-batch of the job
-    kafka_to_delta is known again."""
+    kafka_to_delta is recognised."""
 
     table: Table
     layout: FileLayout

@@ -189,7 +189,7 @@ def test_digests_by_tasks_and_by_the_driver(bytes_here: int, setting: Setting, m
     with pytest.raises(FAILED) as raised:
         taking._read(due)
     found = spark_eos.reason(raised.value)
-    assert found is not None and found.condition == "EOS_FILE_UNREADABLE", raised.value
+    assert found is not None and found.condition == "EOS_FILE_CHANGED_WHILE_READ", raised.value
     assert setting.there() == ["b 0", "c 0", "c 1"]
 
 

@@ -41,7 +41,9 @@ def setting(
 
 
 def test_files_of_a_bucket_are_taken_once(setting: Setting, store: ObjectStore):
-    """By all tasks, whatever the format; another run, which knows nothing of the first, takes what is new."""
+    """By all tasks, whatever the format; another run, which knows nothing of the first, takes what is new. There may be
+    none at first."""
+    setting.run(path="s3a://checkpoints/in")
     store.put("in/a.txt", "one\ntwo\n")
     store.put("in/below/b.txt", "three\n")
     store.put("in/_draft.txt", "no\n")

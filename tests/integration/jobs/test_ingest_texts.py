@@ -6,6 +6,7 @@ import json
 import random
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -222,6 +223,9 @@ def test_records_whose_ends_are_not_clear_name_their_line(spark: SparkSession, t
         read(spark, of).collect()
 
 
+#: A moment, and as PySpark gives it.
+MOMENT = datetime(2024, 7, 1, 12, tzinfo=UTC)
+HERE = MOMENT.astimezone().replace(tzinfo=None)
 WIDER = {
     "uint8": (pa.array([255], pa.uint8()), 255),
     "uint32": (pa.array([2**32 - 1], pa.uint32()), 2**32 - 1),
@@ -232,6 +236,9 @@ WIDER = {
     "decimal": (pa.array([7], pa.decimal128(38, 0)), 7),
     "list": (pa.array([[1]], pa.list_(pa.int32())), [1]),
     "null": (pa.nulls(1), None),
+    "moment": (pa.array([MOMENT], pa.timestamp("us", "UTC")), HERE),
+    "moments": (pa.array([[MOMENT]], pa.list_(pa.timestamp("ms", "Europe/Berlin"))), [HERE]),
+    "names": (pa.array([{"a-b": {"c d": 1}}]), ((1,),)),
 }
 
 

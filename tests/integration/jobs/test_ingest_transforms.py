@@ -109,8 +109,15 @@ def test_the_same_sql_makes_the_same_rows_of_parquet_both_ways(
     numbers = [None, *range(25_000)]
     texts = pa.array(["a", None, "ü"] * 8_334, pa.string()).slice(0, 25_001)
     table = pa.table({"n": pa.array(numbers, pa.uint32()), "t": texts.dictionary_encode(), "x": texts})
-    pq.write_table(table, setting.folder / "a.parquet", row_group_size=7_000)
+    moments = pa.array(range(0, 25_001 * 10**9, 10**9), pa.timestamp("us", "UTC"))
+    pq.write_table(
+        table.append_column("at", moments),
+        setting.folder / "a.parquet",
+        row_group_size=7_000,
+        use_deprecated_int96_timestamps=True,  # as Spark writes them
+    )
     other_columns = pa.table({"x": pa.array([7, 8], pa.int8()), "n": [1, 3], "t": ["p", "q"], "more": [[1], []]})
+    other_columns = other_columns.append_column("at", moments.slice(0, 2))
     pq.write_table(other_columns, setting.folder / "b.parquet")
     setting.run(format="parquet", **duckdb(SQL))
     assert "1 file, 25,001 in, 16,667 out" in capsys.readouterr().err

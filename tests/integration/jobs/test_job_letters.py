@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from jobs.consume_transform_produce import ConsumeTransformProduce, clusters_of, read, write
 from jobs.runner.config import load
 from jobs.runner.lines import Batch, counted
-from jobs.runner.transform import transformed
+from jobs.runner.transform import Letters, transformed
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.kafka_view import KafkaView
 from tests.support.kafka_view import write as produce
@@ -50,7 +50,9 @@ def test_rows_that_do_not_parse_and_rows_that_are_refused(
     lines: list[str] = []
     for _ in range(2):
         read_rows = read(spark, config, "eos-kafka")
-        rows = transformed(read_rows, config.transform, letters=config.letters, topic=config.topic)
+        rows = transformed(
+            read_rows, config.transform, letters=config.letters and Letters(config.letters, "c-1"), topic=config.topic
+        )
         query = write(counted(rows, config.letters), config, "eos-kafka")
         assert query.awaitTermination(90)
         wait_for(lambda: view.held(target, letters) == {}, "the markers")

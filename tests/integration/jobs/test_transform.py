@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from jobs.runner.models import ParsedTransform
 from jobs.runner.query import failure_text
-from jobs.runner.transform import transformed
+from jobs.runner.transform import Letters, transformed
 from jobs.runner.values import Rejected, check_interval
 from spark_eos.errors import ConfigError
 
@@ -101,7 +101,7 @@ LETTERS = {"format": "json", "schema": JSON, "onMalformed": "deadLetters"}
 
 def parted(frame: DataFrame, letters: bool, parse: dict[str, str], sql: str) -> list[tuple[int, dict[str, str]]]:
     """The offsets of the rows that go one way: for dead letters with their headers."""
-    found = transformed(frame, config(sql, **parse), letters="dead", topic="out").collect()
+    found = transformed(frame, config(sql, **parse), letters=Letters("dead", "c-1"), topic="out").collect()
     assert {row["topic"] for row in found} <= {"out", "dead"}
     if not letters:
         return [(int(row["value"]), {}) for row in found if row["topic"] == "out"]
@@ -132,7 +132,7 @@ def test_each_row_goes_one_way(rows, parse, good, bad):
 def test_what_a_dead_letter_says(rows):
     """Its value as it came, why, and from where."""
     transform = config("SELECT 'k' AS key, string(id) AS value FROM input", **LETTERS)
-    (row,) = transformed(rows("no"), transform, letters="dead", topic="out").collect()
+    (row,) = transformed(rows("no"), transform, letters=Letters("dead", "c-1"), topic="out").collect()
     assert (row["key"], row["value"], row["topic"]) == (None, b"no", "dead")
     assert [(h["key"], bytes(h["value"]).decode()) for h in row["headers"]] == [
         ("__streams.errors.exception", "EOS_JOB_MALFORMED_ROW"),
@@ -140,6 +140,7 @@ def test_what_a_dead_letter_says(rows):
         ("__streams.errors.topic", "t"),
         ("__streams.errors.partition", "0"),
         ("__streams.errors.offset", "0"),
+        ("__spark_eos.source.cluster", "c-1"),
     ]
 
 
@@ -147,7 +148,7 @@ def test_headers_of_a_record_come_along(rows):
     """Before those that say why."""
     own = "IF(offset = 0, array(struct('own' AS key, binary('1') AS value)), NULL) AS headers"
     frame = rows("no", "neither").selectExpr("*", own)
-    sent = transformed(frame, config(LATE, **LETTERS), letters="dead", topic="out").collect()
+    sent = transformed(frame, config(LATE, **LETTERS), letters=Letters("dead", "c-1"), topic="out").collect()
     found = [[h["key"] for h in row["headers"]] for row in sent]
     assert [(names[0], len(names)) for names in found] == [("own", 6), ("__streams.errors.exception", 5)]
 
@@ -155,10 +156,10 @@ def test_headers_of_a_record_come_along(rows):
 def test_each_row_keeps_the_topic_that_it_has(rows):
     """Where no option names one. Without either, nobody would know where rows go."""
     transform = config("SELECT string(id) AS value, 'own' AS topic FROM input", **LETTERS)
-    found = transformed(rows('{"id": 1}', "no"), transform, letters="dead").collect()
+    found = transformed(rows('{"id": 1}', "no"), transform, letters=Letters("dead", "c-1")).collect()
     assert [(bytes(row["value"]), row["topic"]) for row in found] == [(b"1", "own"), (b"no", "dead")]
     with pytest.raises(ConfigError, match=r"EOS_CONFIG_INVALID_VALUE.*no column 'topic'"):
-        transformed(rows("no"), config(LATE, **LETTERS), letters="dead")
+        transformed(rows("no"), config(LATE, **LETTERS), letters=Letters("dead", "c-1"))
 
 
 def test_a_value_of_another_type(rows):
@@ -167,7 +168,7 @@ def test_a_value_of_another_type(rows):
         transformed(
             rows("no"),
             config("SELECT id AS value FROM input", **LETTERS),
-            letters="dead",
+            letters=Letters("dead", "c-1"),
             topic="out",
         )
 

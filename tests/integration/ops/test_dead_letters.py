@@ -144,6 +144,38 @@ def test_many_letters_are_several_transactions(office, write, monkeypatch):
     assert office.resend() == {}
 
 
+@pytest.mark.parametrize(
+    ("headers", "entry"),
+    [
+        (lambda office: malformed_in(office.source, 7), "EOS_LETTER_UNSENDABLE.partition"),
+        (
+            lambda office: [*malformed_in(office.source), ("__spark_eos.source.cluster", b"elsewhere")],
+            "EOS_LETTER_UNSENDABLE.cluster",
+        ),
+        (lambda _: malformed_in("nowhere"), "EOS_TOPIC_MISSING"),
+        (lambda _: malformed_in("__consumer_offsets"), "EOS_TOPIC_RESERVED"),
+    ],
+    ids=["partition", "cluster", "missing", "reserved"],
+)
+def test_a_letter_that_cannot_go_where_it_belongs(office, write, headers, entry):
+    """Nothing is sent, no topic is created, and the error says what to do; elsewhere it can be sent."""
+    write(office.topic, b"bad", headers=headers(office))
+    for words in ((), ("--yes",)):
+        code, answer = office.ask("resend", office.topic, *words)
+        assert code != 0 and entry.partition(".")[0] in str(answer), answer
+    assert "nowhere" not in office.view.admin.list_topics().topics
+    assert office.resend("--to", office.out) == {office.out: 1}
+    assert office.values(office.out) == ["bad"]
+
+
+def test_the_letters_own_cluster_is_where_it_is_read(office, write):
+    """It says so, and is sent."""
+    own = office.view.admin.describe_cluster().result().cluster_id
+    headers = [*malformed_in(office.source), ("__spark_eos.source.cluster", own.encode())]
+    write(office.topic, b"bad", headers=headers)
+    assert office.resend() == {office.source: 1}
+
+
 #: Ends as by kill -9, just before or just after the transaction of the second four letters is committed.
 DYING = """
 import os, sys

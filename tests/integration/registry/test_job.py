@@ -20,7 +20,7 @@ from jobs.runner.config import load
 from jobs.runner.lines import counted
 from jobs.runner.noted_schemas import FILE
 from jobs.runner.registry import Columns, encoded_rows
-from jobs.runner.transform import transformed
+from jobs.runner.transform import Letters, transformed
 from spark_eos.errors import EosError
 from spark_eos.registry.encoding import writing
 from spark_eos.registry.schemas import Schema
@@ -75,7 +75,13 @@ class Setting:
         config = self._config(BY_SPARK, on_malformed, version)
         columns = registry_columns(self._spark, config)
         source = read(self._spark, config, "eos-kafka")
-        rows = transformed(source, config.transform, letters=config.letters, topic=config.topic, columns=columns)
+        rows = transformed(
+            source,
+            config.transform,
+            letters=config.letters and Letters(config.letters, "c-1"),
+            topic=config.topic,
+            columns=columns,
+        )
         self._ends(write(counted(rows, config.letters), config, "eos-kafka"))
 
     def run_past_the_jvm(self, on_malformed: str = "fail", version: int | None = None) -> None:

@@ -12,7 +12,7 @@ from bench.compare.__main__ import PAGE, chosen, load, save
 from bench.compare.cell import Cell
 from bench.compare.contenders import CONTENDERS
 from bench.compare.faults import FAULTS
-from bench.compare.judge import Verdict, WrongInput, judge, verdict
+from bench.compare.judge import NoResult, Verdict, judge, verdict
 from bench.compare.page import page
 from bench.compare.picture import draw
 
@@ -50,7 +50,7 @@ def test_nothing_is_said_of_an_output_whose_input_is_not_what_it_was_fed(monkeyp
     """An aborted row that readers of the input see is nothing that a contender could leave out."""
     topics = {"in": {0: ["0.0", "0.aborted"]}, "out": {0: ["0.0", "0.aborted"]}}
     monkeypatch.setattr("bench.compare.judge.read", lambda servers, topic: topics[topic])
-    with pytest.raises(WrongInput, match=r"in itself has Verdict.*aborted=1"):
+    with pytest.raises(NoResult, match=r"in itself has Verdict.*aborted=1"):
         judge("nowhere", "in", "out", [1])
     topics["in"] = {0: ["0.0"]}
     assert judge("nowhere", "in", "out", [1]) == Verdict(fed=1, lost=0, doubled=0, reordered=0, aborted=1)
@@ -85,7 +85,7 @@ def test_results_are_read_as_they_were_written(tmp_path):
     assert list(found.values()) == sorted(cells, key=lambda cell: cell.key)
     text = page(found)
     assert "| 17 doubled | not run |" in text
-    assert "| clean, 1 × stopped | not run |" in text
+    assert "| 1 × stopped, 30 missing | not run |" in text
     assert "| clean, 1 × stood still | not run |" in text
     assert "| 4 lost, 3 lost with an error | not run |" in text
     assert "| 20.5 s, 20.5 s | not run |" in text

@@ -7,7 +7,7 @@ import pytest
 
 from spark_eos.checkpoint import stores
 from spark_eos.checkpoint.files import Checkpoint
-from spark_eos.checkpoint.settings import HadoopSettings
+from spark_eos.checkpoint.settings import S3A, HadoopSettings
 from spark_eos.checkpoint.stores import NoStore, Store, open_store, without_secrets
 from spark_eos.errors import CheckpointError
 
@@ -90,7 +90,17 @@ def test_local_places(location, root):
                 "assumed.role.arn": "arn:1",
                 "endpoint.region": "r",
             },
-            {"role_arn": "arn:1", "session_name": None, "region": "r"},
+            {"role_arn": "arn:1", "session_name": None, "external_id": None, "region": "r"},
+        ),
+        (
+            {
+                "aws.credentials.provider": "x.AssumedRoleCredentialProvider",
+                "assumed.role.arn": "arn:1",
+                "assumed.role.session.name": "s",
+                "assumed.role.external.id": "x-1",
+                "endpoint.region": "r",
+            },
+            {"role_arn": "arn:1", "session_name": "s", "external_id": "x-1", "region": "r"},
         ),
     ],
 )
@@ -102,6 +112,22 @@ def test_s3_by_hadoops_settings(opened, monkeypatch, scheme, settings, arguments
     assert opened("S3FileSystem", f"{scheme}://lake/a/b", of_all) == ("lake/a/b", (), arguments)
     of_bucket = dict.fromkeys(of_all, "wrong") | {f"fs.s3a.bucket.lake.{name}": v for name, v in settings.items()}
     assert opened("S3FileSystem", f"{scheme}://lake/a/b", of_bucket) == ("lake/a/b", (), arguments)
+
+
+def test_each_setting_of_s3_that_is_taken_is_used(monkeypatch):
+    """What is taken without an effect would be missed in the store."""
+    looked_up: set[str] = set()
+    monkeypatch.setattr(pyarrow.fs, "S3FileSystem", lambda **_: None)
+
+    class Noting(HadoopSettings):
+        def get(self, name, default=None):
+            looked_up.add(name)
+            return super().get(name, default)
+
+    values = {f"fs.s3a.{name}": "x" for name in S3A}
+    for provider in ("x.AssumedRoleCredentialProvider", "x"):
+        stores._s3("lake", Noting(values | {"fs.s3a.aws.credentials.provider": provider}))
+    assert values.keys() <= looked_up
 
 
 def test_the_region_of_a_bucket_is_asked_for_where_nobody_says_it(opened, monkeypatch):

@@ -293,6 +293,15 @@ def test_what_is_no_fault_of_a_record_rejects_none(monkeypatch):
         SqlTransform("SELECT value FROM input").rejecting(records({"value": b"x"}))
 
 
+def test_a_connection_that_has_failed_within_is_not_used_again():
+    """DuckDB answers nothing more on it. Texts that are not UTF-8 do this to it."""
+    transform = SqlTransform("SELECT upper(value) AS value FROM input")
+    bad = pa.array([b"M\xfcller", b"ok"], pa.binary()).view(pa.string())
+    with pytest.raises(duckdb.InternalException):
+        transform(pa.record_batch({"value": bad}))
+    assert transform(pa.record_batch({"value": ["ok"]})).to_pylist() == [{"value": "OK"}]
+
+
 def test_a_transform_travels_as_its_text():
     """It is pickled to the tasks, and known to a decision by its text."""
     transform = SqlTransform("SELECT key, value FROM input")

@@ -252,7 +252,7 @@ def test_records_with_an_error_are_no_rows_but_letters_with_their_own_key_and_va
     chunk = Chunk(pa.RecordBatch.from_pylist(found, schema=arrow_schema(False)), rows[0][0] if rows else 0)
     done = transformed(checked(with_errors, "f", EMPTY, "out", "deadLetters"), chunk)
     assert [row["value"] for row in done.rows.to_pylist()] == [value for n, value in rows if value and n % 3]
-    letters = letters_of(chunk, done.rejected).to_pylist()
+    letters = letters_of(chunk, done.rejected, "c-1").to_pylist()
     assert [(row["key"], row["value"]) for row in letters] == [
         (b"k%d" % n, value) for n, value in rows if not value or n % 3 == 0
     ]
@@ -261,6 +261,7 @@ def test_records_with_an_error_are_no_rows_but_letters_with_their_own_key_and_va
         offset = int(headers["__streams.errors.offset"])
         assert row["key"] == b"k%d" % offset
         assert (headers["__streams.errors.topic"], headers["__streams.errors.partition"]) == ("t", "3")
+        assert headers["__spark_eos.source.cluster"] == "c-1"
         assert headers["__streams.errors.exception"] == "EOS_RECORD_REJECTED"
         assert headers["__streams.errors.message"] == ("empty" if row["value"] == b"" else f"{offset} is a multiple")
 
@@ -269,7 +270,7 @@ def test_letters_keep_the_headers_that_the_record_had():
     """In front of those that say why."""
     row = {"topic": "t", "partition": 0, "offset": 7, "headers": [{"key": "mine", "value": b"1"}]}
     chunk = Chunk(pa.RecordBatch.from_pylist([row], schema=arrow_schema(True)), 7)
-    (letter,) = letters_of(chunk, {0: "why"}).to_pylist()
+    (letter,) = letters_of(chunk, {0: "why"}, "c-1").to_pylist()
     assert letter["headers"][0] == {"key": "mine", "value": b"1"}
     assert {"key": "__streams.errors.message", "value": b"why"} in letter["headers"]
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import tempfile
+import threading
 import zlib
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +24,8 @@ from spark_eos.checkpoint.stores import Store
 from spark_eos.errors import FileError
 from spark_eos.ingest import folder
 from spark_eos.ingest.folder import BLOCK_BYTES, CompleteFiles, File, Folder, HashedFile, with_digest
-from spark_eos.ingest.source import Form, parquet_schema, read_file
+from spark_eos.ingest.parquet import parquet_schema
+from spark_eos.ingest.source import Form, read_file
 
 NONE = HadoopSettings()
 TEXT = Form(blank=True)
@@ -93,6 +96,8 @@ class Listing:
     def open_input_stream(self, path: str, compression: None) -> pa.BufferReader:
         return pa.BufferReader(b"one\n")
 
+    type_name = "s3"
+
 
 def test_a_store_that_lists_milliseconds(monkeypatch: pytest.MonkeyPatch):
     """That is no change, and a second in which the object may be replaced unseen."""
@@ -116,8 +121,10 @@ def test_a_name_that_is_not_utf_8(tmp_path: Path):
     (tmp_path / os.fsdecode(b"b\xff.csv")).write_text("2")
     (tmp_path / "below").mkdir()
     (tmp_path / "below" / os.fsdecode(b"\xfe.txt")).write_text("3")
+    (tmp_path / os.fsdecode(b"\xfd")).mkdir()
+    (tmp_path / os.fsdecode(b"\xfd") / "c.json").write_text("4")
     assert [Path(file.uri).name for file in Folder(str(tmp_path), "a*").files()] == ["a.csv"]
-    for pattern, name in (("*.csv", r"b\xff.csv"), ("*.txt", r"below/\xfe.txt")):
+    for pattern, name in (("*.csv", r"b\xff.csv"), ("*.txt", r"below/\xfe.txt"), ("*.json", r"\xfd/c.json")):
         with pytest.raises(FileError, match=r"EOS_FILE_UNREADABLE.*its name is not UTF-8") as raised:
             Folder(str(tmp_path), pattern).files()
         assert name in raised.value.message
@@ -204,6 +211,25 @@ def test_a_file_that_has_changed_before_it_is_read(tmp_path: Path):
         with_digest(file, NONE)
 
 
+def test_folders_for_drafts_come_and_go(tmp_path: Path):
+    """While the folder is listed; the folder itself has to be there."""
+    (tmp_path / "a.txt").write_text("a\n")
+
+    def write() -> None:
+        for task in range(200):
+            (tmp_path / "_temporary" / "0" / f"task_{task}").mkdir(parents=True)
+            shutil.rmtree(tmp_path / "_temporary")
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    found, listings = Folder(str(tmp_path)), 0
+    while writer.is_alive() or not listings:
+        assert [file.uri for file in found.files()] == [f"file://{tmp_path}/a.txt"]
+        listings += 1
+    with pytest.raises(FileError, match=r"EOS_FILE_UNREADABLE.*there is no such folder"):
+        Folder(str(tmp_path / "other")).files()
+
+
 def rows_of(path: Path, form: Form) -> list[tuple[object, ...]]:
     return [tuple(row.values()) for batch in read_file(planned(path), form, NONE) for row in batch.to_pylist()]
 
@@ -236,7 +262,7 @@ def test_what_is_no_parquet(tmp_path: Path):
 @pytest.mark.parametrize("held_bytes", [0, 1 << 20])
 def test_parquet_files_that_are_too_large_to_be_held(held_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """They are read again for their rows, which are the same."""
-    monkeypatch.setattr("spark_eos.ingest.source._HELD_BYTES", held_bytes)
+    monkeypatch.setattr("spark_eos.ingest.parquet._HELD_BYTES", held_bytes)
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"n": range(25_000)}), path, row_group_size=7_000)
     assert rows_of(path, Form(parquet=True)) == [(n, f"file://{path}", n + 1) for n in range(25_000)]

@@ -23,7 +23,7 @@ from spark_eos.copy.testing import check_transform
 from spark_eos.copy.transforming import CHUNK_OFFSETS, checked
 from spark_eos.copy.written import LastWritten
 from spark_eos.errors import EosError, RowError, SchemaError
-from spark_eos.ingest import source
+from spark_eos.ingest import parquet, source
 from spark_eos.ingest.copying import LINES, Counts, FileRows, given_in
 from spark_eos.ingest.folder import File, Folder, with_digest
 from spark_eos.ingest.sample import check_by_sample
@@ -119,7 +119,7 @@ def test_wide_rows_of_parquet_are_read_a_few_at_a_time(form: Form, tmp_path: Pat
     """So that memory does not grow with the size of a row; a transform gets about as many bytes."""
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"value": [bytes([n]) * 10_000 for n in range(100)]}), path, use_dictionary=False)
-    monkeypatch.setattr(source, "_PARQUET_BYTES", 50_000)
+    monkeypatch.setattr(parquet, "_BYTES", 50_000)
     read = list(read_file(planned(path), form, NONE))
     assert max(batch.num_rows for batch in read) <= 5
     assert [row["_line"] for batch in read for row in batch.to_pylist()] == list(range(1, 101))

@@ -127,6 +127,17 @@ def test_a_variable_goes_before_its_default(read):
     assert config.restart.attempts == 3
 
 
+def test_an_empty_variable_is_none(read):
+    """As an empty text may turn a check off: of host names, or of a protocol. It has to be in the file."""
+    for text in ("${EMPTY}", "a${EMPTY}"):
+        with pytest.raises(
+            ConfigError, match=r"CONFIG_INVALID_VALUE.*'kafka.sasl.password' needs .*EMPTY.*or is empty"
+        ):
+            read(changed("${PASSWORD}", text), EMPTY="")
+    assert read(changed("${PASSWORD}", "${EMPTY:-SSL}"), EMPTY="").kafka["sasl.password"] == "SSL"
+    assert read(changed("${PASSWORD}", "${EMPTY:-}"), EMPTY="").kafka["sasl.password"] == ""
+
+
 def test_a_variable_cannot_add_keys(read):
     """What a variable holds is a value, whatever YAML it looks like."""
     config = read(changed("checkpoint: /tmp/checkpoint", "checkpoint: ${WHERE}"), WHERE="a\ntrigger: {x: 1}")
@@ -135,8 +146,8 @@ def test_a_variable_cannot_add_keys(read):
 
 def test_an_alias_is_filled_in_once(read):
     """It is the same section in two places."""
-    config = read(changed("kafka:\n", "kafka: &both\n") + "spark: *both\n", PASSWORD="$${x")
-    assert config.spark["sasl.password"] == config.kafka["sasl.password"] == "$${x"
+    config = read(changed("kafka:\n", "kafka: &both\n") + "sink: *both\n", PASSWORD="$${x")
+    assert config.sink["sasl.password"] == config.kafka["sasl.password"] == "$${x"
 
 
 def test_passwords_do_not_print(read):
@@ -182,13 +193,16 @@ SQL = "  sql: |\n    SELECT value FROM input\n    WHERE '$${literal}' <> '${WORD
         ("trigger:", "metrics: {}\ntrigger:", "MISSING_KEY", ["'metrics' has neither", "{port: 9400}"]),
         ("trigger:", "metrics: {port: 70000}\ntrigger:", "INVALID_VALUE", ["'metrics.port'", "at most 65535"]),
         ("trigger:", "spark: {spark.master: lcoal}\ntrigger:", "INVALID_VALUE", ["'spark.spark.master'", "local[4]"]),
-        ("trigger:", "spark: {master: yarn}\ntrigger:", "UNKNOWN_KEY", ["'spark.master'", "'spark.master' in full"]),
+        ("trigger:", "spark: {master: yarn}\ntrigger:", "UNKNOWN_KEY", ["'spark.master'", "Write 'spark.master'"]),
         ("subscribe: flights", "subscribe: [[flights", "UNREADABLE", ["Line", "not valid YAML", "in quotes"]),
         ("availableNow", "{a: ${X}}", "UNREADABLE", ["Line 16 is not valid YAML: expected ',' or '}', but got '{'."]),
         ("trigger:", "? [a]\n: b\ntrigger:", "UNREADABLE", ["Line 16", "a key is not text"]),
         ("/tmp/checkpoint", "!secret x", "UNREADABLE", ["Line 15", "tags are not supported"]),
         ("/tmp/checkpoint", "${NOWHERE}", "INVALID_VALUE", ["'checkpoint' needs", "NOWHERE", "${NOWHERE:-default}"]),
         ("/tmp/checkpoint", "${1x}", "INVALID_VALUE", ["'checkpoint'", "does not begin a variable"]),
+        ("/tmp/checkpoint", "'${A:-${B}}'", "INVALID_VALUE", ["'checkpoint'", "does not begin a variable", "braces"]),
+        ("/tmp/checkpoint", "'${A:-$${b}}'", "INVALID_VALUE", ["'checkpoint'", "does not begin a variable"]),
+        ("/tmp/checkpoint", "'${A:-{1}}'", "INVALID_VALUE", ["'checkpoint'", "does not begin a variable"]),
     ],
 )
 def test_a_mistake_is_named_with_its_key_and_what_is_allowed(read, old, new, condition, says):
@@ -198,6 +212,31 @@ def test_a_mistake_is_named_with_its_key_and_what_is_allowed(read, old, new, con
     assert caught.value.condition == f"EOS_CONFIG_{condition}"
     for part in ["job.yaml", *says]:
         assert part in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "full"),
+    [
+        ("authenticate", "spark.authenticate"),
+        ("network.crypto.enabled", "spark.network.crypto.enabled"),
+        ("io.encryption.enabled", "spark.io.encryption.enabled"),
+        ("ssl.enabled", "spark.ssl.enabled"),
+        ("redaction.regex", "spark.redaction.regex"),
+        ("eventLog.enabled", "spark.eventLog.enabled"),
+        ("hadoop.fs.s3a.access.key", "spark.hadoop.fs.s3a.access.key"),
+        ("fs.s3a.access.key", "spark.hadoop.fs.s3a.access.key"),
+        ("Spark.master", "spark.master"),
+        ("SPARK.sql.x", "spark.sql.x"),
+        (" spark.master", "spark.master"),
+        ("spark.master ", "spark.master"),
+        ("sparkmaster", "spark.sparkmaster"),
+    ],
+)
+def test_a_name_that_spark_would_not_know(read, name, full):
+    """Spark takes any name, and has no use for it: a protection would be missing without a word."""
+    with pytest.raises(ConfigError, match=re.escape(f"Write '{full}'")) as caught:
+        read(f'{GOOD}spark: {{"{name}": "true"}}\n')
+    assert caught.value.condition == "EOS_CONFIG_UNKNOWN_KEY"
 
 
 @pytest.mark.parametrize(

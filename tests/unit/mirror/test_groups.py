@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from spark_eos.errors import EosError
+from spark_eos.errors import EosError, stop
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.mirror import offsets
@@ -98,9 +98,33 @@ def test_a_group_that_has_gone_on_at_the_source_is_not_deleted_there(monkeypatch
     clusters.log.write(entry(0, 9))
     with (
         reading(clusters.log, clusters.origins),
-        pytest.raises(EosError, match=r"MIRROR_GROUP_REFUSED.*not deleted"),
+        pytest.raises(EosError, match=r"MIRROR_GROUP_REFUSED.*not deleted") as caught,
     ):
         GroupMover("g", SOURCE, TARGET, MAP).move(apply=True, delete=True)
+    assert clusters.moved == {"out": {0: 3}}
+    assert "Nothing was changed" not in str(caught.value)
+
+
+@pytest.mark.parametrize("refused", ["EOS_KAFKA_REFUSED", "EOS_KAFKA_UNREACHABLE.bootstrap", "EOS_GROUP_ACTIVE.mirror"])
+def test_what_fails_after_the_group_was_moved(refused, monkeypatch):
+    """No right to delete, no answer, a consumer that has come back: the error says what is done and what is not."""
+    clusters = Clusters(monkeypatch, {0: 3})
+    clusters.log.write(entry(0, 9))
+    fields = dict.fromkeys(("servers", "topic", "answer", "bootstrap_servers", "reason"), "x")
+    members = dict.fromkeys(("group", "count", "side", "members"), "x")
+
+    def fail(*_: Any, **__: Any) -> Any:
+        raise stop(refused, **fields, **members, waited_s=1.0)
+
+    if "ACTIVE" in refused:
+        monkeypatch.setattr(offsets, "active_members", lambda *_, **__: fail() if clusters.moved else [])
+    monkeypatch.setattr(offsets, "delete_offsets", fail)
+    with (
+        reading(clusters.log, clusters.origins),
+        pytest.raises(EosError, match="was moved.*not deleted") as caught,
+    ):
+        GroupMover("g", SOURCE, TARGET, MAP).move(apply=True, delete=True)
+    assert caught.value.entry == refused
     assert clusters.moved == {"out": {0: 3}}
 
 

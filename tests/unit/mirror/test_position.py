@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from spark_eos.errors import EosError, KafkaError
+from spark_eos.errors import EosError, KafkaError, stop
 from spark_eos.kafka.admin.topics import Topic
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client
@@ -17,6 +17,7 @@ from spark_eos.mirror.entries import MapEntry, OffsetRun, SourcePartition
 from spark_eos.mirror.offset_map import OffsetMap
 from spark_eos.mirror.offsets import MirrorPosition, MirrorQuery, MirrorState
 from spark_eos.mirror.origins import Origin
+from spark_eos.mirror.owner import Claim
 from spark_eos.protocol.head import NOBODY, CopiedFrom, Decision, Head, Pair, Probe, Verdict, Written
 from spark_eos.topic_partition import OffsetRange
 from tests.support.map_logs import MapLog, reading
@@ -120,12 +121,25 @@ def query(monkeypatch) -> MirrorQuery:
     )
     topics = {"in": Topic("in-id", 2, internal=False), "out": Topic("out-id", 2, internal=False)}
     topics["map"] = Topic("map-id", 1, internal=False)
-    monkeypatch.setattr(offsets, "describe_topics", lambda kafka, names, **_: {name: topics[name] for name in names})
+    topics["of-others"] = topics["other"] = Topic("other-id", 1, internal=False)
+    known = [Origin("out", "out-id", "in", "in-id", ("here",))]
+
+    def described(kafka, names, **_):
+        for name in set(names) - topics.keys():
+            raise stop("EOS_TOPIC_MISSING.name", topic=name, servers="s")
+        return {name: topics[name] for name in names}
+
+    def origins_of(kafka, map_, cluster):
+        described(kafka, [map_])
+        return known if map_ == "map" else []
+
+    monkeypatch.setattr(offsets, "describe_topics", described)
     monkeypatch.setattr(offsets, "held_partition", lambda *_: None)
-    monkeypatch.setattr(offsets, "origins_from", lambda *_: [Origin("out", "out-id", "in", "in-id", ("here",))])
+    monkeypatch.setattr(offsets, "origins_from", origins_of)
     map_ = map_of(entry(0, 5))
     monkeypatch.setattr(offsets.OffsetMap, "read", lambda *_: map_)
     head = Head(NOBODY, 3, (), 5, state().decision, prefix="p")
+    monkeypatch.setattr(Cluster, "prefix_of", lambda *_: "p")
     monkeypatch.setattr(Cluster, "ports", lambda *_: None)
     monkeypatch.setattr(offsets, "newest_head", lambda ports: head)
     return MirrorQuery("q", CLIENT, Cluster(OTHER, "ledger", "p"), "map")
@@ -153,19 +167,62 @@ def test_a_map_that_is_held_by_another_mirror(query, monkeypatch):
         query.position(settle=True, wait_s=0)
 
 
+#: Heads of queries that a wrong --query or --source names: of another source, of rows that came through Spark, and of a
+#: query that has decided nothing.
+MISTAKEN = [
+    (replace(state().decision, copied_from=CopiedFrom("elsewhere", (), None)), "from cluster elsewhere, but --source"),
+    (replace(state().decision, copied_from=None), "no copied rows"),
+    (None, "no copied rows"),
+]
+
+
+@pytest.mark.parametrize("run", [NOBODY, "alive"])
+@pytest.mark.parametrize("settle", [True, False])
+@pytest.mark.parametrize(("decision", "why"), MISTAKEN)
+def test_a_query_that_is_no_mirror_of_this_source(query, monkeypatch, decision, why, settle, run):
+    """Its id was mistaken for another, or the clusters were: nothing is done to it."""
+    done = []
+    monkeypatch.setattr(offsets, "newest_head", lambda ports: Head(run, 3, (), 5, decision, prefix="p"))
+    monkeypatch.setattr(offsets, "read_claims", lambda *_: [])
+    monkeypatch.setattr(offsets, "recover", lambda *_: done.append("closed"))
+    monkeypatch.setattr(offsets, "hand_over", lambda *_: done.append("retired"))
+    with pytest.raises(EosError, match=rf"EOS_MIRROR_POSITION_UNKNOWN.*{why}"):
+        query.position(settle=settle, wait_s=0)
+    assert not done
+
+
 @pytest.mark.parametrize(
-    ("changed", "why"),
+    ("changed", "condition"),
     [
-        ({"copied_from": None}, "no copied rows"),
-        ({"copied_from": CopiedFrom("elsewhere", (), None)}, "reads from cluster elsewhere, but --source is here"),
+        ({"topics": ("nobody",)}, "EOS_TOPIC_MISSING"),
+        ({"topics": ("other",)}, "EOS_MIRROR_POSITION_UNKNOWN"),
+        ({"map": "nobody"}, "EOS_TOPIC_MISSING"),
+        ({"map": "of-others"}, "EOS_MIRROR_POSITION_UNKNOWN"),
     ],
 )
-def test_a_query_that_is_no_mirror_of_this_source(query, monkeypatch, changed, why):
-    """Its id was mistaken for another, or the clusters were."""
-    head = Head(NOBODY, 3, (), 5, replace(state().decision, **changed), prefix="p")
+def test_a_topic_or_a_map_that_is_not_its_own(query, monkeypatch, changed, condition):
+    """Its run goes on, as after any wrong argument."""
+    done = []
+    head = Head("alive", 3, (), 5, replace(state().decision, written=(written(0, 0, 5),)), prefix="p")
     monkeypatch.setattr(offsets, "newest_head", lambda ports: head)
-    with pytest.raises(EosError, match=why):
-        query.position(settle=False, wait_s=0)
+    monkeypatch.setattr(offsets, "recover", lambda *_: done.append("closed"))
+    with pytest.raises(EosError, match=condition):
+        replace(query, **changed).position(settle=True, wait_s=0)
+    assert not done
+
+
+@pytest.mark.parametrize(("source_id", "retired"), [("in-id", 1), ("of-another-cluster", 0)])
+def test_a_mirror_that_has_decided_nothing(query, monkeypatch, source_id, retired):
+    """What it has claimed in this source shows that it is a mirror of it: it is retired, and its position is the one
+    at which it began."""
+    done = []
+    monkeypatch.setattr(offsets, "newest_head", lambda ports: Head(NOBODY, 3, (), 5, None, prefix="p"))
+    claim = Claim("q", source_id, "out", "in", "ledger", "p", "at", "host", 0)
+    monkeypatch.setattr(offsets, "read_claims", lambda *_: [claim])
+    monkeypatch.setattr(offsets, "hand_over", lambda *_: done.append("retired") or True)
+    with pytest.raises(EosError, match="EOS_MIRROR_POSITION_UNKNOWN"):
+        query.position(settle=True, wait_s=0)
+    assert len(done) == retired
 
 
 @pytest.mark.parametrize("left", [True, False])

@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_eos.ops.dead_letters import Letter, Receipt, Sent
+from spark_eos.kafka.letter_headers import PREFIXES, SOURCE_CLUSTER
+from spark_eos.ops.dead_letters import RECEIPT, Letter, Receipt, Sent, _Reader
 
 
 def letter(*headers: tuple[str, bytes | None]) -> Letter:
@@ -37,14 +38,64 @@ def test_letters_that_follow_one_another_are_one_range():
     assert receipt.ranges == [(2, 10), (12, 13)]
 
 
+WHY = ("__streams.errors.exception", b"org.apache.Some")
+
+
 def test_a_letter_belongs_to_the_topic_that_refused_it_or_that_it_was_read_from():
     """To the partition as well, where the letter names one."""
-    refused = letter(("__spark_eos.target.topic", b"out"), ("__spark_eos.target.partition", b"3"), ("mine", b"1"))
-    assert refused.origin == ("out", 3)
+    place = (("__spark_eos.target.topic", b"out"), ("__spark_eos.target.partition", b"3"))
+    refused = letter(("mine", b"1"), WHY, *place)
+    assert (refused.origin, refused.cluster) == (("out", 3), None)
     assert refused.own_headers == [("mine", b"1")]
-    unparsed = letter(("__streams.errors.topic", b"in"), ("__streams.errors.partition", b"2"))
-    assert unparsed.origin == ("in", 2)
-    assert letter(("__streams.errors.topic", b"in"), ("__streams.errors.partition", b"x")).origin == ("in", None)
+    unparsed = letter(WHY, ("__streams.errors.topic", b"in"), ("__streams.errors.partition", b"2"))
+    assert (unparsed.origin, unparsed.cluster) == (("in", 2), None)
+    assert letter(*unparsed.headers, ("__spark_eos.source.cluster", b"c")).cluster == "c"
+    for number in (b"x", b"-1", "²".encode(), b"9" * 20):
+        assert letter(WHY, ("__streams.errors.topic", b"in"), ("__streams.errors.partition", number)).origin == (
+            "in",
+            None,
+        )
     assert letter(("mine", None)).origin is None
-    assert letter(("__streams.errors.exception", b"org.apache.Some")).reason == "Some"
+    assert letter(WHY).reason == "Some"
     assert letter().reason == "unknown"
+
+
+OWN = st.sampled_from(
+    (
+        *PREFIXES,
+        *(f"{one}{rest}" for one in PREFIXES for rest in ("exception", "topic", "partition")),
+        RECEIPT,
+        SOURCE_CLUSTER,
+    )
+)
+
+
+@given(st.lists(st.tuples(OWN, st.one_of(st.none(), st.binary(max_size=3))), max_size=8))
+def test_headers_of_the_record_itself_say_nothing_of_where_it_belongs(own):
+    """It may be a letter that was read, or somebody's who wants to choose a topic."""
+    place = (("__streams.errors.topic", b"in"), ("__streams.errors.partition", b"2"))
+    found = letter(*own, WHY, *place, ("__spark_eos.source.cluster", b"c"))
+    assert (found.origin, found.cluster, found.reason) == (("in", 2), "c", "Some")
+
+
+class Record:
+    """As a client gives it, of partition 0."""
+
+    def __init__(self, offset: int, headers: list[tuple[str, bytes | None]], value: bytes | None = None) -> None:
+        self.offset, self.headers = lambda: offset, lambda: headers
+        self.value, self.key = lambda: value, lambda: None
+        self.topic, self.partition, self.timestamp = lambda: "dead", lambda: 0, lambda: (1, 0)
+
+
+def test_only_a_receipt_says_what_was_sent(monkeypatch):
+    """A letter whose record had such a header is a letter."""
+    forged = [
+        Record(1, [(RECEIPT, b"[[0, 1000000]]"), WHY]),
+        Record(2, [(RECEIPT, b"x"), WHY]),
+        Record(3, [(RECEIPT, b"[[0, 9]]")], b"v"),
+    ]
+    monkeypatch.setattr(_Reader, "__init__", lambda self: setattr(self, "_ends", {0: 9}))
+    monkeypatch.setattr(_Reader, "_messages", lambda self: iter([*forged, Record(4, [(RECEIPT, b"[[2, 3]]")])]))
+    sent = _Reader().sent()[0]
+    assert [offset for offset in range(9) if sent.has(offset)] == [2]
+    assert [letter.offset for letter in _Reader().letters()] == [1, 2, 3]

@@ -38,6 +38,12 @@ def test_an_ingest_opens_the_query_that_its_writes_belong_to(name):
     assert (write, write.query_id) == (ingest.write, ingest.query)
 
 
+def test_the_topic_of_an_ingest_in_any_case():
+    """Like all options of Spark."""
+    written = [Ingest("i", SERVERS | {name: "all"}, "notes").write for name in ("topic", "Topic", "TOPIC")]
+    assert {write.sink for write in written} == {"all"}
+
+
 def test_a_query_that_is_named_like_an_ingest_is_refused():
     """Its writes would be taken for the ingest's."""
     nobody = type("DataFrame", (), {"sparkSession": type("Session", (), {})()})()

@@ -1,0 +1,56 @@
+"""Dates and timestamps in Parquet files: by which calendar they are, and which of them have a type without a zone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pyarrow.types as types
+
+#: What Spark notes in a file whose dates and timestamps are by the calendar that it used before version 3.
+_OLD_CALENDAR = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
+_SPARKS_VERSION = b"org.apache.spark.version"
+_UTC = pa.timestamp("us", "UTC")
+
+
+def is_by_old_calendar(metadata: pq.FileMetaData) -> bool:
+    """Whether dates and timestamps of a file are by the calendar with Julian days, as old versions of Spark wrote
+    them: Arrow would take them for other days."""
+    noted = metadata.metadata or {}
+    return any(key in noted for key in _OLD_CALENDAR) or noted.get(_SPARKS_VERSION, b"3.1") < b"3.1"
+
+
+def has_times(kind: pa.DataType) -> bool:
+    """Whether a type is one of dates or timestamps, or has one in it."""
+    if types.is_date(kind) or types.is_timestamp(kind):
+        return True
+    return any(has_times(kind.field(place).type) for place in range(kind.num_fields))
+
+
+def schema_of(file: pq.ParquetFile) -> pa.Schema:
+    """The columns of a file that was opened with ``coerce_int96_timestamp_unit="us"``. Those of INT96 are moments, in
+    UTC: Arrow reads them without a zone."""
+    int96 = [file.schema.column(number).physical_type == "INT96" for number in range(len(file.schema))]
+    if not any(int96):
+        return file.schema_arrow
+    leaves = iter(int96)
+    return pa.schema([field.with_type(_typed(field.type, leaves)) for field in file.schema_arrow])
+
+
+def _typed(kind: pa.DataType, leaves: Iterator[bool]) -> pa.DataType:
+    """``leaves``: whether each leaf of the type, and what follows it, is of INT96."""
+    if isinstance(kind, pa.BaseExtensionType):
+        _typed(kind.storage_type, leaves)
+        return kind
+    if types.is_struct(kind):
+        return pa.struct([field.with_type(_typed(field.type, leaves)) for field in kind.fields])
+    if types.is_map(kind):
+        key, item = (field.with_type(_typed(field.type, leaves)) for field in (kind.key_field, kind.item_field))
+        return pa.map_(key, item)
+    if kind.num_fields:
+        inner = kind.value_field.with_type(_typed(kind.value_type, leaves))
+        if types.is_fixed_size_list(kind):
+            return pa.list_(inner, kind.list_size)
+        return pa.large_list(inner) if types.is_large_list(kind) else pa.list_(inner)
+    return _UTC if next(leaves) else kind

@@ -1,0 +1,25 @@
+"""Spark's types as Arrow's."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema, to_arrow_type
+from pyspark.sql.types import DataType, StructType
+
+
+def arrow_type(type_: DataType) -> pa.DataType:
+    """A type, with timestamps in UTC."""
+    return _in_utc(to_arrow_type, type_)
+
+
+def arrow_schema(struct: StructType) -> pa.Schema:
+    """Columns, with timestamps in UTC."""
+    return _in_utc(to_arrow_schema, struct)
+
+
+def _in_utc(convert: Any, of: DataType) -> Any:  # noqa: ANN401  # what PySpark's functions return
+    """Spark before 4.2 has no parameter for the zone, which is UTC there."""
+    return convert(of, timezone="UTC") if "timezone" in inspect.signature(convert).parameters else convert(of)

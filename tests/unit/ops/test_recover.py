@@ -1,0 +1,114 @@
+"""What `spark-eos recover` plans and answers where a part of it cannot be done."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from spark_eos.errors import EosError, stop
+from spark_eos.ops import recover as recovery
+from spark_eos.ops.heads import SinkHead
+from spark_eos.ops.recover import Part, SinkPlan, Wanted
+from spark_eos.ops.state import Liveness, QueryState
+from spark_eos.protocol.end import Broken
+from spark_eos.protocol.head import Decision, Head, Pair, Probe, Written
+
+CLUSTER: Any = SimpleNamespace(prefix_of=lambda _: "p", ports=lambda _: None)
+PAIRS = [Pair(f"p-q-1-{number}", 1, 1) for number in range(2)]
+WRITTEN = tuple(Written(n, pair, 1, 1, Probe("out", n, 0)) for n, pair in enumerate(PAIRS))
+HEAD = Head("run", 1, (), 5, Decision(7, 0, 1, 1, 1, None, WRITTEN), prefix="p")
+BROKEN = Broken(PAIRS[0], "out", 0, "retention")
+#: It stands behind another transaction that would be ended with it.
+BEHIND = replace(BROKEN, behind=3)
+
+
+def failing(key: str) -> EosError:
+    return stop("EOS_COMMAND_OVERTAKEN", why=f"of {key}")
+
+
+@pytest.fixture
+def answer(monkeypatch):
+    """``answer(wanted, queries, broken, fails)``: the queries are given by the sinks of each, and each sink by its
+    key; of ``fails``, nothing can be done."""
+
+    def asked(wanted: Wanted, queries=(("q",),), broken=(), fails=()):
+        def done(cluster, plan: SinkPlan, wanted):
+            if plan.key in fails:
+                raise failing(plan.key)
+            return replace(plan, ended=[f"{plan.key}-ended"])
+
+        sinks = [[SinkHead(key, keys[0], key if len(keys) > 1 else None, HEAD) for key in keys] for keys in queries]
+        states = [QueryState(found[0].key, found, [], Liveness(closed=True)) for found in sinks]
+        monkeypatch.setattr(recovery, "states_of", lambda *_, **__: states)
+        monkeypatch.setattr(recovery, "recovered", done)
+        monkeypatch.setattr(recovery, "look_at", lambda *_: ({}, list(broken)))
+        return recovery.recover(CLUSTER, None, [keys[0] for keys in queries], wanted)
+
+    return asked
+
+
+@pytest.mark.parametrize("queries", [[["a"], ["b"], ["c"]], [["a", "b", "c"]]], ids=["queries", "sinks"])
+def test_an_error_at_one_of_several(answer, queries):
+    """What was done of the others is told, and done also after the error."""
+    found = answer(Wanted(yes=True), queries, fails=["b"])
+    sinks = {sink["ledger_key"]: sink for query in found.data for sink in query["sinks"]}
+    assert {key: (sink["ended"], bool(sink["error"])) for key, sink in sinks.items()} == {
+        "a": (["a-ended"], False),
+        "b": ([], True),
+        "c": (["c-ended"], False),
+    }
+    assert sinks["b"]["error"]["condition"] == "EOS_COMMAND_OVERTAKEN"
+    assert found.code == 2
+    assert found.text.count("committed 2 decided") == 2 and str(failing("b")) in found.text
+
+
+def test_an_error_at_the_only_one(answer):
+    """Then there is nothing else to tell."""
+    with pytest.raises(EosError, match="EOS_COMMAND_OVERTAKEN"):
+        answer(Wanted(yes=True), fails=["q"])
+
+
+def test_a_plan_to_abort_what_is_broken(answer):
+    """It says which transactions are aborted, and which are committed; that is not all that has to be done."""
+    found = answer(Wanted(abort_broken=True), broken=[BROKEN])
+    (sink,) = found.data[0]["sinks"]
+    assert (sink["broken"], sink["unsettled"]) == ([PAIRS[0].id], [PAIRS[1].id])
+    assert "would abort 1 decided transaction(s) of micro-batch 7 that have lost rows" in found.text
+    assert "would commit 1 decided transaction(s) of micro-batch 7" in found.text
+    assert found.code == 1
+
+
+@pytest.mark.parametrize(
+    ("wanted", "broken"),
+    [
+        (Wanted(), BROKEN),
+        (Wanted(Part.SETTLE), BROKEN),
+        (Wanted(abort_broken=True), BEHIND),
+        (Wanted(abort_broken=True), replace(BROKEN, outcome_gone=True)),
+    ],
+)
+def test_a_plan_that_would_be_refused(answer, wanted, broken):
+    """The answer has the error that --yes ends with."""
+    found = answer(wanted, broken=[broken])
+    assert found.code == 2
+    assert found.data[0]["sinks"][0]["error"]["condition"] in ("EOS_DECISION_BROKEN", "EOS_OUTCOME_GONE")
+    assert broken.pair.id in found.text and "add --yes" not in found.text
+
+
+def test_a_plan_of_what_is_whole(answer):
+    """And of what is not looked at, as it is not committed."""
+    found = answer(Wanted())
+    assert found.code == 0
+    assert "would commit 2 decided" in found.text and "lost" not in found.text
+    assert answer(Wanted(Part.ABORT), broken=[BROKEN]).code == 0
+
+
+def test_what_was_lost_is_told_alike_whoever_has_aborted_it():
+    """Brokers before the command, or the command; it was not committed."""
+    lost = SinkPlan("q", None, HEAD, Part.ALL, unsettled=[PAIRS[0].id], lost=[PAIRS[0].id])
+    recovery_ = recovery.Recovery(QueryState("q"), [lost], done=True)
+    text = recovery.as_text(recovery_, Wanted(yes=True))
+    assert "1 decided transaction(s) are aborted" in text and "committed 0 decided" in text
