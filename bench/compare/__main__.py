@@ -21,7 +21,7 @@ from bench.compare.cell import BROKERS, SETTINGS, Cell, run
 from bench.compare.contenders import CONTENDERS, Contender
 from bench.compare.faults import FAULTS, Fault
 from bench.compare.judge import NoResult
-from bench.compare.page import page
+from bench.compare.page import SEEDS, page
 from bench.compare.picture import draw
 from bench.machine import busy_share
 from jobs.runner.session import ROOT
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The exit code: 1 where a cell could not be run."""
     parser = argparse.ArgumentParser(prog="python -m bench.compare", description=__doc__)
     parser.add_argument("--only", action="append", default=[], help="SYSTEM/FAULT/SEED; may be repeated")
-    parser.add_argument("--seeds", type=count, default=3, help="how many of each (3)")
+    parser.add_argument("--seeds", type=count, default=SEEDS, help=f"how many of each ({SEEDS})")
     parser.add_argument("--again", action="store_true", help="run cells that have a result, too")
     options = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # else what was started would go on

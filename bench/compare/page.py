@@ -9,6 +9,8 @@ from bench.compare.cell import Cell
 from bench.compare.contenders import CONTENDERS, Contender
 from bench.compare.faults import FAULTS, Fault
 
+#: That are wanted of each cell.
+SEEDS = 3
 _HEAD = """\
 # Under the same faults
 
@@ -20,7 +22,8 @@ started again at once, up to three times, as by a supervisor.
     make compare                              # what has no result yet, seed by seed
     make compare ARGS="--only flink/zombie/2 --again"   # one cell once more
 
-The results are in [compare.json](compare.json). A cell without a result says so.
+The results are in [compare.json](compare.json): {count} cells of {all}, which are {seeds} seeds of each system and fault. A cell
+without a result says so.
 
 ## Rows
 
@@ -74,7 +77,7 @@ def page(cells: Mapping[tuple[str, str, int], Cell]) -> str:
 
     own = list(cells.values())
     parts = [
-        _HEAD,
+        _HEAD.format(count=len(own), all=SEEDS * len(CONTENDERS) * len(FAULTS), seeds=SEEDS),
         _table(own, rows),
         "\n" + _MEANING.format(short=STOPPED_S, live=SHORT_MS / 1000),
         _table(own, _order),
