@@ -22,8 +22,8 @@ started again at once, up to three times, as by a supervisor.
     make compare                              # what has no result yet, seed by seed
     make compare ARGS="--only flink/zombie/2 --again"   # one cell once more
 
-The results are in [compare.json](compare.json): {count} cells of {all}, which are {seeds} seeds of each system and fault. A cell
-without a result says so.
+The results are in [compare.json](compare.json): {count} cells of {all}, which are {seeds} seeds of each system and
+fault. A cell without a result says so.
 
 ## Rows
 
