@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -212,11 +212,25 @@ def connection(context: typer.Context) -> Connection:
 
 
 def client(servers: str, kafka: Sequence[Setting] | None, kafka_file: str | None) -> KafkaProperties:
-    """The properties of a client; options count more than lines of the file. Raises OptionError, without any value."""
+    """The properties of a client, in lower case, checked; options count more than lines of the file. Raises
+    OptionError, without the value of a secret."""
+    from spark_eos.kafka.config.librdkafka import check
     from spark_eos.kafka.config.properties import KafkaProperties
 
-    given = [*(_settings_in(kafka_file) if kafka_file else ()), *(kafka or ())]
-    return KafkaProperties({each.key: each.value for each in given} | {"bootstrap.servers": servers})
+    of_file = _once(_settings_in(kafka_file) if kafka_file else ())
+    properties = KafkaProperties({**of_file, **_once(kafka or ()), "bootstrap.servers": servers})
+    check(properties, "consumer")
+    return properties
+
+
+def _once(given: Iterable[Setting]) -> dict[str, str]:
+    """Client properties by name. Raises OptionError for one that is there twice, with different values."""
+    found: dict[str, str] = {}
+    for each in given:
+        name = each.key.lower().removeprefix("kafka.")
+        if found.setdefault(name, each.value) != each.value:
+            raise stop("EOS_OPTION_CONFLICT.kafka_twice", option=f"kafka.{name}")
+    return found
 
 
 def _settings_in(file: str) -> Iterator[Setting]:

@@ -219,9 +219,9 @@ def resend_letters(letters: Letters, to: str | None, *, yes: bool) -> Answer:
 def _sent_again(letters: Letters, to: str | None) -> Counter[str]:
     """Send the letters of `_targets`; return how many went to each topic."""
     ours = {**_WRITING, "transactional.id": f"{_ID}-{letters.topic}"}
-    producer = Producer(librdkafka_config(letters.kafka, "producer", ours=ours))
     counts: Counter[str] = Counter()
     try:
+        producer = Producer(librdkafka_config(letters.kafka, "producer", ours=ours))
         producer.init_transactions(_SILENCE_S)  # fences another run, which can add no receipt from now on
         with closing(_Reader(letters)) as reader:
             waiting = _targets(letters, reader, reader.sent(), to)

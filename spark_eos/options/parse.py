@@ -255,7 +255,8 @@ def parse_table(
     for key, value in raw.items():
         lowered = key.lower()
         if lowered.startswith("kafka."):
-            kafka[lowered.removeprefix("kafka.")] = value
+            if kafka.setdefault(lowered.removeprefix("kafka."), value) != value:
+                raise stop("EOS_OPTION_CONFLICT.kafka_twice", option=lowered)
         elif lowered in by_key:
             option = by_key[lowered]
             values[option.attribute] = option.parse(option.name, value)
