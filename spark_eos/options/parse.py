@@ -256,7 +256,7 @@ def parse_table(
         lowered = key.lower()
         if lowered.startswith("kafka."):
             if kafka.setdefault(lowered.removeprefix("kafka."), value) != value:
-                raise stop("EOS_OPTION_CONFLICT.kafka_twice", option=lowered)
+                raise stop("EOS_OPTION_CONFLICT.twice", option=lowered)
         elif lowered in by_key:
             option = by_key[lowered]
             values[option.attribute] = option.parse(option.name, value)

@@ -207,6 +207,26 @@ def test_properties_mean_what_they_mean_to_a_query(tmp_path):
     assert given("sasl.username=ann", "SASL.username=ann", text="SASL.Username=bob")["sasl.username"] == "ann"
 
 
+def test_settings_of_stores_have_their_canonical_names():
+    """One that nobody reads would leave other credentials or another file system, without a word."""
+
+    def stored(*given: str) -> dict[str, str]:
+        return dict(options.Connection(storage=[options.setting(each) for each in given]).hadoop())
+
+    assert stored("fs.s3a.Access.Key=A", "fs.defaultfs=hdfs://n", "spark.hadoop.fs.s3a.endpoint=e") == {
+        "fs.s3a.access.key": "A",
+        "fs.defaultFS": "hdfs://n",
+        "fs.s3a.endpoint": "e",
+    }
+    assert stored("catalog=prod", "catalog.s3.Region=r") == {"catalog": "prod", "catalog.s3.Region": "r"}
+    for name in ("fs.s3a.secret.kye", "kafka.fs.s3a.secret.key", "catalogue.uri"):
+        with pytest.raises(EosError, match=f"EOS_OPTION_UNKNOWN.*{name}") as caught:
+            stored(f"{name}=hunter2")
+        assert "hunter2" not in str(caught.value)
+    with pytest.raises(EosError, match="EOS_OPTION_CONFLICT"):
+        stored("fs.s3a.access.key=A", "fs.s3a.Access.Key=B")
+
+
 def test_an_error_is_one_line_and_with_json_also_an_object(capsys):
     """So that a program which reads the output always gets JSON."""
 
