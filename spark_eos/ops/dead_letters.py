@@ -38,6 +38,7 @@ from spark_eos.kafka.messages import headers_of, offset_of, place_of
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.ops.answer import Answer, table
 from spark_eos.printable import excerpt, printable_lines
+from spark_eos.whole_numbers import whole_number
 
 #: Prefix of the transactional id with which letters of a topic are sent again.
 _ID = "spark-eos-dead-letters"
@@ -104,7 +105,7 @@ class Letter:
         for names in ((TARGET_TOPIC, TARGET_PARTITION), (SOURCE_TOPIC, SOURCE_PARTITION)):
             topic, partition = map(self.header, names)
             if topic:
-                return topic, int(partition) if partition is not None and partition.isdecimal() else None
+                return topic, whole_number(partition or "")
         return None
 
     @property
