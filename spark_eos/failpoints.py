@@ -25,6 +25,8 @@ import signal
 import time
 from pathlib import Path
 
+from spark_eos.whole_numbers import whole_number
+
 POINTS = {
     "open.taken": "open: the run has taken the ledger, nothing is settled yet",
     "open.settled": "open: the last decision is settled, the new run is not published yet",
@@ -88,7 +90,7 @@ def _parse(spec: str) -> dict[str, tuple[str, int]]:
     for item in filter(None, (part.strip() for part in spec.split(","))):
         point, _, action = item.partition("=")
         action, _, nth = action.partition("@")
-        if point not in POINTS or action not in _ACTIONS or not (nth or "1").isdigit():
+        if point not in POINTS or action not in _ACTIONS or whole_number(nth or "1") is None:
             raise ValueError(f"SPARK_EOS_FAULTS: '{item}' is not point=action[@n]; points: {', '.join(POINTS)}")
         armed[point] = (action, int(nth or 1))
     return armed

@@ -12,18 +12,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from spark_eos.kafka.config.properties import KafkaProperties
 
 AVAILABLE_NOW = "availableNow"
 #: A number and a unit of Spark's intervals. A trigger does not allow months and years.
 _PART = r"(?:(\d+)\s+(week|day|hour|minute|millisecond|microsecond)s?|(\d+\.?\d*|\.\d+)\s+seconds?)(?:\s+|$)"
-_INTERVAL = re.compile(rf"\s*(?:interval\s+)?(?:[+]?\s*{_PART})+", re.IGNORECASE)
+_INTERVAL = re.compile(rf"\s*(?:interval\s+)?(?:[+]?\s*{_PART})+", re.IGNORECASE | re.ASCII)
 _SECONDS = {"week": 604800, "day": 86400, "hour": 3600, "minute": 60, "millisecond": 1e-3, "microsecond": 1e-6}
 _INTERVALS = "Use numbers with units: 500 milliseconds, 1 second, 2 minutes 30 seconds, 1 hour, 1 day."
 #: Spark's masters. A URL (`spark://…`, `k8s://…`) may be any.
-_MASTER = re.compile(r"yarn|local|local\[([1-9]\d*|\*)(\s*,\s*\d+)?\]|local-cluster\[.+\]|[A-Za-z][\w+.-]*://.+")
+_MASTER = re.compile(r"yarn|local|local\[([1-9][0-9]*|\*)(\s*,\s*[0-9]+)?\]|local-cluster\[.+\]|[A-Za-z][\w+.-]*://.+")
 #: The name of a setting of Spark.
 _SETTING = re.compile(r"spark\.\S+")
 #: A module whose text has one of these may define any name.
@@ -65,6 +65,13 @@ def check_filled(text: str) -> str:
     return text
 
 
+def check_digits(value: object) -> object:
+    """A number as text, or as it is: pydantic would also take 1_000, 1.0 and the digits of other scripts."""
+    if isinstance(value, str) and not re.fullmatch(r"[+-]?[0-9]+", value.strip()):
+        raise Rejected("is not a whole number.", "Use a whole number, without a unit.")
+    return value
+
+
 def check_interval(text: str, hint: str = _INTERVALS) -> str:
     """An interval as `Trigger.ProcessingTime` takes it."""
     if not _INTERVAL.fullmatch(text):
@@ -74,7 +81,7 @@ def check_interval(text: str, hint: str = _INTERVALS) -> str:
 
 def seconds_of(interval: str) -> float:
     """The length of an interval that `check_interval` accepts."""
-    parts = re.findall(_PART, interval, re.IGNORECASE)
+    parts = re.findall(_PART, interval, re.IGNORECASE | re.ASCII)
     return sum(float(seconds) if seconds else float(n) * _SECONDS[unit.lower()] for n, unit, seconds in parts)
 
 
@@ -156,7 +163,7 @@ def _function(message: str, hint: str) -> Rejected:
 
 
 Text = Annotated[str, AfterValidator(check_filled)]
-Number = Annotated[int, Field(le=10**18)]
+Number = Annotated[int, BeforeValidator(check_digits), Field(le=10**18)]
 AtLeastZero = Annotated[Number, Field(ge=0)]
 AtLeastOne = Annotated[Number, Field(ge=1)]
 #: Free names, and their values as texts. It prints no secrets.

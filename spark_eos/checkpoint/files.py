@@ -22,6 +22,7 @@ from spark_eos.checkpoint.settings import HadoopSettings, here
 from spark_eos.checkpoint.stores import NoStore, open_store, without_secrets
 from spark_eos.errors import EosError, stop
 from spark_eos.protocol.head import Offsets
+from spark_eos.whole_numbers import plain_number
 
 _NO_SETTINGS = HadoopSettings()
 #: Errors of a store that do not pass by themselves: no right to read, or a wrong address.
@@ -51,9 +52,12 @@ class Checkpoint:
         if text is None:
             return None
         try:
-            return str(json.loads(text)["id"])
-        except (ValueError, KeyError, TypeError):
-            raise self.damaged("metadata", "it is not the JSON that Spark writes") from None
+            found = json.loads(text)["id"]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            found = None
+        if not isinstance(found, str) or not found:
+            raise self.damaged("metadata", "it is not the JSON that Spark writes")
+        return found
 
     def last_batch(self, log: str) -> int | None:
         """The newest batch in the log ``offsets`` or ``commits``; None if there is none."""
@@ -61,7 +65,7 @@ class Checkpoint:
 
     def batches(self, log: str) -> list[int]:
         """The micro-batches in the log ``offsets`` or ``commits``, in order."""
-        return sorted(int(name) for name in self.names(log) if name.isdigit())
+        return sorted(batch for name in self.names(log) if (batch := plain_number(name)) is not None)
 
     def names(self, folder: str = "") -> list[str]:
         """The names of the files in a folder of the checkpoint; none if the folder does not exist."""
@@ -70,8 +74,8 @@ class Checkpoint:
     def times(self, log: str) -> dict[int, float]:
         """Micro-batch → when its file in a log was written, in seconds since 1970 by the file system's clock. Without
         the files for which the file system has no time."""
-        found = {PurePosixPath(info.path).name: info.mtime_ns for info in self._infos(log)}
-        return {int(name): nanos / 1e9 for name, nanos in found.items() if name.isdigit() and nanos is not None}
+        found = {plain_number(PurePosixPath(info.path).name): info.mtime_ns for info in self._infos(log)}
+        return {batch: nanos / 1e9 for batch, nanos in found.items() if batch is not None and nanos is not None}
 
     def _infos(self, folder: str) -> list[pyarrow.fs.FileInfo]:
         selector = pyarrow.fs.FileSelector(f"{self._root}/{folder}".rstrip("/"), allow_not_found=True)

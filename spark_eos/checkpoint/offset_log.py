@@ -28,6 +28,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from spark_eos.topic_partition import PartitionOffsets
+from spark_eos.whole_numbers import plain_number
 
 #: Topic → its id. A recreated topic has a different id.
 TopicIds = dict[str, str]
@@ -145,6 +146,8 @@ def source_line(text: str) -> SourceLine:
         return SourceLine(text, OTHER, Position({}))
     try:
         position = from_spark(raw)
+        if any(at < 0 for partitions in position.offsets.values() for at in partitions.values()):
+            raise ValueError("an offset is negative")
     except (ValueError, KeyError, TypeError, AttributeError):
         return SourceLine(text, OTHER, Position({}), damaged=True)
     return SourceLine(text, OURS if any(map(is_mark, raw)) else BUILT_IN, position)
@@ -209,9 +212,17 @@ _NOT_JSON = object()
 
 def _parsed(text: str | None) -> Any:  # noqa: ANN401  # whatever JSON there is
     try:
-        return json.loads(text or "null")
-    except ValueError:
+        return json.loads(text or "null", object_pairs_hook=_once)
+    except (ValueError, RecursionError):
         return _NOT_JSON
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """What Spark writes has no key twice: of two offsets, nobody would know which one counts."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key is there twice")
+    return found
 
 
 def _is_offsets(partitions: object) -> bool:
@@ -231,4 +242,8 @@ def _by_text(numbers: Mapping[int, int]) -> dict[str, int]:
 
 
 def _by_number(numbers: Mapping[str, int]) -> dict[int, int]:
-    return {int(p): number for p, number in numbers.items()}
+    """Raises ValueError for a key that is written otherwise than as `_by_text` does."""
+    found = {plain_number(p): number for p, number in numbers.items()}
+    if None in found:
+        raise ValueError("a partition is not a number")
+    return {p: number for p, number in found.items() if p is not None}

@@ -18,20 +18,40 @@ import xml.etree.ElementTree as xml
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, overload
 
+from spark_eos.errors import stop
 from spark_eos.frozen_settings import Settings
+
+T = TypeVar("T")
 
 DEFAULT_FS = "fs.defaultFS"
 _SPARKS_PREFIX = "spark.hadoop."
 _LINE = re.compile(r"\s*([^\s#!=:]+)\s*[=:\s]\s*(.*)")
-_FAMILIES = ("fs.s3a.", "fs.azure.", "fs.gs.", "google.cloud.auth.")
+#: ``${name}`` and ``${env.NAME}``, the innermost first; in another one, ``${env.NAME-default}`` and with ``:-``.
+_VARIABLE = re.compile(r"\$\{([^\s${}]+)\}")
+_OF_ENVIRONMENT = re.compile(r"env\.(.+?)(?:(:?)-(.*))?")
+#: Replacements of variables in one value, as in Hadoop.
+_MOST_VARIABLES = 20
 #: The settings of S3A for address and credentials; each also as fs.s3a.bucket.NAME.….
 S3A = (
     *("access.key", "secret.key", "session.token", "aws.credentials.provider"),
     *("assumed.role.arn", "assumed.role.session.name", "assumed.role.external.id"),
     *("endpoint", "endpoint.region", "path.style.access", "connection.ssl.enabled"),
 )
+#: Those of Azure and Google that are followed, or add nothing to these; of Azure, each also as ….HOST.
+AZURE = (
+    *("account.key", "account.auth.type", "account.oauth.provider.type"),
+    *("account.oauth2.client.id", "account.oauth2.client.secret", "account.oauth2.client.endpoint"),
+    *("sas.fixed.token", "sas.token.provider.type"),
+)
+GOOGLE = (
+    *("fs.gs.auth.type", "fs.gs.project.id", "fs.gs.storage.root.url"),
+    *("fs.gs.auth.service.account.enable", "fs.gs.auth.service.account.json.keyfile"),
+    *("google.cloud.auth.service.account.enable", "google.cloud.auth.service.account.json.keyfile"),
+)
+_S3A_NAME = re.compile(rf"fs\.s3a\.(?:bucket\..+\.)?(?:{'|'.join(map(re.escape, S3A))})")
+_AZURE_NAME = re.compile(rf"fs\.azure\.(?:{'|'.join(map(re.escape, AZURE))})(?:\..+)?")
 
 
 class HadoopSettings(Settings):
@@ -40,28 +60,47 @@ class HadoopSettings(Settings):
     def __repr__(self) -> str:
         return f"HadoopSettings({sorted(self._values)})"
 
+    @overload
+    def get(self, key: str, default: None = None, /) -> str | None: ...
+    @overload
+    def get(self, key: str, default: T, /) -> str | T: ...
+    def get(self, key: str, default: object = None, /) -> object:
+        """The value with which a store is opened. Raises OptionError for one with a variable that has no value here: as
+        it is, it would be another address, or a secret that is refused."""
+        value = self._values.get(key)
+        if value is not None and _VARIABLE.search(value):
+            raise stop("EOS_OPTION_INVALID.hadoop_variable", option=key)
+        return default if value is None else value
+
 
 def setting_name(key: str) -> str | None:
     """The canonical name of a setting that this module uses, whatever the case of ``key``; None for other keys."""
     name = key.lower()
-    if name.startswith("fs.s3a."):
-        return name if name.endswith(tuple(f".{last}" for last in S3A)) else None
     if name == DEFAULT_FS.lower():
         return DEFAULT_FS
-    return name if name.startswith(_FAMILIES) else None
+    known = name in GOOGLE or _S3A_NAME.fullmatch(name) or _AZURE_NAME.fullmatch(name)
+    return name if known else None
 
 
 def without_settings(raw: Mapping[str, str], session: Mapping[str, str]) -> tuple[dict[str, str], HadoopSettings]:
-    """The options of a query that are no settings; and its settings, over those of the ``session``."""
-    names = {key: setting_name(key) for key in raw}
-    given = {name: raw[key] for key, name in names.items() if name is not None}
-    return {key: raw[key] for key, name in names.items() if name is None}, HadoopSettings({**session, **given})
+    """The options of a query that are no settings; and its settings, over those of the ``session``. Raises OptionError
+    for a setting that is there twice, with different values."""
+    rest: dict[str, str] = {}
+    given: dict[str, str] = {}
+    for key, value in raw.items():
+        name = setting_name(key)
+        if name is None:
+            rest[key] = value
+        elif given.setdefault(name, value) != value:
+            raise stop("EOS_OPTION_CONFLICT.twice", option=name)
+    return rest, HadoopSettings({**session, **given})
 
 
 def of_spark(conf: Mapping[str, str]) -> dict[str, str]:
     """The settings in a configuration of Spark, without the prefix ``spark.hadoop.``."""
     ours = {key: setting_name(key.removeprefix(_SPARKS_PREFIX)) for key in conf if key.startswith(_SPARKS_PREFIX)}
-    return {name: conf[key] for key, name in ours.items() if name is not None}
+    others = {key.removeprefix(_SPARKS_PREFIX): value for key, value in conf.items()}
+    return {name: _resolved(conf[key], others) for key, name in ours.items() if name is not None}
 
 
 def of_session(spark: Any) -> dict[str, str]:  # noqa: ANN401  # a session, classic or Connect
@@ -105,15 +144,34 @@ def _of_xml(text: str) -> dict[str, str]:
     """The settings in a Hadoop configuration file, without the defaults from Hadoop's jars."""
     found = {}
     try:
-        properties = xml.fromstring(text).iter("property")
+        properties = list(xml.fromstring(text).iter("property"))
     except xml.ParseError:
         return {}
+    values = {one.findtext("name", "").strip(): one.findtext("value", "").strip() for one in properties}
     for one in properties:
-        name, value = setting_name(one.findtext("name", "").strip()), one.findtext("value", "").strip()
-        default = "core-default.xml" in (one.findtext("source") or "")
-        if name is not None and value and not default:
-            found[name] = value
+        key = one.findtext("name", "").strip()
+        name, default = setting_name(key), "core-default.xml" in (one.findtext("source") or "")
+        if name is not None and values[key] and not default:
+            found[name] = _resolved(values[key], values)
     return found
+
+
+def _resolved(value: str, others: Mapping[str, str]) -> str:
+    """The value with its variables replaced as by Hadoop, by the environment and the ``others``, except for properties
+    of the JVM. What has no value stays as it is."""
+
+    def replaced(found: re.Match[str]) -> str:
+        of_environment = _OF_ENVIRONMENT.fullmatch(found[1])
+        if of_environment is None:
+            return others.get(found[1], found[0])
+        name, if_empty, default = of_environment.groups()
+        there = os.environ.get(name)
+        missing = there is None or (bool(if_empty) and not there)
+        return (found[0] if default is None else default) if missing else str(there)
+
+    for _ in range(_MOST_VARIABLES):
+        value = _VARIABLE.sub(replaced, value, count=1)
+    return value
 
 
 def _of_properties(text: str) -> dict[str, str]:

@@ -27,6 +27,7 @@ import pyarrow.fs
 
 from spark_eos.caches import process_cache
 from spark_eos.checkpoint.settings import DEFAULT_FS, HadoopSettings
+from spark_eos.errors import EosError
 
 #: Seconds for which Google's client repeats a request; by itself it would do so for a quarter of an hour.
 _PATIENCE_S = 20
@@ -54,6 +55,13 @@ class Store:
 
 def open_store(location: str, settings: HadoopSettings) -> Store:
     """The store at a location. Reads nothing there. Raises NoStore."""
+    try:
+        return _open_store(location, settings)
+    except EosError as error:  # of a setting
+        raise NoStore(error.message) from None
+
+
+def _open_store(location: str, settings: HadoopSettings) -> Store:
     scheme, authority, path = _split(location)
     if not scheme:
         default, host, _ = _split(settings.get(DEFAULT_FS, "file:///"))
@@ -70,7 +78,7 @@ def open_store(location: str, settings: HadoopSettings) -> Store:
         if scheme in _BUCKETS and not authority.partition("@")[0]:
             raise NoStore("it names no bucket")
         files = _opened(scheme, authority, settings)
-    except NoStore:
+    except (EosError, NoStore):
         raise
     except Exception as error:  # whatever pyarrow and the libraries below it raise for settings that they refuse
         raise NoStore(f"{type(error).__name__}: {without_secrets(str(error), settings)}") from None
@@ -118,7 +126,7 @@ def _opened(scheme: str, authority: str, settings: HadoopSettings) -> pyarrow.fs
 
 def _s3(bucket: str, settings: HadoopSettings) -> pyarrow.fs.FileSystem:
     def of(name: str) -> str | None:
-        return settings.get(f"fs.s3a.bucket.{bucket}.{name}") or settings.get(f"fs.s3a.{name}")
+        return settings.get(f"fs.s3a.bucket.{bucket.lower()}.{name}") or settings.get(f"fs.s3a.{name}")
 
     arguments: dict[str, Any] = {"connect_timeout": 5}
     provider = of("aws.credentials.provider") or ""
@@ -150,9 +158,9 @@ def _s3_address(endpoint: str, of: Callable[[str], str | None]) -> dict[str, Any
 
 
 def _azure(authority: str, settings: HadoopSettings) -> pyarrow.fs.FileSystem:
-    """``authority`` is ``container@account.dfs.core.windows.net``. A setting ends with that host, or is for every
-    account without it."""
-    _, _, host = authority.partition("@")
+    """``authority`` is ``container@account.dfs.core.windows.net``. A setting ends with that host, in small letters, or
+    is for every account without it."""
+    host = authority.partition("@")[2].lower()
 
     def of(name: str) -> str | None:
         return settings.get(f"fs.azure.{name}.{host}") or settings.get(f"fs.azure.{name}")

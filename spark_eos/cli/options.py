@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -71,7 +71,7 @@ def setting(text: str) -> Setting:
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
         raise typer.BadParameter("it takes KEY=VALUE")
-    return Setting(key.strip().removeprefix("kafka."), value)
+    return Setting(key.strip(), value)
 
 
 Kafka = typer.Option(
@@ -129,10 +129,17 @@ class Connection:
         return Cluster(broker_client(properties), self.ledger, self.prefix or None)
 
     def hadoop(self) -> HadoopSettings:
-        """The settings of the checkpoint's file system."""
-        from spark_eos.checkpoint.settings import HadoopSettings
+        """The settings of the checkpoint's file system, by their canonical names, and those of a catalog. Raises
+        OptionError for another one, and for one that is there twice with different values."""
+        from spark_eos.checkpoint.settings import HadoopSettings, setting_name
 
-        return HadoopSettings({given.key.removeprefix("spark.hadoop."): given.value for given in self.storage})
+        def name_of(key: str) -> str:
+            name = key if key == "catalog" or key.startswith("catalog.") else setting_name(key)
+            if name is None:
+                raise stop("EOS_OPTION_UNKNOWN.storage", option=key)
+            return name
+
+        return HadoopSettings(_once((name_of(each.key.removeprefix("spark.hadoop.")), each) for each in self.storage))
 
     def checkpoint(self, location: str) -> Checkpoint:
         """The checkpoint, with the whole path. Raises CheckpointError, OptionError."""
@@ -212,11 +219,27 @@ def connection(context: typer.Context) -> Connection:
 
 
 def client(servers: str, kafka: Sequence[Setting] | None, kafka_file: str | None) -> KafkaProperties:
-    """The properties of a client; options count more than lines of the file. Raises OptionError, without any value."""
+    """The properties of a client, in lower case, checked; options count more than lines of the file. Raises
+    OptionError, without the value of a secret."""
+    from spark_eos.kafka.config.librdkafka import check
     from spark_eos.kafka.config.properties import KafkaProperties
 
-    given = [*(_settings_in(kafka_file) if kafka_file else ()), *(kafka or ())]
-    return KafkaProperties({each.key: each.value for each in given} | {"bootstrap.servers": servers})
+    of_file, of_options = (
+        _once((each.key.lower().removeprefix("kafka."), each) for each in given)
+        for given in (_settings_in(kafka_file) if kafka_file else (), kafka or ())
+    )
+    properties = KafkaProperties({**of_file, **of_options, "bootstrap.servers": servers})
+    check(properties, "consumer")
+    return properties
+
+
+def _once(given: Iterable[tuple[str, Setting]]) -> dict[str, str]:
+    """The values by these names. Raises OptionError for a name that is there twice, with different values."""
+    found: dict[str, str] = {}
+    for name, each in given:
+        if found.setdefault(name, each.value) != each.value:
+            raise stop("EOS_OPTION_CONFLICT.twice", option=name)
+    return found
 
 
 def _settings_in(file: str) -> Iterator[Setting]:

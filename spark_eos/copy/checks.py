@@ -9,6 +9,7 @@ from typing import get_args
 from spark_eos.copy.plan import CopyPlan, OnMalformed
 from spark_eos.errors import stop
 from spark_eos.kafka.admin.topics import cluster_id
+from spark_eos.kafka.config.librdkafka import check
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.options.parse import SinkOptions, SourceOptions, sink_options, stream_options
 from spark_eos.sink.outputs import output_partitions
@@ -46,6 +47,8 @@ def checked_ends(
     ConnectionFailed.
     """
     reads, writes = bounded(stream_options(source)), sink_options(sink, session)
+    check(reads.kafka, "consumer")  # of both, before any is asked
+    check(writes.kafka, "producer")
     check_source(reads, ordered=ordered, keeps_order=keeps_order)
     check_sink(reads, writes, copies=copies)
     cluster = cluster_id(broker_client(reads.kafka))

@@ -247,7 +247,9 @@ def check_settings(topic: str, source: Mapping[str, str], target: Mapping[str, s
 
 def not_numbers(settings: Mapping[str, str]) -> list[str]:
     """The names of settings that need a whole number, and have another value."""
-    return [name for name, value in settings.items() if name.endswith(_NUMBERS) and not re.fullmatch(r"-?\d+", value)]
+    return [
+        name for name, value in settings.items() if name.endswith(_NUMBERS) and not re.fullmatch(r"-?[0-9]+", value)
+    ]
 
 
 def check_numbers(topic: str, overrides: Mapping[str, str]) -> None:

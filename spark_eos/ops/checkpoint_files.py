@@ -35,7 +35,7 @@ from spark_eos.protocol.commands import overtaken
 from spark_eos.protocol.head import Unfinished
 
 #: A file of a log, and its checksums: 7, .7.crc, and 7.crc with its own .7.crc.crc.
-_OF_BATCH = re.compile(r"\.?(\d+)(?:\.crc)*")
+_OF_BATCH = re.compile(r"\.?([0-9]{1,19})(?:\.crc)*")
 
 #: Folders of commands that are moving files, by the generation of the head that they have published.
 _AT_WORK, _OVERTAKEN = ".moving-", ".overtaken-"

@@ -49,6 +49,7 @@ from spark_eos.kafka.net.client import broker_client
 from spark_eos.ledger.own_topics import check_for_rows
 from spark_eos.ops.answer import Answer, table
 from spark_eos.printable import excerpt, printable_lines
+from spark_eos.whole_numbers import whole_number
 
 #: Prefix of the transactional id with which letters of a topic are sent again.
 _ID = "spark-eos-dead-letters"
@@ -120,7 +121,11 @@ class Letter:
         for names in ((TARGET_TOPIC, TARGET_PARTITION), (SOURCE_TOPIC, SOURCE_PARTITION)):
             topic, partition = map(self._why.get, names)
             if topic:
+<<<<<<< HEAD
                 return topic, int(partition) if partition is not None and _NUMBER.fullmatch(partition) else None
+=======
+                return topic, whole_number(partition or "")
+>>>>>>> ee67e4847c8f6c5bea365d7cd30f5492ad57209e
         return None
 
     @property
@@ -240,9 +245,9 @@ def resend_letters(letters: Letters, to: str | None, *, yes: bool) -> Answer:
 def _sent_again(letters: Letters, to: str | None) -> Counter[str]:
     """Send the letters of `_targets`; return how many went to each topic."""
     ours = {**_WRITING, "transactional.id": f"{_ID}-{letters.topic}"}
-    producer = Producer(librdkafka_config(letters.kafka, "producer", ours=ours))
     counts: Counter[str] = Counter()
     try:
+        producer = Producer(librdkafka_config(letters.kafka, "producer", ours=ours))
         producer.init_transactions(_SILENCE_S)  # fences another run, which can add no receipt from now on
         with closing(_Reader(letters)) as reader:
             waiting = _targets(letters, reader, reader.sent(), to)

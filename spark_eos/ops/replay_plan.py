@@ -26,6 +26,7 @@ from spark_eos.protocol.commands import check_not_halted, known_head, rows_lost
 from spark_eos.protocol.head import Unfinished
 from spark_eos.protocol.names import query_of_replay
 from spark_eos.topic_partition import flat, name_of_place
+from spark_eos.whole_numbers import whole_number
 
 
 @dataclass(frozen=True)
@@ -151,8 +152,9 @@ def _check_lines(unfinished: Unfinished, now: Sequence[str]) -> None:
 
 def milliseconds(text: str) -> int:
     """Milliseconds since 1970, from such a number or a time in ISO 8601. Raises ReplayError."""
-    if text.isascii() and text.isdigit():
-        return int(text)
+    number = whole_number(text)
+    if number is not None:
+        return number
     try:
         at = datetime.fromisoformat(text)
     except ValueError:

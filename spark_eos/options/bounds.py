@@ -10,6 +10,7 @@ from typing import Literal
 from spark_eos.errors import stop
 from spark_eos.options.offsets import EARLIEST, LATEST, parse_offsets
 from spark_eos.topic_partition import PartitionOffsets
+from spark_eos.whole_numbers import whole_number
 
 
 @dataclass(frozen=True)
@@ -45,9 +46,10 @@ def parse_end(option: str, text: str) -> Limit:
 
 def parse_time(option: str, text: str) -> int:
     """Milliseconds since 1970."""
-    if not re.fullmatch(r"\d+", text.strip(), re.ASCII):
+    number = whole_number(text.strip())
+    if number is None:
         raise stop("EOS_OPTION_INVALID.timestamp", option=option, value=text)
-    return int(text)
+    return number
 
 
 def parse_strategy(option: str, text: str) -> bool:
@@ -60,7 +62,7 @@ def parse_strategy(option: str, text: str) -> bool:
 
 def parse_duration(option: str, text: str) -> float:
     """Seconds; ``15m``, ``500ms``, ``2h``. A number alone is milliseconds, as everywhere in Spark."""
-    found = re.fullmatch(r"(\d+)\s*([a-z]*)", text.strip().lower(), re.ASCII)
+    found = re.fullmatch(r"(\d{1,19})\s*([a-z]*)", text.strip().lower(), re.ASCII)
     unit = found[2] or "ms" if found else ""
     if not found or unit not in _SECONDS:
         raise stop("EOS_OPTION_INVALID.duration", option=option, value=text, units=", ".join(_SECONDS))

@@ -12,6 +12,7 @@ from typing import Any
 from spark_eos.checkpoint.offset_log import is_mark
 from spark_eos.errors import stop
 from spark_eos.topic_partition import PartitionOffsets
+from spark_eos.whole_numbers import plain_number
 
 LATEST = -1
 EARLIEST = -2
@@ -131,9 +132,10 @@ def _numbers(option: str, text: str, check: Callable[[str, str, object], int], e
 
 
 def _partition(option: str, topic: str, key: str) -> int:
-    if not key.isascii() or not key.isdigit():
+    number = plain_number(key)
+    if number is None:
         raise stop("EOS_OPTION_INVALID.partition_number", option=option, topic=topic, partition=key)
-    return int(key)
+    return number
 
 
 def _object(option: str, text: str, example: str) -> dict[str, Any]:

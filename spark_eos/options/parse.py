@@ -35,7 +35,7 @@ _NO_SETTINGS = HadoopSettings()
 #: What may precede :// in kafka.bootstrap.servers: nothing, or a listener's protocol.
 _SCHEMES = ("", "plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
 #: What may follow: ``host``, which is no mere number, or ``[v6 address]``, each with or without a port.
-_SERVER = re.compile(r"(?:\[[^\]\s]+\]|(?!\d+(?::|$))[^\s:;/\[\]]+)(?::(?P<port>\d{1,5}))?")
+_SERVER = re.compile(r"(?:\[[^\]\s]+\]|(?![0-9]+(?::|$))[^\s:;/\[\]]+)(?::(?P<port>[0-9]{1,5}))?")
 
 
 #: A record batch that brokers take by default has 1 MiB, compressed, and seldom a hundred times as much.
@@ -255,7 +255,8 @@ def parse_table(
     for key, value in raw.items():
         lowered = key.lower()
         if lowered.startswith("kafka."):
-            kafka[lowered.removeprefix("kafka.")] = value
+            if kafka.setdefault(lowered.removeprefix("kafka."), value) != value:
+                raise stop("EOS_OPTION_CONFLICT.twice", option=lowered)
         elif lowered in by_key:
             option = by_key[lowered]
             values[option.attribute] = option.parse(option.name, value)

@@ -6,8 +6,9 @@ import re
 
 from spark_eos.errors import stop
 from spark_eos.kafka.config.properties import Isolation
+from spark_eos.whole_numbers import whole_number
 
-_SIZE = re.compile(r"(\d+)\s*(?:([kmgt])b?|b)?")
+_SIZE = re.compile(r"([0-9]{1,19})\s*(?:([kmgt])b?|b)?")
 
 
 def parse_text(name: str, value: str) -> str:
@@ -23,11 +24,8 @@ def parse_exact(name: str, value: str) -> str:
 
 
 def parse_positive(name: str, value: str) -> int:
-    try:
-        number = int(value)
-    except ValueError:
-        number = 0
-    if number < 1:
+    number = whole_number(value.strip())
+    if not number:
         raise stop("EOS_OPTION_INVALID.number", option=name, value=value)
     return number
 
@@ -43,16 +41,18 @@ def parse_size(name: str, value: str) -> int:
 
 def parse_batch(name: str, value: str) -> int:
     """The number of a micro-batch."""
-    if not value.strip().isdecimal():
+    number = whole_number(value.strip())
+    if number is None:
         raise stop("EOS_OPTION_INVALID.batch", option=name, value=value)
-    return int(value)
+    return number
 
 
 def parse_version(name: str, value: str) -> int:
     """The number of a version of a table."""
-    if not value.strip().isdecimal():
+    number = whole_number(value.strip())
+    if number is None:
         raise stop("EOS_OPTION_INVALID.version", option=name, value=value)
-    return int(value)
+    return number
 
 
 def parse_boolean(name: str, value: str) -> bool:

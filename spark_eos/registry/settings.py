@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from spark_eos.errors import stop
 from spark_eos.frozen_settings import Settings
+from spark_eos.whole_numbers import whole_number
 
 _PREFIX = "registry."
 _URL, _CONTEXT, _TIMEOUT, _SOURCE = "url", "context", "timeout.ms", "bearer.auth.credentials.source"
@@ -116,7 +117,7 @@ def registry_settings(given: str | Mapping[str, object]) -> RegistrySettings:
         for address in values.get(name, "").split(",") if values.get(name) else ():
             _check_address(name, address.strip())
     timeout = values.get(_TIMEOUT, str(_DEFAULT_TIMEOUT_MS))
-    if not timeout.isdecimal() or int(timeout) < 1:
+    if not whole_number(timeout):
         raise stop("EOS_OPTION_INVALID.number", option=_PREFIX + _TIMEOUT, value=timeout)
     values[_CONTEXT] = values.get(_CONTEXT, "").strip(":").removeprefix(".")
     _check_credentials(values)

@@ -33,7 +33,7 @@ Codec = Literal["snappy", "zstd"]
 #: Parquet's physical types of floating point.
 _FLOATING = frozenset({"FLOAT", "DOUBLE"})
 _NAME = re.compile(
-    r"eos-(?P<query>[A-Za-z0-9_.-]+)-(?P<batch>\d+)-(?P<partition>\d+)-(?P<attempt>\d+)-[0-9a-f]{16}\.parquet"
+    r"eos-(?P<query>[A-Za-z0-9_.-]+)-(?P<batch>[0-9]+)-(?P<partition>[0-9]+)-(?P<attempt>[0-9]+)-[0-9a-f]{16}\.parquet"
 )
 
 

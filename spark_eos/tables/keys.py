@@ -36,9 +36,9 @@ _INT32 = np.iinfo(np.int32)
 _DAYS = -719_162, 2_932_896
 _MOMENTS = -719_162 * _DAY_US, 2_932_897 * _DAY_US - 1
 #: A transform, as Iceberg writes it.
-_TRANSFORM = re.compile(r"identity|year|month|day|hour|(?P<name>bucket|truncate)\[(?P<size>[1-9]\d{0,8})\]")
+_TRANSFORM = re.compile(r"identity|year|month|day|hour|(?P<name>bucket|truncate)\[(?P<size>[1-9][0-9]{0,8})\]")
 #: A column, or a transform of one, as Spark's SQL writes it.
-_OPTION = re.compile(r"(?:(?P<transform>[a-z]+)\((?:(?P<size>\d+)\s*,)?(?P<of>[^(),]+)\)|(?P<column>[^()]+))")
+_OPTION = re.compile(r"(?:(?P<transform>[a-z]+)\((?:(?P<size>[0-9]{1,19})\s*,)?(?P<of>[^(),]+)\)|(?P<column>[^()]+))")
 #: What a partition field is called, behind the name of its column.
 _NAMES = {"truncate": "trunc"}
 

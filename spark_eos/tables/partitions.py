@@ -104,8 +104,8 @@ def _parser(type_: pa.DataType) -> Callable[[str], Any]:
 
 
 def _integer(text: str, bits: int) -> int:
-    number = int(text)
-    if not -(1 << bits - 1) <= number < 1 << bits - 1:
+    number = int(text)  # which takes 1_000, too
+    if "_" in text or not text.isascii() or not -(1 << bits - 1) <= number < 1 << bits - 1:
         raise ValueError(text)
     return number
 

@@ -19,6 +19,7 @@ from spark_eos import cli
 from spark_eos.cli import app as tree
 from spark_eos.cli import options
 from spark_eos.errors import EosError
+from spark_eos.kafka.config.client import client_config
 
 ROOT = Path(__file__).parents[2]
 #: The options before the command, and the variables that stand for them.
@@ -195,6 +196,50 @@ def test_properties_from_a_file(tmp_path):
             options.client("h:1", None, str(wrong))
         assert str(wrong) in caught.value.message
         assert "hunter2" not in str(caught.value)
+
+
+def test_properties_mean_what_they_mean_to_a_query(tmp_path):
+    """A command that passed over a name would connect without TLS, or trust others than those that were meant."""
+
+    def given(*kafka, text=""):
+        file = tmp_path / "client.properties"
+        file.write_text(text)
+        return options.client("b:9", [options.setting(each) for each in kafka], str(file))
+
+    for found in (
+        given("Security.Protocol=SSL"),
+        given("KAFKA.security.protocol=SSL"),
+        given(text="Security.Protocol=SSL"),
+    ):
+        assert client_config(found).tls is not None
+    for name in ("security.protcol", "ssl.ca.locaton", "ssl.crl.locaton"):
+        with pytest.raises(EosError, match=f"EOS_OPTION_UNKNOWN.*{name}"):
+            given(f"{name}=SSL")
+        with pytest.raises(EosError, match=f"EOS_OPTION_UNKNOWN.*{name}"):
+            given(text=f"{name}=SSL")
+    with pytest.raises(EosError, match="EOS_OPTION_CONFLICT"):
+        given("sasl.username=ann", "SASL.Username=bob")
+    assert given("sasl.username=ann", "SASL.username=ann", text="SASL.Username=bob")["sasl.username"] == "ann"
+
+
+def test_settings_of_stores_have_their_canonical_names():
+    """One that nobody reads would leave other credentials or another file system, without a word."""
+
+    def stored(*given: str) -> dict[str, str]:
+        return dict(options.Connection(storage=[options.setting(each) for each in given]).hadoop())
+
+    assert stored("fs.s3a.Access.Key=A", "fs.defaultfs=hdfs://n", "spark.hadoop.fs.s3a.endpoint=e") == {
+        "fs.s3a.access.key": "A",
+        "fs.defaultFS": "hdfs://n",
+        "fs.s3a.endpoint": "e",
+    }
+    assert stored("catalog=prod", "catalog.s3.Region=r") == {"catalog": "prod", "catalog.s3.Region": "r"}
+    for name in ("fs.s3a.secret.kye", "kafka.fs.s3a.secret.key", "catalogue.uri"):
+        with pytest.raises(EosError, match=f"EOS_OPTION_UNKNOWN.*{name}") as caught:
+            stored(f"{name}=hunter2")
+        assert "hunter2" not in str(caught.value)
+    with pytest.raises(EosError, match="EOS_OPTION_CONFLICT"):
+        stored("fs.s3a.access.key=A", "fs.s3a.Access.Key=B")
 
 
 def test_an_error_is_one_line_and_with_json_also_an_object(capsys):

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from spark_eos.errors import stop
 from spark_eos.kafka.config.java_names import canonical
+from spark_eos.kafka.config.librdkafka import check_names
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.config.tls import Tls
 from spark_eos.kafka.config.tokens import token_settings
@@ -18,8 +19,9 @@ from spark_eos.kafka.config.values import enumerated, integer
 _SILENCE_S = 30.0
 _DEFAULT_PORT = 9092
 _FAMILIES = {"any": socket.AF_UNSPEC, "v4": socket.AF_INET, "v6": socket.AF_INET6}
-#: ``host``, ``host:port``, ``[v6 address]:port``, each with or without ``PROTOCOL://`` before it.
-_SERVER = re.compile(r"(?:\w+://)?(?:\[(?P<v6>[^\]]+)\]|(?P<host>[^:/\[\]]+))(?::(?P<port>\d+))?")
+#: ``host``, ``host:port``, ``[v6 address]:port``, each with or without ``PROTOCOL://`` before it (`canonical` compares
+#: that).
+_SERVER = re.compile(r"(?:\w+://)?(?:\[(?P<v6>[^\]\s]+)\]|(?P<host>[^\s:;/\[\]]+))(?::(?P<port>[0-9]{1,5}))?")
 
 Address = tuple[str, int]
 
@@ -61,8 +63,10 @@ class ClientConfig:
 def client_config(kafka: KafkaProperties) -> ClientConfig:
     """The configuration of this package's own client.
 
-    Raises OptionError for an unsupported mechanism, a malformed address or a certificate that cannot be read.
+    Raises OptionError for an unknown property, an unsupported mechanism, a malformed address or a certificate that
+    cannot be read.
     """
+    check_names(kafka)
     user = canonical(kafka)
     protocol = enumerated(user, "security.protocol", "plaintext")
     return ClientConfig(
@@ -77,9 +81,10 @@ def client_config(kafka: KafkaProperties) -> ClientConfig:
 
 def _address(server: str) -> Address:
     found = _SERVER.fullmatch(server)
-    if found is None:
+    port = int(found["port"] or _DEFAULT_PORT) if found else 0
+    if found is None or not 0 < port < 65_536:
         raise stop("EOS_OPTION_INVALID.address", server=server)
-    return found["v6"] or found["host"], int(found["port"] or _DEFAULT_PORT)
+    return found["v6"] or found["host"], port
 
 
 def _sasl(user: Mapping[str, str]) -> Sasl:

@@ -8,7 +8,14 @@ from dataclasses import dataclass, field
 from spark_eos.errors import stop
 from spark_eos.kafka.config.values import boolean
 
-_OPTION = re.compile(r"([\w.]+)\s*=\s*(?:\"((?:\\.|[^\"\\])*)\"|'((?:\\.|[^'\\])*)'|([^\s;]+))")
+_VALUE = r"\"(?:\\.|[^\"\\\r\n])*+\"|'(?:\\.|[^'\\\r\n])*+'|[^\s;\"']++"
+_OPTION = re.compile(rf"([\w.$-]++)\s*+=\s*+({_VALUE})")
+_LOGIN = re.compile(
+    rf"\s*+([\w.$-]++)\s++(?i:required|requisite|sufficient|optional)((?:\s*+(?<![\w.$-]){_OPTION.pattern})*+)\s*+;\s*+"
+)
+#: Of Java's StreamTokenizer.
+_ESCAPE = re.compile(r"\\([0-3][0-7]{0,2}|[4-7][0-7]?|.)")
+_ESCAPED = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 
 #: Options of OAuthBearerLoginModule and of AWS's handler, with the names used here.
 _CREDENTIALS = {
@@ -59,10 +66,23 @@ class Login:
 
 
 def parse_jaas(text: str) -> Login:
-    words = text.split(maxsplit=1)
-    found = _OPTION.findall(words[1]) if len(words) > 1 else []
-    options = {key: re.sub(r"\\(.)", r"\1", double or single or bare) for key, double, single, bare in found}
-    return Login(words[0].rpartition(".")[2] if words else "", options)
+    """The one login module of a text, from its first character to its last, as Java reads it. Raises OptionError
+    (EOS_OPTION_INVALID), without anything of the text."""
+    found = _LOGIN.fullmatch(text)
+    if found is None:
+        raise stop("EOS_OPTION_INVALID.jaas", option="kafka.sasl.jaas.config")
+    options = {key: _unquoted(value) for key, value in _OPTION.findall(found[2])}
+    return Login(found[1].rpartition(".")[2], options)
+
+
+def _unquoted(value: str) -> str:
+    if value[0] not in "\"'":
+        return value
+    return _ESCAPE.sub(lambda found: _escaped(found[1]), value[1:-1])
+
+
+def _escaped(text: str) -> str:
+    return chr(int(text, 8)) if text[0] in "01234567" else _ESCAPED.get(text, text)
 
 
 def login_properties(login: Login) -> dict[str, str]:

@@ -134,8 +134,8 @@ _ALTERNATIVES_OF = (
 def canonical(kafka: KafkaProperties) -> dict[str, str]:
     """The properties under librdkafka's names and those of `OWN`, with normalized values (`values`).
 
-    Raises OptionError for properties that cannot be translated, for invalid values, and for two names of one property
-    with different values.
+    Raises OptionError for properties that cannot be translated, for invalid values, for two names of one property with
+    different values, and for addresses of another protocol.
     """
     return dict(_canonical(kafka))
 
@@ -154,7 +154,17 @@ def _canonical(kafka: KafkaProperties) -> dict[str, str]:
         given = [name for name in names if name in result]
         if len(given) > 1:
             raise _conflict(given[0], given[1])
+    _check_schemes(result)
     return result
+
+
+def _check_schemes(properties: dict[str, str]) -> None:
+    """A broker's ``SASL_SSL://`` does not set the protocol, so one that says another thing would not be followed."""
+    protocol = properties.get("security.protocol", "plaintext")
+    for server in properties.get("bootstrap.servers", "").split(","):
+        scheme, found, _ = server.strip().rpartition("://")
+        if found and scheme.lower() != protocol:
+            raise stop("EOS_OPTION_CONFLICT.scheme", option="kafka.bootstrap.servers", scheme=scheme, protocol=protocol)
 
 
 def _renamed(kafka: KafkaProperties) -> dict[str, str]:

@@ -6,7 +6,8 @@ Users write librdkafka's names or, as with Spark's built-in source and sink, the
                                                        └─> client_config()      this package's own client
 
 librdkafka ignores properties of the other kind of client (a producer's for a consumer), so users can share one set of
-properties between a source and a sink. An unknown property is an error; `check` finds it on the driver.
+properties between a source and a sink. An unknown property is an error; `check` finds it on the driver, and nobody
+gets a configuration of the own client with one in it: a misspelled property about TLS would connect without.
 """
 
 from __future__ import annotations
@@ -86,6 +87,8 @@ _FOLLOWED = {
 }
 #: The value of ``client.dns.lookup`` that this package's own client implements.
 _ALL_ADDRESSES = "use_all_dns_ips"
+#: Names that need no look into librdkafka's table.
+_KNOWN = _FOLLOWED["consumer"].union(_FOLLOWED["producer"], *WITHOUT_EFFECT.values(), ["client.dns.lookup"])
 _CODECS: tuple[Codec, ...] = get_args(Codec)
 
 #: Defaults unless the user sets them. The back-off suits a nearby cluster; the telemetry of KIP-714 costs every
@@ -158,10 +161,17 @@ def check(kafka: KafkaProperties, kind: ClientKind) -> None:
     """Raise OptionError for a property that this kind of client does not know, or whose value it rejects.
 
     librdkafka checks them, by a client without brokers (0.5 ms, no connection). With only the bootstrap servers, there
-    is nothing to check, and librdkafka is not loaded.
+    is nothing to check but these, and librdkafka is not loaded.
     """
+    canonical(kafka)
     if kafka.keys() - {"bootstrap.servers"}:
         _check(kafka, kind)
+
+
+def check_names(kafka: KafkaProperties) -> None:
+    """Raise OptionError for a property that no client knows. librdkafka is loaded only where it has to tell."""
+    if not canonical(kafka).keys() <= _KNOWN:
+        check(kafka, "consumer")
 
 
 @functools.lru_cache(maxsize=64)

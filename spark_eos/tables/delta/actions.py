@@ -11,6 +11,7 @@ from deltalake.transaction import AddAction
 
 from spark_eos.tables.files import DataFile
 from spark_eos.tables.statistics import Bound, ColumnStatistics
+from spark_eos.whole_numbers import whole_number
 
 #: More columns than any table has.
 _ALL = 1 << 30
@@ -19,9 +20,9 @@ _ALL = 1 << 30
 def statistics_columns(properties: Mapping[str, str]) -> int:
     """`FileLayout.statistics_columns` for a table with these properties: with fewer, `DeltaTable.to_pyarrow_dataset`
     would take bounds for null that it looks for and that are not there."""
-    number = properties.get("delta.dataSkippingNumIndexedCols", "32")
+    number = whole_number(properties.get("delta.dataSkippingNumIndexedCols", "32"))
     by_name = "delta.dataSkippingStatsColumns" in properties
-    return int(number) if number.isdecimal() and not by_name else _ALL
+    return _ALL if number is None or by_name else number
 
 
 def add_action(file: DataFile) -> AddAction:

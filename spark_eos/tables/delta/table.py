@@ -151,7 +151,7 @@ def location_of(path: str, settings: HadoopSettings) -> Location:
 
 def _s3(bucket: str, settings: HadoopSettings) -> StorageOptions:
     def of(name: str) -> str | None:
-        return settings.get(f"fs.s3a.bucket.{bucket}.{name}") or settings.get(f"fs.s3a.{name}")
+        return settings.get(f"fs.s3a.bucket.{bucket.lower()}.{name}") or settings.get(f"fs.s3a.{name}")
 
     endpoint = of("endpoint") or ""
     if endpoint and "://" not in endpoint:

@@ -124,7 +124,7 @@ def test_the_query_id(checkpoint):
     metadata = Path(checkpoint.location, "metadata")
     metadata.write_text(json.dumps({"id": "0b9d2c46"}))
     assert checkpoint.query_id() == "0b9d2c46"
-    for text in ("", "{", "[]", '{"run":1}'):
+    for text in ("", "{", "[]", '{"run":1}', '{"id":null}', '{"id":""}', '{"id":5}', '{"id":{}}', "[" * 100_000):
         metadata.write_text(text)
         with pytest.raises(CheckpointError, match="metadata") as caught:
             checkpoint.query_id()
@@ -134,9 +134,10 @@ def test_the_query_id(checkpoint):
 def test_the_newest_batch_of_a_log(checkpoint):
     """By number; temporary files and checksums beside them do not count."""
     assert checkpoint.last_batch("offsets") is None
-    for name in ("9", "10", ".11.crc", ".12.tmp", "13.compact"):
+    for name in ("9", "10", ".11.crc", ".12.tmp", "13.compact", "²", "\uff11\uff14", "015"):
         Path(checkpoint.location, "offsets", name).write_text("")
     assert checkpoint.last_batch("offsets") == 10
+    assert sorted(checkpoint.times("offsets")) == [9, 10]
     assert checkpoint.last_batch("commits") is None
     assert checkpoint.last_batch("sources") is None
 

@@ -102,7 +102,14 @@ def test_lines_of_other_sources(text):
     assert (line.kind, line.position, line.damaged) == (OTHER, Position({}), False)
 
 
-@pytest.mark.parametrize("text", ["{", '{"t":{"0":1}', '{"#left":{"t":{"0":7}},"t":{"0":1}}', '{"#ids":7,"t":{"0":1}}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("{", '{"t":{"0":1}', '{"#left":{"t":{"0":7}},"t":{"0":1}}', '{"#ids":7,"t":{"0":1}}'),
+        *('{"t":{"0":5,"00":7}}', '{"t":{"0":5},"t":{"0":9}}', '{"t":{"0":5,"0":9}}', '{"t":{"0":-7}}'),
+        *('{"t":{"0":5},"#epochs":{"t":{"00":1}}}', f'{{"t":{{"{"9" * 20}":5}}}}', '{"t":' * 100_000),
+    ],
+)
 def test_damaged_lines(text):
     """Each may have been a Kafka source's: whoever needs all offsets must stop."""
     assert source_line(text).damaged

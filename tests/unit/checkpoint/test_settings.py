@@ -9,7 +9,9 @@ from types import SimpleNamespace
 import pytest
 
 from spark_eos.checkpoint import settings
-from spark_eos.checkpoint.settings import HadoopSettings, here, of_session, of_spark, setting_name
+from spark_eos.checkpoint.settings import HadoopSettings, here, of_session, of_spark, setting_name, without_settings
+from spark_eos.checkpoint.stores import NoStore, open_store
+from spark_eos.errors import OptionError
 
 SITE = """<?xml version="1.0"?>
 <configuration>
@@ -42,7 +44,19 @@ def machine(tmp_path, monkeypatch) -> Path:
         ("fs.defaultfs", "fs.defaultFS"),  # PySpark's dictionary of options has small letters only
         ("FS.S3A.Endpoint.Region", "fs.s3a.endpoint.region"),
         ("fs.azure.account.key.here.dfs.core.windows.net", "fs.azure.account.key.here.dfs.core.windows.net"),
+        ("fs.s3a.bucket.a.b.access.key", "fs.s3a.bucket.a.b.access.key"),
+        ("fs.azure.account.oauth2.client.id", "fs.azure.account.oauth2.client.id"),
+        (
+            "fs.azure.account.auth.type.here.dfs.core.windows.net",
+            "fs.azure.account.auth.type.here.dfs.core.windows.net",
+        ),
+        ("google.cloud.auth.service.account.json.keyfile", "google.cloud.auth.service.account.json.keyfile"),
         ("fs.s3a.connection.maximum", None),
+        ("fs.s3a.secret.kye", None),
+        ("fs.s3a.bukcet.lake.access.key", None),
+        ("fs.azure.acount.key.here.dfs.core.windows.net", None),
+        ("fs.azure.account.keys", None),
+        ("fs.gs.auth.service.account.keyfile", None),
         ("fs.file.impl", None),
         ("topic", None),
     ],
@@ -98,3 +112,47 @@ def test_a_session_of_connect_has_what_its_configuration_has():
 def test_a_session_that_gives_nothing_away():
     """What it does not say is not an error: the machine and the environment may say it."""
     assert of_session(SimpleNamespace()) == {}
+
+
+@pytest.mark.parametrize(
+    ("value", "means"),
+    [
+        ("${env.EOS_HERE}", "there"),
+        ("a${env.EOS_HERE}${fs.s3a.endpoint}", "athereminio"),
+        (
+            "${env.EOS_EMPTY-x}|${env.EOS_EMPTY:-x}|${env.EOS_NONE-x}|${env.EOS_NONE:-${name.here}}|${env.EOS_NONE-}",
+            "|x|x|5|",
+        ),
+        ("$${env.EOS_HERE} ${} $5 { }", "$there ${} $5 { }"),
+    ],
+)
+def test_variables_are_replaced_as_by_hadoop(machine, monkeypatch, value, means):
+    """By the environment and the other settings."""
+    monkeypatch.setenv("EOS_HERE", "there")
+    monkeypatch.setenv("EOS_EMPTY", "")
+    others = {"fs.s3a.endpoint": "minio", "name.here": "${other}", "other": "5", "fs.s3a.secret.key": value}
+    rows = (f"<property><name>{key}</name><value>{text}</value></property>" for key, text in others.items())
+    (machine / "core-site.xml").write_text(f"<configuration>{''.join(rows)}</configuration>")
+    assert here(HadoopSettings())["fs.s3a.secret.key"] == means
+    assert of_spark({f"spark.hadoop.{key}": text for key, text in others.items()})["fs.s3a.secret.key"] == means
+
+
+@pytest.mark.parametrize(
+    "value", ["${env.EOS_NONE}", "${user.home}/x", "${fs.s3a.session.token}", "${x${env.EOS_NONE}"]
+)
+def test_a_variable_without_a_value_is_refused_where_it_is_used(value):
+    """By the setting's name: as it is, it would be a secret that the store refuses. What is not used is no error."""
+    found = HadoopSettings(
+        of_spark({"spark.hadoop.fs.s3a.session.token": value, "spark.hadoop.fs.s3a.access.key": "a"})
+    )
+    assert found.get("fs.s3a.access.key") == "a"
+    with pytest.raises(OptionError, match=r"EOS_OPTION_INVALID.*fs\.s3a\.session\.token"):
+        found.get("fs.s3a.session.token")
+    with pytest.raises(NoStore, match=r"fs\.s3a\.session\.token"):
+        open_store("s3a://lake/a", HadoopSettings({**found, "fs.s3a.secret.key": "b"}))
+
+
+def test_settings_of_a_query_are_there_once():
+    """A mapping can have two names that differ in capital letters only."""
+    with pytest.raises(OptionError, match=r"EOS_OPTION_CONFLICT.*fs\.s3a\.access\.key"):
+        without_settings({"fs.s3a.access.key": "a", "fs.s3a.Access.Key": "b"}, {})

@@ -162,6 +162,13 @@ def test_azure_by_hadoops_settings(opened, settings, arguments):
     assert opened("AzureFileSystem", f"abfss://box@{HOST}/a/b", settings) == ("box/a/b", ("acc",), arguments)
 
 
+def test_an_account_is_written_in_any_case(opened):
+    """Hosts have no case, and settings are in small letters."""
+    settings = {f"fs.azure.account.key.{HOST}": "K"}
+    expected = ("box/A", ("acc",), {"account_key": "K"})
+    assert opened("AzureFileSystem", f"abfss://box@{HOST.replace('acc', 'Acc')}/A", settings) == expected
+
+
 def test_another_cloud_of_azure(opened):
     """Each has names of its own for hosts."""
     _, _, arguments = opened("AzureFileSystem", "abfss://box@acc.dfs.core.chinacloudapi.cn/a", {})

@@ -101,3 +101,13 @@ def test_no_topic_is_copied_to_itself():
     assert conflict(check_copy, sink(), ["in"], same_cluster=True) == "topic"
     check_copy(sink(), ["in"], same_cluster=False)
     check_copy(sink(topic="out"), ["in"], same_cluster=True)
+
+
+@pytest.mark.parametrize("end", ["source", "sink"])
+def test_no_cluster_is_asked_before_the_properties_of_both_are_checked(monkeypatch, end):
+    """A misspelled property about TLS would be passed over."""
+    monkeypatch.setattr(checks, "cluster_id", lambda client: pytest.fail("a cluster was asked"))
+    ends = {"source": {**SERVERS, "subscribe": "in"}, "sink": {**SERVERS, "topic": "out"}}
+    ends[end]["kafka.security.protcol"] = "SSL"
+    with pytest.raises(OptionError, match="EOS_OPTION_UNKNOWN"):
+        checks.checked_ends(ends["source"], ends["sink"], {}, ordered=True, copies=False, keeps_order="")

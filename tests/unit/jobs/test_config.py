@@ -188,6 +188,8 @@ SQL = "  sql: |\n    SELECT value FROM input\n    WHERE '$${literal}' <> '${WORD
         ("trigger:", "sink: 5\ntrigger:", "INVALID_VALUE", ["'sink' is not a section"]),
         ("trigger:", "restart: {attempts: -1}\ntrigger:", "INVALID_VALUE", ["'restart.attempts'", "at least 0"]),
         ("trigger:", "restart: {attempts: many}\ntrigger:", "INVALID_VALUE", ["'restart.attempts'", "whole number"]),
+        ("trigger:", "restart: {attempts: 1_0}\ntrigger:", "INVALID_VALUE", ["'restart.attempts'", "whole number"]),
+        ("availableNow", "\uff11 second", "INVALID_VALUE", ["'trigger' is not an interval"]),
         ("trigger:", "restart: {pause: soon}\ntrigger:", "INVALID_VALUE", ["'restart.pause' is not an interval"]),
         ("trigger:", "restart: [5]\ntrigger:", "INVALID_VALUE", ["'restart' is not a section of keys"]),
         ("trigger:", "metrics: {}\ntrigger:", "MISSING_KEY", ["'metrics' has neither", "{port: 9400}"]),

@@ -11,9 +11,10 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 from spark_eos.errors import OptionError
 from spark_eos.kafka.config.properties import KafkaProperties, is_secret
 from spark_eos.options import parse
+from spark_eos.options.bounds import parse_duration, parse_time
 from spark_eos.options.parse import sink_options, source_options, stream_options
 from spark_eos.options.table import DEFAULT_LEDGER_TOPIC, DEFAULT_PREFIX, SINK, SINK_OWNED, SOURCE, SOURCE_OWNED
-from spark_eos.options.values import parse_size
+from spark_eos.options.values import parse_batch, parse_positive, parse_size, parse_version
 
 LEAST = {"kafka.bootstrap.servers": "127.0.0.1:1"}
 SECRETS = {
@@ -254,3 +255,20 @@ def test_what_is_no_size(text):
     with pytest.raises(OptionError, match="maxBytesPerTrigger") as caught:
         parse_size("maxBytesPerTrigger", text)
     assert caught.value.condition == "EOS_OPTION_INVALID"
+
+
+def test_a_client_property_is_one_whatever_its_case():
+    """Mappings that Spark does not pass on can have both."""
+    assert sink_options({**LEAST, "kafka.Client.Id": "a", "kafka.client.id": "a"}).kafka["client.id"] == "a"
+    assert refused(**{"kafka.Security.Protocol": "SSL", "kafka.security.protocol": "PLAINTEXT"}).condition == (
+        "EOS_OPTION_CONFLICT"
+    )
+
+
+@pytest.mark.parametrize("text", ["1_000", "\uff11\uff12", "٣", "²", "9" * 5000])
+def test_numbers_are_ascii_digits(text):
+    """Where Python reads another number than the user sees, or Spark would refuse it."""
+    for parse_ in (parse_positive, parse_size, parse_batch, parse_version, parse_time, parse_duration):
+        with pytest.raises(OptionError, match="EOS_OPTION_INVALID"):
+            parse_("x", text)
+    assert (parse_positive("x", " 007 "), parse_size("x", "1k"), parse_batch("x", "0")) == (7, 1024, 0)

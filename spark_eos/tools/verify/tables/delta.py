@@ -87,7 +87,7 @@ def _s3_options(bucket: str, settings: Mapping[str, str]) -> dict[str, str]:
     """Options of delta-rs for S3A's settings, as for checkpoints; it finds other ones in the environment."""
 
     def of(name: str) -> str:
-        return settings.get(f"fs.s3a.bucket.{bucket}.{name}") or settings.get(f"fs.s3a.{name}") or ""
+        return settings.get(f"fs.s3a.bucket.{bucket.lower()}.{name}") or settings.get(f"fs.s3a.{name}") or ""
 
     endpoint = of("endpoint")
     if endpoint and "://" not in endpoint:

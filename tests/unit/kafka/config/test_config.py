@@ -209,7 +209,7 @@ def test_connections_follow_the_properties():
     [
         ("a:1", [("a", 1)]),
         (" a , b:2 ,", [("a", 9092), ("b", 2)]),
-        ("SASL_SSL://a.example:9093", [("a.example", 9093)]),
+        ("PLAINTEXT://a.example:9093", [("a.example", 9093)]),
         ("[::1]:5,[fe80::1]", [("::1", 5), ("fe80::1", 9092)]),
     ],
 )
@@ -328,3 +328,57 @@ def test_a_property_that_is_not_known_here_is_left_to_librdkafka(kind):
 def test_what_is_without_effect_is_not_followed_as_well(kind):
     """A property is in one list."""
     assert not WITHOUT_EFFECT[kind] & (librdkafka._FOLLOWED[kind] - librdkafka._OF_PRODUCERS - librdkafka._OF_CONSUMERS)
+
+
+@pytest.mark.parametrize(
+    "key", ["security.protcol", "Security.Protocol", "ssl.ca.locaton", "ssl.crl.locaton", "error_cb"]
+)
+def test_nobody_connects_by_properties_that_no_client_knows(key):
+    """It would be without TLS, or with other authorities than those that were meant."""
+    with pytest.raises(OptionError, match=key) as caught:
+        client.client_config(properties(**{key: "SSL"}))
+    assert caught.value.condition == "EOS_OPTION_UNKNOWN"
+
+
+def test_known_properties_do_not_load_librdkafka():
+    """The own client is made in every task."""
+    code = (
+        "import sys; from spark_eos.kafka.config.client import client_config;"
+        "from spark_eos.kafka.config.properties import KafkaProperties as K;"
+        "client_config(K({'bootstrap.servers': 'h:1', 'security.protocol': 'ssl', 'session.timeout.ms': '9',"
+        "'acks': 'all', 'ssl.truststore.type': 'PEM', 'client.dns.lookup': 'use_all_dns_ips',"
+        "'metric.reporters': 'x'}));"
+        "print('confluent_kafka' in sys.modules)"
+    )
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "False"
+
+
+@pytest.mark.parametrize(
+    ("server", "protocol"),
+    [
+        ("SASL_SSL://h:9093", None),
+        ("ssl://h:9093", "plaintext"),
+        ("h:9092, PLAINTEXT://h:9093", "SSL"),
+        ("http://h:9093", None),
+    ],
+)
+def test_an_address_of_another_protocol_is_refused(server, protocol):
+    """librdkafka passes over it, and the own client would connect by the property alone."""
+    given = {"bootstrap.servers": server} | ({"security.protocol": protocol} if protocol else {})
+    for call in (client.client_config, lambda kafka: librdkafka.check(kafka, "producer")):
+        with pytest.raises(OptionError, match="EOS_OPTION_CONFLICT"):
+            call(KafkaProperties(given))
+
+
+def test_an_address_of_the_same_protocol_is_taken():
+    """As in Java, in any case."""
+    config = client.client_config(KafkaProperties({"bootstrap.servers": "ssl://h:9093", "security.protocol": "SSL"}))
+    assert config.servers == (("h", 9093),) and config.tls is not None
+    assert client.client_config(KafkaProperties({"bootstrap.servers": "PLAINTEXT://h"})).servers == (("h", 9092),)
+
+
+@pytest.mark.parametrize("server", ["h:0", "h:65536", "h:\uff19\uff10", "h 1:90", "h;i:90"])
+def test_an_address_is_checked_before_it_is_looked_up(server):
+    """Commands give it as it is."""
+    with pytest.raises(OptionError, match="EOS_OPTION_INVALID"):
+        client.client_config(KafkaProperties({"bootstrap.servers": server}))

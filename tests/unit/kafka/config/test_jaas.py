@@ -8,11 +8,13 @@ import pytest
 
 from spark_eos.errors import OptionError
 from spark_eos.kafka.config import client, librdkafka, msk, tokens
+from spark_eos.kafka.config.jaas import parse_jaas
 from spark_eos.kafka.config.java_names import canonical
 from spark_eos.kafka.config.properties import KafkaProperties
 
 OAUTH = "org.apache.kafka.common.security.oauthbearer"
 BEARER = f"{OAUTH}.OAuthBearerLoginModule required"
+PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 SERVERS = "b-1.mine.a1b2c3.c4.kafka.eu-west-1.amazonaws.com:9098"
 
 
@@ -178,7 +180,7 @@ def test_kerberos_without_its_library(monkeypatch):
         (f'{BEARER} clientId="a" clientSekret="hunter2";', "clientSekret"),
         ('x.ScramLoginModule required tokenauth="true" username="a" password="hunter2";', "delegation token"),
         ('x.ScramLoginModule required password="hunter2";', "username"),
-        ("", "login module ''"),
+        ("", "one login module"),
     ],
 )
 def test_a_login_that_is_not_understood_is_refused(jaas, says):
@@ -269,4 +271,49 @@ def test_secrets_of_logins_do_not_print():
     assert (
         canonical(properties(sasl__jaas__config="x.PlainLoginModule required username=a password=b;"))["sasl.password"]
         == "b"
+    )
+
+
+@pytest.mark.parametrize(
+    "jaas",
+    [
+        f'{PLAIN} username="ann" password="hunter2"; {PLAIN} username="bob" password="hunter2";',
+        f'{PLAIN} username="ann" password="hunter2;',
+        f"{PLAIN} username='ann' password='hunter2",
+        f'{PLAIN} username="ann" password="hunter2"',
+        f'{PLAIN} username="ann" password=hun"ter2;',
+        f'{PLAIN} username="ann" password="hunter2" hunter2;',
+        f'{PLAIN} username="ann" password="hun\nter2";',
+        PLAIN.replace("required", 'username="ann"') + ' password="hunter2";',
+        PLAIN.replace("required", 'always username="ann"') + ' password="hunter2";',
+        "",
+    ],
+)
+def test_a_login_that_java_does_not_read_is_refused(jaas):
+    """Rather than another user or password that can be found in it. Nothing of it is shown."""
+    error = refused(sasl__mechanism="PLAIN", sasl__jaas__config=jaas)
+    assert error.condition == "EOS_OPTION_INVALID"
+    assert "hun" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("jaas", "password"),
+    [
+        (f" \n{PLAIN}\n  username = ann\n  password = 'a;b \"c' ;\n", 'a;b "c'),
+        (PLAIN.replace("required", "REQUIRED") + ' username="ann"password="a=b";', "a=b"),
+        (f"{PLAIN} username=ann password=YQ==;", "YQ=="),
+        (rf'{PLAIN} username=ann password="\"\\\t\101\4012";', '"\\\tA 12'),
+        (f'{PLAIN} username=ann password="" ;', ""),
+    ],
+)
+def test_values_of_a_login_are_javas(jaas, password):
+    """Quotes and escapes as its tokenizer reads them."""
+    how = parse_jaas(jaas).options
+    assert (how["username"], how["password"]) == ("ann", password)
+
+
+def test_a_long_login_that_does_not_end_is_refused_at_once():
+    """No time grows with what could be made of it."""
+    assert refused(sasl__mechanism="PLAIN", sasl__jaas__config=PLAIN + " a=b" * 20_000 + '"').condition == (
+        "EOS_OPTION_INVALID"
     )

@@ -165,7 +165,8 @@ def test_keys_are_left_nowhere(client, tmp_path, monkeypatch):
         assert certificate.endswith("(deleted)") and key.endswith("(deleted)") and left == []
 
 
-def test_certificates_that_are_replaced_are_read_again(authority, tmp_path):
+@pytest.mark.parametrize("authorities", [{}, {"ssl.ca.location": "probe"}])
+def test_certificates_that_are_replaced_are_read_again(authorities, authority, tmp_path):
     """By the next connection; one that does not fit its key, as while they are replaced, is an error of that alone."""
     files = [tmp_path / "certificate.pem", tmp_path / "key.pem"]
 
@@ -177,7 +178,7 @@ def test_certificates_that_are_replaced_are_read_again(authority, tmp_path):
 
     old, new = authority.sign("old"), authority.sign("new")
     put(old, old)
-    used = tls.Tls({"ssl.certificate.location": str(files[0]), "ssl.key.location": str(files[1])})
+    used = tls.Tls({"ssl.certificate.location": str(files[0]), "ssl.key.location": str(files[1]), **authorities})
     first = used.context()
     assert used.context() is first
     put(new, old)
