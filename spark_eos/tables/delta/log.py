@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.types as types
 
 from spark_eos.errors import stop
-from spark_eos.tables.delta.source import SourceTable, check_recorded, check_rules, other_table
+from spark_eos.tables.delta.source import SourceTable, check_rules, check_then, other_table
 from spark_eos.tables.delta.table import refused
 from spark_eos.tables.delta.versions import FILES, INSERTED, VersionFiles, digest_of, files_of, path_of
 from spark_eos.tables.partitions import NoPartition, text_of
@@ -56,26 +56,28 @@ class TableLog:
         if version not in self._first:
             self._first.clear()
             with refused(self.table.location):
-                handle = self.table.location.open()
-                handle.load_as_version(version)
+                handle = self.table.location.open(version)
             self._first[version] = _all_files(self.table, handle)
         return self._first[version]
 
     def check_begin(self, version: int) -> None:
-        """A query can begin with this version, if the table is one whose changes are read: they were recorded then, and
-        have to be in each version after it. Raises TableError, and DataLossError where the log tells no more."""
+        """A query can begin with this version: what the table was then is no reason against it, which earlier versions
+        may say. Where the log was cleaned, and no longer tells, appends are read, and changes refused, as they have to
+        be recorded. Raises TableError, and DataLossError (EOS_DELTA_DATA_LOSS)."""
         from deltalake.exceptions import DeltaError
 
-        if not self.table.changes:
-            return
-        with refused(self.table.location):
-            handle = self.table.location.open()
+        location = self.table.location
+        with refused(location):
             try:
-                handle.load_as_version(version)
+                handle = location.open(version)
             except DeltaError:
-                cause = f"what {self.table.location.path} was at version {version} can no longer be read"
+                if location.has(_name(0)):
+                    raise
+                if not self.table.changes:
+                    return
+                cause = f"what {location.path} was at version {version} can no longer be read"
                 raise stop("EOS_DELTA_DATA_LOSS.log", cause=cause) from None
-        check_recorded(self.table, version, handle.metadata().configuration)
+        check_then(self.table, handle)
 
     def newest(self) -> int:
         """The newest version. Raises TableError."""
@@ -137,10 +139,7 @@ def _name(version: int) -> str:
 
 
 def _all_files(table: SourceTable, handle: DeltaTable) -> VersionFiles:
-    if str(handle.metadata().id) != table.id:
-        raise other_table(table.location.path, f"its id is {handle.metadata().id}, not {table.id}")
-    if table.changes:
-        check_recorded(table, handle.version(), handle.metadata().configuration)
+    check_then(table, handle)
     if _VECTORS in (handle.protocol().reader_features or ()):
         vectors = pa.RecordBatchReader.from_stream(handle.deletion_vectors())
         if any(batch.num_rows for batch in vectors):

@@ -132,6 +132,31 @@ def test_a_query_begins_at_a_version(path) -> None:
     assert error.value.entry == "EOS_DELTA_NO_TABLE.version"
 
 
+@pytest.mark.parametrize("changes", [False, True])
+def test_a_query_does_not_begin_while_columns_were_mapped(path, changes) -> None:
+    """Not even if they no longer are: files of then have other names of columns, and would be read as nulls."""
+    write_deltalake(str(path), pa.table({"key": ["k"], "value": ["1"]}), configuration=RECORDED)
+    first = path / "_delta_log" / f"{0:020d}.json"
+    (metadata,) = [line for line in map(json.loads, first.read_text().splitlines()) if "metaData" in line]
+    mapped = json.loads(json.dumps(metadata))
+    mapped["metaData"]["configuration"]["delta.columnMapping.mode"] = "name"
+    schema = json.loads(mapped["metaData"]["schemaString"])
+    for number, field in enumerate(schema["fields"], 1):
+        names = {"delta.columnMapping.id": number, "delta.columnMapping.physicalName": f"col-{number}"}
+        field["metadata"] = names
+    mapped["metaData"]["schemaString"] = json.dumps(schema)
+    add = {"path": "a.parquet", "partitionValues": {}, "size": 1, "modificationTime": 0, "dataChange": True}
+    protocol = {"protocol": {"minReaderVersion": 2, "minWriterVersion": 5}}
+    for version, actions in enumerate(([protocol, mapped], [{"add": add}], [metadata]), 1):
+        first.with_name(f"{version:020d}.json").write_text("\n".join(map(json.dumps, actions)))
+    reader = Queries(path, starting_version=2, changes=changes).start()
+    options = {"format": "delta", "path": str(path), "startingVersion": "2", "readChangeFeed": str(changes)}
+    for begin in (reader.latestOffset, lambda: check_new(options, {})):
+        with pytest.raises(EosError) as error:
+            begin()
+        assert error.value.entry == "EOS_DELTA_TABLE_SETTINGS.reading"
+
+
 def test_a_run_of_what_is_available_ends(path) -> None:
     """New versions wait for the next one."""
     append(path, "1")

@@ -45,8 +45,8 @@ def added(name: str = "a.parquet", **more: Any) -> dict[str, Any]:
     return {"add": {"path": name, "partitionValues": {}, "size": 1, "modificationTime": 0, "dataChange": True} | more}
 
 
-def metadata_of(path: Path) -> dict[str, Any]:
-    lines = map(json.loads, log_file(path, 0).read_text().splitlines())
+def metadata_of(path: Path, version: int = 0) -> dict[str, Any]:
+    lines = map(json.loads, log_file(path, version).read_text().splitlines())
     found: dict[str, Any] = next(line["metaData"] for line in lines if "metaData" in line)
     return found
 
@@ -163,6 +163,80 @@ def test_column_mapping_is_refused_where_it_comes(path) -> None:
     """Its files have other names of columns."""
     mapped = metadata_of(path) | {"configuration": {"delta.columnMapping.mode": "name"}}
     assert refusal(path, {"metaData": mapped}).entry == "EOS_DELTA_TABLE_SETTINGS.reading"
+
+
+MAPPED = {"protocol": {"minReaderVersion": 2, "minWriterVersion": 5}}
+KNOWN = {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": [], "writerFeatures": []}}
+
+
+@pytest.fixture(params=[False, True], ids=["appends", "changes"])
+def later(request, tmp_path) -> tuple[Path, bool]:
+    """Of a table whose appends, or changes, are read, with one version that has a row."""
+    append(tmp_path / "later", "0", configuration=RECORDED)
+    return tmp_path / "later", request.param
+
+
+def test_a_beginning_with_what_the_table_no_longer_has_is_refused(later) -> None:
+    """Its metadata and protocol may be of a version before that: with column mapping, files have other names of
+    columns, and would be read as nulls."""
+    path, changes = later
+    metadata = metadata_of(path)
+    mapped = metadata | {"configuration": metadata["configuration"] | {"delta.columnMapping.mode": "name"}}
+    schema = json.loads(metadata["schemaString"])
+    for number, field in enumerate(schema["fields"], 1):
+        names = {"delta.columnMapping.id": number, "delta.columnMapping.physicalName": f"col-{number}"}
+        field["metadata"] = names
+    begun = add_version(path, MAPPED, {"metaData": mapped | {"schemaString": json.dumps(schema)}})
+    between = add_version(path, added())
+    ended = add_version(path, {"metaData": metadata})
+    log = TableLog(opened(path, changes=changes))
+    assert log.files(between) is not None
+    for version in (begun, between):
+        for check in (log.check_begin, log.first):
+            with pytest.raises(EosError, match=rf"columnMapping.mode=name in version {version}") as error:
+                check(version)
+            assert error.value.entry == "EOS_DELTA_TABLE_SETTINGS.reading"
+    for version in (0, ended):
+        log.check_begin(version)
+
+
+def test_a_beginning_with_a_feature_that_was_dropped_is_refused(later) -> None:
+    """By the protocol of that version, also where delta-rs cannot open it."""
+    path, changes = later
+    of_writers = {"writerFeatures": ["unheardOf"]}
+    of_all = of_writers | {"readerFeatures": ["unheardOf"]}
+    for features, entry in ((of_writers, "EOS_DELTA_TABLE_SETTINGS.reading"), (of_all, "EOS_DELTA_FAILED")):
+        add_version(path, {"protocol": KNOWN["protocol"] | features})
+        version = add_version(path, added())
+        add_version(path, KNOWN)
+        with pytest.raises(EosError) as error:
+            TableLog(opened(path, changes=changes)).check_begin(version)
+        assert error.value.entry == entry
+
+
+def test_a_beginning_with_other_partition_columns_is_refused(later) -> None:
+    """Of which files have no values."""
+    path, changes = later
+    write_deltalake(str(path), pa.table({"value": ["1"], "p": ["x"]}), mode="append", schema_mode="merge")
+    add_version(path, {"metaData": metadata_of(path, 1) | {"partitionColumns": ["p"]}})
+    log = TableLog(opened(path, changes=changes))
+    log.check_begin(2)
+    for check in (log.check_begin, log.first):
+        with pytest.raises(EosError, match="other partition columns in version 1") as error:
+            check(1)
+        assert error.value.entry == "EOS_DELTA_TABLE_SETTINGS.reading"
+
+
+def test_appends_begin_with_any_version_that_a_cleaned_log_still_has(path) -> None:
+    """What the table was then, nobody can say."""
+    for value in ("1", "2", "3"):
+        append(path, value)
+    DeltaTable(str(path)).create_checkpoint()
+    log_file(path, 0).unlink()
+    log = TableLog(opened(path))
+    for version in (1, 2, 3):
+        log.check_begin(version)
+        assert log.files(version) is not None
 
 
 def test_comments_and_properties_change_nothing(path) -> None:
