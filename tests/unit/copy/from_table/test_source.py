@@ -157,6 +157,24 @@ def test_a_query_does_not_begin_while_columns_were_mapped(path, changes) -> None
         assert error.value.entry == "EOS_DELTA_TABLE_SETTINGS.reading"
 
 
+@pytest.mark.parametrize("changes", [False, True])
+@pytest.mark.parametrize("starting_version", [None, 1, 2])
+def test_a_column_that_comes_before_the_first_micro_batch_stops_the_query(path, changes, starting_version) -> None:
+    """Its values would be left out. The next start knows it."""
+    rows = pa.table({"key": ["k"], "value": ["1"]})
+    write_deltalake(str(path), rows, configuration=RECORDED)
+    query = Queries(path, changes=changes, starting_version=starting_version)
+    reader = query.start()
+    wider = rows.append_column("timestamp", pa.array([0], pa.timestamp("us", "UTC")))
+    write_deltalake(str(path), wider, mode="append", schema_mode="merge")
+    write_deltalake(str(path), wider, mode="append")
+    with pytest.raises(EosError, match=r"version [12] of") as error:
+        query.run(reader)
+    assert error.value.entry == "EOS_DELTA_SCHEMA_CHANGED"
+    query.run(query.start())
+    assert len(query.everything()) == 3 - (starting_version or 0)
+
+
 def test_a_run_of_what_is_available_ends(path) -> None:
     """New versions wait for the next one."""
     append(path, "1")
