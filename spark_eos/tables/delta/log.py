@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.types as types
 
-from spark_eos.errors import stop
+from spark_eos.errors import EosError, stop
 from spark_eos.tables.delta.source import SourceTable, check_rules, check_then, other_table
 from spark_eos.tables.delta.table import refused
 from spark_eos.tables.delta.versions import FILES, INSERTED, VersionFiles, digest_of, files_of, path_of
@@ -92,13 +92,17 @@ class TableLog:
 
     def check(self, version: int, mark: str) -> None:
         """The table is the one whose version had this mark. Where the JSON is gone, as the log was cleaned, the table
-        must have its id and be past that version. Raises TableError (EOS_OTHER_TABLE, EOS_DELTA_NO_TABLE)."""
+        must have its id and be at that version, or past it with the next one. Raises TableError (EOS_OTHER_TABLE,
+        EOS_DELTA_NO_TABLE), and DataLossError where the next one is gone, too (EOS_DELTA_DATA_LOSS)."""
         path, now = self.table.location.path, self.mark(version)
         if now is None:
             with refused(self.table.location):
                 newest = self._same_table().version()
+                is_cut = newest > version and not self.table.location.has(_name(version + 1))
             if newest < version:
                 raise other_table(path, f"it is at version {newest}, and version {version} was read")
+            if is_cut:  # what comes then may be gone as well, so that nothing would show that there was something
+                raise _gone(path, version + 1)
         elif now != mark:
             raise other_table(path, f"its version {version} is not the one that was read")
 
@@ -122,8 +126,7 @@ class TableLog:
             return data
         data = location.read(_name(version))  # it may have come since
         if data is None:
-            cause = f"version {version} of {location.path} is gone, and the table is past it"
-            raise stop("EOS_DELTA_DATA_LOSS.log", cause=cause)
+            raise _gone(location.path, version)
         return data
 
     def _checkpoint(self) -> int:
@@ -136,6 +139,10 @@ class TableLog:
 
 def _name(version: int) -> str:
     return f"_delta_log/{version:020d}.json"
+
+
+def _gone(path: str, version: int) -> EosError:
+    return stop("EOS_DELTA_DATA_LOSS.log", cause=f"version {version} of {path} is gone, and the table is past it")
 
 
 def _all_files(table: SourceTable, handle: DeltaTable) -> VersionFiles:

@@ -301,6 +301,34 @@ def test_a_table_whose_log_was_cleaned_is_the_same(path) -> None:
     log.check(1, mark)
 
 
+@pytest.mark.parametrize("last_checkpoint", ["as it is", "missing", "garbage", "older"])
+def test_versions_that_are_gone_are_not_waited_for(path, last_checkpoint) -> None:
+    """Though nothing but the newest version shows that they were there."""
+    for n in range(1, 12):
+        append(path, str(n))
+    log = TableLog(opened(path))
+    marks = {version: log.mark(version) for version in (2, 7, 8, 11)}
+    DeltaTable(str(path)).create_checkpoint()
+    told = path / "_delta_log" / "_last_checkpoint"
+    if last_checkpoint == "missing":
+        told.unlink()
+    elif last_checkpoint != "as it is":
+        told.write_text({"garbage": "{", "older": '{"version": 1, "size": 1}'}[last_checkpoint])
+    for version in range(9):
+        log_file(path, version).unlink()
+    log = TableLog(opened(path))
+    for version in (2, 7):
+        with pytest.raises(EosError, match=f"version {version + 1} of") as error:
+            log.check(version, str(marks[version]))
+        assert error.value.entry == "EOS_DELTA_DATA_LOSS.log"
+    for version in (8, 11):
+        log.check(version, str(marks[version]))
+    for version in (9, 10, 11):
+        log_file(path, version).unlink()
+    log.check(11, str(marks[11]))
+    assert log.files(12) is None
+
+
 @pytest.mark.parametrize(
     ("schema", "partition_by", "entry"),
     [
