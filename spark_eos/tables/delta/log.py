@@ -165,6 +165,8 @@ def _texts_in(table: SourceTable, adds: pa.Table, name: str) -> list[str | None]
     """The partition values of a column, as texts of a log."""
     kind = table.schema.field(name).type
     values = adds.column("partition").combine_chunks().field(name)
+    if types.is_string(kind):  # any, whoever wrote it, also one that is not written here
+        return [text or None for text in values.to_pylist()]
     if types.is_timestamp(kind):
         values = values.cast(pa.int64())
     try:

@@ -96,6 +96,21 @@ def test_partitions_and_names_are_those_of_the_files(tmp_path) -> None:
     assert all((path / row["path"]).stat().st_size == row["size"] for row in found)
 
 
+@pytest.mark.parametrize("text", ["__HIVE_DEFAULT_PARTITION__", "null", "", None, "ü"])
+def test_partitions_are_the_same_texts_whichever_way_they_are_read(tmp_path, text) -> None:
+    """Whoever wrote them: the name of null in directories is a string in a log."""
+    path = tmp_path / "table"
+    write_deltalake(str(path), pa.table({"value": ["a"], "p": ["x"]}), partition_by=["p"])
+    whole = log_file(path, 0).read_text()
+    assert '"partitionValues":{"p":"x"}' in whole
+    log_file(path, 0).write_text(whole.replace('{"p":"x"}', json.dumps({"p": text})))
+    log = TableLog(opened(path))
+    found = log.files(0)
+    assert found is not None
+    assert [json.loads(row) for row in found.files["partition"].to_pylist()] == [[text or None]]
+    assert log.first(0).files.equals(found.files)
+
+
 def test_the_first_files_are_in_the_same_order_with_and_without_a_checkpoint(path) -> None:
     """And have one mark."""
     for n in range(1, 12):
