@@ -325,11 +325,14 @@ class _OpenFile:
 
 def _with_statistics(schema: pa.Schema) -> list[str]:
     """The paths of the leaf columns for which row groups have bounds: all but floating point, whose bounds Arrow takes
-    without NaN, so that readers would skip rows with NaN."""
+    without NaN, so that readers would skip rows with NaN. A path does not tell a field ``b`` of ``a`` from a column
+    ``a.b``, which goes without, too."""
     buffer = pa.BufferOutputStream()
     pq.write_table(schema.empty_table(), buffer)
-    leaves = pq.ParquetFile(pa.BufferReader(buffer.getvalue())).schema
-    return [leaf.path for leaf in map(leaves.column, range(len(leaves))) if leaf.physical_type not in _FLOATING]
+    schema_there = pq.ParquetFile(pa.BufferReader(buffer.getvalue())).schema
+    leaves = [schema_there.column(number) for number in range(len(schema_there))]
+    floating = {leaf.path for leaf in leaves if leaf.physical_type in _FLOATING}
+    return [leaf.path for leaf in leaves if leaf.path not in floating]
 
 
 def _pieces(rows: pa.RecordBatch, most_bytes: int) -> Iterator[pa.RecordBatch]:

@@ -99,8 +99,15 @@ def _parser(type_: pa.DataType) -> Callable[[str], Any]:
     if pa.types.is_date(type_):
         return date.fromisoformat
     if pa.types.is_timestamp(type_):
-        return lambda text: (datetime.fromisoformat(text.removesuffix("Z")) - _EPOCH) // _MICROSECOND
+        return lambda text: _microseconds(text.removesuffix("Z") if type_.tz else text)
     return str
+
+
+def _microseconds(text: str) -> int:
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is not None:
+        raise ValueError(text)
+    return (moment - _EPOCH) // _MICROSECOND
 
 
 def _integer(text: str, bits: int) -> int:

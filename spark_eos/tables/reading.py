@@ -12,7 +12,7 @@ import pyarrow.types as types
 
 from spark_eos.checkpoint.stores import Store
 from spark_eos.errors import stop
-from spark_eos.parquet_times import has_times, is_by_old_calendar
+from spark_eos.parquet_times import has_times, is_by_old_calendar, schema_of
 from spark_eos.tables.partitions import NoPartition, value_of
 from spark_eos.tables.values import conformed
 
@@ -48,15 +48,16 @@ class FileReader:
         where = f"{name}, table {self.path}"
         try:
             with self.store.files.open_input_file(f"{self.store.root}/{name}") as opened:
-                there = opened.size()
-                if there != size:
-                    cause = f"{where}: it has {there} bytes, and by the log {size}"
+                found = opened.size()
+                if found != size:
+                    cause = f"{where}: it has {found} bytes, and by the log {size}"
                     raise stop("EOS_DELTA_DATA_LOSS.files", cause=cause)
                 values = self._values(partition, where)
                 with pq.ParquetFile(opened, coerce_int96_timestamp_unit="us") as file:
                     self._check(file, where)
+                    there = schema_of(file)
                     for piece in _pieces(file):
-                        yield Piece(self._as_table(piece.rows, values, where), piece.first)
+                        yield Piece(self._as_table(piece.rows, there, values, where), piece.first)
         except FileNotFoundError:
             raise stop("EOS_DELTA_DATA_LOSS.files", cause=where) from None
         except (OSError, pa.ArrowException, UnicodeDecodeError) as error:  # the latter for names of columns
@@ -85,10 +86,13 @@ class FileReader:
             cause = f"dates or timestamps of {where} are by Spark's old calendar"
             raise stop("EOS_DELTA_TABLE_SETTINGS.reading", path=self.path, rules=cause)
 
-    def _as_table(self, rows: pa.RecordBatch, values: Mapping[str, pa.Scalar], where: str) -> pa.RecordBatch:
+    def _as_table(
+        self, rows: pa.RecordBatch, there: pa.Schema, values: Mapping[str, pa.Scalar], where: str
+    ) -> pa.RecordBatch:
+        """``there``: the types of the rows, as `schema_of`."""
         wanted = [column for column in self.schema if column.name not in values]
         given = [name for name in rows.schema.names if name in self.schema.names and name not in values]
-        columns = [_in_utc(rows.column(name), self.schema.field(name).type) for name in given]
+        columns = [_in_utc(rows.column(name), there.field(name).type, self.schema.field(name).type) for name in given]
         fit = conformed(pa.RecordBatch.from_arrays(columns, names=given), pa.schema(wanted)) if given else None
         if fit is not None and fit.bad:
             place, reason = min(fit.bad.items())
@@ -132,9 +136,10 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
-def _in_utc(column: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """Timestamps whose type in the file has no zone, as Spark's INT96, are moments in UTC where the table's are."""
-    kind = _utc(column.type, wanted)
+def _in_utc(column: pa.Array, there: pa.DataType, wanted: pa.DataType) -> pa.Array:
+    """Timestamps whose type in the file has no zone are moments in UTC where the table's are. Those of INT96, which is
+    ``there`` with a zone, are moments in any case, which no column without a zone takes."""
+    kind = _utc(there, wanted)
     return column if kind == column.type else column.cast(kind)
 
 

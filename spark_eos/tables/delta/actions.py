@@ -41,26 +41,27 @@ def statistics_text(file: DataFile) -> str:
     """The field ``stats``: JSON with exact numbers.
 
     Either all columns have bounds or none has: if only some have, `DeltaTable.to_pyarrow_dataset` (1.6.6) takes a
-    missing bound for null, and finds no row by that column.
+    missing bound for null, and finds no row by that column. So it does with a struct that is missing, so that a struct
+    is there though none of its fields may have bounds.
     """
     lows: dict[str, Any] = {}
     highs: dict[str, Any] = {}
     nulls: dict[str, Any] = {}
     for one in file.statistics:
         _put(nulls, one, one.nulls)
-        if one.low is not None and one.high is not None:
-            _put(lows, one, one.low)
-            _put(highs, one, one.high)
+        _put(lows, one, None if one.high is None else one.low)
+        _put(highs, one, None if one.low is None else one.high)
     bounds = {} if any(one.unknown for one in file.statistics) else {"minValues": lows, "maxValues": highs}
     return _text({"numRecords": file.rows, **bounds, "nullCount": nulls})
 
 
-def _put(into: dict[str, Any], one: ColumnStatistics, value: Bound) -> None:
-    """Add a column's value; columns within structs become nested objects."""
+def _put(into: dict[str, Any], one: ColumnStatistics, value: Bound | None) -> None:
+    """Add a column's value, if there is one; columns within structs become nested objects, if there is none, too."""
     *above, last = one.column
     for name in above:
         into = into.setdefault(name, {})
-    into[last] = value
+    if value is not None:
+        into[last] = value
 
 
 def _text(value: dict[str, Any] | Bound) -> str:

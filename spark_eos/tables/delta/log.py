@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.types as types
 
-from spark_eos.errors import stop
-from spark_eos.tables.delta.source import SourceTable, check_recorded, check_rules, other_table
+from spark_eos.errors import EosError, stop
+from spark_eos.tables.delta.source import SourceTable, check_rules, check_then, other_table
 from spark_eos.tables.delta.table import refused
 from spark_eos.tables.delta.versions import FILES, INSERTED, VersionFiles, digest_of, files_of, path_of
 from spark_eos.tables.partitions import NoPartition, text_of
@@ -56,26 +56,28 @@ class TableLog:
         if version not in self._first:
             self._first.clear()
             with refused(self.table.location):
-                handle = self.table.location.open()
-                handle.load_as_version(version)
+                handle = self.table.location.open(version)
             self._first[version] = _all_files(self.table, handle)
         return self._first[version]
 
     def check_begin(self, version: int) -> None:
-        """A query can begin with this version, if the table is one whose changes are read: they were recorded then, and
-        have to be in each version after it. Raises TableError, and DataLossError where the log tells no more."""
+        """A query can begin with this version: what the table was then is no reason against it, which earlier versions
+        may say. Where the log was cleaned, and no longer tells, appends are read, and changes refused, as they have to
+        be recorded. Raises TableError, and DataLossError (EOS_DELTA_DATA_LOSS)."""
         from deltalake.exceptions import DeltaError
 
-        if not self.table.changes:
-            return
-        with refused(self.table.location):
-            handle = self.table.location.open()
+        location = self.table.location
+        with refused(location):
             try:
-                handle.load_as_version(version)
+                handle = location.open(version)
             except DeltaError:
-                cause = f"what {self.table.location.path} was at version {version} can no longer be read"
+                if location.has(_name(0)):
+                    raise
+                if not self.table.changes:
+                    return
+                cause = f"what {location.path} was at version {version} can no longer be read"
                 raise stop("EOS_DELTA_DATA_LOSS.log", cause=cause) from None
-        check_recorded(self.table, version, handle.metadata().configuration)
+        check_then(self.table, handle)
 
     def newest(self) -> int:
         """The newest version. Raises TableError."""
@@ -90,13 +92,17 @@ class TableLog:
 
     def check(self, version: int, mark: str) -> None:
         """The table is the one whose version had this mark. Where the JSON is gone, as the log was cleaned, the table
-        must have its id and be past that version. Raises TableError (EOS_OTHER_TABLE, EOS_DELTA_NO_TABLE)."""
+        must have its id and be at that version, or past it with the next one. Raises TableError (EOS_OTHER_TABLE,
+        EOS_DELTA_NO_TABLE), and DataLossError where the next one is gone, too (EOS_DELTA_DATA_LOSS)."""
         path, now = self.table.location.path, self.mark(version)
         if now is None:
             with refused(self.table.location):
                 newest = self._same_table().version()
+                is_cut = newest > version and not self.table.location.has(_name(version + 1))
             if newest < version:
                 raise other_table(path, f"it is at version {newest}, and version {version} was read")
+            if is_cut:  # what comes then may be gone as well, so that nothing would show that there was something
+                raise _gone(path, version + 1)
         elif now != mark:
             raise other_table(path, f"its version {version} is not the one that was read")
 
@@ -120,8 +126,7 @@ class TableLog:
             return data
         data = location.read(_name(version))  # it may have come since
         if data is None:
-            cause = f"version {version} of {location.path} is gone, and the table is past it"
-            raise stop("EOS_DELTA_DATA_LOSS.log", cause=cause)
+            raise _gone(location.path, version)
         return data
 
     def _checkpoint(self) -> int:
@@ -136,11 +141,12 @@ def _name(version: int) -> str:
     return f"_delta_log/{version:020d}.json"
 
 
+def _gone(path: str, version: int) -> EosError:
+    return stop("EOS_DELTA_DATA_LOSS.log", cause=f"version {version} of {path} is gone, and the table is past it")
+
+
 def _all_files(table: SourceTable, handle: DeltaTable) -> VersionFiles:
-    if str(handle.metadata().id) != table.id:
-        raise other_table(table.location.path, f"its id is {handle.metadata().id}, not {table.id}")
-    if table.changes:
-        check_recorded(table, handle.version(), handle.metadata().configuration)
+    check_then(table, handle)
     if _VECTORS in (handle.protocol().reader_features or ()):
         vectors = pa.RecordBatchReader.from_stream(handle.deletion_vectors())
         if any(batch.num_rows for batch in vectors):
@@ -159,6 +165,8 @@ def _texts_in(table: SourceTable, adds: pa.Table, name: str) -> list[str | None]
     """The partition values of a column, as texts of a log."""
     kind = table.schema.field(name).type
     values = adds.column("partition").combine_chunks().field(name)
+    if types.is_string(kind):  # any, whoever wrote it, also one that is not written here
+        return [text or None for text in values.to_pylist()]
     if types.is_timestamp(kind):
         values = values.cast(pa.int64())
     try:

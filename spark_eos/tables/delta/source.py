@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from spark_eos.errors import EosError, stop
 from spark_eos.tables.delta.table import MAPPING, Location, columns_in, refused
 from spark_eos.tables.values import check_columns
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
 
 #: Features for readers of a table that are harmless here, or that a file or a property shows where they matter.
 _READER_FEATURES = frozenset(
@@ -58,16 +61,10 @@ def source_table(location: Location, *, changes: bool = False) -> SourceTable:
             handle = location.open()
         except TableNotFoundError:
             raise stop("EOS_DELTA_NO_TABLE.path", path=location.path, more="") from None
-        protocol, metadata = handle.protocol(), handle.metadata()
+        metadata = handle.metadata()
         if changes and not records_changes(metadata.configuration):
             raise stop("EOS_DELTA_TABLE_SETTINGS.change_feed", path=location.path, name=f"delta.`{location.path}`")
-        found = of_protocol(
-            protocol.min_reader_version,
-            protocol.min_writer_version,
-            protocol.reader_features or (),
-            protocol.writer_features or (),
-        )
-        check_rules(location, [*found, *of_properties(metadata.configuration)])
+        check_rules(location, [*_protocol_of(handle), *of_properties(metadata.configuration)])
         schema = pa.schema(handle.schema().to_arrow())
         reserved = [name for name in schema.names if changes and name.lower() in _RESERVED]
         check_rules(location, [f"the column {name} beside a change data feed" for name in reserved])
@@ -98,6 +95,13 @@ def of_protocol(reader: int, writer: int, readers: Iterable[str], writers: Itera
     return found + ([f"protocol {reader}, {writer}"] if reader > 3 or writer > 7 else [])
 
 
+def _protocol_of(handle: DeltaTable) -> list[str]:
+    """`of_protocol` of the table as a handle has it."""
+    protocol = handle.protocol()
+    features = protocol.reader_features or (), protocol.writer_features or ()
+    return of_protocol(protocol.min_reader_version, protocol.min_writer_version, *features)
+
+
 def of_properties(properties: Mapping[str, str]) -> list[str]:
     """What of a table's properties cannot be read past the JVM, in words."""
     mode = properties.get(MAPPING, "none")
@@ -117,6 +121,19 @@ def check_recorded(table: SourceTable, version: int, properties: Mapping[str, st
         raise stop("EOS_DELTA_TABLE_SETTINGS.changes", cause=cause)
 
 
+def check_then(table: SourceTable, handle: DeltaTable) -> None:
+    """The query can read what the table has at the version of a handle, as `check_metadata`. Raises TableError."""
+    version, metadata = handle.version(), handle.metadata()
+    check_rules(table.location, [f"{rule} in version {version}" for rule in _protocol_of(handle)])
+    body = {
+        "id": str(metadata.id),
+        "configuration": metadata.configuration,
+        "partitionColumns": metadata.partition_columns,
+        "schemaString": handle.schema().to_json(),
+    }
+    check_metadata(table, version, body)
+
+
 def check_metadata(table: SourceTable, version: int, body: Mapping[str, Any]) -> None:
     """What a version says of the table, in its log's JSON. The columns are those of the query, or will be: what they
     were before it started does not matter. Raises TableError."""
@@ -124,9 +141,9 @@ def check_metadata(table: SourceTable, version: int, body: Mapping[str, Any]) ->
 
     path = table.location.path
     if body["id"] != table.id:
-        raise other_table(path, f"since version {version}, its id is {body['id']}, not {table.id}")
+        raise other_table(path, f"at version {version}, its id is {body['id']}, not {table.id}")
     properties = body.get("configuration") or {}
-    check_rules(table.location, of_properties(properties))
+    check_rules(table.location, [f"{rule} in version {version}" for rule in of_properties(properties)])
     if table.changes:
         check_recorded(table, version, properties)
     folders = tuple(body.get("partitionColumns") or ())

@@ -78,11 +78,11 @@ class Location:
         """Whether it is on a disk of this machine, where a file that exists is never replaced."""
         return "://" not in self.uri
 
-    def open(self) -> DeltaTable:
-        """The table as its log is now, on a handle of its own. Raises what delta-rs raises."""
+    def open(self, version: int | None = None) -> DeltaTable:
+        """The table as its log is now, or at a version, on a handle of its own. Raises what delta-rs raises."""
         from deltalake import DeltaTable
 
-        return DeltaTable(self.uri, storage_options=dict(self.options))
+        return DeltaTable(self.uri, version, storage_options=dict(self.options))
 
     def read(self, name: str) -> bytes | None:
         """A file of the table, by its path in it; None where there is none. Raises OSError."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from confluent_kafka import Message
 
@@ -61,18 +61,20 @@ class IdPlace:
         return f"{self.kind}:{self.name}" if self.name else self.kind
 
 
+#: Numbers stay as they are in JSON: one double stands for several of them.
+_AS_TEXT: Mapping[str, Any] = {"parse_float": str, "parse_int": str, "parse_constant": str}
 #: The core of `json.loads`, which takes a third of the time.
-_decode = json.JSONDecoder().raw_decode
+_decode = json.JSONDecoder(**_AS_TEXT).raw_decode
 
 
 def parse_json(value: bytes) -> object:
-    """Like `json.loads`, for UTF-8. Raises ValueError, RecursionError."""
+    """Like `json.loads`, for UTF-8, with numbers as texts. Raises ValueError, RecursionError."""
     text = value.decode()
     try:
         found, end = _decode(text)
     except json.JSONDecodeError:  # it may just begin with a space
         found, end = None, -1
-    return found if end == len(text) else json.loads(value)
+    return found if end == len(text) else json.loads(value, **_AS_TEXT)
 
 
 def _json_id(value: bytes | None, path: tuple[str, ...]) -> bytes | None:
@@ -87,7 +89,7 @@ def _json_id(value: bytes | None, path: tuple[str, ...]) -> bytes | None:
         found = found.get(field)
     if isinstance(found, str):
         return found.encode(errors="surrogatepass")
-    return json.dumps(found).encode() if isinstance(found, int | float) else None
+    return json.dumps(found).encode() if isinstance(found, bool) else None
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
 """Compares an output's rows with its input's, bucket by bucket. Rows in, findings out; no Kafka.
 
 A row of the input and a row of the output are a *pair* if they have the same id and are the same copy of it: the first
-with the first, the second with the second, in the order of topics, partitions and offsets. A row without a pair is lost
-if it is in the input; in the output it is doubled, aborted-visible or unknown.
+with the first, the second with the second, in the order of topics, partitions and offsets. Where a side is a table,
+which has no order, and values are compared, rows with the same value come before that. A row without a pair is lost if
+it is in the input; in the output it is doubled, aborted-visible or unknown.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class History:
     ``input`` and ``output``: what `read_committed` sees. ``uncommitted``: what `read_uncommitted` sees of the input
     partitions in which the two differ. ``due``: for each input place the offset below which rows must have come
     through. ``done``: that from which no row may have come through, or None. ``output_ends``: for each output place.
-    ``buckets``: how many there are, a power of two.
+    ``buckets``: how many there are, a power of two. ``table``: whether a side is a table, whose rows have no order.
     """
 
     input: Spill
@@ -43,6 +44,7 @@ class History:
     done: Sequence[int] | None
     output_ends: Sequence[int]
     buckets: int
+    table: bool = False
 
 
 @dataclass(frozen=True, order=True)
@@ -121,10 +123,7 @@ def judge_history(
 def _judge_bucket(history: History, number: int, findings: Findings) -> pa.Table:
     """Judge everything but the order. Returns the pairs."""
     sent, got = history.input.bucket(number), history.output.bucket(number)
-    joined = _pairs(sent, got)
-    only_out = joined.filter(pc.is_null(joined["in_place"]))
-    only_in = joined.filter(pc.is_null(joined["out_place"]))
-    both = joined.filter(pc.and_(pc.is_valid(joined["in_place"]), pc.is_valid(joined["out_place"])))
+    both, only_in, only_out = _pairs(sent, got, by_value=history.table and "value" in sent.column_names)
     findings.pairs += both.num_rows
     is_due = pc.less(only_in["in_offset"], _limits(history.due, only_in["in_place"]))
     findings.add("lost", only_in.filter(is_due))
@@ -147,22 +146,44 @@ def _judge_surplus(surplus: pa.Table, sent: pa.Table, uncommitted: pa.Table, fin
     findings.add("unknown", strangers.filter(pc.invert(is_aborted)))
 
 
-def _pairs(sent: pa.Table, got: pa.Table) -> pa.Table:
-    """The full outer join of both sides by id and copy, with columns ``in_…`` and ``out_…``."""
-    keys = ["id", "copy"]
-    left, right = _with_copies(sent), _with_copies(got)
-    left = left.rename_columns([name if name in keys else f"in_{name}" for name in left.column_names])
-    right = right.rename_columns([name if name in keys else f"out_{name}" for name in right.column_names])
-    return left.join(right, keys, join_type="full outer").combine_chunks()
+def _pairs(sent: pa.Table, got: pa.Table, *, by_value: bool) -> tuple[pa.Table, pa.Table, pa.Table]:
+    """The pairs, with columns ``in_…`` and ``out_…``, and the rows of either side without one, where the other side's
+    are null. ``by_value``: rows with the same value belong together first."""
+    if not by_value:
+        return _joined(sent, got, ["id"])
+    same, only_in, only_out = _joined(sent, got, ["id", "value"])
+    left, right = (
+        rows.select(["id", *(f"{side}_{name}" for name in of.column_names[1:])]).rename_columns(of.column_names)
+        for rows, side, of in ((only_in, "in", sent), (only_out, "out", got))
+    )
+    others, only_in, only_out = _joined(left, right, ["id"])
+    return pa.concat_tables([same, others.select(same.column_names)]), only_in, only_out
 
 
-def _with_copies(rows: pa.Table) -> pa.Table:
-    """With a column ``copy``: 0 for the first row of an id, 1 for the second, by place and offset."""
+def _joined(sent: pa.Table, got: pa.Table, names: Sequence[str]) -> tuple[pa.Table, pa.Table, pa.Table]:
+    """`_pairs`, for rows that have the same in these columns, of which ``id`` is the first, and are the same copy."""
+    keys = [*names, "copy"]
+    left, right = (
+        _with_copies(side, names).rename_columns(
+            ["id", *(f"{prefix}_{name}" for name in side.column_names[1:]), "copy"]
+        )
+        for prefix, side in (("in", sent), ("out", got))
+    )
+    for name in names[1:]:
+        left, right = (side.append_column(name, side[f"{of}_{name}"]) for of, side in (("in", left), ("out", right)))
+    found = left.join(right, keys, join_type="full outer").drop_columns(keys[1:]).combine_chunks()
+    no_in, no_out = pc.is_null(found["in_place"]), pc.is_null(found["out_place"])
+    return found.filter(pc.invert(pc.or_(no_in, no_out))), found.filter(no_out), found.filter(no_in)
+
+
+def _with_copies(rows: pa.Table, names: Sequence[str]) -> pa.Table:
+    """With a column ``copy``: 0 for the first row with the same in these columns, 1 for the second, by place and
+    offset. ``names``: ``id`` and maybe others."""
     if pc.count_distinct(rows["id"]).as_py() == rows.num_rows:  # the usual case needs no sorting
         return rows.append_column("copy", pa.repeat(pa.scalar(0, pa.int64()), rows.num_rows))
-    rows = rows.sort_by([("id", "ascending"), ("place", "ascending"), ("offset", "ascending")]).combine_chunks()
+    rows = rows.sort_by([(name, "ascending") for name in (*names, "place", "offset")]).combine_chunks()
     index = _counting(rows.num_rows)
-    first = pc.fill_null_forward(pc.if_else(_changes(rows, ["id"]), index, pa.scalar(None, pa.int64())))
+    first = pc.fill_null_forward(pc.if_else(_changes(rows, names), index, pa.scalar(None, pa.int64())))
     return rows.append_column("copy", pc.subtract(index, first))
 
 

@@ -67,7 +67,8 @@ class Scan:
         uncommitted = self._uncommitted_input(gaps_in)
         self._uncommitted_output(gaps_out)
         ends = [place.end for place in bounds.outputs]
-        return History(input_, output, uncommitted, due, bounds.done, ends, self._buckets)
+        is_table = comparison.input_table is not None or comparison.output_table is not None
+        return History(input_, output, uncommitted, due, bounds.done, ends, self._buckets, is_table)
 
     def _committed(
         self, side: str, places: Sequence[PartitionBounds], id_place: IdPlace, schema: pa.Schema

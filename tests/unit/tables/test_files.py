@@ -251,3 +251,20 @@ def test_data_files_go_through_pickle_and_json() -> None:
     )
     assert pickle.loads(pickle.dumps(file)) == file
     assert DataFile.from_json(json.loads(json.dumps(file.as_json()))) == file
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_no_row_group_has_bounds_of_floating_point(store: Store, first: int) -> None:
+    """Nor a column whose name reads like the path of one, as Arrow does not tell the two apart."""
+    columns = [
+        ("a", pa.array([{"b": float("nan")}, {"b": 1.0}], pa.struct({"b": pa.float64()}))),
+        ("a.b", pa.array([1, 2], pa.int64())),
+        ("c", pa.array([1, 2], pa.int64())),
+        ("f", pa.array([float("nan"), 2.0], pa.float32())),
+    ]
+    columns = columns[first:2] + columns[:first] + columns[2:]
+    batch = pa.RecordBatch.from_pydict(dict(columns))
+    (file,) = written(store, FileLayout(batch.schema), [batch])
+    group = pq.ParquetFile(Path(store.root, file.path)).metadata.row_group(0)
+    leaves = [group.column(number) for number in range(group.num_columns)]
+    assert [leaf.path_in_schema for leaf in leaves if leaf.is_stats_set] == ["c"]

@@ -51,6 +51,9 @@ def test_a_value_has_one_text_and_comes_back_from_it(value: object, type_: pa.Da
         ("2024-13-01", pa.date32()),
         ("yes", pa.bool_()),
         ("now", UTC),
+        ("2024-05-01T12:30:00+01:00", UTC),
+        ("2024-05-01 12:30:00+01:00", pa.timestamp("us")),
+        ("2024-05-01 12:30:00Z", pa.timestamp("us")),
     ],
 )
 def test_a_text_that_is_none_of_the_type_is_refused(text: str, type_: pa.DataType) -> None:

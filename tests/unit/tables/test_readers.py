@@ -227,6 +227,40 @@ def test_readers_find_rows_by_a_partition_column_of_any_name(name: str) -> None:
             assert reader.find(opened, Predicate(name, "is null"), pa.string()) == [2], reader.name
 
 
+#: Files of rows with a struct: null itself, with fields that are null, and with values.
+STRUCTS: tuple[tuple[pa.DataType, list[list[Any]]], ...] = (
+    (STRUCT, [[None], [{"a": None, "s": None}], [{"a": 1, "s": "a"}, None]]),
+    (
+        pa.struct({"q": pa.struct({"x": pa.string(), "y": pa.int32()}), "w": pa.int64()}),
+        [[None], [{"q": None, "w": 5}], [{"q": {"x": "s", "y": 1}, "w": None}, None]],
+    ),
+    (pa.struct({"x": pa.binary(), "l": pa.list_(pa.int32())}), [[None], [{"x": None}], [{"x": b"s", "l": [1]}, None]]),
+)
+
+
+@pytest.mark.parametrize(("type_", "parts"), STRUCTS, ids=["flat", "nested", "without bounds"])
+def test_readers_find_structs_that_are_null(type_: pa.DataType, parts: list[list[Any]]) -> None:
+    """Also in a file in which none of its fields has a value, and so no bounds, beside a column that has."""
+    schema = pa.schema({"c": type_, "id": pa.int64()})
+    with tempfile.TemporaryDirectory(dir=IN_MEMORY if IN_MEMORY.is_dir() else None) as folder:
+        table = DeltaTable.create(folder, schema)
+        files_: list[DataFile] = []
+        values: list[Any] = []
+        for number, part in enumerate(parts):
+            rows = [{"id": place, "c": value} for place, value in enumerate(part, len(values))]
+            values += part
+            layout = FileLayout(schema)
+            with FileWriter(open_store(folder, HadoopSettings({})), layout, Attempt("q", 0, number, 0)) as writer:
+                writer.write(pa.RecordBatch.from_pylist(rows, schema))
+                files_ += writer.close()
+        commit(table, files_)
+        opened = Opened(DeltaTable(folder))
+        for asked in (Predicate("c", "is null"), Predicate("c", "is not null")):
+            expected = [place for place, value in enumerate(values) if asked.holds(value, float)]
+            for reader in READERS:
+                assert reader.find(opened, asked, type_) == expected, (reader.name, asked)
+
+
 # Mistakes
 
 Patch = pytest.MonkeyPatch

@@ -111,7 +111,7 @@ def test_timestamps_of_spark_are_moments(files) -> None:
 
 
 def test_timestamps_of_spark_are_moments_at_any_depth(files) -> None:
-    """In structs, arrays and maps, and beside fields of other types; one without a zone in the table keeps none."""
+    """In structs, arrays and maps, and beside fields of other types."""
 
     def kind(moment: pa.DataType) -> pa.DataType:
         inner = pa.struct([("at", moment), ("n", pa.int64()), ("later", pa.map_(pa.string(), pa.list_(moment)))])
@@ -122,9 +122,36 @@ def test_timestamps_of_spark_are_moments_at_any_depth(files) -> None:
     rows = [[{"at": naive, "n": 1, "later": [("a", [naive, None]), ("b", None)]}, None], [], None]
     written = pa.table({"v": pa.array(rows, kind(plain)), "w": pa.array([naive, None, naive], plain)})
     files.write(written, use_deprecated_int96_timestamps=True, store_schema=False)
-    found = files.rows(pa.schema({"v": kind(UTC), "w": plain}))
+    found = files.rows(pa.schema({"v": kind(UTC), "w": UTC}))
     moments = [[{"at": NOON, "n": 1, "later": [("a", [NOON, None]), ("b", None)]}, None], [], None]
-    assert found == [{"v": v, "w": w} for v, w in zip(moments, [naive, None, naive], strict=True)]
+    assert found == [{"v": v, "w": w} for v, w in zip(moments, [NOON, None, NOON], strict=True)]
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2, 3])
+def test_moments_are_no_timestamps_without_a_zone(files, depth) -> None:
+    """INT96 for a column whose table has no zone, at any depth: which time of day that is, depends on the zone."""
+
+    def column(kind: pa.DataType) -> pa.Array:
+        values: list[Any] = [NOON.replace(tzinfo=kind.tz and dt.UTC)]
+        shapes = [
+            (kind, values),
+            (pa.struct({"n": pa.int64(), "at": kind}), [{"n": 1, "at": value} for value in values]),
+            (pa.list_(kind), [values]),
+            (pa.map_(pa.string(), pa.struct({"at": kind})), [[("k", {"at": value})] for value in values]),
+        ]
+        of_shape, rows = shapes[depth]
+        return pa.array(rows, of_shape)
+
+    plain = column(pa.timestamp("us"))
+    schema = pa.schema({"n": pa.int64(), "v": plain.type})
+    columns = {"n": pa.array([1]), "gone": pa.array([NOON], UTC), "v": column(UTC)}
+    files.write(pa.table(columns), use_deprecated_int96_timestamps=True)
+    error = files.refusal(schema)
+    assert error.condition == "EOS_TABLE_COLUMNS" and "column v" in str(error)
+    files.write(pa.table({**columns, "v": plain}))
+    assert files.rows(schema) == [{"n": 1, "v": plain[0].as_py()}]
+    files.write(pa.table(columns), use_deprecated_int96_timestamps=True)
+    assert files.rows(pa.schema({"v": column(UTC).type})) == [{"v": column(UTC)[0].as_py()}]
 
 
 def test_dates_by_the_old_calendar_are_refused(files) -> None:

@@ -132,6 +132,49 @@ def test_a_query_begins_at_a_version(path) -> None:
     assert error.value.entry == "EOS_DELTA_NO_TABLE.version"
 
 
+@pytest.mark.parametrize("changes", [False, True])
+def test_a_query_does_not_begin_while_columns_were_mapped(path, changes) -> None:
+    """Not even if they no longer are: files of then have other names of columns, and would be read as nulls."""
+    write_deltalake(str(path), pa.table({"key": ["k"], "value": ["1"]}), configuration=RECORDED)
+    first = path / "_delta_log" / f"{0:020d}.json"
+    (metadata,) = [line for line in map(json.loads, first.read_text().splitlines()) if "metaData" in line]
+    mapped = json.loads(json.dumps(metadata))
+    mapped["metaData"]["configuration"]["delta.columnMapping.mode"] = "name"
+    schema = json.loads(mapped["metaData"]["schemaString"])
+    for number, field in enumerate(schema["fields"], 1):
+        names = {"delta.columnMapping.id": number, "delta.columnMapping.physicalName": f"col-{number}"}
+        field["metadata"] = names
+    mapped["metaData"]["schemaString"] = json.dumps(schema)
+    add = {"path": "a.parquet", "partitionValues": {}, "size": 1, "modificationTime": 0, "dataChange": True}
+    protocol = {"protocol": {"minReaderVersion": 2, "minWriterVersion": 5}}
+    for version, actions in enumerate(([protocol, mapped], [{"add": add}], [metadata]), 1):
+        first.with_name(f"{version:020d}.json").write_text("\n".join(map(json.dumps, actions)))
+    reader = Queries(path, starting_version=2, changes=changes).start()
+    options = {"format": "delta", "path": str(path), "startingVersion": "2", "readChangeFeed": str(changes)}
+    for begin in (reader.latestOffset, lambda: check_new(options, {})):
+        with pytest.raises(EosError) as error:
+            begin()
+        assert error.value.entry == "EOS_DELTA_TABLE_SETTINGS.reading"
+
+
+@pytest.mark.parametrize("changes", [False, True])
+@pytest.mark.parametrize("starting_version", [None, 1, 2])
+def test_a_column_that_comes_before_the_first_micro_batch_stops_the_query(path, changes, starting_version) -> None:
+    """Its values would be left out. The next start knows it."""
+    rows = pa.table({"key": ["k"], "value": ["1"]})
+    write_deltalake(str(path), rows, configuration=RECORDED)
+    query = Queries(path, changes=changes, starting_version=starting_version)
+    reader = query.start()
+    wider = rows.append_column("timestamp", pa.array([0], pa.timestamp("us", "UTC")))
+    write_deltalake(str(path), wider, mode="append", schema_mode="merge")
+    write_deltalake(str(path), wider, mode="append")
+    with pytest.raises(EosError, match=r"version [12] of") as error:
+        query.run(reader)
+    assert error.value.entry == "EOS_DELTA_SCHEMA_CHANGED"
+    query.run(query.start())
+    assert len(query.everything()) == 3 - (starting_version or 0)
+
+
 def test_a_run_of_what_is_available_ends(path) -> None:
     """New versions wait for the next one."""
     append(path, "1")

@@ -45,8 +45,8 @@ def added(name: str = "a.parquet", **more: Any) -> dict[str, Any]:
     return {"add": {"path": name, "partitionValues": {}, "size": 1, "modificationTime": 0, "dataChange": True} | more}
 
 
-def metadata_of(path: Path) -> dict[str, Any]:
-    lines = map(json.loads, log_file(path, 0).read_text().splitlines())
+def metadata_of(path: Path, version: int = 0) -> dict[str, Any]:
+    lines = map(json.loads, log_file(path, version).read_text().splitlines())
     found: dict[str, Any] = next(line["metaData"] for line in lines if "metaData" in line)
     return found
 
@@ -94,6 +94,21 @@ def test_partitions_and_names_are_those_of_the_files(tmp_path) -> None:
     assert found == by_library.files.to_pylist()
     assert sorted(json.loads(row["partition"]) for row in found if "1 2" in row["partition"]) == [["1", "1 2"]]
     assert all((path / row["path"]).stat().st_size == row["size"] for row in found)
+
+
+@pytest.mark.parametrize("text", ["__HIVE_DEFAULT_PARTITION__", "null", "", None, "ü"])
+def test_partitions_are_the_same_texts_whichever_way_they_are_read(tmp_path, text) -> None:
+    """Whoever wrote them: the name of null in directories is a string in a log."""
+    path = tmp_path / "table"
+    write_deltalake(str(path), pa.table({"value": ["a"], "p": ["x"]}), partition_by=["p"])
+    whole = log_file(path, 0).read_text()
+    assert '"partitionValues":{"p":"x"}' in whole
+    log_file(path, 0).write_text(whole.replace('{"p":"x"}', json.dumps({"p": text})))
+    log = TableLog(opened(path))
+    found = log.files(0)
+    assert found is not None
+    assert [json.loads(row) for row in found.files["partition"].to_pylist()] == [[text or None]]
+    assert log.first(0).files.equals(found.files)
 
 
 def test_the_first_files_are_in_the_same_order_with_and_without_a_checkpoint(path) -> None:
@@ -165,6 +180,80 @@ def test_column_mapping_is_refused_where_it_comes(path) -> None:
     assert refusal(path, {"metaData": mapped}).entry == "EOS_DELTA_TABLE_SETTINGS.reading"
 
 
+MAPPED = {"protocol": {"minReaderVersion": 2, "minWriterVersion": 5}}
+KNOWN = {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": [], "writerFeatures": []}}
+
+
+@pytest.fixture(params=[False, True], ids=["appends", "changes"])
+def later(request, tmp_path) -> tuple[Path, bool]:
+    """Of a table whose appends, or changes, are read, with one version that has a row."""
+    append(tmp_path / "later", "0", configuration=RECORDED)
+    return tmp_path / "later", request.param
+
+
+def test_a_beginning_with_what_the_table_no_longer_has_is_refused(later) -> None:
+    """Its metadata and protocol may be of a version before that: with column mapping, files have other names of
+    columns, and would be read as nulls."""
+    path, changes = later
+    metadata = metadata_of(path)
+    mapped = metadata | {"configuration": metadata["configuration"] | {"delta.columnMapping.mode": "name"}}
+    schema = json.loads(metadata["schemaString"])
+    for number, field in enumerate(schema["fields"], 1):
+        names = {"delta.columnMapping.id": number, "delta.columnMapping.physicalName": f"col-{number}"}
+        field["metadata"] = names
+    begun = add_version(path, MAPPED, {"metaData": mapped | {"schemaString": json.dumps(schema)}})
+    between = add_version(path, added())
+    ended = add_version(path, {"metaData": metadata})
+    log = TableLog(opened(path, changes=changes))
+    assert log.files(between) is not None
+    for version in (begun, between):
+        for check in (log.check_begin, log.first):
+            with pytest.raises(EosError, match=rf"columnMapping.mode=name in version {version}") as error:
+                check(version)
+            assert error.value.entry == "EOS_DELTA_TABLE_SETTINGS.reading"
+    for version in (0, ended):
+        log.check_begin(version)
+
+
+def test_a_beginning_with_a_feature_that_was_dropped_is_refused(later) -> None:
+    """By the protocol of that version, also where delta-rs cannot open it."""
+    path, changes = later
+    of_writers = {"writerFeatures": ["unheardOf"]}
+    of_all = of_writers | {"readerFeatures": ["unheardOf"]}
+    for features, entry in ((of_writers, "EOS_DELTA_TABLE_SETTINGS.reading"), (of_all, "EOS_DELTA_FAILED")):
+        add_version(path, {"protocol": KNOWN["protocol"] | features})
+        version = add_version(path, added())
+        add_version(path, KNOWN)
+        with pytest.raises(EosError) as error:
+            TableLog(opened(path, changes=changes)).check_begin(version)
+        assert error.value.entry == entry
+
+
+def test_a_beginning_with_other_partition_columns_is_refused(later) -> None:
+    """Of which files have no values."""
+    path, changes = later
+    write_deltalake(str(path), pa.table({"value": ["1"], "p": ["x"]}), mode="append", schema_mode="merge")
+    add_version(path, {"metaData": metadata_of(path, 1) | {"partitionColumns": ["p"]}})
+    log = TableLog(opened(path, changes=changes))
+    log.check_begin(2)
+    for check in (log.check_begin, log.first):
+        with pytest.raises(EosError, match="other partition columns in version 1") as error:
+            check(1)
+        assert error.value.entry == "EOS_DELTA_TABLE_SETTINGS.reading"
+
+
+def test_appends_begin_with_any_version_that_a_cleaned_log_still_has(path) -> None:
+    """What the table was then, nobody can say."""
+    for value in ("1", "2", "3"):
+        append(path, value)
+    DeltaTable(str(path)).create_checkpoint()
+    log_file(path, 0).unlink()
+    log = TableLog(opened(path))
+    for version in (1, 2, 3):
+        log.check_begin(version)
+        assert log.files(version) is not None
+
+
 def test_comments_and_properties_change_nothing(path) -> None:
     """As ALTER TABLE … SET TBLPROPERTIES does."""
     metadata = metadata_of(path) | {"description": "a table", "configuration": {"delta.appendOnly": "true"}}
@@ -225,6 +314,34 @@ def test_a_table_whose_log_was_cleaned_is_the_same(path) -> None:
     log_file(path, 1).unlink()
     log_file(path, 0).unlink()
     log.check(1, mark)
+
+
+@pytest.mark.parametrize("last_checkpoint", ["as it is", "missing", "garbage", "older"])
+def test_versions_that_are_gone_are_not_waited_for(path, last_checkpoint) -> None:
+    """Though nothing but the newest version shows that they were there."""
+    for n in range(1, 12):
+        append(path, str(n))
+    log = TableLog(opened(path))
+    marks = {version: log.mark(version) for version in (2, 7, 8, 11)}
+    DeltaTable(str(path)).create_checkpoint()
+    told = path / "_delta_log" / "_last_checkpoint"
+    if last_checkpoint == "missing":
+        told.unlink()
+    elif last_checkpoint != "as it is":
+        told.write_text({"garbage": "{", "older": '{"version": 1, "size": 1}'}[last_checkpoint])
+    for version in range(9):
+        log_file(path, version).unlink()
+    log = TableLog(opened(path))
+    for version in (2, 7):
+        with pytest.raises(EosError, match=f"version {version + 1} of") as error:
+            log.check(version, str(marks[version]))
+        assert error.value.entry == "EOS_DELTA_DATA_LOSS.log"
+    for version in (8, 11):
+        log.check(version, str(marks[version]))
+    for version in (9, 10, 11):
+        log_file(path, version).unlink()
+    log.check(11, str(marks[11]))
+    assert log.files(12) is None
 
 
 @pytest.mark.parametrize(

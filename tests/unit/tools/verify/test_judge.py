@@ -30,7 +30,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Rows:
-    """All rows of a history, and the group's offsets by input place, before and after."""
+    """All rows of a history, and the group's offsets by input place, before and after. ``table``: one side is one."""
 
     input: list[Row]
     output: list[Row]
@@ -38,6 +38,19 @@ class Rows:
     due: tuple[int, ...]
     done: tuple[int, ...] | None
     order: str = "input-partition"
+    table: bool = False
+
+
+def paired(sent: list[Row], got: list[Row], table: bool) -> list[tuple[Row, Row]]:
+    """The rows of one id that belong together, of both sides in their order."""
+    pairs = []
+    for row in sent if table else ():
+        same = next((one for one in got if one.value == row.value and one not in [two for _, two in pairs]), None)
+        pairs += [] if same is None else [(row, same)]
+    left, right = (
+        [row for row in side if row not in [pair[n] for pair in pairs]] for n, side in enumerate((sent, got))
+    )
+    return pairs + list(zip(left, right, strict=False))
 
 
 def naive(rows: Rows) -> dict[str, Counter]:
@@ -48,10 +61,10 @@ def naive(rows: Rows) -> dict[str, Counter]:
         for row in sorted(side, key=lambda row: (row.place, row.offset)):
             of[row.id].append(row)
     aborted = {row.id for row in rows.uncommitted}
-    pairs = [pair for id_ in sent for pair in zip(sent[id_], got[id_], strict=False)]
+    pairs = [pair for id_ in list(sent) for pair in paired(sent[id_], got[id_], rows.table)]
     for id_ in {**sent, **got}:
-        for row in sent[id_][len(got[id_]) :]:
-            faults["lost"][id_] += row.offset < rows.due[row.place]
+        for row in sent[id_]:
+            faults["lost"][id_] += row.offset < rows.due[row.place] and row not in [one for one, _ in pairs]
         for _ in got[id_][len(sent[id_]) :]:
             faults["doubled" if sent[id_] else "aborted_visible" if id_ in aborted else "unknown"][id_] += 1
     newest: dict = {}
@@ -82,7 +95,7 @@ def judged(rows: Rows, buckets: int = 4, limit: int = 1000) -> Findings:
         folder = Path(name)
         ends = [1 + max((r.offset for r in rows.output if r.place == p), default=0) for p in range(3)]
         sides = [spill(folder, side, getattr(rows, side), buckets) for side in ("input", "output", "uncommitted")]
-        history = History(*sides, rows.due, rows.done, ends, buckets)
+        history = History(*sides, rows.due, rows.done, ends, buckets, rows.table)
         judge_history(history, findings, folder, rows.order, segment_bits=1, run_rows=3)
     return findings
 
@@ -117,6 +130,7 @@ HISTORIES = st.builds(
     LIMITS,
     st.none() | LIMITS,
     ORDERS,
+    st.booleans(),
 )
 
 
@@ -191,3 +205,15 @@ def test_order_is_held_over_the_seams_of_segments(buckets: int) -> None:
     assert findings.counts == {**dict.fromkeys(FAULTS, 0), "reordered": 1}
     (case,) = findings.cases["reordered"]
     assert (case.id, case.out_offset, case.in_offset) == (b"0", 58, 0)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_table_has_the_rows_of_an_id_in_any_order(turned: bool) -> None:
+    """Of two values, each is found; a third one is not."""
+    topic = [Row(b"k", 0, 0, value=1), Row(b"k", 0, 1, value=2), Row(b"k", 0, 2, value=2)]
+    table = [Row(b"k", 0, 0, value=2), Row(b"k", 0, 1, value=2), Row(b"k", 0, 2, value=1)]
+    for value, torn in ((1, 0), (3, 1)):
+        sides = [topic, [*table[:2], Row(b"k", 0, 2, value=value)]]
+        findings = judged(Rows(*(sides[::-1] if turned else sides), [], (9, 9, 9), None, "none", table=True))
+        assert findings.counts == {**dict.fromkeys(FAULTS, 0), "torn": torn}
+        assert findings.pairs == 3

@@ -59,6 +59,25 @@ def test_a_column_that_no_id_can_be_read_from_is_refused(type_: pa.DataType) -> 
     assert raised.value.entry == "EOS_VERIFY_IMPOSSIBLE.id_type"
 
 
+@pytest.mark.parametrize("before", ["", " "])
+@pytest.mark.parametrize(
+    "number",
+    ["7", "-0", "1.0", "0.10", "1E+5", "12345678901234567.1", "12345678901234567.2", "1e400", "1e999", "9" * 5000],
+    ids=lambda number: number[:20],
+)
+def test_a_number_in_json_is_its_text(before: str, number: str) -> None:
+    """Two numbers that one double stands for are two ids."""
+    batch = pa.record_batch({"value": [f'{before}{{"a": [1.5], "b": {{"id": {number}}}}}']})
+    assert ids_of(batch, "json:b.id") == [number.encode()]
+
+
+def test_other_values_in_json_as_ids() -> None:
+    """Texts without quotes, booleans as in JSON; nothing else is one."""
+    values = ['"1.0"', "true", "false", "null", "[1]", "{}", "NaN"]
+    batch = pa.record_batch({"value": [f'{{"id": {value}}}' for value in values]})
+    assert ids_of(batch, "json:id") == [b"1.0", b"true", b"false", None, None, None, b"NaN"]
+
+
 def test_id_of_a_place() -> None:
     """From columns of the usual names or others; without a topic's, it is that of the one topic. Without a part,
     there is no id."""
