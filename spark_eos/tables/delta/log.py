@@ -61,9 +61,9 @@ class TableLog:
         return self._first[version]
 
     def check_begin(self, version: int) -> None:
-        """A query can begin with this version: what the table was then is no reason against it, which earlier versions
-        may say. Where the log was cleaned, and no longer tells, appends are read, and changes refused, as they have to
-        be recorded. Raises TableError, and DataLossError (EOS_DELTA_DATA_LOSS)."""
+        """A query can begin with this version: it can read the table as it was then, of which protocol and metadata may
+        stand in earlier versions. Where the log was cleaned and no longer tells, appends are read all the same; changes
+        are not, as they have to be recorded. Raises TableError, and DataLossError (EOS_DELTA_DATA_LOSS)."""
         from deltalake.exceptions import DeltaError
 
         location = self.table.location
