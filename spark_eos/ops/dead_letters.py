@@ -9,7 +9,6 @@ its letters. A consumer group's offsets would not, as brokers drop them after se
 from __future__ import annotations
 
 import json
-import re
 import time
 from bisect import bisect_right
 from collections import Counter
@@ -61,8 +60,6 @@ _AT_ONCE = 5000
 _SILENCE_S = 30.0
 #: The client waits so long for a whole batch of records, also where the end of the partition is all that is left.
 _LOOK_S = 0.05
-#: A partition's.
-_NUMBER = re.compile("[0-9]{1,9}")
 #: Bytes of a key, value or header that are printed.
 _SHOWN = 200
 
@@ -121,11 +118,7 @@ class Letter:
         for names in ((TARGET_TOPIC, TARGET_PARTITION), (SOURCE_TOPIC, SOURCE_PARTITION)):
             topic, partition = map(self._why.get, names)
             if topic:
-<<<<<<< HEAD
-                return topic, int(partition) if partition is not None and _NUMBER.fullmatch(partition) else None
-=======
                 return topic, whole_number(partition or "")
->>>>>>> ee67e4847c8f6c5bea365d7cd30f5492ad57209e
         return None
 
     @property
