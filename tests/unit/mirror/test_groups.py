@@ -121,7 +121,7 @@ def test_what_fails_after_the_group_was_moved(refused, monkeypatch):
     monkeypatch.setattr(offsets, "delete_offsets", fail)
     with (
         reading(clusters.log, clusters.origins),
-        pytest.raises(EosError, match="was moved.*not deleted") as caught,
+        pytest.raises(EosError, match=r"was moved.*not deleted") as caught,
     ):
         GroupMover("g", SOURCE, TARGET, MAP).move(apply=True, delete=True)
     assert caught.value.entry == refused
