@@ -178,7 +178,7 @@ def plan(config: ConsumeTransformProduce, args: argparse.Namespace) -> Plan:
         rows = transformed(
             read(spark, config, args.source),
             config.transform,
-            letters=letters and Letters(letters, cluster_id(broker_client(reads.kafka))),
+            letters=None if letters is None else Letters(letters, cluster_id(broker_client(reads.kafka))),
             topic=config.topic,
             columns=registry_columns(spark, config),
         )

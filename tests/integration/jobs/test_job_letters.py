@@ -51,7 +51,10 @@ def test_rows_that_do_not_parse_and_rows_that_are_refused(
     for _ in range(2):
         read_rows = read(spark, config, "eos-kafka")
         rows = transformed(
-            read_rows, config.transform, letters=config.letters and Letters(config.letters, "c-1"), topic=config.topic
+            read_rows,
+            config.transform,
+            letters=None if config.letters is None else Letters(config.letters, "c-1"),
+            topic=config.topic,
         )
         query = write(counted(rows, config.letters), config, "eos-kafka")
         assert query.awaitTermination(90)

@@ -78,7 +78,7 @@ class Setting:
         rows = transformed(
             source,
             config.transform,
-            letters=config.letters and Letters(config.letters, "c-1"),
+            letters=None if config.letters is None else Letters(config.letters, "c-1"),
             topic=config.topic,
             columns=columns,
         )
