@@ -129,6 +129,7 @@ class ProtobufWriter(_Message):
             fits[list(found)] = False
             columns.append((_kept(column, fits), field))
             given[field.name] = columns[-1][0].cast(_nullable(field.type))
+        unfit = dict.fromkeys(self._several(given), "it has values for several fields of a oneof") | unfit
         messages = self._handler.record_batch_to_array(pa.RecordBatch.from_pydict(given)).cast(pa.binary())
         back = self._handler.array_to_record_batch(messages)
         there = np.asarray(pc.is_valid(rows))
@@ -143,6 +144,11 @@ class ProtobufWriter(_Message):
         # The last argument is the separator.
         values = pc.binary_join_element_wise(pa.scalar(prefix, pa.binary()), messages, pa.scalar(b"", pa.binary()))
         return Encoded(_kept(values, keep), bad)
+
+    def _several(self, columns: Mapping[str, pa.Array]) -> Iterator[int]:
+        """The rows with values for several fields of a oneof, of which readers would keep the last one."""
+        rows = pa.StructArray.from_arrays(list(columns.values()), list(columns))
+        return _damaged(rows, 0, lambda piece: not _has_several(_children(piece), self._message))
 
     def _columns(self, rows: pa.Array) -> Iterator[tuple[pa.Array, pa.Field]]:
         """Each column of the rows, cast to the type that its field has in Spark, and the field as ptars has it."""
@@ -407,7 +413,8 @@ def _has_several(columns: Mapping[str, pa.Array], message: Descriptor) -> bool:
     for field in message.fields:
         column, inner = columns[field.name], field.message_type
         if _is_map(field):
-            column, inner = column.items, inner.fields_by_name["value"].message_type
+            inner = inner.fields_by_name["value"].message_type
+            column = column if inner is None else _entries(column).items
         elif inner is not None and field.is_repeated:
             column = column.flatten()
         # ptars has no structs for messages that it knows, such as Timestamp.

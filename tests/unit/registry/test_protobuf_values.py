@@ -416,6 +416,48 @@ def test_a_row_with_a_map_that_has_a_key_twice_is_bad():
     assert found.bad[1] == "field 'tags' has a key twice" and 0 not in found.bad and 3 not in found.bad
 
 
+ONEOFS = Schema(
+    "PROTOBUF",
+    """syntax = "proto3"; message M { oneof o { int32 a = 1; string b = 2; N c = 3; } N inner = 4; repeated N list = 5;
+    map<int32, N> map = 6; message N { oneof p { int32 a = 1; google.protobuf.Timestamp b = 2; } } }
+    import "google/protobuf/timestamp.proto";""",
+)
+few = st.none() | st.integers(1, 3)
+inners = st.none() | st.fixed_dictionaries(
+    {"a": few, "b": few.map(lambda n: n and dt.datetime.fromtimestamp(n, dt.UTC))}
+)
+some_inners = inners.filter(lambda one: one is not None)
+
+
+@given(
+    st.lists(
+        st.fixed_dictionaries(
+            {"a": few, "b": few.map(lambda n: n and str(n)), "c": inners, "inner": inners}
+            | {"list": st.lists(some_inners, max_size=2)}
+            | {"map": st.dictionaries(st.integers(1, 3), some_inners, max_size=2).map(lambda one: list(one.items()))}
+        ),
+        max_size=6,
+    ),
+    st.integers(0, 2),
+)
+@example([{"a": 1, "b": "x", "c": None, "inner": None, "list": [], "map": []}], 0)
+def test_a_row_with_several_fields_of_a_oneof_is_bad(rows, skipped):
+    """At any depth: of two, readers would keep the last one. Every other row is read as it was."""
+    writer, reader = ProtobufWriter(ONEOFS), ProtobufReader(ONEOFS)
+    found = writer.encode(pa.array(rows, reader.type).slice(skipped), b"")
+    rows = rows[skipped:]
+
+    def several(message) -> bool:
+        return message is not None and len([1 for name in ("a", "b", "c") if message.get(name) is not None]) > 1
+
+    within = [[row, row["c"], row["inner"], *row["list"], *(one for _, one in row["map"])] for row in rows]
+    assert found.bad.keys() == {place for place, messages in enumerate(within) if any(map(several, messages))}
+    kept = [value for value in found.values if value.is_valid]
+    again = reader.of_writer(ONEOFS, (0,))(pa.array(kept, pa.binary()), np.zeros(len(kept), np.int64))
+    assert again.bad == {}
+    assert again.rows.to_pylist() == [row for place, row in enumerate(rows) if place not in found.bad]
+
+
 @pytest.mark.parametrize(
     ("rows", "entry"),
     [
