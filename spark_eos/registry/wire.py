@@ -79,7 +79,7 @@ def split(values: pa.Array, headers: pa.Array | None = None, *, key: bool = Fals
     """Find the writer of each value.
 
     ``values``: (large) binary; ``key``: whether these are keys. ``headers``: for each value a list of structs ``key``,
-    ``value``; the first header that names the schema takes precedence over the value's own bytes. ``messages``: whether
+    ``value``; the last header that names the schema takes precedence over the value's own bytes. ``messages``: whether
     message indexes follow (Protobuf).
     """
     found = _split(bytes_of(values), messages, guids=False)
@@ -236,14 +236,16 @@ def _grouped(
 
 
 def _named_by_headers(headers: pa.Array, name: str) -> pa.Array | None:
-    """For each list of headers, the value of the first header of that name, or null; None where no list has one."""
+    """For each list of headers, the value of the last header of that name, or null; None where no list has one. Who
+    passes headers on and serializes anew adds one behind those that are there."""
     pairs = headers.flatten()
-    places = np.flatnonzero(pc.fill_null(pc.equal(pairs.field("key"), name), False).to_numpy(zero_copy_only=False))
+    named = pc.and_(pc.equal(pairs.field("key"), name), pc.is_valid(pairs.field("value")))
+    places = np.flatnonzero(pc.fill_null(named, False).to_numpy(zero_copy_only=False))
     if not len(places):
         return None
-    parents, first = np.unique(np.asarray(pc.list_parent_indices(headers))[places], return_index=True)
     found = np.full(len(headers), -1, np.int64)
-    found[parents] = places[first]
+    # Of several numbers for one place, numpy keeps the last.
+    found[np.asarray(pc.list_parent_indices(headers))[places]] = places
     return pairs.field("value").take(pa.array(found, mask=found < 0))
 
 
