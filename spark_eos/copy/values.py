@@ -20,6 +20,7 @@ from spark_eos.errors import stop
 from spark_eos.registry.decoding import Decoding
 from spark_eos.registry.encoding import Encoding
 from spark_eos.registry.unknown_ids import UnknownIds
+from spark_eos.registry.wire import HEADERS, without_headers
 from spark_eos.sink.schema import BESIDE_VALUE, SINK_COLUMNS
 
 #: Columns of a result that are no fields of an encoded value.
@@ -110,6 +111,7 @@ class SchemaTransform:
         of their records. Raises RowError where the rows do not say these."""
         if "value" in self.encode and "value" not in rows.schema.names:
             rows = _with_value(rows)
+        rows = self._without_old_headers(rows)
         bad: dict[int, str] = {}
         for column, encoding in self.encode.items():
             if column not in rows.schema.names:
@@ -134,6 +136,15 @@ class SchemaTransform:
                 fit |= own
             rows = rows.filter(pc.fill_null(pa.array(fit), False))
         return rows, {offsets[place]: reason for place, reason in bad.items()}
+
+    def _without_old_headers(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows without headers that name the schemas of what was read: no decoded or encoded column has its bytes
+        any more, and who reads them would go by the header first."""
+        old = [HEADERS[column] for column in {*self.decode, *self.encode}]
+        place = rows.schema.get_field_index("headers")
+        return (
+            rows if place < 0 or not old else rows.set_column(place, "headers", without_headers(rows["headers"], old))
+        )
 
 
 def _of_column(noted: Collection[str], column: str) -> list[str]:

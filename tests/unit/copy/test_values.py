@@ -14,6 +14,8 @@ from spark_eos.registry.decoding import Decoding
 from spark_eos.registry.encoding import Encoding
 from spark_eos.registry.schemas import Registered, Schema
 from spark_eos.registry.settings import registry_settings
+from spark_eos.registry.wire import KEY_HEADER, VALUE_HEADER
+from spark_eos.source.schema import ARROW_HEADERS
 
 FIELDS = '[{"name":"id","type":"int"},{"name":"x","type":["null","int"],"default":null}]'
 SCHEMA = f'{{"type":"record","name":"R","fields":{FIELDS}}}'
@@ -51,6 +53,32 @@ def test_a_key_is_encoded_in_its_place():
     key = Encoding(Registered("orders-key", 1, 9, Schema("AVRO", '"bytes"')))
     result = encoded(lambda batch: batch, key=key)
     assert result["key"].to_pylist() == [b"\0\0\0\0\x09\x02k", None]
+
+
+def headers(*lists: list[str] | None) -> pa.Array:
+    pairs = [
+        None if names is None else [{"key": name, "value": b"\1" + bytes(16)} for name in names] for names in lists
+    ]
+    return pa.array(pairs, ARROW_HEADERS.type)
+
+
+def test_headers_that_name_the_schema_of_what_was_read_are_left_out():
+    """Of columns that are encoded: who reads them would believe the header. All others stay, and slices are right."""
+    given = headers(["a"], ["a", VALUE_HEADER, KEY_HEADER, VALUE_HEADER, "b"], None, [], [VALUE_HEADER], ["c"])
+    ids = pa.array(range(6), pa.int32())
+    for skipped in range(6):
+        table = pa.RecordBatch.from_pydict({"id": ids, "headers": given}).slice(skipped)
+        found = encoded(lambda batch, table=table: table)["headers"]
+        names = [None if one is None else [each["key"] for each in one] for one in found.to_pylist()]
+        assert names == [["a"], ["a", KEY_HEADER, "b"], None, [], [], ["c"]][skipped:]
+        found.validate(full=True)
+    both = encoded(
+        lambda batch: pa.table(
+            {"id": ids, "key": [b"k"] * 6, "headers": given.cast(pa.large_list(given.type.value_type))}
+        ),
+        key=Encoding(Registered("orders-key", 1, 9, Schema("AVRO", '"bytes"'))),
+    )
+    assert [each["key"] for each in both["headers"][1].as_py()] == ["a", "b"]
 
 
 def test_what_cannot_be_encoded_is_refused():
