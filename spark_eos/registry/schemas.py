@@ -26,16 +26,25 @@ class Reference:
 
 
 @dataclass(frozen=True)
+class Rule:
+    """A rule by which Confluent's clients check or change values. ``mode``: when, such as WRITE or WRITEREAD."""
+
+    name: str
+    mode: str
+
+
+@dataclass(frozen=True)
 class Schema:
-    """A schema: its text as it was registered, and its references."""
+    """A schema: its text as it was registered, its references, and its rules that are not disabled."""
 
     kind: Kind
     text: str
     references: tuple[Reference, ...] = ()
+    rules: tuple[Rule, ...] = ()
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of kind, text and references; it does not depend on the registry."""
+        """A hash of kind, text and references, without rules; it does not depend on the registry."""
         parts = [self.kind, self.text, [(each.name, each.schema.fingerprint) for each in self.references]]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 

@@ -119,7 +119,7 @@ def without_headers(headers: pa.Array, names: Collection[str]) -> pa.Array:
 
 def _are_headers(type_: pa.DataType) -> bool:
     listed = pa.types.is_list(type_) or pa.types.is_large_list(type_)
-    return listed and pa.types.is_struct(type_.value_type) and type_.value_type.get_field_index("key") >= 0
+    return bool(listed and pa.types.is_struct(type_.value_type) and type_.value_type.get_field_index("key") >= 0)
 
 
 def bytes_of(values: pa.Array) -> Bytes:
