@@ -88,8 +88,9 @@ class JsonWriter:
             fields = ", ".join(name for name, _, _ in self._shape.fields)
             raise stop("EOS_REGISTRY_SCHEMA.column", column=lost, record="the JSON Schema", fields=fields)
         texts: list[bytes | None] = []
-        bad: dict[int, str] = {}
-        for place, row in enumerate(cast(rows, self._shape.type, "value").to_pylist()):
+        fitting, out_of_range = cast(rows, self._shape.type, "value")
+        bad = dict.fromkeys(out_of_range, "a number is out of its range")
+        for place, row in enumerate(fitting.to_pylist()):
             try:
                 value = None if row is None else _shaped(_without_nulls(row, self._shape), self._shape, "")
                 text = None if row is None else json.dumps(value, ensure_ascii=False, allow_nan=False).encode()

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from spark_eos.arrow_fields import lost_field
 from spark_eos.errors import stop
 from spark_eos.registry.avro.texts import twice
-from spark_eos.registry.formats import Decode, Decoded, Encoded, cast, own_bytes
+from spark_eos.registry.formats import Decode, Decoded, Encoded, cast, casts, damaged, own_bytes
 from spark_eos.registry.schemas import Schema
 
 try:
@@ -37,6 +37,7 @@ except ImportError as missing:
     raise stop("EOS_NOT_INSTALLED.registry", module=missing.name) from None
 
 _DAMAGED = "it is not a message of Protobuf"
+_OUT_OF_RANGE = "a number out of its range"
 #: The types as which a field may be read: their bytes are the same, and no value is truncated.
 _WIDER = {
     FieldDescriptor.TYPE_INT32: {FieldDescriptor.TYPE_INT64},
@@ -78,7 +79,7 @@ class ProtobufReader(_Message):
         batch = self._parsed(messages)
         if batch is not None:
             return Decoded(batch.to_struct_array().cast(self.type), {})
-        bad = list(_damaged(messages, 0, lambda piece: self._parsed(piece) is not None))
+        bad = list(damaged(messages, lambda piece: self._parsed(piece) is not None))
         good = np.ones(len(messages), bool)
         good[bad] = False
         # ptars reads a null as a message without fields, which the last line makes null again.
@@ -122,8 +123,8 @@ class ProtobufWriter(_Message):
         columns: list[tuple[pa.Array, pa.Field]] = []
         unfit: dict[int, str] = {}
         given = {field.name: pa.nulls(len(rows), _nullable(field.type)) for field in self._handler.schema()}
-        for column, field in self._columns(rows):
-            found = _unfit(column, _nullable(field.type))
+        for (column, out_of_range), field in self._columns(rows):
+            found = dict.fromkeys(out_of_range, _OUT_OF_RANGE) | _unfit(column, _nullable(field.type))
             unfit |= {row: f"field '{field.name}' has {what}" for row, what in found.items() if row not in unfit}
             fits = np.ones(len(rows), bool)
             fits[list(found)] = False
@@ -148,16 +149,19 @@ class ProtobufWriter(_Message):
     def _several(self, columns: Mapping[str, pa.Array]) -> Iterator[int]:
         """The rows with values for several fields of a oneof, of which readers would keep the last one."""
         rows = pa.StructArray.from_arrays(list(columns.values()), list(columns))
-        return _damaged(rows, 0, lambda piece: not _has_several(_children(piece), self._message))
+        return damaged(rows, lambda piece: not _has_several(_children(piece), self._message))
 
-    def _columns(self, rows: pa.Array) -> Iterator[tuple[pa.Array, pa.Field]]:
-        """Each column of the rows, cast to the type that its field has in Spark, and the field as ptars has it."""
+    def _columns(self, rows: pa.Array) -> Iterator[tuple[tuple[pa.Array, list[int]], pa.Field]]:
+        """Each column of the rows, cast to the type that its field has in Spark, with the places that do not fit, and
+        the field as ptars has it."""
         fields = {field.name: field for field in self._handler.schema()}
         for column in rows.type:
             if column.name not in fields:
                 known = ", ".join(fields)
                 raise stop("EOS_REGISTRY_SCHEMA.column", column=column.name, record=self.record, fields=known)
             wanted = self.type.field(column.name).type
+            if rows.type.get_field_index(column.name) < 0:  # the name is there twice
+                raise stop("EOS_REGISTRY_SCHEMA.type", column=column.name, type=rows.type, wanted=wanted)
             lost = lost_field(column.type, wanted)
             if lost is not None:
                 path = f"{column.name}.{lost}"
@@ -339,19 +343,6 @@ def _kept(values: pa.Array, keep: np.ndarray) -> pa.Array:
     return values if keep.all() else values.take(pa.array(np.arange(len(values)), mask=~keep))
 
 
-def _damaged(messages: pa.Array, first: int, whole: Callable[[pa.Array], bool]) -> Iterator[int]:
-    """Find the damaged messages by bisection: their indexes, of which the first message has ``first``. ``whole``:
-    whether none of some messages is damaged."""
-    if whole(messages):
-        return
-    if len(messages) == 1:
-        yield first
-        return
-    middle = len(messages) // 2
-    yield from _damaged(messages.slice(0, middle), first, whole)
-    yield from _damaged(messages.slice(middle), first + middle, whole)
-
-
 def _has_no_time(column: pa.Array) -> bool:
     """Whether a time is out of the range of Protobuf's Timestamp or Duration, which ptars does not check."""
     type_ = column.type
@@ -388,18 +379,10 @@ def _entries(column: pa.MapArray) -> pa.MapArray:
 
 def _unfit(column: pa.Array, type_: pa.DataType) -> dict[int, str]:
     """Index → what is wrong, of the values that no message can hold. ``type_``: the field's type in ptars."""
-    numbers = dict.fromkeys(_damaged(column, 0, lambda piece: _casts(piece, type_)), "a number out of its range")
-    times = dict.fromkeys(_damaged(column, 0, lambda piece: not _has_no_time(piece)), "a time out of its range")
-    keys = dict.fromkeys(_damaged(column, 0, lambda piece: not _has_a_key_twice(piece)), "a key twice")
+    numbers = dict.fromkeys(damaged(column, lambda piece: casts(piece, type_)), _OUT_OF_RANGE)
+    times = dict.fromkeys(damaged(column, lambda piece: not _has_no_time(piece)), "a time out of its range")
+    keys = dict.fromkeys(damaged(column, lambda piece: not _has_a_key_twice(piece)), "a key twice")
     return numbers | times | keys
-
-
-def _casts(column: pa.Array, type_: pa.DataType) -> bool:
-    try:
-        column.cast(type_)
-    except pa.ArrowInvalid:
-        return False
-    return True
 
 
 def _has_several(columns: Mapping[str, pa.Array], message: Descriptor) -> bool:

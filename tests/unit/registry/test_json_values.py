@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
@@ -178,10 +180,34 @@ def test_a_row_that_the_schema_cannot_hold_is_bad():
     assert found.values.to_pylist() == [b'{"id": 1, "name": null, "price": null}', None, None, None]
 
 
-def test_rows_of_another_type_are_refused():
-    """Before any of them is written."""
-    with pytest.raises(EosError, match=r"EOS_REGISTRY_SCHEMA\b"):
-        JsonWriter(schema(ORDER)).encode(pa.array([{"id": []}]), b"")
+@pytest.mark.parametrize(
+    ("row", "path"),
+    [
+        ({"id": []}, "value.id"),
+        ({"id": 1.0}, "value.id"),
+        ({"id": "5"}, "value.id"),
+        ({"id": 1, "name": 5}, "value.name"),
+        ({"id": 1, "name": b"x"}, "value.name"),
+        ({"id": 1, "price": Decimal("1.5")}, "value.price"),
+        ({"id": 1, "paid": 1}, "value.paid"),
+        ({"id": 1, "lines": [{"what": dt.date(2026, 1, 1)}]}, "value.lines[].what"),
+    ],
+)
+def test_rows_of_another_type_are_refused(row, path):
+    """Before any of them is written, and whatever their values are: no row has to fit by chance."""
+    for rows in (pa.array([row]), pa.array([row])[:0]):
+        with pytest.raises(EosError) as caught:
+            JsonWriter(schema(ORDER)).encode(rows, b"")
+        assert (caught.value.entry, caught.value.parameters["column"]) == ("EOS_REGISTRY_SCHEMA.type", path)
+
+
+def test_a_number_that_is_out_of_range_makes_its_row_bad_alone():
+    """One that no integer of 64 bits, or no double, holds."""
+    type_ = pa.struct([("id", pa.uint64()), ("price", pa.int64())])
+    rows = pa.array([{"id": 1, "price": 2**53}, {"id": 2**63}, {"id": 3, "price": 2**53 + 1}, {"id": 4}], type_)
+    found = JsonWriter(schema(ORDER)).encode(rows, b"")
+    assert found.bad == dict.fromkeys([1, 2], "a number is out of its range")
+    assert [text and json.loads(text)["id"] for text in found.values.to_pylist()] == [1, None, None, 4]
 
 
 @pytest.mark.parametrize("row", [{"id": 1, "unknown": 2}, {"id": 1, "lines": [{"what": "a", "price": 2}]}])
