@@ -48,6 +48,8 @@ _WIDER = {
 #: The range of Timestamp, the years 1 to 9999, and the longest Duration, 10,000 years, in microseconds.
 _TIMES = -62_135_596_800_000_000, 253_402_300_799_999_999
 _LONGEST = 315_576_000_000_000_000
+#: They may lack a year, month or day, and have 24 hours. For these, ptars gives the first of January 1970, or 0:00.
+_PARTIAL = ("google.type.Date", "google.type.TimeOfDay")
 _CONFIG = ptars.PtarsConfig(timestamp_unit="us", duration_unit="us", time_unit="us", enum_repr="string")
 _UINT64 = pa.decimal128(20, 0)
 
@@ -298,14 +300,16 @@ def _handler(message: Descriptor) -> Any:  # noqa: ANN401  # ptars has no types
 
 
 def _check_columns(message: Descriptor, within: tuple[str, ...] = ()) -> None:
-    """Raise RegistryError (EOS_REGISTRY_SCHEMA) for a message that contains itself, and for a group, which ptars reads
-    as a field without a value."""
+    """Raise RegistryError (EOS_REGISTRY_SCHEMA) for a message that contains itself, for a group, which ptars reads as a
+    field without a value, and for Google's dates and times of day, which ptars reads as a day or time that there is."""
     if message.full_name in within:
         raise stop("EOS_REGISTRY_SCHEMA.recursive", message=message.full_name, within=within[0])
     for field in message.fields:
         if field.type == FieldDescriptor.TYPE_GROUP:
             raise stop("EOS_REGISTRY_SCHEMA.group", message=message.full_name, field=field.name)
         if field.message_type is not None:
+            if field.message_type.full_name in _PARTIAL:
+                raise stop("EOS_REGISTRY_SCHEMA.partial", message=field.message_type.full_name, field=field.name)
             _check_columns(field.message_type, (*within, message.full_name))
 
 

@@ -345,6 +345,28 @@ def test_a_schema_that_no_column_can_hold_is_refused(schema, entry, capfd):
     assert caught.value.entry == f"EOS_REGISTRY_SCHEMA.{entry}"
 
 
+@pytest.mark.parametrize(
+    "use", ["google.type.{} a = 1;", "repeated google.type.{} a = 1;", "map<int32, google.type.{}> a = 1;"]
+)
+@pytest.mark.parametrize("name", ["Date", "TimeOfDay"])
+def test_dates_that_may_be_partial_are_refused(name, use):
+    """They would become other ones: a year alone its first of January, 24:00 midnight before. By another name, they are
+    read as what they are."""
+    text = f"message {name} {{ int32 year = 1; int32 month = 2; int32 day = 3; }}"
+    used = Schema("PROTOBUF", f'syntax = "proto3"; package google.type; {text}')
+    for wrap in ("{}", "message In {{ {} }} In i = 1;"):
+        body = f'syntax = "proto3"; import "a.proto"; message M {{ {wrap.format(use.format(name))} }}'
+        for one in (ProtobufReader, ProtobufWriter):
+            with pytest.raises(EosError, match=f"is the Protobuf message google.type.{name}") as caught:
+                one(Schema("PROTOBUF", body, (Reference("a.proto", "a", 1, used),)))
+            assert caught.value.entry == "EOS_REGISTRY_SCHEMA.partial"
+    own = proto(f"{text} {name} a = 1;")
+    assert decoded([b"\x0a\x03\x08\xe8\x0f"], own, own).rows.to_pylist() == [
+        {"a": {"year": 2024, "month": 0, "day": 0}}
+    ]
+    assert ProtobufReader(used).type.get_field_index("year") == 0
+
+
 def test_a_message_that_is_not_there_is_named():
     """With those that are."""
     with pytest.raises(EosError, match=r"no message acme\.None.*acme\.Order, acme\.Other"):
