@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, get_args
 
+from spark_eos.errors import stop
+
 Kind = Literal["AVRO", "PROTOBUF", "JSON"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 #: Kinds by the names that users give them.
@@ -50,11 +52,12 @@ class Schema:
 
     def all_references(self) -> dict[str, Schema]:
         """All schemas to which this one refers, directly or through others, by name. Each comes after those to which it
-        refers itself."""
+        refers itself. Raises RegistryError (EOS_REGISTRY_SCHEMA) where a name means two different schemas."""
         found: dict[str, Schema] = {}
         for reference in self.references:
-            found |= reference.schema.all_references()
-            found[reference.name] = reference.schema
+            for name, schema in [*reference.schema.all_references().items(), (reference.name, reference.schema)]:
+                if found.setdefault(name, schema).fingerprint != schema.fingerprint:
+                    raise stop("EOS_REGISTRY_SCHEMA.two_references", name=name)
         return found
 
 
