@@ -22,6 +22,13 @@ from spark_eos.registry.formats import Decode, Decoded, Encoded, cast, own_bytes
 from spark_eos.registry.schemas import Schema
 
 _NOT_JSON = "it is not JSON"
+#: The most levels of arrays and objects within one another. Python's own limit depends on who calls.
+_MOST_LEVELS = 128
+_TOO_DEEP = f"it has more than {_MOST_LEVELS} levels within one another"
+_NO_BRACKETS = bytes({*range(256)} - {*b"[]{}"})
+#: By byte, how many levels more.
+_STEPS = np.zeros(256, np.int8)
+_STEPS[list(b"[{")], _STEPS[list(b"]}")] = 1, -1
 _LEVELS = 64
 #: Below this, an integer in the text of a double is read exactly.
 _EXACT = 1 << 53
@@ -59,12 +66,13 @@ class JsonReader:
         bad: dict[int, str] = {}
         for place, text in enumerate(own_bytes(values, begin).to_pylist()):
             try:
+                _check_levels(text)
                 value = json.loads(text.decode(), parse_constant=_no_number)
                 rows.append(_shaped(value, self._shape, ""))
             except _OtherShape as error:
                 rows.append(None)
                 bad[place] = str(error)
-            except (ValueError, RecursionError):  # also of texts that are not UTF-8
+            except ValueError:  # also of texts that are not UTF-8
                 rows.append(None)
                 bad[place] = _NOT_JSON
         return Decoded(pa.array(rows, self.type), bad)
@@ -189,6 +197,17 @@ class _Shapes:
 
     def _refused(self, path: str, why: str) -> Exception:
         return stop("EOS_REGISTRY_SCHEMA.json", path=path or "the schema", why=why)
+
+
+def _check_levels(text: bytes) -> None:
+    """Raise _OtherShape for a text with more than `_MOST_LEVELS` levels."""
+    if text.count(b"[") + text.count(b"{") <= _MOST_LEVELS:
+        return
+    # Without escapes, quotes are the ends of strings.
+    outside = b"".join(text.replace(rb"\\", b"").replace(rb"\"", b"").split(b'"')[::2])
+    brackets = np.frombuffer(outside.translate(None, _NO_BRACKETS), np.uint8)
+    if np.cumsum(_STEPS[brackets], dtype=np.int64).max(initial=0) > _MOST_LEVELS:
+        raise _OtherShape(_TOO_DEEP)
 
 
 def _shaped(value: Any, shape: Shape, path: str) -> object:  # noqa: ANN401  # JSON

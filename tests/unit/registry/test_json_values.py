@@ -75,7 +75,8 @@ def test_a_value_of_the_shape_is_read():
         (b"{", "it is not JSON"),
         (b'{"id":1}{"id":2}', "it is not JSON"),
         (b'{"id":NaN}', "it is not JSON"),
-        (b"[" * 100_000, "it is not JSON"),
+        (b"[" * 100_000, "it has more than 128 levels within one another"),
+        (b'{"id":1,"more":' + b"[" * 128 + b"]" * 128 + b"}", "it has more than 128 levels within one another"),
         (b'{"id":1,"name":"\xff"}', "it is not JSON"),
         (b"[]", "the value is not an object"),
         (b"null", "the value is null"),
@@ -102,6 +103,35 @@ def test_a_value_of_another_shape_is_bad_alone(text, reason):
     found = decoded(ORDER, b'{"id":1}', text, b'{"id":3}')
     assert found.bad == {1: reason}
     assert [row and row["id"] for row in found.rows.to_pylist()] == [1, None, 3]
+
+
+def depth_of(value: object) -> int:
+    parts = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else None
+    return 0 if parts is None else 1 + max(map(depth_of, parts), default=0)
+
+
+@given(
+    st.recursive(
+        st.text(alphabet='[]{}"\\a', max_size=3),
+        lambda inner: (
+            st.lists(inner, max_size=3) | st.dictionaries(st.text(alphabet='[{"\\', max_size=2), inner, max_size=2)
+        ),
+        max_leaves=12,
+    ),
+    st.integers(100, 128),
+)
+def test_how_deep_a_value_may_be_does_not_depend_on_who_reads_it(inner, outer):
+    """Brackets in texts do not count, nor does how many there are beside one another."""
+    value = [inner, "[" * 200, *([] for _ in range(50))]
+    for _ in range(outer - 1):
+        value = [value]
+
+    def read(levels: int):
+        text = json.dumps({"id": 1, "more": value}).encode()
+        return decoded(ORDER, text).bad if levels == 0 else read(levels - 1)
+
+    expected = {0: "it has more than 128 levels within one another"} if depth_of(value) + 1 > 128 else {}
+    assert read(0) == read(100) == expected
 
 
 @pytest.mark.parametrize(
