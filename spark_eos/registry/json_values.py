@@ -11,6 +11,7 @@ import json
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 import numpy as np
@@ -30,8 +31,6 @@ _NO_BRACKETS = bytes({*range(256)} - {*b"[]{}"})
 _STEPS = np.zeros(256, np.int8)
 _STEPS[list(b"[{")], _STEPS[list(b"]}")] = 1, -1
 _LEVELS = 64
-#: Below this, an integer in the text of a double is read exactly.
-_EXACT = 1 << 53
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,7 @@ class JsonReader:
         for place, text in enumerate(own_bytes(values, begin).to_pylist()):
             try:
                 _check_levels(text)
-                value = json.loads(text.decode(), parse_constant=_no_number)
+                value = json.loads(text.decode(), parse_constant=_no_number, parse_float=_Real)
                 rows.append(_shaped(value, self._shape, ""))
             except _OtherShape as error:
                 rows.append(None)
@@ -121,6 +120,12 @@ def shape_of(schema: Schema) -> Shape:
         return _Shapes(root, documents).of(root, "", ())
     except (AttributeError, TypeError, RecursionError):  # such as a list where an object belongs
         raise stop("EOS_REGISTRY_SCHEMA.json", path="the schema", why="is no JSON Schema") from None
+
+
+class _Real(str):
+    """The text of a number with a point or an exponent, of which a float would keep about 16 digits."""
+
+    __slots__ = ()
 
 
 class _OtherShape(Exception):
@@ -230,10 +235,8 @@ def _shaped(value: Any, shape: Shape, path: str) -> object:  # noqa: ANN401  # J
 
 
 def _shaped_simple(value: Any, type_: pa.DataType, path: str) -> object:  # noqa: ANN401  # JSON
-    if type_ == pa.int64() and isinstance(value, float) and value.is_integer():
-        if abs(value) >= _EXACT:
-            raise _OtherShape(f"{path} has a point or an exponent, and more digits than can be read then")
-        value = int(value)  # 1.0 is an integer in JSON Schema
+    if isinstance(value, _Real):
+        value = _integer(value, path) if type_ == pa.int64() else float(value)
     numeric = isinstance(value, int | float) and not isinstance(value, bool)
     if isinstance(value, str) and type_ == pa.string():
         _check_text(value, path)
@@ -249,6 +252,20 @@ def _shaped_simple(value: Any, type_: pa.DataType, path: str) -> object:  # noqa
     if not (isinstance(value, bool) and type_ == pa.bool_()):
         raise _OtherShape(f"{path} is not of the type {type_}")
     return value
+
+
+def _integer(text: _Real, path: str) -> int:
+    """The integer that a text with a point or an exponent is, such as ``1.0``, as JSON Schema has it. Raises
+    _OtherShape for any other number."""
+    try:
+        number = Decimal(text)
+    except InvalidOperation:  # an exponent of more digits than Decimal has
+        raise _OtherShape(f"{path} has an exponent that is too long") from None
+    if not -(1 << 63) <= number < 1 << 63:
+        raise _OtherShape(f"{path} has more than 64 bits")
+    if number != int(number):
+        raise _OtherShape(f"{path} is not of the type int64")
+    return int(number)
 
 
 def _check_text(text: str, path: str) -> None:

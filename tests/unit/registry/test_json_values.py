@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import math
 from decimal import Decimal
+from fractions import Fraction
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from spark_eos.errors import EosError
@@ -86,7 +88,14 @@ def test_a_value_of_the_shape_is_read():
         (b'{"id":true}', "id is not of the type int64"),
         (b'{"id":1.5}', "id is not of the type int64"),
         (b'{"id":9223372036854775808}', "id has more than 64 bits"),
-        (b'{"id":9007199254740993.0}', "id has a point or an exponent, and more digits than can be read then"),
+        (b'{"id":1.0000000000000001}', "id is not of the type int64"),
+        (b'{"id":4503599627370497.5}', "id is not of the type int64"),
+        (b'{"id":1e-400}', "id is not of the type int64"),
+        (b'{"id":9223372036854775808.0}', "id has more than 64 bits"),
+        (b'{"id":1e400}', "id has more than 64 bits"),
+        (b'{"id":1e99999999999999999999}', "id has an exponent that is too long"),
+        (b'{"id":1,"name":1.5}', "name is not of the type string"),
+        (b'{"id":1,"paid":1.0}', "paid is not of the type bool"),
         (b'{"id":1,"price":1e400}', "price is larger than any number of 64 bits"),
         (b'{"id":1,"price":"1"}', "price is not of the type double"),
         (b'{"id":1,"paid":1}', "paid is not of the type bool"),
@@ -103,6 +112,30 @@ def test_a_value_of_another_shape_is_bad_alone(text, reason):
     found = decoded(ORDER, b'{"id":1}', text, b'{"id":3}')
     assert found.bad == {1: reason}
     assert [row and row["id"] for row in found.rows.to_pylist()] == [1, None, 3]
+
+
+NUMBERS = st.from_regex(r"-?(0|[1-9][0-9]{0,20})(\.[0-9]{1,20})?([eE][+-]?[0-9]{1,3})?", fullmatch=True)
+
+
+@given(NUMBERS)
+@example("9007199254740993.0")
+@example("0.99999999999999999999")
+@example("-9223372036854775808.000e0")
+@example("-0.0")
+@example("0e-9")
+def test_a_number_is_an_integer_if_it_is_exactly_one(text):
+    """Whatever way it is written in, as fractions count; as a number, it is the nearest double."""
+    exact = Fraction(text)
+    found = decoded(ORDER, f'{{"id":{text}}}'.encode())
+    assert (found.bad == {}) == (exact.denominator == 1 and -(2**63) <= exact < 2**63)
+    if not found.bad:
+        assert found.rows.to_pylist()[0]["id"] == exact
+    price = decoded(ORDER, f'{{"id":1,"price":{text}}}'.encode())
+    assert price.bad.keys() == ({0} if math.isinf(float(text)) else set())
+    if not price.bad:
+        assert repr(price.rows.to_pylist()[0]["price"]) == repr(
+            float(text) if set(text) & {*".eE"} else float(int(text))
+        )
 
 
 def depth_of(value: object) -> int:
