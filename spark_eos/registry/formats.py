@@ -67,9 +67,13 @@ def cast(values: pa.Array, wanted: pa.DataType, column: str) -> tuple[pa.Array, 
 
 def casts(values: pa.Array, wanted: pa.DataType) -> bool:
     """Whether all values have an equal one of this type, to which the type of the values may be cast."""
+    # Of a slice of lists, Arrow casts all items to the end of the whole column: `take` leaves the others out.
+    return _casts(values, wanted) or _casts(values.take(pa.array(np.arange(len(values)))), wanted)
+
+
+def _casts(values: pa.Array, wanted: pa.DataType) -> bool:
     try:
-        # Of a slice of lists, Arrow casts all items to the end of the whole column: `take` leaves the others out.
-        values.take(pa.array(np.arange(len(values)))).cast(wanted)
+        values.cast(wanted)
     except pa.ArrowInvalid:
         return False
     return True

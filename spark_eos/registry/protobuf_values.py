@@ -24,6 +24,7 @@ from spark_eos.arrow_fields import lost_field
 from spark_eos.errors import stop
 from spark_eos.registry.avro.texts import twice
 from spark_eos.registry.formats import Decode, Decoded, Encoded, cast, casts, damaged, own_bytes
+from spark_eos.registry.protobuf_repeats import counting, is_twice
 from spark_eos.registry.schemas import Schema
 
 try:
@@ -61,11 +62,17 @@ class _Message:
         self._message = _message_named(schema, message)
         _check_columns(self._message)
         self._handler = _handler(self._message)
+        self._has_oneofs = _has_oneofs(self._message)
         self.type: pa.DataType = _of_spark(pa.struct(list(self._handler.schema())))
 
 
 class ProtobufReader(_Message):
     """Reads values as messages of one type."""
+
+    def __init__(self, schema: Schema, message: str | None = None) -> None:
+        super().__init__(schema, message)
+        known = counting(self._message, pa.struct(list(self._handler.schema())))
+        self._known = None if known is None else _handler(known)
 
     def of_writer(self, schema: Schema, message: tuple[int, ...]) -> Decode:
         """The decoder of this writer's values. Raises RegistryError (EOS_REGISTRY_SCHEMA) where the writer's message
@@ -90,9 +97,12 @@ class ProtobufReader(_Message):
 
     def _parsed(self, messages: pa.Array) -> pa.RecordBatch | None:
         """The fields of the messages; None where one message is damaged, has a time out of range, several fields of a
-        oneof, or a map with a key twice, of which ptars reads all and not just the last."""
+        oneof, a map with a key twice, of which ptars reads all and not just the last, or a Timestamp or the like twice,
+        of which ptars reads just the last."""
         try:
             batch = self._handler.array_to_record_batch(messages)
+            if self._known is not None and any(map(is_twice, self._known.array_to_record_batch(messages).columns)):
+                return None
         except ValueError:
             return None
         except BaseException as error:
@@ -102,7 +112,8 @@ class ProtobufReader(_Message):
             return None
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
         wrong = any(map(_has_no_time, batch.columns)) or any(map(_has_a_key_twice, batch.columns))
-        return None if wrong or _has_several(columns, self._message) else batch
+        wrong = wrong or (self._has_oneofs and _has_several(columns, self._message))
+        return None if wrong else batch
 
 
 class ProtobufWriter(_Message):
@@ -132,7 +143,8 @@ class ProtobufWriter(_Message):
             fits[list(found)] = False
             columns.append((_kept(column, fits), field))
             given[field.name] = columns[-1][0].cast(_nullable(field.type))
-        unfit = dict.fromkeys(self._several(given), "it has values for several fields of a oneof") | unfit
+        if self._has_oneofs:
+            unfit = dict.fromkeys(self._several(given), "it has values for several fields of a oneof") | unfit
         messages = self._handler.record_batch_to_array(pa.RecordBatch.from_pydict(given)).cast(pa.binary())
         back = self._handler.array_to_record_batch(messages)
         there = np.asarray(pc.is_valid(rows))
@@ -408,6 +420,12 @@ def _has_several(columns: Mapping[str, pa.Array], message: Descriptor) -> bool:
         if inner is not None and pa.types.is_struct(column.type) and _has_several(_children(column), inner):
             return True
     return False
+
+
+def _has_oneofs(message: Descriptor) -> bool:
+    """Whether the message, or one within it, has a oneof of several fields."""
+    own = any(len(oneof.fields) > 1 for oneof in message.oneofs)
+    return own or any(_has_oneofs(field.message_type) for field in message.fields if field.message_type is not None)
 
 
 def _children(column: pa.Array) -> dict[str, pa.Array]:

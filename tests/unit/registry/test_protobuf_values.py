@@ -247,6 +247,66 @@ def test_fields_that_are_there_twice_are_merged():
     assert found.bad == {} and found.rows.to_pylist() == [row_of(Order.FromString(one + two))]
 
 
+KNOWN = Schema(
+    "PROTOBUF",
+    """syntax = "proto3"; import "google/protobuf/timestamp.proto"; import "google/protobuf/wrappers.proto";
+    import "google/protobuf/duration.proto";
+    message M {
+      google.protobuf.Timestamp at = 1; google.protobuf.Int64Value number = 20; In inner = 3; repeated In list = 4;
+      map<int32, In> map = 5; map<int32, google.protobuf.Duration> times = 6;
+      repeated google.protobuf.Timestamp all = 7;
+      oneof o { google.protobuf.StringValue text = 8; int32 id = 9; }
+      message In { google.protobuf.Duration for = 2; Deep deep = 3; }
+      message Deep { google.protobuf.BoolValue yes = 100; string what = 1; }
+    }""",
+)
+
+
+def field(number: int, *values: bytes) -> bytes:
+    """A field of wire type 2, once for each value, by its tag of one byte or two."""
+    tag = number << 3 | 2
+    tags = bytes([tag]) if tag < 128 else bytes([tag & 127 | 128, tag >> 7])
+    return b"".join(tags + bytes([len(value)]) + value for value in values)
+
+
+FIVE, HALF = b"\x08\x05", b"\x10\x80\xca\xb5\xee\x01"  # 5 seconds, and half of one
+
+
+@pytest.mark.parametrize(
+    ("value", "is_bad"),
+    [
+        (field(1, FIVE, HALF), True),
+        (field(1, FIVE + HALF), False),
+        (field(1, FIVE) + b"\x48\x01" + field(1, FIVE), True),
+        (field(1, b"", b""), True),
+        (field(20, FIVE, b""), True),
+        (field(20, FIVE) + field(1, FIVE), False),
+        (field(3, field(2, FIVE, HALF)), True),
+        (field(3, field(2, FIVE), field(2, HALF)), True),
+        (field(3, field(2, FIVE), field(3, b"")), False),
+        (field(4, field(2, FIVE), field(2, HALF)), False),
+        (field(4, field(2, FIVE), field(2, HALF, FIVE)), True),
+        (field(4, field(3, field(100, FIVE), field(100, b""))), True),
+        (field(5, b"\x08\x01" + field(2, field(2, FIVE)), b"\x08\x02" + field(2, field(2, FIVE))), False),
+        (field(5, b"\x08\x01" + field(2, field(2, FIVE, FIVE))), True),
+        (field(6, b"\x08\x01" + field(2, FIVE), b"\x08\x02" + field(2, FIVE)), False),
+        (field(6, b"\x08\x01" + field(2, FIVE, HALF)), True),
+        (field(7, FIVE, HALF), False),
+        (field(8, field(1, b"a"), field(1, b"b")), True),
+    ],
+)
+def test_a_known_message_that_is_there_twice_is_bad_alone(value, is_bad):
+    """The library keeps the last one, and does not merge them. Those in different messages are not twice."""
+    found = decoded([field(1, FIVE), value, b"", field(20, FIVE)], KNOWN, KNOWN)
+    assert found.bad.keys() == ({1} if is_bad else set())
+    assert [row and row["number"] for row in found.rows.to_pylist()][2:] == [None, 5]
+    if not is_bad:
+        found = decoded([value], KNOWN, KNOWN).rows.to_pylist()[0]
+        official = GetMessageClass(_message_at(KNOWN, (0,))).FromString(value)
+        assert (found["at"] is not None) == official.HasField("at") and len(found["all"]) == len(official.all)
+        assert not official.HasField("at") or found["at"] == official.at.ToDatetime(dt.UTC)
+
+
 def proto(fields: str, name: str = "Order") -> Schema:
     return Schema("PROTOBUF", f'syntax = "proto3"; package acme; message {name} {{ {fields} }}')
 
