@@ -39,6 +39,7 @@ except ImportError as missing:
 
 _DAMAGED = "it is not a message of Protobuf"
 _OUT_OF_RANGE = "a number out of its range"
+_LOST = "null or -0.0 without presence, or no value of the enum"
 #: The types as which a field may be read: their bytes are the same, and no value is truncated.
 _WIDER = {
     FieldDescriptor.TYPE_INT32: {FieldDescriptor.TYPE_INT64},
@@ -131,8 +132,8 @@ class ProtobufWriter(_Message):
 
     def encode(self, rows: pa.Array, prefix: bytes) -> Encoded:
         """The message of each row, after the prefix. Messages are read again and compared: a field without presence has
-        no null, and ptars leaves out unknown enum values. Raises RegistryError (EOS_REGISTRY_SCHEMA) for a column that
-        is not a field, or has another type."""
+        no null, and ptars leaves out unknown enum values, and -0.0 where there is no presence. Raises RegistryError
+        (EOS_REGISTRY_SCHEMA) for a column that is not a field, or has another type."""
         columns: list[tuple[pa.Array, pa.Field]] = []
         unfit: dict[int, str] = {}
         given = {field.name: pa.nulls(len(rows), _nullable(field.type)) for field in self._handler.schema()}
@@ -150,7 +151,7 @@ class ProtobufWriter(_Message):
         there = np.asarray(pc.is_valid(rows))
         bad: dict[int, str] = {}
         for column, field in columns:
-            reason = f"field '{field.name}' cannot hold its value: null without presence, or no value of the enum"
+            reason = f"field '{field.name}' cannot hold its value: {_LOST}"
             read = back.column(field.name).cast(column.type)
             bad |= dict.fromkeys((row for row in _changed(column, read) if there[row]), reason)
         bad |= {row: why for row, why in unfit.items() if there[row]}
@@ -434,12 +435,33 @@ def _children(column: pa.Array) -> dict[str, pa.Array]:
 
 
 def _changed(given: pa.Array, read: pa.Array) -> Iterator[int]:
-    """The indexes at which two columns differ; NaN equals NaN. Whole columns are compared first, which is faster."""
-    if given.equals(read):
+    """The indexes at which two columns differ; NaN equals NaN, and -0.0 is not 0.0. Whole columns are compared first,
+    which is faster, and where -0.0 equals 0.0."""
+    if given.equals(read) and _negative_zeros(given) == _negative_zeros(read):
         return
     for row, (one, other) in enumerate(zip(given.to_pylist(), read.to_pylist(), strict=True)):
-        if one != other and repr(one) != repr(other):
+        if repr(one) != repr(other):
             yield row
+
+
+def _negative_zeros(column: pa.Array) -> int:
+    """How many -0.0 a column has, at any depth."""
+    if not _has_floats(column.type):
+        return 0
+    if pa.types.is_floating(column.type):
+        numbers = column.drop_null().to_numpy()
+        return int(np.count_nonzero((numbers == 0) & np.signbit(numbers)))
+    if pa.types.is_map(column.type):
+        return _negative_zeros(_entries(column).items)
+    inner = column.flatten()
+    return sum(map(_negative_zeros, inner)) if pa.types.is_struct(column.type) else _negative_zeros(inner)
+
+
+def _has_floats(type_: pa.DataType) -> bool:
+    """Whether a type is one of floats, or has one within it."""
+    return bool(pa.types.is_floating(type_)) or any(
+        _has_floats(type_.field(number).type) for number in range(type_.num_fields)
+    )
 
 
 def _of_spark(type_: pa.DataType) -> pa.DataType:
