@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import base64
+import json
+import re
+from urllib.parse import quote, urlencode
+
 import pyarrow as pa
 import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
 
 from spark_eos.errors import EosError
 from spark_eos.registry import wire
-from spark_eos.registry.client import registry_of
+from spark_eos.registry.client import _hidden, registry_of
 from spark_eos.registry.decoding import reading
 from spark_eos.registry.encoding import schema_given, writing
 from spark_eos.registry.settings import registry_settings
@@ -24,13 +31,42 @@ def registry():
     registry_of.cache_clear()
 
 
+SECRETS = st.text(alphabet="a/+%ä&\\'\"\n ✈", min_size=3, max_size=6).filter(str.strip)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(SECRETS, st.sampled_from(["pw", "id"]))
+@example("sec/ret+p%w", "pw")
+@example("pä'\\ss", "pw")
+@example("pä\"'ss", "pw")
+def test_what_a_server_repeats_shows_no_secret(registry, secret, kind):
+    """As it is, as it was sent, in JSON and not, for the user's password and the client's secret."""
+    secret = secret.strip()
+    given = {"basic.auth.user.info": f"user:{secret}"}
+    pair = f"user:{secret}"
+    if kind == "id":
+        given = {"bearer.auth.credentials.source": "OAUTHBEARER", "bearer.auth.client.id": "me"}
+        given |= {"bearer.auth.client.secret": secret}
+        pair = f"me:{secret}"
+    asked = registry_settings({"url": registry.url, **given})
+    encoded = base64.b64encode(pair.encode()).decode()
+    texts = [secret, pair, encoded, quote(secret), quote(secret, safe=""), urlencode({"s": secret}), json.dumps(secret)]
+    for text in texts:
+        body = f"<{text}>"
+        for raw in (body, f"'{body}", f'"{body}', f"'\"{body}"):
+            for one in (raw, repr(raw), repr(raw.encode())):
+                shown = _hidden(ValueError(one), asked)
+                left = shown[shown.index("<") : shown.rindex(">") + 1].replace("***", "")
+                assert re.sub(r"(user|me)(:|%3A)|[\\\\\"]|s=", "", left) == "<>", (text, one)
+
+
 def rules(mode: str, phase: str = "domainRules", **more: object) -> dict[str, object]:
     rule = {"name": "pii", "kind": "TRANSFORM", "mode": mode, "type": "ENCRYPT", "tags": ["PII"], **more}
     return {"ruleSet": {phase: [rule]}}
 
 
 @pytest.mark.parametrize(
-    ("given", "reads", "writes"),
+    ("answer", "reads", "writes"),
     [
         (rules("WRITEREAD"), False, False),
         (rules("WRITEREAD", disabled=True), True, True),
@@ -43,15 +79,16 @@ def rules(mode: str, phase: str = "domainRules", **more: object) -> dict[str, ob
         ({}, True, True),
     ],
 )
-def test_a_schema_whose_rules_would_have_to_be_applied_is_refused(registry, given, reads, writes):
+def test_a_schema_whose_rules_would_have_to_be_applied_is_refused(registry, answer, reads, writes):
     """At the start, for what the rule is for: else plain text would be written where Confluent encrypts it."""
-    registry.more = given
-    settings = registry_settings(registry.url)
+    registry.more = answer
+    asked = registry_settings(registry.url)
+    schema = schema_given(asked, "JSON", ORDER)
     for fits, ask in (
-        (reads, lambda: reading(settings, "orders-value")),
-        (writes, lambda: writing(settings, None, topic="orders")),
-        (writes, lambda: writing(settings, schema_given(settings, "JSON", ORDER), topic="orders")),
-        (writes, lambda: writing(settings, schema_given(settings, "JSON", ORDER), topic="orders", auto_register=False)),
+        (reads, lambda: reading(asked, "orders-value")),
+        (writes, lambda: writing(asked, None, topic="orders")),
+        (writes, lambda: writing(asked, schema, topic="orders")),
+        (writes, lambda: writing(asked, schema, topic="orders", auto_register=False)),
     ):
         if fits:
             ask()
