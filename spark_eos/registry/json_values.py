@@ -44,6 +44,9 @@ class Shape:
     items: Shape | None = None
 
 
+#: Words for other schemas that a value has to fit, and words that give it a type by themselves.
+_COMBINING = ("$ref", "oneOf", "anyOf", "allOf")
+_OF_TYPES = ("properties", "items")
 _SIMPLE = {"string": pa.string(), "integer": pa.int64(), "number": pa.float64(), "boolean": pa.bool_()}
 
 
@@ -144,6 +147,12 @@ class _Shapes:
         here."""
         if not isinstance(schema, dict):
             raise self._refused(path, "is true or false, which says nothing of its type")
+        combining = [word for word in _COMBINING if word in schema]
+        has_own = any(word in schema for word in _OF_TYPES) or isinstance(schema.get("additionalProperties"), dict)
+        if combining and (has_own or len(combining) > 1):
+            raise self._refused(
+                path, f"has '{combining[0]}' and its own properties or items, or other schemas, beside it"
+            )
         if "$ref" in schema:
             return self._referred(str(schema["$ref"]), path, around)
         for word in ("oneOf", "anyOf"):
@@ -179,7 +188,7 @@ class _Shapes:
 
     def _one_of(self, schemas: list[Any], path: str, around: tuple[str, ...]) -> Shape:
         """The shape of ``oneOf`` or ``anyOf``: null or one other schema."""
-        others = [one for one in schemas if one != {"type": "null"}]
+        others = [one for one in schemas if not (isinstance(one, dict) and one.get("type") in ("null", ["null"]))]
         if len(others) != 1:
             raise self._refused(path, "is one of several schemas")
         shape = self.of(others[0], path, around)

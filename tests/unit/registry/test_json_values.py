@@ -175,6 +175,14 @@ def test_how_deep_a_value_may_be_does_not_depend_on_who_reads_it(inner, outer):
         ({"properties": {"a": {"type": ["string", "integer"]}}}, "has no single type"),
         ({"properties": {"a": {"anyOf": [{"type": "string"}, {"type": "integer"}]}}}, "is one of several schemas"),
         ({"allOf": []}, "is 'allOf' of several schemas"),
+        (
+            {"properties": {"a": {"type": "string"}}, "oneOf": [{"type": "object"}]},
+            "has 'oneOf' and its own properties",
+        ),
+        ({"properties": {"a": {"oneOf": [{"type": "string"}], "items": {}}}}, "a has 'oneOf' and its own"),
+        ({"properties": {"a": {"$ref": "#/x", "properties": {}}}, "x": {"type": "string"}}, "a has '$ref' and its own"),
+        ({"additionalProperties": {"type": "string"}, "oneOf": [{"type": "object"}]}, "has 'oneOf' and its own"),
+        ({"anyOf": [{"type": "string"}], "oneOf": [{"type": "string"}]}, "has 'oneOf' and its own"),
         ({"properties": {"a": {"type": "string"}}, "required": True}, "is no JSON Schema"),
         ({"properties": ["a"]}, "is no JSON Schema"),
         ({"type": 5}, "is no JSON Schema"),
@@ -193,6 +201,15 @@ def test_a_schema_without_one_type_for_each_value_is_refused(document, why):
     with pytest.raises(EosError) as caught:
         shape_of(schema(document))
     assert caught.value.entry == "EOS_REGISTRY_SCHEMA.json" and why in caught.value.message
+
+
+@pytest.mark.parametrize("null", [{"type": "null"}, {"type": "null", "title": "Not included"}, {"type": ["null"]}])
+def test_a_null_beside_a_type_may_have_a_title(null):
+    """As generators of schemas write it, for `oneOf` and `anyOf`."""
+    for word in ("oneOf", "anyOf"):
+        document = {"properties": {"a": {word: [null, {"type": "string"}], "description": "x"}}}
+        found = decoded(document, b'{"a":"x"}', b'{"a":null}')
+        assert (found.bad, found.rows.to_pylist()) == ({}, [{"a": "x"}, {"a": None}])
 
 
 def test_a_schema_may_use_others():
