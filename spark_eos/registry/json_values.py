@@ -47,6 +47,7 @@ class Shape:
 #: Words for other schemas that a value has to fit, and words that give it a type by themselves.
 _COMBINING = ("$ref", "oneOf", "anyOf", "allOf")
 _OF_TYPES = ("properties", "items")
+_Around = tuple[tuple[str, str], ...]
 _SIMPLE = {"string": pa.string(), "integer": pa.int64(), "number": pa.float64(), "boolean": pa.bool_()}
 
 
@@ -137,14 +138,16 @@ class _OtherShape(Exception):
 
 @dataclass(frozen=True)
 class _Shapes:
-    """Derives shapes. ``root``: the schema's JSON; ``documents``: that of its references, by name."""
+    """Derives shapes. ``root``: the schema's JSON; ``documents``: that of its references, by name; ``name``: of the
+    root among them, empty for the schema that is read as."""
 
     root: Any
     documents: Mapping[str, Any]
+    name: str = ""
 
-    def of(self, schema: Any, path: str, around: tuple[str, ...]) -> Shape:  # noqa: ANN401  # JSON
+    def of(self, schema: Any, path: str, around: _Around) -> Shape:  # noqa: ANN401  # JSON
         """The shape of a part of the schema. ``path``: where it is, for messages; ``around``: the references that lead
-        here."""
+        here, each the name of a document and a pointer in it."""
         if not isinstance(schema, dict):
             raise self._refused(path, "is true or false, which says nothing of its type")
         combining = [word for word in _COMBINING if word in schema]
@@ -167,7 +170,7 @@ class _Shapes:
             raise self._refused(path, "has no single type")
         return self._typed(schema, names[0], nullable, path, around)
 
-    def _typed(self, schema: dict[str, Any], name: str, nullable: bool, path: str, around: tuple[str, ...]) -> Shape:
+    def _typed(self, schema: dict[str, Any], name: str, nullable: bool, path: str, around: _Around) -> Shape:
         if name in _SIMPLE:
             return Shape(_SIMPLE[name], nullable)
         if name == "array":
@@ -186,7 +189,7 @@ class _Shapes:
         fields = tuple((k, self.of(v, inner + k, around), k in required) for k, v in properties.items())
         return Shape(pa.struct([pa.field(k, shape.type) for k, shape, _ in fields]), nullable, fields)
 
-    def _one_of(self, schemas: list[Any], path: str, around: tuple[str, ...]) -> Shape:
+    def _one_of(self, schemas: list[Any], path: str, around: _Around) -> Shape:
         """The shape of ``oneOf`` or ``anyOf``: null or one other schema."""
         others = [one for one in schemas if not (isinstance(one, dict) and one.get("type") in ("null", ["null"]))]
         if len(others) != 1:
@@ -194,12 +197,13 @@ class _Shapes:
         shape = self.of(others[0], path, around)
         return Shape(shape.type, shape.nullable or len(others) < len(schemas), shape.fields, shape.items)
 
-    def _referred(self, reference: str, path: str, around: tuple[str, ...]) -> Shape:
+    def _referred(self, reference: str, path: str, around: _Around) -> Shape:
         name, _, pointer = reference.partition("#")
+        name = name or self.name
         document = self.documents.get(name) if name else self.root
         if document is None:
             raise self._refused(path, f"refers to '{name}', which is not among the schema's references")
-        if reference in around or len(around) > _LEVELS:
+        if (name, pointer) in around or len(around) > _LEVELS:
             raise self._refused(path, f"contains itself ('{reference}')")
         found = document
         for part in filter(None, pointer.split("/")):
@@ -207,7 +211,7 @@ class _Shapes:
             if not isinstance(found, dict) or part not in found:
                 raise self._refused(path, f"refers to '{reference}', which is not there")
             found = found[part]
-        return _Shapes(document, self.documents).of(found, path, (*around, reference))
+        return _Shapes(document, self.documents, name).of(found, path, (*around, (name, pointer)))
 
     def _refused(self, path: str, why: str) -> Exception:
         return stop("EOS_REGISTRY_SCHEMA.json", path=path or "the schema", why=why)

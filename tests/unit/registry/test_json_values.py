@@ -219,6 +219,17 @@ def test_a_schema_may_use_others():
     assert shape_of(outer).type == pa.list_(pa.string())
 
 
+def test_pointers_of_different_documents_are_no_circle():
+    """Though they are the same text; and a circle through a document's name is one."""
+    inner = schema({"$ref": "#/definitions/A", "definitions": {"A": {"type": "string"}}})
+    document = {"$ref": "#/definitions/A", "definitions": {"A": {"properties": {"o": {"$ref": "o.json"}}}}}
+    assert shape_of(schema(document, Reference("o.json", "o", 1, inner))).type == pa.struct([("o", pa.string())])
+    circle = schema({"properties": {"p": {"$ref": "o.json#"}}})
+    for reference in ("o.json", "o.json#"):
+        with pytest.raises(EosError, match="contains itself"):
+            shape_of(schema({"$ref": reference}, Reference("o.json", "o", 1, circle)))
+
+
 ROWS = st.lists(
     st.one_of(
         st.none(),
