@@ -101,7 +101,10 @@ class Registry:
         answer = self._find(lambda client: client.get_version(name, version))
         if answer is None:
             raise stop("EOS_REGISTRY_NOT_FOUND.version", subject=name, version=version, registry=registry)
-        return self._registered(subject, answer, self._schema_of(answer.schema, used))
+        found = self._registered(subject, answer, self._schema_of(answer.schema, used))
+        if version not in ("latest", -1, found.version):  # the second is the latest, too, in references
+            raise self._no_answer(f"version {found.version} of subject '{subject}' instead of version {version}")
+        return found
 
     def register(self, subject: str, schema: Schema) -> Registered:
         """Register the schema unless it is registered. Raises RegistryError (EOS_REGISTRY_INCOMPATIBLE)."""
@@ -121,10 +124,12 @@ class Registry:
         return replace(registered, schema=replace(schema, rules=_rules_of(there.schema)))
 
     def _registered(self, subject: str, answer: Any, schema: Schema) -> Registered:  # noqa: ANN401  # RegisteredSchema
-        if answer.schema_id is None or answer.version is None:
-            reason = f"no id and version for subject '{subject}'"
-            raise stop("EOS_REGISTRY_ANSWER", registry=self._settings.name, reason=reason)
+        if not _are_numbers(answer.schema_id, answer.version):
+            raise self._no_answer(f"no id and version for subject '{subject}'")
         return Registered(subject, answer.version, answer.schema_id, schema, answer.guid or "")
+
+    def _no_answer(self, reason: str) -> EosError:
+        return stop("EOS_REGISTRY_ANSWER", registry=self._settings.name, reason=reason)
 
     def _schema_of(self, answer: Any, used: _Used) -> Schema:  # noqa: ANN401  # their Schema
         """The schema of an answer, with its references. ``used``: the references that were looked up so far; None for
@@ -132,8 +137,12 @@ class Registry:
         kind = kind_of(answer.schema_type)
         if kind is None:
             raise stop("EOS_REGISTRY_SCHEMA.kind", kind=answer.schema_type, kinds=", ".join(KINDS))
+        if not isinstance(answer.schema_str, str):
+            raise self._no_answer("a schema without its text")
         references = []
         for each in answer.references or ():
+            if not (isinstance(each.name, str) and isinstance(each.subject, str) and _are_numbers(each.version)):
+                raise self._no_answer("a reference without name, subject and version")
             place = each.subject, each.version
             if place not in used:
                 used[place] = None
@@ -188,6 +197,10 @@ def _new_client(settings: RegistrySettings) -> SchemaRegistryClient:
         return SchemaRegistryClient(settings.client_conf(_RETRIES))
     except (OSError, ValueError) as error:  # certificate files (ssl.SSLError is an OSError), missing settings
         raise stop("EOS_OPTION_INVALID.registry", reason=_hidden(error, settings)) from None
+
+
+def _are_numbers(*values: object) -> bool:
+    return all(isinstance(value, int) and not isinstance(value, bool) for value in values)
 
 
 def _rules_of(answer: Any) -> tuple[Rule, ...]:  # noqa: ANN401  # their Schema

@@ -100,7 +100,7 @@ class FakeRegistry:
             id_ = self.versions.get(found[1])
             if id_ is None:
                 return 404, {"error_code": 40401, "message": "Subject not found"}
-            return 200, {"subject": found[1], "version": 1, "id": id_, **self._schema(id_)}
+            return 200, {"subject": found[1], "version": 1, "id": id_} | self._schema(id_)
         return 404, {}
 
     def _by_id(self, id_: int) -> tuple[int, dict[str, object]]:

@@ -104,3 +104,38 @@ def test_a_value_whose_writer_had_such_a_rule_is_bad(registry):
     registry.schemas[8], registry.more = ORDER, rules("WRITEREAD")
     found = decoding.decode(pa.array([wire.prefix(8) + b"{}"], pa.binary()))
     assert "rule 'pii'" in found.bad[0]
+
+
+BY_ID, BY_VERSION = "schema", "version"
+
+
+@pytest.mark.parametrize(
+    ("by", "answer"),
+    [
+        (BY_ID, {"schema": None}),
+        (BY_ID, {"schema": {"type": "string"}}),
+        (BY_ID, {"schema": 5}),
+        (BY_ID, {"references": [{"name": "x"}]}),
+        (BY_ID, {"references": [{"name": "x", "subject": "y", "version": "1"}]}),
+        (BY_ID, {"references": "abc"}),
+        (BY_ID, {"ruleSet": {"domainRules": "abc"}}),
+        (BY_ID, {"ruleSet": []}),
+        (BY_VERSION, {"schema": None}),
+        (BY_VERSION, {"version": 2}),
+        (BY_VERSION, {"version": "1"}),
+        (BY_VERSION, {"version": None}),
+        (BY_VERSION, {"version": True}),
+        (BY_VERSION, {"id": "7"}),
+        (BY_VERSION, {"id": None}),
+    ],
+)
+def test_an_answer_of_another_form_is_refused(registry, by, answer):
+    """And not kept, so that the next one may be right."""
+    asked = registry_of(registry_settings(registry.url))
+    registry.more = answer
+    ask = (lambda: asked.schema(7)) if by == BY_ID else (lambda: asked.version("orders-value", 1))
+    with pytest.raises(EosError) as caught:
+        ask()
+    assert caught.value.condition == "EOS_REGISTRY_ANSWER"
+    registry.more = {}
+    ask()
