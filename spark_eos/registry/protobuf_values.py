@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 
 from spark_eos.arrow_fields import lost_field
 from spark_eos.errors import stop
+from spark_eos.printable import printable
 from spark_eos.registry.avro.texts import twice
 from spark_eos.registry.formats import Decode, Decoded, Encoded, cast, casts, damaged, own_bytes
 from spark_eos.registry.protobuf_repeats import counting, is_twice
@@ -107,8 +108,7 @@ class ProtobufReader(_Message):
         except ValueError:
             return None
         except BaseException as error:
-            # A panic of Rust is no Exception. A map's entry without a value causes one.
-            if type(error).__module__ != "pyo3_runtime":
+            if not _is_panic(error):  # a map's entry without a value causes one
                 raise
             return None
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
@@ -309,7 +309,19 @@ def _compiled(schema: Schema, name: str) -> FileDescriptorSet:
 
 
 def _handler(message: Descriptor) -> Any:  # noqa: ANN401  # ptars has no types
-    return ptars.HandlerPool([message.file], config=_CONFIG).get_for_message(message)
+    """What reads and writes such messages. Raises RegistryError (EOS_REGISTRY_SCHEMA) for a schema that ptars does not
+    take though protoc does, such as one with an edition instead of a syntax."""
+    try:
+        return ptars.HandlerPool([message.file], config=_CONFIG).get_for_message(message)
+    except BaseException as error:
+        if not _is_panic(error):
+            raise
+        raise stop("EOS_REGISTRY_SCHEMA.by_columns", message=message.full_name, error=printable(str(error))) from None
+
+
+def _is_panic(error: BaseException) -> bool:
+    """Whether it is a panic of Rust, which is no Exception."""
+    return type(error).__module__ == "pyo3_runtime"
 
 
 def _check_columns(message: Descriptor, within: tuple[str, ...] = ()) -> None:

@@ -392,6 +392,8 @@ def test_indexes_that_clients_count_differently_are_refused(path, name):
             Schema("PROTOBUF", 'syntax = "proto2"; message M { optional group G = 1 { optional int32 x = 1; } }'),
             "group",
         ),
+        (proto("int32 from = 1; int32 From = 2;"), "by_columns"),
+        (Schema("PROTOBUF", 'edition = "2023"; message M { int32 a = 1; }'), "by_columns"),
         (Schema("PROTOBUF", "message {"), "protoc"),
         (Schema("PROTOBUF", 'import "missing.proto";'), "protoc"),
         (Schema("PROTOBUF", 'syntax = "proto3";', (Reference("../a.proto", "a", 1, MONEY),)), "import_path"),
