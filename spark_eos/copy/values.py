@@ -44,6 +44,11 @@ class SchemaTransform:
     unknown_ids: Mapping[str, UnknownIds] = field(default_factory=dict, compare=False, repr=False)
     to_table: bool = False
 
+    def __post_init__(self) -> None:
+        """Whatever was said when the reader was chosen: a key's schema is in the header of keys."""
+        right = {column: replace(one, key=column == "key") for column, one in self.decode.items()}
+        object.__setattr__(self, "decode", right)
+
     def for_range(self, noted: Collection[str] | None) -> SchemaTransform:
         """See `spark_eos.copy.plan.ByRange`."""
         own = {column: None if noted is None else _of_column(noted, column) for column in self.decode}
