@@ -25,7 +25,6 @@ from spark_eos.errors import stop
 from spark_eos.printable import printable
 from spark_eos.registry.avro.texts import twice
 from spark_eos.registry.formats import Decode, Decoded, Encoded, cast, casts, damaged, own_bytes
-from spark_eos.registry.protobuf_repeats import counting, is_twice
 from spark_eos.registry.schemas import Schema
 
 try:
@@ -35,6 +34,8 @@ try:
     from google.protobuf.descriptor_pool import DescriptorPool
     from google.protobuf.message import DecodeError
     from grpc_tools import protoc
+
+    from spark_eos.registry.protobuf_repeats import counting, is_twice
 except ImportError as missing:
     raise stop("EOS_NOT_INSTALLED.registry", module=missing.name) from None
 
