@@ -163,6 +163,7 @@ def parsed(rows: DataFrame, source: DataFrame, columns: Columns) -> DataFrame:
 def encoded_rows(rows: DataFrame, columns: Columns) -> DataFrame:
     """The rows with key and value as bytes. Without a column ``value``, the columns that are none of the sink's are its
     fields. Raises EosError where rows of this type cannot be written."""
+    rows = _without_old_headers(rows, columns)
     if columns.value_out is None and columns.key_out is None:
         return rows
     from spark_eos.registry.columns import check_type, encoded
@@ -177,6 +178,18 @@ def encoded_rows(rows: DataFrame, columns: Columns) -> DataFrame:
             check_type(encoding, rows.schema[name].dataType)
             rows = rows.withColumn(name, encoded(encoding, F.col(name), fails=True))
     return rows
+
+
+def _without_old_headers(rows: DataFrame, columns: Columns) -> DataFrame:
+    """See `spark_eos.copy.values.SchemaTransform`."""
+    from spark_eos.registry.wire import HEADERS
+
+    old = [HEADERS[name] for name in sorted({*columns.decode, *columns.encode})]
+    if not old or "headers" not in rows.columns:
+        return rows
+    # A header without a key is none of them, and not left out.
+    kept = F.filter("headers", lambda header: ~F.coalesce(header["key"].isin(old), F.lit(False)))
+    return rows.withColumn("headers", kept)
 
 
 def is_fit() -> Column:

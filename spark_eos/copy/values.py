@@ -20,6 +20,7 @@ from spark_eos.errors import stop
 from spark_eos.registry.decoding import Decoding
 from spark_eos.registry.encoding import Encoding
 from spark_eos.registry.unknown_ids import UnknownIds
+from spark_eos.registry.wire import HEADERS, without_headers
 from spark_eos.sink.schema import BESIDE_VALUE, SINK_COLUMNS
 
 #: Columns of a result that are no fields of an encoded value.
@@ -42,6 +43,11 @@ class SchemaTransform:
     encode: Mapping[str, Encoding] = field(default_factory=dict)
     unknown_ids: Mapping[str, UnknownIds] = field(default_factory=dict, compare=False, repr=False)
     to_table: bool = False
+
+    def __post_init__(self) -> None:
+        """Whatever was said when the reader was chosen: a key's schema is in the header of keys."""
+        right = {column: replace(one, key=column == "key") for column, one in self.decode.items()}
+        object.__setattr__(self, "decode", right)
 
     def for_range(self, noted: Collection[str] | None) -> SchemaTransform:
         """See `spark_eos.copy.plan.ByRange`."""
@@ -110,6 +116,7 @@ class SchemaTransform:
         of their records. Raises RowError where the rows do not say these."""
         if "value" in self.encode and "value" not in rows.schema.names:
             rows = _with_value(rows)
+        rows = self._without_old_headers(rows)
         bad: dict[int, str] = {}
         for column, encoding in self.encode.items():
             if column not in rows.schema.names:
@@ -134,6 +141,15 @@ class SchemaTransform:
                 fit |= own
             rows = rows.filter(pc.fill_null(pa.array(fit), False))
         return rows, {offsets[place]: reason for place, reason in bad.items()}
+
+    def _without_old_headers(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows without headers that name the schemas of what was read: no decoded or encoded column has its bytes
+        any more, and who reads them would go by the header first."""
+        old = [HEADERS[column] for column in {*self.decode, *self.encode}]
+        place = rows.schema.get_field_index("headers")
+        return (
+            rows if place < 0 or not old else rows.set_column(place, "headers", without_headers(rows["headers"], old))
+        )
 
 
 def _of_column(noted: Collection[str], column: str) -> list[str]:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from spark_eos.caches import process_cache
 from spark_eos.deadline import Overdue, within
 from spark_eos.errors import EosError, stop
-from spark_eos.registry.schemas import KINDS, Reference, Registered, Schema, kind_of
+from spark_eos.registry.schemas import KINDS, Reference, Registered, Rule, Schema, kind_of
 from spark_eos.registry.settings import RegistrySettings
 
 if TYPE_CHECKING:
@@ -100,7 +101,10 @@ class Registry:
         answer = self._find(lambda client: client.get_version(name, version))
         if answer is None:
             raise stop("EOS_REGISTRY_NOT_FOUND.version", subject=name, version=version, registry=registry)
-        return self._registered(subject, answer, self._schema_of(answer.schema, used))
+        found = self._registered(subject, answer, self._schema_of(answer.schema, used))
+        if version not in ("latest", -1, found.version):  # the second is the latest, too, in references
+            raise self._no_answer(f"version {found.version} of subject '{subject}' instead of version {version}")
+        return found
 
     def register(self, subject: str, schema: Schema) -> Registered:
         """Register the schema unless it is registered. Raises RegistryError (EOS_REGISTRY_INCOMPATIBLE)."""
@@ -114,13 +118,18 @@ class Registry:
         found = self._find(lambda client: client.lookup_schema(name, _as_theirs(schema)), subject=name)
         if found is None:
             raise stop("EOS_REGISTRY_NOT_FOUND.lookup", subject=name, registry=self._settings.name)
-        return self._registered(subject, found, schema)
+        registered = self._registered(subject, found, schema)
+        # The client gives back the schema that it was given, without the rules that the subject has for it.
+        there = self._ask(lambda client: client.get_version(name, registered.version), subject=name)
+        return replace(registered, schema=replace(schema, rules=_rules_of(there.schema)))
 
     def _registered(self, subject: str, answer: Any, schema: Schema) -> Registered:  # noqa: ANN401  # RegisteredSchema
-        if answer.schema_id is None or answer.version is None:
-            reason = f"no id and version for subject '{subject}'"
-            raise stop("EOS_REGISTRY_ANSWER", registry=self._settings.name, reason=reason)
+        if not _are_numbers(answer.schema_id, answer.version):
+            raise self._no_answer(f"no id and version for subject '{subject}'")
         return Registered(subject, answer.version, answer.schema_id, schema, answer.guid or "")
+
+    def _no_answer(self, reason: str) -> EosError:
+        return stop("EOS_REGISTRY_ANSWER", registry=self._settings.name, reason=reason)
 
     def _schema_of(self, answer: Any, used: _Used) -> Schema:  # noqa: ANN401  # their Schema
         """The schema of an answer, with its references. ``used``: the references that were looked up so far; None for
@@ -128,8 +137,12 @@ class Registry:
         kind = kind_of(answer.schema_type)
         if kind is None:
             raise stop("EOS_REGISTRY_SCHEMA.kind", kind=answer.schema_type, kinds=", ".join(KINDS))
+        if not isinstance(answer.schema_str, str):
+            raise self._no_answer("a schema without its text")
         references = []
         for each in answer.references or ():
+            if not (isinstance(each.name, str) and isinstance(each.subject, str) and _are_numbers(each.version)):
+                raise self._no_answer("a reference without name, subject and version")
             place = each.subject, each.version
             if place not in used:
                 used[place] = None
@@ -138,7 +151,7 @@ class Registry:
             if schema is None:
                 raise stop("EOS_REGISTRY_SCHEMA.circle", subject=each.subject, version=each.version)
             references.append(Reference(each.name, each.subject, each.version, schema))
-        return Schema(kind, answer.schema_str, tuple(references))
+        return Schema(kind, answer.schema_str, tuple(references), _rules_of(answer))
 
     def _find(self, question: Callable[[SchemaRegistryClient], T], *, subject: str = "") -> T | None:
         """The answer; None where the registry has no such subject, version or schema."""
@@ -184,6 +197,19 @@ def _new_client(settings: RegistrySettings) -> SchemaRegistryClient:
         return SchemaRegistryClient(settings.client_conf(_RETRIES))
     except (OSError, ValueError) as error:  # certificate files (ssl.SSLError is an OSError), missing settings
         raise stop("EOS_OPTION_INVALID.registry", reason=_hidden(error, settings)) from None
+
+
+def _are_numbers(*values: object) -> bool:
+    return all(isinstance(value, int) and not isinstance(value, bool) for value in values)
+
+
+def _rules_of(answer: Any) -> tuple[Rule, ...]:  # noqa: ANN401  # their Schema
+    """All rules that are not disabled: of values' fields, of their bytes, and between versions."""
+    given = answer.rule_set
+    if given is None:
+        return ()
+    rules = [*(given.domain_rules or ()), *(given.encoding_rules or ()), *(given.migration_rules or ())]
+    return tuple(Rule(str(rule.name), str(rule.mode)) for rule in rules if not rule.disabled)
 
 
 def _as_theirs(schema: Schema) -> Any:  # noqa: ANN401  # their Schema

@@ -18,7 +18,7 @@ import pyarrow as pa
 from spark_eos.caches import process_cache
 from spark_eos.errors import EosError, stop
 from spark_eos.registry.client import Registry, registry_of
-from spark_eos.registry.codecs import reader_of
+from spark_eos.registry.codecs import check_rules_of_reading, reader_of
 from spark_eos.registry.formats import Decode, Decoded, Reader
 from spark_eos.registry.schemas import Registered
 from spark_eos.registry.settings import RegistrySettings
@@ -115,6 +115,7 @@ class _Decoders:
         if key not in self._by_writer:
             try:
                 schema = self._registry.schema(key.guid or key.id, self._registered, anew=ids.are_noted)
+                check_rules_of_reading(schema)
                 self._by_writer[key] = self._reader.of_writer(schema, key.message)
             except EosError as error:
                 if error.entry == "EOS_REGISTRY_NOT_FOUND.schema":

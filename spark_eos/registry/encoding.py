@@ -65,9 +65,9 @@ def writing(
     name = subject_name(subject, topic, strategy, record=record, key=key)
     if schema is None:
         registered = registry.version(name, "latest")
-        writer_of(registered.schema, message)
     else:
         registered = registry.register(name, schema) if auto_register else registry.lookup(name, schema)
+    writer_of(registered.schema, message)  # with the rules that the subject gives it
     return Encoding(registered, message)
 
 

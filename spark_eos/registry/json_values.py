@@ -11,6 +11,7 @@ import json
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 import numpy as np
@@ -22,9 +23,14 @@ from spark_eos.registry.formats import Decode, Decoded, Encoded, cast, own_bytes
 from spark_eos.registry.schemas import Schema
 
 _NOT_JSON = "it is not JSON"
+#: The most levels of arrays and objects within one another. Python's own limit depends on who calls.
+_MOST_LEVELS = 128
+_TOO_DEEP = f"it has more than {_MOST_LEVELS} levels within one another"
+_NO_BRACKETS = bytes({*range(256)} - {*b"[]{}"})
+#: By byte, how many levels more.
+_STEPS = np.zeros(256, np.int8)
+_STEPS[list(b"[{")], _STEPS[list(b"]}")] = 1, -1
 _LEVELS = 64
-#: Below this, an integer in the text of a double is read exactly.
-_EXACT = 1 << 53
 
 
 @dataclass(frozen=True)
@@ -38,6 +44,10 @@ class Shape:
     items: Shape | None = None
 
 
+#: Words for other schemas that a value has to fit, and words that give it a type by themselves.
+_COMBINING = ("$ref", "oneOf", "anyOf", "allOf")
+_OF_TYPES = ("properties", "items")
+_Around = tuple[tuple[str, str], ...]
 _SIMPLE = {"string": pa.string(), "integer": pa.int64(), "number": pa.float64(), "boolean": pa.bool_()}
 
 
@@ -59,12 +69,13 @@ class JsonReader:
         bad: dict[int, str] = {}
         for place, text in enumerate(own_bytes(values, begin).to_pylist()):
             try:
-                value = json.loads(text.decode(), parse_constant=_no_number)
+                _check_levels(text)
+                value = json.loads(text.decode(), parse_constant=_no_number, parse_float=_Real)
                 rows.append(_shaped(value, self._shape, ""))
             except _OtherShape as error:
                 rows.append(None)
                 bad[place] = str(error)
-            except (ValueError, RecursionError):  # also of texts that are not UTF-8
+            except ValueError:  # also of texts that are not UTF-8
                 rows.append(None)
                 bad[place] = _NOT_JSON
         return Decoded(pa.array(rows, self.type), bad)
@@ -88,8 +99,9 @@ class JsonWriter:
             fields = ", ".join(name for name, _, _ in self._shape.fields)
             raise stop("EOS_REGISTRY_SCHEMA.column", column=lost, record="the JSON Schema", fields=fields)
         texts: list[bytes | None] = []
-        bad: dict[int, str] = {}
-        for place, row in enumerate(cast(rows, self._shape.type, "value").to_pylist()):
+        fitting, out_of_range = cast(rows, self._shape.type, "value")
+        bad = dict.fromkeys(out_of_range, "a number is out of its range")
+        for place, row in enumerate(fitting.to_pylist()):
             try:
                 value = None if row is None else _shaped(_without_nulls(row, self._shape), self._shape, "")
                 text = None if row is None else json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
@@ -114,22 +126,36 @@ def shape_of(schema: Schema) -> Shape:
         raise stop("EOS_REGISTRY_SCHEMA.json", path="the schema", why="is no JSON Schema") from None
 
 
+class _Real(str):
+    """The text of a number with a point or an exponent, of which a float would keep about 16 digits."""
+
+    __slots__ = ()
+
+
 class _OtherShape(Exception):
     """A value has another shape; the text says where."""
 
 
 @dataclass(frozen=True)
 class _Shapes:
-    """Derives shapes. ``root``: the schema's JSON; ``documents``: that of its references, by name."""
+    """Derives shapes. ``root``: the schema's JSON; ``documents``: that of its references, by name; ``name``: of the
+    root among them, empty for the schema that is read as."""
 
     root: Any
     documents: Mapping[str, Any]
+    name: str = ""
 
-    def of(self, schema: Any, path: str, around: tuple[str, ...]) -> Shape:  # noqa: ANN401  # JSON
+    def of(self, schema: Any, path: str, around: _Around) -> Shape:  # noqa: ANN401  # JSON
         """The shape of a part of the schema. ``path``: where it is, for messages; ``around``: the references that lead
-        here."""
+        here, each the name of a document and a pointer in it."""
         if not isinstance(schema, dict):
             raise self._refused(path, "is true or false, which says nothing of its type")
+        combining = [word for word in _COMBINING if word in schema]
+        has_own = any(word in schema for word in _OF_TYPES) or isinstance(schema.get("additionalProperties"), dict)
+        if combining and (has_own or len(combining) > 1):
+            raise self._refused(
+                path, f"has '{combining[0]}' and its own properties or items, or other schemas, beside it"
+            )
         if "$ref" in schema:
             return self._referred(str(schema["$ref"]), path, around)
         for word in ("oneOf", "anyOf"):
@@ -144,7 +170,7 @@ class _Shapes:
             raise self._refused(path, "has no single type")
         return self._typed(schema, names[0], nullable, path, around)
 
-    def _typed(self, schema: dict[str, Any], name: str, nullable: bool, path: str, around: tuple[str, ...]) -> Shape:
+    def _typed(self, schema: dict[str, Any], name: str, nullable: bool, path: str, around: _Around) -> Shape:
         if name in _SIMPLE:
             return Shape(_SIMPLE[name], nullable)
         if name == "array":
@@ -163,20 +189,21 @@ class _Shapes:
         fields = tuple((k, self.of(v, inner + k, around), k in required) for k, v in properties.items())
         return Shape(pa.struct([pa.field(k, shape.type) for k, shape, _ in fields]), nullable, fields)
 
-    def _one_of(self, schemas: list[Any], path: str, around: tuple[str, ...]) -> Shape:
+    def _one_of(self, schemas: list[Any], path: str, around: _Around) -> Shape:
         """The shape of ``oneOf`` or ``anyOf``: null or one other schema."""
-        others = [one for one in schemas if one != {"type": "null"}]
+        others = [one for one in schemas if not (isinstance(one, dict) and one.get("type") in ("null", ["null"]))]
         if len(others) != 1:
             raise self._refused(path, "is one of several schemas")
         shape = self.of(others[0], path, around)
         return Shape(shape.type, shape.nullable or len(others) < len(schemas), shape.fields, shape.items)
 
-    def _referred(self, reference: str, path: str, around: tuple[str, ...]) -> Shape:
+    def _referred(self, reference: str, path: str, around: _Around) -> Shape:
         name, _, pointer = reference.partition("#")
+        name = name or self.name
         document = self.documents.get(name) if name else self.root
         if document is None:
             raise self._refused(path, f"refers to '{name}', which is not among the schema's references")
-        if reference in around or len(around) > _LEVELS:
+        if (name, pointer) in around or len(around) > _LEVELS:
             raise self._refused(path, f"contains itself ('{reference}')")
         found = document
         for part in filter(None, pointer.split("/")):
@@ -184,10 +211,21 @@ class _Shapes:
             if not isinstance(found, dict) or part not in found:
                 raise self._refused(path, f"refers to '{reference}', which is not there")
             found = found[part]
-        return _Shapes(document, self.documents).of(found, path, (*around, reference))
+        return _Shapes(document, self.documents, name).of(found, path, (*around, (name, pointer)))
 
     def _refused(self, path: str, why: str) -> Exception:
         return stop("EOS_REGISTRY_SCHEMA.json", path=path or "the schema", why=why)
+
+
+def _check_levels(text: bytes) -> None:
+    """Raise _OtherShape for a text with more than `_MOST_LEVELS` levels."""
+    if text.count(b"[") + text.count(b"{") <= _MOST_LEVELS:
+        return
+    # Without escapes, quotes are the ends of strings.
+    outside = b"".join(text.replace(rb"\\", b"").replace(rb"\"", b"").split(b'"')[::2])
+    brackets = np.frombuffer(outside.translate(None, _NO_BRACKETS), np.uint8)
+    if np.cumsum(_STEPS[brackets], dtype=np.int64).max(initial=0) > _MOST_LEVELS:
+        raise _OtherShape(_TOO_DEEP)
 
 
 def _shaped(value: Any, shape: Shape, path: str) -> object:  # noqa: ANN401  # JSON
@@ -210,10 +248,8 @@ def _shaped(value: Any, shape: Shape, path: str) -> object:  # noqa: ANN401  # J
 
 
 def _shaped_simple(value: Any, type_: pa.DataType, path: str) -> object:  # noqa: ANN401  # JSON
-    if type_ == pa.int64() and isinstance(value, float) and value.is_integer():
-        if abs(value) >= _EXACT:
-            raise _OtherShape(f"{path} has a point or an exponent, and more digits than can be read then")
-        value = int(value)  # 1.0 is an integer in JSON Schema
+    if isinstance(value, _Real):
+        value = _integer(value, path) if type_ == pa.int64() else float(value)
     numeric = isinstance(value, int | float) and not isinstance(value, bool)
     if isinstance(value, str) and type_ == pa.string():
         _check_text(value, path)
@@ -229,6 +265,20 @@ def _shaped_simple(value: Any, type_: pa.DataType, path: str) -> object:  # noqa
     if not (isinstance(value, bool) and type_ == pa.bool_()):
         raise _OtherShape(f"{path} is not of the type {type_}")
     return value
+
+
+def _integer(text: _Real, path: str) -> int:
+    """The integer that a text with a point or an exponent is, such as ``1.0``, as JSON Schema has it. Raises
+    _OtherShape for any other number."""
+    try:
+        number = Decimal(text)
+    except InvalidOperation:  # an exponent of more digits than Decimal has
+        raise _OtherShape(f"{path} has an exponent that is too long") from None
+    if not -(1 << 63) <= number < 1 << 63:
+        raise _OtherShape(f"{path} has more than 64 bits")
+    if number != int(number):
+        raise _OtherShape(f"{path} is not of the type int64")
+    return int(number)
 
 
 def _check_text(text: str, path: str) -> None:

@@ -22,8 +22,9 @@ import pyarrow.compute as pc
 
 from spark_eos.arrow_fields import lost_field
 from spark_eos.errors import stop
+from spark_eos.printable import printable
 from spark_eos.registry.avro.texts import twice
-from spark_eos.registry.formats import Decode, Decoded, Encoded, cast, own_bytes
+from spark_eos.registry.formats import Decode, Decoded, Encoded, cast, casts, damaged, own_bytes
 from spark_eos.registry.schemas import Schema
 
 try:
@@ -33,10 +34,14 @@ try:
     from google.protobuf.descriptor_pool import DescriptorPool
     from google.protobuf.message import DecodeError
     from grpc_tools import protoc
+
+    from spark_eos.registry.protobuf_repeats import counting, is_twice
 except ImportError as missing:
     raise stop("EOS_NOT_INSTALLED.registry", module=missing.name) from None
 
 _DAMAGED = "it is not a message of Protobuf"
+_OUT_OF_RANGE = "a number out of its range"
+_LOST = "null or -0.0 without presence, or no value of the enum"
 #: The types as which a field may be read: their bytes are the same, and no value is truncated.
 _WIDER = {
     FieldDescriptor.TYPE_INT32: {FieldDescriptor.TYPE_INT64},
@@ -47,6 +52,8 @@ _WIDER = {
 #: The range of Timestamp, the years 1 to 9999, and the longest Duration, 10,000 years, in microseconds.
 _TIMES = -62_135_596_800_000_000, 253_402_300_799_999_999
 _LONGEST = 315_576_000_000_000_000
+#: They may lack a year, month or day, and have 24 hours. For these, ptars gives the first of January 1970, or 0:00.
+_PARTIAL = ("google.type.Date", "google.type.TimeOfDay")
 _CONFIG = ptars.PtarsConfig(timestamp_unit="us", duration_unit="us", time_unit="us", enum_repr="string")
 _UINT64 = pa.decimal128(20, 0)
 
@@ -58,11 +65,17 @@ class _Message:
         self._message = _message_named(schema, message)
         _check_columns(self._message)
         self._handler = _handler(self._message)
+        self._has_oneofs = _has_oneofs(self._message)
         self.type: pa.DataType = _of_spark(pa.struct(list(self._handler.schema())))
 
 
 class ProtobufReader(_Message):
     """Reads values as messages of one type."""
+
+    def __init__(self, schema: Schema, message: str | None = None) -> None:
+        super().__init__(schema, message)
+        known = counting(self._message, pa.struct(list(self._handler.schema())))
+        self._known = None if known is None else _handler(known)
 
     def of_writer(self, schema: Schema, message: tuple[int, ...]) -> Decode:
         """The decoder of this writer's values. Raises RegistryError (EOS_REGISTRY_SCHEMA) where the writer's message
@@ -78,7 +91,7 @@ class ProtobufReader(_Message):
         batch = self._parsed(messages)
         if batch is not None:
             return Decoded(batch.to_struct_array().cast(self.type), {})
-        bad = list(_damaged(messages, 0, lambda piece: self._parsed(piece) is not None))
+        bad = list(damaged(messages, lambda piece: self._parsed(piece) is not None))
         good = np.ones(len(messages), bool)
         good[bad] = False
         # ptars reads a null as a message without fields, which the last line makes null again.
@@ -87,19 +100,22 @@ class ProtobufReader(_Message):
 
     def _parsed(self, messages: pa.Array) -> pa.RecordBatch | None:
         """The fields of the messages; None where one message is damaged, has a time out of range, several fields of a
-        oneof, or a map with a key twice, of which ptars reads all and not just the last."""
+        oneof, a map with a key twice, of which ptars reads all and not just the last, or a Timestamp or the like twice,
+        of which ptars reads just the last."""
         try:
             batch = self._handler.array_to_record_batch(messages)
+            if self._known is not None and any(map(is_twice, self._known.array_to_record_batch(messages).columns)):
+                return None
         except ValueError:
             return None
         except BaseException as error:
-            # A panic of Rust is no Exception. A map's entry without a value causes one.
-            if type(error).__module__ != "pyo3_runtime":
+            if not _is_panic(error):  # a map's entry without a value causes one
                 raise
             return None
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
         wrong = any(map(_has_no_time, batch.columns)) or any(map(_has_a_key_twice, batch.columns))
-        return None if wrong or _has_several(columns, self._message) else batch
+        wrong = wrong or (self._has_oneofs and _has_several(columns, self._message))
+        return None if wrong else batch
 
 
 class ProtobufWriter(_Message):
@@ -117,24 +133,26 @@ class ProtobufWriter(_Message):
 
     def encode(self, rows: pa.Array, prefix: bytes) -> Encoded:
         """The message of each row, after the prefix. Messages are read again and compared: a field without presence has
-        no null, and ptars leaves out unknown enum values. Raises RegistryError (EOS_REGISTRY_SCHEMA) for a column that
-        is not a field, or has another type."""
+        no null, and ptars leaves out unknown enum values, and -0.0 where there is no presence. Raises RegistryError
+        (EOS_REGISTRY_SCHEMA) for a column that is not a field, or has another type."""
         columns: list[tuple[pa.Array, pa.Field]] = []
         unfit: dict[int, str] = {}
         given = {field.name: pa.nulls(len(rows), _nullable(field.type)) for field in self._handler.schema()}
-        for column, field in self._columns(rows):
-            found = _unfit(column, _nullable(field.type))
+        for (column, out_of_range), field in self._columns(rows):
+            found = dict.fromkeys(out_of_range, _OUT_OF_RANGE) | _unfit(column, _nullable(field.type))
             unfit |= {row: f"field '{field.name}' has {what}" for row, what in found.items() if row not in unfit}
             fits = np.ones(len(rows), bool)
             fits[list(found)] = False
             columns.append((_kept(column, fits), field))
             given[field.name] = columns[-1][0].cast(_nullable(field.type))
+        if self._has_oneofs:
+            unfit = dict.fromkeys(self._several(given), "it has values for several fields of a oneof") | unfit
         messages = self._handler.record_batch_to_array(pa.RecordBatch.from_pydict(given)).cast(pa.binary())
         back = self._handler.array_to_record_batch(messages)
         there = np.asarray(pc.is_valid(rows))
         bad: dict[int, str] = {}
         for column, field in columns:
-            reason = f"field '{field.name}' cannot hold its value: null without presence, or no value of the enum"
+            reason = f"field '{field.name}' cannot hold its value: {_LOST}"
             read = back.column(field.name).cast(column.type)
             bad |= dict.fromkeys((row for row in _changed(column, read) if there[row]), reason)
         bad |= {row: why for row, why in unfit.items() if there[row]}
@@ -144,14 +162,22 @@ class ProtobufWriter(_Message):
         values = pc.binary_join_element_wise(pa.scalar(prefix, pa.binary()), messages, pa.scalar(b"", pa.binary()))
         return Encoded(_kept(values, keep), bad)
 
-    def _columns(self, rows: pa.Array) -> Iterator[tuple[pa.Array, pa.Field]]:
-        """Each column of the rows, cast to the type that its field has in Spark, and the field as ptars has it."""
+    def _several(self, columns: Mapping[str, pa.Array]) -> Iterator[int]:
+        """The rows with values for several fields of a oneof, of which readers would keep the last one."""
+        rows = pa.StructArray.from_arrays(list(columns.values()), list(columns))
+        return damaged(rows, lambda piece: not _has_several(_children(piece), self._message))
+
+    def _columns(self, rows: pa.Array) -> Iterator[tuple[tuple[pa.Array, list[int]], pa.Field]]:
+        """Each column of the rows, cast to the type that its field has in Spark, with the places that do not fit, and
+        the field as ptars has it."""
         fields = {field.name: field for field in self._handler.schema()}
         for column in rows.type:
             if column.name not in fields:
                 known = ", ".join(fields)
                 raise stop("EOS_REGISTRY_SCHEMA.column", column=column.name, record=self.record, fields=known)
             wanted = self.type.field(column.name).type
+            if rows.type.get_field_index(column.name) < 0:  # the name is there twice
+                raise stop("EOS_REGISTRY_SCHEMA.type", column=column.name, type=rows.type, wanted=wanted)
             lost = lost_field(column.type, wanted)
             if lost is not None:
                 path = f"{column.name}.{lost}"
@@ -284,18 +310,32 @@ def _compiled(schema: Schema, name: str) -> FileDescriptorSet:
 
 
 def _handler(message: Descriptor) -> Any:  # noqa: ANN401  # ptars has no types
-    return ptars.HandlerPool([message.file], config=_CONFIG).get_for_message(message)
+    """What reads and writes such messages. Raises RegistryError (EOS_REGISTRY_SCHEMA) for a schema that ptars does not
+    take though protoc does, such as one with an edition instead of a syntax."""
+    try:
+        return ptars.HandlerPool([message.file], config=_CONFIG).get_for_message(message)
+    except BaseException as error:
+        if not _is_panic(error):
+            raise
+        raise stop("EOS_REGISTRY_SCHEMA.by_columns", message=message.full_name, error=printable(str(error))) from None
+
+
+def _is_panic(error: BaseException) -> bool:
+    """Whether it is a panic of Rust, which is no Exception."""
+    return type(error).__module__ == "pyo3_runtime"
 
 
 def _check_columns(message: Descriptor, within: tuple[str, ...] = ()) -> None:
-    """Raise RegistryError (EOS_REGISTRY_SCHEMA) for a message that contains itself, and for a group, which ptars reads
-    as a field without a value."""
+    """Raise RegistryError (EOS_REGISTRY_SCHEMA) for a message that contains itself, for a group, which ptars reads as a
+    field without a value, and for Google's dates and times of day, which ptars reads as a day or time that there is."""
     if message.full_name in within:
         raise stop("EOS_REGISTRY_SCHEMA.recursive", message=message.full_name, within=within[0])
     for field in message.fields:
         if field.type == FieldDescriptor.TYPE_GROUP:
             raise stop("EOS_REGISTRY_SCHEMA.group", message=message.full_name, field=field.name)
         if field.message_type is not None:
+            if field.message_type.full_name in _PARTIAL:
+                raise stop("EOS_REGISTRY_SCHEMA.partial", message=field.message_type.full_name, field=field.name)
             _check_columns(field.message_type, (*within, message.full_name))
 
 
@@ -331,19 +371,6 @@ def _type_of(field: FieldDescriptor) -> str:
 def _kept(values: pa.Array, keep: np.ndarray) -> pa.Array:
     """The values where ``keep`` is true, and null elsewhere."""
     return values if keep.all() else values.take(pa.array(np.arange(len(values)), mask=~keep))
-
-
-def _damaged(messages: pa.Array, first: int, whole: Callable[[pa.Array], bool]) -> Iterator[int]:
-    """Find the damaged messages by bisection: their indexes, of which the first message has ``first``. ``whole``:
-    whether none of some messages is damaged."""
-    if whole(messages):
-        return
-    if len(messages) == 1:
-        yield first
-        return
-    middle = len(messages) // 2
-    yield from _damaged(messages.slice(0, middle), first, whole)
-    yield from _damaged(messages.slice(middle), first + middle, whole)
 
 
 def _has_no_time(column: pa.Array) -> bool:
@@ -382,18 +409,10 @@ def _entries(column: pa.MapArray) -> pa.MapArray:
 
 def _unfit(column: pa.Array, type_: pa.DataType) -> dict[int, str]:
     """Index → what is wrong, of the values that no message can hold. ``type_``: the field's type in ptars."""
-    numbers = dict.fromkeys(_damaged(column, 0, lambda piece: _casts(piece, type_)), "a number out of its range")
-    times = dict.fromkeys(_damaged(column, 0, lambda piece: not _has_no_time(piece)), "a time out of its range")
-    keys = dict.fromkeys(_damaged(column, 0, lambda piece: not _has_a_key_twice(piece)), "a key twice")
+    numbers = dict.fromkeys(damaged(column, lambda piece: casts(piece, type_)), _OUT_OF_RANGE)
+    times = dict.fromkeys(damaged(column, lambda piece: not _has_no_time(piece)), "a time out of its range")
+    keys = dict.fromkeys(damaged(column, lambda piece: not _has_a_key_twice(piece)), "a key twice")
     return numbers | times | keys
-
-
-def _casts(column: pa.Array, type_: pa.DataType) -> bool:
-    try:
-        column.cast(type_)
-    except pa.ArrowInvalid:
-        return False
-    return True
 
 
 def _has_several(columns: Mapping[str, pa.Array], message: Descriptor) -> bool:
@@ -407,7 +426,8 @@ def _has_several(columns: Mapping[str, pa.Array], message: Descriptor) -> bool:
     for field in message.fields:
         column, inner = columns[field.name], field.message_type
         if _is_map(field):
-            column, inner = column.items, inner.fields_by_name["value"].message_type
+            inner = inner.fields_by_name["value"].message_type
+            column = column if inner is None else _entries(column).items
         elif inner is not None and field.is_repeated:
             column = column.flatten()
         # ptars has no structs for messages that it knows, such as Timestamp.
@@ -416,18 +436,45 @@ def _has_several(columns: Mapping[str, pa.Array], message: Descriptor) -> bool:
     return False
 
 
+def _has_oneofs(message: Descriptor) -> bool:
+    """Whether the message, or one within it, has a oneof of several fields."""
+    own = any(len(oneof.fields) > 1 for oneof in message.oneofs)
+    return own or any(_has_oneofs(field.message_type) for field in message.fields if field.message_type is not None)
+
+
 def _children(column: pa.Array) -> dict[str, pa.Array]:
     """The fields of a column of structs, by name; null where the struct is null."""
     return dict(zip((field.name for field in column.type), column.flatten(), strict=True))
 
 
 def _changed(given: pa.Array, read: pa.Array) -> Iterator[int]:
-    """The indexes at which two columns differ; NaN equals NaN. Whole columns are compared first, which is faster."""
-    if given.equals(read):
+    """The indexes at which two columns differ; NaN equals NaN, and -0.0 is not 0.0. Whole columns are compared first,
+    which is faster, and where -0.0 equals 0.0."""
+    if given.equals(read) and _negative_zeros(given) == _negative_zeros(read):
         return
     for row, (one, other) in enumerate(zip(given.to_pylist(), read.to_pylist(), strict=True)):
-        if one != other and repr(one) != repr(other):
+        if repr(one) != repr(other):
             yield row
+
+
+def _negative_zeros(column: pa.Array) -> int:
+    """How many -0.0 a column has, at any depth."""
+    if not _has_floats(column.type):
+        return 0
+    if pa.types.is_floating(column.type):
+        numbers = column.drop_null().to_numpy()
+        return int(np.count_nonzero((numbers == 0) & np.signbit(numbers)))
+    if pa.types.is_map(column.type):
+        return _negative_zeros(_entries(column).items)
+    inner = column.flatten()
+    return sum(map(_negative_zeros, inner)) if pa.types.is_struct(column.type) else _negative_zeros(inner)
+
+
+def _has_floats(type_: pa.DataType) -> bool:
+    """Whether a type is one of floats, or has one within it."""
+    return bool(pa.types.is_floating(type_)) or any(
+        _has_floats(type_.field(number).type) for number in range(type_.num_fields)
+    )
 
 
 def _of_spark(type_: pa.DataType) -> pa.DataType:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, get_args
 
+from spark_eos.errors import stop
+
 Kind = Literal["AVRO", "PROTOBUF", "JSON"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 #: Kinds by the names that users give them.
@@ -26,26 +28,36 @@ class Reference:
 
 
 @dataclass(frozen=True)
+class Rule:
+    """A rule by which Confluent's clients check or change values. ``mode``: when, such as WRITE or WRITEREAD."""
+
+    name: str
+    mode: str
+
+
+@dataclass(frozen=True)
 class Schema:
-    """A schema: its text as it was registered, and its references."""
+    """A schema: its text as it was registered, its references, and its rules that are not disabled."""
 
     kind: Kind
     text: str
     references: tuple[Reference, ...] = ()
+    rules: tuple[Rule, ...] = ()
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of kind, text and references; it does not depend on the registry."""
+        """A hash of kind, text and references, without rules; it does not depend on the registry."""
         parts = [self.kind, self.text, [(each.name, each.schema.fingerprint) for each in self.references]]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
     def all_references(self) -> dict[str, Schema]:
         """All schemas to which this one refers, directly or through others, by name. Each comes after those to which it
-        refers itself."""
+        refers itself. Raises RegistryError (EOS_REGISTRY_SCHEMA) where a name means two different schemas."""
         found: dict[str, Schema] = {}
         for reference in self.references:
-            found |= reference.schema.all_references()
-            found[reference.name] = reference.schema
+            for name, schema in [*reference.schema.all_references().items(), (reference.name, reference.schema)]:
+                if found.setdefault(name, schema).fingerprint != schema.fingerprint:
+                    raise stop("EOS_REGISTRY_SCHEMA.two_references", name=name)
         return found
 
 

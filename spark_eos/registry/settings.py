@@ -4,9 +4,12 @@ them is printed."""
 from __future__ import annotations
 
 import difflib
+import html
+import json
+from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass
-from urllib.parse import urlsplit
+from urllib.parse import quote, quote_plus, urlsplit
 
 from spark_eos.errors import stop
 from spark_eos.frozen_settings import Settings
@@ -86,10 +89,14 @@ class RegistrySettings(Settings):
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """Texts that no message may contain, the longest first."""
+        """Texts that no message may contain, the longest first: secrets, and the forms in which requests have them, or
+        in which a client shows a server's answer that repeats these."""
         values = [value for name, value in self._values.items() if _BY_NAME[name].secret]
-        passwords = [value.partition(":")[2] for value in values]
-        return tuple(sorted(filter(None, {*values, *passwords}), key=len, reverse=True))
+        values += [value.partition(":")[2] for value in values]
+        client = self._values.get("bearer.auth.client.id", ""), self._values.get("bearer.auth.client.secret", "")
+        pairs = [":".join(client), ":".join(map(quote_plus, client))] if client[1] else []
+        forms = {form for value in [*values, *pairs] if value for form in _forms(value)}
+        return tuple(sorted(forms, key=len, reverse=True))
 
     def client_conf(self, retries: int) -> dict[str, object]:
         """The configuration of confluent-kafka's client. Each try has a share of ``timeout_s``, so that all tries at
@@ -101,6 +108,16 @@ class RegistrySettings(Settings):
         if _SOURCE in conf:
             conf.setdefault(_CLUSTER, "")
         return conf
+
+
+def _forms(secret: str) -> set[str]:
+    """The secret as it is, in base64, for addresses, in JSON and in HTML, and each of these as Python prints texts and
+    bytes, by either quote."""
+    sent = {secret, b64encode(secret.encode()).decode(), quote(secret, safe=""), quote(secret), quote_plus(secret)}
+    sent |= {json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1], html.escape(secret)}
+    # With a double quote in it, Python prints a text in single ones, and escapes these.
+    printed = {repr(one).removeprefix("b")[2:-1] for text in sent for one in (f'"{text}', f'"{text}'.encode())}
+    return sent | printed | {one.replace("\\'", "'") for one in printed}
 
 
 def registry_settings(given: str | Mapping[str, object]) -> RegistrySettings:

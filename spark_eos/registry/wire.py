@@ -11,7 +11,7 @@ messages to a nested one; a single 0 stands for [0], the file's first message.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -23,6 +23,8 @@ from spark_eos.registry.avro.defaults import long_bytes
 
 #: Headers with the schema of the key and of the value.
 KEY_HEADER, VALUE_HEADER = "__key_schema_id", "__value_schema_id"
+#: By column.
+HEADERS = {"key": KEY_HEADER, "value": VALUE_HEADER}
 _ID_SIZE, _GUID_SIZE = 5, 17
 #: The deepest nested message that is supported.
 _MOST_INDEXES = 16
@@ -79,7 +81,7 @@ def split(values: pa.Array, headers: pa.Array | None = None, *, key: bool = Fals
     """Find the writer of each value.
 
     ``values``: (large) binary; ``key``: whether these are keys. ``headers``: for each value a list of structs ``key``,
-    ``value``; the first header that names the schema takes precedence over the value's own bytes. ``messages``: whether
+    ``value``; the last header that names the schema takes precedence over the value's own bytes. ``messages``: whether
     message indexes follow (Protobuf).
     """
     found = _split(bytes_of(values), messages, guids=False)
@@ -99,6 +101,25 @@ def prefix(id_: int, message: Sequence[int] = ()) -> bytes:
     else:
         indexes = b"".join(map(long_bytes, (len(message), *message)))
     return b"\0" + id_.to_bytes(4, "big") + indexes
+
+
+def without_headers(headers: pa.Array, names: Collection[str]) -> pa.Array:
+    """The lists of headers without those of these names, which would say that an encoded value is of another schema.
+    Any other type than a list of structs with a ``key`` stays as it is: the sink refuses it."""
+    if not _are_headers(headers.type):
+        return headers
+    pairs = headers.flatten()
+    keep = ~pc.fill_null(pc.is_in(pairs.field("key").cast(pa.string()), pa.array(names)), False).to_numpy(False)
+    if keep.all():
+        return headers
+    lane = np.asarray(pc.list_parent_indices(headers))[keep]
+    offsets = np.searchsorted(lane, np.arange(len(headers) + 1)).astype(np.int32)
+    return pa.ListArray.from_arrays(offsets, pairs.filter(pa.array(keep)), mask=headers.is_null())
+
+
+def _are_headers(type_: pa.DataType) -> bool:
+    listed = pa.types.is_list(type_) or pa.types.is_large_list(type_)
+    return bool(listed and pa.types.is_struct(type_.value_type) and type_.value_type.get_field_index("key") >= 0)
 
 
 def bytes_of(values: pa.Array) -> Bytes:
@@ -236,14 +257,16 @@ def _grouped(
 
 
 def _named_by_headers(headers: pa.Array, name: str) -> pa.Array | None:
-    """For each list of headers, the value of the first header of that name, or null; None where no list has one."""
+    """For each list of headers, the value of the last header of that name, or null; None where no list has one. Who
+    passes headers on and serializes anew adds one behind those that are there."""
     pairs = headers.flatten()
-    places = np.flatnonzero(pc.fill_null(pc.equal(pairs.field("key"), name), False).to_numpy(zero_copy_only=False))
+    named = pc.and_(pc.equal(pairs.field("key"), name), pc.is_valid(pairs.field("value")))
+    places = np.flatnonzero(pc.fill_null(named, False).to_numpy(zero_copy_only=False))
     if not len(places):
         return None
-    parents, first = np.unique(np.asarray(pc.list_parent_indices(headers))[places], return_index=True)
     found = np.full(len(headers), -1, np.int64)
-    found[parents] = places[first]
+    # Of several numbers for one place, numpy keeps the last.
+    found[np.asarray(pc.list_parent_indices(headers))[places]] = places
     return pairs.field("value").take(pa.array(found, mask=found < 0))
 
 

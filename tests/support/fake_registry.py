@@ -19,12 +19,14 @@ _ID, _VERSION = re.compile(r"/schemas/ids/(\d+)"), re.compile(r"/subjects/([^/]+
 
 class FakeRegistry:
     """``schemas``: the texts of JSON Schemas, by id; ``versions``: the id of each subject's one version; ``late``: how
-    many more questions about an id are answered as if it were unknown; ``asked``: how often each id was asked for."""
+    many more questions about an id are answered as if it were unknown; ``asked``: how often each id was asked for;
+    ``more``: what else is in each answer, or instead of what would be there."""
 
     def __init__(self, schemas: dict[int, str], versions: dict[str, int]) -> None:
         self.schemas, self.versions = dict(schemas), dict(versions)
         self.late: Counter[int] = Counter()
         self.asked: Counter[int] = Counter()
+        self.more: dict[str, object] = {}
         self._lock = threading.Lock()
         self._port = 0
         self._server: ThreadingHTTPServer | None = None
@@ -47,6 +49,12 @@ class FakeRegistry:
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
                 self.wfile.write(body)
+
+            def do_POST(self) -> None:
+                """Of what is registered: the only version of the subject has this schema."""
+                self.rfile.read(int(self.headers["Content-Length"]))
+                self.path = self.path.partition("?")[0].removesuffix("/versions") + "/versions/1"
+                self.do_GET()
 
             def log_message(self, *_: object) -> None:
                 """To nowhere."""
@@ -92,7 +100,7 @@ class FakeRegistry:
             id_ = self.versions.get(found[1])
             if id_ is None:
                 return 404, {"error_code": 40401, "message": "Subject not found"}
-            return 200, {"subject": found[1], "version": 1, "id": id_, **_schema(self.schemas[id_])}
+            return 200, {"subject": found[1], "version": 1, "id": id_} | self._schema(id_)
         return 404, {}
 
     def _by_id(self, id_: int) -> tuple[int, dict[str, object]]:
@@ -102,11 +110,10 @@ class FakeRegistry:
             self.late[id_] -= late
         if late or id_ not in self.schemas:
             return 404, {"error_code": 40403, "message": "Schema not found"}
-        return 200, _schema(self.schemas[id_])
+        return 200, self._schema(id_)
 
-
-def _schema(text: str) -> dict[str, object]:
-    return {"schema": text, "schemaType": "JSON"}
+    def _schema(self, id_: int) -> dict[str, object]:
+        return {"schema": self.schemas[id_], "schemaType": "JSON", **self.more}
 
 
 @contextmanager

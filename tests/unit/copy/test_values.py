@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from uuid import UUID
 
 import polars as pl
 import pyarrow as pa
@@ -10,10 +11,13 @@ import pytest
 
 from spark_eos.copy.values import SchemaTransform
 from spark_eos.errors import EosError
+from spark_eos.registry.client import registry_of
 from spark_eos.registry.decoding import Decoding
 from spark_eos.registry.encoding import Encoding
 from spark_eos.registry.schemas import Registered, Schema
 from spark_eos.registry.settings import registry_settings
+from spark_eos.registry.wire import KEY_HEADER, VALUE_HEADER
+from spark_eos.source.schema import ARROW_HEADERS
 
 FIELDS = '[{"name":"id","type":"int"},{"name":"x","type":["null","int"],"default":null}]'
 SCHEMA = f'{{"type":"record","name":"R","fields":{FIELDS}}}'
@@ -51,6 +55,51 @@ def test_a_key_is_encoded_in_its_place():
     key = Encoding(Registered("orders-key", 1, 9, Schema("AVRO", '"bytes"')))
     result = encoded(lambda batch: batch, key=key)
     assert result["key"].to_pylist() == [b"\0\0\0\0\x09\x02k", None]
+
+
+def headers(*lists: list[str] | None) -> pa.Array:
+    pairs = [
+        None if names is None else [{"key": name, "value": b"\1" + bytes(16)} for name in names] for names in lists
+    ]
+    return pa.array(pairs, ARROW_HEADERS.type)
+
+
+def test_headers_that_name_the_schema_of_what_was_read_are_left_out():
+    """Of columns that are encoded: who reads them would believe the header. All others stay, and slices are right."""
+    given = headers(["a"], ["a", VALUE_HEADER, KEY_HEADER, VALUE_HEADER, "b"], None, [], [VALUE_HEADER], ["c"])
+    ids = pa.array(range(6), pa.int32())
+    for skipped in range(6):
+        table = pa.RecordBatch.from_pydict({"id": ids, "headers": given}).slice(skipped)
+        found = encoded(lambda batch, table=table: table)["headers"]
+        names = [None if one is None else [each["key"] for each in one] for one in found.to_pylist()]
+        assert names == [["a"], ["a", KEY_HEADER, "b"], None, [], [], ["c"]][skipped:]
+        found.validate(full=True)
+    both = encoded(
+        lambda batch: pa.table(
+            {"id": ids, "key": [b"k"] * 6, "headers": given.cast(pa.large_list(given.type.value_type))}
+        ),
+        key=Encoding(Registered("orders-key", 1, 9, Schema("AVRO", '"bytes"'))),
+    )
+    assert [each["key"] for each in both["headers"][1].as_py()] == ["a", "b"]
+
+
+@pytest.mark.parametrize("said", [False, True])
+def test_a_key_is_read_with_the_schema_that_the_header_of_keys_names(said):
+    """And a value with that of values, whatever was said when their readers were chosen."""
+    fields = [[f'{{"name":"{name}","type":"string"}}' for name in names] for names in ("ab", "ba")]
+    schemas = [Schema("AVRO", f'{{"type":"record","name":"R","fields":[{",".join(each)}]}}') for each in fields]
+    settings = registry_settings("http://127.0.0.1:1")
+    for number, schema in enumerate(schemas):
+        registry_of(settings)._schemas[str(UUID(int=number))] = schema
+    named = [
+        {"key": KEY_HEADER, "value": b"\1" + UUID(int=0).bytes},
+        {"key": VALUE_HEADER, "value": b"\1" + UUID(int=1).bytes},
+    ]
+    columns = {"key": [b"\x02A\x02B"], "value": [b"\x02B\x02A"], "headers": pa.array([named], ARROW_HEADERS.type)}
+    decode = {name: Decoding(settings, Registered("s", 1, 1, schemas[0]), key=said) for name in ("key", "value")}
+    found = SchemaTransform(None, "name", decode, to_table=True)(pa.RecordBatch.from_pydict(columns))
+    assert found["key"].to_pylist() == found["value"].to_pylist() == [{"a": "A", "b": "B"}]
+    registry_of.cache_clear()
 
 
 def test_what_cannot_be_encoded_is_refused():

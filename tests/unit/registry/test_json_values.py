@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
+import math
+from decimal import Decimal
+from fractions import Fraction
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from spark_eos.errors import EosError
@@ -73,7 +77,8 @@ def test_a_value_of_the_shape_is_read():
         (b"{", "it is not JSON"),
         (b'{"id":1}{"id":2}', "it is not JSON"),
         (b'{"id":NaN}', "it is not JSON"),
-        (b"[" * 100_000, "it is not JSON"),
+        (b"[" * 100_000, "it has more than 128 levels within one another"),
+        (b'{"id":1,"more":' + b"[" * 128 + b"]" * 128 + b"}", "it has more than 128 levels within one another"),
         (b'{"id":1,"name":"\xff"}', "it is not JSON"),
         (b"[]", "the value is not an object"),
         (b"null", "the value is null"),
@@ -83,7 +88,14 @@ def test_a_value_of_the_shape_is_read():
         (b'{"id":true}', "id is not of the type int64"),
         (b'{"id":1.5}', "id is not of the type int64"),
         (b'{"id":9223372036854775808}', "id has more than 64 bits"),
-        (b'{"id":9007199254740993.0}', "id has a point or an exponent, and more digits than can be read then"),
+        (b'{"id":1.0000000000000001}', "id is not of the type int64"),
+        (b'{"id":4503599627370497.5}', "id is not of the type int64"),
+        (b'{"id":1e-400}', "id is not of the type int64"),
+        (b'{"id":9223372036854775808.0}', "id has more than 64 bits"),
+        (b'{"id":1e400}', "id has more than 64 bits"),
+        (b'{"id":1e99999999999999999999}', "id has an exponent that is too long"),
+        (b'{"id":1,"name":1.5}', "name is not of the type string"),
+        (b'{"id":1,"paid":1.0}', "paid is not of the type bool"),
         (b'{"id":1,"price":1e400}', "price is larger than any number of 64 bits"),
         (b'{"id":1,"price":"1"}', "price is not of the type double"),
         (b'{"id":1,"paid":1}', "paid is not of the type bool"),
@@ -102,6 +114,59 @@ def test_a_value_of_another_shape_is_bad_alone(text, reason):
     assert [row and row["id"] for row in found.rows.to_pylist()] == [1, None, 3]
 
 
+NUMBERS = st.from_regex(r"-?(0|[1-9][0-9]{0,20})(\.[0-9]{1,20})?([eE][+-]?[0-9]{1,3})?", fullmatch=True)
+
+
+@given(NUMBERS)
+@example("9007199254740993.0")
+@example("0.99999999999999999999")
+@example("-9223372036854775808.000e0")
+@example("-0.0")
+@example("0e-9")
+def test_a_number_is_an_integer_if_it_is_exactly_one(text):
+    """Whatever way it is written in, as fractions count; as a number, it is the nearest double."""
+    exact = Fraction(text)
+    found = decoded(ORDER, f'{{"id":{text}}}'.encode())
+    assert (found.bad == {}) == (exact.denominator == 1 and -(2**63) <= exact < 2**63)
+    if not found.bad:
+        assert found.rows.to_pylist()[0]["id"] == exact
+    price = decoded(ORDER, f'{{"id":1,"price":{text}}}'.encode())
+    assert price.bad.keys() == ({0} if math.isinf(float(text)) else set())
+    if not price.bad:
+        assert repr(price.rows.to_pylist()[0]["price"]) == repr(
+            float(text) if set(text) & {*".eE"} else float(int(text))
+        )
+
+
+def depth_of(value: object) -> int:
+    parts = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else None
+    return 0 if parts is None else 1 + max(map(depth_of, parts), default=0)
+
+
+@given(
+    st.recursive(
+        st.text(alphabet='[]{}"\\a', max_size=3),
+        lambda inner: (
+            st.lists(inner, max_size=3) | st.dictionaries(st.text(alphabet='[{"\\', max_size=2), inner, max_size=2)
+        ),
+        max_leaves=12,
+    ),
+    st.integers(100, 128),
+)
+def test_how_deep_a_value_may_be_does_not_depend_on_who_reads_it(inner, outer):
+    """Brackets in texts do not count, nor does how many there are beside one another."""
+    value = [inner, "[" * 200, *([] for _ in range(50))]
+    for _ in range(outer - 1):
+        value = [value]
+
+    def read(levels: int):
+        text = json.dumps({"id": 1, "more": value}).encode()
+        return decoded(ORDER, text).bad if levels == 0 else read(levels - 1)
+
+    expected = {0: "it has more than 128 levels within one another"} if depth_of(value) + 1 > 128 else {}
+    assert read(0) == read(100) == expected
+
+
 @pytest.mark.parametrize(
     ("document", "why"),
     [
@@ -110,6 +175,14 @@ def test_a_value_of_another_shape_is_bad_alone(text, reason):
         ({"properties": {"a": {"type": ["string", "integer"]}}}, "has no single type"),
         ({"properties": {"a": {"anyOf": [{"type": "string"}, {"type": "integer"}]}}}, "is one of several schemas"),
         ({"allOf": []}, "is 'allOf' of several schemas"),
+        (
+            {"properties": {"a": {"type": "string"}}, "oneOf": [{"type": "object"}]},
+            "has 'oneOf' and its own properties",
+        ),
+        ({"properties": {"a": {"oneOf": [{"type": "string"}], "items": {}}}}, "a has 'oneOf' and its own"),
+        ({"properties": {"a": {"$ref": "#/x", "properties": {}}}, "x": {"type": "string"}}, "a has '$ref' and its own"),
+        ({"additionalProperties": {"type": "string"}, "oneOf": [{"type": "object"}]}, "has 'oneOf' and its own"),
+        ({"anyOf": [{"type": "string"}], "oneOf": [{"type": "string"}]}, "has 'oneOf' and its own"),
         ({"properties": {"a": {"type": "string"}}, "required": True}, "is no JSON Schema"),
         ({"properties": ["a"]}, "is no JSON Schema"),
         ({"type": 5}, "is no JSON Schema"),
@@ -130,11 +203,31 @@ def test_a_schema_without_one_type_for_each_value_is_refused(document, why):
     assert caught.value.entry == "EOS_REGISTRY_SCHEMA.json" and why in caught.value.message
 
 
+@pytest.mark.parametrize("null", [{"type": "null"}, {"type": "null", "title": "Not included"}, {"type": ["null"]}])
+def test_a_null_beside_a_type_may_have_a_title(null):
+    """As generators of schemas write it, for `oneOf` and `anyOf`."""
+    for word in ("oneOf", "anyOf"):
+        document = {"properties": {"a": {word: [null, {"type": "string"}], "description": "x"}}}
+        found = decoded(document, b'{"a":"x"}', b'{"a":null}')
+        assert (found.bad, found.rows.to_pylist()) == ({}, [{"a": "x"}, {"a": None}])
+
+
 def test_a_schema_may_use_others():
     """By the names of its references, whose own pointers are theirs."""
     line = schema({"$ref": "#/definitions/it", "definitions": {"it": {"type": "string"}}})
     outer = schema({"type": "array", "items": {"$ref": "line.json"}}, Reference("line.json", "line", 1, line))
     assert shape_of(outer).type == pa.list_(pa.string())
+
+
+def test_pointers_of_different_documents_are_no_circle():
+    """Though they are the same text; and a circle through a document's name is one."""
+    inner = schema({"$ref": "#/definitions/A", "definitions": {"A": {"type": "string"}}})
+    document = {"$ref": "#/definitions/A", "definitions": {"A": {"properties": {"o": {"$ref": "o.json"}}}}}
+    assert shape_of(schema(document, Reference("o.json", "o", 1, inner))).type == pa.struct([("o", pa.string())])
+    circle = schema({"properties": {"p": {"$ref": "o.json#"}}})
+    for reference in ("o.json", "o.json#"):
+        with pytest.raises(EosError, match="contains itself"):
+            shape_of(schema({"$ref": reference}, Reference("o.json", "o", 1, circle)))
 
 
 ROWS = st.lists(
@@ -178,10 +271,34 @@ def test_a_row_that_the_schema_cannot_hold_is_bad():
     assert found.values.to_pylist() == [b'{"id": 1, "name": null, "price": null}', None, None, None]
 
 
-def test_rows_of_another_type_are_refused():
-    """Before any of them is written."""
-    with pytest.raises(EosError, match=r"EOS_REGISTRY_SCHEMA\b"):
-        JsonWriter(schema(ORDER)).encode(pa.array([{"id": []}]), b"")
+@pytest.mark.parametrize(
+    ("row", "path"),
+    [
+        ({"id": []}, "value.id"),
+        ({"id": 1.0}, "value.id"),
+        ({"id": "5"}, "value.id"),
+        ({"id": 1, "name": 5}, "value.name"),
+        ({"id": 1, "name": b"x"}, "value.name"),
+        ({"id": 1, "price": Decimal("1.5")}, "value.price"),
+        ({"id": 1, "paid": 1}, "value.paid"),
+        ({"id": 1, "lines": [{"what": dt.date(2026, 1, 1)}]}, "value.lines[].what"),
+    ],
+)
+def test_rows_of_another_type_are_refused(row, path):
+    """Before any of them is written, and whatever their values are: no row has to fit by chance."""
+    for rows in (pa.array([row]), pa.array([row])[:0]):
+        with pytest.raises(EosError) as caught:
+            JsonWriter(schema(ORDER)).encode(rows, b"")
+        assert (caught.value.entry, caught.value.parameters["column"]) == ("EOS_REGISTRY_SCHEMA.type", path)
+
+
+def test_a_number_that_is_out_of_range_makes_its_row_bad_alone():
+    """One that no integer of 64 bits, or no double, holds."""
+    type_ = pa.struct([("id", pa.uint64()), ("price", pa.int64())])
+    rows = pa.array([{"id": 1, "price": 2**53}, {"id": 2**63}, {"id": 3, "price": 2**53 + 1}, {"id": 4}], type_)
+    found = JsonWriter(schema(ORDER)).encode(rows, b"")
+    assert found.bad == dict.fromkeys([1, 2], "a number is out of its range")
+    assert [text and json.loads(text)["id"] for text in found.values.to_pylist()] == [1, None, None, 4]
 
 
 @pytest.mark.parametrize("row", [{"id": 1, "unknown": 2}, {"id": 1, "lines": [{"what": "a", "price": 2}]}])

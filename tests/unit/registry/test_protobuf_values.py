@@ -247,6 +247,66 @@ def test_fields_that_are_there_twice_are_merged():
     assert found.bad == {} and found.rows.to_pylist() == [row_of(Order.FromString(one + two))]
 
 
+KNOWN = Schema(
+    "PROTOBUF",
+    """syntax = "proto3"; import "google/protobuf/timestamp.proto"; import "google/protobuf/wrappers.proto";
+    import "google/protobuf/duration.proto";
+    message M {
+      google.protobuf.Timestamp at = 1; google.protobuf.Int64Value number = 20; In inner = 3; repeated In list = 4;
+      map<int32, In> map = 5; map<int32, google.protobuf.Duration> times = 6;
+      repeated google.protobuf.Timestamp all = 7;
+      oneof o { google.protobuf.StringValue text = 8; int32 id = 9; }
+      message In { google.protobuf.Duration for = 2; Deep deep = 3; }
+      message Deep { google.protobuf.BoolValue yes = 100; string what = 1; }
+    }""",
+)
+
+
+def field(number: int, *values: bytes) -> bytes:
+    """A field of wire type 2, once for each value, by its tag of one byte or two."""
+    tag = number << 3 | 2
+    tags = bytes([tag]) if tag < 128 else bytes([tag & 127 | 128, tag >> 7])
+    return b"".join(tags + bytes([len(value)]) + value for value in values)
+
+
+FIVE, HALF = b"\x08\x05", b"\x10\x80\xca\xb5\xee\x01"  # 5 seconds, and half of one
+
+
+@pytest.mark.parametrize(
+    ("value", "is_bad"),
+    [
+        (field(1, FIVE, HALF), True),
+        (field(1, FIVE + HALF), False),
+        (field(1, FIVE) + b"\x48\x01" + field(1, FIVE), True),
+        (field(1, b"", b""), True),
+        (field(20, FIVE, b""), True),
+        (field(20, FIVE) + field(1, FIVE), False),
+        (field(3, field(2, FIVE, HALF)), True),
+        (field(3, field(2, FIVE), field(2, HALF)), True),
+        (field(3, field(2, FIVE), field(3, b"")), False),
+        (field(4, field(2, FIVE), field(2, HALF)), False),
+        (field(4, field(2, FIVE), field(2, HALF, FIVE)), True),
+        (field(4, field(3, field(100, FIVE), field(100, b""))), True),
+        (field(5, b"\x08\x01" + field(2, field(2, FIVE)), b"\x08\x02" + field(2, field(2, FIVE))), False),
+        (field(5, b"\x08\x01" + field(2, field(2, FIVE, FIVE))), True),
+        (field(6, b"\x08\x01" + field(2, FIVE), b"\x08\x02" + field(2, FIVE)), False),
+        (field(6, b"\x08\x01" + field(2, FIVE, HALF)), True),
+        (field(7, FIVE, HALF), False),
+        (field(8, field(1, b"a"), field(1, b"b")), True),
+    ],
+)
+def test_a_known_message_that_is_there_twice_is_bad_alone(value, is_bad):
+    """The library keeps the last one, and does not merge them. Those in different messages are not twice."""
+    found = decoded([field(1, FIVE), value, b"", field(20, FIVE)], KNOWN, KNOWN)
+    assert found.bad.keys() == ({1} if is_bad else set())
+    assert [row and row["number"] for row in found.rows.to_pylist()][2:] == [None, 5]
+    if not is_bad:
+        found = decoded([value], KNOWN, KNOWN).rows.to_pylist()[0]
+        official = GetMessageClass(_message_at(KNOWN, (0,))).FromString(value)
+        assert (found["at"] is not None) == official.HasField("at") and len(found["all"]) == len(official.all)
+        assert not official.HasField("at") or found["at"] == official.at.ToDatetime(dt.UTC)
+
+
 def proto(fields: str, name: str = "Order") -> Schema:
     return Schema("PROTOBUF", f'syntax = "proto3"; package acme; message {name} {{ {fields} }}')
 
@@ -332,6 +392,8 @@ def test_indexes_that_clients_count_differently_are_refused(path, name):
             Schema("PROTOBUF", 'syntax = "proto2"; message M { optional group G = 1 { optional int32 x = 1; } }'),
             "group",
         ),
+        (proto("int32 from = 1; int32 From = 2;"), "by_columns"),
+        (Schema("PROTOBUF", 'edition = "2023"; message M { int32 a = 1; }'), "by_columns"),
         (Schema("PROTOBUF", "message {"), "protoc"),
         (Schema("PROTOBUF", 'import "missing.proto";'), "protoc"),
         (Schema("PROTOBUF", 'syntax = "proto3";', (Reference("../a.proto", "a", 1, MONEY),)), "import_path"),
@@ -345,6 +407,28 @@ def test_a_schema_that_no_column_can_hold_is_refused(schema, entry, capfd):
     assert caught.value.entry == f"EOS_REGISTRY_SCHEMA.{entry}"
 
 
+@pytest.mark.parametrize(
+    "use", ["google.type.{} a = 1;", "repeated google.type.{} a = 1;", "map<int32, google.type.{}> a = 1;"]
+)
+@pytest.mark.parametrize("name", ["Date", "TimeOfDay"])
+def test_dates_that_may_be_partial_are_refused(name, use):
+    """They would become other ones: a year alone its first of January, 24:00 midnight before. By another name, they are
+    read as what they are."""
+    text = f"message {name} {{ int32 year = 1; int32 month = 2; int32 day = 3; }}"
+    used = Schema("PROTOBUF", f'syntax = "proto3"; package google.type; {text}')
+    for wrap in ("{}", "message In {{ {} }} In i = 1;"):
+        body = f'syntax = "proto3"; import "a.proto"; message M {{ {wrap.format(use.format(name))} }}'
+        for one in (ProtobufReader, ProtobufWriter):
+            with pytest.raises(EosError, match=f"is the Protobuf message google.type.{name}") as caught:
+                one(Schema("PROTOBUF", body, (Reference("a.proto", "a", 1, used),)))
+            assert caught.value.entry == "EOS_REGISTRY_SCHEMA.partial"
+    own = proto(f"{text} {name} a = 1;")
+    assert decoded([b"\x0a\x03\x08\xe8\x0f"], own, own).rows.to_pylist() == [
+        {"a": {"year": 2024, "month": 0, "day": 0}}
+    ]
+    assert ProtobufReader(used).type.get_field_index("year") == 0
+
+
 def test_a_message_that_is_not_there_is_named():
     """With those that are."""
     with pytest.raises(EosError, match=r"no message acme\.None.*acme\.Order, acme\.Other"):
@@ -354,6 +438,8 @@ def test_a_message_that_is_not_there_is_named():
 @given(st.lists(st.none() | orders, max_size=5))
 def test_rows_are_written_as_the_official_runtime_reads_them(rows):
     """What is read of a message is written as one that means the same; a null row stays null."""
+    # -0.0 has a test of its own.
+    rows = [row and {k: v + 0.0 if isinstance(v, float) else v for k, v in row.items()} for row in rows]
     values = [None if row is None else message(row) for row in rows]
     expected = [None if value is None else row_of(Order.FromString(value)) for value in values]
     type_ = ProtobufReader(ORDER).type
@@ -395,6 +481,10 @@ def test_a_row_that_a_message_cannot_hold_is_bad():
         ("large", pa.decimal128(20, 0), 2**64 - 1, -1, "a number out of its range"),
         ("large", pa.int64(), 1, -1, "a number out of its range"),
         ("fixed", pa.int64(), 2**32 - 1, 2**32, "a number out of its range"),
+        ("maybe", pa.int64(), 2**31 - 1, 2**31, "a number out of its range"),
+        ("size", pa.int64(), 2**53, 2**53 + 1, "a number out of its range"),
+        ("lines", pa.list_(pa.int64()), [1, 2], [1, 2**31], "a number out of its range"),
+        ("tags", pa.map_(pa.string(), pa.int64()), [("a", 1)], [("a", -1)], "a number out of its range"),
         ("at", pa.timestamp("us", "UTC"), 0, -62_135_596_800_000_001, "a time out of its range"),
     ],
 )
@@ -407,6 +497,41 @@ def test_a_row_that_is_out_of_a_fields_range_is_bad_alone(field, type_, good, wr
     assert found.values.to_pylist()[1] is None and found.values[0] == found.values[3] != b""
 
 
+@pytest.mark.parametrize("number", ["double", "float"])
+def test_a_negative_zero_is_written_or_its_row_is_bad(number):
+    """The official runtime writes it; the library leaves it out where there is no presence, and it was read as 0.0."""
+    fields = f"""{number} own = 1; optional {number} maybe = 2;
+    repeated {number} list = 3; map<int32, {number}> map = 4;
+    message In {{ {number} own = 1; optional {number} maybe = 2; }} In inner = 5; repeated In all = 6;
+    map<int32, In> named = 7; oneof o {{ {number} one = 8; int32 other = 9; }}"""
+    empty = {"own": 0.0, "list": [], "map": [], "all": [], "named": []}
+    bad = (
+        {"own": -0.0},
+        {"map": [(1, -0.0)]},
+        {"inner": {"own": -0.0}},
+        {"all": [{"own": 1.0}, {"own": -0.0}]},
+        {"named": [(1, {"own": -0.0})]},
+    )
+    good = (
+        {"maybe": -0.0, "list": [-0.0, math.nan], "map": [(1, 0.0)], "one": -0.0},
+        {"inner": {"own": 0.0, "maybe": -0.0}, "own": math.nan},
+        {"own": 1.0},
+        {},
+    )
+    type_ = ProtobufReader(proto(fields)).type
+    for row in bad:
+        rows = pa.array([empty, empty | row, empty | good[0]], type_)
+        for skipped in (0, 1):
+            found = ProtobufWriter(proto(fields)).encode(rows.slice(skipped), b"")
+            assert found.bad.keys() == {1 - skipped} and "-0.0" in found.bad[1 - skipped]
+    rows = pa.array([empty | row for row in good], type_)
+    found = ProtobufWriter(proto(fields)).encode(rows, b"")
+    assert found.bad == {}
+    assert repr(decoded(found.values.to_pylist(), proto(fields), proto(fields)).rows.to_pylist()) == repr(
+        rows.to_pylist()
+    )
+
+
 def test_a_row_with_a_map_that_has_a_key_twice_is_bad():
     """Readers would keep the last one alone."""
     type_ = pa.struct([("id", pa.int64()), ("tags", pa.map_(pa.string(), pa.int64()))])
@@ -416,6 +541,48 @@ def test_a_row_with_a_map_that_has_a_key_twice_is_bad():
     assert found.bad[1] == "field 'tags' has a key twice" and 0 not in found.bad and 3 not in found.bad
 
 
+ONEOFS = Schema(
+    "PROTOBUF",
+    """syntax = "proto3"; message M { oneof o { int32 a = 1; string b = 2; N c = 3; } N inner = 4; repeated N list = 5;
+    map<int32, N> map = 6; message N { oneof p { int32 a = 1; google.protobuf.Timestamp b = 2; } } }
+    import "google/protobuf/timestamp.proto";""",
+)
+few = st.none() | st.integers(1, 3)
+inners = st.none() | st.fixed_dictionaries(
+    {"a": few, "b": few.map(lambda n: n and dt.datetime.fromtimestamp(n, dt.UTC))}
+)
+some_inners = inners.filter(lambda one: one is not None)
+
+
+@given(
+    st.lists(
+        st.fixed_dictionaries(
+            {"a": few, "b": few.map(lambda n: n and str(n)), "c": inners, "inner": inners}
+            | {"list": st.lists(some_inners, max_size=2)}
+            | {"map": st.dictionaries(st.integers(1, 3), some_inners, max_size=2).map(lambda one: list(one.items()))}
+        ),
+        max_size=6,
+    ),
+    st.integers(0, 2),
+)
+@example([{"a": 1, "b": "x", "c": None, "inner": None, "list": [], "map": []}], 0)
+def test_a_row_with_several_fields_of_a_oneof_is_bad(rows, skipped):
+    """At any depth: of two, readers would keep the last one. Every other row is read as it was."""
+    writer, reader = ProtobufWriter(ONEOFS), ProtobufReader(ONEOFS)
+    found = writer.encode(pa.array(rows, reader.type).slice(skipped), b"")
+    rows = rows[skipped:]
+
+    def several(message) -> bool:
+        return message is not None and len([1 for name in ("a", "b", "c") if message.get(name) is not None]) > 1
+
+    within = [[row, row["c"], row["inner"], *row["list"], *(one for _, one in row["map"])] for row in rows]
+    assert found.bad.keys() == {place for place, messages in enumerate(within) if any(map(several, messages))}
+    kept = [value for value in found.values if value.is_valid]
+    again = reader.of_writer(ONEOFS, (0,))(pa.array(kept, pa.binary()), np.zeros(len(kept), np.int64))
+    assert again.bad == {}
+    assert again.rows.to_pylist() == [row for place, row in enumerate(rows) if place not in found.bad]
+
+
 @pytest.mark.parametrize(
     ("rows", "entry"),
     [
@@ -423,6 +590,18 @@ def test_a_row_with_a_map_that_has_a_key_twice_is_bad():
         ([{"first": {"what": "a", "unknown": 2}}], "column"),
         ([{"all": [{"what": "a", "unknown": 2}]}], "column"),
         ([{"id": "x"}], "type"),
+        ([{"id": 1.0}], "type"),
+        ([{"name": 5}], "type"),
+        ([{"raw": "text"}], "type"),
+        ([{"paid": 7}], "type"),
+        ([{"ratio": 0.1}], "type"),
+        ([{"size": Decimal("1.5")}], "type"),
+        ([{"large": Decimal("1.5")}], "type"),
+        ([{"at": 5}], "type"),
+        ([{"at": dt.datetime(2026, 1, 1)}], "type"),
+        ([{"id": dt.datetime(2026, 1, 1)}], "type"),
+        ([{"lines": ["5"]}], "type"),
+        ([{"all": [{"what": 5}]}], "type"),
         ([{"first": 1}], "type"),
     ],
 )

@@ -70,7 +70,7 @@ def test_no_secret_is_printed():
     del given["bearer.auth.token"], given["bearer.auth.client.secret"]
     settings = registry_settings(given)
     assert SECRET not in repr(settings) and SECRET not in settings.name
-    assert set(settings.secrets) == {SECRET, f"user:{SECRET}"}
+    assert {SECRET, f"user:{SECRET}"} <= set(settings.secrets)
     back = pickle.loads(pickle.dumps(settings))
     assert back == settings and hash(back) == hash(settings)
     assert settings.client_conf(0)["basic.auth.user.info"] == f"user:{SECRET}"

@@ -15,6 +15,7 @@ from spark_eos.registry.wire import WriterKey, split
 from spark_eos.source.schema import ARROW_HEADERS
 
 GUID = "89791762-2336-4186-9674-299b90a802e2"
+OTHER = "00000000-2336-4186-9674-299b90a802e2"
 indexes = st.one_of(st.just([0]), st.lists(st.integers(0, 2**20), min_size=1, max_size=16))
 
 
@@ -100,10 +101,11 @@ def test_the_bytes_before_a_value_are_those_of_confluent(id_, message):
 
 
 def test_a_header_goes_before_the_bytes_of_the_value():
-    """The first one of its name; without one, or with null headers, the value's own bytes count; a tombstone is one."""
+    """The last one of its name, as in Java: a program that passes headers on adds its own behind them. Without one, or
+    with null headers, the value's own bytes count; a tombstone is one."""
     guid, prefixed_ = SchemaId("AVRO", None, GUID).guid_to_bytes(), wire.prefix(7) + b"x"
     rows = [
-        (b"x", [("other", b"1"), (wire.VALUE_HEADER, guid), (wire.VALUE_HEADER, b"?")]),
+        (b"x", [("other", b"1"), (wire.VALUE_HEADER, b"?"), (wire.VALUE_HEADER, guid), (wire.VALUE_HEADER, None)]),
         (prefixed_, [(wire.KEY_HEADER, guid)]),
         (prefixed_, None),
         (prefixed_, []),
@@ -111,15 +113,16 @@ def test_a_header_goes_before_the_bytes_of_the_value():
         (b"x", [(wire.VALUE_HEADER, guid[:9])]),
         (b"x", [(wire.VALUE_HEADER, wire.prefix(9))]),
         (prefixed_, [(wire.VALUE_HEADER, None)]),
+        (b"x", [(wire.VALUE_HEADER, guid), (wire.VALUE_HEADER, SchemaId("AVRO", None, OTHER).guid_to_bytes())]),
     ]
     lists = [None if pairs is None else [{"key": k, "value": v} for k, v in pairs] for _, pairs in rows]
     values, headers = pa.array([value for value, _ in rows], pa.binary()), pa.array(lists, ARROW_HEADERS.type)
     for skipped in range(len(rows)):
         found = split(values.slice(skipped), headers.slice(skipped))
         by_guid, by_id = WriterKey(-1, GUID), WriterKey(7)
-        expected = [by_guid, by_id, by_id, by_id, None, None, WriterKey(9), by_id]
+        expected = [by_guid, by_id, by_id, by_id, None, None, WriterKey(9), by_id, WriterKey(-1, OTHER)]
         assert keys_of(found) == expected[skipped:]
-        assert found.begin.tolist() == [0, 5, 5, 5, 0, 0, 0, 5][skipped:]
+        assert found.begin.tolist() == [0, 5, 5, 5, 0, 0, 0, 5, 0][skipped:]
         assert found.bad == {row - skipped: wire.BAD_HEADER for row in [5] if row >= skipped}
     found = split(values.slice(1, 1), headers.slice(1, 1), key=True)
     assert keys_of(found) == [WriterKey(-1, GUID)]

@@ -1,0 +1,141 @@
+"""Answers of a registry that has Confluent's API, and what is in them beside schemas."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from urllib.parse import quote, urlencode
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from spark_eos.errors import EosError
+from spark_eos.registry import wire
+from spark_eos.registry.client import _hidden, registry_of
+from spark_eos.registry.decoding import reading
+from spark_eos.registry.encoding import schema_given, writing
+from spark_eos.registry.settings import registry_settings
+from tests.support.fake_registry import fake_registry
+
+ORDER = '{"type": "object", "properties": {"id": {"type": "integer"}}}'
+
+
+@pytest.fixture
+def registry():
+    """With one schema, of one subject."""
+    with fake_registry({7: ORDER}, {"orders-value": 7}) as running:
+        yield running
+    registry_of.cache_clear()
+
+
+SECRETS = st.text(alphabet="a/+%ä&\\'\"\n ✈", min_size=3, max_size=6).filter(str.strip)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(SECRETS, st.sampled_from(["pw", "id"]))
+@example("sec/ret+p%w", "pw")
+@example("pä'\\ss", "pw")
+@example("pä\"'ss", "pw")
+def test_what_a_server_repeats_shows_no_secret(registry, secret, kind):
+    """As it is, as it was sent, in JSON and not, for the user's password and the client's secret."""
+    secret = secret.strip()
+    given = {"basic.auth.user.info": f"user:{secret}"}
+    pair = f"user:{secret}"
+    if kind == "id":
+        given = {"bearer.auth.credentials.source": "OAUTHBEARER", "bearer.auth.client.id": "me"}
+        given |= {"bearer.auth.client.secret": secret}
+        pair = f"me:{secret}"
+    asked = registry_settings({"url": registry.url, **given})
+    encoded = base64.b64encode(pair.encode()).decode()
+    texts = [secret, pair, encoded, quote(secret), quote(secret, safe=""), urlencode({"s": secret}), json.dumps(secret)]
+    for text in texts:
+        body = f"<{text}>"
+        for raw in (body, f"'{body}", f'"{body}', f"'\"{body}"):
+            for one in (raw, repr(raw), repr(raw.encode())):
+                shown = _hidden(ValueError(one), asked)
+                left = shown[shown.index("<") : shown.rindex(">") + 1].replace("***", "")
+                assert re.sub(r"(user|me)(:|%3A)|[\\\\\"]|s=", "", left) == "<>", (text, one)
+
+
+def rules(mode: str, phase: str = "domainRules", **more: object) -> dict[str, object]:
+    rule = {"name": "pii", "kind": "TRANSFORM", "mode": mode, "type": "ENCRYPT", "tags": ["PII"], **more}
+    return {"ruleSet": {phase: [rule]}}
+
+
+@pytest.mark.parametrize(
+    ("answer", "reads", "writes"),
+    [
+        (rules("WRITEREAD"), False, False),
+        (rules("WRITEREAD", disabled=True), True, True),
+        (rules("WRITEREAD", "encodingRules"), False, False),
+        (rules("WRITE"), True, False),
+        (rules("WRITE", kind="CONDITION"), True, False),
+        (rules("READ"), False, True),
+        (rules("UPGRADE", "migrationRules"), False, True),
+        ({"ruleSet": {}}, True, True),
+        ({}, True, True),
+    ],
+)
+def test_a_schema_whose_rules_would_have_to_be_applied_is_refused(registry, answer, reads, writes):
+    """At the start, for what the rule is for: else plain text would be written where Confluent encrypts it."""
+    registry.more = answer
+    asked = registry_settings(registry.url)
+    schema = schema_given(asked, "JSON", ORDER)
+    for fits, ask in (
+        (reads, lambda: reading(asked, "orders-value")),
+        (writes, lambda: writing(asked, None, topic="orders")),
+        (writes, lambda: writing(asked, schema, topic="orders")),
+        (writes, lambda: writing(asked, schema, topic="orders", auto_register=False)),
+    ):
+        if fits:
+            ask()
+            continue
+        with pytest.raises(EosError, match="rule 'pii'") as caught:
+            ask()
+        assert caught.value.entry == "EOS_REGISTRY_SCHEMA.rules"
+
+
+def test_a_value_whose_writer_had_such_a_rule_is_bad(registry):
+    """What it holds is encrypted."""
+    decoding = reading(registry_settings(registry.url), "orders-value")
+    registry.schemas[8], registry.more = ORDER, rules("WRITEREAD")
+    found = decoding.decode(pa.array([wire.prefix(8) + b"{}"], pa.binary()))
+    assert "rule 'pii'" in found.bad[0]
+
+
+BY_ID, BY_VERSION = "schema", "version"
+
+
+@pytest.mark.parametrize(
+    ("by", "answer"),
+    [
+        (BY_ID, {"schema": None}),
+        (BY_ID, {"schema": {"type": "string"}}),
+        (BY_ID, {"schema": 5}),
+        (BY_ID, {"references": [{"name": "x"}]}),
+        (BY_ID, {"references": [{"name": "x", "subject": "y", "version": "1"}]}),
+        (BY_ID, {"references": "abc"}),
+        (BY_ID, {"ruleSet": {"domainRules": "abc"}}),
+        (BY_ID, {"ruleSet": []}),
+        (BY_VERSION, {"schema": None}),
+        (BY_VERSION, {"version": 2}),
+        (BY_VERSION, {"version": "1"}),
+        (BY_VERSION, {"version": None}),
+        (BY_VERSION, {"version": True}),
+        (BY_VERSION, {"id": "7"}),
+        (BY_VERSION, {"id": None}),
+    ],
+)
+def test_an_answer_of_another_form_is_refused(registry, by, answer):
+    """And not kept, so that the next one may be right."""
+    asked = registry_of(registry_settings(registry.url))
+    registry.more = answer
+    ask = (lambda: asked.schema(7)) if by == BY_ID else (lambda: asked.version("orders-value", 1))
+    with pytest.raises(EosError) as caught:
+        ask()
+    assert caught.value.condition == "EOS_REGISTRY_ANSWER"
+    registry.more = {}
+    ask()
