@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import re
 
-_DIGITS = re.compile(r"[0-9]{1,19}")  # the largest of 64 bits has 19
+_DIGITS = re.compile(r"[0-9]{1,19}")
+#: Of 64 bits with a sign, as Kafka and Spark have offsets and times.
+LARGEST = (1 << 63) - 1
 
 
 def whole_number(text: str) -> int | None:
-    """A number of at most 19 digits; None for any other text."""
-    return int(text) if _DIGITS.fullmatch(text) else None
+    """A number up to `LARGEST`; None for any other text."""
+    return int(text) if _DIGITS.fullmatch(text) and int(text) <= LARGEST else None
 
 
 def plain_number(text: str) -> int | None:

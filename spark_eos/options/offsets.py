@@ -12,7 +12,7 @@ from typing import Any
 from spark_eos.checkpoint.offset_log import is_mark
 from spark_eos.errors import stop
 from spark_eos.topic_partition import PartitionOffsets
-from spark_eos.whole_numbers import plain_number
+from spark_eos.whole_numbers import LARGEST, plain_number
 
 LATEST = -1
 EARLIEST = -2
@@ -33,7 +33,7 @@ def parse_offsets(option: str, text: str) -> PartitionOffsets:
     """
 
     def check(topic: str, p: str, at: object) -> int:
-        if type(at) is not int or at < EARLIEST:
+        if type(at) is not int or not EARLIEST <= at <= LARGEST:
             raise stop("EOS_OPTION_INVALID.offset", option=option, topic=topic, partition=p, offset=json.dumps(at))
         return at
 
@@ -44,7 +44,7 @@ def parse_times(option: str, text: str) -> PartitionOffsets:
     """JSON with a timestamp for each partition, in milliseconds since 1970. Errors as for `parse_offsets`."""
 
     def check(topic: str, p: str, at: object) -> int:
-        if type(at) is not int or at < 0:
+        if type(at) is not int or not 0 <= at <= LARGEST:
             raise stop("EOS_OPTION_INVALID.time", option=option, topic=topic, partition=p, time=json.dumps(at))
         return at
 

@@ -97,7 +97,7 @@ class EosKafkaDataSource(DataSource):
 
         if overwrite:
             raise batch_overwrite()
-        options = write_options(options_of(schema, self.options))
+        options = write_options(options_of(schema, self.options, writes=True))
         rows = SparkRows(check_columns(schema, options.sink.topic))
         return EosKafkaBatchWriter(options, rows, self._events)
 
@@ -111,7 +111,7 @@ class EosKafkaDataSource(DataSource):
         from spark_eos.sink.writer import EosKafkaStreamWriter
         from spark_eos.spark.tables import options_of
 
-        options = sink_options(options_of(schema, self.options), self._settings)
+        options = sink_options(options_of(schema, self.options, writes=True), self._settings)
         writer = EosKafkaStreamWriter(options, SparkRows(check_columns(schema, options.topic)), self._events)
         if not self._was_sent:
             writer.plan()

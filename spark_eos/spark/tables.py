@@ -66,15 +66,18 @@ def _is_secret(key: str, value: str) -> bool:
     return is_secret(name) or "PRIVATE KEY" in value
 
 
-def options_of(columns: StructType, given: Mapping[str, str]) -> Mapping[str, str]:
+def options_of(columns: StructType, given: Mapping[str, str], *, writes: bool = False) -> Mapping[str, str]:
     """The options of a query: those that the table was created with, overridden by ``given``; without a table,
-    ``given``.
+    ``given``. ``writes``: the columns are those of rows that are written; where they were read from a table, they
+    still have its options, which are not meant.
 
     Raises OptionError if this seems to be a table whose options Spark has not passed on.
     """
     texts = [field.metadata[_KEY] for field in columns.fields if _KEY in (field.metadata or {})]
-    if texts:
-        own: dict[str, str] = json.loads(texts[0])
+    tables: list[dict[str, str]] = [json.loads(text) for text in texts]
+    fitting = [table for table in tables if not (writes and any(key in table for key in _SELECTIONS))]
+    if fitting:
+        own = fitting[0]
         lower = {key.lower() for key in given}
         return {key: value for key, value in own.items() if key.lower() not in lower} | dict(given)
     if {key.lower() for key in given} <= {"checkpointlocation", "queryname", "path"}:

@@ -6,7 +6,7 @@ import pytest
 
 from spark_eos.whole_numbers import plain_number, whole_number
 
-NONE = ("", "-1", "+1", "1_000", "1.0", " 1", "\uff11\uff12", "\u0663", "\u00b2", "0x10", "1\n", "9" * 20, "9" * 5000)
+NONE = ("", "-1", "+1", "1_000", "1.0", " 1", "\uff11\uff12", "\u0663", "\u00b2", "0x10", "1\n", str(2**63), "9" * 5000)
 
 
 @pytest.mark.parametrize("text", NONE)

@@ -163,7 +163,7 @@ class _Sizes:
         else:
             rest = _lengths(rows.headers) + _ATTRIBUTES
         body = np.maximum(key, 0) + np.maximum(value, 0) + rest
-        span = int(rows.time.max() - rows.time.min()) if count else 0
+        span = _span(rows.time)
         largest = (body.max(initial=0) + 64, span, -span, count, key.max(initial=0), value.max(initial=0))
         numbers = varints(np.array(largest, np.int64))[1]
         return cls(rows, key, value, rest, body + int(numbers.sum() - numbers[1:3].min()))
@@ -173,6 +173,11 @@ class _Sizes:
         headers = _NO_HEADERS if rows.headers is None else rows.headers[some]
         part = replace(self, key=self.key[some], value=self.value[some], rest=self.rest[some])
         return _records(rows.key[some], rows.value[some], headers, part, time_delta, offset_delta)
+
+
+def _span(times: np.ndarray) -> int:
+    """The largest difference of two times, as far as it has a varint of its own size."""
+    return min(int(times.max()) - int(times.min()), (1 << 63) - 1) if len(times) else 0
 
 
 @dataclass(frozen=True)
@@ -186,7 +191,7 @@ class _TailSizes:
     @classmethod
     def of(cls, rows: Tails) -> _TailSizes:
         tail = _lengths(rows.tail)
-        span = int(rows.time.max() - rows.time.min()) if len(tail) else 0
+        span = _span(rows.time)
         numbers = varints(np.array((tail.max(initial=0) + 64, span, -span, len(tail)), np.int64))[1]
         return cls(rows, tail, tail + int(_ATTRIBUTES + numbers.sum() - numbers[1:3].min()))
 

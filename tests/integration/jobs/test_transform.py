@@ -150,7 +150,7 @@ def test_headers_of_a_record_come_along(rows):
     frame = rows("no", "neither").selectExpr("*", own)
     sent = transformed(frame, config(LATE, **LETTERS), letters=Letters("dead", "c-1"), topic="out").collect()
     found = [[h["key"] for h in row["headers"]] for row in sent]
-    assert [(names[0], len(names)) for names in found] == [("own", 6), ("__streams.errors.exception", 5)]
+    assert [(names[0], len(names)) for names in found] == [("own", 7), ("__streams.errors.exception", 6)]
 
 
 def test_each_row_keeps_the_topic_that_it_has(rows):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from spark_eos.errors import OptionError
@@ -107,3 +109,17 @@ def test_bad_starting_offsets_are_found_when_options_are_parsed():
     """Before any broker is asked."""
     with pytest.raises(OptionError, match="line 1, column"):
         source_options({"kafka.bootstrap.servers": "x:1", "subscribe": "a", "startingOffsets": "{"})
+
+
+@pytest.mark.parametrize("option", ["startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets"])
+@pytest.mark.parametrize(("number", "fits"), [(2**63 - 1, True), (2**63, False), (10**20, False)])
+def test_numbers_are_those_that_a_request_can_hold(option, number, fits):
+    """Of 64 bits; larger ones would fail where they are sent."""
+    text = str(number) if option == "startingTimestamp" else json.dumps({"t": {"0": number}})
+    given = {"kafka.bootstrap.servers": "b:9", "subscribe": "t", option: text}
+    if fits:
+        source_options(given)
+        return
+    with pytest.raises(OptionError) as caught:
+        source_options(given)
+    assert caught.value.condition == "EOS_OPTION_INVALID"

@@ -456,3 +456,18 @@ def test_a_header_that_no_record_can_have_is_refused_in_a_dictionary() -> None:
     columns = Columns(key=False, topic=False, partition=False, headers=True, timestamp=False)
     with pytest.raises(RowError):
         RowBatch(rows, columns, "t")
+
+
+def test_the_first_moment_of_1970_is_not_now():
+    """librdkafka takes 0 ms for a row without a timestamp; other clients write it."""
+    columns = Columns(key=False, topic=False, partition=False, headers=False, timestamp=True)
+
+    def with_times(*micros: int | None) -> RowBatch:
+        times = pa.array(micros, pa.timestamp("us", "UTC"))
+        return RowBatch(pa.record_batch({"value": pa.array([b"v"] * len(times)), "timestamp": times}), columns, "t")
+
+    assert [row[4] for row in with_times(None, 1000, -1000).arguments()] == [0, 1, -1]
+    for micros in (0, 999, -999):
+        with pytest.raises(RowError, match="1970-01-01") as caught:
+            list(with_times(5000, micros).arguments())
+        assert caught.value.entry == "EOS_ROW_INVALID.timestamp_zero"

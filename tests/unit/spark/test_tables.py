@@ -42,6 +42,16 @@ def test_a_table_that_is_written_has_the_columns_of_a_row():
     assert options_of(stored(found), {}) == WRITTEN
 
 
+def test_columns_that_were_read_from_a_table_may_be_written():
+    """They still have its options, which are none of the sink's."""
+    read = stored(columns(created(READ)))
+    some = StructType([field for field in read.fields if field.name in ("key", "value")])
+    assert options_of(some, WRITTEN, writes=True) == WRITTEN
+    assert options_of(some, {}) == READ
+    both = StructType([*some.fields, *stored(columns(created(WRITTEN))).fields])
+    assert options_of(both, {}, writes=True) == WRITTEN
+
+
 @given(
     st.text(min_size=1).filter(lambda text: "PRIVATE KEY" not in text),
     st.sampled_from(["kafka.client.id", "kafka.group.id"]),

@@ -14,7 +14,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from kafka.record import MemoryRecords
 
-from spark_eos.kafka.records.encode import BATCH_BYTES, HEADER_BYTES, SEQUENCES, Encoder, Rows, Sealed
+from spark_eos.kafka.records.batches import walk_batches
+from spark_eos.kafka.records.columns import groups, read_records
+from spark_eos.kafka.records.encode import BATCH_BYTES, HEADER_BYTES, SEQUENCES, Encoder, Rows, Sealed, Tails
 from spark_eos.kafka.records.headers import encode_headers
 from spark_eos.source.decode import decode
 from spark_eos.topic_partition import OffsetRange
@@ -190,3 +192,15 @@ def test_a_batch_outside_of_transactions():
     (plain,), (transactional,) = seal([Row()], transactional=False), seal([Row()])
     assert not MemoryRecords(plain.data).next_batch().is_transactional
     assert plain.data[23:] == transactional.data[23:]
+
+
+@pytest.mark.parametrize("times", [[2**63 - 1, -1], [-1, 2**63 - 1, 5], [2**63 - 1, -(2**63)]])
+def test_times_that_are_as_far_apart_as_can_be(times):
+    """Such as -1, Kafka's word for none, beside the latest of all."""
+    tails = Tails(pa.array([b"\x01\x01\x00"] * len(times), pa.binary()), np.array(times), np.arange(len(times)))
+    read: list[int] = []
+    for _, sealed in Encoder(1, 0).encode(tails, [len(times)], [0]):
+        data = bytes(sealed.data)
+        for group in groups(data, walk_batches(data, len(data), ())):
+            read += read_records(group).times_ms()[0].tolist()
+    assert read == times
