@@ -152,6 +152,16 @@ def test_the_file_of_events_does_not_grow_for_ever(tmp_path):
     assert sum(p.stat().st_size for p in tmp_path.iterdir()) < 300
 
 
+def test_a_reader_keeps_up_with_files_that_replace_each_other(tmp_path):
+    """It gets every event once, also where a new file has the inode of the one that was replaced last."""
+    path = tmp_path / "events.jsonl"
+    recorder, reader = Recorder(str(path), largest=100), EventFile(path)
+    for n in range(40):
+        recorder.take({"event": "x", "at": float(n)})
+        assert [event["at"] for event in reader.read()] == [*range(n + 1)]
+    recorder.close()
+
+
 def test_a_micro_batch_counts_once(counted):
     """Its replay is counted as that, and its rows are not counted again; those of a commit that failed are."""
     counted(**COMMITTED)
