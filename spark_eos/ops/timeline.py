@@ -92,6 +92,16 @@ class Timeline:
     restarts: Sequence[tuple[float, str]]
     unknown: Sequence[str] = ()
 
+    @property
+    def done(self) -> list[BatchAttempt]:
+        """The attempts by which micro-batches were committed, without replays of what was committed before."""
+        found: dict[tuple[str, str, int], BatchAttempt] = {}
+        for batch in self.batches:
+            if batch.done:
+                write = batch.run if self.query == BATCH_WRITE else ""  # each has a micro-batch 0 of its own
+                found.setdefault((write, batch.sink, batch.number), batch)
+        return list(found.values())
+
 
 class EventReader:
     """Reads ``source``: all events of a file, or the latest ones of an endpoint, ``http://HOST:PORT``."""
@@ -160,7 +170,7 @@ def cut(timeline: Timeline, begin: float) -> Timeline:
     return replace(
         timeline,
         runs=[run for run in timeline.runs if run.end >= begin],
-        batches=[batch for batch in timeline.batches if (batch.whole or batch.prepare)[1] >= begin],
+        batches=[batch for batch in timeline.batches if batch.span[1] >= begin],
         lags=[lag for lag in timeline.lags if lag.at >= begin],
         restarts=[restart for restart in timeline.restarts if restart[0] >= begin],
     )
