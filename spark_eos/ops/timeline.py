@@ -69,13 +69,15 @@ class QueryRun:
 @dataclass(frozen=True)
 class TopicLag:
     """The lag of one topic in offsets. ``stable``: to the last stable offsets; ``high``: to the high watermarks;
-    ``stalled``: the seconds for which an open transaction has held back a last stable offset."""
+    ``stalled``: the seconds for which an open transaction has held back a last stable offset; ``source``: whose it is, which
+    tells it of all its topics at once."""
 
     at: float
     topic: str
     stable: int
     high: int
     stalled: float
+    source: str
 
 
 @dataclass(frozen=True)
@@ -271,6 +273,7 @@ def _lags(event: Event) -> list[TopicLag]:
             sum(place["stable"] for place in partitions.values()),
             sum(place["high"] for place in partitions.values()),
             max((place["heldMs"] for place in partitions.values() if is_held(place)), default=0) / 1000,
+            event["source"],
         )
         for topic, partitions in event["lag"].items()
     ]

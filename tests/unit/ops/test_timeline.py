@@ -184,6 +184,20 @@ def test_numbers_of_the_last_seconds():
     assert now_of(now.timeline, at=script.at + 60).rows_per_s == 0
 
 
+def test_topics_that_are_no_longer_read_have_no_lag_now():
+    """What a source told last is all that it reads; of another source it says nothing."""
+    script = Script()
+    script.start("one")
+    script.commit(0)
+    place = {"0": {"stable": 5, "high": 5, "heldMs": 0}}
+    script.tell("lag", 0.1, source="s one", lag={"gone": place, "in": place}, losses=0)
+    script.tell("progress", **script._of_run, name="copies", batch=0, rows_in=1, ran=False, sources=["s two"])
+    script.tell("lag", 0.1, source="s two", lag={"other": place}, losses=0)
+    script.lag(7, 9)
+    now = now_of(timeline_of(script.events, "copies"), at=script.at)
+    assert {lag.topic: lag.stable for lag in now.lags} == {"in": 7, "other": 5}
+
+
 def test_top_says_it_all_once(file, capsys):
     """State, lag, how long the LSO stands still, each micro-batch and what became of it."""
     assert cli.main(["top", str(file), "--once"]) == 0
