@@ -69,8 +69,8 @@ class QueryRun:
 @dataclass(frozen=True)
 class TopicLag:
     """The lag of one topic in offsets. ``stable``: to the last stable offsets; ``high``: to the high watermarks;
-    ``stalled``: the seconds for which an open transaction has held back a last stable offset; ``source``: whose it is, which
-    tells it of all its topics at once."""
+    ``stalled``: the seconds for which an open transaction has held back a last stable offset; ``source``: whose it
+    is, which tells it of all its topics at once."""
 
     at: float
     topic: str
