@@ -167,6 +167,7 @@ class Taking:
             if file.size and original not in (None, file.uri) and self._files.on_copy == "fail":
                 raise _copied(file, str(original))
             copies.setdefault(file.digest, file.uri)
+            self._same.pop(file.uri, None)  # as what was taken before this
             chosen.append(file)
         return chosen
 

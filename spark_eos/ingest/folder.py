@@ -171,7 +171,10 @@ def current(file: File, settings: HadoopSettings) -> File | None:
 
 def _file(uri: str, info: FileInfo, store: Store) -> File:
     """Some object stores give milliseconds when they list files, but seconds when they describe one: only seconds count
-    there."""
+    there. Raises FileError for a store that gives no times."""
+    if info.mtime_ns is None:
+        why = "its file system does not say when a file was written, so that a change could not be seen"
+        raise stop("EOS_FILE_UNREADABLE.store", uri=uri, error=why)
     beyond_ns = 0 if store.local else info.mtime_ns % _SECOND_NS
     return File(uri, info.size, info.mtime_ns - beyond_ns)
 

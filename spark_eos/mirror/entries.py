@@ -225,21 +225,25 @@ class Ranges:
     number of the target's id, offset in the map's log.
 
     ``doubled``: rows were mirrored more than once, as by a mirror that started from the beginning again, so that they
-    are in the target twice. ``holes``: offsets of which the map has nothing, each between two ranges. ``targets``: the
+    are in the target twice. Ranges may overlap where they have no rows: a mirror may begin anywhere behind the last
+    row. ``holes``: offsets of which the map has nothing, each between two ranges. ``targets``: the
     ids of the topics that have the rows, each with the offset after the last of them in the source. ``rowless``: no
     range has a row.
     """
 
     def __init__(self, ranges: np.ndarray, targets: Sequence[str]) -> None:
-        self._firsts, self._ends, rows, target_begins, target_ends, numbers, self._at = np.ascontiguousarray(ranges.T)
-        self.begin, self.end = int(self._firsts[0]), int(self._ends.max())
+        self._firsts, ends, rows, target_begins, target_ends, numbers, self._at = np.ascontiguousarray(ranges.T)
+        #: How far this range reaches, or an earlier one.
+        self._ends = np.maximum.accumulate(ends)
+        self.begin, self.end = int(self._firsts[0]), int(self._ends[-1])
         self._filled = np.flatnonzero(rows != _GONE)
         self._last_rows, self._numbers = rows[self._filled], numbers[self._filled]
         self.rowless = not len(self._filled)
         same = self._numbers[:-1] == self._numbers[1:]
         # One mirror writes what it reads later behind what it has read before.
         back = same & (target_ends[self._filled][:-1] > target_begins[self._filled][1:])
-        self.doubled = bool((self._ends[:-1] > self._firsts[1:]).any() or back.any())
+        again = self._last_rows[:-1] > self._firsts[self._filled][1:]
+        self.doubled = bool(again.any() or back.any())
         gaps = np.flatnonzero(self._ends[:-1] < self._firsts[1:])
         self.holes = tuple((int(self._ends[gap]), int(self._firsts[gap + 1])) for gap in gaps)
         self.targets = {targets[n]: int(self._last_rows[self._numbers == n].max()) for n in np.unique(self._numbers)}

@@ -22,6 +22,9 @@ DEFAULT_MAP = "__spark_eos_mirror"
 #: The partition of the map that has the origins of topics, and the claims on them.
 METADATA = 0
 
+#: What is raised where a record is decoded that begins as those of mirrors do, and is none.
+FOREIGN = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+
 _WRITE_S = 30.0
 
 #: Enough to fetch one record: brokers send the first batch whole, however large it is.
@@ -101,7 +104,7 @@ class MapPartition:
     """One partition of the map's topic, up to ``end``, the last stable offset of now. Errors as for `begin_offsets`."""
 
     def __init__(self, client: BrokerClient, topic: str, number: int) -> None:
-        self.number = number
+        self.topic, self.number = topic, number
         self._log = KafkaLog(client, topic)
         self._begin = begin_offsets(client, {topic: [number]})[topic][number]
         self.end = end_offsets(client, {topic: [number]})[topic][number]
@@ -139,3 +142,9 @@ class MapPartition:
 
 def unreadable(topic: str, partition: int, offset: int, why: str) -> EosError:
     return stop("EOS_MIRROR_MAP_UNREADABLE", topic=topic, offset=offset, partition=partition, why=why)
+
+
+def foreign(topic: str, partition: int, offset: int, error: Exception) -> EosError:
+    """``error``: one of `FOREIGN`, which the record at this offset has raised when it was decoded."""
+    why = f"the record there is none that a mirror has written ({type(error).__name__})"
+    return unreadable(topic, partition, offset, why)

@@ -21,7 +21,7 @@ from spark_eos.mirror.entries import (
     prefix_of,
     split_key,
 )
-from spark_eos.mirror.map_topic import DEFAULT_MAP, MapPartition, unreadable
+from spark_eos.mirror.map_topic import DEFAULT_MAP, FOREIGN, MapPartition, foreign, unreadable
 from spark_eos.mirror.origins import origins_from
 from spark_eos.topic_partition import TopicPartition
 
@@ -168,9 +168,12 @@ def _read(
 def _extents(part: MapPartition, prefixes: Collection[bytes]) -> dict[bytes, Extents]:
     found = {prefix: Extents() for prefix in prefixes}
     for at, key, value in part:
-        split = split_key(key)
-        if split is not None and split[0] in found:
-            found[split[0]].add(at, split[1], value)
+        try:
+            split = split_key(key)
+            if split is not None and split[0] in found:
+                found[split[0]].add(at, split[1], value)
+        except FOREIGN as error:
+            raise foreign(part.topic, part.number, at, error) from None
     return found
 
 
@@ -187,7 +190,10 @@ def _translation(part: MapPartition, ranges: Ranges, offsets: Collection[int]) -
 
 def _entry(part: MapPartition, at: int) -> MapEntry:
     _, key, value = part.record(at) or (at, None, None)
-    entry = None if key is None or value is None else from_record(key, value)
+    try:
+        entry = None if key is None or value is None else from_record(key, value)
+    except FOREIGN as error:
+        raise foreign(part.topic, part.number, at, error) from None
     if entry is None:
         raise _Cleaned(at)
     return entry

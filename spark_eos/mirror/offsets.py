@@ -113,6 +113,7 @@ class GroupMover:
         self._check_no_members(self.source, "source")
         committed = committed_offsets(self.source, self.group, None)
         offsets, not_mirrored = self._translated(committed, wait_s)
+        moved = self._moved(offsets)
         self._check_no_members(self.target, "target")
         at_target = self._check_target(offsets, overwrite=overwrite)
         if not apply:
@@ -121,13 +122,30 @@ class GroupMover:
         self._check_no_members(self.target, "target")
         if self._check_target(offsets, overwrite=overwrite) != at_target:
             raise self._changed("target")
-        moved: PartitionOffsets = {}
-        for one in offsets:
-            moved.setdefault(one.target.topic, {})[one.partition] = one.target.offset
         commit_offsets(self.target, self.group, moved)
         if delete:
             self._delete(committed, offsets)
         return GroupMove(self.group, offsets, not_mirrored, delete, done=True)
+
+    def _moved(self, offsets: Collection[TranslatedOffset]) -> PartitionOffsets:
+        """What to commit at the target. Raises KafkaError where two topics of the source have one target, and the group
+        would have to be at two offsets there: it would miss rows of the one, or read those of the other again."""
+        moved: PartitionOffsets = {}
+        topics: dict[TopicPartition, str] = {}
+        for one in offsets:
+            place = one.target.topic, one.partition
+            other = topics.setdefault(place, one.topic)
+            offset = moved.setdefault(one.target.topic, {}).setdefault(one.partition, one.target.offset)
+            if offset != one.target.offset:
+                raise stop(
+                    "EOS_MIRROR_GROUP_REFUSED.joined_topics",
+                    group=self.group,
+                    topic=place[0],
+                    partition=place[1],
+                    one=f"{offset} by {other}",
+                    two=f"{one.target.offset} by {one.topic}",
+                )
+        return moved
 
     def _delete(self, committed: PartitionOffsets, offsets: Collection[TranslatedOffset]) -> None:
         """Delete what was moved at the source, unless the group is in use there again. Its errors say that the group

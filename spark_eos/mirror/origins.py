@@ -14,7 +14,7 @@ from spark_eos.errors import ConnectionFailed
 from spark_eos.kafka.admin.topics import describe_topics, topic_partitions
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.log import logger
-from spark_eos.mirror.map_topic import METADATA, MapPartition, write_metadata
+from spark_eos.mirror.map_topic import FOREIGN, METADATA, MapPartition, foreign, write_metadata
 
 #: How many seconds a map's topic must be unknown to brokers to count as missing.
 _UNKNOWN_S = 1.0
@@ -44,7 +44,7 @@ class OriginsLog:
     def __init__(self, client: BrokerClient, map_topic: str) -> None:
         self._client, self._topic = client, map_topic
         self._id, self._end = "", 0
-        self._newest: dict[bytes, bytes | None] = {}
+        self._newest: dict[bytes, tuple[int, bytes | None]] = {}
         self._known: list[Origin] = []
         self._asked_s = -math.inf
 
@@ -60,10 +60,17 @@ class OriginsLog:
             self._id, self._end, self._newest = there.id, 0, {}
         rows = part.since(self._end)
         # A map of one partition has its entries here, too.
-        self._newest |= {key: value for _, key, value in rows if key is not None and key.startswith(_KEY)}
+        self._newest |= {key: (at, value) for at, key, value in rows if key is not None and key.startswith(_KEY)}
         self._end = part.end
-        self._known = [_origin(key, value) for key, value in self._newest.items() if value is not None]
+        newest = self._newest.items()
+        self._known = [self._origin(at, key, value) for key, (at, value) in newest if value is not None]
         return self._known
+
+    def _origin(self, at: int, key: bytes, value: bytes) -> Origin:
+        try:
+            return _origin(key, value)
+        except FOREIGN as error:
+            raise foreign(self._topic, METADATA, at, error) from None
 
     def lately(self, age_s: float) -> list[Origin]:
         """The origins as they were at most ``age_s`` seconds ago; older ones while no broker answers."""

@@ -31,7 +31,15 @@ from spark_eos.kafka.admin.topics import begin_offsets, describe_topics, end_off
 from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.ledger.owners import Cluster
 from spark_eos.log import logger
-from spark_eos.mirror.map_topic import METADATA, MapPartition, held_partition, make_map, write_metadata
+from spark_eos.mirror.map_topic import (
+    FOREIGN,
+    METADATA,
+    MapPartition,
+    foreign,
+    held_partition,
+    make_map,
+    write_metadata,
+)
 from spark_eos.mirror.offset_map import OffsetMap
 from spark_eos.mirror.origins import origins
 from spark_eos.mirror.plan import MirrorPlan
@@ -99,8 +107,8 @@ def to_record(claim: Claim) -> tuple[bytes, bytes]:
 
 
 def from_record(at: int, key: bytes, value: bytes) -> Claim:
-    """The inverse of `to_record`. Fields that a later version has added are ignored. Raises KeyError, TypeError,
-    ValueError."""
+    """The inverse of `to_record`. Fields that a later version has added are ignored. Raises one of `FOREIGN` for any
+    other record."""
     place, fields = json.loads(key), json.loads(value)
     names = ("source", "ledger", "prefix", "checkpoint", "host", "since_ms", "released")
     known = {name: fields[name] for name in names}
@@ -117,9 +125,16 @@ def read_claims(client: BrokerClient, map_topic: str) -> list[Claim]:
         part = MapPartition(client, map_topic, METADATA)
         if part.end >= end:
             newest = {key: (at, value) for at, key, value in part if key is not None and key.startswith(_KEY)}
-            claims = [from_record(at, key, value) for key, (at, value) in newest.items() if value is not None]
+            claims = [_claim(map_topic, at, key, value) for key, (at, value) in newest.items() if value is not None]
             return sorted(claims, key=lambda claim: claim.at)
     raise _held(map_topic, METADATA)
+
+
+def _claim(map_topic: str, at: int, key: bytes, value: bytes) -> Claim:
+    try:
+        return from_record(at, key, value)
+    except FOREIGN as error:
+        raise foreign(map_topic, METADATA, at, error) from None
 
 
 def write_claims(client: BrokerClient, map_topic: str, claims: Iterable[Claim]) -> None:

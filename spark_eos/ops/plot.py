@@ -253,12 +253,16 @@ def _finish(figure: Figure, all_axes: Sequence[Axes], timeline: Timeline) -> Non
     locator: Any = AutoDateLocator()  # type: ignore[no-untyped-call]  # so in its stubs
     all_axes[-1].xaxis.set_major_locator(locator)
     all_axes[-1].xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]  # likewise
-    done = [batch for batch in timeline.batches if batch.done]
-    replayed = sum(batch.outcome != "committed" for batch in done)
-    parts = [f"{len(done):,} micro-batches", f"{sum(b.rows for b in done):,} rows", f"{len(timeline.runs)} runs"]
-    parts += [f"{replayed} replayed or repaired"] if replayed else []
-    name = f"query {timeline.query[:8]}…" if timeline.unknown else timeline.query
-    figure.suptitle(f"{name}: {', '.join(parts)}", fontsize=13, color=_INK, x=0.01, ha="left")
+    figure.suptitle(_title(timeline), fontsize=13, color=_INK, x=0.01, ha="left")
     handles, labels = all_axes[0].get_legend_handles_labels()
     if handles:
         figure.legend(handles, labels, loc="upper right", ncols=4, frameon=False, fontsize=9)
+
+
+def _title(timeline: Timeline) -> str:
+    done = timeline.done
+    replayed = sum(batch.done and batch.outcome != "committed" for batch in timeline.batches)
+    parts = [f"{len(done):,} micro-batches", f"{sum(b.rows for b in done):,} rows", f"{len(timeline.runs)} runs"]
+    parts += [f"{replayed} replayed or repaired"] if replayed else []
+    name = f"query {timeline.query[:8]}…" if timeline.unknown else timeline.query
+    return f"{name}: {', '.join(parts)}"

@@ -28,6 +28,9 @@ from spark_eos.protocol.names import query_of_replay
 from spark_eos.topic_partition import flat, name_of_place
 from spark_eos.whole_numbers import whole_number
 
+#: Smaller numbers, of fewer than 11 digits, are meant as seconds, or as a date without its dashes.
+_FIRST_MS = 10**10
+
 
 @dataclass(frozen=True)
 class ReplayRequest:
@@ -153,6 +156,8 @@ def _check_lines(unfinished: Unfinished, now: Sequence[str]) -> None:
 def milliseconds(text: str) -> int:
     """Milliseconds since 1970, from such a number or a time in ISO 8601. Raises ReplayError."""
     number = whole_number(text)
+    if number is not None and number < _FIRST_MS:
+        raise stop("EOS_REPLAY_REFUSED.early_timestamp", text=text)
     if number is not None:
         return number
     try:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.checkpoint.offset_log import SourceLine, merged
 from spark_eos.errors import EosError
-from spark_eos.kafka.admin.topics import begin_offsets, describe_topics, end_offsets
+from spark_eos.kafka.admin.topics import begin_offsets, cluster_id, describe_topics, end_offsets
 from spark_eos.ledger.owners import Cluster, Transaction, TransactionPart, check_listed, find, parts
 from spark_eos.ops.checkpoint_logs import Logs
 from spark_eos.ops.heads import SinkHead, newest_heads
@@ -41,7 +41,8 @@ class InputPartition:
 class CheckpointState:
     """What a checkpoint holds. ``planned``: the micro-batches in its offset log; ``committed``: those in its commit
     log; ``sources``: the kind of each source; ``recreated_topics``: topics whose id is not the one in the offset log;
-    ``left``: the offset at which the query continues if it reads a topic or partition again that it no longer reads."""
+    ``elsewhere``: topics of another cluster than the ledger's, whose logs were not looked at; ``left``: the offset at
+    which the query continues if it reads a topic or partition again that it no longer reads."""
 
     location: str
     planned: Sequence[int] = ()
@@ -50,6 +51,7 @@ class CheckpointState:
     sources: Sequence[str] = ()
     partitions: Sequence[InputPartition] = ()
     recreated_topics: Sequence[str] = ()
+    elsewhere: Sequence[str] = ()
     left: PartitionOffsets = field(default_factory=dict)
 
     @property
@@ -65,7 +67,7 @@ class CheckpointState:
     @property
     def lag(self) -> int | None:
         """Offsets from the end of the last committed micro-batch to the last stable offset, of all partitions; None
-        where the query has read no topic, or a topic is gone."""
+        where the query has read no topic, or a topic is gone or elsewhere."""
         lags = [max(0, p.end - (p.committed or p.begin or 0)) for p in self.partitions if p.end is not None]
         return sum(lags) if lags and len(lags) == len(self.partitions) else None
 
@@ -369,23 +371,31 @@ def _parts(cluster: Cluster, transaction: Transaction) -> Sequence[TransactionPa
 def _checkpoint_state(logs: Logs, cluster: Cluster) -> CheckpointState:
     sources = logs.sources(logs.planned[-1]) if logs.planned else []
     before = merged(logs.sources(logs.done[-1])) if logs.done and logs.done[-1] in logs.planned else {}
-    there = describe_topics(cluster.client, merged(sources), missing_ok=True)
+    here = _sources_here(cluster, sources)
+    there = describe_topics(cluster.client, merged(here), missing_ok=True)
     return CheckpointState(
         logs.checkpoint.location,
         logs.planned,
         logs.done,
         logs.stateful,
         [source.kind for source in sources],
-        _input_partitions(cluster, sources, before, {name: topic.partitions for name, topic in there.items()}),
-        sorted(t for s in sources for t, known in s.position.ids.items() if t not in there or there[t].id != known),
+        _input_partitions(cluster, merged(sources), before, {name: topic.partitions for name, topic in there.items()}),
+        sorted(t for s in here for t, known in s.position.ids.items() if t not in there or there[t].id != known),
+        sorted({t for s in sources if s not in here for t in s.position.offsets}),
         {topic: left.offsets for source in sources for topic, left in source.position.left.items()},
     )
 
 
+def _sources_here(cluster: Cluster, sources: Sequence[SourceLine]) -> list[SourceLine]:
+    """The sources without those of another cluster, as of a mirror: topics of the same names are others here."""
+    noted = {source.position.cluster for source in sources} - {None}
+    known = cluster_id(cluster.client) if noted else ""
+    return [source for source in sources if not known or source.position.cluster in (None, known)]
+
+
 def _input_partitions(
-    cluster: Cluster, sources: Sequence[SourceLine], before: PartitionOffsets, there: dict[str, int]
+    cluster: Cluster, planned: PartitionOffsets, before: PartitionOffsets, there: Mapping[str, int]
 ) -> list[InputPartition]:
-    planned = merged(sources)
     asked = {t: [p for p in parts if p < there[t]] for t, parts in planned.items() if t in there}
     asked = {topic: parts for topic, parts in asked.items() if parts}
     begin: PartitionOffsets = begin_offsets(cluster.client, asked) if asked else {}

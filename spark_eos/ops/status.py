@@ -224,6 +224,7 @@ def _checkpoint_as_text(at: CheckpointState) -> Iterator[str]:
             rows.append((f"{place.topic}-{place.partition}", *("-" if n is None else str(n) for n in numbers)))
         yield from (f"  {line}" for line in table(rows))
     yield from (f"  {topic}: was deleted or recreated since it was read" for topic in at.recreated_topics)
+    yield from (f"  {topic}: on another cluster than the ledger; its log was not looked at" for topic in at.elsewhere)
     for topic, partitions in sorted(at.left.items()):
         for p, offset in sorted(partitions.items()):
             yield f"  {topic}-{p}: no longer read; if the query reads it again, it continues at offset {offset}"

@@ -69,13 +69,15 @@ class QueryRun:
 @dataclass(frozen=True)
 class TopicLag:
     """The lag of one topic in offsets. ``stable``: to the last stable offsets; ``high``: to the high watermarks;
-    ``stalled``: the seconds for which an open transaction has held back a last stable offset."""
+    ``stalled``: the seconds for which an open transaction has held back a last stable offset; ``source``: whose it
+    is, which tells it of all its topics at once."""
 
     at: float
     topic: str
     stable: int
     high: int
     stalled: float
+    source: str
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,16 @@ class Timeline:
     lags: Sequence[TopicLag]
     restarts: Sequence[tuple[float, str]]
     unknown: Sequence[str] = ()
+
+    @property
+    def done(self) -> list[BatchAttempt]:
+        """The attempts by which micro-batches were committed, without replays of what was committed before."""
+        found: dict[tuple[str, str, int], BatchAttempt] = {}
+        for batch in self.batches:
+            if batch.done:
+                write = batch.run if self.query == BATCH_WRITE else ""  # each has a micro-batch 0 of its own
+                found.setdefault((write, batch.sink, batch.number), batch)
+        return list(found.values())
 
 
 class EventReader:
@@ -160,7 +172,7 @@ def cut(timeline: Timeline, begin: float) -> Timeline:
     return replace(
         timeline,
         runs=[run for run in timeline.runs if run.end >= begin],
-        batches=[batch for batch in timeline.batches if (batch.whole or batch.prepare)[1] >= begin],
+        batches=[batch for batch in timeline.batches if batch.span[1] >= begin],
         lags=[lag for lag in timeline.lags if lag.at >= begin],
         restarts=[restart for restart in timeline.restarts if restart[0] >= begin],
     )
@@ -261,6 +273,7 @@ def _lags(event: Event) -> list[TopicLag]:
             sum(place["stable"] for place in partitions.values()),
             sum(place["high"] for place in partitions.values()),
             max((place["heldMs"] for place in partitions.values() if is_held(place)), default=0) / 1000,
+            event["source"],
         )
         for topic, partitions in event["lag"].items()
     ]

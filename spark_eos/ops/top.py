@@ -101,7 +101,8 @@ def now_of(timeline: Timeline, blocking: Sequence[BlockingTransaction] | None = 
     seconds = max(1.0, at - begin)
     run = timeline.runs[-1] if timeline.runs else None
     state = "not started" if run is None else run.how or f"running for {duration(at - run.begin)}"
-    newest = {lag.topic: lag for lag in timeline.lags if run is None or lag.at >= run.begin}
+    told = {lag.source: lag.at for lag in timeline.lags}
+    newest = {lag.topic: lag for lag in timeline.lags if run and lag.at == told[lag.source] and lag.at >= run.begin}
     rows = sum(batch.rows for batch in recent)
     lags = [] if run is None or run.how else list(newest.values())
     return Now(timeline, at, state, rows / seconds, len(recent) / seconds, lags, blocking)

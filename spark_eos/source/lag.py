@@ -35,12 +35,12 @@ class LagWatch:
         """Once a second, compare the ends with the high watermarks, and log transactions that hold an end back for
         long. Whether it did so now."""
         now = time.monotonic()
-        if now < self._next_look or not ends:
+        if now < self._next_look:
             return False
         self._next_look = now + _LOOK_S
         places = {topic: list(partitions) for topic, partitions in ends.items()}
         try:
-            self._high = self._watch.high_watermarks(places)
+            self._high = self._watch.high_watermarks(places) if places else {}
         except EosError as error:  # a topic is being deleted, or no broker responds: the next request fails with it
             logger.debug("no high watermarks: %s", error)
             return False
@@ -68,7 +68,7 @@ class LagWatch:
                 _, since = self._held.get((topic, p), (end, now))
                 lag.setdefault(topic, {})[str(p)] = {
                     "stable": max(0, end - at),
-                    "high": max(0, self._high.get(topic, {}).get(p, end) - at),
+                    "high": max(0, max(end, self._high.get(topic, {}).get(p, end)) - at),  # the ends may be newer
                     "heldMs": int(1000 * (now - since)),
                 }
         return {"lag": lag, "losses": losses}

@@ -71,7 +71,7 @@ from spark_eos.spark.versions import (
     SupportsTriggerAvailableNow,
     worker_uses_tcp,
 )
-from spark_eos.topic_partition import OffsetRange, by_topic, flat
+from spark_eos.topic_partition import OffsetRange, PartitionOffsets, by_topic, flat
 
 SparkOffset = dict[str, dict[str, Any]]
 
@@ -88,6 +88,7 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._planned: SparkOffset | None = None
         self._reached: SparkOffset | None = None
         self._hinted = False
+        self._told_behind = False
         self._run = Run()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -222,9 +223,8 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         only_batch = limit is None or isinstance(limit, ReadAllAvailable)
         limit = limit or self.getDefaultReadLimit()
         there, ends = self._watch.look()
-        if self._lag.watch(ends) and self._events:
-            report = self._lag.report(position.offsets, ends, self._losses.count)
-            self._events.tell("lag", source=self._name, **report)
+        if self._lag.watch(ends):
+            self._tell_lag(position, ends)
         max_rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         look = Look(there, ends, system.monotonic(), self._run, self._watch.pinned, max_rows, only_batch)
         found = answered(next_batch(position, look, self._options), self._answer)
@@ -232,7 +232,15 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._losses.report_all(found.losses)
         for sentence in found.taken_up:
             logger.warning("%s", sentence)
+        if found.end is not None and not self._told_behind:  # else nothing is told while it runs, however long
+            self._tell_lag(position, ends)
         return found
+
+    def _tell_lag(self, position: Position, ends: PartitionOffsets) -> None:
+        if self._events:
+            report = self._lag.report(position.offsets, ends, self._losses.count)
+            self._told_behind = any(place["stable"] for of in report["lag"].values() for place in of.values())
+            self._events.tell("lag", source=self._name, **report)
 
     def _readable(self, ranges: list[OffsetRange], logged: Position, *, planned_now: bool) -> list[OffsetRange]:
         """The parts of the ranges that the cluster still has; the rest is reported. ``logged``: the micro-batch's

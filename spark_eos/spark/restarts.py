@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 _POLL_S = 0.5
 _LONGEST_PAUSE_S = 300.0
+_MOST_DOUBLINGS = 64
 
 
 @dataclass(frozen=True)
@@ -84,12 +85,17 @@ def run(
             failed = 1 if query is not None and _has_finished_a_batch(query) else failed + 1
             if failed > attempts:
                 raise
-        restart = Restart(why, failed, attempts, min(pause_s * 2 ** (failed - 1), _LONGEST_PAUSE_S))
+        restart = Restart(why, failed, attempts, _longer(pause_s, failed - 1))
         _count(restart, query)
         on_restart(restart)
         if not _pause(restart.pause_s, stop):
             return
         _empty_cache()
+
+
+def _longer(pause_s: float, doublings: int) -> float:
+    # A float has room for fewer doublings than there may be attempts.
+    return min(pause_s * 2.0 ** min(doublings, _MOST_DOUBLINGS), _LONGEST_PAUSE_S)
 
 
 def _wait(query: Running, stop: Callable[[], bool]) -> bool:

@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry
 
 import spark_eos
 from spark_eos.ops.metrics.exporter import Exporter
+from spark_eos.spark import restarts
 from tests.unit.test_docs import anchors
 
 ROOT = Path(__file__).parents[2]
@@ -63,6 +64,13 @@ def test_an_alert_says_what_to_do(rule):
     page, _, anchor = rule["annotations"]["runbook"].partition("#")
     assert not anchor or anchor in anchors(ROOT / page)
     assert (ROOT / page).exists()
+
+
+def test_a_restart_that_is_due_raises_no_alert():
+    """Until then the query does not run, and its error is counted."""
+    (failed,) = (rule for rule in RULES if rule["alert"] == "SparkEosQueryFailed")
+    minutes = re.fullmatch(r"(\d+)m", failed["for"])
+    assert minutes is not None and 60 * int(minutes[1]) > restarts._LONGEST_PAUSE_S
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool, which comes with Prometheus, is not installed")

@@ -6,7 +6,7 @@ micro-batches, runs or transactional ids.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -25,7 +25,8 @@ class Exporter:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._queries = Queries()
         self._losses: dict[str, int] = {}
-        self._topics: dict[str, set[str]] = {}
+        self._topics: dict[str, dict[str, set[str]]] = {}  # by the query's label, then by source
+        self._commits: dict[str, bool] = {}  # by the query's label: whether a sink of this library has committed
         self._counted: dict[tuple[str, str | None], int] = {}
         self._decided: set[tuple[str | None, int]] = set()
         self._make_sink(registry)
@@ -50,8 +51,10 @@ class Exporter:
         taker = takers.get(event["event"])
         if taker is not None:
             taker(event)
-        for query in self._queries.running:
-            self._running.labels(self._queries.label(query)).set(1)
+        for label in map(self._queries.label, self._queries.running):
+            self._running.labels(label).set(1)
+            if label not in self._commits:
+                self._finished(label, event)
 
     def _make_sink(self, registry: CollectorRegistry) -> None:
         labels = ["query", "sink"]
@@ -83,7 +86,10 @@ class Exporter:
             registry=registry,
         )
         self._last = Gauge(
-            _P + "last_commit_timestamp_seconds", "When the sink last committed.", labels, registry=registry
+            _P + "last_commit_timestamp_seconds",
+            "When the sink last committed; before its first commit, when the query began.",
+            labels,
+            registry=registry,
         )
 
     def _make_query(self, registry: CollectorRegistry) -> None:
@@ -141,7 +147,7 @@ class Exporter:
         for outcome, count in ended.items():
             self._transactions.labels(*labels, outcome).inc(count)
         self._open.labels(*labels).set(event["open"])
-        self._last.labels(*labels).set(event["at"])
+        self._committed_at(labels, event)
         self._prepare.labels(*labels).observe(event["prepare_s"])
         self._commit.labels(*labels).observe(event["commit_s"])
         self._verify.labels(*labels).observe(event["verify_s"])
@@ -151,6 +157,18 @@ class Exporter:
         if event["generation"] is not None:
             self._generation.labels(labels[0]).set(event["generation"])
         self._decided.discard((event["query"], event["batch"]))
+
+    def _committed_at(self, labels: tuple[str, str], event: Event) -> None:
+        if self._commits.get(labels[0]) is False and labels[1]:
+            self._last.remove(labels[0], "")  # it was the query's begin; from here on its sinks have their own
+        self._commits[labels[0]] = True
+        self._last.labels(*labels).set(event["at"])
+
+    def _finished(self, label: str, event: Event) -> None:
+        """The query begins, or Spark has finished a micro-batch: that counts until a sink of this library commits, so
+        that a query that hangs in its first micro-batch is seen, and one with another sink is not taken for it."""
+        if not self._commits.setdefault(label, False):
+            self._last.labels(label, "").set(event["at"])
 
     def _is_new(self, event: Event) -> bool:
         """Whether the micro-batch is not counted yet. One whose first commit has failed is, when its replay has not."""
@@ -179,6 +197,7 @@ class Exporter:
         if self._queries.is_ours(event["query"]) and event["ran"]:
             self._duration.labels(label).observe(event["batch_s"])
             self._rows_in.labels(label).inc(event["rows_in"])
+            self._finished(label, event)
 
     def _terminated(self, event: Event) -> None:
         query, condition = event["query"], event["condition"]
@@ -188,7 +207,10 @@ class Exporter:
             self._running.labels(label).set(0)
         if ours and condition is not None:
             self._failures.labels(label, condition).inc()
-        for topic in self._topics.pop(label, ()):
+        self._forget(label, set().union(*self._topics.pop(label, {}).values()))
+
+    def _forget(self, label: str, topics: Iterable[str]) -> None:
+        for topic in topics:
             for gauge in (self._stable, self._high, self._stalled, self._held):
                 gauge.remove(label, topic)
 
@@ -200,14 +222,17 @@ class Exporter:
         if query is None:
             return
         label = self._queries.label(query)
+        by_source = self._topics.setdefault(label, {})
+        before = by_source.get(event["source"], set())
+        by_source[event["source"]] = set(event["lag"])
+        self._forget(label, before.difference(*by_source.values()))
         for topic, partitions in event["lag"].items():
             places = partitions.values()
-            self._topics.setdefault(label, set()).add(topic)
             self._stable.labels(label, topic).set(sum(place["stable"] for place in places))
             self._high.labels(label, topic).set(sum(place["high"] for place in places))
             held = [place for place in places if is_held(place)]
             self._stalled.labels(label, topic).set(max((place["heldMs"] for place in held), default=0) / 1000)
             self._held.labels(label, topic).set(len(held))
-        before = self._losses.get(event["source"], 0)
+        losses = event["losses"] - self._losses.get(event["source"], 0)
         self._losses[event["source"]] = event["losses"]
-        self._data_losses.labels(label).inc(max(0, event["losses"] - before))
+        self._data_losses.labels(label).inc(max(0, losses))

@@ -30,6 +30,10 @@ class Queries:
 
     def learn(self, event: Event) -> None:
         """Note an event: the query's name, whether it runs, its sources, and whether it uses this library."""
+        if event["event"] == "lag":
+            query = self.of_source(event["source"])
+            self._ours |= set() if query is None else {query}
+            return
         query = event.get("query")
         if query is None:
             return

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import deque
 from pathlib import Path
 from typing import TextIO
@@ -57,7 +56,9 @@ class EventFile:
     def __init__(self, path: Path) -> None:
         self._path, self._older = path, Path(f"{path}.1")
         self._events: list[Event] = []
-        self._read: dict[int, int] = {}
+        #: How far each file was read, by its first line: that stays when the file becomes the older one, which its
+        #: name does not, and no other file has it, as one may have the inode of a file that is gone.
+        self._read: dict[bytes, int] = {}
 
     def read(self) -> list[Event]:
         """All events so far, those of the older file first. Only reads what is new since the last call. Raises
@@ -65,12 +66,13 @@ class EventFile:
         found = [path for path in (self._older, self._path) if path == self._path or path.exists()]
         for path in found:
             with path.open("rb") as file:
-                number = os.fstat(file.fileno()).st_ino  # does not change when the file becomes the older one
-                file.seek(self._read.get(number, 0))
+                first = file.readline()
+                file.seek(self._read.get(first, 0))
                 data = file.read()
-                whole = data[: data.rfind(b"\n") + 1]
+            whole = data[: data.rfind(b"\n") + 1]
+            if whole:
                 self._events += parsed(whole)
-                self._read[number] = self._read.get(number, 0) + len(whole)
+                self._read[first] = self._read.get(first, 0) + len(whole)
         return self._events
 
 

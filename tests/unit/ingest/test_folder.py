@@ -44,6 +44,16 @@ def planned(path: Path) -> File:
     return with_digest(file, NONE)
 
 
+def test_a_store_without_times_is_refused():
+    """As fsspec's file system in memory: nobody would see that a file has changed."""
+    import fsspec
+
+    fsspec.filesystem("memory").pipe("/without-times/a.txt", b"x")
+    with pytest.raises(FileError, match="does not say when a file was written") as caught:
+        Folder("memory://without-times").files()
+    assert caught.value.entry == "EOS_FILE_UNREADABLE.store"
+
+
 def test_files_of_a_folder_by_their_real_place(tmp_path: Path):
     """Links lead to the same URI; drafts and other names are left out; the oldest comes first."""
     (tmp_path / "data" / "_tmp").mkdir(parents=True)

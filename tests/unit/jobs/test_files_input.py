@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from jobs.files.taking import _dealt
+from jobs.files.taking import Taking, _dealt
 from jobs.files.writing import way_of
 from jobs.ingest_files import IngestFiles, plan
 from jobs.runner.config import load
 from spark_eos.errors import ConfigError, EosError
 from spark_eos.ingest.folder import File
+from spark_eos.ingest.notes import Taken
 
 NOTHING = argparse.Namespace()
 ROOT = Path(__file__).parents[3]
@@ -168,3 +170,18 @@ def test_files_are_dealt_in_their_order(sizes: list[int], tasks: int, expected: 
     """To no more tasks than asked for, each with about its share of the bytes."""
     splits = _dealt([File(f"f{n}", size, 0) for n, size in enumerate(sizes)], tasks)
     assert [[file.size for file in files] for files in splits] == expected
+
+
+def test_a_file_that_is_put_back_with_the_time_that_it_once_had():
+    """What had that time was the same as the content that was taken then, and not as the one that is taken now."""
+    taking, taken = Taking.__new__(Taking), Taken()
+    taking._same = {}
+    taking._run = SimpleNamespace(taken=taken)  # type: ignore[assignment]
+    taking._files = SimpleNamespace(on_changed="take", on_copy="take")  # type: ignore[assignment]
+    taken.add(File("f", 5, 1, "A"))
+    touched, changed = File("f", 5, 2, "A"), File("f", 5, 3, "B")
+    assert taking._is_due(touched) and taking._checked([touched]) == []
+    assert not taking._is_due(touched)
+    assert taking._checked([changed]) == [changed]
+    taken.add(changed)
+    assert taking._is_due(touched) and taking._checked([touched]) == [touched]

@@ -11,9 +11,12 @@ from spark_eos.kafka.codes import OK, Code
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.ledger.reader import Fetched
-from spark_eos.mirror import map_topic, origins, task
+from spark_eos.mirror import map_topic, offset_map, origins, owner, task
+from spark_eos.mirror.entries import SourcePartition, key_of, prefix_of
+from spark_eos.mirror.offset_map import OffsetMap
 from spark_eos.mirror.origins import Origin
 
+ENTRY = key_of(prefix_of(SourcePartition("c", "t", 0)), 5)
 CLIENT = broker_client(KafkaProperties({"bootstrap.servers": "127.0.0.1:1"}))
 
 
@@ -25,6 +28,46 @@ def test_a_map_that_cannot_be_read(error, damage, monkeypatch):
     monkeypatch.setattr(map_topic.KafkaLog, "fetch", lambda *_: Fetched(error, damage=damage))
     with pytest.raises(KafkaError, match="EOS_MIRROR_MAP_UNREADABLE"):
         list(map_topic.MapPartition(CLIENT, "map", 0))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        (b'{"claim": "q", "source": "s", "target": "t"}', b"{}"),
+        (b'{"claim": "q", "source": "s", "target": "t"}', b"[]"),
+        (b'{"claim":', b"{}"),
+        (b'{"claim":\xff}', b"{}"),
+        (b'{"origin": "t", "source": "s"}', b'{"target": "t"}'),
+        (b'{"origin": "t"', b"{}"),
+        (b'{"origin": "t", "source": "s"}', b'{"target": "t", "source": "s", "chain": 5}'),
+        (ENTRY[:-1] + b"x}", b"{}"),
+        (ENTRY, b"[]"),
+        (ENTRY, b"\xff"),
+        (ENTRY, b'{"end": 7, "runs": [], "topic": "t"}'),
+        (ENTRY, b'{"end": 7, "runs": [[0, 1, 2]], "topic": "t", "id": "t"}'),
+        (ENTRY, b'{"end": 7, "runs": [[1, 2]], "topic": "t", "id": "t"}'),
+        (ENTRY, b'{"end": 99999999999999999999, "runs": [], "topic": "t", "id": "t"}'),
+    ],
+)
+def test_a_record_of_others_in_a_map(key, value, monkeypatch):
+    """It begins as one of a mirror, and is none: the error says where it is."""
+    rows = [(3, key, value)]
+
+    def read() -> None:
+        owner.read_claims(CLIENT, "map")
+        origins.origins(CLIENT, "map")
+        OffsetMap.read(CLIENT, "c", {("in", 0): [5]}, "map", ids={"in": "t"})
+
+    monkeypatch.setattr(map_topic, "begin_offsets", lambda *_: {"map": {0: 0}})
+    for module in (map_topic, owner):
+        monkeypatch.setattr(module, "end_offsets", lambda *_: {"map": {0: 5}})
+    monkeypatch.setattr(origins, "describe_topics", lambda *_, **__: {"map": SimpleNamespace(id="m")})
+    monkeypatch.setattr(offset_map, "topic_partitions", lambda *_: {"map": 1})
+    monkeypatch.setattr(map_topic.KafkaLog, "fetch", lambda *_: Fetched(OK, rows, 5))
+    with pytest.raises(KafkaError, match=r"EOS_MIRROR_MAP_UNREADABLE.*offset 3 of map-0 on: the record there is none"):
+        read()
+    rows[:] = [(3, b"another", value)]
+    read()
 
 
 def test_a_map_that_cannot_be_made(monkeypatch):

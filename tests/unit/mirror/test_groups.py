@@ -36,7 +36,7 @@ class Clusters:
         self.begins, self.ends = {"in": 0, "out": 0, "new": 0}, {"in": 99, "out": 99, "new": 99}
         self._committed = committed
         self.origins = ORIGINS[:1]
-        topics = {name: SimpleNamespace(id=f"{name}-id", partitions=4) for name in ("out", "new")}
+        topics = self.topics = {name: SimpleNamespace(id=f"{name}-id", partitions=4) for name in ("out", "new")}
         topics["in"] = SimpleNamespace(id="id", partitions=4)
         monkeypatch.setattr(offsets, "describe_topics", lambda _, names, **__: {n: topics[n] for n in names})
         monkeypatch.setattr(offsets, "begin_offsets", lambda _, places: self._at(self.begins, places))
@@ -168,6 +168,27 @@ def test_partitions_that_went_to_different_topics(monkeypatch):
     clusters.origins = ORIGINS
     clusters.log.write(entry(0, 9), entry(0, 9, partition=1, into="new"))
     assert "different topics" in clusters.refusal().message
+
+
+@pytest.mark.parametrize("apply", [False, True])
+def test_topics_that_went_to_one_topic(apply, monkeypatch):
+    """By two mirrors whose prefixes make one name: one of two offsets skips rows, or has them read again."""
+    clusters = Clusters(monkeypatch, {0: 5})
+    clusters.topics["also"] = SimpleNamespace(id="also-id", partitions=4)
+    clusters.origins = [*ORIGINS[:1], Origin("out", "out-id", "also", "also-id", (CLUSTER,))]
+    also = MapEntry(SourcePartition(CLUSTER, "also-id", 0), "also", 0, 9, "out", "out-id", (OffsetRun(0, 40, 9),))
+    clusters.log.write(entry(0, 9), also)
+    at = {"in": {0: 5}, "also": {0: 5}}
+    monkeypatch.setattr(offsets, "committed_offsets", lambda _, __, places: {} if places else at)
+    with (
+        reading(clusters.log, clusters.origins),
+        pytest.raises(EosError, match=r"out-0.*: 45 by also, 5 by in") as caught,
+    ):
+        GroupMover("g", SOURCE, TARGET, MAP).move(apply=apply)
+    assert (caught.value.entry, clusters.moved) == ("EOS_MIRROR_GROUP_REFUSED.joined_topics", {})
+    at |= {"in": {0: 9}, "also": {0: 0}}
+    clusters.log.write(entry(0, 9, target=31))
+    assert clusters.move() == {"out": {0: 40}}
 
 
 def test_a_partition_of_which_the_map_has_no_row(monkeypatch):

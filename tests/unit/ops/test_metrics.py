@@ -152,6 +152,16 @@ def test_the_file_of_events_does_not_grow_for_ever(tmp_path):
     assert sum(p.stat().st_size for p in tmp_path.iterdir()) < 300
 
 
+def test_a_reader_keeps_up_with_files_that_replace_each_other(tmp_path):
+    """It gets every event once, also where a new file has the inode of the one that was replaced last."""
+    path = tmp_path / "events.jsonl"
+    recorder, reader = Recorder(str(path), largest=100), EventFile(path)
+    for n in range(40):
+        recorder.take({"event": "x", "at": float(n)})
+        assert [event["at"] for event in reader.read()] == [*range(n + 1)]
+    recorder.close()
+
+
 def test_a_micro_batch_counts_once(counted):
     """Its replay is counted as that, and its rows are not counted again; those of a commit that failed are."""
     counted(**COMMITTED)
@@ -223,12 +233,58 @@ def test_the_lag_of_a_source_belongs_to_its_query(counted):
     assert counted["query_running", "query", "copies"] == 0
 
 
+def test_topics_that_are_no_longer_read_have_no_lag(counted):
+    """They were deleted, or have left the selection; another source of the query may still read them."""
+    counted(event="started", run="r", name="copies")
+    counted(event="progress", run="r", name="copies", batch=0, rows_in=5, batch_s=1.0, ran=True, sources=["s", "s2"])
+    places = LAG["t"]
+    counted(event="lag", source="s", lag={"t": places, "u": places, "v": places}, losses=0)
+    counted(event="lag", source="s2", lag={"v": places}, losses=0)
+    counted(event="lag", source="s", lag={"t": places}, losses=0)
+    for name in ("source_lso_lag_offsets", "source_high_watermark_lag_offsets", "source_held_partitions"):
+        found = [counted[name, "query", "copies", "topic", topic] is not None for topic in "tuv"]
+        assert found == [True, False, True]
+    assert counted["source_lso_stalled_seconds", "query", "copies", "topic", "u"] is None
+    counted(event="lag", source="s", lag={}, losses=0)
+    counted(event="terminated", run="r", condition=None)
+    assert counted["source_lso_lag_offsets", "query", "copies"] is None
+
+
+def test_a_query_that_hangs_in_its_first_micro_batch_is_seen(counted):
+    """It has told nothing but its lag: it runs, and has committed nothing since it began."""
+    last = "last_commit_timestamp_seconds"
+    counted(event="started", run="r", name="copies")
+    counted(event="lag", source="s", lag=LAG, losses=0)
+    assert (counted["query_running", "query", "copies"], counted[last, "query", "copies"]) == (1, 100)
+    counted(event="lag", at=200.0, source="s", lag=LAG, losses=0)
+    counted(event="terminated", at=210.0, run="r", condition="EOS_TOPIC_MISSING")
+    counted(event="started", at=220.0, run="r2", name="copies")
+    counted(event="lag", at=230.0, source="s", lag=LAG, losses=0)
+    assert (counted["query_running", "query", "copies"], counted[last, "query", "copies"]) == (1, 100)
+    counted(**COMMITTED | {"at": 300.0, "sink": "one"})
+    assert counted[last, "query", "copies"] == 300  # and no other series
+
+
+def test_a_query_with_another_sink_commits_by_what_spark_says(counted):
+    """A Delta table through Spark, for example, tells no commit of its own."""
+    done = {"event": "progress", "run": "r", "name": "copies", "rows_in": 5, "batch_s": 1.0, "sources": ["s"]}
+    last = "last_commit_timestamp_seconds"
+    counted(event="started", run="r", name="copies")
+    counted(**done, batch=0, ran=True, at=150.0)
+    counted(**done, batch=1, ran=True, at=200.0)
+    counted(**done, batch=1, ran=False, at=250.0)
+    assert counted[last, "query", "copies", "sink", ""] == 200
+    counted(**COMMITTED | {"at": 300.0})
+    counted(**done, batch=2, ran=True, at=301.0)
+    assert counted[last, "query", "copies", "sink", ""] == 300
+
+
 def test_queries_of_others_are_not_counted(counted):
     """Spark's listener tells of all queries of the session; those without our source and sink have no series."""
     counted(event="started", run="r", name="theirs")
     counted(event="progress", run="r", name="theirs", batch=0, rows_in=5, batch_s=1.0, ran=True, sources=[])
     counted(event="terminated", run="r", condition="OTHER")
-    for name in ("query_running", "input_rows_total", "failures_total"):
+    for name in ("query_running", "input_rows_total", "failures_total", "last_commit_timestamp_seconds"):
         assert counted[name, "query", "theirs"] is None
 
 

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from spark_eos.checkpoint.offset_log import source_line
+from spark_eos.errors import EosError
 from spark_eos.ops.replay_offsets import moved
+from spark_eos.ops.replay_plan import milliseconds
 
 
 def test_the_leader_epoch_of_another_offset_is_left_out():
@@ -13,3 +17,21 @@ def test_the_leader_epoch_of_another_offset_is_left_out():
     line = '{"#epochs":{"t":{"0":4,"1":4}},"t":{"0":9,"1":9}}'
     (found,) = moved([source_line(line)], {("t", 0): 5})
     assert json.loads(found) == {"#epochs": {"t": {"1": 4}}, "t": {"0": 5, "1": 9}}
+
+
+@pytest.mark.parametrize(
+    ("text", "entry"),
+    [
+        ("20240101", "early_timestamp"),
+        ("1704067200", "early_timestamp"),
+        ("0", "early_timestamp"),
+        ("2024-01-01", "timestamp"),
+        ("-1704067200000", "timestamp"),
+    ],
+)
+def test_what_is_no_time_for_certain_is_refused(text, entry):
+    """A date without its dashes, or seconds: as milliseconds they would begin at the first row that is there."""
+    assert milliseconds("1704067200000") == milliseconds("2024-01-01T00:00:00Z") == 1_704_067_200_000
+    with pytest.raises(EosError) as caught:
+        milliseconds(text)
+    assert caught.value.entry == f"EOS_REPLAY_REFUSED.{entry}"

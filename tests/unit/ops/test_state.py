@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
+from spark_eos.checkpoint.files import Checkpoint
+from spark_eos.checkpoint.settings import HadoopSettings
+from spark_eos.kafka.admin.topics import Topic
 from spark_eos.ledger.owners import Transaction
 from spark_eos.ledger.reader import Dated
+from spark_eos.ops import state
+from spark_eos.ops.checkpoint_logs import Logs
 from spark_eos.ops.heads import SinkHead, sink_head
 from spark_eos.ops.state import CheckpointState, InputPartition, Liveness, QueryState
 from spark_eos.ops.status import as_json, as_text, overview
@@ -176,3 +183,29 @@ def test_what_is_no_head_names_no_query():
         b'{"write": null}',
     ):
         assert sink_head("k", Dated(0, 7, None, value), None, problem="no head").query == "k"
+
+
+def test_the_input_of_a_mirror_is_not_looked_up_on_the_target(monkeypatch, tmp_path):
+    """A topic of the same name there, which the mirror has made, is another one: its ends and its id say nothing."""
+    line = {"#cluster": {"id": "SOURCE"}, "#ids": {"orders": "id-there"}, "orders": {"0": 1000}}
+    for log in ("offsets", "commits"):
+        (tmp_path / log).mkdir()
+    metadata = {"batchWatermarkMs": 0, "batchTimestampMs": 1, "conf": {}}
+    (tmp_path / "offsets" / "0").write_text(f"v1\n{json.dumps(metadata)}\n{json.dumps(line)}")
+    (tmp_path / "commits" / "0").write_text("v1\n{}")
+    logs = Logs(Checkpoint(str(tmp_path), HadoopSettings({})))
+    here = {"id": "TARGET"}
+    monkeypatch.setattr(state, "cluster_id", lambda _: here["id"])
+    there = {"orders": Topic("id-here", 1, False)}
+    monkeypatch.setattr(state, "describe_topics", lambda _, names, **__: {n: there[n] for n in names})
+    monkeypatch.setattr(state, "begin_offsets", lambda _, places: {t: dict.fromkeys(ps, 0) for t, ps in places.items()})
+    monkeypatch.setattr(state, "end_offsets", lambda _, places: {t: dict.fromkeys(ps, 700) for t, ps in places.items()})
+    at = state._checkpoint_state(logs, SimpleNamespace(client=None))
+    assert at.partitions == [InputPartition("orders", 0, 1000, 1000, None, None)]
+    assert (at.recreated_topics, at.elsewhere, at.lag) == ([], ["orders"], None)
+    text = as_text(QueryState("q", checkpoint=at))
+    assert "orders: on another cluster" in text and "lag         unknown" in text
+    for here["id"] in ("SOURCE", ""):  # brokers may have no id
+        at = state._checkpoint_state(logs, SimpleNamespace(client=None))
+        assert at.partitions == [InputPartition("orders", 0, 1000, 1000, 0, 700)]
+        assert (at.recreated_topics, at.elsewhere) == (["orders"], [])

@@ -16,8 +16,9 @@ from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.ledger.owners import Cluster, Transaction
 from spark_eos.ops import top as tops
+from spark_eos.ops.metrics.queries import BATCH_WRITE
 from spark_eos.ops.metrics.recording import EventFile
-from spark_eos.ops.plot import plot
+from spark_eos.ops.plot import _title, plot
 from spark_eos.ops.timeline import EventReader, chosen, cut, queries_in, timeline_of
 from spark_eos.ops.top import as_json, now_of, top
 from tests.support.events import Script, killed_and_restarted
@@ -40,6 +41,34 @@ def test_how_each_run_has_ended():
         ("three", None),
     ]
     assert [condition for _, condition in timeline.restarts] == ["EOS_TRANSACTION_LOST"]
+
+
+def test_a_micro_batch_counts_once_in_the_title():
+    """Also one that was committed, and compared with that by a replay after a kill; each batch write is another one."""
+    script = Script()
+    script.start("one")
+    script.commit(0)
+    script.commit(1)
+    script.start("two")
+    script.commit(1, replayed=True, transactions=0)
+    title = "copies: 2 micro-batches, 200 rows, 2 runs, 1 replayed or repaired"
+    assert _title(timeline_of(script.events, "copies")) == title
+    writes = Script(query=None, name=None)  # type: ignore[arg-type]
+    for run in ("one", "two"):
+        writes._run = run
+        writes.commit(0)
+    assert _title(timeline_of(writes.events, BATCH_WRITE)).startswith("df.write: 2 micro-batches, 200 rows")
+
+
+def test_the_last_seconds_have_what_reaches_into_them():
+    """A commit that took long, in a run that was killed before Spark said how long its micro-batch took."""
+    script = Script()
+    script.start("one")
+    steps = {"verify_s": 0.0, "decide_s": 0.0, "end_s": 90.0, "replayed": False, "transactions": 1}
+    script.tell("committed", 90, **script.prepare(0) | steps)
+    timeline = timeline_of(script.events, "copies")
+    assert [batch.number for batch in cut(timeline, script.at - 60).batches] == [0]
+    assert cut(timeline, script.at + 1).batches == []
 
 
 @pytest.mark.parametrize(("event", "how"), [("exit", "stopped"), ("process", "killed"), (None, None)])
@@ -153,6 +182,20 @@ def test_numbers_of_the_last_seconds():
         {"prepare": 0.5, "verify": 0.01, "decide": 0.02, "EndTxn": 0.03, "rest": 0.19}
     )
     assert now_of(now.timeline, at=script.at + 60).rows_per_s == 0
+
+
+def test_topics_that_are_no_longer_read_have_no_lag_now():
+    """What a source told last is all that it reads; of another source it says nothing."""
+    script = Script()
+    script.start("one")
+    script.commit(0)
+    place = {"0": {"stable": 5, "high": 5, "heldMs": 0}}
+    script.tell("lag", 0.1, source="s one", lag={"gone": place, "in": place}, losses=0)
+    script.tell("progress", **script._of_run, name="copies", batch=0, rows_in=1, ran=False, sources=["s two"])
+    script.tell("lag", 0.1, source="s two", lag={"other": place}, losses=0)
+    script.lag(7, 9)
+    now = now_of(timeline_of(script.events, "copies"), at=script.at)
+    assert {lag.topic: lag.stable for lag in now.lags} == {"in": 7, "other": 5}
 
 
 def test_top_says_it_all_once(file, capsys):

@@ -1,0 +1,78 @@
+"""When the lag is told, and what it is, by looks that are put in place of the cluster's answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from spark_eos.checkpoint.offset_log import Position
+from spark_eos.options.parse import stream_options
+from spark_eos.source import lag, reader
+from spark_eos.source.plan import Next, Run
+from spark_eos.source.reader import EosKafkaStreamReader
+from spark_eos.topic_partition import PartitionOffsets
+
+OPTIONS = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"}
+
+
+class Told(list[dict[str, Any]]):
+    """Events, in their order."""
+
+    def __bool__(self) -> bool:
+        return True
+
+    def tell(self, event: str, **values: Any) -> None:
+        self.append({"event": event, **values})
+
+
+class Watched:
+    """A source on the driver, whose clock and whose topic's ends are set."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.now_s, self.ends, self.told = 100.0, {"t": {0: 10}}, Told()
+        patch.setattr(lag, "time", SimpleNamespace(monotonic=lambda: self.now_s))
+        patch.setattr(reader, "answered", lambda plan, _: plan)
+        patch.setattr(reader, "next_batch", self._planned)
+        self._reader = EosKafkaStreamReader(stream_options(OPTIONS), self.told)  # type: ignore[arg-type]
+        self._reader.__dict__["_watch"] = SimpleNamespace(
+            look=lambda: (None, self.ends), high_watermarks=lambda _: self.ends, pinned=False
+        )
+
+    def _planned(self, position: Position, *_: object) -> Next:
+        more = any(end > position.offsets["t"][p] for p, end in self.ends.get("t", {}).items())
+        return Next(Position(self.ends) if more else None, Run())
+
+    def look(self, after_s: float, end: int | None, at: int = 10) -> list[PartitionOffsets]:
+        """The lags that are told by a look, to the last stable offset and to the high watermark."""
+        self.now_s += after_s
+        self.ends, before = {} if end is None else {"t": {0: end}}, len(self.told)
+        self._reader._next(Position({"t": {0: at}}), None)
+        return [
+            {topic: {int(p): place["stable"] for p, place in of.items()} for topic, of in event["lag"].items()}
+            for event in self.told[before:]
+        ]
+
+
+@pytest.fixture
+def watched() -> Iterator[Watched]:
+    with pytest.MonkeyPatch.context() as patch:
+        yield Watched(patch)
+
+
+def test_rows_that_come_between_two_looks_are_told_when_they_are_planned(watched):
+    """Their micro-batch may hang: then nothing is told for as long as it runs."""
+    assert watched.look(0.0, 10) == [{"t": {0: 0}}]
+    assert watched.look(0.5, 5_000) == [{"t": {0: 4_990}}]
+    assert watched.told[-1]["lag"]["t"]["0"]["high"] == 4_990
+    assert watched.look(0.1, 5_010, at=5_000) == []  # else it is told once a second
+    assert watched.look(0.1, 5_010, at=5_010) == []
+    assert watched.look(0.5, 5_010, at=5_010) == [{"t": {0: 0}}]
+
+
+def test_a_query_that_reads_no_topic_any_more_tells_so(watched):
+    """The last one was deleted, for example: it has no lag."""
+    assert watched.look(0.0, 10, at=0) == [{"t": {0: 10}}]
+    assert watched.look(1.1, None) == [{}]
