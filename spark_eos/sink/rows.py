@@ -215,8 +215,8 @@ def _as_bytes(column: pa.Array) -> pa.Array:
 
 
 def _milliseconds(column: pa.Array) -> list[int]:
-    """Timestamps in milliseconds since 1970, from Spark's microseconds, for librdkafka, to which 0 means now; so null is
-    0. Raises RowError for a row that has that time itself."""
+    """Timestamps in milliseconds since 1970, from Spark's microseconds, for librdkafka, to which 0 means now. So
+    null is 0. Raises RowError for a row that has that time itself."""
     millis = pc.divide(column.cast(pa.int64()), 1000)
     if pc.any(pc.equal(millis, 0)).as_py():
         raise stop("EOS_ROW_INVALID.timestamp_zero")
