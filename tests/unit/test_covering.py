@@ -28,7 +28,17 @@ def items(tmp_path_factory) -> list[pytest.Item]:
 
     (folder / "test_cases.py").write_text(CASES)
     collected = Collected()
-    options = ["--collect-only", "-q", "-p", "no:cacheprovider", "--rootdir", str(folder), "-c", "/dev/null"]
+    options = [
+        "--collect-only",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--import-mode=importlib",
+        "--rootdir",
+        str(folder),
+        "-c",
+        "/dev/null",
+    ]
     assert pytest.main([*options, str(folder)], plugins=[collected]) == 0
     return collected.items
 
