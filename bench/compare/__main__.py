@@ -76,7 +76,8 @@ def told(cell: Cell) -> str:
     found = cell.verdict
     numbers = f"lost {found.lost}, doubled {found.doubled}, reordered {found.reordered}, aborted {found.aborted}"
     ends = f"; ended by {', '.join(cell.errors)}" if cell.errors else ""
-    return f"{numbers} of {found.fed}; goes on after {cell.recoveries} s{ends}{'; given up' if cell.stopped else ''}"
+    halted = "; given up" if cell.stopped else "; stood still" if cell.stuck else ""
+    return f"{numbers} of {found.fed}; goes on after {cell.recoveries} s{ends}{halted}"
 
 
 def show(results: Mapping[tuple[str, str, int], Cell]) -> None:
