@@ -437,9 +437,13 @@ class MirrorQuery:
             self._retire(decision)
         return position
 
+    def _mirrored(self, cluster: str) -> set[str]:
+        """The ids of the source's topics that the map has. Errors as for `origins_from`."""
+        return {origin.source_id for origin in origins_from(self.target.client, self.map, cluster)}
+
     def _check_topics(self, cluster: str) -> None:
         """Raise KafkaError and TopicError where the map, or a topic that was asked for, is a wrong one."""
-        mirrored = {origin.source_id for origin in origins_from(self.target.client, self.map, cluster)}
+        mirrored = self._mirrored(cluster)
         for name, topic in describe_topics(self.source, self.topics).items():
             if topic.id not in mirrored:
                 raise _unknown(name, None, _NEVER_MIRRORED)
@@ -452,7 +456,7 @@ class MirrorQuery:
         if decision is None or copied_from is None or copied_from.cluster != cluster:
             raise self._not_of(cluster, decision)
         ids = dict(copied_from.topics)
-        mirrored = {origin.source_id for origin in origins_from(self.target.client, self.map, cluster)}
+        mirrored = self._mirrored(cluster)
         for r in (r for w in decision.written for r in w.ranges):
             if ids[r.topic] not in mirrored:
                 raise _unknown(r.topic, r.partition, f"micro-batch {decision.batch} has it, and the map nothing")
