@@ -19,7 +19,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.errors import stop
 from spark_eos.ingest.folder import File, HashedFile, blocks_of, check_unchanged, malformed, store_of
-from spark_eos.parquet_times import has_times, is_by_old_calendar, schema_of
+from spark_eos.parquet_files import has_times, is_by_old_calendar, rows_at_once, schema_of
 
 #: Columns that an ingest adds: see `spark_eos.ingest.source`.
 ADDED = "_file", "_line"
@@ -37,7 +37,7 @@ def batches(file: File, hashed: HashedFile, settings: HadoopSettings) -> Iterato
     held.clear()
     with _opened(file, settings, data) as parquet:
         rows = 0
-        for batch in parquet.iter_batches(_rows_at_once(parquet.metadata)):
+        for batch in parquet.iter_batches(rows_at_once(parquet.metadata, _ROWS, _BYTES)):
             yield batch
             rows += batch.num_rows
         if rows != parquet.metadata.num_rows:
@@ -47,7 +47,7 @@ def batches(file: File, hashed: HashedFile, settings: HadoopSettings) -> Iterato
 def first_batch(file: File, settings: HadoopSettings, count: int) -> Iterator[pa.RecordBatch]:
     """At most so many rows of the beginning, in one batch; none of a file without rows. Raises FileError."""
     with _opened(file, settings) as parquet:
-        for batch in parquet.iter_batches(min(count, _rows_at_once(parquet.metadata))):
+        for batch in parquet.iter_batches(min(count, rows_at_once(parquet.metadata, _ROWS, _BYTES))):
             yield batch
             return
 
@@ -93,12 +93,6 @@ def _check(file: File, parquet: pq.ParquetFile) -> None:
         raise stop("EOS_FILE_MALFORMED.names", uri=file.uri, names=", ".join(twice))
     if is_by_old_calendar(parquet.metadata) and any(map(has_times, parquet.schema_arrow.types)):
         raise stop("EOS_FILE_MALFORMED.calendar", uri=file.uri)
-
-
-def _rows_at_once(metadata: pq.FileMetaData) -> int:
-    groups = (metadata.row_group(number) for number in range(metadata.num_row_groups))
-    widest = max((group.total_byte_size // max(group.num_rows, 1) for group in groups), default=0)
-    return max(1, min(_ROWS, _BYTES // max(widest, 1)))
 
 
 #: Types that Spark does not have, and the types that it reads them as: the next ones that hold all values.

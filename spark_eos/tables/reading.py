@@ -12,7 +12,7 @@ import pyarrow.types as types
 
 from spark_eos.checkpoint.stores import Store
 from spark_eos.errors import stop
-from spark_eos.parquet_times import has_times, is_by_old_calendar, schema_of
+from spark_eos.parquet_files import has_times, is_by_old_calendar, rows_at_once, schema_of
 from spark_eos.tables.partitions import NoPartition, value_of
 from spark_eos.tables.values import conformed
 
@@ -112,9 +112,7 @@ def _pieces(file: pq.ParquetFile) -> Iterator[Piece]:
     """The rows of each row group, cut at multiples of a number that the file gives: so they do not depend on how a
     version of Arrow hands them out."""
     metadata, first = file.metadata, 0
-    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-    widest = max((group.total_byte_size // max(group.num_rows, 1) for group in groups), default=0)
-    most = max(1, min(PIECE_ROWS, PIECE_BYTES // max(widest, 1)))
+    most = rows_at_once(metadata, PIECE_ROWS, PIECE_BYTES)
     for number in range(metadata.num_row_groups):
         held: list[pa.RecordBatch] = []
         for read in file.iter_batches(most, row_groups=[number], use_threads=False):

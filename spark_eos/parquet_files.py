@@ -1,4 +1,4 @@
-"""Dates and timestamps in Parquet files: by which calendar they are, and which of them have a type without a zone."""
+"""Parquet files: how many rows to read together, by which calendar dates are, and which timestamps lack a zone."""
 
 from __future__ import annotations
 
@@ -12,6 +12,14 @@ import pyarrow.types as types
 _OLD_CALENDAR = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
 _SPARKS_VERSION = b"org.apache.spark.version"
 _UTC = pa.timestamp("us", "UTC")
+
+
+def rows_at_once(metadata: pq.FileMetaData, most_rows: int, most_bytes: int) -> int:
+    """How many rows to read together: so many at the most, and by the average of their row group about so many bytes.
+    It follows from the footer alone."""
+    groups = (metadata.row_group(number) for number in range(metadata.num_row_groups))
+    widest = max((group.total_byte_size // max(group.num_rows, 1) for group in groups), default=0)
+    return max(1, min(most_rows, most_bytes // max(widest, 1)))
 
 
 def is_by_old_calendar(metadata: pq.FileMetaData) -> bool:
