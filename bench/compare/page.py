@@ -38,7 +38,9 @@ written yet.
 """
 _MEANING = """\
 *Believed dead* is a process that is stopped (SIGSTOP); a second one is started in its place, with the same settings,
-and the first one then goes on. *Stopped* is {short:.0f} s with transactions that live for {live:.0f} s: all systems
+and the first one then goes on. Nothing elects one of them: there is no ZooKeeper or Kubernetes, by which Flink's
+[high availability](https://nightlies.apache.org/flink/flink-docs-stable/docs/deployment/ha/overview/) has one manager
+of a job at a time. *Stopped* is {short:.0f} s with transactions that live for {live:.0f} s: all systems
 have that setting there, and their own elsewhere. In an *unclean election*, a broker without the newest rows
 becomes the leader of a partition with two replicas: Kafka itself loses rows that it has acknowledged, whoever has
 written them. What differs is whether a system notices.
