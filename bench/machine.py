@@ -79,7 +79,7 @@ def _tidy(name: str) -> str:
 
 class Others(threading.Thread):
     """Measures which share of all cores is used by programs that this one has not started, by Linux's /proc. Those of a
-    low priority (``nice``) do not count: they give way."""
+    low priority count, too: between sessions, Linux may give them as much as others."""
 
     def __init__(self, period_s: float = 1.0) -> None:
         super().__init__(name="others", daemon=True)
@@ -115,7 +115,7 @@ class Others(threading.Thread):
     def _ticks() -> tuple[int, int]:
         """Of all cores since the start: those that programs and the kernel for them have used, and all."""
         ticks = [int(field) for field in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
-        return ticks[0] + ticks[2], sum(ticks)
+        return sum(ticks[:3]), sum(ticks)
 
 
 def _ticks_of(pid: int) -> int | None:
