@@ -18,6 +18,7 @@ from spark_eos.errors import EosError
 from spark_eos.spark.reasons import PLAN
 
 from .lines import say as say
+from .lines import say_at_once
 
 #: Exit codes: the job is done or was stopped; somebody has to change something; starting it again helps (EX_TEMPFAIL).
 DONE, FAILED, TRY_AGAIN = 0, 1, os.EX_TEMPFAIL
@@ -38,22 +39,22 @@ class Stop:
 
     def __init__(self, leave: Callable[[int], None] = os._exit) -> None:
         self._leave = leave
-        self._asked = threading.Event()
         self.running = False
         self.signal = ""
 
     def ask(self, number: int, frame: types.FrameType | None = None) -> None:
-        """A handler of signals."""
-        again = self._asked.is_set()
-        self.signal = signal.Signals(number).name
-        self._asked.set()
+        """A handler of signals. It takes no lock: the next signal would wait for it, in this same thread."""
+        again = self.asked()
+        self.signal = name = signal.Signals(number).name
         if again or not self.running:
-            say(f"stopped by {self.signal}, {'the second one, in mid-stop' if again else 'before there was a query'}")
+            say_at_once(f"stopped by {name}, {'the second one, in mid-stop' if again else 'before there was a query'}")
             self._leave(DONE)
-        say(f"stopping: {self.signal}; the micro-batch under way, if any, is given up and runs again at the next start")
+        say_at_once(
+            f"stopping: {name}; the micro-batch under way, if any, is given up and runs again at the next start"
+        )
 
     def asked(self) -> bool:
-        return self._asked.is_set()
+        return bool(self.signal)
 
 
 def interruptible(work: Callable[[Stop], int]) -> int:
