@@ -61,12 +61,27 @@ def start(name: str, conf: Mapping[str, str], *, verbose: bool = False, stderr: 
 def _launch(settings: Mapping[str, str], stderr: int | None) -> object:
     """Start Spark's JVM with settings from a file that only this user can read. PySpark itself puts all of them on the
     JVM's command line, which every user of the machine can read."""
-    with tempfile.TemporaryDirectory(prefix="spark-eos-") as folder, _submit_arguments() as arguments:
-        file = Path(folder) / "spark.conf"
-        file.write_text("".join(f"{_escaped(name)}={_escaped(value)}\n" for name, value in settings.items()))
-        os.environ[_SUBMIT_ARGUMENTS] = f"--properties-file {shlex.quote(str(file))} --load-spark-defaults {arguments}"
+    text = "".join(f"{_escaped(name)}={_escaped(value)}\n" for name, value in settings.items())
+    with _as_file(text) as file, _submit_arguments() as arguments:
+        os.environ[_SUBMIT_ARGUMENTS] = f"--properties-file {shlex.quote(file)} --load-spark-defaults {arguments}"
         with without_archives(settings.get("spark.master", "")):
             return launch_gateway(None, None if stderr is None else {"stderr": stderr})  # type: ignore[no-untyped-call]
+
+
+@contextmanager
+def _as_file(text: str) -> Iterator[str]:
+    """A path at which other processes of this user, and nobody else, read the text. It is in memory where the system
+    has such files: one on a disk would stay, with its secrets, if this process were killed."""
+    if hasattr(os, "memfd_create"):
+        with os.fdopen(os.memfd_create("spark.conf"), "w") as file:
+            file.write(text)
+            file.flush()
+            yield f"/proc/{os.getpid()}/fd/{file.fileno()}"
+    else:
+        with tempfile.TemporaryDirectory(prefix="spark-eos-") as folder:
+            named = Path(folder) / "spark.conf"
+            named.write_text(text)
+            yield str(named)
 
 
 @contextmanager
