@@ -108,7 +108,8 @@ def query_plan(
             )
         except (PySparkException, Py4JError) as error:
             raise named(error) or error from error
-        context.lines.wait(started[-1].runId, _LAST_EVENT_S)
+        if started:  # else the job was stopped before a query could be started
+            context.lines.wait(started[-1].runId, _LAST_EVENT_S)
 
     begins = {True: f"a new query, from {first}", False: "the query goes on", None: ""}[is_new(config.checkpoint)]
     line = f"{what}; checkpoint {config.checkpoint}; {config.when}"
