@@ -40,7 +40,7 @@ def launched(settings: Mapping[str, str], monkeypatch: pytest.MonkeyPatch, tmp_p
         left.extend(found.name for found in tmp_path.rglob("*") if found.is_file())
 
     monkeypatch.setattr(session, "launch_gateway", launch)
-    session._launch(settings, None)
+    session._launch(settings, verbose=False, stderr=None)
     assert read[0] == read[1]
     return read[0], left
 
@@ -54,3 +54,23 @@ def test_where_there_are_no_files_in_memory_settings_are_in_one_that_is_deleted(
     """As on macOS."""
     monkeypatch.delattr(os, "memfd_create")
     assert launched(SETTINGS, monkeypatch, tmp_path) == (IN_FILE, ["spark.conf"])
+
+
+@pytest.mark.parametrize("given", [None, "-Xss4m -Da=b"])
+def test_the_logs_settings_reach_the_jvm_beside_the_users_options(given, monkeypatch):
+    """By a variable that comes before all of Spark's settings on the command line. `spark.driver.extraJavaOptions`, set
+    by a job, would hide what spark-defaults.conf has under that name."""
+    if given is not None:
+        monkeypatch.setenv("SPARK_SUBMIT_OPTS", given)
+    else:
+        monkeypatch.delenv("SPARK_SUBMIT_OPTS", raising=False)
+    seen: list[str | None] = []
+    monkeypatch.setattr(session, "launch_gateway", lambda *_: seen.append(os.environ.get("SPARK_SUBMIT_OPTS")))
+    for verbose in (False, True):
+        settings = session._with_defaults({"spark.master": "local[1]"}, verbose)
+        assert "spark.driver.extraJavaOptions" not in settings
+        session._launch(settings, verbose=verbose, stderr=None)
+    quiet, loud = seen
+    assert quiet is not None and loud == given == os.environ.get("SPARK_SUBMIT_OPTS")
+    before, _, own = quiet.rpartition("-Dlog4j2.configurationFile=file:///")
+    assert (before.strip() or None, Path(f"/{own}").is_file()) == (given, True)
