@@ -24,7 +24,7 @@ from pydantic import ValidationError
 from spark_eos.errors import ConfigError, EosError, OptionError, stop
 
 from .models import Job, Section
-from .values import Rejected, missing, unknown
+from .values import Rejected, here, missing, unknown
 
 J = TypeVar("J", bound=Job)
 
@@ -82,7 +82,7 @@ def _text_of(file: Path) -> str:
         return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise stop("EOS_CONFIG_UNREADABLE.file", file=str(file), why=why, cwd=Path.cwd()) from None
+        raise stop("EOS_CONFIG_UNREADABLE.file", file=str(file), why=why, cwd=here()) from None
 
 
 class _Loader(yaml.BaseLoader):

@@ -146,16 +146,24 @@ def _source_of(module: str) -> tuple[str, str]:
         why = "" if spec else "no such module"
     except (ImportError, ValueError) as error:
         spec, why = None, str(error)
-    except Exception:  # raised by the package around it, which is imported: it may need a session
+    except (Exception, SystemExit):  # by the package around it, which is imported: it may need a session
         return module, ""
     if spec is None:
         path = os.environ.get("PYTHONPATH") or "which is not set"
         raise _function(
             f"names a module that cannot be imported, '{module}': {why}.",
-            f"It is searched in {sys.path[0] or Path.cwd()}, in PYTHONPATH ({path}) and among the installed packages.",
+            f"It is searched in {sys.path[0] or here()}, in PYTHONPATH ({path}) and among the installed packages.",
         )
     get_source = getattr(spec.loader, "get_source", None)
     return str(spec.origin), (get_source(module) or "") if get_source else ""
+
+
+def here() -> str:
+    """The working directory, as messages name it."""
+    try:
+        return str(Path.cwd())
+    except OSError:
+        return "a folder that has been deleted"
 
 
 def _function(message: str, hint: str) -> Rejected:

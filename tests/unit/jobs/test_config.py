@@ -274,6 +274,15 @@ def test_a_file_that_cannot_be_read(tmp_path):
             load(tmp_path / name, ConsumeTransformProduce)
 
 
+def test_a_file_that_cannot_be_read_where_the_working_directory_is_gone(tmp_path, monkeypatch):
+    """As a relative path in a folder that a deployment has replaced."""
+    (tmp_path / "old").mkdir()
+    monkeypatch.chdir(tmp_path / "old")
+    (tmp_path / "old").rmdir()
+    with pytest.raises(ConfigError, match=r"EOS_CONFIG_UNREADABLE.*start at a folder that has been deleted"):
+        load("job.yaml", ConsumeTransformProduce)
+
+
 @pytest.mark.parametrize("job", JOBS)
 def test_the_example_of_each_job_is_a_config_file_of_it(job: str) -> None:
     """With its variables set, the file in conf/ is read as it is."""
