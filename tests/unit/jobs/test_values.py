@@ -111,6 +111,23 @@ def test_a_package_that_ends_the_process_when_it_is_imported_is_left_to_the_impo
         imported("job_package.module:f", "transform.function")
 
 
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"# caf\xe9\ndef f(rows): return rows\n", "invalid or missing encoding"),
+        (b"# -*- coding: nothing -*-\ndef f(rows): return rows\n", "unknown encoding"),
+        (b"# -*- coding: ascii -*-\n# caf\xe9\ndef f(rows): return rows\n", "codec can't decode"),
+        (b"def f(rows): return rows\n\0\n", "null bytes"),
+    ],
+)
+def test_a_module_that_cannot_be_read_as_text_is_refused(modules, content, why):
+    """By its file, and without a line where nobody can tell it."""
+    (modules / "job_encoded.py").write_bytes(content)
+    with pytest.raises(Rejected, match=rf"not valid Python: \S+job_encoded.py: .*{why}") as caught:
+        check_function("job_encoded:f")
+    assert "None" not in str(caught.value)
+
+
 @pytest.mark.parametrize("name", ["f", ":f", "m:", "a.b.c", "a b:c", "a..b:c", "a:b:c"])
 def test_what_is_not_module_and_function_is_refused(name):
     """The text must be of the form module:function."""
