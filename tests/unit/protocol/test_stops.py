@@ -13,13 +13,14 @@ from spark_eos.protocol.checks import superseded
 from spark_eos.protocol.commit import CommitReport, commit
 from spark_eos.protocol.end import age_ms
 from spark_eos.protocol.head import ForeachBatchWrite, Head, Pair, Probe, Verdict, Write, Written
-from spark_eos.protocol.names import TaskId, task_name
+from spark_eos.protocol.names import TaskId, ledger_name, task_name
 from spark_eos.protocol.open import open_run
 from spark_eos.protocol.ports import EndTxnAnswer, Ports, State
 from spark_eos.protocol.task import MicroBatch, TaskReport, Work
 from tests.simulation.client import Producer
 from tests.simulation.codes import NOT_AVAILABLE
 from tests.simulation.coordinator import LAST_EPOCH, Cluster
+from tests.simulation.faults import Fault, Strike
 from tests.simulation.ledger import LEDGER, PREFIX, QUERY, ports
 from tests.simulation.partition_log import PartitionLog
 from tests.simulation.world import Reply, World
@@ -420,3 +421,26 @@ def off(brokers: Brokers, executors: int) -> MicroBatch:
 def ahead(brokers: Brokers, driver: int) -> Ports:
     """Of a driver whose clock is ahead by so many milliseconds."""
     return replace(brokers.ports(), now_ms=lambda: brokers.world.now + driver)
+
+
+def test_a_decision_that_its_own_commit_has_not_heard_of_is_not_aborted():
+    """The answer to its publication is lost, and Spark's abort has closed the run by the time that it is asked for
+    again: what the commit finds replaced has decided its transaction, which the next run commits."""
+
+    def steps(brokers: Brokers) -> None:
+        batch, world = brokers.prepared(brokers.open("r1")), brokers.world
+        (pair,), before = batch.pairs, len(brokers.heads)
+
+        def close() -> None:
+            world.wait(lambda: len(brokers.heads) > before)
+            abort(brokers.ports(), "r1", 0)
+
+        world.spawn("abort", "driver", close)
+        world.add(Fault(0, Strike.ANSWER_LOST, at=f"end {ledger_name(PREFIX, QUERY)}"))
+        stopped("EOS_RUN_CLOSED", lambda: commit(brokers.ports(), batch))
+        assert brokers.state(pair) is State.ONGOING
+        decision = brokers.open("r2").decision
+        assert decision is not None
+        assert [(w.pair, w.verdict) for w in decision.written] == [(pair, Verdict.COMMITTED)]
+
+    on_brokers(steps)
