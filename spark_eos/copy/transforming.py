@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_eos.arrow_fields import lost_field
+from spark_eos.arrow_fields import lost_field, without_views
 from spark_eos.copy.plan import Function, OnMalformed, RowTransform, Transform
 from spark_eos.errors import EosError, stop
 from spark_eos.kafka.letter_headers import (
@@ -212,14 +212,37 @@ def without_rejected(
     if place not in result.schema.names:
         raise stop("EOS_SCHEMA_INVALID.transform_error", column=ERROR, place=place)
     errors, offsets = result.column(ERROR), result.column(place)
+    _check_rejecting(errors.type, offsets.type, place)
     rest = result.drop_columns([ERROR] if keeps_offset else [ERROR, place])
     if errors.null_count == len(errors):
         return rest, {}
     bad = errors.is_valid()
     reasons: dict[int, str] = {}
-    for offset, reason in zip(offsets.filter(bad).to_pylist(), errors.filter(bad).to_pylist(), strict=True):
-        reasons.setdefault(offset, str(reason))
+    texts = errors.filter(bad).cast(pa.binary()).to_pylist()
+    for offset, text in zip(offsets.filter(bad).to_pylist(), texts, strict=True):
+        reasons.setdefault(offset, text.decode(errors="replace"))
     return rest.filter(errors.is_null()), reasons
+
+
+def _check_rejecting(errors: pa.DataType, offsets: pa.DataType, place: str) -> None:
+    """Raise SchemaError where a value may mean something else than a reason, such as false, or than a place."""
+    kinds = {ERROR: (errors, _is_text, "a text"), place: (offsets, pa.types.is_integer, "a whole number")}
+    for column, (type_, fits, wanted) in kinds.items():
+        if not fits(type_) and not pa.types.is_null(type_):
+            raise stop(
+                "EOS_SCHEMA_INVALID.transform_reject",
+                column=column,
+                type=type_,
+                wanted=wanted,
+                error=ERROR,
+                place=place,
+            )
+
+
+def _is_text(type_: pa.DataType) -> bool:
+    if pa.types.is_dictionary(type_):
+        return _is_text(type_.value_type)
+    return any(is_one(type_) for is_one in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view))
 
 
 def places_of(records: pa.RecordBatch, reasons: Mapping[int, str], place: str = OFFSET) -> dict[int, str]:
@@ -294,15 +317,27 @@ def conformed(batch: pa.RecordBatch) -> pa.RecordBatch:
     unknown = [name for name in names if name not in TYPES]
     if unknown:
         raise stop("EOS_SCHEMA_INVALID.transform_unknown", column=unknown[0], types=", ".join(TYPES))
-    if len(set(names)) < len(names):
-        raise stop("EOS_SCHEMA_INVALID.transform_twice")
     if "value" not in names:
         raise stop("EOS_SCHEMA_INVALID.transform_value", column="value")
     return pa.RecordBatch.from_arrays([_cast(name, batch.column(name)) for name in names], names=names)
 
 
 def as_batch(result: Any) -> pa.RecordBatch:  # noqa: ANN401  # whatever the user returns
-    """A function's result as one batch. Raises RowError."""
+    """A function's result as one batch, each of whose columns is there once and can be filtered. Raises RowError,
+    SchemaError."""
+    batch = _one_batch(result)
+    names = batch.schema.names
+    if len(set(names)) < len(names):
+        raise stop("EOS_SCHEMA_INVALID.transform_twice", column=next(name for name in names if names.count(name) > 1))
+    for place, field in enumerate(batch.schema):
+        wanted = without_views(field.type)
+        if wanted != field.type:
+            batch = batch.set_column(place, field.with_type(wanted), batch.column(place).cast(wanted))
+    return batch
+
+
+def _one_batch(result: Any) -> pa.RecordBatch:  # noqa: ANN401  # as above
+    """Raises RowError."""
     if isinstance(result, pa.RecordBatch):
         return result
     if not isinstance(result, pa.Table) and hasattr(result, "__arrow_c_stream__"):
