@@ -239,12 +239,6 @@ def _check_rejecting(errors: pa.DataType, offsets: pa.DataType, place: str) -> N
             )
 
 
-def _is_text(type_: pa.DataType) -> bool:
-    if pa.types.is_dictionary(type_):
-        return _is_text(type_.value_type)
-    return any(is_one(type_) for is_one in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view))
-
-
 def places_of(records: pa.RecordBatch, reasons: Mapping[int, str], place: str = OFFSET) -> dict[int, str]:
     """The reasons by places in the batch instead of offsets. Raises RowError for an offset that is not in it."""
     if not reasons:
@@ -356,11 +350,55 @@ def _cast(name: str, column: pa.Array) -> pa.Array:
         return column
     lost = lost_field(column.type, wanted)
     if lost is not None:
-        error = f"it has no field '{lost}'"
-        raise stop("EOS_SCHEMA_INVALID.transform_type", column=name, type=column.type, wanted=wanted, error=error)
+        raise _unfit(name, column.type, f"it has no field '{lost}'")
+    if not pa.types.is_null(column.type) and not _TAKEN[name](column.type):
+        raise _unfit(name, column.type, "no value is made of another kind of values")
     try:
         return column.cast(wanted)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
-        raise stop(
-            "EOS_SCHEMA_INVALID.transform_type", column=name, type=column.type, wanted=wanted, error=error
-        ) from None
+        raise _unfit(name, column.type, error) from None
+
+
+def _unfit(name: str, type_: pa.DataType, error: object) -> EosError:
+    return stop("EOS_SCHEMA_INVALID.transform_type", column=name, type=type_, wanted=TYPES[name], error=error)
+
+
+_TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+_BYTES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary, pa.types.is_binary_view)
+_LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+
+
+def _is_text(type_: pa.DataType) -> bool:
+    return _is_one_of(_TEXTS, type_)
+
+
+def _is_text_or_bytes(type_: pa.DataType) -> bool:
+    return _is_one_of((*_TEXTS, *_BYTES, pa.types.is_null), type_)
+
+
+def _is_one_of(kinds: Iterable[Callable[[pa.DataType], bool]], type_: pa.DataType) -> bool:
+    """Whether the type, or that of a dictionary's values, is of one of the kinds."""
+    plain = type_.value_type if pa.types.is_dictionary(type_) else type_
+    return any(is_one(plain) for is_one in kinds)
+
+
+def _is_list_of_headers(type_: pa.DataType) -> bool:
+    """Of structs, or of what a map has; a list without a header may have no type for one."""
+    if pa.types.is_map(type_):
+        return _is_text_or_bytes(type_.key_type) and _is_text_or_bytes(type_.item_type)
+    if not _is_one_of(_LISTS, type_):
+        return False
+    each = type_.value_type
+    return pa.types.is_null(each) or (pa.types.is_struct(each) and all(_is_text_or_bytes(field.type) for field in each))
+
+
+#: By column, the types that are cast, as another form of the same values. Of others Arrow would make something else: a
+#: moment of a number, as so many microseconds, and a number of a date.
+_TAKEN: dict[str, Callable[[pa.DataType], bool]] = {
+    "key": _is_text_or_bytes,
+    "value": _is_text_or_bytes,
+    "topic": _is_text_or_bytes,
+    "partition": pa.types.is_integer,
+    "headers": _is_list_of_headers,
+    "timestamp": pa.types.is_timestamp,
+}

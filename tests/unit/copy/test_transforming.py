@@ -186,6 +186,68 @@ def test_a_result_that_is_no_row_for_kafka_has_a_name(result, condition):
     assert caught.value.condition == condition
 
 
+HEADER = {"key": "h", "value": b"x"}
+PLAIN, WIDE = (pa.struct([("key", text), ("value", pa.binary())]) for text in (pa.string(), pa.large_string()))
+
+
+@pytest.mark.parametrize(
+    ("column", "values"),
+    [
+        ("timestamp", pa.array([1_704_110_400_000])),
+        ("timestamp", pa.array([19_723], pa.date32())),
+        ("timestamp", pa.array(["2024-01-01T12:00:00Z"])),
+        ("partition", pa.array([True])),
+        ("partition", pa.array([1.0])),
+        ("partition", pa.array([2], pa.date32())),
+        ("partition", pa.array(["1"])),
+        ("topic", pa.array([1])),
+        ("topic", pa.array([True])),
+        ("headers", pa.array([[{"key": 5, "value": b"x"}]])),
+        ("headers", pa.array([[(5, "x")]], pa.map_(pa.int64(), pa.string()))),
+        ("headers", pa.array([[HEADER]], pa.list_view(PLAIN))),
+    ],
+)
+def test_a_column_of_another_kind_of_values_is_refused_before_anything_runs(column, values):
+    """Arrow would make rows of 1970 of the milliseconds of 2024, which retention deletes."""
+
+    def function(batch: pa.RecordBatch) -> pa.Table:
+        result = pa.table({"value": [b"v"], column: values})
+        return result if batch.num_rows else result.slice(0, 0)
+
+    with pytest.raises(SchemaError, match=f"column '{column}'") as caught:
+        checked(function, "f", EMPTY, "out")
+    assert caught.value.entry == "EOS_SCHEMA_INVALID.transform_type"
+
+
+NOON = 1_704_110_400
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "expected"),
+    [
+        ("timestamp", pa.array([NOON], pa.timestamp("s", "America/New_York")), NOON * 10**6),
+        ("timestamp", pa.array([NOON * 1000], pa.timestamp("ms")), NOON * 10**6),
+        ("partition", pa.array([1]), 1),
+        ("partition", pa.array([1], pa.uint8()), 1),
+        ("topic", pa.array([b"t"]), "t"),
+        ("topic", pa.array(["t"], pa.string_view()), "t"),
+        ("topic", pa.array(["t"]).dictionary_encode(), "t"),
+        ("key", pa.array([b"k"], pa.binary(1)), b"k"),
+        ("key", pa.array([b"k"]).dictionary_encode(), b"k"),
+        ("headers", pa.array([[("h", b"x")]], pa.map_(pa.string(), pa.binary())), [HEADER]),
+        ("headers", pa.array([[HEADER]], pa.large_list(WIDE)), [HEADER]),
+        ("headers", pa.array([[HEADER]], pa.list_(PLAIN, 1)), [HEADER]),
+        ("headers", pa.array([[]]), []),
+        *((name, pa.nulls(1), None) for name in ("key", "topic", "partition", "headers", "timestamp")),
+    ],
+)
+def test_a_column_of_the_same_values_in_another_form_is_taken(column, values, expected):
+    """Whichever library has made it. A moment without a zone is one of UTC."""
+    rows = conformed(as_batch(pa.table({"value": [b"v"], column: values})))
+    found = rows.column(column)
+    assert (found.cast(pa.int64()) if column == "timestamp" and expected else found).to_pylist() == [expected]
+
+
 def test_a_function_is_asked_for_its_columns_before_anything_runs():
     """By an empty batch; without a topic, nobody knows where the rows go."""
     transform = checked(lambda batch: batch.select(["key", "value"]), "f", EMPTY, "out")
