@@ -98,7 +98,10 @@ class RowBatch:
             yield topic, dict(zip(some.schema.names, some.columns, strict=True))
 
     def arguments(self) -> Iterator[tuple[Any, ...]]:
-        """For each row: topic, value, key, partition, timestamp in milliseconds (0 = now), headers."""
+        """For each row, as librdkafka takes it: topic, value, key, partition, timestamp in milliseconds (0 = now),
+        headers. Raises RowError for what librdkafka would write otherwise than it is."""
+        if self.headers_column is not None:
+            _check_no_nul(self.headers_column)
         topics: Iterable[Any] = repeat(self.topic) if self.topics is None else self.topics
         return zip(
             topics,
@@ -196,7 +199,7 @@ def _no_topic(name: bytes) -> EosError:
 
 def _checked_headers(column: pa.Array) -> pa.Array:
     """Raises RowError for a header that no record can have."""
-    each = (column.dictionary if isinstance(column, pa.DictionaryArray) else column).flatten()
+    each = _each_header(column)
     keys = each.field("key")
     if each.null_count or keys.null_count:
         raise stop("EOS_ROW_INVALID.header_null")
@@ -206,6 +209,18 @@ def _checked_headers(column: pa.Array) -> pa.Array:
         wrong = next(key for key in keys.cast(pa.binary()).to_pylist() if key.decode(errors="replace").encode() != key)
         raise stop("EOS_ROW_INVALID.header_key", key=excerpt(wrong, _SHOWN)) from None
     return column
+
+
+def _check_no_nul(headers: pa.Array) -> None:
+    """Raises RowError for a key that librdkafka would cut, as it takes keys as C strings."""
+    keys = _each_header(headers).field("key")
+    cut = keys.filter(pc.match_substring(keys, "\0"))
+    if len(cut):
+        raise stop("EOS_ROW_INVALID.header_nul", key=excerpt(cut[0].as_py().encode(), _SHOWN))
+
+
+def _each_header(column: pa.Array) -> pa.StructArray:
+    return (column.dictionary if isinstance(column, pa.DictionaryArray) else column).flatten()
 
 
 def _as_bytes(column: pa.Array) -> pa.Array:
