@@ -25,7 +25,7 @@ from spark_eos.ops.replay_offsets import (
 from spark_eos.protocol.commands import check_not_halted, known_head, rows_lost
 from spark_eos.protocol.head import Unfinished
 from spark_eos.protocol.names import query_of_replay
-from spark_eos.topic_partition import flat, name_of_place
+from spark_eos.topic_partition import flat, is_topic_name, name_of_place
 from spark_eos.whole_numbers import whole_number
 
 #: Smaller numbers, of fewer than 11 digits, are meant as seconds, or as a date without its dashes.
@@ -174,6 +174,8 @@ def _check_request(request: ReplayRequest) -> None:
         raise stop("EOS_REPLAY_REFUSED.where_to_begin")
     if request.to is not None and request.again == (request.topic is not None):
         raise stop("EOS_REPLAY_REFUSED.where_to_write")
+    if request.topic is not None and not is_topic_name(request.topic):
+        raise stop("EOS_REPLAY_REFUSED.topic_name", topic=request.topic)
 
 
 def opened(checkpoint: Checkpoint, cluster: Cluster) -> tuple[Logs, str, list[SinkHead]]:

@@ -374,12 +374,13 @@ def begin(ports: Ports, unfinished: Unfinished, offsets: Offsets | None, halted:
         done = Decision.without_rows(unfinished.batch, offsets, halted.partitioner, unfinished.group)
 
     def following(head: Head) -> Head:
+        topic = head.marks.topic if unfinished.topic is None else unfinished.topic
         return replace(
             head.closed(by_operator=True),
             decision=done,
             unseen=unseen_places(head),
             given_up=None if unfinished.in_place else head.given_up,
-            marks=replace(head.marks, unfinished=None, topic=unfinished.topic or head.marks.topic),
+            marks=replace(head.marks, unfinished=None, topic=topic),
         )
 
     given = offsets if done is not None and unfinished.group is not None else None

@@ -260,6 +260,20 @@ def test_the_one_topic_of_a_replay():
     on_brokers(steps)
 
 
+def test_a_replay_to_no_name_binds_its_query_all_the_same():
+    """It has not retired the old one: whatever its topic is, it is not the old one's."""
+
+    def steps(brokers: Brokers) -> None:
+        own, mark = brokers.ports(), replace(UNFINISHED, topic="")
+        begin(own, mark, OFFSETS, intend(own, mark, Head("r", 3, (), 5, prefix=PREFIX)))
+        stopped(
+            "EOS_REPLAY_OTHER_TOPIC",
+            lambda: open_run(own, "r1", 1, endtxn_version=5, prefix=PREFIX, topic="copies"),
+        )
+
+    on_brokers(steps)
+
+
 def test_writes_within_foreach_batch_begin_anywhere():
     """Their head is only to say that the replay is finished; it keeps the name of the sink."""
 
