@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from spark_eos.errors import ConnectionFailed, EosError
+from spark_eos.errors import ConnectionFailed, EosError, Unauthorized
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.ops.answer import Answer
 from spark_eos.ops.doctor import brokers, findings, topics
@@ -28,12 +28,14 @@ def doctor(query: PlannedQuery, paint: findings.Paint = lambda severity, text: t
 
 @dataclass
 class _Checkup:
-    """What is known so far. ``tried``: sentences on what was tried; ``known``: topics that were looked up."""
+    """What is known so far. ``tried``: sentences on what was tried; ``known``: topics that were looked up; ``unseen``:
+    those of them that could not be, with the error."""
 
     query: PlannedQuery
     cluster: ClusterFacts
     tried: list[str] = field(default_factory=list)
     known: dict[str, TopicFacts | None] = field(default_factory=dict)
+    unseen: dict[str, EosError] = field(default_factory=dict)
 
     @property
     def tools(self) -> Tools:
@@ -60,7 +62,7 @@ class _Checkup:
         config = self.cluster.config
         broker = dict(next(iter(config.values()))) if config else None
         ledger = self.query.options.ledger_topic
-        there = self._facts(ledger) is not None
+        there = self._facts(ledger) is not None or ledger in self.unseen
         if not there:
             yield Finding(
                 "ledger",
@@ -89,6 +91,14 @@ class _Checkup:
             found = None if other is None else self._facts(other)
             if found is not None:
                 yield from topics.durability(role, found, self.cluster, self.tools)
+        yield from self._unseen()
+
+    def _unseen(self) -> Iterator[Finding]:
+        """The topics of which nothing is known; of those that this user may not describe, the sink's checks tell."""
+        for topic, error in self.unseen.items():
+            if not isinstance(error, Unauthorized):
+                subject, message = f"topic {topic}", error.message
+                yield Finding("settings", subject, Severity.UNKNOWN, message, error.hint, (), error.condition)
 
     def _internal_topic(self, topic: str) -> Iterator[Finding]:
         found = self._facts(topic)
@@ -98,14 +108,14 @@ class _Checkup:
             yield from brokers.internal_topic(topic, self.cluster)
 
     def _facts(self, topic: str) -> TopicFacts | None:
-        """None if the topic does not exist, or this user may not describe it: the sink's checks tell which."""
+        """None if the topic does not exist, or is `unseen`."""
         if topic not in self.known:
             try:
                 self.known[topic] = topic_facts(self.query.options.kafka, topic)
             except ConnectionFailed:
                 raise
-            except EosError:
-                self.known[topic] = None
+            except EosError as error:
+                self.known[topic], self.unseen[topic] = None, error
         return self.known[topic]
 
     def _trial(self) -> Iterator[Finding]:

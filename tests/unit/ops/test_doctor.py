@@ -4,18 +4,32 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import pytest
 import typer
 
 from spark_eos.cli.doctor import seconds
-from spark_eos.ops.answer import duration
-from spark_eos.ops.doctor import brokers, topics
+from spark_eos.errors import stop
+from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.errors import refusal
+from spark_eos.ops.answer import Answer, duration
+from spark_eos.ops.doctor import brokers, checkup, sink_checks, topics
 from spark_eos.ops.doctor.brokers import ClusterFacts
-from spark_eos.ops.doctor.findings import Finding, Severity, Tools, as_json, as_text, exit_code, in_order
+from spark_eos.ops.doctor.findings import (
+    Finding,
+    PlannedQuery,
+    Severity,
+    Tools,
+    as_json,
+    as_text,
+    exit_code,
+    in_order,
+)
 from spark_eos.ops.doctor.topics import TopicFacts
 from spark_eos.ops.doctor.trial import Clock
+from spark_eos.options.parse import SinkOptions
+from spark_eos.options.table import DEFAULT_LEDGER_TOPIC
 
 TOOLS = Tools("h:1")
 WEEK_S = 7 * 86400
@@ -29,6 +43,7 @@ WELL = {
     "message.timestamp.type": "CreateTime",
 }
 BROKER = {
+    "transaction.max.timeout.ms": "900000",
     "transaction.state.log.replication.factor": "3",
     "transaction.state.log.min.isr": "2",
     "offsets.topic.replication.factor": "3",
@@ -224,3 +239,48 @@ def test_times_as_people_say_them():
     assert [duration(s) for s in (0.0031, 90, 7200, WEEK_S)] == ["3.1 ms", "1.5 min", "2 h", "7 d"]
     with pytest.raises(typer.BadParameter):
         seconds("a week")
+
+
+QUERY = PlannedQuery(
+    SinkOptions(KafkaProperties({"bootstrap.servers": "h:1"}), topic="copies", transaction_timeout_ms=900_000),
+    ["flights"],
+    ["copies"],
+    86_400.0,
+    False,
+    "User:x",
+)
+
+
+def looked(monkeypatch: pytest.MonkeyPatch, facts: Callable[[str], TopicFacts | None], seen: ClusterFacts) -> Answer:
+    """A checkup without a trial, of topics with these facts. The sink's own checks find nothing wrong, apart from
+    those of the transactions' length, and of a ledger with errors."""
+    monkeypatch.setattr(checkup, "topic_facts", lambda kafka, name: facts(name))
+    monkeypatch.setattr(checkup, "cluster_facts", lambda kafka: seen)
+    monkeypatch.setattr(sink_checks, "broker_client", lambda kafka: None)
+    for check in ("check_client", "check_input", "check_output", "check_brokers"):
+        monkeypatch.setattr(sink_checks, check, lambda *asked, **how: None)
+    monkeypatch.setattr(sink_checks, "check_ledger", lambda client, topic, broker: facts(topic))
+    return checkup.doctor(QUERY)
+
+
+def of_answer(answer: Answer, severity: str) -> list[tuple[str, str]]:
+    """Check and subject of the findings with this severity."""
+    return [(f["check"], f["subject"]) for f in answer.data["findings"] if f["severity"] == severity]
+
+
+def test_what_may_not_be_described_is_not_missing(monkeypatch):
+    """The sink's check of the ledger tells what its start would; other refusals are unknown."""
+
+    def facts(name: str) -> TopicFacts | None:
+        if name == DEFAULT_LEDGER_TOPIC:
+            raise stop("EOS_UNAUTHORIZED.topic_input", topic=name, bootstrap_servers="h:1")
+        if name == "flights":
+            raise refusal("h:1", name, 42, 1.0)
+        return topic()
+
+    found = looked(monkeypatch, facts, cluster())
+    assert ("ledger", f"ledger {DEFAULT_LEDGER_TOPIC}") in of_answer(found, "error")
+    assert ("settings", "topic flights") in of_answer(found, "unknown")
+    assert found.code == 1
+    missing = looked(monkeypatch, lambda name: None if name == DEFAULT_LEDGER_TOPIC else topic(), cluster())
+    assert ("ledger", f"ledger {DEFAULT_LEDGER_TOPIC}") in of_answer(missing, "warning")
