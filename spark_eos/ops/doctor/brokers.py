@@ -46,6 +46,11 @@ class ClusterFacts:
     transaction_version: int
     before_4_1: tuple[int, ...]
 
+    @property
+    def fencing(self) -> bool:
+        """Whether the end of a transaction fences its producer."""
+        return self.transaction_version >= _FENCING
+
     def least(self, setting: str) -> int | None:
         """The lowest value of a setting among the brokers; None where it is not known."""
         values = [each[setting] for each in (self.config or {}).values() if each.get(setting)]
@@ -97,7 +102,7 @@ def internal_topic(topic: str, cluster: ClusterFacts) -> Iterator[Finding]:
 def versions(cluster: ClusterFacts, tools: Tools) -> Iterator[Finding]:
     """Versions with restrictions that the sink handles (docs/versions.md); the sink's checks refuse the others."""
     level = cluster.transaction_version
-    if level >= _FENCING:
+    if cluster.fencing:
         yield Finding("transaction.version", "brokers", OK, f"transaction.version={level}")
     else:
         upgrade = tools.upgrade("transaction.version", _FENCING)
@@ -110,7 +115,7 @@ def versions(cluster: ClusterFacts, tools: Tools) -> Iterator[Finding]:
             "read from the log, which takes longer. Nothing is lost.",
             (("# with Kafka 4.0 or newer: " if cluster.before_4_1 else "") + upgrade,),
         )
-    if cluster.before_4_1 and level >= _FENCING:
+    if cluster.before_4_1 and cluster.fencing:
         numbers = ", ".join(map(str, cluster.before_4_1))
         yield Finding(
             "versions",

@@ -59,8 +59,6 @@ class _Checkup:
         yield from self._trial()
 
     def _rules(self) -> Iterator[Finding]:
-        config = self.cluster.config
-        broker = dict(next(iter(config.values()))) if config else None
         ledger = self.query.options.ledger_topic
         there = self._facts(ledger) is not None or ledger in self.unseen
         if not there:
@@ -73,13 +71,20 @@ class _Checkup:
                 "has the right to CREATE it; otherwise it stops (EOS_LEDGER_NOT_CREATED).",
                 (acls_command(self.query) + " --create-ledger",),
             )
-        for rule in rules(self.query, broker, ledger=there):
+        for rule in rules(self.query, self._broker(), ledger=there, fencing=self.cluster.fencing):
             yield judged(rule, self.query, len(self.cluster.nodes))
+
+    def _broker(self) -> dict[str, str] | None:
+        """The settings of a broker, with the shortest limit of any: each may be the coordinator of a transaction."""
+        name, config = "transaction.max.timeout.ms", self.cluster.config
+        least = self.cluster.least(name)
+        return None if not config else {**next(iter(config.values())), **({} if least is None else {name: str(least)})}
 
     def _topics(self) -> Iterator[Finding]:
         query, stop_s = self.query, self.query.longest_stop_s
         inputs = [found for topic in query.inputs if (found := self._facts(topic)) is not None]
         for topic in inputs:
+            yield from topics.durability("input", topic, self.cluster, self.tools)
             yield from topics.of_an_input(topic, stop_s, self.tools)
         for name in query.outputs:
             found = self._facts(name)
@@ -91,7 +96,14 @@ class _Checkup:
             found = None if other is None else self._facts(other)
             if found is not None:
                 yield from topics.durability(role, found, self.cluster, self.tools)
+                yield from self._of_other(role, found)
         yield from self._unseen()
+
+    def _of_other(self, role: str, found: TopicFacts) -> Iterator[Finding]:
+        if role == "ledger":
+            yield from topics.beside_the_state(found, self.cluster, self.tools)
+        else:
+            yield from topics.retention(role, found, self.timeout_ms, self.query.longest_stop_s, self.tools)
 
     def _unseen(self) -> Iterator[Finding]:
         """The topics of which nothing is known; of those that this user may not describe, the sink's checks tell."""
@@ -141,4 +153,5 @@ class _Checkup:
         yield Finding("rights", subject, Severity.OK, "this user may use them")
         yield from brokers.clocks(trial.clocks, self.cluster.nodes)
         if query.options.two_phase:
-            yield judged(two_phase_rule(query), query, len(self.cluster.nodes))
+            rule = two_phase_rule(query, readable=self.cluster.config is not None)
+            yield judged(rule, query, len(self.cluster.nodes))

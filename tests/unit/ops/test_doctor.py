@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 import pytest
 import typer
@@ -26,6 +27,7 @@ from spark_eos.ops.doctor.findings import (
     exit_code,
     in_order,
 )
+from spark_eos.ops.doctor.sink_checks import judged, two_phase_rule
 from spark_eos.ops.doctor.topics import TopicFacts
 from spark_eos.ops.doctor.trial import Clock
 from spark_eos.options.parse import SinkOptions
@@ -112,6 +114,8 @@ BOTH = {"cleanup.policy": "warning", "retention": "error"}
         ({"retention__ms": "-1"}, {}),
         ({"retention__ms": "60000"}, {"retention": "error"}),
         ({"retention__ms": "86400000"}, {"retention": "warning"}),
+        ({"retention__ms": "-1", "retention__bytes": "1000"}, {"retention": "warning"}),
+        ({"retention__ms": "60000", "retention__bytes": "1000"}, {"retention": "error"}),
         ({"cleanup__policy": "compact", "retention__ms": "60000"}, {"cleanup.policy": "warning"}),
         ({"cleanup__policy": "compact,delete", "retention__ms": "60000"}, BOTH),
         ({"message__timestamp__type": "LogAppendTime"}, {"message.timestamp.type": "warning"}),
@@ -129,13 +133,11 @@ def test_an_output(changed, expected):
         ({"retention__ms": "3600000"}, {"retention": "error"}),
         ({"retention__bytes": "1000"}, {"retention": "warning"}),
         ({"cleanup__policy": "compact", "retention__ms": "1"}, {}),
-        ({"unclean__leader__election__enable": "true"}, {"unclean.leader.election.enable": "error"}),
     ],
 )
 def test_an_input(changed, expected):
     """Rows have to be there after the longest stop."""
     assert worst(topics.of_an_input(topic(**changed), WEEK_S, TOOLS)) == expected
-    assert worst(topics.of_an_input(topic(readable=False), WEEK_S, TOOLS)) == {"settings": "unknown"}
 
 
 def test_an_output_that_takes_less_than_the_input():
@@ -242,13 +244,20 @@ def test_times_as_people_say_them():
 
 
 QUERY = PlannedQuery(
-    SinkOptions(KafkaProperties({"bootstrap.servers": "h:1"}), topic="copies", transaction_timeout_ms=900_000),
+    SinkOptions(
+        KafkaProperties({"bootstrap.servers": "h:1"}),
+        topic="copies",
+        dead_letters="letters",
+        transaction_timeout_ms=900_000,
+    ),
     ["flights"],
     ["copies"],
     86_400.0,
     False,
     "User:x",
 )
+#: There is none in these tests.
+TRIAL = ("rights", "transactional ids spark-eos-…")
 
 
 def looked(monkeypatch: pytest.MonkeyPatch, facts: Callable[[str], TopicFacts | None], seen: ClusterFacts) -> Answer:
@@ -257,7 +266,14 @@ def looked(monkeypatch: pytest.MonkeyPatch, facts: Callable[[str], TopicFacts | 
     monkeypatch.setattr(checkup, "topic_facts", lambda kafka, name: facts(name))
     monkeypatch.setattr(checkup, "cluster_facts", lambda kafka: seen)
     monkeypatch.setattr(sink_checks, "broker_client", lambda kafka: None)
-    for check in ("check_client", "check_input", "check_output", "check_brokers"):
+    for check in (
+        "check_client",
+        "check_input",
+        "check_output",
+        "check_brokers",
+        "check_dead_letters",
+        "check_two_phase",
+    ):
         monkeypatch.setattr(sink_checks, check, lambda *asked, **how: None)
     monkeypatch.setattr(sink_checks, "check_ledger", lambda client, topic, broker: facts(topic))
     return checkup.doctor(QUERY)
@@ -284,3 +300,55 @@ def test_what_may_not_be_described_is_not_missing(monkeypatch):
     assert found.code == 1
     missing = looked(monkeypatch, lambda name: None if name == DEFAULT_LEDGER_TOPIC else topic(), cluster())
     assert ("ledger", f"ledger {DEFAULT_LEDGER_TOPIC}") in of_answer(missing, "warning")
+
+
+@pytest.mark.parametrize("role", ["input", "output", "dead letters"])
+def test_every_topic_outlives_a_broker(monkeypatch, role):
+    """Those that are read, too."""
+    weak = replace(topic(1, min__insync__replicas="1", unclean__leader__election__enable="true"), name="weak")
+    roles = {"input": "flights", "output": "copies", "dead letters": "letters"}
+    found = looked(monkeypatch, lambda name: weak if name == roles[role] else topic(), cluster())
+    wrong = {("replication", f"{role} weak"), ("unclean.leader.election.enable", f"{role} weak")}
+    assert set(of_answer(found, "error")) == wrong
+    unreadable = topic(readable=False)
+    found = looked(monkeypatch, lambda name: unreadable if name == roles[role] else topic(), cluster())
+    assert of_answer(found, "unknown") == [("settings", f"{role} t"), TRIAL]
+
+
+def test_dead_letters_are_kept_until_they_are_committed(monkeypatch):
+    """They are in the same transactions."""
+    short = topic(retention__ms="60000")
+    found = looked(monkeypatch, lambda name: short if name == "letters" else topic(), cluster())
+    assert of_answer(found, "error") == [("retention", "dead letters t")]
+
+
+def test_the_broker_that_allows_the_shortest_transactions_counts(monkeypatch):
+    """Each may be the coordinator of a transaction."""
+    for at in (0, 1):
+        config = {node: BROKER | ({"transaction.max.timeout.ms": "60000"} if node == at else {}) for node in (0, 1)}
+        found = looked(monkeypatch, lambda name: topic(2), ClusterFacts((0, 1), config, 2, ()))
+        assert of_answer(found, "error") == [("transaction.max.timeout.ms", "query")]
+
+
+def test_a_ledger_that_is_less_durable_than_the_coordinators_state(monkeypatch):
+    """A query only has a warning in its log."""
+    ledger = f"ledger {topic().name}"
+    for facts, more, wrong in (
+        (topic(), {}, []),
+        (topic(2), {}, [("min.insync.replicas", ledger), ("replication", ledger)]),
+        (topic(4), {"transaction__state__log__min__isr": "3"}, [("min.insync.replicas", ledger)]),
+    ):
+        found = looked(
+            monkeypatch,
+            lambda name, facts=facts: facts if name == DEFAULT_LEDGER_TOPIC else topic(),
+            cluster(4, **more),
+        )
+        assert sorted(of_answer(found, "warning")) == wrong
+
+
+def test_what_settings_would_tell_is_unknown_without_them(monkeypatch):
+    """Before transaction.version 2, a setting says whether brokers reject late batches."""
+    for level, unknown in ((2, []), (1, [("late batches", "brokers")])):
+        found = looked(monkeypatch, lambda name: topic(), replace(cluster(level=level), config=None))
+        assert sorted(of_answer(found, "unknown")) == sorted([("settings", "brokers"), TRIAL, *unknown])
+    assert judged(two_phase_rule(QUERY, readable=False), QUERY, 3).severity is Severity.UNKNOWN
