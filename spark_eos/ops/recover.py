@@ -256,9 +256,7 @@ def _carried_out(cluster: Cluster, plan: SinkPlan, wanted: Wanted) -> Ended:
         return abort_undecided(ports, plan.key, check)
     if plan.part is Part.SETTLE:
         return settle_decided(ports, plan.key, and_abort_broken=wanted.abort_broken)
-    if wanted.abort_broken:
-        settle_decided(ports, plan.key, and_abort_broken=True)
-    return recover_query(ports, plan.key, check)
+    return recover_query(ports, plan.key, check, and_abort_broken=wanted.abort_broken)
 
 
 def _after(cluster: Cluster, key: str) -> list[Transaction]:

@@ -143,20 +143,22 @@ def abort_undecided(ports: Ports, query: str, check: Callable[[Head], None] | No
     raise ledger_busy()
 
 
-def recover(ports: Ports, query: str, check: Callable[[Head], None] | None = None) -> Ended:
+def recover(
+    ports: Ports, query: str, check: Callable[[Head], None] | None = None, *, and_abort_broken: bool = False
+) -> Ended:
     """What the next start of the query would do first, without starting it. ``check`` raises where the query's head is
     not the one that is to be closed.
 
     1. Close the query: from here on, no run before can decide anything.
     2. Abort what is open and not decided.
-    3. Commit what is decided, and note that it is.
+    3. Commit what is decided, and note that it is; ``and_abort_broken``: as `settle_decided` does.
     4. Abort what has begun since then under an id of the decision.
 
     It may be interrupted anywhere, and repeated. Raises as `abort_undecided` and `settle_decided` do.
     """
     left = abort_undecided(ports, query, check).left
     ports.reach("recover.cleared")
-    ended = settle_decided(ports, query)
+    ended = settle_decided(ports, query, and_abort_broken=and_abort_broken)
     for _ in ports.retrying():
         head = known_head(ports.ledger.read(), query)
         if head.run != NOBODY or not undecided(ports, head):  # a run that has begun since then does that itself
