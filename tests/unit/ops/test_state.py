@@ -42,7 +42,7 @@ def decision(batch: int, *verdicts: Verdict | None) -> Decision:
 
 def shown(planned: Sequence[int], done: Sequence[int], *heads: SinkHead) -> QueryState:
     place = InputPartition("t", 0, 9, None, 0, 12)
-    at = CheckpointState("/c", planned, done, False, ["eos-kafka"], [place], ["u"])
+    at = CheckpointState("/c", planned, done, False, ["eos-kafka"], [place])
     return QueryState("q" if planned else None, heads, checkpoint=at, liveness=Liveness(closed=True))
 
 
@@ -209,3 +209,33 @@ def test_the_input_of_a_mirror_is_not_looked_up_on_the_target(monkeypatch, tmp_p
         at = state._checkpoint_state(logs, SimpleNamespace(client=None))
         assert at.partitions == [InputPartition("orders", 0, 1000, 1000, 0, 700)]
         assert (at.recreated_topics, at.elsewhere) == (["orders"], [])
+
+
+def at_end(committed: int | None, begin: int | None, recreated: Sequence[str] = ()) -> QueryState:
+    """A query that has done micro-batch 1, at these offsets of two partitions; the logs end at 1000."""
+    places = [InputPartition("t", 0, 500, committed, begin, 1000), InputPartition("u", 0, 990, 990, 0, 1000)]
+    at = CheckpointState("/c", [0, 1], [0, 1], False, ["eos-kafka"], places, recreated)
+    return QueryState("q", [own(decision(1, OK))], checkpoint=at, liveness=Liveness(closed=True))
+
+
+@pytest.mark.parametrize(
+    ("state", "lag", "trouble"),
+    [
+        (at_end(400, 400), 610, ""),
+        (at_end(400, None), 610, ""),
+        (at_end(400, 900), 110, "t-0 is read up to offset 400, and its log begins at 900"),
+        (at_end(None, 500), 510, ""),
+        (at_end(None, 900), 110, "t-0 is read up to offset 500, and its log begins at 900"),
+        (at_end(400, 0, ["t"]), None, "t was deleted or recreated since it was read"),
+        (at_end(400, 900, ["t"]), None, "t was deleted or recreated since it was read"),
+    ],
+)
+def test_input_that_is_gone_before_it_was_read(state, lag, trouble):
+    """Where the source stops; rows that nobody can read are no lag."""
+    assert state.checkpoint.lag == lag
+    assert len(state.troubles) == bool(trouble)
+    assert "plans micro-batch 2" in state.next
+    assert ("unless its source stops (EOS_SOURCE_DATA_LOSS)" in state.next) is bool(trouble)
+    if trouble:
+        assert state.troubles[0].startswith(f"{trouble}: ") and "failOnDataLoss" in state.troubles[0]
+        assert "trouble     none" not in as_text(state)
