@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.checkpoint.offset_log import SourceLine, merged
-from spark_eos.errors import EosError
+from spark_eos.errors import EosError, stop
 from spark_eos.kafka.admin.topics import begin_offsets, cluster_id, describe_topics, end_offsets
 from spark_eos.ledger.owners import Cluster, Transaction, TransactionPart, check_listed, find, parts
 from spark_eos.ops.checkpoint_logs import Logs
@@ -289,8 +289,10 @@ def states_of(
 
 
 def state_at(checkpoint: Checkpoint, cluster: Cluster, *, watch_s: float = 0.0, quiet_s: float = 60.0) -> QueryState:
-    """The query of a checkpoint. Raises EosError."""
+    """The query of a checkpoint. Raises EosError, also where nothing is there."""
     query, logs = checkpoint.query_id(), Logs(checkpoint)
+    if query is None and not checkpoint.names():  # a wrong path, or a store that is not mounted
+        raise stop("EOS_QUERY_UNKNOWN.checkpoint", location=checkpoint.location)
     if query is None:
         return QueryState(
             None, checkpoint=_checkpoint_state(logs, cluster), liveness=Liveness(closed=True, quiet_s=quiet_s)

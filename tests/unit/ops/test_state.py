@@ -11,6 +11,7 @@ import pytest
 
 from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.checkpoint.settings import HadoopSettings
+from spark_eos.errors import EosError
 from spark_eos.kafka.admin.topics import Topic
 from spark_eos.ledger.owners import Transaction
 from spark_eos.ledger.reader import Dated
@@ -239,3 +240,15 @@ def test_input_that_is_gone_before_it_was_read(state, lag, trouble):
     if trouble:
         assert state.troubles[0].startswith(f"{trouble}: ") and "failOnDataLoss" in state.troubles[0]
         assert "trouble     none" not in as_text(state)
+
+
+def test_a_place_without_a_file_is_no_query(tmp_path):
+    """A wrong path, or a mount that is not there, is not a query without troubles. One that Spark has begun to write is
+    a query, though it has none of its files yet."""
+    for empty in (tmp_path / "none", tmp_path):
+        with pytest.raises(EosError) as caught:
+            state.state_at(Checkpoint(str(empty)), SimpleNamespace(client=None))
+        assert caught.value.entry == "EOS_QUERY_UNKNOWN.checkpoint"
+    (tmp_path / "offsets").mkdir()
+    found = state.state_at(Checkpoint(str(tmp_path)), SimpleNamespace(client=None))
+    assert found.next == "begins a new query, with micro-batch 0"
