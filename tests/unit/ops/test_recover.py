@@ -38,16 +38,23 @@ def failing(key: str) -> EosError:
 
 @pytest.fixture
 def answer(monkeypatch):
-    """``answer(wanted, queries, broken, fails)``: the queries are given by the sinks of each, and each sink by its
-    key; of ``fails``, nothing can be done."""
+    """``answer(wanted, queries, broken, fails, damaged)``: the queries are given by the sinks of each, and each sink by
+    its key; of ``fails``, nothing can be done, and of ``damaged``, the head cannot be read."""
 
-    def asked(wanted: Wanted, queries=(("q",),), broken=(), fails=()):
+    def asked(wanted: Wanted, queries=(("q",),), broken=(), fails=(), damaged=()):
         def done(cluster, plan: SinkPlan, wanted):
             if plan.key in fails:
                 raise failing(plan.key)
             return replace(plan, ended=[f"{plan.key}-ended"])
 
-        sinks = [[SinkHead(key, keys[0], key if len(keys) > 1 else None, HEAD) for key in keys] for keys in queries]
+        def head(key: str) -> SinkHead | None:
+            raise stop("EOS_LEDGER_DAMAGED", name="KeyError", error=key)
+
+        sinks = [
+            [SinkHead(key, keys[0], key if len(keys) > 1 else None, None if key in damaged else HEAD) for key in keys]
+            for keys in queries
+        ]
+        monkeypatch.setattr(CLUSTER, "head", head, raising=False)
         states = [QueryState(found[0].key, found, [], Liveness(closed=True)) for found in sinks]
         monkeypatch.setattr(recovery, "states_of", lambda *_, **__: states)
         monkeypatch.setattr(recovery, "recovered", done)
@@ -76,6 +83,21 @@ def test_an_error_at_the_only_one(answer):
     """Then there is nothing else to tell."""
     with pytest.raises(EosError, match="EOS_COMMAND_OVERTAKEN"):
         answer(Wanted(yes=True), fails=["q"])
+    for wanted in (Wanted(), Wanted(yes=True)):
+        with pytest.raises(EosError, match="EOS_LEDGER_DAMAGED"):
+            answer(wanted, damaged=["q"])
+
+
+@pytest.mark.parametrize("queries", [[["a"], ["b"]], [["b"], ["a"]], [["a", "b"]]])
+@pytest.mark.parametrize("yes", [False, True])
+def test_one_head_that_cannot_be_read(answer, queries, yes):
+    """The others are recovered all the same."""
+    found = answer(Wanted(yes=yes), queries, damaged=["b"])
+    sinks = {sink["ledger_key"]: sink for query in found.data for sink in query["sinks"]}
+    assert (sinks["a"]["ended"], sinks["a"]["error"]) == (["a-ended"] if yes else [], None)
+    assert (sinks["b"]["needed"], sinks["b"]["error"]["condition"]) == (False, "EOS_LEDGER_DAMAGED")
+    assert found.code == 2
+    assert "EOS_LEDGER_DAMAGED" in found.text and ("committed 2" if yes else "would commit 2") in found.text
 
 
 def test_a_plan_to_abort_what_is_broken(answer):
