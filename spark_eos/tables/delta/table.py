@@ -100,7 +100,7 @@ class Location:
         nothing. Raises OSError."""
         try:
             found = json.loads(self.read("_delta_log/_last_checkpoint") or b"{}")
-        except ValueError:
+        except (ValueError, RecursionError):
             return {}
         return found if isinstance(found, dict) else {}
 

@@ -441,3 +441,9 @@ def test_an_endpoint_needs_its_extra(session, monkeypatch: pytest.MonkeyPatch):
     assert caught.value.condition == "EOS_NOT_INSTALLED"
     assert session.registered == session.listeners == []
     start(session, None, None, None).close()
+
+
+def test_lines_that_are_no_events_are_skipped():
+    """Half a line of a killed process, and what is nested too deeply."""
+    lines = [b'{"event": "x", "at"', b"[" * 200_000, b"[]", b'{"event": "x", "at": 1}']
+    assert [event["at"] for event in parsed(b"\n".join(lines))] == [1]
