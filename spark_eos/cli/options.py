@@ -25,33 +25,40 @@ if TYPE_CHECKING:
     from spark_eos.ops.answer import Answer
 
 
-def _refuse_empty(command: TyperCommand | TyperGroup, context: typer.Context) -> None:
+#: Thirty years.
+_LONGEST_S = 1e9
+
+
+def _check_values(command: TyperCommand | TyperGroup, context: typer.Context) -> None:
     """Raise BadParameter for a value without a text, as a variable of a script that is not set leaves it: a command
-    would take some of them for options that are not there, and do something else than was meant."""
+    would take some of them for options that are not there, and do something else than was meant. And for a number of
+    seconds, as all fractions here are, for which nobody can wait."""
     parameters: list[Any] = command.params
     for parameter in parameters:
         value = context.params.get(parameter.name)
         for each in value if isinstance(value, list | tuple) else [value]:
             if isinstance(each, str) and not each.strip():
                 raise typer.BadParameter("it is empty", ctx=context, param=parameter)
+            if isinstance(each, float) and not abs(each) <= _LONGEST_S:
+                raise typer.BadParameter(f"{each} is no time in seconds", ctx=context, param=parameter)
 
 
 class _Command(TyperCommand):
-    """A command that takes no empty values, unless they are for what it starts."""
+    """A command that checks its values, unless they are for what it starts."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401  # of a class that typer hides
         rest: list[str] = super().parse_args(ctx, args)
         if not ctx.ignore_unknown_options:
-            _refuse_empty(self, ctx)
+            _check_values(self, ctx)
         return rest
 
 
 class _Group(TyperGroup):
-    """A group of commands whose own options take no empty values."""
+    """A group of commands that checks the values of its own options."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401  # of a class that typer hides
         rest: list[str] = super().parse_args(ctx, args)
-        _refuse_empty(self, ctx)
+        _check_values(self, ctx)
         return rest
 
 

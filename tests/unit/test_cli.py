@@ -207,6 +207,22 @@ def test_no_option_is_empty(capsys, empty):
         assert name in said
 
 
+@pytest.mark.parametrize("seconds", ["inf", "nan", "1e300"])
+def test_no_option_is_a_time_without_an_end(capsys, seconds):
+    """Nobody can wait for it."""
+    cases = [
+        ([*command.split(), *NEEDED.get(command, []), name, seconds], name)
+        for command in sorted(COMMANDS.keys() - PASSES_ON)
+        for name, option in flags(command).items()
+        if option.metavar == "S"
+    ]
+    assert len(cases) > 6
+    for words, name in cases:
+        assert cli.main(["--bootstrap-servers", "127.0.0.1:1", *words]) == 2, words
+        said = capsys.readouterr().err
+        assert "Invalid value" in said and name in said, words
+
+
 def test_a_wrong_command_line_is_exit_code_2(capsys):
     """With what is wrong on stderr, and no stack; a value that may be a secret is not repeated."""
     for words in (["nope"], ["mirror"], ["replay"], ["doctor", "--acls", "--format", "xml"]):
