@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil
 
 from spark_eos.kafka.admin.configs import each_broker_config
 from spark_eos.kafka.config.properties import KafkaProperties
@@ -153,7 +154,7 @@ def retention(cluster: ClusterFacts, stop_s: float, group: str | None) -> Iterat
                 f"After a stop of {duration(stop_s)}, the coordinators no longer know the query: the outcome of its "
                 "last micro-batch can only be read from the log, and a ledger that was lost meanwhile is not noticed."
             )
-            fix = in_properties(f"transactional.id.expiration.ms={int(stop_s * 1000)}")
+            fix = in_properties(f"transactional.id.expiration.ms={ceil(stop_s * 1000)}")
             yield Finding("transactional.id.expiration.ms", "brokers", WARNING, what, why, (fix,))
         else:
             yield Finding("transactional.id.expiration.ms", "brokers", OK, what)
@@ -168,7 +169,7 @@ def retention(cluster: ClusterFacts, stop_s: float, group: str | None) -> Iterat
         f"After a stop of {duration(stop_s)}, {who} has no offsets: a new "
         "checkpoint cannot continue from it, and other consumers follow auto.offset.reset, which repeats or skips rows."
     )
-    fix = in_properties(f"offsets.retention.minutes={int(stop_s / 60)}")
+    fix = in_properties(f"offsets.retention.minutes={ceil(stop_s / 60)}")
     yield Finding("offsets.retention.minutes", "brokers", ERROR if group else WARNING, what, why, (fix,))
 
 

@@ -14,7 +14,7 @@ from spark_eos.ops.doctor.brokers import ClusterFacts, cluster_facts
 from spark_eos.ops.doctor.findings import Finding, PlannedQuery, Severity, Tools
 from spark_eos.ops.doctor.sink_checks import acls_command, judged, rules, two_phase_rule
 from spark_eos.ops.doctor.topics import TopicFacts, topic_facts
-from spark_eos.ops.doctor.trial import try_out
+from spark_eos.ops.doctor.trial import Trial, try_out
 from spark_eos.sink.preflight import KAFKA_DEFAULT_MAX_TIMEOUT_MS
 
 
@@ -148,10 +148,19 @@ class _Checkup:
             fix = () if silent else (acls_command(query),)
             yield Finding("rights", subject, severity, error.message, error.hint, fix, error.condition)
             return
-        more = f", and began and aborted an empty transaction of each in {ledger}" if there else ""
-        self.tried.append(f"Tried: initialized producers with {', '.join(sorted(trial.ids))}{more}.")
+        self.tried.append(_tried(trial, ledger if there else None))
         yield Finding("rights", subject, Severity.OK, "this user may use them")
         yield from brokers.clocks(trial.clocks, self.cluster.nodes)
         if query.options.two_phase:
             rule = two_phase_rule(query, readable=self.cluster.config is not None)
             yield judged(rule, query, len(self.cluster.nodes))
+
+
+def _tried(trial: Trial, ledger: str | None) -> str:
+    """What was done, in a sentence; ``ledger``: None where no transaction was begun."""
+    done = f"Tried: initialized producers with {', '.join(sorted(trial.ids))}"
+    if ledger is None:
+        return f"{done}."
+    done = f"{done}, and began and aborted an empty transaction of each in {ledger}"
+    left = ", ".join(sorted(trial.left))
+    return f"{done}; whether those of {left} were aborted is not known: they expire after 10 s." if left else f"{done}."

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from math import ceil
 
 from spark_eos.errors import Unauthorized
 from spark_eos.kafka.admin.configs import topic_config
@@ -199,7 +200,7 @@ def _retention(
             f"After a stop of {duration(stop_s)}, consumers have missed rows; and the outcome of the last micro-batch "
             "can no longer be read from the log if the coordinators have forgotten it (EOS_OUTCOME_GONE)."
         )
-        fix = tools.set_of_topic(name, f"retention.ms={int(stop_s * 1000)}")
+        fix = tools.set_of_topic(name, f"retention.ms={ceil(stop_s * 1000)}")
         return Finding("retention", subject, WARNING, what, why, (fix,))
     if kept_bytes >= 0:
         why = (
@@ -253,7 +254,7 @@ def of_an_input(topic: TopicFacts, stop_s: float, tools: Tools) -> Iterator[Find
     if 0 <= kept_ms < stop_s * 1000:
         stop = f"If the query is stopped for {duration(stop_s)}"
         why = f"{stop}, rows are deleted before it reads them (EOS_SOURCE_DATA_LOSS)."
-        fix = tools.set_of_topic(topic.name, f"retention.ms={int(stop_s * 1000)}")
+        fix = tools.set_of_topic(topic.name, f"retention.ms={ceil(stop_s * 1000)}")
         what = f"rows are deleted after {duration(kept_ms / 1000)} (retention.ms={kept_ms})"
         yield Finding("retention", subject, ERROR, what, why, (fix,))
     elif kept_bytes >= 0:

@@ -6,6 +6,7 @@ import json
 import shlex
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import typer
@@ -14,8 +15,9 @@ from spark_eos.cli.doctor import seconds
 from spark_eos.errors import stop
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.errors import refusal
+from spark_eos.kafka.transactions import ProducerIdentity
 from spark_eos.ops.answer import Answer, duration
-from spark_eos.ops.doctor import brokers, checkup, sink_checks, topics
+from spark_eos.ops.doctor import brokers, checkup, sink_checks, topics, trial
 from spark_eos.ops.doctor.brokers import ClusterFacts
 from spark_eos.ops.doctor.findings import (
     Finding,
@@ -29,7 +31,7 @@ from spark_eos.ops.doctor.findings import (
 )
 from spark_eos.ops.doctor.sink_checks import judged, two_phase_rule
 from spark_eos.ops.doctor.topics import TopicFacts
-from spark_eos.ops.doctor.trial import Clock
+from spark_eos.ops.doctor.trial import Clock, Trial
 from spark_eos.options.parse import SinkOptions
 from spark_eos.options.table import DEFAULT_LEDGER_TOPIC
 
@@ -352,3 +354,45 @@ def test_what_settings_would_tell_is_unknown_without_them(monkeypatch):
         found = looked(monkeypatch, lambda name: topic(), replace(cluster(level=level), config=None))
         assert sorted(of_answer(found, "unknown")) == sorted([("settings", "brokers"), TRIAL, *unknown])
     assert judged(two_phase_rule(QUERY, readable=False), QUERY, 3).severity is Severity.UNKNOWN
+
+
+@pytest.mark.parametrize("stop_s", [90.0, 3_600.0, 0.0015])
+def test_what_mends_a_time_is_not_too_short(stop_s):
+    """Settings are whole minutes and milliseconds."""
+    short = {"transactional__id__expiration__ms": "1", "offsets__retention__minutes": "1"}
+    fixes = {f.check: f.fix[0].rpartition("=")[2] for f in brokers.retention(cluster(**short), stop_s, "g") if f.fix}
+    fixed = {name.replace(".", "__"): value for name, value in fixes.items()}
+    assert worst(brokers.retention(cluster(**short | fixed), stop_s, "g")) == {}
+    weak = topic(retention__ms="1")
+    for judge in (
+        lambda t: topics.of_an_input(t, stop_s, TOOLS),
+        lambda t: topics.retention("output", t, 1, stop_s, TOOLS),
+    ):
+        (finding,) = judge(weak)
+        assert worst(judge(topic(retention__ms=finding.fix[0].rpartition("=")[2]))) == {}
+
+
+def test_a_transaction_of_the_trial_that_stays_open_is_told():
+    """That it was aborted is only said of those that were."""
+    assert checkup._tried(Trial(["b", "a"], []), "l").endswith(
+        "a, b, and began and aborted an empty transaction of each in l."
+    )
+    assert "whether those of a were aborted is not known" in checkup._tried(Trial(["b", "a"], [], ["a"]), "l")
+    assert checkup._tried(Trial(["b", "a"], []), None) == "Tried: initialized producers with a, b."
+
+
+@pytest.mark.parametrize(("answer", "left"), [(0, []), (None, ["p-doctor-0"]), (48, ["p-doctor-0"])])
+def test_a_trial_knows_what_it_has_left_open(monkeypatch, answer, left):
+    """By the answer to its abort."""
+    added = SimpleNamespace(asked=True, add=lambda places: None)
+    own = ProducerIdentity("p-doctor-0", 7, 0)
+    for name, value in {
+        "_coordinators": lambda *_: {0: ["p-doctor-0"]},
+        "endtxn_version": lambda *_: 5,
+        "init_producer_id": lambda *_: own,
+        "Additions": lambda *_: added,
+        "describe_transactions": lambda *_: [],
+        "end_own_txn": lambda *_: answer,
+    }.items():
+        monkeypatch.setattr(trial, name, value)
+    assert trial.try_out(SimpleNamespace(), "p", "ledger").left == left
