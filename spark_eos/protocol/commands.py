@@ -320,7 +320,7 @@ def intend(ports: Ports, unfinished: Unfinished, old: Head, write: ForeachBatchW
 
 def retire(
     ports: Ports, query: str, successor: Successor, passed: int | None = None, absent: Head | None = None
-) -> Head:
+) -> Ended:
     """Close the old query for good, in favour of its successor. What it has decided is committed first, and what it has
     open and not decided is aborted after that: nobody else ever would. A run that is alive stops (EOS_QUERY_RETIRED).
     ``passed``: the last micro-batch that Spark has noted as committed, where that proves that it was. ``absent`` stands
@@ -342,8 +342,7 @@ def retire(
                 continue
             ports.reach("replay.halted")
             head = closed
-        clear_earlier(ports, head)
-        return head
+        return Ended(head, frozenset(clear_earlier(ports, head)))
     raise ledger_busy()
 
 
