@@ -125,7 +125,7 @@ def decode(data: bytes) -> Head:
             more_topics=raw["more_topics"],
             marks=marks_of(raw["marks"]),
         )
-    except (AttributeError, KeyError, TypeError, ValueError, IndexError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, IndexError, RecursionError) as error:
         raise stop("EOS_LEDGER_DAMAGED", name=type(error).__name__, error=error) from None
 
 
@@ -338,7 +338,7 @@ def foreach_batch_write_of(data: bytes) -> ForeachBatchWrite | None:
     try:
         write = json.loads(data)["write"]
         return ForeachBatchWrite(str(write["query"]), str(write["sink"]))
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from itertools import repeat
@@ -20,11 +19,10 @@ from spark_eos.printable import excerpt
 from spark_eos.protocol.head import Digest
 from spark_eos.sink.digests import digest
 from spark_eos.sink.schema import Columns
+from spark_eos.topic_partition import is_topic_name
 
 P = ParamSpec("P")
 
-#: What Kafka takes for the name of a topic, apart from "." and "..".
-_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 #: Characters of a row's text in a message.
 _SHOWN = 60
 
@@ -189,7 +187,7 @@ def _decoded(name: bytes) -> str:
 def check_topic_names(topics: Iterable[str]) -> None:
     """Raises RowError for a name that no topic can have."""
     for name in topics:
-        if not _TOPIC.fullmatch(name) or name in (".", ".."):
+        if not is_topic_name(name):
             raise _no_topic(name.encode())
 
 

@@ -297,6 +297,7 @@ def _expiry(claims: Mapping[str, Any]) -> float:
 
 
 def _shown(url: str) -> str:
-    """A URL without user information and query."""
-    parts = urllib.parse.urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+    """A URL without user information and query. A password in it may have any character."""
+    scheme, _, rest = url.partition("://")
+    parts = urllib.parse.urlsplit(f"{scheme}://{rest.rpartition('@')[2]}")
+    return f"{parts.scheme}://{parts.netloc}{parts.path}"
