@@ -18,6 +18,7 @@ from random import Random
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from bench.compare import ending
 from bench.compare.contenders import PARTITIONS, Contender, Place
 from bench.compare.feeder import Feeder
 from bench.compare.judge import consumer_of, places_of
@@ -59,9 +60,9 @@ class Instance:
 
     @property
     def error(self) -> str:
-        """The last error that its log names."""
-        found = _ERROR.findall(self._log.read_text(errors="replace"))
-        return str(found[-1]) if found else _NO_NAME
+        """The one that it says it has ended by, or else the last that its log names."""
+        log = self._log.read_text(errors="replace")
+        return ending.told_by(log) or next(reversed(_ERROR.findall(log)), _NO_NAME)
 
     def kill(self) -> None:
         """Everything at once, by SIGKILL."""
