@@ -1,7 +1,7 @@
 """How much processor time Spark's processes use while they wait, or meet a fault: a query must not spin.
 
-They are whatever runs below the tests' process but the brokers. Their names do not tell: workers are forks of a server
-or of a daemon, by whose name they go.
+Spark's processes are whatever runs below the tests' process but the brokers. Their names do not tell: workers are forks
+of a server or of a daemon, by whose name they go.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from demo.processes import Process, descendants
@@ -22,6 +23,16 @@ _BROKERS = (b"\0kafka.Kafka\0", b"/watchdog.py\0")
 #: What a query may use from a fault to its end: so many seconds for what it does, and a share of each second besides.
 #: A process that spins uses all of it.
 WORK_S, CORES = 10.0, 0.5
+
+
+@contextlib.contextmanager
+def worked_for(most_s: float) -> Iterator[None]:
+    """The block uses no more processor time than that in this process. How much time passes depends on the machine's
+    other work."""
+    began = time.process_time()
+    yield
+    used = time.process_time() - began
+    assert used <= most_s, f"{used:.1f} s of processor time"
 
 
 class Load:
