@@ -38,11 +38,13 @@ MOMENT_S = 60.0
 
 
 class Instance:
-    """A program with all that it starts, in a session of its own."""
+    """A program with all that it starts, in a session of its own. ``log``: its temporary files are beside it, as a
+    program that is killed does not remove them."""
 
     def __init__(self, command: list[str], log: Path) -> None:
         self._log = log
-        environment = os.environ | {"SPARK_LOCAL_IP": "127.0.0.1", "PYTHONUNBUFFERED": "1"}
+        folder = {"TMPDIR": str(log.parent), "SPARK_SUBMIT_OPTS": f"-Djava.io.tmpdir={log.parent}"}
+        environment = os.environ | folder | {"SPARK_LOCAL_IP": "127.0.0.1", "PYTHONUNBUFFERED": "1"}
         with log.open("wb") as out:
             self._process = subprocess.Popen(
                 command,

@@ -28,6 +28,7 @@ from bench.compare.feeder import ABORTED, Feeder
 from demo.processes import descendants
 from spark_eos.failpoints import IN_QUERIES
 from spark_eos.tools.devcluster import DevCluster
+from tests.support import leftovers
 from tests.support.histories import Anomaly, judge
 from tests.support.kafka_view import KafkaView, doubled, open_view
 from tests.support.killed_program import Killed, Zombie
@@ -294,6 +295,7 @@ def tell(anomalies: list[Anomaly]) -> str:
 @contextlib.contextmanager
 def _query(seed: str, way: str, two_phase: bool) -> Iterator[tuple[Soak, Feeder]]:
     with (
+        leftovers.removed(),
         DevCluster(brokers=BROKERS, config=TWO_PHASE if two_phase else None) as cluster,
         open_view(cluster.bootstrap_servers) as view,
         tempfile.TemporaryDirectory(prefix="spark-eos-soak-", ignore_cleanup_errors=True) as name,
