@@ -62,9 +62,11 @@ class Instance:
 
     @property
     def error(self) -> str:
-        """The one that it says it has ended by, or else the last that its log names."""
+        """The name of the one that it says it has ended by, or else the last that its log has."""
         log = self._log.read_text(errors="replace")
-        return ending.told_by(log) or next(reversed(_ERROR.findall(log)), _NO_NAME)
+        told = ending.told_by(log)
+        names = _ERROR.findall(log)[-1:] if told is None else _ERROR.findall(told)[:1]
+        return str(names[0]) if names else _NO_NAME
 
     def kill(self) -> None:
         """Everything at once, by SIGKILL."""

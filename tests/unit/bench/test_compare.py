@@ -186,6 +186,22 @@ def test_what_an_instance_leaves_behind_is_beside_its_log(tmp_path):
     assert option == f"-Djava.io.tmpdir={tmp_path}"
 
 
+@pytest.mark.parametrize(
+    ("log", "error"),
+    [
+        ("WARN EOS_SOURCE_DATA_LOSS\nended by EOS_FENCED\nERROR java.lang.InterruptedException", "EOS_FENCED"),
+        ("ended by org.apache.kafka.FencedException: after a TimeoutException\nTypeError", "FencedException"),
+        ("WARN a TimeoutException\nERROR a FencedException, and nothing that it has ended by", "FencedException"),
+        ("Killed", "without a name"),
+    ],
+)
+def test_an_instance_names_the_error_that_has_ended_it(tmp_path, log, error):
+    """Not one that its log has before or behind, unless it does not say."""
+    instance = Instance([sys.executable, "-c", f"print({log!r})"], tmp_path / "log")
+    wait_for(lambda: instance.has_ended, "its end")
+    assert instance.error == error
+
+
 _BURNS = "import sys, time\nwhile time.process_time() < 1.0: pass\nopen(sys.argv[1], 'w').close()"
 _DETACHED = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', *sys.argv[1:]], start_new_session=True)"
 
