@@ -18,6 +18,7 @@ from random import Random
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from bench.compare import ending
 from bench.compare.contenders import PARTITIONS, Contender, Place
 from bench.compare.feeder import Feeder
 from bench.compare.judge import consumer_of, places_of
@@ -37,11 +38,13 @@ MOMENT_S = 60.0
 
 
 class Instance:
-    """A program with all that it starts, in a session of its own."""
+    """A program with all that it starts, in a session of its own. ``log``: its temporary files are beside it, as a
+    program that is killed does not remove them."""
 
     def __init__(self, command: list[str], log: Path) -> None:
         self._log = log
-        environment = os.environ | {"SPARK_LOCAL_IP": "127.0.0.1", "PYTHONUNBUFFERED": "1"}
+        folder = {"TMPDIR": str(log.parent), "SPARK_SUBMIT_OPTS": f"-Djava.io.tmpdir={log.parent}"}
+        environment = os.environ | folder | {"SPARK_LOCAL_IP": "127.0.0.1", "PYTHONUNBUFFERED": "1"}
         with log.open("wb") as out:
             self._process = subprocess.Popen(
                 command,
@@ -59,9 +62,11 @@ class Instance:
 
     @property
     def error(self) -> str:
-        """The last error that its log names."""
-        found = _ERROR.findall(self._log.read_text(errors="replace"))
-        return str(found[-1]) if found else _NO_NAME
+        """The name of the one that it says it has ended by, or else the last that its log has."""
+        log = self._log.read_text(errors="replace")
+        told = ending.told_by(log)
+        names = _ERROR.findall(log)[-1:] if told is None else _ERROR.findall(told)[:1]
+        return str(names[0]) if names else _NO_NAME
 
     def kill(self) -> None:
         """Everything at once, by SIGKILL."""

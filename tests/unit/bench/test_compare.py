@@ -20,7 +20,7 @@ from bench.compare.faults import FAULTS
 from bench.compare.judge import NoResult, Verdict, judge, verdict
 from bench.compare.page import page
 from bench.compare.picture import draw
-from bench.compare.scene import Scene
+from bench.compare.scene import Instance, Scene
 from bench.machine import Others
 from tests.support.waiting import wait_for
 
@@ -173,6 +173,33 @@ def test_a_strike_whose_moment_does_not_come_is_no_result():
     with pytest.raises(TimeoutError, match="nothing is open within 60 s"):
         Scene.await_moment(Watched([1.5]), lambda: False, "nothing is open")
     assert not Scene.await_moment(Watched([1.5, None]), lambda: False, "nothing is open")
+
+
+def test_what_an_instance_leaves_behind_is_beside_its_log(tmp_path):
+    """It is killed, and its folder is removed with the cell's."""
+    program = "import os, tempfile, time; print(tempfile.mkdtemp(), os.environ['SPARK_SUBMIT_OPTS']); time.sleep(600)"
+    instance = Instance([sys.executable, "-c", program], tmp_path / "log")
+    wait_for((tmp_path / "log").read_text, "its words")
+    instance.kill()
+    left, option = (tmp_path / "log").read_text().split()
+    assert Path(left).is_dir() and Path(left).parent == tmp_path
+    assert option == f"-Djava.io.tmpdir={tmp_path}"
+
+
+@pytest.mark.parametrize(
+    ("log", "error"),
+    [
+        ("WARN EOS_SOURCE_DATA_LOSS\nended by EOS_FENCED\nERROR java.lang.InterruptedException", "EOS_FENCED"),
+        ("ended by org.apache.kafka.FencedException: after a TimeoutException\nTypeError", "FencedException"),
+        ("WARN a TimeoutException\nERROR a FencedException, and nothing that it has ended by", "FencedException"),
+        ("Killed", "without a name"),
+    ],
+)
+def test_an_instance_names_the_error_that_has_ended_it(tmp_path, log, error):
+    """Not one that its log has before or behind, unless it does not say."""
+    instance = Instance([sys.executable, "-c", f"print({log!r})"], tmp_path / "log")
+    wait_for(lambda: instance.has_ended, "its end")
+    assert instance.error == error
 
 
 _BURNS = "import sys, time\nwhile time.process_time() < 1.0: pass\nopen(sys.argv[1], 'w').close()"
