@@ -23,6 +23,7 @@ from tests.simulation.coordinator import LAST_EPOCH, Cluster
 from tests.simulation.ledger import LEDGER, PREFIX, QUERY, ports
 from tests.simulation.partition_log import PartitionLog
 from tests.simulation.world import Reply, World
+from tests.support.dying_driver import Killed, kill
 
 OUTPUT = ("output", 0)
 TIMEOUT_MS = 100_000
@@ -226,6 +227,46 @@ def test_a_decided_transaction_that_no_coordinator_ends_is_unclear():
         assert brokers.state(pair) is State.COMPLETE_COMMIT
 
     on_brokers(steps)
+
+
+@pytest.mark.parametrize("other_is_open", [False, True])
+def test_a_write_that_is_repeated_is_committed(other_is_open: bool):
+    """Within foreachBatch: it failed when it had decided, and the abort failed, so that the run goes on. Also where
+    another producer's transaction keeps readers from what it wrote."""
+
+    def steps(brokers: Brokers) -> None:
+        batch, again = decided_and_repeated(brokers, other_is_open=other_is_open)
+        assert commit(brokers.ports(), again).replayed
+        (pair,) = batch.pairs
+        assert brokers.state(pair) is State.COMPLETE_COMMIT
+
+    on_brokers(steps)
+
+
+def test_a_write_that_is_repeated_and_lost_is_repaired():
+    """Its transaction has expired meanwhile: nothing is missing for good, and the next run writes it again."""
+
+    def steps(brokers: Brokers) -> None:
+        batch, again = decided_and_repeated(brokers)
+        (pair,) = batch.pairs
+        brokers.end(pair, commit=False)
+        assert stopped("EOS_TRANSACTION_LOST", lambda: commit(brokers.ports(), again)).restart_helps
+        decision = brokers.open("r2").decision
+        assert decision is not None and len(decision.lost) == 1
+
+    on_brokers(steps)
+
+
+def decided_and_repeated(brokers: Brokers, *, other_is_open: bool = False) -> tuple[MicroBatch, MicroBatch]:
+    """A write that was killed right after its decision, and the same one by tasks that only count."""
+
+    head = brokers.open("r1", write=ForeachBatchWrite("q", "s"))
+    if other_is_open:
+        brokers.attempt("another-program")
+    batch = brokers.prepared(head)
+    with pytest.raises(Killed):
+        commit(brokers.ports("commit.decided", kill), batch)
+    return batch, replace(batch, reports=(TaskReport(Work.COUNT, 0, 1, 1),))
 
 
 def test_a_transaction_with_too_little_time_left_is_not_decided():
