@@ -74,6 +74,7 @@ class Watch:
     _topics: dict[int, set[str]] = field(default_factory=dict)
     _read: dict[Place, int] = field(default_factory=dict)
     _wrote: set[str] = field(default_factory=set)
+    _deleted: set[Place] = field(default_factory=set)
     _names: dict[tuple[int, int], str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -269,6 +270,8 @@ class Watch:
             raise Violation(TRUE_STOPS, f"{expired} has not expired: {error.message}")
         if error.condition == "EOS_ROWS_MISSING" and not self._are_missing(error):
             raise Violation(TRUE_STOPS, f"the rows are there: {error.message}")
+        if error.condition == "EOS_OUTCOME_GONE" and self._is_there(error):
+            raise Violation(TRUE_STOPS, f"the log has it: {error.message}")
         if error.condition == "EOS_REPLAY_DIVERGED" and self._is_as_decided(error.parameters["batch"], topic):
             raise Violation(TRUE_STOPS, f"the plan is deterministic: {error.message}")
         conditions = ("EOS_CHECKPOINT_BEHIND", "EOS_REPLAY_DIVERGED")
@@ -290,6 +293,20 @@ class Watch:
         offset = said["offset"]
         there = log is not None and offset < log.end
         return committed and (not there or log.records[offset].visible is False or offset in log.once_aborted)
+
+    def _is_there(self, error: EosError) -> bool:
+        """Whether a partition that was never deleted has the record of which an error says that it is gone."""
+        said = error.parameters
+        topic, _, partition = said.get("place", "").rpartition("-")
+        place = (topic, int(partition)) if topic else (said["topic"], said["partition"])
+        log, offset = self.cluster.logs.get(place), said.get("offset")
+        if log is None or offset is None or place in self._deleted or said.get("cannot", "still has") != "still has":
+            return False
+        record = log.records[offset] if log.begin <= offset < log.end else None
+        owners = [pair for pair in self.fates if pair.id == said["transactional_id"]]
+        return record is not None and any(
+            (p.producer_id, p.epoch) == (record.producer_id, record.epoch) for p in owners
+        )
 
     def _is_as_decided(self, batch: int, topic: str) -> bool:
         """Whether what the checkpoint has of a micro-batch is what was decided last."""
@@ -407,6 +424,7 @@ class Watch:
     def deleted(self, place: Place, log: PartitionLog) -> None:
         """An output partition is deleted, with its topic; what comes in its place is read from the beginning."""
         self._read.pop(place, None)
+        self._deleted.add(place)
         if place[0] in self.plan.outputs:
             self.lost.deleted(self._own(log.records[log.begin :]))
 

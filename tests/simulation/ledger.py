@@ -11,6 +11,7 @@ from typing import NoReturn
 from spark_eos.errors import ConnectionFailed, EosError, LedgerError
 from spark_eos.kafka.transactions import FENCING_END, PLAIN_END
 from spark_eos.ledger.ledger import ledger_partition
+from spark_eos.ledger.lookup import Absences
 from spark_eos.ledger.reader import LedgerReader
 from spark_eos.protocol.head import Head, Notes, Offsets, Pair, Probe
 from spark_eos.protocol.head import Place as Placed
@@ -45,7 +46,7 @@ from .coordinator import Cluster
 from .ledger_log import LEDGER_TOPIC, SimulatedLog
 from .partition_log import PartitionLog, Place
 from .plan import QUERY
-from .world import Reply, World
+from .world import WAITS, Reply, World
 
 PREFIX = "eos"
 LEDGER: Place = (LEDGER_TOPIC, 0)
@@ -53,6 +54,8 @@ GROUP: Place = ("__consumer_offsets", 0)
 LEDGER_TRANSACTION_MS = 10_000
 #: For how long a topic must be missing until its records count as gone.
 MISSING_MS = 20_000
+#: Callers look again more often than this, while they look.
+LOOKS_MS = max(WAITS) + 5_000
 
 #: The transaction.version from which on EndTxn fences.
 _FENCES = 2
@@ -270,7 +273,7 @@ class SimulatedCoordinator:
 class SimulatedData:
     def __init__(self, world: World, cluster: Cluster) -> None:
         self._world, self._cluster = world, cluster
-        self._missing_since: dict[str, int] = {}
+        self._absences = Absences(MISSING_MS, gap=LOOKS_MS)
 
     def look(self, pair: Pair, probe: Probe) -> Found | None:
         place = probe.topic, probe.partition
@@ -279,7 +282,10 @@ class SimulatedData:
         )
         if reply is not None and reply.code == UNKNOWN_TOPIC:
             return self._gone_or_silent(probe)
-        return None if reply is None or reply.code != OK else reply.value
+        if reply is None or reply.code != OK:
+            return None
+        self._absences.is_there(place)
+        return reply.value
 
     def look_each(self, places: Collection[Placed]) -> Mapping[Placed, Found | None]:
         """All partitions have one leader here. As with `RecordLookup`, the lowest place of each is asked for first."""
@@ -307,19 +313,23 @@ class SimulatedData:
         code = self._cluster.leaders.code(place)
         if code is not None:
             return self._gone_or_silent(probe) if code == UNKNOWN_TOPIC else None
+        self._absences.is_there(place)
         log = self._cluster.log(place)
         found, stable = self._found(place, log, pair, probe), self._cluster.leaders.stable(place, log)
         held = found is None and log.begin <= stable <= probe.offset and stable not in begins
         return Found.HELD if held else found
 
     def _gone_or_silent(self, probe: Probe) -> Found | None:
-        since = self._missing_since.setdefault(probe.topic, self._world.now)
-        return Found.GONE if self._world.now - since > MISSING_MS else None
+        gone = self._absences.is_gone((probe.topic, probe.partition), self._world.now)
+        return Found.GONE if gone else None
 
     def partition(self, topic: str, partition: int) -> PartitionState | None:
         place = topic, partition
         reply = self._world.call("producers", lambda: self._led(place, _state))
-        return None if reply is None or reply.code != OK else reply.value
+        if reply is None or reply.code != OK or reply.value is None:
+            return None
+        self._absences.is_there(place)
+        return reply.value
 
     def _led(self, place: Place, ask: Callable[[PartitionLog], object]) -> Reply:
         code = self._cluster.leaders.code(place)
@@ -373,6 +383,7 @@ def ports(
     ahead_ms: int = 0,
     version: Callable[[], int] | None = None,
     query: str = QUERY,
+    data: SimulatedData | None = None,
 ) -> Ports:
     """What the steps of the protocol need, in one process, whose clock is ahead by so much; by default in a new one.
     ``version``: of EndTxn, as far as the process knows."""
@@ -383,7 +394,7 @@ def ports(
     return Ports(
         ledger=ledger or SimulatedLedger(world, cluster, query=query),
         coordinator=SimulatedCoordinator(world, cluster, version or partial(endtxn_version, cluster), query),
-        data=SimulatedData(world, cluster),
+        data=data or SimulatedData(world, cluster),
         retrying=world.retrying,
         now_ms=lambda: world.now + ahead_ms,
         elapsed_ms=lambda: world.now,

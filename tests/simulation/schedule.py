@@ -41,7 +41,7 @@ class Extras:
     are lost; ``topics``, output topics that are deleted; ``cuts``, a ledger that loses its newest records; ``begins``,
     one that is lost, maybe twice, and begun anew by ``ledger.begin``; ``moves``, another topic from some start on;
     ``outputs``, partitions of it that lose their newest records; ``aborts``, transactions that an operator aborts in
-    one of their partitions."""
+    one of their partitions; ``restarts``, brokers that have not heard of topics yet."""
 
     others: float = 0.0
     losses: float = 0.0
@@ -51,10 +51,13 @@ class Extras:
     moves: float = 0.0
     outputs: float = 0.0
     aborts: float = 0.0
+    restarts: float = 0.0
 
 
 #: In schedules of all kinds.
-SOME = Extras(others=0.06, losses=0.05, topics=0.05, cuts=0.05, begins=0.05, moves=0.05, outputs=0.06, aborts=0.1)
+SOME = Extras(
+    others=0.06, losses=0.05, topics=0.05, cuts=0.05, begins=0.05, moves=0.05, outputs=0.06, aborts=0.1, restarts=0.06
+)
 
 
 def draw(chance: random.Random, scenes: tuple[Scene, ...] | None = None, extras: Extras | None = None) -> Schedule:
@@ -94,7 +97,15 @@ def _extended(chance: random.Random, schedule: Schedule, extras: Extras) -> Sche
         schedule = _with(
             schedule, tuple(replace(abort, then=dies if chance.random() < _DIES / 2 else None) for abort in aborts)
         )
-    return schedule
+    return _with(schedule, _restarts(chance, schedule, extras.restarts))
+
+
+def _restarts(chance: random.Random, schedule: Schedule, likely: float) -> tuple[Fault, ...]:
+    """Brokers that have just started, one after the other."""
+    if chance.random() >= likely:
+        return ()
+    first, again = (_some(chance, schedule, Strike.TOPICS_UNKNOWN, SIZES, hard.TOPICS_UNKNOWN)[0] for _ in range(2))
+    return (replace(first, then=Fault(0, Strike.PAUSE, chance.choice((15_001, 70_000)), then=again)),)
 
 
 def _ledger_losses(chance: random.Random, schedule: Schedule) -> tuple[Fault, ...]:
@@ -196,7 +207,14 @@ _RARE = (Strike.WEEK_PASSES, Strike.RETENTION, Strike.LEDGER_GROWS)
 #: Only by scenes and extras.
 _AIMED = (Strike.RETENTION_OF_OPEN, Strike.ABORTED_IN_PLACE, Strike.LEDGER_LOST, Strike.LEADER_STALE)
 #: Only where a schedule has extras.
-_EXTRA = (Strike.CHECKPOINT_LOST, Strike.TOPIC_DELETED, Strike.LEDGER_CUT, Strike.LEDGER_TRIMMED, Strike.OUTPUT_CUT)
+_EXTRA = (
+    Strike.CHECKPOINT_LOST,
+    Strike.TOPIC_DELETED,
+    Strike.TOPICS_UNKNOWN,
+    Strike.LEDGER_CUT,
+    Strike.LEDGER_TRIMMED,
+    Strike.OUTPUT_CUT,
+)
 _STRIKES = tuple(s for s in Strike if s not in (*_AIMED, *_EXTRA) for _ in range(1 if s in _RARE else 4))
 
 #: Where faults are aimed at: often anywhere, else at one of the protocol's steps.
