@@ -235,7 +235,7 @@ def _check_logs(checkpoint: Checkpoint, planned: int | None, done: int, head: He
 
 def check_predecessors(client: BrokerClient, options: SinkOptions, query: str | None) -> None:
     """Raise ProtocolStop (EOS_TWO_PHASE_UNSETTLED) where the decision of another query on the output topic is not
-    carried out, and no timeout will end it: only that query's next start, or an operator, will.
+    carried out, or may not be, and no timeout will end it: only that query's next start, or an operator, will.
 
     A query with a new checkpoint goes on from offsets that were published with such a decision.
     """
@@ -247,7 +247,13 @@ def check_predecessors(client: BrokerClient, options: SinkOptions, query: str | 
         left = decided_elsewhere(cluster, options.topic, query)
         if not left:
             return
+    raise _unsettled(options.topic, [t for t in left if t.decided] or left)
+
+
+def _unsettled(topic: str, left: list[Transaction]) -> EosError:
+    """The error of transactions that are all decided, or all of queries whose head could not be read."""
     queries = sorted({t.query for t in left})
-    raise stop(
-        "EOS_TWO_PHASE_UNSETTLED", queries=queries, count=len(left), topic=options.topic, query_ids=", ".join(queries)
-    )
+    parameters = {"queries": queries, "count": len(left), "topic": topic, "query_ids": ", ".join(queries)}
+    if left[0].decided:
+        return stop("EOS_TWO_PHASE_UNSETTLED.decided", **parameters)
+    return stop("EOS_TWO_PHASE_UNSETTLED.unread", why=left[0].problem, **parameters)
