@@ -48,7 +48,7 @@ class Stopped(Exception):
 class Driver:
     """One start of the query. ``run`` is Spark's run id; ``planned``: what it reads in each micro-batch, and ``anew``:
     those that no start before it has planned; ``planned_ms``: when the newest one was. ``done``: the last one that it
-    has noted as committed."""
+    has noted as committed. ``began_ms``: when it was started."""
 
     def __init__(self, query: Query, number: int, application: Application) -> None:
         self.query, self.world, self.application = query, query.world, application
@@ -65,7 +65,7 @@ class Driver:
         self.ledger_partitions = self._looked = 0
         self.dealt: dict[int, tuple[int, Deal]] = {}
         self.planned: dict[int, tuple[int, int]] = {}
-        self.planned_ms = 0
+        self.planned_ms, self.began_ms = 0, query.world.now
         self.done: int | None = None
         self.stage: Stage | None = None
         self.actor: Actor | None = None

@@ -47,6 +47,7 @@ class Strike(Enum):
     CHECKPOINT_LOST = "the machine dies, and the newest files of the checkpoint were never on its disk"
     TOPIC_DELETED = "an output topic is deleted; and created anew, at once or when somebody reads that it is missing"
     TOPICS_UNKNOWN = "a broker that has just started answers, which has not heard of the output topics yet"
+    SOURCE_MISSING = "the sink's cluster does not have the topic that is read, for a while"
     LEDGER_CUT = "an unclean election: the ledger's newest records are gone"
     OUTPUT_CUT = "an unclean election: an output partition's newest records are gone"
     LEDGER_TRIMMED = "the ledger's records are deleted, by retention or by hand"

@@ -17,7 +17,7 @@ from .excused import Losses
 from .faults import Strike
 from .ledger import GROUP, LEDGER_TOPIC, PREFIX
 from .partition_log import PartitionLog, Place, Record
-from .plan import NOTES, TOPIC_PARTITIONS, digest, notes_of, place_of
+from .plan import NOTES, SOURCE, TOPIC_PARTITIONS, digest, notes_of, place_of
 from .spark import Query
 from .world import Violation
 
@@ -130,12 +130,14 @@ class Watch:
         open_ones = [record.payload for log in logs for record in log.records if record.visible is None]
         values = [value for key, value in open_ones if key == self.query and value is not None]
         given = (r for r in self.cluster.log(GROUP).records if r.visible is None and r.producer_id == producer_id)
-        for group, offsets in (record.payload for record in given if not record.control):
+        gives = [record.payload for record in given if not record.control]
+        for group, offsets in gives:
             self.given[group] = offsets["source"]["0"]
         if not values:
             return  # a partition was added late, no record with it
         value = values[-1]
         head, last = decode(value), self.heads[-1] if self.heads else None
+        self._check_given(head, last, given=bool(gives))
         self.heads.append(head)
         self._published_last = head
         self._values.append(value)
@@ -338,8 +340,20 @@ class Watch:
 
     def logged(self, group: str | None, end: int) -> None:
         """Spark has noted that a micro-batch is committed, by a driver with this group."""
-        if not self.excused and group is not None and self.given.get(group, -1) < end:
+        left_out = self.cluster.leaders.heard_since(SOURCE[0]) > 0
+        if not self.excused and group is not None and not left_out and self.given.get(group, -1) < end:
             raise Violation(OFFSETS, f"{group} has {self.given.get(group)}, and the batch ends at {end}")
+
+    def _check_given(self, head: Head, last: Head | None, *, given: bool) -> None:
+        """A decision has the group's offsets, unless the cluster does not have their topic, or has not had it since the
+        run began."""
+        decision, before = head.decision, last and last.decision
+        if decision is None or decision.group is None or given or decision.offsets is None:
+            return
+        is_new = before is None or (before.batch, before.group) != (decision.batch, decision.group)
+        began = next((driver.began_ms for driver in self.of.drivers if driver.run == head.run), None)
+        if is_new and began is not None and began >= self.cluster.leaders.heard_since(SOURCE[0]):
+            raise Violation(OFFSETS, f"{decision.group} is not given those of batch {decision.batch}")
 
     # A reader may go on
 
@@ -416,6 +430,8 @@ class Watch:
         # With the ledger, a decision on no rows may be lost, unnoticed, and made again: no row and no offset differs.
         each_once = len(query.plan.groups) == 1 and not self.ledger_lost
         as_batches = offsets == ends if each_once else offsets == sorted(offsets) and {*offsets} <= {*ends}
+        if self.cluster.leaders.heard_since(SOURCE[0]):  # those of some were left out
+            as_batches = offsets == sorted(offsets) and {*offsets} <= {*ends}
         if self.ledger_lost and query.lost_files:  # what was planned anew may end elsewhere
             as_batches = offsets == sorted(offsets)
         if log.stable != log.end or not as_batches:

@@ -50,6 +50,10 @@ class Leaders:
         """For so long, whoever answers has not heard of the topic."""
         self._unheard[topic] = self._world.now + ms
 
+    def heard_since(self, topic: str) -> int:
+        """Since when everybody knows the topic, or will; 0 where it was never missing."""
+        return self._unheard.get(topic, 0)
+
     def forget(self, place: Place) -> None:
         self._new.pop(place, None)
         self._isolated.pop(place, None)

@@ -10,6 +10,7 @@ from typing import NoReturn
 
 from spark_eos.errors import ConnectionFailed, EosError, LedgerError
 from spark_eos.kafka.transactions import FENCING_END, PLAIN_END
+from spark_eos.ledger.group_offsets import LeftOut
 from spark_eos.ledger.ledger import ledger_partition
 from spark_eos.ledger.lookup import Absences
 from spark_eos.ledger.reader import LedgerReader
@@ -45,7 +46,7 @@ from .codes import (
 from .coordinator import Cluster
 from .ledger_log import LEDGER_TOPIC, SimulatedLog
 from .partition_log import PartitionLog, Place
-from .plan import QUERY
+from .plan import QUERY, SOURCE
 from .world import WAITS, Reply, World
 
 PREFIX = "eos"
@@ -54,6 +55,8 @@ GROUP: Place = ("__consumer_offsets", 0)
 LEDGER_TRANSACTION_MS = 10_000
 #: For how long a topic must be missing until its records count as gone.
 MISSING_MS = 20_000
+#: For how long a partition must be unknown to the group's coordinator until its offsets are left out.
+UNKNOWN_MS = 2_000
 #: Callers look again more often than this, while they look.
 LOOKS_MS = max(WAITS) + 5_000
 
@@ -88,6 +91,7 @@ class SimulatedLedger:
         self._world, self._cluster, self.group, self.query = world, cluster, group, query
         self._version = version or partial(endtxn_version, cluster)
         self.name = ledger_name(PREFIX, query)
+        self.left_out = LeftOut()
         home = ledger_partition(query, partitions)
         self.reader = LedgerReader(SimulatedLog(world, cluster), home, query)
 
@@ -96,6 +100,12 @@ class SimulatedLedger:
 
     def check_topic(self) -> None:
         self.reader.check_topic()
+
+    def lacks_source(self) -> bool:
+        """Whether the cluster does not have the topic that is read; asked a second time after a while."""
+        if self._cluster.leaders.code(SOURCE) is not None:
+            self._world.sleep(UNKNOWN_MS)
+        return self._cluster.leaders.code(SOURCE) is not None
 
     def take(self) -> SimulatedTerm:
         producer = Producer(self._world, self._cluster, self.name, LEDGER_TRANSACTION_MS, self._version())
@@ -121,7 +131,7 @@ class SimulatedTerm:
                 offset = self._producer.produce((LEDGER_TOPIC, number), (self._ledger.query, value))
                 self._check_follows(number, offset)
             if offsets is not None:
-                self._producer.send_offsets(GROUP, (self._ledger.group, offsets))
+                self._give(offsets, head.run)
         except Refused as refused:
             self._producer.abort()
             if refused.code in _GONE:
@@ -132,6 +142,15 @@ class SimulatedTerm:
         except Refused as refused:
             raise NotPublished(str(refused)) from None
         self._ledger.reader.published(partition, offset, head)
+
+    def _give(self, offsets: Offsets, run: str) -> None:
+        """Where the cluster does not have the topic, it is left out, as `GroupOffsets` does. Raises Refused."""
+        known = self._ledger.left_out.without_them(offsets, run)
+        if known and self._ledger.lacks_source():
+            self._ledger.left_out.add({(SOURCE[0], str(SOURCE[1]))})
+            return
+        if known:
+            self._producer.send_offsets(GROUP, (self._ledger.group, known))
 
     def _check_follows(self, partition: int, offset: int) -> None:
         try:

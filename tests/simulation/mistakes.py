@@ -11,6 +11,7 @@ import pytest
 
 from spark_eos.errors import Unclear
 from spark_eos.kafka.transactions import FENCING_END, PLAIN_END
+from spark_eos.ledger.group_offsets import LeftOut
 from spark_eos.protocol import abort as abort_module
 from spark_eos.protocol import commit as commit_module
 from spark_eos.protocol import end as end_module
@@ -290,6 +291,12 @@ def offsets_with_new_batches_only(patch: pytest.MonkeyPatch) -> None:
         return None if last is not None and last.batch == body.id else body.offsets
 
     patch.setattr(commit_module, "_offsets_to_give", of_new_ones)
+
+
+def left_out_for_good(patch: pytest.MonkeyPatch) -> None:
+    """What one run has left out of the group's offsets, no later run in the same process gives to the group."""
+    without = LeftOut.without_them
+    patch.setattr(LeftOut, "without_them", lambda self, offsets, run: without(self, offsets, ""))
 
 
 def sweep_that_asks_before_it_looks(patch: pytest.MonkeyPatch) -> None:

@@ -41,7 +41,8 @@ class Extras:
     are lost; ``topics``, output topics that are deleted; ``cuts``, a ledger that loses its newest records; ``begins``,
     one that is lost, maybe twice, and begun anew by ``ledger.begin``; ``moves``, another topic from some start on;
     ``outputs``, partitions of it that lose their newest records; ``aborts``, transactions that an operator aborts in
-    one of their partitions; ``restarts``, brokers that have not heard of topics yet."""
+    one of their partitions; ``restarts``, brokers that have not heard of topics yet; ``sources``,
+    a cluster that does not have the topic that is read, for a while."""
 
     others: float = 0.0
     losses: float = 0.0
@@ -52,6 +53,7 @@ class Extras:
     outputs: float = 0.0
     aborts: float = 0.0
     restarts: float = 0.0
+    sources: float = 0.0
 
 
 #: In schedules of all kinds.
@@ -97,7 +99,14 @@ def _extended(chance: random.Random, schedule: Schedule, extras: Extras) -> Sche
         schedule = _with(
             schedule, tuple(replace(abort, then=dies if chance.random() < _DIES / 2 else None) for abort in aborts)
         )
-    return _with(schedule, _restarts(chance, schedule, extras.restarts))
+    schedule = _with(schedule, _restarts(chance, schedule, extras.restarts))
+    return _with(schedule, _sources(chance, schedule, extras.sources))
+
+
+def _sources(chance: random.Random, schedule: Schedule, likely: float) -> tuple[Fault, ...]:
+    if chance.random() >= likely:
+        return ()
+    return _some(chance, schedule, Strike.SOURCE_MISSING, SIZES, ("", "commit.verified", "commit.taken", "offset log"))
 
 
 def _restarts(chance: random.Random, schedule: Schedule, likely: float) -> tuple[Fault, ...]:
@@ -211,6 +220,7 @@ _EXTRA = (
     Strike.CHECKPOINT_LOST,
     Strike.TOPIC_DELETED,
     Strike.TOPICS_UNKNOWN,
+    Strike.SOURCE_MISSING,
     Strike.LEDGER_CUT,
     Strike.LEDGER_TRIMMED,
     Strike.OUTPUT_CUT,

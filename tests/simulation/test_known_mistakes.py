@@ -94,6 +94,11 @@ _ID_TAKEN_AGAIN: Scene = (
 )
 _KILLED_WHEN_ENDED: Scene = ((Strike.DRIVER_DIES, SIZES, ("commit.ended",)),)
 _KILLED_WHEN_DECIDED: Scene = ((Strike.DRIVER_DIES, SIZES, ("commit.decided", "commit.ended", "commit.cleaned")),)
+_SOURCE_BACK: Scene = (
+    (Strike.SOURCE_MISSING, (5_000,), ("commit.verified",)),
+    (Strike.PAUSE, (15_001,), ("commit.cleaned",)),
+    (Strike.QUERY_STOPPED, SIZES, ("commit log", "offset log", "prepare.")),
+)
 _KILLED_WHEN_NOTED: Scene = ((Strike.DRIVER_DIES, SIZES, (f"{_PRODUCE}ledger", "commit: ledger ")),)
 _SECOND_LOST: Scene = (
     (Strike.DRIVER_DIES, SIZES, (f"{_END}1-1-",)),
@@ -244,6 +249,12 @@ MISTAKES = (
         mistakes.offsets_with_new_batches_only,
         (invariants.OFFSETS,),
         (_KILLED_WHEN_DECIDED,),
+    ),
+    Mistake(
+        "a topic that was left out once",
+        mistakes.left_out_for_good,
+        (invariants.OFFSETS,),
+        (_SOURCE_BACK,),
     ),
     Mistake(
         "notes of a decision that is published again",

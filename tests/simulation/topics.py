@@ -9,7 +9,7 @@ from .codes import LOADING, MOVED, UNAUTHORIZED, UNKNOWN_MEMBER
 from .coordinator import WEEK_MS, Cluster
 from .ledger import LEDGER_TOPIC, PREFIX
 from .partition_log import PartitionLog, Place, Record
-from .plan import OUTPUTS
+from .plan import OUTPUTS, SOURCE
 from .world import Actor, Fault, Handler, Strike, World
 
 #: For as long as a transaction may live by default: longer than anybody waits for the ledger.
@@ -58,6 +58,7 @@ class Topics:
             Strike.OUTPUT_CUT: self._cut_output,
             Strike.TOPIC_DELETED: self._delete,
             Strike.TOPICS_UNKNOWN: self._restart_broker,
+            Strike.SOURCE_MISSING: self._remove_source,
             Strike.OFFSETS_REFUSED: self._refuse_offsets,
             Strike.OTHER_QUERY: self._other_query,
         }
@@ -169,6 +170,10 @@ class Topics:
     def _restart_broker(self, actor: Actor, fault: Fault) -> bool:
         for topic in OUTPUTS:
             self._cluster.leaders.unheard(topic, min(fault.size, UNHEARD_MS))
+        return True
+
+    def _remove_source(self, actor: Actor, fault: Fault) -> bool:
+        self._cluster.leaders.unheard(SOURCE[0], fault.size)
         return True
 
     def _refuse_offsets(self, actor: Actor, fault: Fault) -> bool:
