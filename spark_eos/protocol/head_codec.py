@@ -361,7 +361,8 @@ class OwnTopic(Enum):
 _QUERY = re.compile(rb"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
-_OF_HEADS = frozenset(["format", "run", "generation", "earlier", "endtxn", "decision"])
+_OF_ANY_HEAD = frozenset(["format", "run"])
+_OF_HEADS = _OF_ANY_HEAD | frozenset(["generation", "earlier", "endtxn", "decision"])
 
 
 #: For each form of a JSON key, what its value has at least.
@@ -381,15 +382,17 @@ def own_topic_of(key: bytes | None, value: bytes | None) -> OwnTopic | None:
     if key is None or value is None:
         return None
     has = _names_in(value)
-    if is_query(key):
+    if _QUERY.fullmatch(key) is not None:
         return OwnTopic.LEDGER if has >= _OF_HEADS else None
     names = _names_in(key)
     return next((kind for of_key, of_value, kind in _FORMS if names == of_key and has.issuperset(of_value)), None)
 
 
-def is_query(key: bytes | None) -> bool:
-    """Whether this may be the key of a head: what stands for a query in the ledger."""
-    return key is not None and _QUERY.fullmatch(key) is not None
+def may_be_head(key: bytes | None, value: bytes | None) -> bool:
+    """Whether a record may be a head of any version of the library."""
+    if key is None or value is None or _QUERY.fullmatch(key) is None:
+        return False
+    return _names_in(value) >= _OF_ANY_HEAD
 
 
 def _names_in(text: bytes) -> frozenset[str]:
