@@ -111,8 +111,9 @@ def commit(ports: Ports, batch: MicroBatch, ahead: Term | None = None, seen: Loo
     5. Commit every transaction. One that was lost all the same stops the query: its replay repairs it.
     6. Abort the leftovers.
 
-    Raises ProtocolStop; nothing was decided unless it is TransactionLost or Unclear, or rows are missing, which the
-    head says from then on.
+    Raises EosError. A ProtocolStop means that nothing was decided, unless it is TransactionLost, Unclear,
+    EOS_DECISION_BROKEN, or EOS_ROWS_MISSING, which the head says from then on. After other errors, such as of brokers
+    that do not answer, the decision may be there.
     """
     prepared: _Prepared | None = None
     clock = _Clock()

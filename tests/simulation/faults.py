@@ -32,6 +32,7 @@ class Strike(Enum):
     CUT = "the network is cut: requests are lost, or their answers"
     COORDINATOR_MOVES = "a coordinator moves"
     COORDINATOR_STALE = "a coordinator that was replaced before the transaction began answers"
+    END_REFUSED = "a coordinator refuses to end a transaction, or answers by an error that says nothing"
     FEATURE_CHANGES = "the cluster's transaction.version is raised, or lowered"
     SECOND_DRIVER = "the query is started once more on the same checkpoint"
     QUERY_STOPPED = "query.stop()"
@@ -115,6 +116,7 @@ WHERE: dict[Strike, str | tuple[str, ...]] = {
     Strike.APPEND_FAILS: ("init ", "end ", "add "),
     Strike.APPEND_FAILS_LATER: ("init ", "end ", "add "),
     Strike.COORDINATOR_STALE: "end ",
+    Strike.END_REFUSED: "end ",
     Strike.MARKERS_LATE: "end ",
     Strike.MARKERS_TORN: "end ",
     Strike.RESULT_LOST: "result ",

@@ -252,6 +252,8 @@ class Watch:
     def found(self, error: EosError) -> None:
         """Somebody has just raised this error. What is said of a decision to come is judged now: the run that made it
         may still commit it before the one that was told stops."""
+        if error.condition == "EOS_UNAUTHORIZED" and error.parameters.get("request") == "abort":
+            raise Violation(TRUE_STOPS, f"no row is at stake: {error.message}")
         broken = error.parameters.get("transactional_id") if error.condition == "EOS_DECISION_BROKEN" else None
         if self.excused or broken is None:
             return

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import NoReturn
 
-from spark_eos.errors import ConnectionFailed, EosError, LedgerError
+from spark_eos.errors import ConnectionFailed, EosError, LedgerError, stop
 from spark_eos.kafka.transactions import FENCING_END, PLAIN_END
 from spark_eos.ledger.group_offsets import LeftOut
 from spark_eos.ledger.ledger import ledger_partition
@@ -34,12 +34,14 @@ from .codes import (
     CONCURRENT,
     FENCED,
     ID_NOT_FOUND,
+    ID_UNAUTHORIZED,
     INVALID_EPOCH,
     INVALID_STATE,
     LOADING,
     MOVED,
     NOT_AVAILABLE,
     OK,
+    SERVER_ERROR,
     UNKNOWN_MAPPING,
     UNKNOWN_TOPIC,
 )
@@ -67,7 +69,7 @@ _FENCES = 2
 _GONE = (ABORTABLE, FENCED, INVALID_EPOCH, INVALID_STATE, UNKNOWN_MAPPING)
 
 _ANSWERS = {
-    **dict.fromkeys((None, LOADING, NOT_AVAILABLE, MOVED, CONCURRENT), EndTxnAnswer.PENDING),
+    **dict.fromkeys((None, SERVER_ERROR, LOADING, NOT_AVAILABLE, MOVED, CONCURRENT), EndTxnAnswer.PENDING),
     OK: EndTxnAnswer.DONE,
     INVALID_STATE: EndTxnAnswer.INCONCLUSIVE,
     FENCED: EndTxnAnswer.INCONCLUSIVE,
@@ -257,6 +259,9 @@ class SimulatedCoordinator:
             f"end {pair.id}",
             lambda: self._cluster.end(pair.id, pair.producer_id, pair.epoch, commit=commit, version=version, who=who),
         )
+        if reply is not None and reply.code == ID_UNAUTHORIZED:
+            request, answer = "commit" if commit else "abort", "the user may not"
+            raise stop("EOS_UNAUTHORIZED.transaction", request=request, name=pair.id, answer=answer)
         return _ANSWERS[None if reply is None else reply.code]
 
     def fence(self, names: Collection[str]) -> Collection[str]:

@@ -42,7 +42,7 @@ class Extras:
     one that is lost, maybe twice, and begun anew by ``ledger.begin``; ``moves``, another topic from some start on;
     ``outputs``, partitions of it that lose their newest records; ``aborts``, transactions that an operator aborts in
     one of their partitions; ``restarts``, brokers that have not heard of topics yet; ``sources``,
-    a cluster that does not have the topic that is read, for a while."""
+    a cluster that does not have the topic that is read, for a while; ``refusals``, ends that a coordinator refuses."""
 
     others: float = 0.0
     losses: float = 0.0
@@ -54,11 +54,22 @@ class Extras:
     aborts: float = 0.0
     restarts: float = 0.0
     sources: float = 0.0
+    refusals: float = 0.0
 
 
 #: In schedules of all kinds.
 SOME = Extras(
-    others=0.06, losses=0.05, topics=0.05, cuts=0.05, begins=0.05, moves=0.05, outputs=0.06, aborts=0.1, restarts=0.06
+    others=0.06,
+    losses=0.05,
+    topics=0.05,
+    cuts=0.05,
+    begins=0.05,
+    moves=0.05,
+    outputs=0.06,
+    aborts=0.1,
+    restarts=0.06,
+    sources=0.05,
+    refusals=0.05,
 )
 
 
@@ -100,7 +111,14 @@ def _extended(chance: random.Random, schedule: Schedule, extras: Extras) -> Sche
             schedule, tuple(replace(abort, then=dies if chance.random() < _DIES / 2 else None) for abort in aborts)
         )
     schedule = _with(schedule, _restarts(chance, schedule, extras.restarts))
-    return _with(schedule, _sources(chance, schedule, extras.sources))
+    schedule = _with(schedule, _sources(chance, schedule, extras.sources))
+    return _with(schedule, _refusals(chance, schedule, extras.refusals))
+
+
+def _refusals(chance: random.Random, schedule: Schedule, likely: float) -> tuple[Fault, ...]:
+    if chance.random() >= likely:
+        return ()
+    return _some(chance, schedule, Strike.END_REFUSED, SIZES, hard.END_REFUSED)
 
 
 def _sources(chance: random.Random, schedule: Schedule, likely: float) -> tuple[Fault, ...]:
@@ -221,6 +239,7 @@ _EXTRA = (
     Strike.TOPIC_DELETED,
     Strike.TOPICS_UNKNOWN,
     Strike.SOURCE_MISSING,
+    Strike.END_REFUSED,
     Strike.LEDGER_CUT,
     Strike.LEDGER_TRIMMED,
     Strike.OUTPUT_CUT,

@@ -191,6 +191,8 @@ TOPICS_UNKNOWN = (
     "commit.ended",
     f"produce {_OWN}",
 )
+#: Where a coordinator refuses to end a transaction: one that is decided, or left over, or the ledger's.
+END_REFUSED = ("", END, f"commit: {END}1", f"abort: {END}1", f"task: {END}1", f"commit: {END}ledger", "sweep: end ")
 #: Where the driver dies after that.
 AFTER_AN_ABORT = ("", "commit.ended", "commit.cleaned", "commit log", "ahead: look back", "end: ")
 #: Where the driver dies when the ledger is lost.

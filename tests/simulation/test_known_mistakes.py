@@ -99,6 +99,7 @@ _SOURCE_BACK: Scene = (
     (Strike.PAUSE, (15_001,), ("commit.cleaned",)),
     (Strike.QUERY_STOPPED, SIZES, ("commit log", "offset log", "prepare.")),
 )
+_LEFTOVER_REFUSED: Scene = (*_LEFT_OPEN, (Strike.END_REFUSED, (3, 15, 301), (f"commit: {_END}1-",)))
 _KILLED_WHEN_NOTED: Scene = ((Strike.DRIVER_DIES, SIZES, (f"{_PRODUCE}ledger", "commit: ledger ")),)
 _SECOND_LOST: Scene = (
     (Strike.DRIVER_DIES, SIZES, (f"{_END}1-1-",)),
@@ -249,6 +250,12 @@ MISTAKES = (
         mistakes.offsets_with_new_batches_only,
         (invariants.OFFSETS,),
         (_KILLED_WHEN_DECIDED,),
+    ),
+    Mistake(
+        "a clean-up that raises what it was answered",
+        mistakes.clean_up_that_raises,
+        (invariants.TRUE_STOPS,),
+        (_LEFTOVER_REFUSED,),
     ),
     Mistake(
         "a topic that was left out once",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import pytest
 
-from spark_eos.errors import EosError, ProtocolStop, Superseded, Unclear
+from spark_eos.errors import EosError, ProtocolStop, Superseded, Unclear, stop
 from spark_eos.protocol.abort import abort
 from spark_eos.protocol.checks import superseded
 from spark_eos.protocol.commit import CommitReport, commit
@@ -267,6 +267,49 @@ def decided_and_repeated(brokers: Brokers, *, other_is_open: bool = False) -> tu
     with pytest.raises(Killed):
         commit(brokers.ports("commit.decided", kill), batch)
     return batch, replace(batch, reports=(TaskReport(Work.COUNT, 0, 1, 1),))
+
+
+def refused(brokers: Brokers, own: Ports) -> Ports:
+    """These ports, where this user may abort nothing."""
+
+    class Refusing:
+        def __getattr__(self, name: str) -> object:
+            return getattr(own.coordinator, name)
+
+        def end(self, pairs: dict[Pair, int], *, commit: bool) -> Mapping[Pair, EndTxnAnswer]:
+            if not commit:
+                raise stop("EOS_UNAUTHORIZED.transaction", request="end", name="any", answer="no")
+            return own.coordinator.end(pairs, commit=commit)
+
+    return replace(own, coordinator=Refusing())  # type: ignore[arg-type]
+
+
+def test_leftovers_that_cannot_be_aborted_stop_no_commit():
+    """All that was decided is committed; how many stay open is told."""
+
+    def steps(brokers: Brokers) -> None:
+        head = brokers.open("r1")
+        batch = brokers.prepared(head)
+        brokers.attempt(task_name(PREFIX, QUERY, TaskId(head.generation, 0, 0, 1)))
+        report = commit(refused(brokers, brokers.ports()), batch)
+        assert (report.leftovers, report.still_open) == (1, 1)
+
+    on_brokers(steps)
+
+
+def test_what_cannot_be_aborted_does_not_hide_the_error():
+    """A restart helps against what has expired, and not against a right that is missing."""
+
+    def steps(brokers: Brokers) -> None:
+        batch = brokers.prepared(brokers.open("r1"))
+        (pair,) = batch.pairs
+        brokers.end(pair, commit=False)
+        own = refused(brokers, brokers.ports())
+        assert stopped("EOS_TRANSACTION_EXPIRED", lambda: commit(own, batch)).restart_helps
+        brokers.open("r2")
+        stopped("EOS_SUPERSEDED", lambda: commit(own, batch))
+
+    on_brokers(steps)
 
 
 def test_a_transaction_with_too_little_time_left_is_not_decided():
