@@ -67,7 +67,7 @@ class Commit:
         events = self._commit_events()
         with events.commit(batch, received):
             ahead = session.resume(self.run)
-            report = commit(session.ports, batch, ahead, session.seen())
+            report = commit(session.ports, batch, ahead, session.seen(self.run))
             self._finish(session, report)
         spare_collections()
         took_s = time.perf_counter() - began

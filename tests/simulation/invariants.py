@@ -13,13 +13,14 @@ from spark_eos.protocol.ports import State
 
 from . import traces
 from .coordinator import Cluster, Entry
+from .driver import Driver
 from .excused import Losses
 from .faults import Strike
 from .ledger import GROUP, LEDGER_TOPIC, PREFIX
 from .partition_log import PartitionLog, Place, Record
 from .plan import NOTES, SOURCE, TOPIC_PARTITIONS, digest, notes_of, place_of
 from .spark import Query
-from .world import Violation
+from .world import WAITS, Violation
 
 NOT_LOST = "no row is lost"
 NOT_DOUBLED = "no row is doubled"
@@ -260,10 +261,13 @@ class Watch:
         if any(pair.id == broken and self._fate(pair) for pair in self._last_pairs()):
             raise Violation(TRUE_STOPS, f"{broken} has been committed: {error.message}")
 
-    def stopped(self, error: EosError, topic: str) -> None:
-        """A driver that writes to this topic ended with this error."""
+    def stopped(self, error: EosError, driver: Driver) -> None:
+        """A driver ended with this error."""
         if self.excused:
             return
+        passed_ms, topic = self.of.world.now - driver.began_ms, driver.topic
+        if error.entry == "EOS_OUTCOME_UNCLEAR.rows" and passed_ms < sum(WAITS):
+            raise Violation(TRUE_STOPS, f"in this run, nobody has waited for them: {error.message}")
         if error.condition in self._of_losses() and not self.ledger_lost:
             raise Violation(TRUE_STOPS, f"the ledger has lost nothing: {error.message}")
         blamed = error.parameters.get("transactional_id")

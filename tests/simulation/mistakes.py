@@ -299,6 +299,11 @@ def clean_up_that_raises(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(abort_module, "only_logged", lambda *_: nullcontext())
 
 
+def look_of_another_run_heard(patch: pytest.MonkeyPatch) -> None:
+    """A commit stops by what a look of this process could not see, for whichever run that was."""
+    patch.setattr(driver.Driver, "_is_own", lambda self, ahead: ahead.error is not None or ahead.run == self.run)
+
+
 def left_out_for_good(patch: pytest.MonkeyPatch) -> None:
     """What one run has left out of the group's offsets, no later run in the same process gives to the group."""
     without = LeftOut.without_them

@@ -99,6 +99,7 @@ _SOURCE_BACK: Scene = (
     (Strike.PAUSE, (15_001,), ("commit.cleaned",)),
     (Strike.QUERY_STOPPED, SIZES, ("commit log", "offset log", "prepare.")),
 )
+_LOOK_IN_VAIN: Scene = ((Strike.CUT, (70_000, 70_001), ("ahead: look back",)),)
 _LEFTOVER_REFUSED: Scene = (*_LEFT_OPEN, (Strike.END_REFUSED, (3, 15, 301), (f"commit: {_END}1-",)))
 _KILLED_WHEN_NOTED: Scene = ((Strike.DRIVER_DIES, SIZES, (f"{_PRODUCE}ledger", "commit: ledger ")),)
 _SECOND_LOST: Scene = (
@@ -256,6 +257,12 @@ MISTAKES = (
         mistakes.clean_up_that_raises,
         (invariants.TRUE_STOPS,),
         (_LEFTOVER_REFUSED,),
+    ),
+    Mistake(
+        "a look of another run is heard",
+        mistakes.look_of_another_run_heard,
+        (invariants.TRUE_STOPS,),
+        (_LOOK_IN_VAIN,),
     ),
     Mistake(
         "a topic that was left out once",
