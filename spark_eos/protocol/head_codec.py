@@ -41,7 +41,7 @@ from spark_eos.topic_partition import OffsetRange
 
 #: To be raised when a version that knows only this format would misunderstand a head. A field that a later version adds
 #: to a head is ignored. A field, or a value, that it adds to a decision is one that a replay has to repeat, so that it
-#: stops the query where it is not known.
+#: stops the query where it is not known; so does whatever else it adds within a field.
 FORMAT = 1
 
 
@@ -126,7 +126,15 @@ def decode(data: bytes) -> Head:
             marks=marks_of(raw["marks"]),
         )
     except (AttributeError, KeyError, TypeError, ValueError, IndexError) as error:
-        raise stop("EOS_LEDGER_DAMAGED", name=type(error).__name__, error=error) from None
+        raise _unreadable(data, error) from None
+
+
+def _unreadable(data: bytes, error: Exception) -> EosError:
+    """The error of a record that is no head by this version: somebody else's, unless another version has written it."""
+    by = json.loads(data).get("written_by") if "written_by" in _names_in(data) else None
+    if by in (None, __version__):
+        return stop("EOS_LEDGER_DAMAGED", name=type(error).__name__, error=error)
+    return _unknown({"written_by": by}, "a head with something else in it", "cannot read that")
 
 
 def _decision_to_json(decision: Decision) -> dict[str, Any]:
