@@ -110,29 +110,29 @@ def _extended(chance: random.Random, schedule: Schedule, extras: Extras) -> Sche
         schedule = _with(
             schedule, tuple(replace(abort, then=dies if chance.random() < _DIES / 2 else None) for abort in aborts)
         )
-    schedule = _with(schedule, _restarts(chance, schedule, extras.restarts))
-    schedule = _with(schedule, _sources(chance, schedule, extras.sources))
-    return _with(schedule, _refusals(chance, schedule, extras.refusals))
+    return _with_answers(chance, schedule, extras)
 
 
-def _refusals(chance: random.Random, schedule: Schedule, likely: float) -> tuple[Fault, ...]:
-    if chance.random() >= likely:
-        return ()
-    return _some(chance, schedule, Strike.END_REFUSED, SIZES, hard.END_REFUSED)
+def _with_answers(chance: random.Random, schedule: Schedule, extras: Extras) -> Schedule:
+    """With brokers that answer what clients seldom hear; nothing is drawn for those that no schedule has."""
+    for likely, drawn in ((extras.restarts, _restarts), (extras.sources, _sources), (extras.refusals, _refusals)):
+        if likely and chance.random() < likely:
+            schedule = _with(schedule, drawn(chance, schedule))
+    return schedule
 
 
-def _sources(chance: random.Random, schedule: Schedule, likely: float) -> tuple[Fault, ...]:
-    if chance.random() >= likely:
-        return ()
+def _restarts(chance: random.Random, schedule: Schedule) -> tuple[Fault, ...]:
+    """Brokers that have just started, one after the other."""
+    first, again = (_some(chance, schedule, Strike.TOPICS_UNKNOWN, SIZES, hard.TOPICS_UNKNOWN)[0] for _ in range(2))
+    return (replace(first, then=Fault(0, Strike.PAUSE, chance.choice((15_001, 70_000)), then=again)),)
+
+
+def _sources(chance: random.Random, schedule: Schedule) -> tuple[Fault, ...]:
     return _some(chance, schedule, Strike.SOURCE_MISSING, SIZES, ("", "commit.verified", "commit.taken", "offset log"))
 
 
-def _restarts(chance: random.Random, schedule: Schedule, likely: float) -> tuple[Fault, ...]:
-    """Brokers that have just started, one after the other."""
-    if chance.random() >= likely:
-        return ()
-    first, again = (_some(chance, schedule, Strike.TOPICS_UNKNOWN, SIZES, hard.TOPICS_UNKNOWN)[0] for _ in range(2))
-    return (replace(first, then=Fault(0, Strike.PAUSE, chance.choice((15_001, 70_000)), then=again)),)
+def _refusals(chance: random.Random, schedule: Schedule) -> tuple[Fault, ...]:
+    return _some(chance, schedule, Strike.END_REFUSED, SIZES, hard.END_REFUSED)
 
 
 def _ledger_losses(chance: random.Random, schedule: Schedule) -> tuple[Fault, ...]:

@@ -196,6 +196,7 @@ MISTAKES = (
             invariants.ONE_DECISION,
             invariants.NOT_REWRITTEN,
             invariants.NOT_DOUBLED,
+            invariants.OFFSETS,
             invariants.NOTES_GO_ALONG,
         ),
         (_OTHER_QUERY,),
