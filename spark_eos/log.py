@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from spark_eos.printable import printable
 
@@ -43,3 +45,13 @@ def _set_up() -> None:
 
 
 _set_up()
+
+
+@contextmanager
+def only_logged(what: str, *errors: type[Exception]) -> Iterator[None]:
+    """Of these errors in the block, only the log hears: of an attempt that its caller goes on without. ``what``: has
+    failed."""
+    try:
+        yield
+    except errors as error:
+        logger.warning("%s: %s", what, error)

@@ -62,6 +62,7 @@ class TransactionCoordinator:
     def describe(self, ids: Collection[str]) -> Mapping[str, Description]:
         found: dict[str, Description] = {}
         missing = set(ids)
+        last: dict[str, str] = {}
         delay = Waiting("describing transactions")
         for _ in retrying(RETRY_S):
             coordinators, errors = self._client.coordinators(missing, LOOK_UP_S)
@@ -75,12 +76,13 @@ class TransactionCoordinator:
                     missing.discard(state.transactional_id)
                 elif state.error_code in COORDINATOR_MOVED:
                     self._client.forget([state.transactional_id])
-                elif state.error_code != Code.CONCURRENT_TRANSACTIONS:
+                elif state.error_code in UNAUTHORIZED:
                     raise _refused("describe", state.transactional_id, state.error_code)
+                last[state.transactional_id] = meaning_of(state.error_code)
             delay.over(*found)
             if not missing:
                 return found
-            delay.note(dict.fromkeys(sorted(missing), "no final answer from their coordinators"))
+            delay.note({name: last.get(name, "no answer from its coordinator") for name in sorted(missing)})
         raise _silent("describe", missing)
 
     def ongoing(
@@ -164,10 +166,10 @@ class TransactionCoordinator:
         return {pair: self._judge(pair, codes[pair.id]) for pair in pairs}
 
     def _judge(self, pair: Pair, code: int | None) -> EndTxnAnswer:
-        pending = code is None or code in COORDINATOR_MOVED
-        if code is not None and not pending and code not in _ANSWERS:
+        """What no client expects, such as UNKNOWN_SERVER_ERROR, is no outcome: it is asked again."""
+        if code in UNAUTHORIZED:
             raise _refused("end", pair.id, code)
-        answer = EndTxnAnswer.PENDING if code is None or pending else _ANSWERS[code]
+        answer = EndTxnAnswer.PENDING if code is None else _ANSWERS.get(code, EndTxnAnswer.PENDING)
         if answer is EndTxnAnswer.PENDING:
             self._ending.note({pair.id: "no answer from its coordinator" if code is None else meaning_of(code)})
         else:

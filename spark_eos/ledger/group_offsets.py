@@ -24,6 +24,26 @@ _UNKNOWN_S = 2.0
 _LATER = COORDINATOR_RETRIES | {Code.UNKNOWN_TOPIC_OR_PARTITION}
 
 
+class LeftOut:
+    """Partitions, (topic, number as text), whose offsets one run of a query does not give to its group. The next run
+    may live in the same process, and finds out for itself."""
+
+    def __init__(self) -> None:
+        self._run = ""
+        self._places: set[tuple[str, str]] = set()
+
+    def without_them(self, offsets: Offsets, run: str) -> Offsets:
+        """The offsets that this run gives to the group."""
+        if run != self._run:
+            self._run, self._places = run, set()
+        kept = {t: {p: at for p, at in of.items() if (t, p) not in self._places} for t, of in offsets.items()}
+        return {topic: of for topic, of in kept.items() if of}
+
+    def add(self, places: set[tuple[str, str]]) -> None:
+        """Leave these out from now on, until another run asks."""
+        self._places |= places
+
+
 class GroupOffsets:
     """Offsets for one consumer group, added to ledger transactions.
 
@@ -33,15 +53,15 @@ class GroupOffsets:
 
     def __init__(self, client: BrokerClient, group: str) -> None:
         self._client, self._group = client, group
-        self._left_out: set[tuple[str, str]] = set()
+        self._left_out = LeftOut()
 
-    def send(self, producer: Pair, version: int, offsets: Offsets, timeout_s: float) -> None:
-        """Add the offsets to this producer's transaction, which this version of EndTxn will end. Raises NotPublished
-        and LedgerError."""
+    def send(self, producer: Pair, version: int, offsets: Offsets, run: str, timeout_s: float) -> None:
+        """Add the offsets of this run to the producer's transaction, which this version of EndTxn will end. Raises
+        NotPublished and LedgerError."""
         began = system.monotonic()
         error: int | None = None
         for _ in retrying(timeout_s):
-            known = self._known(offsets)
+            known = self._left_out.without_them(offsets, run)
             if not known:
                 return
             error = self._ask(producer, version, known, timeout_s / _TRIES)
@@ -57,10 +77,6 @@ class GroupOffsets:
         numbered = {topic: {int(p): offset for p, offset in of.items()} for topic, of in offsets.items()}
         return txn_offset_commit(self._client, astuple(producer), self._group, numbered, timeout_s, version)
 
-    def _known(self, offsets: Offsets) -> Offsets:
-        kept = {t: {p: at for p, at in of.items() if (t, p) not in self._left_out} for t, of in offsets.items()}
-        return {topic: of for topic, of in kept.items() if of}
-
     def _leave_out(self, offsets: Offsets) -> None:
         there = describe_topics(self._client, offsets, missing_ok=True)
         counts = {topic: there[topic].partitions if topic in there else 0 for topic in offsets}
@@ -72,7 +88,7 @@ class GroupOffsets:
                 self._group,
                 ", ".join(sorted({f"{t}-{p}" if counts[t] else t for t, p in missing})),
             )
-            self._left_out |= missing
+            self._left_out.add(missing)
 
     def _refusal(self, error: int | None) -> Exception:
         cause = "no answer" if error is None else name_of(error)

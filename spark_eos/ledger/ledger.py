@@ -106,7 +106,7 @@ class KafkaTerm:
                 failpoints.reach("commit.noted")
             offset = self._write_head(sender, head)
             if self._group is not None and offsets is not None:
-                self._group.send(self._producer, self._version, offsets, TRANSACTION_MS / 1000)
+                self._group.send(self._producer, self._version, offsets, head.run, TRANSACTION_MS / 1000)
             return offset
         except BaseException:
             sender.abort(self._producer)

@@ -18,9 +18,36 @@ from spark_eos.topic_partition import TopicPartition
 
 #: Seconds for which a partition must be missing until its records count as gone.
 MISSING_S = 20.0
+#: Seconds after which an earlier look counts no more. To look for a topic that is missing takes one for each partition.
+LOOKS_S = 120.0
 
 #: Timeout for the responses of all leaders, in seconds.
 _ANSWERS_S = 5.0
+
+
+class Absences:
+    """How long places have been missing, as far as one process has looked: a broker that has just started may not know
+    a topic yet, and a process may live through many such starts.
+
+    ``least``: for how long a place has to be missing until it counts as gone. ``gap``: after so long without a look, an
+    earlier one says nothing of the time between. Both in the units of the caller's clock.
+    """
+
+    def __init__(self, least: float, gap: float) -> None:
+        self._least, self._gap = least, gap
+        self._spans: dict[TopicPartition, tuple[float, float]] = {}  # the first and the last look in a row
+
+    def is_gone(self, place: TopicPartition, now: float) -> bool:
+        """Whether a place that is missing now has been so for long enough."""
+        first, last = self._spans.get(place, (now, now))
+        if now - last > self._gap:
+            first = now
+        self._spans[place] = first, now
+        return now - first > self._least
+
+    def is_there(self, place: TopicPartition) -> None:
+        """An answer has come for this place, so that it is counted anew when it is missing again."""
+        self._spans.pop(place, None)
 
 
 class RecordLookup:
@@ -28,13 +55,14 @@ class RecordLookup:
 
     def __init__(self, client: BrokerClient) -> None:
         self._client = client
-        self._missing_since: dict[tuple[str, int], float] = {}
+        self._absences = Absences(MISSING_S, LOOKS_S)
 
     def look(self, pair: Pair, probe: Probe) -> Found | None:
         fetched = fetch_once(self._client, probe.topic, probe.partition, probe.offset, max_bytes=1)
         if fetched is None:
             return self._gone_or_silent(probe)
         answer, data = fetched
+        self._note(probe, answer)
         if answer.error == Code.OFFSET_OUT_OF_RANGE:  # a response with an error has no offsets
             return None if self._is_within(probe) else self._look_behind(pair, probe)
         if answer.error in UNAUTHORIZED:
@@ -86,6 +114,7 @@ class RecordLookup:
         of all transactions that are looked up in this partition."""
         if answer is None:
             return self._gone_or_silent(probe)
+        self._note(probe, answer)
         if answer.error == OK and not answer.lists_aborted:
             return None
         if answer.error != OK or answer.stable == probe.offset + 1:  # in this case, the list is empty
@@ -93,6 +122,10 @@ class RecordLookup:
         if answer.stable <= probe.offset:
             return None if answer.stable in begins else Found.HELD
         return Found.MISSING if (pair.producer_id, probe.offset) in answer.aborted else Found.THERE
+
+    def _note(self, probe: Probe, answer: FetchResponse) -> None:
+        if answer.error in (OK, Code.OFFSET_OUT_OF_RANGE):
+            self._absences.is_there((probe.topic, probe.partition))
 
     def _gone_or_silent(self, probe: Probe) -> Found | None:
         return Found.GONE if self._is_missing(probe.topic, probe.partition) else None
@@ -107,6 +140,7 @@ class RecordLookup:
         producers = describe_producers(self._client, topic, partition)
         if not producers:
             return None
+        self._absences.is_there((topic, partition))
         begin = begin_offsets(self._client, {topic: [partition]})[topic][partition]
         return PartitionState(begin, open_begins(producers), open_lasts(producers))
 
@@ -133,11 +167,9 @@ class RecordLookup:
         return begin <= probe.offset < end
 
     def _is_missing(self, topic: str, partition: int) -> bool:
-        """Whether the cluster has not had the partition for `MISSING_S` seconds: brokers that have just started may not
-        know it."""
+        """Whether the cluster has not had the partition for `MISSING_S` seconds."""
         found = describe_topics(self._client, [topic], missing_ok=True)
         if topic in found and partition < found[topic].partitions:
-            self._missing_since.pop((topic, partition), None)
+            self._absences.is_there((topic, partition))
             return False
-        since = self._missing_since.setdefault((topic, partition), system.monotonic())
-        return system.monotonic() - since > MISSING_S
+        return self._absences.is_gone((topic, partition), system.monotonic())

@@ -6,7 +6,7 @@ import contextlib
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from spark_eos.errors import EosError, KafkaError, LedgerError, TopicError, Unauthorized, stop
@@ -112,7 +112,8 @@ class Cluster:
 class Transaction:
     """An open transaction of a query; with ``of_ledger``, the query's ledger transaction.
 
-    ``decided``: it may only be committed; None if unknown, for the reason in ``problem``. ``run`` and ``batch``: None
+    ``decided``: it may only be committed; None if unknown, for the reason in ``problem``; ``unread``: as the query's
+    head could not be read. ``run`` and ``batch``: None
     for a transaction of an earlier run. ``timeout_s``: None if it never expires. ``open_s``: its age, by the clocks of
     the coordinator and of this machine. ``job``: the id of a batch write (`job.id`).
     """
@@ -132,6 +133,7 @@ class Transaction:
     places: tuple[tuple[str, int], ...] = ()
     problem: str = field(default="", compare=False)
     job: str | None = None
+    unread: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -192,13 +194,13 @@ def _prefixes_in_use(cluster: Cluster) -> set[str]:
 
 
 def decided_elsewhere(cluster: Cluster, topic: str, own_query: str | None) -> list[Transaction]:
-    """Decided transactions of other queries that are open in the topic and never expire: until they are committed, no
-    reader gets past them."""
+    """Transactions of other queries that are open in the topic, never expire, and are decided, or may be, as the
+    query's head could not be read: until they are committed, no reader gets past them."""
 
     def may_be(description: Description) -> bool:
         return not description.expires and topic in {name for name, _ in description.places}
 
-    return [t for t in find(cluster, only=may_be) if t.decided and t.query != own_query]
+    return [t for t in find(cluster, only=may_be) if (t.decided or t.unread) and t.query != own_query]
 
 
 def _described(cluster: Cluster, queries: Collection[str]) -> list[Description]:
@@ -233,15 +235,15 @@ def _owner(description: Description) -> tuple[str, str]:
 def _of_query(cluster: Cluster, query: str, described: Iterable[Description], *, named: bool) -> list[Transaction]:
     """``named``: whether the caller named the query. Then open transactions under another prefix than its head's are
     not the query's own; a list of all queries includes them, as they hold back readers, too."""
-    head, problem = None, "the ledger knows nothing of the query"
+    head, problem, unread = None, "the ledger knows nothing of the query", False
     try:
         head = cluster.head(query)
     except EosError as error:
-        problem = str(error)
+        problem, unread = str(error), True
     if named:
         prefix = cluster.prefix_of(query) if head is not None else cluster.prefix
         described = [d for d in described if prefix in (None, _owner(d)[0])]
-    return [_transaction(d, head, problem) for d in described]
+    return [replace(_transaction(d, head, problem), unread=unread) for d in described]
 
 
 def _transaction(d: Description, head: Head | None, problem: str) -> Transaction:

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
+from spark_eos.errors import EosError
 from spark_eos.kafka.transactions import FENCING_END
+from spark_eos.log import only_logged
 from spark_eos.protocol.checks import ledger_busy, lost_head
 from spark_eos.protocol.head import Head, Pair
 from spark_eos.protocol.names import SLOTS
@@ -24,19 +26,20 @@ def abort_all(ports: Ports, pairs: Collection[Pair]) -> Collection[Pair]:
     """Abort transactions that nobody will ever commit; those that stay open are returned.
 
     Only pairs of which that is certain may be handed in. What stays open holds readers until its timeout: no row is
-    at stake, so this does not raise.
+    at stake, and the caller has committed, or has an error of its own to raise: so this raises none.
 
     By the version for transactions that begin now, whichever these began with: the coordinators take either.
     """
     left = set(pairs)
     if not left:
         return left
-    version = ports.coordinator.endtxn_version()
-    for _ in ports.retrying():
-        answers = ports.coordinator.end(dict.fromkeys(left, version), commit=False)
-        left = {pair for pair in left if answers[pair] is EndTxnAnswer.PENDING}
-        if not left:
-            break
+    with only_logged("what nobody will commit could not be aborted", EosError):
+        version = ports.coordinator.endtxn_version()
+        for _ in ports.retrying():
+            answers = ports.coordinator.end(dict.fromkeys(left, version), commit=False)
+            left = {pair for pair in left if answers[pair] is EndTxnAnswer.PENDING}
+            if not left:
+                break
     return left
 
 

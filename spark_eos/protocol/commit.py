@@ -103,16 +103,17 @@ def commit(ports: Ports, batch: MicroBatch, ahead: Term | None = None, seen: Loo
     1. Read the head, take the ledger, read again; meanwhile the open transactions are listed. Where the ledger
        was taken ahead, one look is enough: a later taker fences our publication, and an earlier holder can publish no
        more.
-    2. A batch that is decided already is compared; what it lost is replaced by its repair. A group that is set only
-       now gets its offsets.
+    2. A batch that is decided already is compared, and what of it has no verdict is settled; what it lost is replaced
+       by its repair. A group that is set only now gets its offsets.
     3. Verify that the brokers still hold what the tasks wrote; what is open besides are leftovers.
     4. Decide: publish the new head, with the consumer offsets, the notes, and the places of earlier decisions that
        nobody could look at yet.
     5. Commit every transaction. One that was lost all the same stops the query: its replay repairs it.
     6. Abort the leftovers.
 
-    Raises ProtocolStop; nothing was decided unless it is TransactionLost or Unclear, or rows are missing, which the
-    head says from then on.
+    Raises EosError. A ProtocolStop means that nothing was decided, unless it is TransactionLost, Unclear,
+    EOS_DECISION_BROKEN, or EOS_ROWS_MISSING, which the head says from then on. After other errors, such as of brokers
+    that do not answer, the decision may be there.
     """
     prepared: _Prepared | None = None
     clock = _Clock()
@@ -128,6 +129,7 @@ def commit(ports: Ports, batch: MicroBatch, ahead: Term | None = None, seen: Loo
                     decision = _next_decision(ports, batch, taken.head, taken.term)
                     if decision == taken.head.decision:
                         unseen = taken.head.unseen
+                        _complete_decided(ports, decision)
                         return CommitReport(0, True, clock.lap(), rows=decision.rows, decision=decision, unseen=unseen)
                     # 3. Verify
                     prepared = _prepare(ports, batch, taken, decision, seen, clock)
@@ -219,6 +221,12 @@ def _next_decision(ports: Ports, batch: MicroBatch, head: Head, term: Term) -> D
     if _offsets_to_give(batch, last) is not None:
         decision = replace(decision, offsets=batch.offsets, group=batch.group)
     return decision
+
+
+def _complete_decided(ports: Ports, decision: Decision) -> None:
+    """Commit what is decided and has no verdict: the run itself may have decided it, in a write within foreachBatch
+    that failed after that, and is repeated while the run goes on. Raises as `settle` does, and TransactionLost."""
+    check_none_lost(decision, settle(ports, decision.written))
 
 
 def _check_passed(ports: Ports, batch: MicroBatch, last: Decision, *, in_foreach_batch: bool) -> None:

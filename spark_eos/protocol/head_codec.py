@@ -41,7 +41,7 @@ from spark_eos.topic_partition import OffsetRange
 
 #: To be raised when a version that knows only this format would misunderstand a head. A field that a later version adds
 #: to a head is ignored. A field, or a value, that it adds to a decision is one that a replay has to repeat, so that it
-#: stops the query where it is not known.
+#: stops the query where it is not known; so does whatever else it adds within a field.
 FORMAT = 1
 
 
@@ -126,7 +126,15 @@ def decode(data: bytes) -> Head:
             marks=marks_of(raw["marks"]),
         )
     except (AttributeError, KeyError, TypeError, ValueError, IndexError, RecursionError) as error:
-        raise stop("EOS_LEDGER_DAMAGED", name=type(error).__name__, error=error) from None
+        raise _unreadable(data, error) from None
+
+
+def _unreadable(data: bytes, error: Exception) -> EosError:
+    """The error of a record that is no head by this version: somebody else's, unless another version has written it."""
+    by = json.loads(data).get("written_by") if "written_by" in _names_in(data) else None
+    if by in (None, __version__):
+        return stop("EOS_LEDGER_DAMAGED", name=type(error).__name__, error=error)
+    return _unknown({"written_by": by}, "a head with something else in it", "cannot read that")
 
 
 def _decision_to_json(decision: Decision) -> dict[str, Any]:
@@ -361,7 +369,8 @@ class OwnTopic(Enum):
 _QUERY = re.compile(rb"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
-_OF_HEADS = frozenset(["format", "run", "generation", "earlier", "endtxn", "decision"])
+_OF_ANY_HEAD = frozenset(["format", "run"])
+_OF_HEADS = _OF_ANY_HEAD | frozenset(["generation", "earlier", "endtxn", "decision"])
 
 
 #: For each form of a JSON key, what its value has at least.
@@ -381,15 +390,17 @@ def own_topic_of(key: bytes | None, value: bytes | None) -> OwnTopic | None:
     if key is None or value is None:
         return None
     has = _names_in(value)
-    if is_query(key):
+    if _QUERY.fullmatch(key) is not None:
         return OwnTopic.LEDGER if has >= _OF_HEADS else None
     names = _names_in(key)
     return next((kind for of_key, of_value, kind in _FORMS if names == of_key and has.issuperset(of_value)), None)
 
 
-def is_query(key: bytes | None) -> bool:
-    """Whether this may be the key of a head: what stands for a query in the ledger."""
-    return key is not None and _QUERY.fullmatch(key) is not None
+def may_be_head(key: bytes | None, value: bytes | None) -> bool:
+    """Whether a record may be a head of any version of the library."""
+    if key is None or value is None or _QUERY.fullmatch(key) is None:
+        return False
+    return _names_in(value) >= _OF_ANY_HEAD
 
 
 def _names_in(text: bytes) -> frozenset[str]:

@@ -66,10 +66,6 @@ class EosKafkaBatchWriter(DataSourceArrowWriter):
         """On the driver: see `Commit.commit`."""
         with self._naming_itself():
             received = all_received(messages, self._batch, Message)
-            if not received:  # that nothing was to be written has to be known, too
-                from spark_eos.sink.task import Task
-
-                Task.of(self._job, self._identity(0, 0)).open()
             if isinstance(self._write, ForeachBatchWrite):
                 _check_query(self._options, self._job.facts.ledger_partitions, self._write, self._run)
             report = self._ending().commit(received)

@@ -29,7 +29,9 @@ M = TypeVar("M", bound=WriterCommitMessage)
 
 
 def all_received(messages: Sequence[WriterCommitMessage | None], batch: int, kind: type[M]) -> list[M]:
-    """Every task's message. Raises ProtocolStop when one is missing: its rows would be left out of the commit."""
+    """Every task's message; of one task at least, as Spark gives one to a write without partitions (SPARK-23271), so
+    that it is known that there was nothing to write. Raises ProtocolStop when one is missing: its rows would be left
+    out of the commit."""
     received = [message for message in messages if isinstance(message, kind)]
     if len(received) < len(messages):
         silent = [str(n) for n, message in enumerate(messages) if not isinstance(message, kind)]
@@ -67,7 +69,7 @@ class Commit:
         events = self._commit_events()
         with events.commit(batch, received):
             ahead = session.resume(self.run)
-            report = commit(session.ports, batch, ahead, session.seen())
+            report = commit(session.ports, batch, ahead, session.seen(self.run))
             self._finish(session, report)
         spare_collections()
         took_s = time.perf_counter() - began

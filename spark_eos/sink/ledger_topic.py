@@ -13,7 +13,7 @@ from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.net.metadata import DescribedTopic
 from spark_eos.ledger.errors import ledger_unauthorized
 from spark_eos.ledger.own_topics import INTERNAL, samples
-from spark_eos.protocol.head_codec import OwnTopic, is_query, own_topic_of
+from spark_eos.protocol.head_codec import OwnTopic, may_be_head, own_topic_of
 from spark_eos.retry import retrying
 
 LEDGER_PARTITIONS = 8
@@ -90,7 +90,7 @@ def _other(client: BrokerClient, topic: str, partitions: int, kind: OwnTopic) ->
     of this kind is one, whatever the others are."""
     rows = [row for row in samples(client, {topic: partitions})[topic] if row[2] is not None]
     found = {own_topic_of(key, value) for _, key, value in rows}
-    if kind in found or not rows or any(is_query(key) for _, key, _ in rows):
+    if kind in found or not rows or any(may_be_head(key, value) for _, key, value in rows):
         return None
     return next((other.value for other in found if other is not None), "a topic with rows of another program")
 

@@ -30,10 +30,8 @@ def output_partitions(client: BrokerClient, topics: Collection[str], *, ledger: 
 def check_outputs(client: BrokerClient, topics: dict[str, Topic], *, ledger: str) -> None:
     """Raise TopicError (EOS_TOPIC_RESERVED) where one of these is not for rows."""
     now, kafka = time.monotonic(), client.properties
-    new = {
-        name: topic
-        for name, topic in topics.items()
-        if now - _looked_at.get((kafka, name, topic.id), float("-inf")) >= _FRESH_S
-    }
+    for key in [key for key, at in _looked_at.items() if now - at >= _FRESH_S]:
+        _looked_at.pop(key, None)
+    new = {name: topic for name, topic in topics.items() if (kafka, name, topic.id) not in _looked_at}
     check_for_rows(client, new, ledger=ledger)
     _looked_at.update({(kafka, name, topic.id): now for name, topic in new.items()})

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from spark_eos.caches import log_once, ttl_cache
@@ -31,7 +33,7 @@ from spark_eos.sink.dead_letters import check_dead_letters
 from spark_eos.sink.ledger_topic import ledger_partitions
 
 KAFKA_DEFAULT_MAX_TIMEOUT_MS = 900_000
-#: Seconds for which a process reuses the result of a check: less than any restart, more than a micro-batch.
+#: Seconds for which a process reuses the result of a check, also for a query that is started again meanwhile.
 FRESH_S = 30.0
 
 _LOOK_UP_S = 4.0
@@ -66,10 +68,22 @@ def this_driver() -> str:
     return hashlib.sha256(folders.encode()).hexdigest()[:16] if folders else ""
 
 
-@ttl_cache(FRESH_S, maxsize=16)
 def preflight(options: SinkOptions) -> Facts:
     """Check everything that can be checked on the driver. Raises EosError. Writes nothing, but creates a missing
-    ledger."""
+    ledger.
+
+    Called for each micro-batch: the cluster is asked once in a while, and so is what belongs to a query; but that of
+    another query, with a new checkpoint in the same place, is checked however soon it begins.
+    """
+    facts = _of_cluster(options)
+    if options.checkpoint_location and _is_readable(options):
+        with _going_on_unread(options):
+            _check_checkpoint(options, facts, _checkpoint(options).query_id())
+    return facts
+
+
+@ttl_cache(FRESH_S, maxsize=16)
+def _of_cluster(options: SinkOptions) -> Facts:
     check(options.kafka, "producer")
     client = broker_client(options.kafka)
     if options.topic is not None:
@@ -86,20 +100,37 @@ def preflight(options: SinkOptions) -> Facts:
     )
     if options.group_id:
         check_group(client, options.group_id)
-    if options.checkpoint_location:
-        try:
-            _check_checkpoint(client, options, facts, Checkpoint(options.checkpoint_location, options.storage))
-        except CheckpointError as error:
-            if options.group_id or error.condition not in _NOT_READABLE:
-                raise
-            log_once(
-                logging.WARNING,
-                "%s The query continues; its first task checks the checkpoint against the ledger. But "
-                "'offsets.group.id' cannot be used, and transactions that other queries have left open on its topic "
-                "are not looked for.",
-                error.message,
-            )
     return facts
+
+
+def _checkpoint(options: SinkOptions) -> Checkpoint:
+    return Checkpoint(options.checkpoint_location or "", options.storage)
+
+
+@ttl_cache(FRESH_S, maxsize=16)
+def _is_readable(options: SinkOptions) -> bool:
+    """Whether the store of the checkpoint can be read: a micro-batch does not wait each time for one that cannot."""
+    with _going_on_unread(options):
+        _checkpoint(options).query_id()
+        return True
+    return False
+
+
+@contextmanager
+def _going_on_unread(options: SinkOptions) -> Iterator[None]:
+    """Where the checkpoint cannot be read and is not needed, only log that."""
+    try:
+        yield
+    except CheckpointError as error:
+        if options.group_id or error.condition not in _NOT_READABLE:
+            raise
+        log_once(
+            logging.WARNING,
+            "%s The query continues; its first task checks the checkpoint against the ledger. But "
+            "'offsets.group.id' cannot be used, and transactions that other queries have left open on its topic "
+            "are not looked for.",
+            error.message,
+        )
 
 
 def check_output(client: BrokerClient, topic: str) -> None:
@@ -183,8 +214,9 @@ def _warn_of_begin(query: str, begin: int) -> None:
     )
 
 
-def _check_checkpoint(client: BrokerClient, options: SinkOptions, facts: Facts, checkpoint: Checkpoint) -> None:
-    query = checkpoint.query_id()
+@ttl_cache(FRESH_S, maxsize=16)
+def _check_checkpoint(options: SinkOptions, facts: Facts, query: str | None) -> None:
+    client, checkpoint = broker_client(options.kafka), _checkpoint(options)
     if query is None:
         raise checkpoint.elsewhere()
     planned, done = checkpoint.last_batch("offsets"), checkpoint.last_batch("commits")
@@ -235,7 +267,7 @@ def _check_logs(checkpoint: Checkpoint, planned: int | None, done: int, head: He
 
 def check_predecessors(client: BrokerClient, options: SinkOptions, query: str | None) -> None:
     """Raise ProtocolStop (EOS_TWO_PHASE_UNSETTLED) where the decision of another query on the output topic is not
-    carried out, and no timeout will end it: only that query's next start, or an operator, will.
+    carried out, or may not be, and no timeout will end it: only that query's next start, or an operator, will.
 
     A query with a new checkpoint goes on from offsets that were published with such a decision.
     """
@@ -247,7 +279,13 @@ def check_predecessors(client: BrokerClient, options: SinkOptions, query: str | 
         left = decided_elsewhere(cluster, options.topic, query)
         if not left:
             return
+    raise _unsettled(options.topic, [t for t in left if t.decided] or left)
+
+
+def _unsettled(topic: str, left: list[Transaction]) -> EosError:
+    """The error of transactions that are all decided, or all of queries whose head could not be read."""
     queries = sorted({t.query for t in left})
-    raise stop(
-        "EOS_TWO_PHASE_UNSETTLED", queries=queries, count=len(left), topic=options.topic, query_ids=", ".join(queries)
-    )
+    parameters = {"queries": queries, "count": len(left), "topic": topic, "query_ids": ", ".join(queries)}
+    if left[0].decided:
+        return stop("EOS_TWO_PHASE_UNSETTLED.decided", **parameters)
+    return stop("EOS_TWO_PHASE_UNSETTLED.unread", why=left[0].problem, **parameters)

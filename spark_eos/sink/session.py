@@ -28,10 +28,12 @@ _CLEAN_LOOKS = 2
 
 @dataclass(frozen=True)
 class _Look:
-    """A look back at a committed decision, in the background. ``waiting``: the places that cannot be looked at yet."""
+    """A look back at a committed decision, in the background, and at what was to be looked at again: all ``places``.
+    ``waiting``: those that cannot be looked at yet."""
 
     run: str
     decision: Decision | None
+    places: Places
     waiting: Future[Places]
 
 
@@ -99,7 +101,7 @@ class Session:
                 raise marked(self.ports, run, error) from None
 
         found = self._pool.submit(look)
-        self._look = _Look(run, decision, found)
+        self._look = _Look(run, decision, places, found)
         return found
 
     def _look_again(self) -> None:
@@ -117,11 +119,18 @@ class Session:
             self._look = None
             raise
 
-    def seen(self) -> Looked | None:
+    def seen(self, run: str) -> Looked | None:
         """The decision at which this process has looked back since its commit, if there is one, and what had to wait;
-        returned once. Waits for the answer, and raises ProtocolStop as `look_back` does."""
+        returned once. Waits for the answer, and raises ProtocolStop as `look_back` does.
+
+        Not where the look was another run's: the start of this one has looked itself since. The places are looked at
+        once more with the next commit.
+        """
         look, self._look = self._look, None
         if look is None:
+            return None
+        if look.run != run and look.waiting.exception() is not None:
+            self._waiting = look.places
             return None
         self._waiting = look.waiting.result()
         return Looked(look.decision, self._waiting)

@@ -49,8 +49,6 @@ class EosKafkaStreamWriter(DataSourceStreamArrowWriter):
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """On the driver: see `Commit.commit`."""
         received = all_received(messages, batchId, Message)
-        if not received:
-            return  # there was no task: nothing was read, nothing is to be written
         first = received[0]
         report = self._ending(first.query, first.run, batchId, first.facts.ledger_partitions).commit(received)
         reports = [message.report for message in received]

@@ -29,6 +29,7 @@ from spark_eos.protocol.names import TaskId, ledger_name, task_name
 from spark_eos.sink import preflight, two_phase
 from spark_eos.source.reader import EosKafkaStreamReader
 from tests.support.command_line import command_line
+from tests.support.fresh_preflight import forget_checks
 from tests.support.kafka_view import KafkaView, open_view, write
 from tests.support.secure import LIMITED, Secure
 from tests.support.sink_queries import SECONDS, Sink
@@ -145,7 +146,8 @@ def start(secure: Secure, query: Sink) -> None:
     kafka = {f"kafka.{key}": value for key, value in secure.limited().items()}
     source = stream_options({**kafka, "subscribe": "acl-in", "startingOffsets": "earliest"})
     options = sink_options(query.options | {"checkpointLocation": str(query.checkpoint)})
-    for cached in (preflight.preflight, two_phase._check_brokers, two_phase._try_out):
+    forget_checks()
+    for cached in (two_phase._check_brokers, two_phase._try_out):
         cached.cache_clear()
     broker_client(options.kafka).forget([ledger_name(PREFIX, query.id)])
     EosKafkaStreamReader(source).initialOffset()

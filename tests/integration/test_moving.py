@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 from spark_eos import cli
-from spark_eos.sink.preflight import preflight
+from tests.support.fresh_preflight import forget_checks
 from tests.support.kafka_view import KafkaView, write
 from tests.support.open_query import Opening
 from tests.support.sink_queries import SECONDS, Sink
@@ -179,7 +179,7 @@ def test_a_beginning_that_is_still_set_is_told_once_an_application(cluster, topi
     for n, application in enumerate(("first", "second")):
         monkeypatch.setenv("SPARK_LOCAL_DIRS", application)
         for _ in range(3):
-            preflight.cache_clear()
+            forget_checks()
             Opening(given, query).open(f"run-{application}", 0, batch=5)
         said = [record.getMessage() for record in caplog.records if "'ledger.begin'" in record.getMessage()]
         assert len(said) == n

@@ -104,7 +104,7 @@ class Cluster:
         self.logs: dict[Place, PartitionLog] = {}
         self.leaders = Leaders(world)
         self.ledger_partitions = 1
-        self.refuses_offsets = OK
+        self.refuses_offsets = self.refuses_ends = OK
         self.ahead_ms = 0  # the clock
         self.appends: dict[Actor | None, NextAppend] = {}  # by actor; None for the broker's own doing
         self.next_markers: tuple[int, int] = (0, 0)
@@ -190,6 +190,9 @@ class Cluster:
 
     def end(self, name: str, producer_id: int, epoch: int, *, commit: bool, version: int, who: str) -> Reply:
         """EndTxn by a client."""
+        if self.refuses_ends != OK:
+            code, self.refuses_ends = self.refuses_ends, OK
+            return Reply(code)
         if self.stale:
             self.stale -= 1
             return Reply(INVALID_STATE)

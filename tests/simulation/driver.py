@@ -48,7 +48,7 @@ class Stopped(Exception):
 class Driver:
     """One start of the query. ``run`` is Spark's run id; ``planned``: what it reads in each micro-batch, and ``anew``:
     those that no start before it has planned; ``planned_ms``: when the newest one was. ``done``: the last one that it
-    has noted as committed."""
+    has noted as committed. ``began_ms``: when it was started."""
 
     def __init__(self, query: Query, number: int, application: Application) -> None:
         self.query, self.world, self.application = query, query.world, application
@@ -65,7 +65,7 @@ class Driver:
         self.ledger_partitions = self._looked = 0
         self.dealt: dict[int, tuple[int, Deal]] = {}
         self.planned: dict[int, tuple[int, int]] = {}
-        self.planned_ms = 0
+        self.planned_ms, self.began_ms = 0, query.world.now
         self.done: int | None = None
         self.stage: Stage | None = None
         self.actor: Actor | None = None
@@ -81,7 +81,7 @@ class Driver:
             why = str(stopped)
         except EosError as error:
             why = error.condition
-            self.query.stopped(error, self.topic)
+            self.query.stopped(error, self)
             self._heed(error)
         self.alive = False
         self.query.ended(why, self.application.name)
@@ -314,22 +314,30 @@ class Driver:
         self.background = self.world.spawn(f"ahead {self.run}", "ahead", run)
         process.ahead[self.query.id] = taking = Ahead(self.run, self.background, report.decision)
 
-    def _taken_ahead(self, process: Process) -> Ahead | None:
-        """What goes on in the process is ended; what it was, if it was for this run."""
+    def _taken_ahead(self, process: Process, *, to_abort: bool = False) -> Ahead | None:
+        """What goes on in the process is ended; what it was, if it was for this run. ``to_abort``: it stays there, but
+        for the ledger."""
         ahead, sweeper = process.ahead.pop(self.query.id, None), process.sweepers.pop(self.query.id, None)
         for actor in (ahead and ahead.actor, sweeper):
             if actor is not None:
                 self.world.wait(lambda actor=actor: actor.done or self.interrupted)
+        if to_abort and ahead is not None:
+            process.ahead[self.query.id] = ahead
+            ahead.term = None
         if self.interrupted:
             raise Stopped("query.stop()")
-        return ahead if ahead is not None and ahead.run == self.run else None
+        return ahead if ahead is not None and self._is_own(ahead) else None
+
+    def _is_own(self, ahead: Ahead) -> bool:
+        """What a look for another run has found is nothing that this one stops by: its own start has looked."""
+        return ahead.run == self.run
 
     def _abort(self, batch: int, run: str | None) -> None:
         """Nobody hears what it raises. ``run``: None where no task has said whose it is."""
         self.interrupted = False
         process = self.application.process(self.application.calls)
         try:
-            self._taken_ahead(process)
+            self._taken_ahead(process, to_abort=True)
             self._in_process(process, "abort", lambda own: self._abort_run(own, batch, run))
         except (EosError, Stopped):
             return

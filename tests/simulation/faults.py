@@ -32,6 +32,7 @@ class Strike(Enum):
     CUT = "the network is cut: requests are lost, or their answers"
     COORDINATOR_MOVES = "a coordinator moves"
     COORDINATOR_STALE = "a coordinator that was replaced before the transaction began answers"
+    END_REFUSED = "a coordinator refuses to end a transaction, or answers by an error that says nothing"
     FEATURE_CHANGES = "the cluster's transaction.version is raised, or lowered"
     SECOND_DRIVER = "the query is started once more on the same checkpoint"
     QUERY_STOPPED = "query.stop()"
@@ -46,6 +47,8 @@ class Strike(Enum):
     OFFSETS_REFUSED = "the group's coordinator refuses offsets"
     CHECKPOINT_LOST = "the machine dies, and the newest files of the checkpoint were never on its disk"
     TOPIC_DELETED = "an output topic is deleted; and created anew, at once or when somebody reads that it is missing"
+    TOPICS_UNKNOWN = "a broker that has just started answers, which has not heard of the output topics yet"
+    SOURCE_MISSING = "the sink's cluster does not have the topic that is read, for a while"
     LEDGER_CUT = "an unclean election: the ledger's newest records are gone"
     OUTPUT_CUT = "an unclean election: an output partition's newest records are gone"
     LEDGER_TRIMMED = "the ledger's records are deleted, by retention or by hand"
@@ -113,6 +116,7 @@ WHERE: dict[Strike, str | tuple[str, ...]] = {
     Strike.APPEND_FAILS: ("init ", "end ", "add "),
     Strike.APPEND_FAILS_LATER: ("init ", "end ", "add "),
     Strike.COORDINATOR_STALE: "end ",
+    Strike.END_REFUSED: "end ",
     Strike.MARKERS_LATE: "end ",
     Strike.MARKERS_TORN: "end ",
     Strike.RESULT_LOST: "result ",

@@ -13,13 +13,14 @@ from spark_eos.protocol.ports import State
 
 from . import traces
 from .coordinator import Cluster, Entry
+from .driver import Driver
 from .excused import Losses
 from .faults import Strike
 from .ledger import GROUP, LEDGER_TOPIC, PREFIX
 from .partition_log import PartitionLog, Place, Record
-from .plan import NOTES, TOPIC_PARTITIONS, digest, notes_of, place_of
+from .plan import NOTES, SOURCE, TOPIC_PARTITIONS, digest, notes_of, place_of
 from .spark import Query
-from .world import Violation
+from .world import WAITS, Violation
 
 NOT_LOST = "no row is lost"
 NOT_DOUBLED = "no row is doubled"
@@ -74,6 +75,7 @@ class Watch:
     _topics: dict[int, set[str]] = field(default_factory=dict)
     _read: dict[Place, int] = field(default_factory=dict)
     _wrote: set[str] = field(default_factory=set)
+    _deleted: set[Place] = field(default_factory=set)
     _names: dict[tuple[int, int], str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -129,12 +131,14 @@ class Watch:
         open_ones = [record.payload for log in logs for record in log.records if record.visible is None]
         values = [value for key, value in open_ones if key == self.query and value is not None]
         given = (r for r in self.cluster.log(GROUP).records if r.visible is None and r.producer_id == producer_id)
-        for group, offsets in (record.payload for record in given if not record.control):
+        gives = [record.payload for record in given if not record.control]
+        for group, offsets in gives:
             self.given[group] = offsets["source"]["0"]
         if not values:
             return  # a partition was added late, no record with it
         value = values[-1]
         head, last = decode(value), self.heads[-1] if self.heads else None
+        self._check_given(head, last, given=bool(gives))
         self.heads.append(head)
         self._published_last = head
         self._values.append(value)
@@ -249,16 +253,21 @@ class Watch:
     def found(self, error: EosError) -> None:
         """Somebody has just raised this error. What is said of a decision to come is judged now: the run that made it
         may still commit it before the one that was told stops."""
+        if error.condition == "EOS_UNAUTHORIZED" and error.parameters.get("request") == "abort":
+            raise Violation(TRUE_STOPS, f"no row is at stake: {error.message}")
         broken = error.parameters.get("transactional_id") if error.condition == "EOS_DECISION_BROKEN" else None
         if self.excused or broken is None:
             return
         if any(pair.id == broken and self._fate(pair) for pair in self._last_pairs()):
             raise Violation(TRUE_STOPS, f"{broken} has been committed: {error.message}")
 
-    def stopped(self, error: EosError, topic: str) -> None:
-        """A driver that writes to this topic ended with this error."""
+    def stopped(self, error: EosError, driver: Driver) -> None:
+        """A driver ended with this error."""
         if self.excused:
             return
+        passed_ms, topic = self.of.world.now - driver.began_ms, driver.topic
+        if error.entry == "EOS_OUTCOME_UNCLEAR.rows" and passed_ms < sum(WAITS):
+            raise Violation(TRUE_STOPS, f"in this run, nobody has waited for them: {error.message}")
         if error.condition in self._of_losses() and not self.ledger_lost:
             raise Violation(TRUE_STOPS, f"the ledger has lost nothing: {error.message}")
         blamed = error.parameters.get("transactional_id")
@@ -269,6 +278,8 @@ class Watch:
             raise Violation(TRUE_STOPS, f"{expired} has not expired: {error.message}")
         if error.condition == "EOS_ROWS_MISSING" and not self._are_missing(error):
             raise Violation(TRUE_STOPS, f"the rows are there: {error.message}")
+        if error.condition == "EOS_OUTCOME_GONE" and self._is_there(error):
+            raise Violation(TRUE_STOPS, f"the log has it: {error.message}")
         if error.condition == "EOS_REPLAY_DIVERGED" and self._is_as_decided(error.parameters["batch"], topic):
             raise Violation(TRUE_STOPS, f"the plan is deterministic: {error.message}")
         conditions = ("EOS_CHECKPOINT_BEHIND", "EOS_REPLAY_DIVERGED")
@@ -290,6 +301,20 @@ class Watch:
         offset = said["offset"]
         there = log is not None and offset < log.end
         return committed and (not there or log.records[offset].visible is False or offset in log.once_aborted)
+
+    def _is_there(self, error: EosError) -> bool:
+        """Whether a partition that was never deleted has the record of which an error says that it is gone."""
+        said = error.parameters
+        topic, _, partition = said.get("place", "").rpartition("-")
+        place = (topic, int(partition)) if topic else (said["topic"], said["partition"])
+        log, offset = self.cluster.logs.get(place), said.get("offset")
+        if log is None or offset is None or place in self._deleted or said.get("cannot", "still has") != "still has":
+            return False
+        record = log.records[offset] if log.begin <= offset < log.end else None
+        owners = [pair for pair in self.fates if pair.id == said["transactional_id"]]
+        return record is not None and any(
+            (p.producer_id, p.epoch) == (record.producer_id, record.epoch) for p in owners
+        )
 
     def _is_as_decided(self, batch: int, topic: str) -> bool:
         """Whether what the checkpoint has of a micro-batch is what was decided last."""
@@ -321,8 +346,20 @@ class Watch:
 
     def logged(self, group: str | None, end: int) -> None:
         """Spark has noted that a micro-batch is committed, by a driver with this group."""
-        if not self.excused and group is not None and self.given.get(group, -1) < end:
+        left_out = self.cluster.leaders.heard_since(SOURCE[0]) > 0
+        if not self.excused and group is not None and not left_out and self.given.get(group, -1) < end:
             raise Violation(OFFSETS, f"{group} has {self.given.get(group)}, and the batch ends at {end}")
+
+    def _check_given(self, head: Head, last: Head | None, *, given: bool) -> None:
+        """A decision has the group's offsets, unless the cluster does not have their topic, or has not had it since the
+        run began."""
+        decision, before = head.decision, last and last.decision
+        if decision is None or decision.group is None or given or decision.offsets is None:
+            return
+        is_new = before is None or (before.batch, before.group) != (decision.batch, decision.group)
+        began = next((driver.began_ms for driver in self.of.drivers if driver.run == head.run), None)
+        if is_new and began is not None and began >= self.cluster.leaders.heard_since(SOURCE[0]):
+            raise Violation(OFFSETS, f"{decision.group} is not given those of batch {decision.batch}")
 
     # A reader may go on
 
@@ -399,6 +436,8 @@ class Watch:
         # With the ledger, a decision on no rows may be lost, unnoticed, and made again: no row and no offset differs.
         each_once = len(query.plan.groups) == 1 and not self.ledger_lost
         as_batches = offsets == ends if each_once else offsets == sorted(offsets) and {*offsets} <= {*ends}
+        if self.cluster.leaders.heard_since(SOURCE[0]):  # those of some were left out
+            as_batches = offsets == sorted(offsets) and {*offsets} <= {*ends}
         if self.ledger_lost and query.lost_files:  # what was planned anew may end elsewhere
             as_batches = offsets == sorted(offsets)
         if log.stable != log.end or not as_batches:
@@ -407,6 +446,7 @@ class Watch:
     def deleted(self, place: Place, log: PartitionLog) -> None:
         """An output partition is deleted, with its topic; what comes in its place is read from the beginning."""
         self._read.pop(place, None)
+        self._deleted.add(place)
         if place[0] in self.plan.outputs:
             self.lost.deleted(self._own(log.records[log.begin :]))
 

@@ -30,6 +30,7 @@ class Leaders:
         self._new: dict[Place, _New] = {}
         self._isolated: dict[Place, tuple[int, int]] = {}
         self.deleted: set[str] = set()  # topics that nobody has created anew
+        self._unheard: dict[str, int] = {}
 
     def move(self, place: Place, log: PartitionLog, away_ms: int, lags_ms: int, behind: int) -> None:
         """Another replica leads from now on; it is behind by so many records."""
@@ -45,13 +46,21 @@ class Leaders:
         until, end = self._isolated.get(place, (0, 0))
         return end if self._world.now < until else None
 
+    def unheard(self, topic: str, ms: int) -> None:
+        """For so long, whoever answers has not heard of the topic."""
+        self._unheard[topic] = self._world.now + ms
+
+    def heard_since(self, topic: str) -> int:
+        """Since when everybody knows the topic, or will; 0 where it was never missing."""
+        return self._unheard.get(topic, 0)
+
     def forget(self, place: Place) -> None:
         self._new.pop(place, None)
         self._isolated.pop(place, None)
 
     def code(self, place: Place) -> int | None:
         """The code of every answer while nobody leads."""
-        if place[0] in self.deleted:
+        if place[0] in self.deleted or self._world.now < self._unheard.get(place[0], 0):
             return UNKNOWN_TOPIC
         new = self._new.get(place)
         return NOT_LEADER if new is not None and self._world.now < new.away else None

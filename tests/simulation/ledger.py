@@ -8,9 +8,11 @@ from dataclasses import replace
 from functools import partial
 from typing import NoReturn
 
-from spark_eos.errors import ConnectionFailed, EosError, LedgerError
+from spark_eos.errors import ConnectionFailed, EosError, LedgerError, stop
 from spark_eos.kafka.transactions import FENCING_END, PLAIN_END
+from spark_eos.ledger.group_offsets import LeftOut
 from spark_eos.ledger.ledger import ledger_partition
+from spark_eos.ledger.lookup import Absences
 from spark_eos.ledger.reader import LedgerReader
 from spark_eos.protocol.head import Head, Notes, Offsets, Pair, Probe
 from spark_eos.protocol.head import Place as Placed
@@ -32,20 +34,22 @@ from .codes import (
     CONCURRENT,
     FENCED,
     ID_NOT_FOUND,
+    ID_UNAUTHORIZED,
     INVALID_EPOCH,
     INVALID_STATE,
     LOADING,
     MOVED,
     NOT_AVAILABLE,
     OK,
+    SERVER_ERROR,
     UNKNOWN_MAPPING,
     UNKNOWN_TOPIC,
 )
 from .coordinator import Cluster
 from .ledger_log import LEDGER_TOPIC, SimulatedLog
 from .partition_log import PartitionLog, Place
-from .plan import QUERY
-from .world import Reply, World
+from .plan import QUERY, SOURCE
+from .world import WAITS, Reply, World
 
 PREFIX = "eos"
 LEDGER: Place = (LEDGER_TOPIC, 0)
@@ -53,6 +57,10 @@ GROUP: Place = ("__consumer_offsets", 0)
 LEDGER_TRANSACTION_MS = 10_000
 #: For how long a topic must be missing until its records count as gone.
 MISSING_MS = 20_000
+#: For how long a partition must be unknown to the group's coordinator until its offsets are left out.
+UNKNOWN_MS = 2_000
+#: Callers look again more often than this, while they look.
+LOOKS_MS = max(WAITS) + 5_000
 
 #: The transaction.version from which on EndTxn fences.
 _FENCES = 2
@@ -61,7 +69,7 @@ _FENCES = 2
 _GONE = (ABORTABLE, FENCED, INVALID_EPOCH, INVALID_STATE, UNKNOWN_MAPPING)
 
 _ANSWERS = {
-    **dict.fromkeys((None, LOADING, NOT_AVAILABLE, MOVED, CONCURRENT), EndTxnAnswer.PENDING),
+    **dict.fromkeys((None, SERVER_ERROR, LOADING, NOT_AVAILABLE, MOVED, CONCURRENT), EndTxnAnswer.PENDING),
     OK: EndTxnAnswer.DONE,
     INVALID_STATE: EndTxnAnswer.INCONCLUSIVE,
     FENCED: EndTxnAnswer.INCONCLUSIVE,
@@ -85,6 +93,7 @@ class SimulatedLedger:
         self._world, self._cluster, self.group, self.query = world, cluster, group, query
         self._version = version or partial(endtxn_version, cluster)
         self.name = ledger_name(PREFIX, query)
+        self.left_out = LeftOut()
         home = ledger_partition(query, partitions)
         self.reader = LedgerReader(SimulatedLog(world, cluster), home, query)
 
@@ -93,6 +102,12 @@ class SimulatedLedger:
 
     def check_topic(self) -> None:
         self.reader.check_topic()
+
+    def lacks_source(self) -> bool:
+        """Whether the cluster does not have the topic that is read; asked a second time after a while."""
+        if self._cluster.leaders.code(SOURCE) is not None:
+            self._world.sleep(UNKNOWN_MS)
+        return self._cluster.leaders.code(SOURCE) is not None
 
     def take(self) -> SimulatedTerm:
         producer = Producer(self._world, self._cluster, self.name, LEDGER_TRANSACTION_MS, self._version())
@@ -118,7 +133,7 @@ class SimulatedTerm:
                 offset = self._producer.produce((LEDGER_TOPIC, number), (self._ledger.query, value))
                 self._check_follows(number, offset)
             if offsets is not None:
-                self._producer.send_offsets(GROUP, (self._ledger.group, offsets))
+                self._give(offsets, head.run)
         except Refused as refused:
             self._producer.abort()
             if refused.code in _GONE:
@@ -129,6 +144,15 @@ class SimulatedTerm:
         except Refused as refused:
             raise NotPublished(str(refused)) from None
         self._ledger.reader.published(partition, offset, head)
+
+    def _give(self, offsets: Offsets, run: str) -> None:
+        """Where the cluster does not have the topic, it is left out, as `GroupOffsets` does. Raises Refused."""
+        known = self._ledger.left_out.without_them(offsets, run)
+        if known and self._ledger.lacks_source():
+            self._ledger.left_out.add({(SOURCE[0], str(SOURCE[1]))})
+            return
+        if known:
+            self._producer.send_offsets(GROUP, (self._ledger.group, known))
 
     def _check_follows(self, partition: int, offset: int) -> None:
         try:
@@ -235,6 +259,9 @@ class SimulatedCoordinator:
             f"end {pair.id}",
             lambda: self._cluster.end(pair.id, pair.producer_id, pair.epoch, commit=commit, version=version, who=who),
         )
+        if reply is not None and reply.code == ID_UNAUTHORIZED:
+            request, answer = "commit" if commit else "abort", "the user may not"
+            raise stop("EOS_UNAUTHORIZED.transaction", request=request, name=pair.id, answer=answer)
         return _ANSWERS[None if reply is None else reply.code]
 
     def fence(self, names: Collection[str]) -> Collection[str]:
@@ -270,7 +297,7 @@ class SimulatedCoordinator:
 class SimulatedData:
     def __init__(self, world: World, cluster: Cluster) -> None:
         self._world, self._cluster = world, cluster
-        self._missing_since: dict[str, int] = {}
+        self._absences = Absences(MISSING_MS, gap=LOOKS_MS)
 
     def look(self, pair: Pair, probe: Probe) -> Found | None:
         place = probe.topic, probe.partition
@@ -279,7 +306,10 @@ class SimulatedData:
         )
         if reply is not None and reply.code == UNKNOWN_TOPIC:
             return self._gone_or_silent(probe)
-        return None if reply is None or reply.code != OK else reply.value
+        if reply is None or reply.code != OK:
+            return None
+        self._absences.is_there(place)
+        return reply.value
 
     def look_each(self, places: Collection[Placed]) -> Mapping[Placed, Found | None]:
         """All partitions have one leader here. As with `RecordLookup`, the lowest place of each is asked for first."""
@@ -307,19 +337,23 @@ class SimulatedData:
         code = self._cluster.leaders.code(place)
         if code is not None:
             return self._gone_or_silent(probe) if code == UNKNOWN_TOPIC else None
+        self._absences.is_there(place)
         log = self._cluster.log(place)
         found, stable = self._found(place, log, pair, probe), self._cluster.leaders.stable(place, log)
         held = found is None and log.begin <= stable <= probe.offset and stable not in begins
         return Found.HELD if held else found
 
     def _gone_or_silent(self, probe: Probe) -> Found | None:
-        since = self._missing_since.setdefault(probe.topic, self._world.now)
-        return Found.GONE if self._world.now - since > MISSING_MS else None
+        gone = self._absences.is_gone((probe.topic, probe.partition), self._world.now)
+        return Found.GONE if gone else None
 
     def partition(self, topic: str, partition: int) -> PartitionState | None:
         place = topic, partition
         reply = self._world.call("producers", lambda: self._led(place, _state))
-        return None if reply is None or reply.code != OK else reply.value
+        if reply is None or reply.code != OK or reply.value is None:
+            return None
+        self._absences.is_there(place)
+        return reply.value
 
     def _led(self, place: Place, ask: Callable[[PartitionLog], object]) -> Reply:
         code = self._cluster.leaders.code(place)
@@ -373,6 +407,7 @@ def ports(
     ahead_ms: int = 0,
     version: Callable[[], int] | None = None,
     query: str = QUERY,
+    data: SimulatedData | None = None,
 ) -> Ports:
     """What the steps of the protocol need, in one process, whose clock is ahead by so much; by default in a new one.
     ``version``: of EndTxn, as far as the process knows."""
@@ -383,7 +418,7 @@ def ports(
     return Ports(
         ledger=ledger or SimulatedLedger(world, cluster, query=query),
         coordinator=SimulatedCoordinator(world, cluster, version or partial(endtxn_version, cluster), query),
-        data=SimulatedData(world, cluster),
+        data=data or SimulatedData(world, cluster),
         retrying=world.retrying,
         now_ms=lambda: world.now + ahead_ms,
         elapsed_ms=lambda: world.now,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from spark_eos.errors import Unclear
 from spark_eos.kafka.transactions import FENCING_END, PLAIN_END
+from spark_eos.ledger.group_offsets import LeftOut
 from spark_eos.protocol import abort as abort_module
 from spark_eos.protocol import commit as commit_module
 from spark_eos.protocol import end as end_module
@@ -290,6 +292,22 @@ def offsets_with_new_batches_only(patch: pytest.MonkeyPatch) -> None:
         return None if last is not None and last.batch == body.id else body.offsets
 
     patch.setattr(commit_module, "_offsets_to_give", of_new_ones)
+
+
+def clean_up_that_raises(patch: pytest.MonkeyPatch) -> None:
+    """What is left open and cannot be aborted stops whoever has tried."""
+    patch.setattr(abort_module, "only_logged", lambda *_: nullcontext())
+
+
+def look_of_another_run_heard(patch: pytest.MonkeyPatch) -> None:
+    """A commit stops by what a look of this process could not see, for whichever run that was."""
+    patch.setattr(driver.Driver, "_is_own", lambda self, ahead: ahead.error is not None or ahead.run == self.run)
+
+
+def left_out_for_good(patch: pytest.MonkeyPatch) -> None:
+    """What one run has left out of the group's offsets, no later run in the same process gives to the group."""
+    without = LeftOut.without_them
+    patch.setattr(LeftOut, "without_them", lambda self, offsets, run: without(self, offsets, ""))
 
 
 def sweep_that_asks_before_it_looks(patch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ QUERY = "q"
 TRANSACTION_MS = 60_000
 TOPIC = "out"
 OWN_TOPIC = "out-x"
+SOURCE: Place = ("source", 0)
 OUTPUTS = (TOPIC, OWN_TOPIC)
 TOPIC_PARTITIONS = 2
 NOTES: Place = ("notes", 0)

@@ -11,6 +11,7 @@ from spark_eos.protocol.head import Pair
 from spark_eos.protocol.names import is_name_of
 from spark_eos.protocol.ports import State
 
+from .codes import ID_UNAUTHORIZED, SERVER_ERROR
 from .coordinator import WEEK_MS, Cluster, Entry, NextAppend
 from .end_txn import PREPARED
 from .invariants import Watch
@@ -66,6 +67,7 @@ class Run:
             Strike.MARKERS_TORN: self._markers,
             Strike.COORDINATOR_MOVES: self._move,
             Strike.COORDINATOR_STALE: self._stale,
+            Strike.END_REFUSED: self._refuse_end,
             Strike.FEATURE_CHANGES: self._change_feature,
             Strike.WEEK_PASSES: self._week,
             Strike.RETENTION: self._retention,
@@ -195,6 +197,10 @@ class Run:
 
     def _stale(self, actor: Actor, fault: Fault) -> bool:
         self.cluster.stale = 1 + fault.size % 3
+        return True
+
+    def _refuse_end(self, actor: Actor, fault: Fault) -> bool:
+        self.cluster.refuses_ends = ID_UNAUTHORIZED if fault.size % 2 else SERVER_ERROR
         return True
 
     def _change_feature(self, actor: Actor, fault: Fault) -> bool:

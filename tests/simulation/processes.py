@@ -15,7 +15,7 @@ from spark_eos.protocol.head import Decision, Places
 from spark_eos.protocol.ports import Ports, Term
 
 from .coordinator import Cluster
-from .ledger import SimulatedLedger, endtxn_version, ports
+from .ledger import SimulatedData, SimulatedLedger, endtxn_version, ports
 from .world import Actor, World
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class Process:
 
     def __init__(self) -> None:
         self._heard: tuple[int, int] | None = None
-        self._ledgers: dict[Known, SimulatedLedger] = {}
+        self._kept: dict[Known, tuple[SimulatedLedger, SimulatedData]] = {}
         self.user: Actor | None = None
         self.ahead: dict[str, Ahead] = {}
         self.sweepers: dict[str, Actor] = {}
@@ -67,12 +67,14 @@ class Process:
         query, partitions, group = known
         version = partial(self._endtxn_version, world, cluster)
         key = self.key_of(known)
-        if key not in self._ledgers:
-            self._ledgers[key] = SimulatedLedger(world, cluster, partitions, group, version, query)
-        return ports(world, cluster, self._ledgers[key], ahead_ms, version, query)
+        if key not in self._kept:
+            ledger = SimulatedLedger(world, cluster, partitions, group, version, query)
+            self._kept[key] = ledger, SimulatedData(world, cluster)
+        ledger, data = self._kept[key]
+        return ports(world, cluster, ledger, ahead_ms, version, query, data)
 
     def key_of(self, known: Known) -> Known:
-        """By what ledgers are kept."""
+        """By what ledgers and look-ups are kept."""
         return known
 
     def _endtxn_version(self, world: World, cluster: Cluster) -> int:

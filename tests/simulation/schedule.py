@@ -41,7 +41,8 @@ class Extras:
     are lost; ``topics``, output topics that are deleted; ``cuts``, a ledger that loses its newest records; ``begins``,
     one that is lost, maybe twice, and begun anew by ``ledger.begin``; ``moves``, another topic from some start on;
     ``outputs``, partitions of it that lose their newest records; ``aborts``, transactions that an operator aborts in
-    one of their partitions."""
+    one of their partitions; ``restarts``, brokers that have not heard of topics yet; ``sources``,
+    a cluster that does not have the topic that is read, for a while; ``refusals``, ends that a coordinator refuses."""
 
     others: float = 0.0
     losses: float = 0.0
@@ -51,10 +52,25 @@ class Extras:
     moves: float = 0.0
     outputs: float = 0.0
     aborts: float = 0.0
+    restarts: float = 0.0
+    sources: float = 0.0
+    refusals: float = 0.0
 
 
 #: In schedules of all kinds.
-SOME = Extras(others=0.06, losses=0.05, topics=0.05, cuts=0.05, begins=0.05, moves=0.05, outputs=0.06, aborts=0.1)
+SOME = Extras(
+    others=0.06,
+    losses=0.05,
+    topics=0.05,
+    cuts=0.05,
+    begins=0.05,
+    moves=0.05,
+    outputs=0.06,
+    aborts=0.1,
+    restarts=0.06,
+    sources=0.05,
+    refusals=0.05,
+)
 
 
 def draw(chance: random.Random, scenes: tuple[Scene, ...] | None = None, extras: Extras | None = None) -> Schedule:
@@ -94,7 +110,29 @@ def _extended(chance: random.Random, schedule: Schedule, extras: Extras) -> Sche
         schedule = _with(
             schedule, tuple(replace(abort, then=dies if chance.random() < _DIES / 2 else None) for abort in aborts)
         )
+    return _with_answers(chance, schedule, extras)
+
+
+def _with_answers(chance: random.Random, schedule: Schedule, extras: Extras) -> Schedule:
+    """With brokers that answer what clients seldom hear; nothing is drawn for those that no schedule has."""
+    for likely, drawn in ((extras.restarts, _restarts), (extras.sources, _sources), (extras.refusals, _refusals)):
+        if likely and chance.random() < likely:
+            schedule = _with(schedule, drawn(chance, schedule))
     return schedule
+
+
+def _restarts(chance: random.Random, schedule: Schedule) -> tuple[Fault, ...]:
+    """Brokers that have just started, one after the other."""
+    first, again = (_some(chance, schedule, Strike.TOPICS_UNKNOWN, SIZES, hard.TOPICS_UNKNOWN)[0] for _ in range(2))
+    return (replace(first, then=Fault(0, Strike.PAUSE, chance.choice((15_001, 70_000)), then=again)),)
+
+
+def _sources(chance: random.Random, schedule: Schedule) -> tuple[Fault, ...]:
+    return _some(chance, schedule, Strike.SOURCE_MISSING, SIZES, ("", "commit.verified", "commit.taken", "offset log"))
+
+
+def _refusals(chance: random.Random, schedule: Schedule) -> tuple[Fault, ...]:
+    return _some(chance, schedule, Strike.END_REFUSED, SIZES, hard.END_REFUSED)
 
 
 def _ledger_losses(chance: random.Random, schedule: Schedule) -> tuple[Fault, ...]:
@@ -196,7 +234,16 @@ _RARE = (Strike.WEEK_PASSES, Strike.RETENTION, Strike.LEDGER_GROWS)
 #: Only by scenes and extras.
 _AIMED = (Strike.RETENTION_OF_OPEN, Strike.ABORTED_IN_PLACE, Strike.LEDGER_LOST, Strike.LEADER_STALE)
 #: Only where a schedule has extras.
-_EXTRA = (Strike.CHECKPOINT_LOST, Strike.TOPIC_DELETED, Strike.LEDGER_CUT, Strike.LEDGER_TRIMMED, Strike.OUTPUT_CUT)
+_EXTRA = (
+    Strike.CHECKPOINT_LOST,
+    Strike.TOPIC_DELETED,
+    Strike.TOPICS_UNKNOWN,
+    Strike.SOURCE_MISSING,
+    Strike.END_REFUSED,
+    Strike.LEDGER_CUT,
+    Strike.LEDGER_TRIMMED,
+    Strike.OUTPUT_CUT,
+)
 _STRIKES = tuple(s for s in Strike if s not in (*_AIMED, *_EXTRA) for _ in range(1 if s in _RARE else 4))
 
 #: Where faults are aimed at: often anywhere, else at one of the protocol's steps.

@@ -181,6 +181,18 @@ LEDGER_CUT = (
 OUTPUT_CUT = ("", "prepare.", f"produce {_OWN}", "prepare.flushed", "commit.", "commit.decided", END, "task: ledger ")
 #: Where an operator aborts a transaction in one partition, at any age: open, decided, or waiting for its markers.
 ABORTED_IN_PLACE = ("", *OUTPUT_CUT, "commit.entered", "commit.verified", f"commit: {END}1", "commit.ended", "open.")
+#: Where a broker has just started: while the log is asked what became of rows, or rows are written.
+TOPICS_UNKNOWN = (
+    "",
+    "ahead: look back",
+    "end: look back",
+    "fetch data",
+    "producers",
+    "commit.ended",
+    f"produce {_OWN}",
+)
+#: Where a coordinator refuses to end a transaction: one that is decided, or left over, or the ledger's.
+END_REFUSED = ("", END, f"commit: {END}1", f"abort: {END}1", f"task: {END}1", f"commit: {END}ledger", "sweep: end ")
 #: Where the driver dies after that.
 AFTER_AN_ABORT = ("", "commit.ended", "commit.cleaned", "commit log", "ahead: look back", "end: ")
 #: Where the driver dies when the ledger is lost.

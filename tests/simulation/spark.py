@@ -45,7 +45,7 @@ class Query:
         self.over = self.stage_retried = False
         cluster.ahead_ms = plan.clocks.brokers
         self.found: Callable[[EosError], None] = lambda error: None
-        self.stopped: Callable[[EosError, str], None] = lambda error, topic: None
+        self.stopped: Callable[[EosError, Driver], None] = lambda error, driver: None
         self.rested: Callable[[], None] = lambda: None
         self.create: Callable[[str], None] = lambda topic: None
         self.end_hanging: Callable[[], None] = lambda: None

@@ -1,4 +1,5 @@
-"""Output topics that are deleted, and created anew: what was in them is gone with them, and nothing else is."""
+"""Output topics that are deleted, and created anew: what was in them is gone with them, and nothing else is. Nor is
+what brokers that have just started have not heard of."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from spark_eos.ledger.lookup import Absences
 from spark_eos.protocol import end as end_module
 from spark_eos.protocol.ports import Found
 
@@ -25,6 +27,23 @@ _FORGOTTEN: Scene = (
     (Strike.TOPIC_DELETED, SIZES, ("task: ledger ",)),
     (Strike.WEEK_PASSES, SIZES, ("task: ledger ", "open.taken")),
 )
+_STARTED_TWICE: Scene = (
+    (Strike.TOPICS_UNKNOWN, (3, 15, 60), ("ahead: look back",)),
+    (Strike.ABORTED_IN_PLACE, SIZES, ("prepare.prepared", "commit.entered", "commit.decided")),
+    (Strike.PAUSE, (70_000,), ("commit.ended",)),
+    (Strike.TOPICS_UNKNOWN, (3, 15, 60), ("ahead: look back",)),
+)
+
+
+def _missing_since_the_first_time(patch: pytest.MonkeyPatch) -> None:
+    """A place is as long missing as it was for the first time, whatever was answered since."""
+
+    def is_gone(self: Any, place: Any, now: float) -> bool:
+        since, _ = self._spans.setdefault(place, (now, now))
+        return now - since > self._least
+
+    patch.setattr(Absences, "is_gone", is_gone)
+    patch.setattr(Absences, "is_there", lambda *_: None)
 
 
 def _asked_for_ever(patch: pytest.MonkeyPatch) -> None:
@@ -57,6 +76,12 @@ MISTAKES = (
     ),
     Mistake(
         "what is gone is taken for lost", _gone_taken_for(Found.MISSING), (invariants.TRUE_VERDICTS,), (_FORGOTTEN,)
+    ),
+    Mistake(
+        "a place is missing since it was for the first time",
+        _missing_since_the_first_time,
+        (invariants.NOT_LOST, invariants.TRUE_STOPS),
+        (_STARTED_TWICE,),
     ),
 )
 

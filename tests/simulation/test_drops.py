@@ -14,6 +14,7 @@ from spark_eos.protocol import commands
 from spark_eos.protocol.commands import check_still, halt, known_head, overtaken, resume
 from spark_eos.protocol.head import Head, Unfinished
 
+from .driver import Driver
 from .ledger import QUERY, ports
 from .play import Run
 from .schedule import Extras, draw
@@ -60,8 +61,8 @@ class Dropped:
         self._command(Unfinished(QUERY, "/c", "/c", batch - 1, ()))
         return True
 
-    def _stopped(self, error: EosError, topic: str) -> None:
-        self._watched(error, topic)
+    def _stopped(self, error: EosError, driver: Driver) -> None:
+        self._watched(error, driver)
         if error.condition == "EOS_DROP_UNFINISHED":
             mark = next(head.marks.unfinished for head in reversed(self.run.watch.heads) if head.marks.unfinished)
             self._command(mark)

@@ -1,5 +1,5 @@
 """Writes within foreachBatch of which some fail, at any step, while the function catches what it likes: once rows of a
-micro-batch are missing that Spark has passed, no later write of the sink is decided."""
+micro-batch are missing that Spark has passed, no later write of the sink is decided. What is written is committed."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from spark_eos.protocol.abort import abort
 from spark_eos.protocol.commit import commit
 from spark_eos.protocol.head import NOBODY, ForeachBatchWrite, Head
 from spark_eos.protocol.open import open_run
-from spark_eos.protocol.ports import Ports
+from spark_eos.protocol.ports import Ports, State
 from spark_eos.protocol.take import taking
-from spark_eos.protocol.task import MicroBatch, assign
+from spark_eos.protocol.task import MicroBatch, TaskReport, Work, assign
 from tests.support.dying_driver import Killed, kill
-from tests.unit.protocol.test_stops import Brokers, on_brokers
+from tests.unit.protocol.test_stops import TIMEOUT_MS, Brokers, on_brokers
 
 from .ledger import PREFIX
 
@@ -32,7 +32,6 @@ SEEDS = 200
 ENOUGH = 600
 SINK = ForeachBatchWrite("q", "s")
 FIRST = Head(NOBODY, 1, (), 5, prefix=PREFIX, write=SINK)
-NONE_LEFT_BEHIND = "no write is decided after one that failed and was passed"
 
 
 class Fails(Enum):
@@ -46,8 +45,8 @@ class Fails(Enum):
     DECIDED = "the commit raises after the decision"
 
 
-class Left(Exception):
-    """`NONE_LEFT_BEHIND` is broken."""
+class Broken(Exception):
+    """A write is decided after one that failed and was passed, or returns before it is committed."""
 
 
 class Failed(Exception):
@@ -104,8 +103,17 @@ class Sink:
                 return self._save(run, batch)
             raise Failed from None
         if self.missing is not None and self.missing < batch:
-            raise Left(f"micro-batch {batch} is written, and {self.missing} never was")
+            raise Broken(f"micro-batch {batch} is written, and {self.missing} never was")
+        self._check_committed(batch)
         return None
+
+    def _check_committed(self, batch: int) -> None:
+        """Of what is written, Spark notes that it is done, and nobody starts it again."""
+        head = self.brokers.ports().ledger.read()
+        assert head is not None and head.decision is not None
+        left = [pair.id for pair in head.decision.pairs if self.brokers.state(pair) is not State.COMPLETE_COMMIT]
+        if head.decision.batch == batch and left:
+            raise Broken(f"micro-batch {batch} is written, and {left} are not committed")
 
     def _write(self, run: str, batch: int, fails: Fails) -> None:
         if fails is Fails.PLANNED:
@@ -121,8 +129,17 @@ class Sink:
             point = {Fails.VERIFIED: "commit.verified", Fails.DECIDED: "commit.decided"}.get(fails, "")
             commit(self.brokers.ports(point, kill), body)
         except (EosError, Killed):
-            abort(self.brokers.ports(), run, batch)
+            self._abort(run, batch)
             raise
+
+    def _abort(self, run: str, batch: int) -> None:
+        """What Spark calls, and only the log hears of it where it fails: no broker may be there for as long as it is
+        tried, or until transactions expire."""
+        missed = self.chance.random()
+        if missed > 0.4:
+            abort(self.brokers.ports(), run, batch)
+        elif missed < 0.1:
+            self.brokers.world.sleep(2 * TIMEOUT_MS)
 
     def _opened(self, run: str, batch: int) -> Head:
         head = self.brokers.ports().ledger.read()
@@ -132,11 +149,11 @@ class Sink:
         return open_run(own, run, batch, endtxn_version=5, prefix=PREFIX, write=SINK)
 
     def _prepared(self, head: Head, batch: int) -> MicroBatch:
-        body = self.brokers.prepared(head, batch)
-        if head.decision is not None and head.decision.batch == batch:
-            reports = tuple(replace(report, written=None) for report in body.reports)
-            body = replace(body, reports=reports)
-        return body
+        """What a task writes. Where the micro-batch is decided, and nothing known to be lost, it only counts."""
+        last = head.decision
+        if last is None or last.batch != batch or last.lost:
+            return self.brokers.prepared(head, batch)
+        return MicroBatch(head.run, batch, (TaskReport(Work.COUNT, 0, 1, 1),))
 
 
 def play(seed: int) -> Sink:
@@ -183,15 +200,23 @@ def _same_run_trusted(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(commit_module, "check_written", lambda *_: None)
 
 
-@pytest.mark.parametrize("mistake", [_not_noted, _noted_for_the_last, _same_run_trusted])
+def _decided_taken_for_committed(patch: pytest.MonkeyPatch) -> None:
+    """A commit of what is decided returns at once, as if whoever decided it had come to the end of it."""
+    patch.setattr(commit_module, "_complete_decided", lambda *_: None)
+
+
+MISTAKES = [_not_noted, _noted_for_the_last, _same_run_trusted, _decided_taken_for_committed]
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
 def test_known_mistakes_are_seen(mistake: Callable[[pytest.MonkeyPatch], None]):
-    """Each is put back, and rows stay missing in silence."""
+    """Each is put back, and rows stay missing in silence, or may."""
     for seed in range(ENOUGH):
         with pytest.MonkeyPatch.context() as patch:
             mistake(patch)
             try:
                 play(seed)
-            except Left:
+            except Broken:
                 break
     else:
         pytest.fail(f"no schedule of {ENOUGH} sees it")

@@ -94,6 +94,13 @@ _ID_TAKEN_AGAIN: Scene = (
 )
 _KILLED_WHEN_ENDED: Scene = ((Strike.DRIVER_DIES, SIZES, ("commit.ended",)),)
 _KILLED_WHEN_DECIDED: Scene = ((Strike.DRIVER_DIES, SIZES, ("commit.decided", "commit.ended", "commit.cleaned")),)
+_SOURCE_BACK: Scene = (
+    (Strike.SOURCE_MISSING, (5_000,), ("commit.verified",)),
+    (Strike.PAUSE, (15_001,), ("commit.cleaned",)),
+    (Strike.QUERY_STOPPED, SIZES, ("commit log", "offset log", "prepare.")),
+)
+_LOOK_IN_VAIN: Scene = ((Strike.CUT, (70_000, 70_001), ("ahead: look back",)),)
+_LEFTOVER_REFUSED: Scene = (*_LEFT_OPEN, (Strike.END_REFUSED, (3, 15, 301), (f"commit: {_END}1-",)))
 _KILLED_WHEN_NOTED: Scene = ((Strike.DRIVER_DIES, SIZES, (f"{_PRODUCE}ledger", "commit: ledger ")),)
 _SECOND_LOST: Scene = (
     (Strike.DRIVER_DIES, SIZES, (f"{_END}1-1-",)),
@@ -189,6 +196,7 @@ MISTAKES = (
             invariants.ONE_DECISION,
             invariants.NOT_REWRITTEN,
             invariants.NOT_DOUBLED,
+            invariants.OFFSETS,
             invariants.NOTES_GO_ALONG,
         ),
         (_OTHER_QUERY,),
@@ -244,6 +252,24 @@ MISTAKES = (
         mistakes.offsets_with_new_batches_only,
         (invariants.OFFSETS,),
         (_KILLED_WHEN_DECIDED,),
+    ),
+    Mistake(
+        "a clean-up that raises what it was answered",
+        mistakes.clean_up_that_raises,
+        (invariants.TRUE_STOPS,),
+        (_LEFTOVER_REFUSED,),
+    ),
+    Mistake(
+        "a look of another run is heard",
+        mistakes.look_of_another_run_heard,
+        (invariants.TRUE_STOPS,),
+        (_LOOK_IN_VAIN,),
+    ),
+    Mistake(
+        "a topic that was left out once",
+        mistakes.left_out_for_good,
+        (invariants.OFFSETS,),
+        (_SOURCE_BACK,),
     ),
     Mistake(
         "notes of a decision that is published again",

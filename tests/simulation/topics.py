@@ -9,7 +9,7 @@ from .codes import LOADING, MOVED, UNAUTHORIZED, UNKNOWN_MEMBER
 from .coordinator import WEEK_MS, Cluster
 from .ledger import LEDGER_TOPIC, PREFIX
 from .partition_log import PartitionLog, Place, Record
-from .plan import OUTPUTS
+from .plan import OUTPUTS, SOURCE
 from .world import Actor, Fault, Handler, Strike, World
 
 #: For as long as a transaction may live by default: longer than anybody waits for the ledger.
@@ -20,6 +20,9 @@ CUTS = 7
 
 #: For so long a leader is away at most, and is behind after that.
 AWAY_MS, LAGS_MS = 45_000, 5_000
+
+#: For so long at most, a broker that has just started has not heard of a topic.
+UNHEARD_MS = 10_000
 
 _REFUSALS = (LOADING, MOVED, UNAUTHORIZED, UNKNOWN_MEMBER)
 
@@ -54,6 +57,8 @@ class Topics:
             Strike.LEDGER_TRIMMED: self._trim,
             Strike.OUTPUT_CUT: self._cut_output,
             Strike.TOPIC_DELETED: self._delete,
+            Strike.TOPICS_UNKNOWN: self._restart_broker,
+            Strike.SOURCE_MISSING: self._remove_source,
             Strike.OFFSETS_REFUSED: self._refuse_offsets,
             Strike.OTHER_QUERY: self._other_query,
         }
@@ -161,6 +166,15 @@ class Topics:
         for place in [place for place in self._cluster.logs if place[0] == topic]:
             self._deleted(place, self._cluster.logs.pop(place))
             self._cluster.leaders.forget(place)
+
+    def _restart_broker(self, actor: Actor, fault: Fault) -> bool:
+        for topic in OUTPUTS:
+            self._cluster.leaders.unheard(topic, min(fault.size, UNHEARD_MS))
+        return True
+
+    def _remove_source(self, actor: Actor, fault: Fault) -> bool:
+        self._cluster.leaders.unheard(SOURCE[0], fault.size)
+        return True
 
     def _refuse_offsets(self, actor: Actor, fault: Fault) -> bool:
         self._cluster.refuses_offsets = _REFUSALS[fault.size % len(_REFUSALS)]

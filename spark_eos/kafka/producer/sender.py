@@ -41,6 +41,7 @@ from spark_eos.kafka.records.resealing import later
 from spark_eos.kafka.requests.end_txn import end_own_txn
 from spark_eos.kafka.requests.produce import ProduceConnection, ProduceResponse, version
 from spark_eos.kafka.transactions import FENCING_END, ProducerIdentity
+from spark_eos.log import only_logged
 from spark_eos.retry import ANNOUNCED_AFTER_S, Waiting
 from spark_eos.topic_partition import TopicPartition, name_of_place
 
@@ -159,10 +160,12 @@ class Sender:
             self.advance()
 
     def abort(self, producer: ProducerIdentity) -> None:
-        """Try to abort the transaction; otherwise the coordinator does so after its timeout."""
+        """Try to abort the transaction; otherwise the coordinator does so after its timeout. Raises nothing, as the
+        caller has an error of its own to raise."""
         if self._any_sent or (self._additions is not None and self._additions.asked):
-            self._settle()  # a batch that a broker has not processed yet could begin it again
-            end_own_txn(self._client, astuple(producer), commit=False, timeout_s=_ABORT_S, version=self._version)
+            with only_logged(f"{producer.id} could not be aborted", EosError, OSError):
+                self._settle()  # a batch that a broker has not processed yet could begin it again
+                end_own_txn(self._client, astuple(producer), commit=False, timeout_s=_ABORT_S, version=self._version)
 
     def _settle(self) -> None:
         """Wait for all outstanding responses, and send nothing more."""

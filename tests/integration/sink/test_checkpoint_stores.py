@@ -13,6 +13,7 @@ from spark_eos.checkpoint.settings import HadoopSettings, of_session
 from spark_eos.errors import CheckpointError
 from spark_eos.options.parse import sink_options
 from spark_eos.sink.preflight import preflight
+from tests.support.fresh_preflight import forget_checks
 from tests.support.kafka_view import write
 from tests.support.object_store import SECRET_KEY, ObjectStore, object_store
 from tests.support.sink_queries import SECONDS, kafka_frame
@@ -91,7 +92,7 @@ def test_that_a_store_cannot_be_read_is_said_once(cluster, topic, caplog):
     options = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": topic(1)}
     options["checkpointLocation"] = "viewfs://odd/there/said-once"
     for _ in range(3):
-        preflight.cache_clear()
+        forget_checks()
         preflight(sink_options(options))
     said = [record.getMessage() for record in caplog.records if "said-once" in record.getMessage()]
     assert len(said) == 1

@@ -249,7 +249,7 @@ def test_an_offset_log_that_is_gone(life, query):
 
 
 def test_a_commit_of_a_micro_batch_whose_offsets_are_gone(life, query):
-    """It had no task, so the ledger does not know it. Spark runs the one before again, which would pass."""
+    """The ledger does not know it. Spark runs the one before again, which would pass."""
     there = query.checkpoint / "commits" / str(LAST + 1)
     shutil.copy(query.checkpoint / "commits" / str(LAST), there)
     found = stopped(query, life)

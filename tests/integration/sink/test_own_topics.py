@@ -51,10 +51,11 @@ def notes(cluster, topic, write) -> str:
 
 @pytest.fixture
 def table(cluster, write) -> str:
-    """A compacted topic of a user."""
+    """A compacted topic of a user, with keys of two kinds."""
     name = f"table-{uuid.uuid4()}"
     cluster.create_topic(name, cleanup_policy="compact")
     write(name, b"v", key=b"k")
+    write(name, b'{"name":"Ada"}', key=str(uuid.uuid4()).encode())
     return name
 
 

@@ -15,7 +15,7 @@ from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.requests.fetch import FetchResponse
 from spark_eos.ledger import lookup
-from spark_eos.ledger.lookup import RecordLookup
+from spark_eos.ledger.lookup import LOOKS_S, MISSING_S, Absences, RecordLookup
 from spark_eos.protocol.head import Pair, Probe
 from spark_eos.protocol.ports import Found
 
@@ -162,3 +162,45 @@ def test_a_place_that_cannot_be_fetched_is_looked_at_alone(monkeypatch: pytest.M
     own = RecordLookup(BrokerClient(KafkaProperties({"bootstrap.servers": "none:1"})))
     monkeypatch.setattr(own, "look", lambda pair, probe: Found.GONE)
     assert own.look_each([(PAIR, PLACE)]) == {(PAIR, PLACE): Found.GONE}
+
+
+def gone(*moments: float, answers: tuple[float, ...] = ()) -> bool:
+    """What a place counts as at the last of these moments, in seconds, at which the cluster has not had it."""
+    absences = Absences(MISSING_S, LOOKS_S)
+    for at in sorted({*moments, *answers}):
+        if at in answers:
+            absences.is_there(("out", 0))
+        else:
+            said = absences.is_gone(("out", 0), at)
+    return said
+
+
+def test_a_place_is_gone_when_it_was_missing_at_every_look_for_a_while():
+    """One look is none, however long ago another one was, or what was answered in between."""
+    assert not gone(0.0)
+    assert not gone(0.0, 10.0, 20.0)
+    assert gone(0.0, 10.0, 20.0, 20.5)
+    assert not gone(0.0, 18_000.0)
+    assert not gone(0.0, 10.0, 20.5, answers=(1.0,))
+    assert gone(0.0, 10.0, 20.5, 30.5, answers=(1.0,))
+
+
+@pytest.mark.parametrize("of_many", [False, True])
+def test_an_answer_ends_what_was_missing(of_many: bool, monkeypatch: pytest.MonkeyPatch):
+    """A broker that has just started does not know the topic, twice within a while, and answers in between."""
+    now, answers = (
+        [0.0],
+        [None, SimpleNamespace(error=0, stable=9, high_watermark=9, size=0, aborted=(), lists_aborted=1)],
+    )
+    look = RecordLookup(BrokerClient(KafkaProperties({"bootstrap.servers": "none:1"})))
+    fetched = lambda: None if answers[0] is None else (answers[0], b"")  # noqa: E731
+    monkeypatch.setattr(lookup, "fetch_once", lambda *_, **__: fetched())
+    monkeypatch.setattr(lookup, "fetch_many", lambda *_, **__: {} if answers[0] is None else {("out", 0): fetched()})
+    monkeypatch.setattr(lookup, "walk_batches", lambda *_: iter(()))
+    monkeypatch.setattr(lookup, "describe_topics", lambda *_, **__: {})
+    monkeypatch.setattr(lookup.system, "monotonic", lambda: now[0])
+    said = []
+    for seconds, known in ((0, 0), (1, 1), (19, 0), (30, 0), (39, 0), (50, 0)):
+        now[0], answers[0] = float(seconds), answers[1] if known else None
+        said.append(look.look_each([(PAIR, PLACE)])[PAIR, PLACE] if of_many else look.look(PAIR, PLACE))
+    assert said == [None, Found.THERE if of_many else Found.GONE, None, None, None, Found.GONE]

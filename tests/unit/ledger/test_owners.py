@@ -6,15 +6,18 @@ import uuid
 
 import pytest
 
-from spark_eos.errors import EosError, KafkaError
+from spark_eos.errors import EosError, KafkaError, LedgerError, ProtocolStop, Unauthorized
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import BrokerClient
+from spark_eos.kafka.transactions import NEVER_MS
 from spark_eos.ledger import owners
-from spark_eos.ledger.owners import DEFAULT_PREFIX, Cluster, find
+from spark_eos.ledger.owners import DEFAULT_PREFIX, Cluster, decided_elsewhere, find
 from spark_eos.options import table
+from spark_eos.options.parse import SinkOptions
 from spark_eos.protocol.head import Head, Pair
 from spark_eos.protocol.names import TaskId, ledger_name, task_name
 from spark_eos.protocol.ports import Description, State
+from spark_eos.sink import preflight
 
 CLIENT = BrokerClient(KafkaProperties({"bootstrap.servers": "h:1"}))
 QUERY, OTHER = str(uuid.uuid4()), str(uuid.uuid4())
@@ -102,3 +105,36 @@ def test_transactions_of_all_prefixes(asked):
     assert found("team") == {stray: None, other: None}
     with pytest.raises(EosError, match="EOS_PREFIX_MISMATCH"):
         found("team", QUERY)
+
+
+@pytest.mark.parametrize(
+    "why",
+    [
+        HELD,
+        LedgerError("EOS_LEDGER_FORMAT", "A newer version has written it.", hint="Install that."),
+        LedgerError("EOS_LEDGER_DAMAGED", "It is no head.", hint="Look."),
+        Unauthorized("EOS_UNAUTHORIZED", "Not to be read.", hint="Grant READ."),
+    ],
+    ids=lambda why: why.condition,
+)
+def test_a_new_query_waits_for_what_may_be_decided(asked, monkeypatch, why):
+    """Nothing ends what never expires, and whether it is decided nobody can say whose head cannot be read. Of a query
+    that the ledger does not know, it has decided nothing."""
+    own, other = (task_name("team-a", query, TaskId(1, 0, 0)) for query in (QUERY, OTHER))
+    asked |= {"head": why, "ids": [own, other]}
+
+    def described(self: object, names: list[str]) -> dict[str, Description]:
+        return {name: Description(Pair(name, 1, 0), State.ONGOING, 0, NEVER_MS, (("out", 0),)) for name in names}
+
+    monkeypatch.setattr(owners.TransactionCoordinator, "describe", described)
+    (found,) = decided_elsewhere(Cluster(CLIENT, "ledger"), "out", OTHER)
+    assert (found.id, found.decided, found.unread) == (own, None, True)
+    assert decided_elsewhere(Cluster(CLIENT, "ledger"), "out", QUERY) == []
+    assert decided_elsewhere(Cluster(CLIENT, "ledger"), "elsewhere", OTHER) == []
+    asked["head"] = head_of("team-a")
+    assert decided_elsewhere(Cluster(CLIENT, "ledger"), "out", OTHER) == []
+    asked["head"] = why
+    monkeypatch.setattr(preflight, "_UNDER_WAY_S", 0.01)
+    options = SinkOptions(KafkaProperties({"bootstrap.servers": "h:1"}), topic="out")
+    with pytest.raises(ProtocolStop, match=f"EOS_TWO_PHASE_UNSETTLED.*{QUERY}.*{why.condition}"):
+        preflight.check_predecessors(CLIENT, options, OTHER)

@@ -21,8 +21,11 @@ from spark_eos.protocol.head import (
     Digest,
     ForeachBatchWrite,
     Head,
+    Marks,
+    Noted,
     Pair,
     Probe,
+    Successor,
     Verdict,
     Written,
 )
@@ -164,6 +167,43 @@ def test_what_a_replay_could_not_repeat_is_a_stop_that_names_the_version(changed
     """A replay that was made in another way would diverge, or end transactions as they must not be."""
     with pytest.raises(LedgerError, match=named) as caught:
         decode(_later(**changed))
+    assert caught.value.condition == "EOS_LEDGER_FORMAT"
+    assert "Install spark-eos 9.8.7" in caught.value.hint
+
+
+def _added(raw, *path):
+    """One more item where the path leads."""
+    *before, last = path
+    for step in before:
+        raw = raw[step]
+    raw[last] = raw[last] | {"more": 1} if isinstance(raw[last], dict) else [*raw[last], 1]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        ("decision", "written", 0),
+        ("decision", "written", 0, 1),
+        ("decision", "noted"),
+        ("marks", "successor"),
+        ("write",),
+    ],
+    ids=lambda path: ".".join(map(str, path)),
+)
+@pytest.mark.parametrize("by", ["9.8.7", None])
+def test_what_another_version_has_written_is_not_somebody_elses(path, by):
+    """Whoever gave the query another ledger, as for a foreign record, would take its head from it."""
+    one = Written(0, Pair("id", 1, 1), 1, 1, Probe("t", 0, 0))
+    decision = Decision(0, 0, 1, 1, 1, None, (one,), noted=Noted("n", 0))
+    head = Head("r", 1, (), 5, decision, write=ForeachBatchWrite("q", "s"), marks=Marks(successor=Successor("q", "c")))
+    raw = json.loads(encode(head))
+    raw["written_by"] = by or raw["written_by"]
+    _added(raw, *path)
+    with pytest.raises(LedgerError) as caught:
+        decode(json.dumps(raw).encode())
+    if by is None:
+        assert caught.value.condition == "EOS_LEDGER_DAMAGED"
+        return
     assert caught.value.condition == "EOS_LEDGER_FORMAT"
     assert "Install spark-eos 9.8.7" in caught.value.hint
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 
-from spark_eos.errors import EosError, ProtocolStop, Superseded, Unclear
+from spark_eos.errors import EosError, ProtocolStop, Superseded, Unclear, stop
 from spark_eos.protocol.abort import abort, abort_all, clear_found, close, sweep, undecided
 from spark_eos.protocol.checks import superseded
 from spark_eos.protocol.commit import CommitReport, commit
@@ -227,6 +227,89 @@ def test_a_decided_transaction_that_no_coordinator_ends_is_unclear():
         assert decision is not None
         assert [w.verdict for w in decision.written] == [Verdict.COMMITTED]
         assert brokers.state(pair) is State.COMPLETE_COMMIT
+
+    on_brokers(steps)
+
+
+@pytest.mark.parametrize("other_is_open", [False, True])
+def test_a_write_that_is_repeated_is_committed(other_is_open: bool):
+    """Within foreachBatch: it failed when it had decided, and the abort failed, so that the run goes on. Also where
+    another producer's transaction keeps readers from what it wrote."""
+
+    def steps(brokers: Brokers) -> None:
+        batch, again = decided_and_repeated(brokers, other_is_open=other_is_open)
+        assert commit(brokers.ports(), again).replayed
+        (pair,) = batch.pairs
+        assert brokers.state(pair) is State.COMPLETE_COMMIT
+
+    on_brokers(steps)
+
+
+def test_a_write_that_is_repeated_and_lost_is_repaired():
+    """Its transaction has expired meanwhile: nothing is missing for good, and the next run writes it again."""
+
+    def steps(brokers: Brokers) -> None:
+        batch, again = decided_and_repeated(brokers)
+        (pair,) = batch.pairs
+        brokers.end(pair, commit=False)
+        assert stopped("EOS_TRANSACTION_LOST", lambda: commit(brokers.ports(), again)).restart_helps
+        decision = brokers.open("r2").decision
+        assert decision is not None and len(decision.lost) == 1
+
+    on_brokers(steps)
+
+
+def decided_and_repeated(brokers: Brokers, *, other_is_open: bool = False) -> tuple[MicroBatch, MicroBatch]:
+    """A write that was killed right after its decision, and the same one by tasks that only count."""
+
+    head = brokers.open("r1", write=ForeachBatchWrite("q", "s"))
+    if other_is_open:
+        brokers.attempt("another-program")
+    batch = brokers.prepared(head)
+    with pytest.raises(Killed):
+        commit(brokers.ports("commit.decided", kill), batch)
+    return batch, replace(batch, reports=(TaskReport(Work.COUNT, 0, 1, 1),))
+
+
+def refused(brokers: Brokers, own: Ports) -> Ports:
+    """These ports, where this user may abort nothing."""
+
+    class Refusing:
+        def __getattr__(self, name: str) -> object:
+            return getattr(own.coordinator, name)
+
+        def end(self, pairs: dict[Pair, int], *, commit: bool) -> Mapping[Pair, EndTxnAnswer]:
+            if not commit:
+                raise stop("EOS_UNAUTHORIZED.transaction", request="end", name="any", answer="no")
+            return own.coordinator.end(pairs, commit=commit)
+
+    return replace(own, coordinator=Refusing())  # type: ignore[arg-type]
+
+
+def test_leftovers_that_cannot_be_aborted_stop_no_commit():
+    """All that was decided is committed; how many stay open is told."""
+
+    def steps(brokers: Brokers) -> None:
+        head = brokers.open("r1")
+        batch = brokers.prepared(head)
+        brokers.attempt(task_name(PREFIX, QUERY, TaskId(head.generation, 0, 0, 1)))
+        report = commit(refused(brokers, brokers.ports()), batch)
+        assert (report.leftovers, report.still_open) == (1, 1)
+
+    on_brokers(steps)
+
+
+def test_what_cannot_be_aborted_does_not_hide_the_error():
+    """A restart helps against what has expired, and not against a right that is missing."""
+
+    def steps(brokers: Brokers) -> None:
+        batch = brokers.prepared(brokers.open("r1"))
+        (pair,) = batch.pairs
+        brokers.end(pair, commit=False)
+        own = refused(brokers, brokers.ports())
+        assert stopped("EOS_TRANSACTION_EXPIRED", lambda: commit(own, batch)).restart_helps
+        brokers.open("r2")
+        stopped("EOS_SUPERSEDED", lambda: commit(own, batch))
 
     on_brokers(steps)
 

@@ -98,9 +98,9 @@ def test_a_commit_does_not_wait_for_its_own_look(idle):
     assert looked == []
     goes_on.set()
     assert idle.session.resume("r") == "the ledger for r"
-    assert idle.session.seen() == Looked(DECISION, {})
+    assert idle.session.seen("r") == Looked(DECISION, {})
     assert looked == [{PLACE: 7}]
-    assert idle.session.seen() is None
+    assert idle.session.seen("r") is None
 
 
 def test_what_a_look_finds_is_raised_by_the_next_commit(idle):
@@ -114,7 +114,29 @@ def test_what_a_look_finds_is_raised_by_the_next_commit(idle):
     idle.session.resume()
     assert idle.noted == [("r", MISSING)]
     with pytest.raises(ProtocolStop, match="EOS_ROWS_MISSING"):
-        idle.session.seen()
+        idle.session.seen("r")
+
+
+def test_what_a_look_of_another_run_could_not_see_stops_nobody(idle):
+    """Leaders that did not answer then may do so now, and the start of the newer run has looked itself. What that look
+    has seen counts as ever."""
+
+    def look(places):
+        raise MISSING
+
+    idle.session.rest("r", 7, CommitReport(1, False, decision=DECISION, unseen={HELD: 6}))
+    idle.session.resume()
+    assert idle.session.seen("later") == Looked(DECISION, {})
+    idle.look = look
+    idle.session.rest("r", 7, DONE)
+    idle.session.resume()
+    assert idle.session.resume("later") is None
+    assert idle.session.seen("later") is None
+    looks = []
+    idle.look = lambda places: looks.append(places) or {}
+    idle.session.rest("later", 8, NOTHING)
+    idle.session.resume("later")
+    assert looks == [{PLACE: 7}]
 
 
 def test_what_could_not_be_looked_at_is_looked_at_again(idle, monkeypatch):
@@ -132,7 +154,7 @@ def test_what_could_not_be_looked_at_is_looked_at_again(idle, monkeypatch):
     idle.session._sweeper.join(SECONDS)
     assert looks == [{HELD: 6, PLACE: 7}, {HELD: 6}]
     idle.session.resume("r")
-    assert idle.session.seen() == Looked(DECISION, {HELD: 6})
+    assert idle.session.seen("r") == Looked(DECISION, {HELD: 6})
     monkeypatch.setattr(module, "SWEEPS_AFTER_S", ())
     idle.session.rest("r", 8, NOTHING)
     idle.session.resume("r")
@@ -157,4 +179,4 @@ def test_a_write_that_no_commit_follows_raises_what_is_found(idle):
     idle.look = look
     with pytest.raises(ProtocolStop, match="EOS_ROWS_MISSING"):
         idle.session.look_now("r", DONE, wait_for_others=False)
-    assert idle.session.seen() is None
+    assert idle.session.seen("r") is None

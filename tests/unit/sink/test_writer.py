@@ -30,8 +30,3 @@ def test_a_task_that_has_not_reported_stops_the_commit(messages):
         writer().commit(messages, 7)
     assert caught.value.condition == "EOS_TASK_SILENT"
     assert caught.value.restart_helps
-
-
-def test_a_micro_batch_without_tasks_is_nothing_to_commit():
-    """As of an empty relation; no broker is asked."""
-    writer().commit([], 7)

@@ -20,12 +20,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from spark_eos import retry
-from spark_eos.errors import ConnectionFailed, EosError
+from spark_eos.errors import ConnectionFailed, EosError, stop
+from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.producer import partition_queue
 from spark_eos.kafka.producer import sender as module
 from spark_eos.kafka.producer.sender import Sender
 from spark_eos.kafka.records.encode import Sealed
 from spark_eos.kafka.requests.produce import ProduceResponse
+from spark_eos.kafka.transactions import ProducerIdentity
 from spark_eos.topic_partition import TopicPartition
 
 NODES = 3
@@ -412,3 +415,17 @@ def test_a_cluster_that_nobody_hears_of_is_not_waited_for_as_long_as_transaction
         sender.wait_until_below(0)
     os.close(brokers.readable)
     assert brokers.now < 120
+
+
+@pytest.mark.parametrize("error", [stop("EOS_LEDGER_BUSY"), ConnectionResetError("gone")], ids=["ours", "a socket's"])
+def test_an_abort_that_fails_hides_no_error(error: Exception, monkeypatch: pytest.MonkeyPatch, caplog):
+    """Whoever aborts has an error of its own to raise; the coordinator's timeout ends the transaction."""
+
+    def fail(*_: object, **__: object) -> int:
+        raise error
+
+    monkeypatch.setattr(module, "end_own_txn", fail)
+    sender = Sender(BrokerClient(KafkaProperties({"bootstrap.servers": "h:1"})), "id", 1.0)
+    sender._any_sent = True
+    sender.abort(ProducerIdentity("id", 1, 0))
+    assert "id could not be aborted" in caplog.text

@@ -1,0 +1,44 @@
+"""What the answers of coordinators mean for the protocol."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_eos.errors import Unauthorized
+from spark_eos.kafka.codes import UNAUTHORIZED, Code
+from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import BrokerClient
+from spark_eos.ledger import coordinator
+from spark_eos.ledger.coordinator import TransactionCoordinator
+from spark_eos.protocol.head import Pair
+from spark_eos.protocol.ports import EndTxnAnswer
+
+PAIR = Pair("eos-q-1-0-0", 1000, 3)
+
+
+def answered(monkeypatch: pytest.MonkeyPatch, code: int | None) -> EndTxnAnswer:
+    client = BrokerClient(KafkaProperties({"bootstrap.servers": "h:1"}))
+    monkeypatch.setattr(coordinator, "end_txns", lambda *_, **__: {PAIR.id: code})
+    return TransactionCoordinator(client, "eos", "q").end({PAIR: 5}, commit=True)[PAIR]
+
+
+@pytest.mark.parametrize("code", [None, -1, 7, 35, 42, 51, 14, 15, 16, 999])
+def test_what_is_no_outcome_is_asked_again(monkeypatch: pytest.MonkeyPatch, code: int | None):
+    """Also what no client expects: brokers answer -1 where they cannot write to their own log, say. After the decision,
+    nobody may conclude anything from it."""
+    assert answered(monkeypatch, code) is EndTxnAnswer.PENDING
+
+
+@pytest.mark.parametrize("code", [48, 90, 47, 49, 120])
+def test_what_needs_evidence(monkeypatch: pytest.MonkeyPatch, code: int):
+    """The coordinator has no such transaction, or not any more."""
+    assert answered(monkeypatch, code) is EndTxnAnswer.INCONCLUSIVE
+    assert answered(monkeypatch, 0) is EndTxnAnswer.DONE
+
+
+def test_rights_that_are_missing_are_named(monkeypatch: pytest.MonkeyPatch):
+    """And nothing else is called that."""
+    assert Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED in UNAUTHORIZED
+    for code in UNAUTHORIZED:
+        with pytest.raises(Unauthorized, match="Check the ACLs"):
+            answered(monkeypatch, code)
