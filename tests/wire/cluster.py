@@ -132,6 +132,13 @@ class Broker:
         self.cluster.move_leaders(led, away=self.node)
         self.cluster.world.at(min(seconds, _AWAY_S), self._back)
 
+    def unplug(self, seconds: float) -> None:
+        """Nobody reaches it, and the others have not noticed: they still name it."""
+        del self.cluster.world.hosts[self.place]
+        for connection in tuple(self.connections):
+            connection.drop(reset=True)
+        self.cluster.world.at(seconds, self.cluster.world.hosts.__setitem__, self.place, self)
+
     def _back(self) -> None:
         self.answers = True
         for partition in self.cluster.partitions.values():

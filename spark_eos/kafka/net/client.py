@@ -388,10 +388,13 @@ class BrokerClient:
         return _version(node, api, self._api_versions[node])
 
     def has(self, node: int, api: Api) -> bool:
-        """Whether this broker has a version of the request; False if it does not answer."""
+        """Whether this broker has a version of the request. Raises OSError and ConnectionFailed if it does not
+        answer: that says nothing about it."""
         try:
             return bool(self.version(node, api) >= 0)
-        except (OSError, KafkaError):
+        except ConnectionFailed:
+            raise
+        except KafkaError:
             return False
 
     def forget_versions(self, node: int) -> None:

@@ -70,7 +70,10 @@ def ids_by_state(
     by_pattern = values | {"duration_filter": -1, "transactional_id_pattern": pattern}
     # While a cluster is upgraded, only some of its brokers support patterns.
     brokers = _brokers(client)
-    able = [node for node in brokers if client.has(node, LIST_TRANSACTIONS_BY_PATTERN)]
+    try:
+        able = [node for node in brokers if client.has(node, LIST_TRANSACTIONS_BY_PATTERN)]
+    except (OSError, ConnectionFailed):
+        return None
     answers = _list(client, LIST_TRANSACTIONS_BY_PATTERN, by_pattern, able)
     others = [] if only_matching else [node for node in brokers if node not in able]
     answers += _list(client, LIST_TRANSACTIONS, values, others)

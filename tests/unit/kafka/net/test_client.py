@@ -198,7 +198,8 @@ def test_the_version_of_a_request_is_that_of_its_broker(brokers):
     first.spoken[26] = (0, 2)
     client.forget_versions(0)
     assert not client.has(0, plain)
-    assert not client.has(7, plain)
+    with pytest.raises(OSError, match="broker 7"):
+        client.has(7, plain)
     with pytest.raises(KafkaError, match="EndTxn") as caught:
         client.version(0, plain)
     assert caught.value.condition == "EOS_BROKER_UNSUITABLE"
