@@ -85,16 +85,17 @@ def ids_by_state(
     return found if answers or (only_matching and brokers) else None
 
 
-def transactional_ids(client: BrokerClient, producer_id: int) -> list[str]:
-    """The transactional ids of this producer id, by the brokers that answer."""
+def transactional_ids(client: BrokerClient, producer_id: int) -> list[str] | None:
+    """The transactional ids of this producer id, except those that this user may not describe. None if a broker did not
+    answer."""
     values = {"state_filters": [], "producer_id_filters": [producer_id]}
     answers = _list(client, LIST_TRANSACTIONS, values, _brokers(client))
-    return [
-        state.transactional_id
-        for answer in answers
-        if answer is not None and answer.error_code == OK
-        for state in answer.transaction_states
-    ]
+    found = []
+    for answer in answers:
+        if answer is None or answer.error_code != OK:
+            return None
+        found += [state.transactional_id for state in answer.transaction_states]
+    return found if answers else None
 
 
 def _brokers(client: BrokerClient) -> list[int]:
