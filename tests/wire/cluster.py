@@ -27,6 +27,8 @@ _SERVICE_S = 0.0005
 _API_VERSIONS = 18
 _AWAY_S = 40.0
 _LARGEST = 1 << 27
+#: Where a request has its topics.
+_LISTED = ("topics", "topic_data", "v3_and_below_topics")
 
 
 class Cluster:
@@ -297,6 +299,11 @@ class Connection:
         if fault.amount > 1:
             answers.answer(self._broker.cluster, self._broker.node, asked, None, 0)
         self._broker.restart(fault.amount)
+
+    def _incomplete(self, asked: Asked, fault: Fault) -> None:
+        listed = next(name for name in _LISTED if hasattr(asked.body, name))
+        fewer = replace(asked.body, **{listed: getattr(asked.body, listed)[:-1]})
+        self._reply(replace(asked, body=fewer))
 
     def _coordinators_move(self, asked: Asked, fault: Fault) -> None:
         self._broker.cluster.shift += 1

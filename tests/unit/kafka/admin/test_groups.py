@@ -1,8 +1,10 @@
-"""What is made of the type and the state of a group that no consumer's protocol knows."""
+"""What is made of the type and the state of a group that no consumer's protocol knows, and of answers about offsets."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 from spark_eos.errors import KafkaError
 from spark_eos.kafka.admin import groups
 from spark_eos.kafka.requests.list_groups import LIST_GROUPS, ListedGroup, ListGroupsResponse
+from spark_eos.kafka.requests.txn_offset_commit import txn_offset_commit
 
 STREAMS_STATES = ["Empty", "NotReady", "Assigning", "Reconciling", "Stable", "Dead"]
 _ANY = st.text(st.characters(categories=["L"]), min_size=1, max_size=12)
@@ -49,3 +52,72 @@ def test_a_state_that_is_not_known_yet_counts_as_members(monkeypatch):
     """Of a streams group in a later version of Kafka; in the list, other groups do not count."""
     assert members(monkeypatch, "streams", "Dancing")
     assert members(monkeypatch, "share", "Stable", name="another") == []
+
+
+class Coordinator:
+    """Of the group ``g``: gives these answers, the last one also to those that follow."""
+
+    bootstrap_servers = "k:9092"
+
+    def __init__(self, *answers: Any) -> None:
+        self.answers, self.forgotten = list(answers), 0
+
+    def coordinators(self, keys: Iterable[str], *_: Any) -> tuple[dict[int, list[str]], dict[str, int]]:
+        return {1: list(keys)}, {}
+
+    def ask(self, *_: Any) -> Any:
+        return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+
+    def forget(self, *_: Any) -> None:
+        self.forgotten += 1
+
+
+def coded(codes: Mapping[int, int], topic: str = "t", group: str = "g", code: int = 0, offset: int = 5) -> Any:
+    """An answer about these partitions of a topic, as the requests about groups have it."""
+    of = [SimpleNamespace(partition_index=p, error_code=c, committed_offset=offset) for p, c in codes.items()]
+    topics = [SimpleNamespace(name=topic, partitions=of)] if codes else []
+    whole = SimpleNamespace(group_id=group, error_code=code, topics=topics)
+    return SimpleNamespace(groups=[whole], error_code=code, topics=topics)
+
+
+BOTH = {"t": {0: 5, 1: 6}}
+PARTIAL = [coded({}), coded({0: 0}), coded({0: 0, 1: 0}, topic="u")]
+
+
+@pytest.mark.parametrize("answer", PARTIAL, ids=["nothing", "one of two", "another topic"])
+def test_what_an_answer_leaves_out_is_not_done(answer):
+    """It counts as no answer, and the coordinator is looked up anew."""
+    whole = coded({0: 0, 1: 0})
+    for ask in (
+        lambda client: groups.commit_offsets(client, "g", BOTH),
+        lambda client: groups.delete_offsets(client, "g", BOTH),
+        lambda client: groups.committed_offsets(client, "g", BOTH) or None,
+    ):
+        client: Any = Coordinator(answer, whole)
+        assert ask(client) in (None, {"t": {0: 5, 1: 5}})
+        assert client.answers == [whole] and client.forgotten == 1
+        with pytest.raises(KafkaError):
+            short(ask, answer)
+    client = Coordinator(answer)
+    assert txn_offset_commit(client, ("x", 1, 1), "g", BOTH, 1.0) is None
+    assert client.forgotten == 1
+
+
+def short(ask: Callable[[Any], object], answer: Any) -> None:
+    """Ask as often as fits into no time at all."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(groups, "retrying", lambda _: iter([None]))
+        ask(Coordinator(answer))
+
+
+def test_the_offsets_of_another_group_are_not_taken():
+    """As of no group, which would begin where a query without offsets begins."""
+    client: Any = Coordinator(coded({0: 0, 1: 0}, group="h", offset=9), coded({0: 0, 1: 0}))
+    assert groups.committed_offsets(client, "g", BOTH) == {"t": {0: 5, 1: 5}}
+
+
+def test_a_group_refused_as_a_whole_has_no_partitions():
+    """So that its code is told, and not silence."""
+    with pytest.raises(KafkaError) as caught:
+        groups.committed_offsets(Coordinator(coded({}, code=30)), "g", BOTH)  # type: ignore[arg-type]
+    assert caught.value.condition == "EOS_UNAUTHORIZED"
