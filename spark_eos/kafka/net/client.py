@@ -239,7 +239,7 @@ class BrokerClient:
         return Connection(broker, node, self._config.client_id), spoken
 
     def _address(self, node: int) -> Address:
-        if node < 0:
+        if -len(self._config.servers) <= node < 0:
             return self._config.servers[-1 - node]
         if node not in self._brokers and system.monotonic() - self._refreshed_at >= _REFRESH_S:
             self.metadata([])

@@ -171,6 +171,8 @@ def _encrypt(broker: socket.socket, tls: ssl.SSLContext, host: str) -> socket.so
     except ssl.SSLError as error:
         check_certificate(error)
         raise OSError(f"TLS handshake failed ({error.reason}): does this port of the broker speak TLS?") from None
+    except (ValueError, TypeError) as error:  # as with a dot in front
+        raise OSError(f"{host} cannot be the name of a host: {error}") from None
 
 
 def _authenticate(broker: socket.socket, config: ClientConfig, host: str, until: float) -> None:
