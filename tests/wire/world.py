@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from spark_eos import system
+from spark_eos.kafka.net import threads
 from spark_eos.kafka.requests import end_txn
 from spark_eos.ledger import coordinator
 
@@ -139,6 +140,6 @@ class World:
             patch.setattr(system, "poll", partial(Poll, self))
             patch.setattr(system, "socket", partial(Socket, self))
             patch.setattr(system, "getaddrinfo", addresses)
-            for module in (coordinator, end_txn):
+            for module in (coordinator, end_txn, threads):
                 patch.setattr(module, "ThreadPoolExecutor", AtOnce)
             yield

@@ -35,6 +35,8 @@ from spark_eos.kafka.net.metadata import (
 from spark_eos.kafka.net.pool import ConnectionPool
 from spark_eos.kafka.net.sasl import Refused
 from spark_eos.kafka.net.schema import Api, Record, Request
+from spark_eos.kafka.net.threads import begin_each
+from spark_eos.log import logger
 from spark_eos.retry import retrying
 from spark_eos.topic_partition import TopicPartition
 
@@ -152,15 +154,66 @@ class BrokerClient:
     def _ask(
         self, asked: Mapping[int, Mapping[str, Any]], request: Request[R], timeout_s: float
     ) -> tuple[dict[int, R | None], dict[int, OSError]]:
+        """As `ask_each`. Brokers with an idle connection are asked before any other is opened; where there are several
+        brokers, the others are asked in threads, so that a host that drops packets takes nobody else's time."""
         until = system.monotonic() + timeout_s
         answers: dict[int, R | None] = dict.fromkeys(asked)
         failures: dict[int, OSError] = {}
         busy: dict[int, Connection[None]] = {}
-        for node, values in asked.items():
-            try:
-                busy[node] = self._send(node, request, values, until)
-            except OSError as error:
-                failures[node] = self._silent(node, error)
+        unopened = []
+        try:
+            for node, values in asked.items():
+                try:
+                    connection = self._send(node, request, values, until, opens=len(asked) == 1)
+                except OSError as error:
+                    failures[node] = self._silent(node, error)
+                    continue
+                if connection is None:
+                    unopened.append(node)
+                else:
+                    busy[node] = connection
+            others = begin_each(
+                lambda node: self._ask({node: asked[node]}, request, until - system.monotonic()), unopened
+            )
+            self._receive(busy, request, until, answers, failures)
+            for answered, failed in others():
+                answers |= answered
+                failures |= failed
+        finally:
+            for connection in busy.values():
+                connection.close()
+        return answers, failures
+
+    def _send(
+        self, node: int, request: Request[Any], values: Mapping[str, Any], until: float, *, opens: bool
+    ) -> Connection[None] | None:
+        """Send the request without waiting; returns its connection. None where there is no idle one, unless this
+        ``opens`` one. Raises OSError, and KafkaError (EOS_BROKER_UNSUITABLE)."""
+        opened = self._idle(node)
+        if opened is None and not opens:
+            return None
+        connection, spoken = opened or self._control(node, until - system.monotonic())
+        try:
+            version, body = _version(node, request, spoken), request.asks.write(values)
+            connection.ask(request.api, version, [body], None, flexible=request.flexible)
+            connection.push()
+        except OSError:
+            self.pool.lost(connection)
+            raise
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _receive(
+        self,
+        busy: dict[int, Connection[None]],
+        request: Request[R],
+        until: float,
+        answers: dict[int, R | None],
+        failures: dict[int, OSError],
+    ) -> None:
+        """Wait for the responses on these connections, each of which is given back or closed, and left out then."""
         while busy:
             for node, connection in list(busy.items()):
                 try:
@@ -173,14 +226,6 @@ class BrokerClient:
                         self.pool.give_back(busy.pop(node))
             if busy:
                 wait(busy.values(), until)
-        return answers, failures
-
-    def _send(self, node: int, request: Request[Any], values: Mapping[str, Any], until: float) -> Connection[None]:
-        """Send the request without waiting; returns its connection. Raises OSError."""
-        connection, spoken = self._control(node, until - system.monotonic())
-        version, body = _version(node, request, spoken), request.asks.write(values)
-        connection.ask(request.api, version, [body], None, flexible=request.flexible)
-        return connection
 
     def _silent(self, node: int, error: OSError) -> OSError:
         if node >= 0:
@@ -216,13 +261,14 @@ class BrokerClient:
     def _connect_s(self, node: int) -> float:
         return _ADVERTISED_S if node >= 0 and not self._reached else _CONNECT_S
 
-    def _control(self, node: int, timeout_s: float) -> tuple[Connection[None], ApiVersions]:
-        """A connection for short requests, and the broker's API versions, which are requested on each new
-        connection."""
+    def _idle(self, node: int) -> tuple[Connection[None], ApiVersions] | None:
+        """An idle connection for short requests to a broker whose API versions are known."""
         known = self._api_versions.get(node)
         connection = self.pool.take(Connection, node) if known is not None else None
-        if known is not None and connection is not None:
-            return connection, known
+        return None if known is None or connection is None else (connection, known)
+
+    def _control(self, node: int, timeout_s: float) -> tuple[Connection[None], ApiVersions]:
+        """A new connection for short requests, and the broker's API versions, which are requested on it."""
         until = system.monotonic() + min(timeout_s, self._connect_s(node))
         broker = self._open(node, until - system.monotonic())
         try:
@@ -401,14 +447,30 @@ class BrokerClient:
         """Request the broker's API versions anew: it may come back as another version."""
         self._api_versions.pop(node, None)
 
-    def brokers_without(self, request: Api) -> list[int]:
-        """The brokers that answer and have no version of the request that this client knows. Raises
-        ConnectionFailed."""
+    def brokers_without(self, request: Api, timeout_s: float = ANY_BROKER_S) -> list[int]:
+        """The brokers that have no version of the request that this client knows. Those that do not answer are asked
+        again for ``timeout_s``, as one that restarts may come back as another version; then they are left out, with a
+        warning. Raises ConnectionFailed."""
+        spoken: dict[int, ApiVersions] = {}
+        silent: list[int] = []
         self._api_versions.clear()  # a broker may have come back as another version
-        nothing = {"topics": [], "allow_auto_topic_creation": False, "include_topic_authorized_operations": False}
-        self.ask_each(dict.fromkeys(self.brokers(), nothing), METADATA)
-        spoken = {node: known.versions.get(request.api, (0, -1)) for node, known in self._api_versions.items()}
-        return sorted(node for node, versions in spoken.items() if node >= 0 and request.version(*versions) is None)
+        for _ in retrying(timeout_s):
+            asked = [node for node in self.brokers() if node not in spoken]
+            self.ask_each(dict.fromkeys(asked, about_topics([])), METADATA)
+            spoken |= {node: known for node in asked if (known := self._api_versions.get(node)) is not None}
+            silent = [node for node in asked if node not in spoken]
+            if not silent:
+                break
+        if silent:
+            logger.warning(
+                "brokers %s do not answer: whether they support %s is not known",
+                ", ".join(map(str, silent)),
+                request.name,
+            )
+        lacking = (
+            node for node, of in spoken.items() if request.version(*of.versions.get(request.api, (0, -1))) is None
+        )
+        return sorted(lacking)
 
     def feature(self, name: str) -> int:
         """The finalized level of a feature, such as ``transaction.version``; 0 if the cluster does not have it.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
@@ -13,8 +14,11 @@ from spark_eos.errors import ConnectionFailed, KafkaError
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net import client as module
 from spark_eos.kafka.net.client import BrokerClient, broker_client
+from spark_eos.kafka.net.metadata import METADATA as REQUEST
+from spark_eos.kafka.net.metadata import about_topics
 from spark_eos.kafka.net.schema import Api
 from spark_eos.kafka.requests.list_transactions import LIST_TRANSACTIONS
+from tests.support.black_hole import dropped
 from tests.support.fake_broker import SPOKEN, FakeBroker
 from tests.support.waiting import wait_for
 
@@ -92,6 +96,69 @@ def test_a_silent_broker_is_left_for_another(brokers, monkeypatch):
     for _ in range(5):
         client.brokers()
     assert len(first.asked) == asked
+
+
+@pytest.mark.parametrize("known", [(), (1,), (1, 2)], ids=["none", "one", "both"])
+@pytest.mark.parametrize("order", [(0, 1, 2), (1, 2, 0)], ids=["first", "last"])
+def test_a_host_that_drops_packets_takes_nobody_elses_time(brokers, known, order):
+    """Whether the others have a connection already, and wherever it comes among them: all others answer each time."""
+    gone, second, _ = brokers(3)
+    client = client_of(second)
+    with dropped() as hole:
+        gone.advertised = hole
+        client.brokers()
+        client._reached = True
+        client.ask_each(dict.fromkeys(known, about_topics([])), REQUEST)
+        for _ in range(2):
+            began = time.monotonic()
+            found = client.ask_each(dict.fromkeys(order, about_topics([])), REQUEST, 0.6)
+            assert {node for node, answer in found.items() if answer is not None} == {1, 2}
+            assert time.monotonic() - began < 3.0
+
+
+def test_a_broker_that_is_too_old_is_found_beside_one_that_is_gone(brokers):
+    """Silence of one says nothing of the others."""
+    gone, _, _ = brokers(3, spoken=SPOKEN | {26: (0, 3)})
+    old = brokers(1, spoken=SPOKEN | {26: (0, 2)})[0]
+    client = client_of(old)
+    with dropped() as hole:
+        gone.advertised = hole
+        client.brokers()
+        client._reached = True
+        assert client.brokers_without(Api("EndTxn", 26, 3, 4), 0.5) == [3]
+
+
+def test_a_broker_that_is_silent_is_asked_again_whether_it_is_too_old(brokers):
+    """As it may be one that just restarts, as another version."""
+    first = brokers(1, spoken=SPOKEN | {26: (0, 3)})[0]
+    old = brokers(1, spoken=SPOKEN | {26: (0, 2)})[0]
+    client = client_of(first)
+    old.fate = "closes"
+    threading.Timer(0.5, lambda: setattr(old, "fate", "works")).start()
+    assert client.brokers_without(Api("EndTxn", 26, 3, 4)) == [1]
+
+
+def test_a_broker_that_stays_silent_stops_nobody(brokers, caplog):
+    """It is named in the log: a query starts while one of its brokers is down."""
+    first, second = brokers(2, spoken=SPOKEN | {26: (0, 3)})
+    client = client_of(first)
+    client.brokers()
+    second.fate = "closes"
+    assert client.brokers_without(Api("EndTxn", 26, 3, 4), 0.3) == []
+    assert "1" in caplog.text and "EndTxn" in caplog.text
+
+
+def test_what_is_left_of_a_round_that_cannot_be_asked_is_closed(brokers):
+    """Where one broker does not speak the request, after others were asked."""
+    first = brokers(1)[0]
+    brokers(1, spoken={18: (0, 4)})
+    client = client_of(first)
+    client.brokers()
+    assert client.has(1, Api("ApiVersions", 18, 0, 4))
+    with pytest.raises(KafkaError, match="Metadata") as caught:
+        client.ask_each(dict.fromkeys((0, 1), about_topics([])), REQUEST)
+    client.close()
+    wait_for(lambda: sum(broker.held for broker in first.cluster.values()) == 0, lambda: f"the end of all {caught}", 5)
 
 
 def test_a_connection_that_the_broker_has_closed_is_not_used(brokers):
