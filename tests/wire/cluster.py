@@ -134,9 +134,12 @@ class Broker:
         self.cluster.move_leaders(led, away=self.node)
         self.cluster.world.at(min(seconds, _AWAY_S), self._back)
 
-    def unplug(self, seconds: float) -> None:
-        """Nobody reaches it, and the others have not noticed: they still name it."""
-        del self.cluster.world.hosts[self.place]
+    def unplug(self, seconds: float, *, silently: bool = False) -> None:
+        """Nobody reaches it, and the others have not noticed: they still name it. ``silently``: packets are dropped."""
+        if silently:
+            self.cluster.world.hosts[self.place] = Nobody()
+        else:
+            del self.cluster.world.hosts[self.place]
         for connection in tuple(self.connections):
             connection.drop(reset=True)
         self.cluster.world.at(seconds, self.cluster.world.hosts.__setitem__, self.place, self)
@@ -146,6 +149,15 @@ class Broker:
         for partition in self.cluster.partitions.values():
             if partition.leader is None:
                 partition.elect(self.node, forgetful=True)
+
+
+class Nobody:
+    """A host that drops packets."""
+
+    answers = None
+
+    def accept(self, socket: Socket) -> tuple[Connection, Line]:
+        raise AssertionError("nobody is there")
 
 
 class Connection:

@@ -9,6 +9,7 @@ Whoever begins something, such as a driver's entry point, a task or a command, g
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import socket
@@ -55,6 +56,8 @@ _CONNECT_S = 10.0
 _FIRST_TRY_S = 2.0
 #: Seconds for which a broker that did not answer is tried after the others.
 _AVOIDED_S = 30.0
+#: Least and most seconds for which connects to a broker fail at once after one has failed.
+_LEAST_PAUSE_S, _MOST_PAUSE_S = 0.05, 5.0
 #: Least seconds between two Metadata requests because of an unknown broker.
 _REFRESH_S = 1.0
 #: Seconds for which the level of transaction.version is cached. A transaction that began with an older level also ends
@@ -90,6 +93,8 @@ class BrokerClient:
         self._reached = False
         self._unreached_since: float | None = None
         self._failures: dict[int, OSError] = {}
+        #: By address: until when connects fail at once, by the monotonic clock, and why the last one failed.
+        self._failed: dict[Address, tuple[float, str]] = {}
         #: The cluster's id as of the last Metadata response; empty if brokers have none.
         self.cluster_id = ""
         self.pool = ConnectionPool()
@@ -253,10 +258,32 @@ class BrokerClient:
         return kept if kept is not None else kind(self.connect(node, timeout_s), node, self._config.client_id)
 
     def _open(self, node: int, timeout_s: float) -> socket.socket:
-        address = self._address(node)
+        address, began = self._address(node), system.monotonic()
+        until, why = self._failed.get(address, (-math.inf, ""))
+        if began < until:
+            raise OSError(why)
         if node >= 0 and not self._reached:
             self._unreached_since = self._unreached_since or system.monotonic()
-        return open_socket(self._config, address, timeout_s)
+        try:
+            return open_socket(self._config, address, timeout_s)
+        except OSError as error:
+            self._gone(node, address, began, error)
+            raise
+
+    def _gone(self, node: int, address: Address, began: float, error: OSError) -> None:
+        """Note that a connect, since ``began``, has failed: the next ones fail at once for as long as it took, so that
+        many that need this broker do not wait for it one after the other; and what it led or coordinated is looked up
+        anew."""
+        if node < 0:
+            return
+        now = system.monotonic()
+        self._failed[address] = now + min(max(now - began, _LEAST_PAUSE_S), _MOST_PAUSE_S), _text(error)
+        for place, leader in list(self._leaders.items()):
+            if leader == node:
+                self._leaders.pop(place, None)
+        for key, coordinator in list(self._coordinators.items()):
+            if coordinator == node:
+                self._coordinators.pop(key, None)
 
     def _connect_s(self, node: int) -> float:
         return _ADVERTISED_S if node >= 0 and not self._reached else _CONNECT_S
@@ -269,12 +296,15 @@ class BrokerClient:
 
     def _control(self, node: int, timeout_s: float) -> tuple[Connection[None], ApiVersions]:
         """A new connection for short requests, and the broker's API versions, which are requested on it."""
-        until = system.monotonic() + min(timeout_s, self._connect_s(node))
+        began = system.monotonic()
+        until = began + min(timeout_s, self._connect_s(node))
         broker = self._open(node, until - system.monotonic())
         try:
             spoken = api_versions(broker, self._config.client_id, until - system.monotonic())
-        except BaseException:
+        except BaseException as error:
             broker.close()
+            if isinstance(error, OSError):
+                self._gone(node, self._address(node), began, error)
             raise
         if not self._api_versions:
             self._learned_at = system.monotonic()
@@ -305,6 +335,7 @@ class BrokerClient:
             self._check_advertised()
 
     def _answers(self, node: int) -> bool:
+        self._failed.clear()
         return self._ask({node: about_topics([])}, METADATA, _PROBE_S)[0][node] is not None
 
     def _check_advertised(self) -> None:
@@ -335,7 +366,7 @@ class BrokerClient:
         text."""
         failing = [(node, self._brokers[node]) for node in sorted(self._failures) if node in self._brokers]
         return ", ".join(
-            f"broker {node} at {host}:{port} ({str(self._failures[node]) or type(self._failures[node]).__name__})"
+            f"broker {node} at {host}:{port} ({_text(self._failures[node])})"
             for node, (host, port) in failing[:_PROBED]
         )
 
@@ -500,12 +531,11 @@ class BrokerClient:
         return self._api_versions[self._last if self._last is not None else -1]
 
     def _unreachable(self, error: OSError, waited_s: float) -> EosError:
-        reason = str(error) or type(error).__name__
         return stop(
             "EOS_KAFKA_UNREACHABLE.bootstrap",
             bootstrap_servers=self.bootstrap_servers,
             waited_s=round(waited_s, 1),
-            reason=reason,
+            reason=_text(error),
         )
 
 
@@ -517,6 +547,10 @@ def _answer(connection: Connection[None], request: Request[R], until: float) -> 
     if system.monotonic() >= until:
         raise TimeoutError(f"broker {connection.node} does not answer")
     return None
+
+
+def _text(error: OSError) -> str:
+    return str(error) or type(error).__name__
 
 
 def _why_no_leader(topic: DescribedTopic | None, partition: int) -> int:

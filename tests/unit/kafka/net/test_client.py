@@ -116,6 +116,43 @@ def test_a_host_that_drops_packets_takes_nobody_elses_time(brokers, known, order
             assert time.monotonic() - began < 3.0
 
 
+def test_a_connect_that_has_failed_is_not_tried_again_at_once(brokers):
+    """For as long as it took; what the broker led is looked up anew, and another address is another broker."""
+    gone, second = brokers(2)
+    client = client_of(second)
+    for broker in (gone, second):
+        broker.topics = {"t": [0] * 4}
+    with dropped() as hole:
+        gone.advertised = hole
+        client.brokers()
+        client._reached = True
+        assert set(client.leaders([("t", p) for p in range(4)])[0].values()) == {0}
+        for broker in (gone, second):
+            broker.topics = {"t": [1] * 4}
+        began = time.monotonic()
+        for _ in range(9):
+            with pytest.raises(OSError):
+                client.connect(0, 0.5)
+        assert time.monotonic() - began < 1.0
+        assert set(client.leaders([("t", p) for p in range(4)])[0].values()) == {1}
+    gone.advertised = None
+    client.brokers()
+    client.connect(0).close()
+
+
+def test_a_broker_that_takes_connections_and_does_not_answer_counts_as_gone(brokers):
+    """As one whose process was stopped."""
+    first, second = brokers(2)
+    client = client_of(first)
+    client.brokers()
+    client._reached = True
+    second.fate = "silent"
+    began = time.monotonic()
+    for _ in range(9):
+        assert client.ask(1, REQUEST, about_topics([]), 0.5) is None
+    assert time.monotonic() - began < 1.0
+
+
 def test_a_broker_that_is_too_old_is_found_beside_one_that_is_gone(brokers):
     """Silence of one says nothing of the others."""
     gone, _, _ = brokers(3, spoken=SPOKEN | {26: (0, 3)})
