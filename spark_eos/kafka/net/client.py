@@ -151,7 +151,7 @@ class BrokerClient:
         lately, and the bootstrap servers, which have negative numbers. The bootstrap servers come first while no broker
         was reached."""
         now = system.monotonic()
-        known = random.sample(list(self._brokers), len(self._brokers))
+        known = _shuffled(self._brokers)
         known.sort(key=lambda node: (self._avoided.get(node, 0.0) > now, node != self._last))
         given = [-1 - i for i in range(len(self._config.servers))]
         return given + known if self._failures and not self._reached else known + given
@@ -319,9 +319,10 @@ class BrokerClient:
             return self._config.servers[-1 - node]
         if node not in self._brokers and system.monotonic() - self._refreshed_at >= _REFRESH_S:
             self.metadata([])
-        if node not in self._brokers:
+        address = self._brokers.get(node)
+        if address is None:
             raise OSError(f"broker {node} is not known")
-        return self._brokers[node]
+        return address
 
     def reach(self, timeout_s: float = ANY_BROKER_S) -> None:
         """Reach a broker at its advertised address, unless one was reached before. For callers that go on with
@@ -341,11 +342,11 @@ class BrokerClient:
     def _check_advertised(self) -> None:
         """Raise ConnectionFailed if a bootstrap server answers, and no broker was ever reached at the address that it
         advertises: then waiting does not help."""
-        since = self._unreached_since
-        if self._reached or since is None or system.monotonic() - since < _ADVERTISED_S or not self._brokers:
+        since, brokers = self._unreached_since, dict(self._brokers)
+        if self._reached or since is None or system.monotonic() - since < _ADVERTISED_S or not brokers:
             return
-        nodes = random.sample(list(self._brokers), len(self._brokers))
-        nodes.sort(key=lambda node: self._brokers[node] not in self._config.servers)  # these are likely to answer
+        nodes = _shuffled(brokers)
+        nodes.sort(key=lambda node: brokers[node] not in self._config.servers)  # these are likely to answer
         if any(self._answers(node) for node in nodes[:_PROBED]):
             return
         for i, (host, port) in enumerate(self._config.servers):
@@ -364,10 +365,10 @@ class BrokerClient:
     def unreached(self) -> str:
         """The brokers that did not answer their last request, with their advertised addresses and the reasons, as
         text."""
-        failing = [(node, self._brokers[node]) for node in sorted(self._failures) if node in self._brokers]
+        brokers, failures = dict(self._brokers), dict(self._failures)
+        failing = [(node, *brokers[node]) for node in sorted(failures) if node in brokers]
         return ", ".join(
-            f"broker {node} at {host}:{port} ({_text(self._failures[node])})"
-            for node, (host, port) in failing[:_PROBED]
+            f"broker {node} at {host}:{port} ({_text(failures[node])})" for node, host, port in failing[:_PROBED]
         )
 
     # Metadata
@@ -409,10 +410,15 @@ class BrokerClient:
         Raises ConnectionFailed.
         """
         wanted = list(places)
-        unknown = sorted({topic for topic, p in wanted if (topic, p) not in self._leaders})
+        found = self._known_leaders(wanted)
+        unknown = sorted({topic for topic, p in wanted if (topic, p) not in found})
         topics = {topic.name: topic for topic in self.metadata(unknown, timeout_s).topics} if unknown else {}
-        found = {place: self._leaders[place] for place in wanted if place in self._leaders}
+        found = {place: leader for place, leader in found.items() if place[0] not in topics}
+        found |= self._known_leaders(place for place in wanted if place[0] in topics)
         return found, {(t, p): _why_no_leader(topics.get(t), p) for t, p in wanted if (t, p) not in found}
+
+    def _known_leaders(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return {place: leader for place in places if (leader := self._leaders.get(place)) is not None}
 
     def forget_leader(self, topic: str, partition: int) -> None:
         """Look up this partition's leader anew for the next request."""
@@ -424,27 +430,32 @@ class BrokerClient:
         """The coordinators of transactional ids or groups, {broker: keys}; and an error code for each key for which a
         broker returned one."""
         wanted = list(keys)
-        unknown = [key for key in wanted if (kind, key) not in self._coordinators]
-        errors = self._find(unknown, timeout_s, kind) if unknown else {}
+        known = {key: node for key in wanted if (node := self._coordinators.get((kind, key))) is not None}
+        unknown = [key for key in wanted if key not in known]
+        looked_up, errors = self._find(unknown, timeout_s, kind) if unknown else ({}, {})
+        known |= looked_up
         found: dict[int, list[str]] = {}
         for key in wanted:
-            if (kind, key) in self._coordinators:
-                found.setdefault(self._coordinators[kind, key], []).append(key)
+            if key in known:
+                found.setdefault(known[key], []).append(key)
         return found, errors
 
-    def _find(self, keys: Sequence[str], timeout_s: float, kind: CoordinatorKind) -> dict[str, int]:
+    def _find(
+        self, keys: Sequence[str], timeout_s: float, kind: CoordinatorKind
+    ) -> tuple[dict[str, int], dict[str, int]]:
+        """The coordinators of these keys, and error codes."""
         try:
             answer = self.ask_any(FIND_COORDINATOR, {"key_type": int(kind), "coordinator_keys": keys}, timeout_s)
         except ConnectionFailed:
-            return {}
-        errors = {}
+            return {}, {}
+        found, errors = {}, {}
         for row in answer.coordinators:
             if row.error_code == OK:
-                self._coordinators[kind, row.key] = row.node_id
+                found[row.key] = self._coordinators[kind, row.key] = row.node_id
                 self._brokers[row.node_id] = row.host, row.port
             else:
                 errors[row.key] = row.error_code
-        return errors
+        return found, errors
 
     def forget(self, keys: Iterable[str], kind: CoordinatorKind = CoordinatorKind.TRANSACTION) -> None:
         """Look up the coordinators of these keys anew for the next request."""
@@ -459,10 +470,11 @@ class BrokerClient:
     def version(self, node: int, api: Api) -> int:
         """The newest version of a request that both this broker and this client have. Raises OSError, and KafkaError
         (EOS_BROKER_UNSUITABLE) if there is none."""
-        if node not in self._api_versions:
-            connection, _ = self._control(node, _CONNECT_S)
+        spoken = self._api_versions.get(node)
+        if spoken is None:
+            connection, spoken = self._control(node, _CONNECT_S)
             self.pool.give_back(connection)
-        return _version(node, api, self._api_versions[node])
+        return _version(node, api, spoken)
 
     def has(self, node: int, api: Api) -> bool:
         """Whether this broker has a version of the request. Raises OSError and ConnectionFailed if it does not
@@ -524,11 +536,12 @@ class BrokerClient:
         return self._level
 
     def _any_api_versions(self) -> ApiVersions:
-        for node in self._candidates():
-            if node in self._api_versions:
-                return self._api_versions[node]
-        self.metadata([])
-        return self._api_versions[self._last if self._last is not None else -1]
+        while True:
+            for node in self._candidates():
+                known = self._api_versions.get(node)
+                if known is not None:
+                    return known
+            self.metadata([])  # another thread may forget at once what this has told
 
     def _unreachable(self, error: OSError, waited_s: float) -> EosError:
         return stop(
@@ -551,6 +564,11 @@ def _answer(connection: Connection[None], request: Request[R], until: float) -> 
 
 def _text(error: OSError) -> str:
     return str(error) or type(error).__name__
+
+
+def _shuffled(nodes: Iterable[int]) -> list[int]:
+    listed = list(nodes)
+    return random.sample(listed, len(listed))
 
 
 def _why_no_leader(topic: DescribedTopic | None, partition: int) -> int:

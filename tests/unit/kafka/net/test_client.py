@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -125,7 +126,7 @@ def test_a_connect_that_has_failed_is_not_tried_again_at_once(brokers):
     with dropped() as hole:
         gone.advertised = hole
         client.brokers()
-        client._reached = True
+        client._reached, client._last = True, 1
         assert set(client.leaders([("t", p) for p in range(4)])[0].values()) == {0}
         for broker in (gone, second):
             broker.topics = {"t": [1] * 4}
@@ -351,6 +352,64 @@ def test_questions_of_several_threads_do_not_mix(brokers):
     for thread in threads:
         thread.join()
     assert wrong == []
+
+
+Call = tuple[Callable[[], object], Callable[[object], bool]]
+
+
+def at_once(calls: list[Call], seconds: float) -> list[object]:
+    """Each again and again, in a thread of its own. Returns what they raise but OSError, and what is not right."""
+    wrong: list[object] = []
+    until, interval = time.monotonic() + seconds, sys.getswitchinterval()
+
+    def again(do: Callable[[], object], is_right: Callable[[object], bool]) -> None:
+        while time.monotonic() < until:
+            try:
+                found = do()
+            except OSError:
+                continue
+            except Exception as error:
+                wrong.append(error)
+                continue
+            wrong.extend([] if is_right(found) else [found])
+
+    threads = [threading.Thread(target=again, args=call) for call in calls]
+    sys.setswitchinterval(1e-6)
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    sys.setswitchinterval(interval)
+    return wrong
+
+
+def test_what_other_threads_forget_is_asked_again(brokers, monkeypatch):
+    """Leaders, coordinators, versions and brokers, at any moment: without a KeyError, and no topic is said to be
+    missing."""
+    monkeypatch.setattr(module, "LEVEL_S", 0.0)
+    first, _ = brokers(2)
+    places = [("t", p) for p in range(50)]
+    for broker in first.cluster.values():
+        broker.topics, broker.coordinators = {"t": [0] * 50}, {"a": 0, "b": 1}
+    client = client_of(first)
+
+    def forget() -> None:
+        for place in places:
+            client.forget_leader(*place)
+        client.forget(["a", "b"])
+        client.forget_versions(0)
+        client._silent(1, OSError("silent"))
+
+    calls: list[Call] = [
+        (client.transaction_version, lambda found: found == 2),
+        (lambda: client.supports(METADATA, 12), bool),
+        (lambda: client.leaders(places)[1], lambda errors: 3 not in errors.values()),
+        (lambda: client.coordinators(["a", "b"], 5.0), lambda found: found == ({0: ["a"], 1: ["b"]}, {})),
+        (lambda: client.version(0, Api("Metadata", METADATA, 12, 12)), lambda found: found == 12),
+        (client.unreached, lambda _: True),
+        (forget, lambda _: True),
+    ]
+    assert at_once(calls, 1.5) == []
 
 
 def test_no_more_than_a_few_clients_are_kept(brokers):
