@@ -15,7 +15,7 @@ import random
 import socket
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from spark_eos import system
@@ -43,6 +43,7 @@ from spark_eos.topic_partition import TopicPartition
 
 R = TypeVar("R", bound=Record)
 C = TypeVar("C", bound="Connection[Any]")
+T = TypeVar("T")
 
 #: Seconds for which a request that any broker can answer is tried, at one broker after the other.
 ANY_BROKER_S = 15.0
@@ -245,7 +246,7 @@ class BrokerClient:
         """A new socket to a broker, with TLS and SASL done, which belongs to the caller. Raises OSError, and
         ConnectionFailed as `ask_each`."""
         try:
-            return self._open(node, min(timeout_s or _CONNECT_S, self._connect_s(node)))
+            return self._open(node, min(timeout_s or _CONNECT_S, self._connect_s(node)), lambda broker, _: broker)
         except OSError as error:
             self._silent(node, error)
             self._check_advertised()
@@ -257,25 +258,32 @@ class BrokerClient:
         kept = self.pool.take(kind, node)
         return kept if kept is not None else kind(self.connect(node, timeout_s), node, self._config.client_id)
 
-    def _open(self, node: int, timeout_s: float) -> socket.socket:
-        address, began = self._address(node), system.monotonic()
-        until, why = self._failed.get(address, (-math.inf, ""))
-        if began < until:
+    def _open(self, node: int, timeout_s: float, use: Callable[[socket.socket, float], T]) -> T:
+        """A new socket to a broker, as ``use`` makes it, which gets the time that is left. Raises OSError, at once if a
+        connect to this address has failed just now."""
+        until = system.monotonic() + timeout_s
+        address = self._address(node, timeout_s)
+        began = system.monotonic()
+        again_at, why = self._failed.get(address, (-math.inf, ""))
+        if began < again_at:
             raise OSError(why)
         if node >= 0 and not self._reached:
-            self._unreached_since = self._unreached_since or system.monotonic()
+            self._unreached_since = self._unreached_since or began
+        broker: socket.socket | None = None
         try:
-            return open_socket(self._config, address, timeout_s)
-        except OSError as error:
-            self._gone(node, address, began, error)
+            broker = open_socket(self._config, address, until - began)
+            return use(broker, until - system.monotonic())
+        except BaseException as error:
+            if broker is not None:
+                broker.close()
+            if isinstance(error, OSError) and node >= 0:
+                self._gone(node, address, began, error)
             raise
 
     def _gone(self, node: int, address: Address, began: float, error: OSError) -> None:
         """Note that a connect, since ``began``, has failed: the next ones fail at once for as long as it took, so that
         many that need this broker do not wait for it one after the other; and what it led or coordinated is looked up
         anew."""
-        if node < 0:
-            return
         now = system.monotonic()
         self._failed[address] = now + min(max(now - began, _LEAST_PAUSE_S), _MOST_PAUSE_S), _text(error)
         for place, leader in list(self._leaders.items()):
@@ -296,16 +304,11 @@ class BrokerClient:
 
     def _control(self, node: int, timeout_s: float) -> tuple[Connection[None], ApiVersions]:
         """A new connection for short requests, and the broker's API versions, which are requested on it."""
-        began = system.monotonic()
-        until = began + min(timeout_s, self._connect_s(node))
-        broker = self._open(node, until - system.monotonic())
-        try:
-            spoken = api_versions(broker, self._config.client_id, until - system.monotonic())
-        except BaseException as error:
-            broker.close()
-            if isinstance(error, OSError):
-                self._gone(node, self._address(node), began, error)
-            raise
+
+        def ask_versions(broker: socket.socket, left_s: float) -> tuple[socket.socket, ApiVersions]:
+            return broker, api_versions(broker, self._config.client_id, left_s)
+
+        broker, spoken = self._open(node, min(timeout_s, self._connect_s(node)), ask_versions)
         if not self._api_versions:
             self._learned_at = system.monotonic()
         self._api_versions[node] = spoken
@@ -314,11 +317,15 @@ class BrokerClient:
             self._failures.pop(node, None)
         return Connection(broker, node, self._config.client_id), spoken
 
-    def _address(self, node: int) -> Address:
+    def _address(self, node: int, timeout_s: float) -> Address:
+        """Where a broker can be reached; it is looked up if it is not known. Raises OSError."""
         if -len(self._config.servers) <= node < 0:
             return self._config.servers[-1 - node]
         if node not in self._brokers and system.monotonic() - self._refreshed_at >= _REFRESH_S:
-            self.metadata([])
+            try:
+                self.metadata([], min(timeout_s, ANY_BROKER_S))
+            except ConnectionFailed as error:
+                raise OSError(error.message) from None
         address = self._brokers.get(node)
         if address is None:
             raise OSError(f"broker {node} is not known")

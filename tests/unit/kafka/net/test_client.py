@@ -11,6 +11,7 @@ from contextlib import suppress
 
 import pytest
 
+from spark_eos import system
 from spark_eos.errors import ConnectionFailed, KafkaError
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net import client as module
@@ -206,6 +207,37 @@ def test_a_connection_that_the_broker_has_closed_is_not_used(brokers):
     client.brokers()
     first.cut()
     assert client.brokers() == [0]
+
+
+@pytest.mark.parametrize("dead", [1, 3])
+def test_all_addresses_of_a_name_are_tried(brokers, monkeypatch, dead):
+    """Also where packets to the first ones are dropped: no one of them takes all of the time."""
+    (first,) = brokers(1)
+    resolve = socket.getaddrinfo
+    with dropped() as hole:
+
+        def getaddrinfo(host: str, port: int, *more: int) -> list[object]:
+            if host != "several.example":
+                return list(resolve(host, port, *more))
+            return [found for p in [hole[1]] * dead + [first.port] for found in resolve("127.0.0.1", p, *more)]
+
+        monkeypatch.setattr(system, "getaddrinfo", getaddrinfo)
+        client = BrokerClient(KafkaProperties({"bootstrap.servers": "several.example:9092"}))
+        assert client.metadata([], 12.0).cluster_id == "fake"
+
+
+def test_a_broker_that_is_not_known_takes_no_more_time_than_there_is(brokers):
+    """To look for it belongs to the request, and that it is not found is no answer."""
+    first, second = brokers(2)
+    client = client_of(first)
+    client.brokers()
+    first.fate = second.fate = "closes"
+    client._refreshed_at = -module._REFRESH_S
+    began = time.monotonic()
+    assert client.ask(7, REQUEST, about_topics([]), 0.5) is None
+    with pytest.raises(OSError):
+        client.connect(7, 0.5)
+    assert time.monotonic() - began < 3.0
 
 
 def test_a_cluster_that_is_gone_is_an_error_with_its_reason(brokers, monkeypatch):
