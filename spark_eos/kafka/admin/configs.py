@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from spark_eos import system
 from spark_eos.kafka.admin.topics import TIMEOUT_S, describe_topics
 from spark_eos.kafka.codes import ADMIN_RETRIES, OK, TOPIC_RETRIES, Code
-from spark_eos.kafka.errors import configs_unreadable, refusal
+from spark_eos.kafka.errors import configs_unreadable, refusal, settings_refusal
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.requests.create_partitions import CREATE_PARTITIONS, CreatePartitionsResult
 from spark_eos.kafka.requests.create_topics import CREATE_TOPICS, CreateTopicsResult
@@ -42,7 +42,7 @@ def broker_config(client: BrokerClient) -> BrokerConfig:
             return None
         if code not in ADMIN_RETRIES:
             break
-    raise refusal(client.bootstrap_servers, "the brokers' settings", code, system.monotonic() - began)
+    raise settings_refusal(client.bootstrap_servers, code, system.monotonic() - began)
 
 
 def each_broker_setting(client: BrokerClient, name: str) -> dict[int, str] | None:
@@ -73,7 +73,7 @@ def _each_broker(client: BrokerClient, names: list[str] | None) -> dict[int, dic
         if code == OK and not silent:
             break
     if code != OK:
-        raise refusal(client.bootstrap_servers, "the brokers' settings", code, system.monotonic() - began)
+        raise settings_refusal(client.bootstrap_servers, code, system.monotonic() - began)
     if silent:
         logger.warning("brokers %s do not answer: their settings are not known", silent)
     return {node: {c.name: c.value or "" for c in of.configs} for node, of in found.items()}

@@ -10,7 +10,7 @@ from spark_eos.errors import stop
 from spark_eos.kafka.admin.topics import TIMEOUT_S
 from spark_eos.kafka.codes import ADMIN_RETRIES, COORDINATOR_MOVED, OK, Code
 from spark_eos.kafka.config.properties import Isolation
-from spark_eos.kafka.errors import group_unauthorized, refusal
+from spark_eos.kafka.errors import group_refusal, group_unauthorized
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.net.metadata import CoordinatorKind
 from spark_eos.kafka.net.schema import Record, Request
@@ -138,13 +138,15 @@ def commit_offsets(client: BrokerClient, group: str, offsets: PartitionOffsets, 
     began, refused = system.monotonic(), int(Code.REQUEST_TIMED_OUT)
     for _ in retrying(timeout_s):
         answer = offset_commit(client, group, offsets, _TRY_S)
-        codes = set(answer.values()) if isinstance(answer, dict) else {answer}
-        if codes == {OK}:
+        codes = list(answer.values()) if isinstance(answer, dict) else [answer]
+        wrong = [code for code in codes if code != OK]
+        if not wrong:
             return
-        refused = max((code for code in codes if code is not None), default=refused)
-        if not codes <= ADMIN_RETRIES | {None, OK}:
+        final = [code for code in wrong if code is not None and code not in ADMIN_RETRIES]
+        refused = next((code for code in (*final, *wrong) if code is not None), refused)
+        if final:
             break
-    raise refusal(client.bootstrap_servers, f"the offsets of group {group}", refused, system.monotonic() - began)
+    raise group_refusal(client.bootstrap_servers, group, refused, system.monotonic() - began, of="the offsets of ")
 
 
 def delete_offsets(
@@ -168,7 +170,8 @@ def delete_offsets(
             client.forget([group], CoordinatorKind.GROUP)
         if code not in ADMIN_RETRIES:
             break
-    raise refusal(client.bootstrap_servers, f"an end of the offsets of group {group}", code, system.monotonic() - began)
+    waited_s = system.monotonic() - began
+    raise group_refusal(client.bootstrap_servers, group, code, waited_s, of="an end of the offsets of ")
 
 
 def _ask(
@@ -197,7 +200,7 @@ def _ask(
             break
     stable = code == Code.UNSTABLE_OFFSET_COMMIT
     why = "an open transaction may hold newer ones" if stable else None
-    raise refusal(client.bootstrap_servers, f"group {group}", code, system.monotonic() - began, why)
+    raise group_refusal(client.bootstrap_servers, group, code, system.monotonic() - began, why)
 
 
 def _may_commit(found: OfGroup) -> bool:

@@ -6,7 +6,7 @@ import socket
 import ssl
 import struct
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Self, TypeVar
 
 from spark_eos import system
 from spark_eos.kafka.codes import OK, name_of
@@ -20,6 +20,7 @@ from spark_eos.kafka.net.schema import (
     NO_TAGS,
     STRING,
     Bytes,
+    FieldReader,
     Int16,
     Int32,
     Int64,
@@ -40,6 +41,7 @@ _NOBODY = -1
 #: Least seconds for one of several addresses, as there may be many, far away.
 _LEAST_TRY_S = 1.0
 _SASL_HANDSHAKE, _SASL_HANDSHAKE_VERSION = 17, 1
+_CODE_BYTES = 2
 
 
 class ApiVersionRange(Record):
@@ -59,6 +61,15 @@ class ApiVersionsResponse(Record):
     api_keys: tuple[ApiVersionRange, ...]
     throttle_time_ms: Int32
     finalized_features: Annotated[tuple[FinalizedFeature, ...] | None, Tagged(2, array_of(FinalizedFeature))]
+
+    @classmethod
+    def read(cls, fields: FieldReader) -> Self:
+        """A broker that is too old for the version that was asked answers by version 0: then only the error counts."""
+        code = INT16.read(fields)
+        if code != OK:
+            return cls(error_code=code, api_keys=(), throttle_time_ms=0, finalized_features=None)
+        fields.at -= _CODE_BYTES
+        return super().read(fields)
 
 
 class SaslAuthenticateResponse(Record):

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from spark_eos.errors import KafkaError
 from spark_eos.kafka.admin import groups
+from spark_eos.kafka.errors import Cause, init_error
 from spark_eos.kafka.requests.list_groups import LIST_GROUPS, ListedGroup, ListGroupsResponse
 from spark_eos.kafka.requests.txn_offset_commit import txn_offset_commit
 
@@ -121,3 +122,43 @@ def test_a_group_refused_as_a_whole_has_no_partitions():
     with pytest.raises(KafkaError) as caught:
         groups.committed_offsets(Coordinator(coded({}, code=30)), "g", BOTH)  # type: ignore[arg-type]
     assert caught.value.condition == "EOS_UNAUTHORIZED"
+
+
+def refused(codes: Mapping[int, int]) -> KafkaError:
+    """The error of a commit that is answered so."""
+    with pytest.raises(KafkaError) as caught:
+        short(lambda client: groups.commit_offsets(client, "g", {"t": dict.fromkeys(codes, 5)}), coded(codes))
+    return caught.value
+
+
+@pytest.mark.parametrize("codes", [{0: 0, 1: -1}, {0: -1, 1: 0}, {0: 16, 1: -1, 2: 51}])
+def test_the_code_of_a_refusal_is_one_that_refuses(codes):
+    """Not the largest, and not one that would pass."""
+    assert refused(codes).parameters["reason"] == "UNKNOWN_SERVER_ERROR"
+
+
+@pytest.mark.parametrize(
+    ("code", "entry"),
+    [
+        (3, "EOS_KAFKA_REFUSED.group"),
+        (25, "EOS_KAFKA_REFUSED.group"),
+        (29, "EOS_UNAUTHORIZED.group_topics"),
+        (30, "EOS_UNAUTHORIZED.group"),
+        (16, "EOS_KAFKA_UNREACHABLE.question"),
+    ],
+)
+def test_a_refusal_is_about_the_group(code, entry):
+    """Not about a topic that is named like it."""
+    error = refused({0: code})
+    assert error.entry == entry
+    assert "group g" in error.message and "topic group" not in error.message and "topic the" not in error.message
+
+
+@pytest.mark.parametrize(
+    ("code", "entry"), [(53, "EOS_UNAUTHORIZED"), (42, "EOS_KAFKA_REFUSED"), (-1, "EOS_KAFKA_REFUSED")]
+)
+def test_only_a_lack_of_rights_is_told_as_one(code, entry):
+    """Of a producer that the brokers refuse; ACLs do not help against the others."""
+    error = init_error("p-1", 1000, Cause.of(code))
+    assert error.condition == entry
+    assert ("ACLs" in error.hint) == (entry == "EOS_UNAUTHORIZED")

@@ -158,6 +158,16 @@ def test_tls_with_a_name_that_no_host_can_have_is_an_error_of_the_connection(hos
         handshake._encrypt(ours, ssl.create_default_context(), host)
 
 
+@pytest.mark.parametrize("rest", [struct.pack(">i", 0), struct.pack(">ihhh", 1, 18, 0, 3)], ids=["none", "one"])
+def test_a_broker_that_is_too_old_is_told_as_such(rest):
+    """It answers by version 0, with the error in front and, since Kafka 2.4, with the versions that it has."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.sendall(framed(1, struct.pack(">h", 35) + rest))
+        with pytest.raises(OSError, match=r"older than Kafka 2\.4"):
+            handshake.api_versions(ours, "c", 1.0)
+
+
 class OneNumber(Record):
     """An answer with one field, and tags."""
 
