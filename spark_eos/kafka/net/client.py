@@ -68,6 +68,8 @@ LEVEL_S = 30.0
 _ADVERTISED_S = 5.0
 _PROBE_S, _PROBED = 1.5, 3
 _CLIENTS = 8
+#: How many coordinators are remembered; batch writes never use an id again.
+_COORDINATORS = 20_000
 
 
 class BrokerClient:
@@ -462,6 +464,8 @@ class BrokerClient:
                 self._brokers[row.node_id] = row.host, row.port
             else:
                 errors[row.key] = row.error_code
+        for key in list(self._coordinators)[:-_COORDINATORS]:
+            self._coordinators.pop(key, None)
         return found, errors
 
     def forget(self, keys: Iterable[str], kind: CoordinatorKind = CoordinatorKind.TRANSACTION) -> None:

@@ -386,6 +386,20 @@ def test_questions_of_several_threads_do_not_mix(brokers):
     assert wrong == []
 
 
+def test_no_more_than_a_limit_of_coordinators_is_remembered(brokers, monkeypatch):
+    """Ids of batch writes are used once. All that are asked for at once are told, however many."""
+    monkeypatch.setattr(module, "_COORDINATORS", 100)
+    (first,) = brokers(1)
+    names = [f"id-{i}" for i in range(300)]
+    first.coordinators = dict.fromkeys(names, 0)
+    client = client_of(first)
+    assert client.coordinators(names, 5.0) == ({0: names}, {})
+    assert len(client._coordinators) <= 100
+    before = len(first.asked)
+    assert client.coordinators(names[-10:], 5.0) == ({0: names[-10:]}, {})
+    assert len(first.asked) == before
+
+
 Call = tuple[Callable[[], object], Callable[[object], bool]]
 
 
