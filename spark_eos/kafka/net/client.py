@@ -269,6 +269,8 @@ class BrokerClient:
         again_at, why = self._failed.get(address, (-math.inf, ""))
         if began < again_at:
             raise OSError(why)
+        if began >= until:
+            raise TimeoutError("no time is left to connect")  # which says nothing about the broker
         if node >= 0 and not self._reached:
             self._unreached_since = self._unreached_since or began
         broker: socket.socket | None = None

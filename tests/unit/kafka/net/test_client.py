@@ -155,6 +155,21 @@ def test_a_broker_that_takes_connections_and_does_not_answer_counts_as_gone(brok
     assert time.monotonic() - began < 1.0
 
 
+def test_time_that_is_over_says_nothing_of_the_broker(brokers):
+    """The next request, which has some, is answered, and its leader is still known."""
+    (first,) = brokers(1)
+    first.topics = {"t": [0]}
+    client = client_of(first)
+    assert client.leaders([("t", 0)])[0] == {("t", 0): 0}
+    client.close()
+    asked = first.asked.count(METADATA)
+    with pytest.raises(TimeoutError):
+        client.connect(0, -1.0)
+    client.connect(0, 5.0).close()
+    assert client.leaders([("t", 0)])[0] == {("t", 0): 0}
+    assert first.asked.count(METADATA) == asked
+
+
 def test_a_broker_that_is_too_old_is_found_beside_one_that_is_gone(brokers):
     """Silence of one says nothing of the others."""
     gone, _, _ = brokers(3, spoken=SPOKEN | {26: (0, 3)})
