@@ -10,6 +10,7 @@ from spark_eos.errors import (
 )
 from spark_eos.kafka.codes import (
     ABOUT_THE_ROWS,
+    ADMIN_RETRIES,
     FENCED,
     TOPIC_RETRIES,
     UNAUTHORIZED,
@@ -66,7 +67,9 @@ def init_error(name: str, timeout_ms: int, cause: Cause) -> EosError:
         return stop("EOS_TRANSACTION_TIMEOUT_TOO_LONG.init", timeout_ms=timeout_ms)
     if cause.code in FENCED:
         return fenced(name)
-    return stop("EOS_UNAUTHORIZED.transactions", reason=cause.name, name=name, text=cause.text)
+    if cause.code in UNAUTHORIZED:
+        return stop("EOS_UNAUTHORIZED.transactions", reason=cause.name, name=name, text=cause.text)
+    return stop("EOS_KAFKA_REFUSED.transactions", reason=cause.name, name=name, text=cause.text)
 
 
 def two_phase_unavailable(bootstrap_servers: str, brokers: list[int], why: str) -> EosError:
@@ -114,20 +117,47 @@ def fenced(name: str) -> EosError:
     return stop("EOS_FENCED", name=name)
 
 
-def refusal(servers: str, what: str, code: int, elapsed_s: float, reason: str | None = None) -> EosError:
-    """The error for a request about ``what`` (a topic, a group, …) that failed with this code."""
+def refusal(servers: str, topic: str, code: int, elapsed_s: float, reason: str | None = None) -> EosError:
+    """The error for a request about a topic, or some of its partitions, that failed with this code."""
     if code in UNKNOWN_TOPIC:
-        return stop("EOS_TOPIC_MISSING.name", topic=what, servers=servers)
+        return stop("EOS_TOPIC_MISSING.name", topic=topic, servers=servers)
     if code in TOPIC_RETRIES:
-        return stop(
-            "EOS_KAFKA_UNREACHABLE.question",
-            bootstrap_servers=servers,
-            waited_s=round(elapsed_s, 1),
-            reason=reason or name_of(code),
-            what=what,
-        )
-    if code in UNAUTHORIZED and what.startswith("group "):
-        return group_unauthorized(servers, what.removeprefix("group "))
+        return _unanswered(servers, topic, code, elapsed_s, reason)
     if code in UNAUTHORIZED:
-        return stop("EOS_UNAUTHORIZED.topic", topic=what, servers=servers)
-    return stop("EOS_KAFKA_REFUSED", topic=what, reason=name_of(code), servers=servers, answer=reason or name_of(code))
+        return stop("EOS_UNAUTHORIZED.topic", topic=topic, servers=servers)
+    answer = reason or name_of(code)
+    return stop("EOS_KAFKA_REFUSED.topic", topic=topic, reason=name_of(code), servers=servers, answer=answer)
+
+
+def group_refusal(
+    servers: str, group: str, code: int, elapsed_s: float, reason: str | None = None, *, of: str = ""
+) -> EosError:
+    """The error for a request about a group that failed with this code. ``of``: what of the group, such as "the offsets
+    of "."""
+    what = f"{of}group {group}"
+    if code == Code.TOPIC_AUTHORIZATION_FAILED:
+        return stop("EOS_UNAUTHORIZED.group_topics", group=group, bootstrap_servers=servers)
+    if code in UNAUTHORIZED:
+        return group_unauthorized(servers, group)
+    if code in TOPIC_RETRIES - UNKNOWN_TOPIC:
+        return _unanswered(servers, what, code, elapsed_s, reason)
+    answer = reason or name_of(code)
+    return stop("EOS_KAFKA_REFUSED.group", what=what, reason=name_of(code), servers=servers, answer=answer)
+
+
+def settings_refusal(servers: str, code: int, elapsed_s: float) -> EosError:
+    """The error for a request about the brokers' settings that failed with this code."""
+    what = "the brokers' settings"
+    if code in ADMIN_RETRIES:
+        return _unanswered(servers, what, code, elapsed_s, None)
+    return stop("EOS_KAFKA_REFUSED.settings", what=what, reason=name_of(code), servers=servers, answer=name_of(code))
+
+
+def _unanswered(servers: str, what: str, code: int, elapsed_s: float, reason: str | None) -> EosError:
+    return stop(
+        "EOS_KAFKA_UNREACHABLE.question",
+        bootstrap_servers=servers,
+        waited_s=round(elapsed_s, 1),
+        reason=reason or name_of(code),
+        what=what,
+    )

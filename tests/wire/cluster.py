@@ -27,6 +27,8 @@ _SERVICE_S = 0.0005
 _API_VERSIONS = 18
 _AWAY_S = 40.0
 _LARGEST = 1 << 27
+#: Where a request has its topics.
+_LISTED = ("topics", "topic_data", "v3_and_below_topics")
 
 
 class Cluster:
@@ -132,11 +134,30 @@ class Broker:
         self.cluster.move_leaders(led, away=self.node)
         self.cluster.world.at(min(seconds, _AWAY_S), self._back)
 
+    def unplug(self, seconds: float, *, silently: bool = False) -> None:
+        """Nobody reaches it, and the others have not noticed: they still name it. ``silently``: packets are dropped."""
+        if silently:
+            self.cluster.world.hosts[self.place] = Nobody()
+        else:
+            del self.cluster.world.hosts[self.place]
+        for connection in tuple(self.connections):
+            connection.drop(reset=True)
+        self.cluster.world.at(seconds, self.cluster.world.hosts.__setitem__, self.place, self)
+
     def _back(self) -> None:
         self.answers = True
         for partition in self.cluster.partitions.values():
             if partition.leader is None:
                 partition.elect(self.node, forgetful=True)
+
+
+class Nobody:
+    """A host that drops packets."""
+
+    answers = None
+
+    def accept(self, socket: Socket) -> tuple[Connection, Line]:
+        raise AssertionError("nobody is there")
 
 
 class Connection:
@@ -290,6 +311,11 @@ class Connection:
         if fault.amount > 1:
             answers.answer(self._broker.cluster, self._broker.node, asked, None, 0)
         self._broker.restart(fault.amount)
+
+    def _incomplete(self, asked: Asked, fault: Fault) -> None:
+        listed = next(name for name in _LISTED if hasattr(asked.body, name))
+        fewer = replace(asked.body, **{listed: getattr(asked.body, listed)[:-1]})
+        self._reply(replace(asked, body=fewer))
 
     def _coordinators_move(self, asked: Asked, fault: Fault) -> None:
         self._broker.cluster.shift += 1

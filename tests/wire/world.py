@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from spark_eos import system
+from spark_eos.kafka.net import threads
 from spark_eos.kafka.requests import end_txn
 from spark_eos.ledger import coordinator
 from spark_eos.sink import attempt
@@ -142,6 +143,6 @@ class World:
             patch.setattr(system, "socket", partial(Socket, self))
             patch.setattr(system, "getaddrinfo", addresses)
             patch.setattr(attempt, "time", SimpleNamespace(time=self.time_of_day, monotonic=self.monotonic))
-            for module in (coordinator, end_txn):
+            for module in (coordinator, end_txn, threads):
                 patch.setattr(module, "ThreadPoolExecutor", AtOnce)
             yield

@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from spark_eos import system
 from spark_eos.kafka.admin.topics import TIMEOUT_S, describe_topics
 from spark_eos.kafka.codes import ADMIN_RETRIES, OK, TOPIC_RETRIES, Code
-from spark_eos.kafka.errors import configs_unreadable, refusal
+from spark_eos.kafka.errors import configs_unreadable, refusal, settings_refusal
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.requests.create_partitions import CREATE_PARTITIONS, CreatePartitionsResult
 from spark_eos.kafka.requests.create_topics import CREATE_TOPICS, CreateTopicsResult
-from spark_eos.kafka.requests.describe_configs import DESCRIBE_CONFIGS, ConfigResource
+from spark_eos.kafka.requests.describe_configs import DESCRIBE_CONFIGS, ConfigResource, DescribeConfigsResult
+from spark_eos.log import logger
 from spark_eos.printable import excerpt
 from spark_eos.retry import retrying
 
@@ -41,7 +42,7 @@ def broker_config(client: BrokerClient) -> BrokerConfig:
             return None
         if code not in ADMIN_RETRIES:
             break
-    raise refusal(client.bootstrap_servers, "the brokers' settings", code, system.monotonic() - began)
+    raise settings_refusal(client.bootstrap_servers, code, system.monotonic() - began)
 
 
 def each_broker_setting(client: BrokerClient, name: str) -> dict[int, str] | None:
@@ -55,22 +56,27 @@ def each_broker_setting(client: BrokerClient, name: str) -> dict[int, str] | Non
 
 
 def _each_broker(client: BrokerClient, names: list[str] | None) -> dict[int, dict[str, str]] | None:
+    """The settings by broker. Those that do not answer are asked again, as one that restarts may come back with other
+    settings; then they are left out, with a warning."""
     began = system.monotonic()
+    found: dict[int, DescribeConfigsResult] = {}
+    code, silent = int(Code.REQUEST_TIMED_OUT), ""
     for _ in retrying(TIMEOUT_S):
         requests = {node: _describe(ConfigResource.BROKER, str(node), names) for node in client.brokers()}
         answers = client.ask_each(requests, DESCRIBE_CONFIGS, _TRY_S)
         found = {node: answer.results[0] for node, answer in answers.items() if answer is not None}
-        codes = {result.error_code for result in found.values()}
+        silent = ", ".join(str(node) for node in sorted(answers) if node not in found)
+        codes = [result.error_code for result in found.values()] or [Code.REQUEST_TIMED_OUT]
         if Code.CLUSTER_AUTHORIZATION_FAILED in codes:
             return None
-        if codes == {OK}:
-            return {node: {c.name: c.value or "" for c in of.configs} for node, of in found.items()}
-    raise refusal(
-        client.bootstrap_servers,
-        "the brokers' settings",
-        max(codes, default=Code.REQUEST_TIMED_OUT),
-        system.monotonic() - began,
-    )
+        code = next((code for code in codes if code != OK), OK)
+        if code == OK and not silent:
+            break
+    if code != OK:
+        raise settings_refusal(client.bootstrap_servers, code, system.monotonic() - began)
+    if silent:
+        logger.warning("brokers %s do not answer: their settings are not known", silent)
+    return {node: {c.name: c.value or "" for c in of.configs} for node, of in found.items()}
 
 
 def each_broker_config(client: BrokerClient) -> dict[int, dict[str, str]] | None:

@@ -10,7 +10,7 @@ from spark_eos.errors import stop
 from spark_eos.kafka.admin.topics import TIMEOUT_S
 from spark_eos.kafka.codes import ADMIN_RETRIES, COORDINATOR_MOVED, OK, Code
 from spark_eos.kafka.config.properties import Isolation
-from spark_eos.kafka.errors import group_unauthorized, refusal
+from spark_eos.kafka.errors import group_refusal, group_unauthorized
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.net.metadata import CoordinatorKind
 from spark_eos.kafka.net.schema import Record, Request
@@ -20,10 +20,11 @@ from spark_eos.kafka.requests.describe_groups import (
     DescribedConsumerGroup,
     DescribedGroup,
 )
-from spark_eos.kafka.requests.list_groups import LIST_GROUPS, ListGroupsResponse
+from spark_eos.kafka.requests.list_groups import LIST_GROUPS, ListedGroup, ListGroupsResponse
 from spark_eos.kafka.requests.offset_commit import offset_commit
 from spark_eos.kafka.requests.offset_delete import OFFSET_DELETE, OffsetDeleteResponse
 from spark_eos.kafka.requests.offset_fetch import OFFSET_FETCH, FetchedGroup
+from spark_eos.kafka.requests.partition_codes import partition_codes
 from spark_eos.printable import excerpt
 from spark_eos.retry import retrying
 from spark_eos.topic_partition import PartitionOffsets
@@ -32,6 +33,8 @@ A = TypeVar("A", bound=Record)
 #: The part of a response that is about one group.
 OfGroup = DescribedGroup | DescribedConsumerGroup | ListGroupsResponse | FetchedGroup | OffsetDeleteResponse
 G = TypeVar("G", bound=OfGroup)
+D = TypeVar("D", DescribedGroup, DescribedConsumerGroup, FetchedGroup, ListedGroup)
+P = TypeVar("P", FetchedGroup, OffsetDeleteResponse)
 
 _TRY_S = 4.0
 #: The bit of the operation READ in ``authorized_operations``, and the value of that field if it was not requested.
@@ -55,16 +58,30 @@ def active_members(
     """
     flags = {"include_authorized_operations": to_commit}
     found: DescribedGroup | DescribedConsumerGroup | None
-    found = _ask(
-        client, group, DESCRIBE_GROUPS, {"groups": [group], **flags}, timeout_s, lambda answer: answer.groups[0]
-    )
+    values: dict[str, Any] = {"groups": [group], **flags}
+    found = _ask(client, group, DESCRIBE_GROUPS, values, timeout_s, lambda answer: _of(group, answer.groups))
     if found is None and client.supports(CONSUMER_GROUP_DESCRIBE.api, CONSUMER_GROUP_DESCRIBE.last):
         values = {"group_ids": [group], **flags}
-        found = _ask(client, group, CONSUMER_GROUP_DESCRIBE, values, timeout_s, lambda answer: answer.groups[0])
+        found = _ask(
+            client, group, CONSUMER_GROUP_DESCRIBE, values, timeout_s, lambda answer: _of(group, answer.groups)
+        )
     if found is None and client.supports(LIST_GROUPS.api, LIST_GROUPS.last):
         return _members_by_state(client, group, timeout_s)
     members = found.members if found is not None else ()
     return [f"{excerpt(member.client_id, 100)} at {excerpt(member.client_host, 100)}" for member in members]
+
+
+def _of(group: str, listed: Iterable[D]) -> D | None:
+    """What is about this group."""
+    return next((one for one in listed if one.group_id == group), None)
+
+
+def _whole(found: P | None, asked: Mapping[str, Iterable[int]] | None) -> P | None:
+    """The answer, if it is about all partitions that were asked for (None: whichever there are), or refused as a
+    whole."""
+    if found is None or found.error_code != OK or asked is None:
+        return found
+    return found if partition_codes(found.topics, asked) is not None else None
 
 
 def _members_by_state(client: BrokerClient, group: str, timeout_s: float) -> list[str]:
@@ -72,7 +89,7 @@ def _members_by_state(client: BrokerClient, group: str, timeout_s: float) -> lis
     ListGroups."""
     values: dict[str, list[str]] = {"states_filter": [], "types_filter": []}
     listed = _ask(client, group, LIST_GROUPS, values, timeout_s, lambda answer: answer)
-    found = next((one for one in (listed.groups if listed is not None else ()) if one.group_id == group), None)
+    found = _of(group, listed.groups if listed is not None else ())
     if found is None:
         return []
     kind = found.group_type.lower()
@@ -99,13 +116,15 @@ def committed_offsets(
 
     With ``read_committed``, it waits for open transactions that may commit newer offsets. Raises as `active_members`.
     """
-    listed = None if partitions is None else partitions.items()
-    topics = listed and [{"name": topic, "partition_indexes": list(numbers)} for topic, numbers in listed]
+    asked = None if partitions is None else {topic: list(numbers) for topic, numbers in partitions.items()}
+    topics = None if asked is None else [{"name": topic, "partition_indexes": p} for topic, p in asked.items()]
     values = {
         "groups": [{"group_id": group, "topics": topics}],
         "require_stable": isolation == "read_committed",
     }
-    found = _ask(client, group, OFFSET_FETCH, values, timeout_s, lambda answer: answer.groups[0])
+    found = _ask(
+        client, group, OFFSET_FETCH, values, timeout_s, lambda answer: _whole(_of(group, answer.groups), asked)
+    )
     result: PartitionOffsets = {}
     for topic in found.topics if found is not None else ():
         for p in topic.partitions:
@@ -119,13 +138,15 @@ def commit_offsets(client: BrokerClient, group: str, offsets: PartitionOffsets, 
     began, refused = system.monotonic(), int(Code.REQUEST_TIMED_OUT)
     for _ in retrying(timeout_s):
         answer = offset_commit(client, group, offsets, _TRY_S)
-        codes = set(answer.values()) if isinstance(answer, dict) else {answer}
-        if codes == {OK}:
+        codes = list(answer.values()) if isinstance(answer, dict) else [answer]
+        wrong = [code for code in codes if code != OK]
+        if not wrong:
             return
-        refused = max((code for code in codes if code is not None), default=refused)
-        if not codes <= ADMIN_RETRIES | {None, OK}:
+        final = [code for code in wrong if code is not None and code not in ADMIN_RETRIES]
+        refused = next((code for code in (*final, *wrong) if code is not None), refused)
+        if final:
             break
-    raise refusal(client.bootstrap_servers, f"the offsets of group {group}", refused, system.monotonic() - began)
+    raise group_refusal(client.bootstrap_servers, group, refused, system.monotonic() - began, of="the offsets of ")
 
 
 def delete_offsets(
@@ -135,11 +156,13 @@ def delete_offsets(
 
     Raises KafkaError (EOS_KAFKA_REFUSED).
     """
-    topics = [{"name": t, "partitions": [{"partition_index": p} for p in ps]} for t, ps in partitions.items()]
+    asked = {topic: list(numbers) for topic, numbers in partitions.items()}
+    topics = [{"name": t, "partitions": [{"partition_index": p} for p in ps]} for t, ps in asked.items()]
     values = {"group_id": group, "topics": topics}
     began, code = system.monotonic(), int(Code.REQUEST_TIMED_OUT)
     for _ in retrying(timeout_s):
         answer, code = _of_coordinator(client, group, OFFSET_DELETE, values, _TRY_S)
+        answer = _whole(answer, asked)
         code = code if answer is None else _code(answer)
         if code in (OK, Code.GROUP_ID_NOT_FOUND):
             return
@@ -147,7 +170,8 @@ def delete_offsets(
             client.forget([group], CoordinatorKind.GROUP)
         if code not in ADMIN_RETRIES:
             break
-    raise refusal(client.bootstrap_servers, f"an end of the offsets of group {group}", code, system.monotonic() - began)
+    waited_s = system.monotonic() - began
+    raise group_refusal(client.bootstrap_servers, group, code, waited_s, of="an end of the offsets of ")
 
 
 def _ask(
@@ -156,10 +180,10 @@ def _ask(
     request: Request[A],
     values: Mapping[str, Any],
     timeout_s: float,
-    part: Callable[[A], G],
+    part: Callable[[A], G | None],
 ) -> G | None:
     """Send a request to the group's coordinator, with retries. ``part``: takes what is about the group out of the
-    response. None if the coordinator knows no such group of the request's protocol."""
+    response; without that, it counts as none. None if the coordinator knows no such group of the request's protocol."""
     began, code = system.monotonic(), int(Code.REQUEST_TIMED_OUT)
     for _ in retrying(timeout_s):
         left = min(_TRY_S, max(0.1, began + timeout_s - system.monotonic()))
@@ -176,7 +200,7 @@ def _ask(
             break
     stable = code == Code.UNSTABLE_OFFSET_COMMIT
     why = "an open transaction may hold newer ones" if stable else None
-    raise refusal(client.bootstrap_servers, f"group {group}", code, system.monotonic() - began, why)
+    raise group_refusal(client.bootstrap_servers, group, code, system.monotonic() - began, why)
 
 
 def _may_commit(found: OfGroup) -> bool:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+from spark_eos.kafka.codes import OK, Code
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.requests.describe_producers import describe_producers, open_begins
-from spark_eos.kafka.requests.describe_transactions import describe_transactions
+from spark_eos.kafka.requests.describe_transactions import TransactionState, describe_transactions
 from spark_eos.kafka.requests.list_transactions import transactional_ids
 from spark_eos.kafka.transactions import NEVER_MS
 
@@ -15,7 +16,8 @@ from spark_eos.kafka.transactions import NEVER_MS
 @dataclass(frozen=True)
 class OpenTransaction:
     """An open transaction in one partition. ``open_s``: its age, by the clocks of the coordinator and of this machine;
-    None for a hanging transaction, which no coordinator knows."""
+    None for a hanging transaction, which no coordinator knows. ``answered``: whether all coordinators that may know it
+    have answered; without that, it is not known whether it hangs."""
 
     transactional_id: str | None
     producer_id: int
@@ -23,13 +25,17 @@ class OpenTransaction:
     first_offset: int
     open_s: float | None
     timeout_s: float | None
+    answered: bool = True
 
     def __str__(self) -> str:
         producer = f"producer id {self.producer_id}, epoch {self.epoch}, from offset {self.first_offset}"
+        if not self.answered:
+            return f"{producer}; its coordinator does not answer, so that it is not known whose it is"
         if self.transactional_id is None or self.open_s is None or self.timeout_s is None:
             return (
-                f"{producer}, which no coordinator knows: a hanging transaction. Find and abort it with Kafka's "
-                "tool kafka-transactions"
+                f"{producer}, which no coordinator names: a hanging transaction, or one of a transactional id that "
+                "this user may not describe. Before it is aborted, 'kafka-transactions.sh find-hanging', by a user who "
+                "may describe all of them, has to name it"
             )
         ends = f"its time-out is {self.timeout_s:.0f} s"
         if self.timeout_s == NEVER_MS / 1000:
@@ -42,21 +48,31 @@ class OpenTransaction:
 def oldest_open_transaction(client: BrokerClient, topic: str, partition: int) -> list[OpenTransaction]:
     """The open transaction with the lowest first offset in a partition, as a list of one; empty if there is none or the
     leader does not answer."""
-    begins = open_begins(describe_producers(client, topic, partition))
-    if not begins:
+    oldest = _oldest(client, topic, partition)
+    if oldest is None:
         return []
-    (producer_id, epoch), first_offset = min(begins.items(), key=lambda begin: begin[1])
+    (producer_id, epoch), first_offset = oldest
+    answered, state = _known(client, producer_id)
+    if state is not None and state.transaction_start_time_ms >= 0:
+        open_s = max(0.0, time.time() - state.transaction_start_time_ms / 1000)
+        timeout_s = state.transaction_timeout_ms / 1000
+        return [OpenTransaction(state.transactional_id, producer_id, epoch, first_offset, open_s, timeout_s)]
+    if answered and _oldest(client, topic, partition) != oldest:
+        return []  # it has ended while the coordinators were asked
+    return [OpenTransaction(None, producer_id, epoch, first_offset, None, None, answered)]
+
+
+def _oldest(client: BrokerClient, topic: str, partition: int) -> tuple[tuple[int, int], int] | None:
+    """Producer id, epoch and first offset."""
+    begins = open_begins(describe_producers(client, topic, partition))
+    return min(begins.items(), key=lambda begin: begin[1], default=None)
+
+
+def _known(client: BrokerClient, producer_id: int) -> tuple[bool, TransactionState | None]:
+    """Whether all coordinators have answered that may know this producer id, and what one of them knows."""
     names = transactional_ids(client, producer_id)
-    described = [state for state in describe_transactions(client, names) if state.producer_id == producer_id]
-    state = described[0] if described else None
-    known = state is not None and state.transaction_start_time_ms >= 0
-    return [
-        OpenTransaction(
-            state.transactional_id if state is not None else None,
-            producer_id,
-            epoch,
-            first_offset,
-            max(0.0, time.time() - state.transaction_start_time_ms / 1000) if state is not None and known else None,
-            state.transaction_timeout_ms / 1000 if state is not None and known else None,
-        )
-    ]
+    if names is None:
+        return False, None
+    final = [s for s in describe_transactions(client, names) if s.error_code in (OK, Code.TRANSACTIONAL_ID_NOT_FOUND)]
+    state = next((s for s in final if s.error_code == OK and s.producer_id == producer_id), None)
+    return {s.transactional_id for s in final} >= set(names), state

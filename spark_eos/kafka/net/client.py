@@ -9,12 +9,13 @@ Whoever begins something, such as a driver's entry point, a task or a command, g
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import socket
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from spark_eos import system
@@ -35,11 +36,14 @@ from spark_eos.kafka.net.metadata import (
 from spark_eos.kafka.net.pool import ConnectionPool
 from spark_eos.kafka.net.sasl import Refused
 from spark_eos.kafka.net.schema import Api, Record, Request
+from spark_eos.kafka.net.threads import begin_each
+from spark_eos.log import logger
 from spark_eos.retry import retrying
 from spark_eos.topic_partition import TopicPartition
 
 R = TypeVar("R", bound=Record)
 C = TypeVar("C", bound="Connection[Any]")
+T = TypeVar("T")
 
 #: Seconds for which a request that any broker can answer is tried, at one broker after the other.
 ANY_BROKER_S = 15.0
@@ -53,6 +57,8 @@ _CONNECT_S = 10.0
 _FIRST_TRY_S = 2.0
 #: Seconds for which a broker that did not answer is tried after the others.
 _AVOIDED_S = 30.0
+#: Least and most seconds for which connects to a broker fail at once after one has failed.
+_LEAST_PAUSE_S, _MOST_PAUSE_S = 0.05, 5.0
 #: Least seconds between two Metadata requests because of an unknown broker.
 _REFRESH_S = 1.0
 #: Seconds for which the level of transaction.version is cached. A transaction that began with an older level also ends
@@ -62,6 +68,8 @@ LEVEL_S = 30.0
 _ADVERTISED_S = 5.0
 _PROBE_S, _PROBED = 1.5, 3
 _CLIENTS = 8
+#: How many coordinators are remembered; batch writes never use an id again.
+_COORDINATORS = 20_000
 
 
 class BrokerClient:
@@ -88,6 +96,8 @@ class BrokerClient:
         self._reached = False
         self._unreached_since: float | None = None
         self._failures: dict[int, OSError] = {}
+        #: By address: until when connects fail at once, by the monotonic clock, and why the last one failed.
+        self._failed: dict[Address, tuple[float, str]] = {}
         #: The cluster's id as of the last Metadata response; empty if brokers have none.
         self.cluster_id = ""
         self.pool = ConnectionPool()
@@ -144,7 +154,7 @@ class BrokerClient:
         lately, and the bootstrap servers, which have negative numbers. The bootstrap servers come first while no broker
         was reached."""
         now = system.monotonic()
-        known = random.sample(list(self._brokers), len(self._brokers))
+        known = _shuffled(self._brokers)
         known.sort(key=lambda node: (self._avoided.get(node, 0.0) > now, node != self._last))
         given = [-1 - i for i in range(len(self._config.servers))]
         return given + known if self._failures and not self._reached else known + given
@@ -152,15 +162,66 @@ class BrokerClient:
     def _ask(
         self, asked: Mapping[int, Mapping[str, Any]], request: Request[R], timeout_s: float
     ) -> tuple[dict[int, R | None], dict[int, OSError]]:
+        """As `ask_each`. Brokers with an idle connection are asked before any other is opened; where there are several
+        brokers, the others are asked in threads, so that a host that drops packets takes nobody else's time."""
         until = system.monotonic() + timeout_s
         answers: dict[int, R | None] = dict.fromkeys(asked)
         failures: dict[int, OSError] = {}
         busy: dict[int, Connection[None]] = {}
-        for node, values in asked.items():
-            try:
-                busy[node] = self._send(node, request, values, until)
-            except OSError as error:
-                failures[node] = self._silent(node, error)
+        unopened = []
+        try:
+            for node, values in asked.items():
+                try:
+                    connection = self._send(node, request, values, until, opens=len(asked) == 1)
+                except OSError as error:
+                    failures[node] = self._silent(node, error)
+                    continue
+                if connection is None:
+                    unopened.append(node)
+                else:
+                    busy[node] = connection
+            others = begin_each(
+                lambda node: self._ask({node: asked[node]}, request, until - system.monotonic()), unopened
+            )
+            self._receive(busy, request, until, answers, failures)
+            for answered, failed in others():
+                answers |= answered
+                failures |= failed
+        finally:
+            for connection in busy.values():
+                connection.close()
+        return answers, failures
+
+    def _send(
+        self, node: int, request: Request[Any], values: Mapping[str, Any], until: float, *, opens: bool
+    ) -> Connection[None] | None:
+        """Send the request without waiting; returns its connection. None where there is no idle one, unless this
+        ``opens`` one. Raises OSError, and KafkaError (EOS_BROKER_UNSUITABLE)."""
+        opened = self._idle(node)
+        if opened is None and not opens:
+            return None
+        connection, spoken = opened or self._control(node, until - system.monotonic())
+        try:
+            version, body = _version(node, request, spoken), request.asks.write(values)
+            connection.ask(request.api, version, [body], None, flexible=request.flexible)
+            connection.push()
+        except OSError:
+            self.pool.lost(connection)
+            raise
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _receive(
+        self,
+        busy: dict[int, Connection[None]],
+        request: Request[R],
+        until: float,
+        answers: dict[int, R | None],
+        failures: dict[int, OSError],
+    ) -> None:
+        """Wait for the responses on these connections, each of which is given back or closed, and left out then."""
         while busy:
             for node, connection in list(busy.items()):
                 try:
@@ -173,14 +234,6 @@ class BrokerClient:
                         self.pool.give_back(busy.pop(node))
             if busy:
                 wait(busy.values(), until)
-        return answers, failures
-
-    def _send(self, node: int, request: Request[Any], values: Mapping[str, Any], until: float) -> Connection[None]:
-        """Send the request without waiting; returns its connection. Raises OSError."""
-        connection, spoken = self._control(node, until - system.monotonic())
-        version, body = _version(node, request, spoken), request.asks.write(values)
-        connection.ask(request.api, version, [body], None, flexible=request.flexible)
-        return connection
 
     def _silent(self, node: int, error: OSError) -> OSError:
         if node >= 0:
@@ -195,7 +248,7 @@ class BrokerClient:
         """A new socket to a broker, with TLS and SASL done, which belongs to the caller. Raises OSError, and
         ConnectionFailed as `ask_each`."""
         try:
-            return self._open(node, min(timeout_s or _CONNECT_S, self._connect_s(node)))
+            return self._open(node, min(timeout_s or _CONNECT_S, self._connect_s(node)), lambda broker, _: broker)
         except OSError as error:
             self._silent(node, error)
             self._check_advertised()
@@ -207,29 +260,59 @@ class BrokerClient:
         kept = self.pool.take(kind, node)
         return kept if kept is not None else kind(self.connect(node, timeout_s), node, self._config.client_id)
 
-    def _open(self, node: int, timeout_s: float) -> socket.socket:
-        address = self._address(node)
+    def _open(self, node: int, timeout_s: float, use: Callable[[socket.socket, float], T]) -> T:
+        """A new socket to a broker, as ``use`` makes it, which gets the time that is left. Raises OSError, at once if a
+        connect to this address has failed just now."""
+        until = system.monotonic() + timeout_s
+        address = self._address(node, timeout_s)
+        began = system.monotonic()
+        again_at, why = self._failed.get(address, (-math.inf, ""))
+        if began < again_at:
+            raise OSError(why)
+        if began >= until:
+            raise TimeoutError("no time is left to connect")  # which says nothing about the broker
         if node >= 0 and not self._reached:
-            self._unreached_since = self._unreached_since or system.monotonic()
-        return open_socket(self._config, address, timeout_s)
+            self._unreached_since = self._unreached_since or began
+        broker: socket.socket | None = None
+        try:
+            broker = open_socket(self._config, address, until - began)
+            return use(broker, until - system.monotonic())
+        except BaseException as error:
+            if broker is not None:
+                broker.close()
+            if isinstance(error, OSError) and node >= 0:
+                self._gone(node, address, began, error)
+            raise
+
+    def _gone(self, node: int, address: Address, began: float, error: OSError) -> None:
+        """Note that a connect, since ``began``, has failed: the next ones fail at once for as long as it took, so that
+        many that need this broker do not wait for it one after the other; and what it led or coordinated is looked up
+        anew."""
+        now = system.monotonic()
+        self._failed[address] = now + min(max(now - began, _LEAST_PAUSE_S), _MOST_PAUSE_S), _text(error)
+        for place, leader in list(self._leaders.items()):
+            if leader == node:
+                self._leaders.pop(place, None)
+        for key, coordinator in list(self._coordinators.items()):
+            if coordinator == node:
+                self._coordinators.pop(key, None)
 
     def _connect_s(self, node: int) -> float:
         return _ADVERTISED_S if node >= 0 and not self._reached else _CONNECT_S
 
-    def _control(self, node: int, timeout_s: float) -> tuple[Connection[None], ApiVersions]:
-        """A connection for short requests, and the broker's API versions, which are requested on each new
-        connection."""
+    def _idle(self, node: int) -> tuple[Connection[None], ApiVersions] | None:
+        """An idle connection for short requests to a broker whose API versions are known."""
         known = self._api_versions.get(node)
         connection = self.pool.take(Connection, node) if known is not None else None
-        if known is not None and connection is not None:
-            return connection, known
-        until = system.monotonic() + min(timeout_s, self._connect_s(node))
-        broker = self._open(node, until - system.monotonic())
-        try:
-            spoken = api_versions(broker, self._config.client_id, until - system.monotonic())
-        except BaseException:
-            broker.close()
-            raise
+        return None if known is None or connection is None else (connection, known)
+
+    def _control(self, node: int, timeout_s: float) -> tuple[Connection[None], ApiVersions]:
+        """A new connection for short requests, and the broker's API versions, which are requested on it."""
+
+        def ask_versions(broker: socket.socket, left_s: float) -> tuple[socket.socket, ApiVersions]:
+            return broker, api_versions(broker, self._config.client_id, left_s)
+
+        broker, spoken = self._open(node, min(timeout_s, self._connect_s(node)), ask_versions)
         if not self._api_versions:
             self._learned_at = system.monotonic()
         self._api_versions[node] = spoken
@@ -238,14 +321,19 @@ class BrokerClient:
             self._failures.pop(node, None)
         return Connection(broker, node, self._config.client_id), spoken
 
-    def _address(self, node: int) -> Address:
-        if node < 0:
+    def _address(self, node: int, timeout_s: float) -> Address:
+        """Where a broker can be reached; it is looked up if it is not known. Raises OSError."""
+        if -len(self._config.servers) <= node < 0:
             return self._config.servers[-1 - node]
         if node not in self._brokers and system.monotonic() - self._refreshed_at >= _REFRESH_S:
-            self.metadata([])
-        if node not in self._brokers:
+            try:
+                self.metadata([], min(timeout_s, ANY_BROKER_S))
+            except ConnectionFailed as error:
+                raise OSError(error.message) from None
+        address = self._brokers.get(node)
+        if address is None:
             raise OSError(f"broker {node} is not known")
-        return self._brokers[node]
+        return address
 
     def reach(self, timeout_s: float = ANY_BROKER_S) -> None:
         """Reach a broker at its advertised address, unless one was reached before. For callers that go on with
@@ -259,16 +347,17 @@ class BrokerClient:
             self._check_advertised()
 
     def _answers(self, node: int) -> bool:
+        self._failed.clear()
         return self._ask({node: about_topics([])}, METADATA, _PROBE_S)[0][node] is not None
 
     def _check_advertised(self) -> None:
         """Raise ConnectionFailed if a bootstrap server answers, and no broker was ever reached at the address that it
         advertises: then waiting does not help."""
-        since = self._unreached_since
-        if self._reached or since is None or system.monotonic() - since < _ADVERTISED_S or not self._brokers:
+        since, brokers = self._unreached_since, dict(self._brokers)
+        if self._reached or since is None or system.monotonic() - since < _ADVERTISED_S or not brokers:
             return
-        nodes = random.sample(list(self._brokers), len(self._brokers))
-        nodes.sort(key=lambda node: self._brokers[node] not in self._config.servers)  # these are likely to answer
+        nodes = _shuffled(brokers)
+        nodes.sort(key=lambda node: brokers[node] not in self._config.servers)  # these are likely to answer
         if any(self._answers(node) for node in nodes[:_PROBED]):
             return
         for i, (host, port) in enumerate(self._config.servers):
@@ -287,10 +376,10 @@ class BrokerClient:
     def unreached(self) -> str:
         """The brokers that did not answer their last request, with their advertised addresses and the reasons, as
         text."""
-        failing = [(node, self._brokers[node]) for node in sorted(self._failures) if node in self._brokers]
+        brokers, failures = dict(self._brokers), dict(self._failures)
+        failing = [(node, *brokers[node]) for node in sorted(failures) if node in brokers]
         return ", ".join(
-            f"broker {node} at {host}:{port} ({str(self._failures[node]) or type(self._failures[node]).__name__})"
-            for node, (host, port) in failing[:_PROBED]
+            f"broker {node} at {host}:{port} ({_text(failures[node])})" for node, host, port in failing[:_PROBED]
         )
 
     # Metadata
@@ -332,10 +421,15 @@ class BrokerClient:
         Raises ConnectionFailed.
         """
         wanted = list(places)
-        unknown = sorted({topic for topic, p in wanted if (topic, p) not in self._leaders})
+        found = self._known_leaders(wanted)
+        unknown = sorted({topic for topic, p in wanted if (topic, p) not in found})
         topics = {topic.name: topic for topic in self.metadata(unknown, timeout_s).topics} if unknown else {}
-        found = {place: self._leaders[place] for place in wanted if place in self._leaders}
+        found = {place: leader for place, leader in found.items() if place[0] not in topics}
+        found |= self._known_leaders(place for place in wanted if place[0] in topics)
         return found, {(t, p): _why_no_leader(topics.get(t), p) for t, p in wanted if (t, p) not in found}
+
+    def _known_leaders(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return {place: leader for place in places if (leader := self._leaders.get(place)) is not None}
 
     def forget_leader(self, topic: str, partition: int) -> None:
         """Look up this partition's leader anew for the next request."""
@@ -347,27 +441,34 @@ class BrokerClient:
         """The coordinators of transactional ids or groups, {broker: keys}; and an error code for each key for which a
         broker returned one."""
         wanted = list(keys)
-        unknown = [key for key in wanted if (kind, key) not in self._coordinators]
-        errors = self._find(unknown, timeout_s, kind) if unknown else {}
+        known = {key: node for key in wanted if (node := self._coordinators.get((kind, key))) is not None}
+        unknown = [key for key in wanted if key not in known]
+        looked_up, errors = self._find(unknown, timeout_s, kind) if unknown else ({}, {})
+        known |= looked_up
         found: dict[int, list[str]] = {}
         for key in wanted:
-            if (kind, key) in self._coordinators:
-                found.setdefault(self._coordinators[kind, key], []).append(key)
+            if key in known:
+                found.setdefault(known[key], []).append(key)
         return found, errors
 
-    def _find(self, keys: Sequence[str], timeout_s: float, kind: CoordinatorKind) -> dict[str, int]:
+    def _find(
+        self, keys: Sequence[str], timeout_s: float, kind: CoordinatorKind
+    ) -> tuple[dict[str, int], dict[str, int]]:
+        """The coordinators of these keys, and error codes."""
         try:
             answer = self.ask_any(FIND_COORDINATOR, {"key_type": int(kind), "coordinator_keys": keys}, timeout_s)
         except ConnectionFailed:
-            return {}
-        errors = {}
+            return {}, {}
+        found, errors = {}, {}
         for row in answer.coordinators:
             if row.error_code == OK:
-                self._coordinators[kind, row.key] = row.node_id
+                found[row.key] = self._coordinators[kind, row.key] = row.node_id
                 self._brokers[row.node_id] = row.host, row.port
             else:
                 errors[row.key] = row.error_code
-        return errors
+        for key in list(self._coordinators)[:-_COORDINATORS]:
+            self._coordinators.pop(key, None)
+        return found, errors
 
     def forget(self, keys: Iterable[str], kind: CoordinatorKind = CoordinatorKind.TRANSACTION) -> None:
         """Look up the coordinators of these keys anew for the next request."""
@@ -382,30 +483,50 @@ class BrokerClient:
     def version(self, node: int, api: Api) -> int:
         """The newest version of a request that both this broker and this client have. Raises OSError, and KafkaError
         (EOS_BROKER_UNSUITABLE) if there is none."""
-        if node not in self._api_versions:
-            connection, _ = self._control(node, _CONNECT_S)
+        spoken = self._api_versions.get(node)
+        if spoken is None:
+            connection, spoken = self._control(node, _CONNECT_S)
             self.pool.give_back(connection)
-        return _version(node, api, self._api_versions[node])
+        return _version(node, api, spoken)
 
     def has(self, node: int, api: Api) -> bool:
-        """Whether this broker has a version of the request; False if it does not answer."""
+        """Whether this broker has a version of the request. Raises OSError and ConnectionFailed if it does not
+        answer: that says nothing about it."""
         try:
             return bool(self.version(node, api) >= 0)
-        except (OSError, KafkaError):
+        except ConnectionFailed:
+            raise
+        except KafkaError:
             return False
 
     def forget_versions(self, node: int) -> None:
         """Request the broker's API versions anew: it may come back as another version."""
         self._api_versions.pop(node, None)
 
-    def brokers_without(self, request: Api) -> list[int]:
-        """The brokers that answer and have no version of the request that this client knows. Raises
-        ConnectionFailed."""
+    def brokers_without(self, request: Api, timeout_s: float = ANY_BROKER_S) -> list[int]:
+        """The brokers that have no version of the request that this client knows. Those that do not answer are asked
+        again for ``timeout_s``, as one that restarts may come back as another version; then they are left out, with a
+        warning. Raises ConnectionFailed."""
+        spoken: dict[int, ApiVersions] = {}
+        silent: list[int] = []
         self._api_versions.clear()  # a broker may have come back as another version
-        nothing = {"topics": [], "allow_auto_topic_creation": False, "include_topic_authorized_operations": False}
-        self.ask_each(dict.fromkeys(self.brokers(), nothing), METADATA)
-        spoken = {node: known.versions.get(request.api, (0, -1)) for node, known in self._api_versions.items()}
-        return sorted(node for node, versions in spoken.items() if node >= 0 and request.version(*versions) is None)
+        for _ in retrying(timeout_s):
+            asked = [node for node in self.brokers() if node not in spoken]
+            self.ask_each(dict.fromkeys(asked, about_topics([])), METADATA)
+            spoken |= {node: known for node in asked if (known := self._api_versions.get(node)) is not None}
+            silent = [node for node in asked if node not in spoken]
+            if not silent:
+                break
+        if silent:
+            logger.warning(
+                "brokers %s do not answer: whether they support %s is not known",
+                ", ".join(map(str, silent)),
+                request.name,
+            )
+        lacking = (
+            node for node, of in spoken.items() if request.version(*of.versions.get(request.api, (0, -1))) is None
+        )
+        return sorted(lacking)
 
     def feature(self, name: str) -> int:
         """The finalized level of a feature, such as ``transaction.version``; 0 if the cluster does not have it.
@@ -428,19 +549,19 @@ class BrokerClient:
         return self._level
 
     def _any_api_versions(self) -> ApiVersions:
-        for node in self._candidates():
-            if node in self._api_versions:
-                return self._api_versions[node]
-        self.metadata([])
-        return self._api_versions[self._last if self._last is not None else -1]
+        while True:
+            for node in self._candidates():
+                known = self._api_versions.get(node)
+                if known is not None:
+                    return known
+            self.metadata([])  # another thread may forget at once what this has told
 
     def _unreachable(self, error: OSError, waited_s: float) -> EosError:
-        reason = str(error) or type(error).__name__
         return stop(
             "EOS_KAFKA_UNREACHABLE.bootstrap",
             bootstrap_servers=self.bootstrap_servers,
             waited_s=round(waited_s, 1),
-            reason=reason,
+            reason=_text(error),
         )
 
 
@@ -452,6 +573,15 @@ def _answer(connection: Connection[None], request: Request[R], until: float) -> 
     if system.monotonic() >= until:
         raise TimeoutError(f"broker {connection.node} does not answer")
     return None
+
+
+def _text(error: OSError) -> str:
+    return str(error) or type(error).__name__
+
+
+def _shuffled(nodes: Iterable[int]) -> list[int]:
+    listed = list(nodes)
+    return random.sample(listed, len(listed))
 
 
 def _why_no_leader(topic: DescribedTopic | None, partition: int) -> int:

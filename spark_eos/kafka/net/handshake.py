@@ -6,7 +6,7 @@ import socket
 import ssl
 import struct
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Self, TypeVar
 
 from spark_eos import system
 from spark_eos.kafka.codes import OK, name_of
@@ -20,6 +20,7 @@ from spark_eos.kafka.net.schema import (
     NO_TAGS,
     STRING,
     Bytes,
+    FieldReader,
     Int16,
     Int32,
     Int64,
@@ -37,7 +38,10 @@ R = TypeVar("R", bound=Record)
 
 #: In place of a broker's id, while it is not known.
 _NOBODY = -1
+#: Least seconds for one of several addresses, as there may be many, far away.
+_LEAST_TRY_S = 1.0
 _SASL_HANDSHAKE, _SASL_HANDSHAKE_VERSION = 17, 1
+_CODE_BYTES = 2
 
 
 class ApiVersionRange(Record):
@@ -57,6 +61,15 @@ class ApiVersionsResponse(Record):
     api_keys: tuple[ApiVersionRange, ...]
     throttle_time_ms: Int32
     finalized_features: Annotated[tuple[FinalizedFeature, ...] | None, Tagged(2, array_of(FinalizedFeature))]
+
+    @classmethod
+    def read(cls, fields: FieldReader) -> Self:
+        """A broker that is too old for the version that was asked answers by version 0: then only the error counts."""
+        code = INT16.read(fields)
+        if code != OK:
+            return cls(error_code=code, api_keys=(), throttle_time_ms=0, finalized_features=None)
+        fields.at -= _CODE_BYTES
+        return super().read(fields)
 
 
 class SaslAuthenticateResponse(Record):
@@ -110,13 +123,14 @@ class ApiVersions:
 def open_socket(config: ClientConfig, address: Address, timeout_s: float) -> socket.socket:
     """Connect, encrypt and authenticate within ``timeout_s``. Raises OSError; `Refused` if retrying will not help.
 
-    The socket still has this timeout; a `Connection` sets its own.
+    The socket still has a timeout; a `Connection` sets its own.
     """
     until = system.monotonic() + timeout_s
     broker = _connect(config, address, until)
     try:
         broker.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         broker.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        broker.settimeout(_left(until))
         if config.tls is not None:
             broker = _encrypt(broker, config.tls.context(), address[0])
         if config.sasl is not None:
@@ -143,6 +157,8 @@ def api_versions(broker: socket.socket, client_id: str, timeout_s: float) -> Api
 
 
 def _connect(config: ClientConfig, address: Address, until: float) -> socket.socket:
+    """Connect to the first address of the name that answers. The time is shared among those that are left, as the first
+    one may drop packets."""
     host, port = address
     failure: OSError = OSError(f"{host} has no address")
     try:
@@ -151,10 +167,11 @@ def _connect(config: ClientConfig, address: Address, until: float) -> socket.soc
         raise OSError(f"{host} cannot be the name of a host: {error}") from None
     except OverflowError:
         raise OSError(f"{host} has no port {port}") from None
-    for family, kind, protocol, _, place in found:
+    for i, (family, kind, protocol, _, place) in enumerate(found):
         broker = system.socket(family, kind, protocol)
         try:
-            broker.settimeout(_left(until))
+            left = _left(until)
+            broker.settimeout(min(left, max(left / (len(found) - i), _LEAST_TRY_S)))
             broker.connect(place)
             return broker
         except (OSError, OverflowError) as error:  # a broker may advertise a port beyond 65535
@@ -171,6 +188,8 @@ def _encrypt(broker: socket.socket, tls: ssl.SSLContext, host: str) -> socket.so
     except ssl.SSLError as error:
         check_certificate(error)
         raise OSError(f"TLS handshake failed ({error.reason}): does this port of the broker speak TLS?") from None
+    except (ValueError, TypeError) as error:  # as with a dot in front
+        raise OSError(f"{host} cannot be the name of a host: {error}") from None
 
 
 def _authenticate(broker: socket.socket, config: ClientConfig, host: str, until: float) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import Any
+from typing import Any, Self
 
+from spark_eos.kafka.codes import OK
 from spark_eos.kafka.net.schema import (
     BOOL,
     INT8,
@@ -13,6 +14,7 @@ from spark_eos.kafka.net.schema import (
     STRING,
     UUID,
     Bool,
+    FieldReader,
     Int16,
     Int32,
     NullableString,
@@ -32,6 +34,12 @@ class Broker(Record):
     host: String
     port: Int32
     rack: NullableString
+
+    @classmethod
+    def read(cls, fields: FieldReader) -> Self:
+        found = super().read(fields)
+        _check(found.node_id, found.host)
+        return found
 
 
 class DescribedPartition(Record):
@@ -87,6 +95,13 @@ def about_topics(topics: Sequence[str] | None) -> dict[str, Any]:
     return {"topics": named, "allow_auto_topic_creation": False, "include_topic_authorized_operations": False}
 
 
+def _check(node: int, host: str) -> None:
+    """Raise IndexError for what no broker is: `BrokerClient` numbers the bootstrap servers from -1 down, and a host
+    with a NUL is another one for TLS than for the operating system."""
+    if node < 0 or not host or not host.isprintable():
+        raise IndexError(f"broker {node} cannot be one")
+
+
 class CoordinatorKind(IntEnum):
     """The kinds of coordinators that FindCoordinator knows, by Kafka's numbers."""
 
@@ -103,6 +118,13 @@ class Coordinator(Record):
     port: Int32
     error_code: Int16
     error_message: NullableString
+
+    @classmethod
+    def read(cls, fields: FieldReader) -> Self:
+        found = super().read(fields)
+        if found.error_code == OK:
+            _check(found.node_id, found.host)
+        return found
 
 
 class FindCoordinatorResponse(Record):

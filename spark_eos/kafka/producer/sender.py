@@ -256,7 +256,8 @@ class Sender:
             connection.version = version(self._client, queue.node, self._version)
         except OSError as error:
             queue.why = f"broker {queue.node} cannot be reached: {error}"
-            self._connections.pop(queue.node, None)
+            if (connection := self._connections.pop(queue.node, None)) is not None:
+                connection.close()
             self._client.forget_leader(*queue.place)
             self._resend([queue], now)
             return False

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from spark_eos import system
-from spark_eos.kafka.codes import COORDINATOR_MOVED, COORDINATOR_RETRIES
+from spark_eos.kafka.codes import COORDINATOR_MOVED, COORDINATOR_RETRIES, UNAUTHORIZED
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.net.connection import Connection, wait
 from spark_eos.kafka.net.schema import NO_TAGS, Api, text
@@ -81,8 +81,8 @@ def end_txns(
     silence_s: float | None = None,
     version: int = FENCING_END,
 ) -> dict[str, int | None]:
-    """End transactions, at all coordinators at once. Returns Kafka's error code for each transactional id; None without
-    a response.
+    """End transactions, at all coordinators at once. Returns Kafka's error code for each transactional id, also where
+    this user may not even look up its coordinator; None without a response.
 
     ``version``: `PLAIN_END` or `FENCING_END`, the one with which these transactions began. ``silence_s``: seconds for
     which a coordinator may be silent, at most those of the user's properties, which are the default.
@@ -90,7 +90,8 @@ def end_txns(
     silence_s = min(client.silence_s, silence_s or math.inf)
     asked = {transaction[0]: transaction for transaction in transactions}
     codes: dict[str, int | None] = dict.fromkeys(asked)
-    coordinators, _ = client.coordinators(asked, silence_s)
+    coordinators, errors = client.coordinators(asked, silence_s)
+    codes |= {name: code for name, code in errors.items() if code in UNAUTHORIZED}
     by_coordinator = [(node, [asked[name] for name in names]) for node, names in coordinators.items()]
     if len(by_coordinator) == 1:
         codes |= _end_txns_at(client, *by_coordinator[0], commit, silence_s, version)

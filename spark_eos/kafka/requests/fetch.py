@@ -24,6 +24,7 @@ from spark_eos.kafka.config.properties import Isolation
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.net.connection import Connection
 from spark_eos.kafka.net.schema import NO_TAGS, FieldReader, text, varint
+from spark_eos.kafka.net.threads import begin_each
 from spark_eos.topic_partition import TopicPartition
 
 _FETCH = 1
@@ -285,17 +286,26 @@ def fetch_many(
     by_leader: dict[int, dict[str, list[tuple[int, int, int]]]] = {}
     for (topic, partition), node in client.leaders(wanted, timeout_s)[0].items():
         by_leader.setdefault(node, {}).setdefault(topic, []).append((partition, *wanted[topic, partition]))
-    asked: list[FetchConnection] = []
-    for node, places in by_leader.items():
+
+    def send(node: int, connection: FetchConnection) -> FetchConnection:
         try:
-            connection = client.connection(FetchConnection, node)
-        except OSError:
-            continue
-        asked.append(connection)
-        try:
-            connection.send_many(places, isolation=isolation, max_bytes=max_bytes, max_wait_ms=0, ids=ids)
+            connection.send_many(by_leader[node], isolation=isolation, max_bytes=max_bytes, max_wait_ms=0, ids=ids)
         except OSError:
             connection.close()  # receiving from it fails below
+        return connection
+
+    def open_and_send(node: int) -> FetchConnection | None:
+        try:
+            return send(node, client.connection(FetchConnection, node, max(0.1, deadline - system.monotonic())))
+        except OSError:
+            return None
+
+    idle = {node: client.pool.take(FetchConnection, node) for node in by_leader}
+    asked = [send(node, connection) for node, connection in idle.items() if connection is not None]
+    unopened = [node for node, connection in idle.items() if connection is None]
+    # In threads only where there are several, as a host that drops packets would take the time of the others.
+    opened = map(open_and_send, unopened) if len(by_leader) == 1 else begin_each(open_and_send, unopened)()
+    asked += [connection for connection in opened if connection is not None]
     found: Answers = {}
     for connection in asked:
         try:

@@ -70,7 +70,10 @@ def ids_by_state(
     by_pattern = values | {"duration_filter": -1, "transactional_id_pattern": pattern}
     # While a cluster is upgraded, only some of its brokers support patterns.
     brokers = _brokers(client)
-    able = [node for node in brokers if client.has(node, LIST_TRANSACTIONS_BY_PATTERN)]
+    try:
+        able = [node for node in brokers if client.has(node, LIST_TRANSACTIONS_BY_PATTERN)]
+    except (OSError, ConnectionFailed):
+        return None
     answers = _list(client, LIST_TRANSACTIONS_BY_PATTERN, by_pattern, able)
     others = [] if only_matching else [node for node in brokers if node not in able]
     answers += _list(client, LIST_TRANSACTIONS, values, others)
@@ -82,16 +85,17 @@ def ids_by_state(
     return found if answers or (only_matching and brokers) else None
 
 
-def transactional_ids(client: BrokerClient, producer_id: int) -> list[str]:
-    """The transactional ids of this producer id, by the brokers that answer."""
+def transactional_ids(client: BrokerClient, producer_id: int) -> list[str] | None:
+    """The transactional ids of this producer id, except those that this user may not describe. None if a broker did not
+    answer."""
     values = {"state_filters": [], "producer_id_filters": [producer_id]}
     answers = _list(client, LIST_TRANSACTIONS, values, _brokers(client))
-    return [
-        state.transactional_id
-        for answer in answers
-        if answer is not None and answer.error_code == OK
-        for state in answer.transaction_states
-    ]
+    found = []
+    for answer in answers:
+        if answer is None or answer.error_code != OK:
+            return None
+        found += [state.transactional_id for state in answer.transaction_states]
+    return found if answers else None
 
 
 def _brokers(client: BrokerClient) -> list[int]:

@@ -9,6 +9,7 @@ from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.net.metadata import CoordinatorKind
 from spark_eos.kafka.net.schema import INT32, NULLABLE_STRING, STRING, Request, record
 from spark_eos.kafka.requests.committed_offsets import TOPICS, OffsetCommitResponse, as_topics
+from spark_eos.kafka.requests.partition_codes import partition_codes
 from spark_eos.topic_partition import TopicPartition
 
 #: Since Kafka 2.4. From version 10 on, topics are named by id. The code for a group with members is UNKNOWN_MEMBER_ID.
@@ -32,7 +33,7 @@ def offset_commit(
     client: BrokerClient, group: str, offsets: Mapping[str, Mapping[int, int]], timeout_s: float
 ) -> dict[TopicPartition, int] | int | None:
     """Commit offsets for a group with one request. Returns the error code of each partition; one error code if the
-    group's coordinator could not be found; None without a response."""
+    group's coordinator could not be found; None without a response about all of them."""
     found, errors = client.coordinators([group], timeout_s, CoordinatorKind.GROUP)
     if not found:
         return errors.get(group)
@@ -45,9 +46,7 @@ def offset_commit(
         "topics": as_topics(offsets),
     }
     answer = client.ask(node, OFFSET_COMMIT, values, timeout_s)
-    codes: dict[TopicPartition, int] = {}
-    for topic in answer.topics if answer is not None else ():
-        codes |= {(topic.name, p.partition_index): p.error_code for p in topic.partitions}
-    if answer is None or COORDINATOR_MOVED & set(codes.values()):
+    codes = None if answer is None else partition_codes(answer.topics, offsets)
+    if codes is None or COORDINATOR_MOVED & set(codes.values()):
         client.forget([group], CoordinatorKind.GROUP)
-    return codes if answer is not None else None
+    return codes

@@ -10,10 +10,11 @@ from typing import Any, TypeVar
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaException, TopicPartition
 from confluent_kafka import KafkaError as ClientError
 
+from spark_eos.errors import EosError
 from spark_eos.kafka.codes import Code
 from spark_eos.kafka.config.librdkafka import librdkafka_config
 from spark_eos.kafka.config.properties import Isolation, KafkaProperties
-from spark_eos.kafka.errors import refusal
+from spark_eos.kafka.errors import group_refusal, refusal
 from spark_eos.retry import retrying
 from spark_eos.topic_partition import PartitionOffsets
 
@@ -68,8 +69,10 @@ class OffsetLookup:
     def committed(self, partitions: Mapping[str, Iterable[int]], timeout_s: float | None = None) -> PartitionOffsets:
         """The committed offsets of the group, without partitions that have none. With ``read_committed``, waits for
         offsets that an open transaction is about to commit."""
-        wanted, group = _places(partitions), f"group {self._group}"
-        found = self._retried(group, lambda left: self._consumer.committed(wanted, timeout=left), timeout_s)
+        wanted = _places(partitions)
+        found = self._retried(
+            self._group or "", lambda left: self._consumer.committed(wanted, timeout=left), timeout_s, group_refusal
+        )
         return _by_topic(place for place in found if place.offset >= 0)
 
     def _count(self, topic: str, left: float) -> int:
@@ -85,7 +88,14 @@ class OffsetLookup:
             return {}
         return _by_topic(self._retried(topics, lambda left: self._consumer.offsets_for_times(wanted, timeout=left)))
 
-    def _retried(self, what: str, request: Callable[[float], T], timeout_s: float | None = None) -> T:
+    def _retried(
+        self,
+        name: str,
+        request: Callable[[float], T],
+        timeout_s: float | None = None,
+        refused: Callable[[str, str, int, float, str | None], EosError] = refusal,
+    ) -> T:
+        """The answer to a request about this name. ``refused``: makes the error."""
         began, timeout_s = time.monotonic(), timeout_s or self._timeout_s
         failure: ClientError | None = None
         for _ in retrying(timeout_s):
@@ -103,7 +113,7 @@ class OffsetLookup:
                 break
         assert failure is not None
         servers, why = self._kafka.bootstrap_servers, self._last_error or failure.str()
-        raise refusal(servers, what, _code(failure), time.monotonic() - began, why)
+        raise refused(servers, name, _code(failure), time.monotonic() - began, why)
 
     def _remember(self, error: ClientError) -> None:
         if error.code() != ClientError._ALL_BROKERS_DOWN:  # says less than the errors around it

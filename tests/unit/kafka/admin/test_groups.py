@@ -1,8 +1,10 @@
-"""What is made of the type and the state of a group that no consumer's protocol knows."""
+"""What is made of the type and the state of a group that no consumer's protocol knows, and of answers about offsets."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,7 +12,9 @@ from hypothesis import strategies as st
 
 from spark_eos.errors import KafkaError
 from spark_eos.kafka.admin import groups
+from spark_eos.kafka.errors import Cause, init_error
 from spark_eos.kafka.requests.list_groups import LIST_GROUPS, ListedGroup, ListGroupsResponse
+from spark_eos.kafka.requests.txn_offset_commit import txn_offset_commit
 
 STREAMS_STATES = ["Empty", "NotReady", "Assigning", "Reconciling", "Stable", "Dead"]
 _ANY = st.text(st.characters(categories=["L"]), min_size=1, max_size=12)
@@ -49,3 +53,112 @@ def test_a_state_that_is_not_known_yet_counts_as_members(monkeypatch):
     """Of a streams group in a later version of Kafka; in the list, other groups do not count."""
     assert members(monkeypatch, "streams", "Dancing")
     assert members(monkeypatch, "share", "Stable", name="another") == []
+
+
+class Coordinator:
+    """Of the group ``g``: gives these answers, the last one also to those that follow."""
+
+    bootstrap_servers = "k:9092"
+
+    def __init__(self, *answers: Any) -> None:
+        self.answers, self.forgotten = list(answers), 0
+
+    def coordinators(self, keys: Iterable[str], *_: Any) -> tuple[dict[int, list[str]], dict[str, int]]:
+        return {1: list(keys)}, {}
+
+    def ask(self, *_: Any) -> Any:
+        return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+
+    def forget(self, *_: Any) -> None:
+        self.forgotten += 1
+
+
+def coded(codes: Mapping[int, int], topic: str = "t", group: str = "g", code: int = 0, offset: int = 5) -> Any:
+    """An answer about these partitions of a topic, as the requests about groups have it."""
+    of = [SimpleNamespace(partition_index=p, error_code=c, committed_offset=offset) for p, c in codes.items()]
+    topics = [SimpleNamespace(name=topic, partitions=of)] if codes else []
+    whole = SimpleNamespace(group_id=group, error_code=code, topics=topics)
+    return SimpleNamespace(groups=[whole], error_code=code, topics=topics)
+
+
+BOTH = {"t": {0: 5, 1: 6}}
+PARTIAL = [coded({}), coded({0: 0}), coded({0: 0, 1: 0}, topic="u")]
+
+
+@pytest.mark.parametrize("answer", PARTIAL, ids=["nothing", "one of two", "another topic"])
+def test_what_an_answer_leaves_out_is_not_done(answer):
+    """It counts as no answer, and the coordinator is looked up anew."""
+    whole = coded({0: 0, 1: 0})
+    for ask in (
+        lambda client: groups.commit_offsets(client, "g", BOTH),
+        lambda client: groups.delete_offsets(client, "g", BOTH),
+        lambda client: groups.committed_offsets(client, "g", BOTH) or None,
+    ):
+        client: Any = Coordinator(answer, whole)
+        assert ask(client) in (None, {"t": {0: 5, 1: 5}})
+        assert client.answers == [whole] and client.forgotten == 1
+        with pytest.raises(KafkaError):
+            short(ask, answer)
+    client = Coordinator(answer)
+    assert txn_offset_commit(client, ("x", 1, 1), "g", BOTH, 1.0) is None
+    assert client.forgotten == 1
+
+
+def short(ask: Callable[[Any], object], answer: Any) -> None:
+    """Ask as often as fits into no time at all."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(groups, "retrying", lambda _: iter([None]))
+        ask(Coordinator(answer))
+
+
+def test_the_offsets_of_another_group_are_not_taken():
+    """As of no group, which would begin where a query without offsets begins."""
+    client: Any = Coordinator(coded({0: 0, 1: 0}, group="h", offset=9), coded({0: 0, 1: 0}))
+    assert groups.committed_offsets(client, "g", BOTH) == {"t": {0: 5, 1: 5}}
+
+
+def test_a_group_refused_as_a_whole_has_no_partitions():
+    """So that its code is told, and not silence."""
+    with pytest.raises(KafkaError) as caught:
+        groups.committed_offsets(Coordinator(coded({}, code=30)), "g", BOTH)  # type: ignore[arg-type]
+    assert caught.value.condition == "EOS_UNAUTHORIZED"
+
+
+def refused(codes: Mapping[int, int]) -> KafkaError:
+    """The error of a commit that is answered so."""
+    with pytest.raises(KafkaError) as caught:
+        short(lambda client: groups.commit_offsets(client, "g", {"t": dict.fromkeys(codes, 5)}), coded(codes))
+    return caught.value
+
+
+@pytest.mark.parametrize("codes", [{0: 0, 1: -1}, {0: -1, 1: 0}, {0: 16, 1: -1, 2: 51}])
+def test_the_code_of_a_refusal_is_one_that_refuses(codes):
+    """Not the largest, and not one that would pass."""
+    assert refused(codes).parameters["reason"] == "UNKNOWN_SERVER_ERROR"
+
+
+@pytest.mark.parametrize(
+    ("code", "entry"),
+    [
+        (3, "EOS_KAFKA_REFUSED.group"),
+        (25, "EOS_KAFKA_REFUSED.group"),
+        (29, "EOS_UNAUTHORIZED.group_topics"),
+        (30, "EOS_UNAUTHORIZED.group"),
+        (16, "EOS_KAFKA_UNREACHABLE.question"),
+    ],
+)
+def test_a_refusal_is_about_the_group(code, entry):
+    """Not about a topic that is named like it."""
+    error = refused({0: code})
+    assert error.entry == entry
+    assert "group g" in error.message and "topic group" not in error.message and "topic the" not in error.message
+
+
+@pytest.mark.parametrize(
+    ("code", "entry"), [(53, "EOS_UNAUTHORIZED"), (42, "EOS_KAFKA_REFUSED"), (-1, "EOS_KAFKA_REFUSED")]
+)
+def test_only_a_lack_of_rights_is_told_as_one(code, entry):
+    """Of a producer that the brokers refuse; ACLs do not help against the others."""
+    error = init_error("p-1", 1000, Cause.of(code))
+    assert error.condition == entry
+    assert ("ACLs" in error.hint) == (entry == "EOS_UNAUTHORIZED")

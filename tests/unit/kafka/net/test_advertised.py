@@ -19,10 +19,10 @@ from spark_eos.kafka.net import client as module
 from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.kafka.producer.librdkafka import LibrdkafkaProducer
 from spark_eos.kafka.requests.init_producer_id import init_producer_id
+from tests.support.black_hole import Address, dropped
 from tests.support.certificates import Authority
 from tests.support.fake_broker import FakeBroker
 
-Address = tuple[str, int]
 #: Wanted of all variants.
 IN_TIME_S = 15.0
 
@@ -39,18 +39,6 @@ def refused() -> Iterator[Address]:
 def unresolved() -> Iterator[Address]:
     """The name of a container, outside of its network."""
     yield "kafka-0.invalid", 9092
-
-
-@contextlib.contextmanager
-def dropped() -> Iterator[Address]:
-    """Packets go nowhere: a port whose queue of connections is full."""
-    with contextlib.ExitStack() as stack:
-        listener = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
-        for _ in range(4):
-            waiting = stack.enter_context(socket.socket())
-            waiting.setblocking(False)
-            waiting.connect_ex(listener.getsockname())
-        yield listener.getsockname()
 
 
 @contextlib.contextmanager

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import socket
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 import pytest
 
+from spark_eos import system
 from spark_eos.errors import ConnectionFailed, KafkaError
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net import client as module
 from spark_eos.kafka.net.client import BrokerClient, broker_client
+from spark_eos.kafka.net.metadata import METADATA as REQUEST
+from spark_eos.kafka.net.metadata import about_topics
 from spark_eos.kafka.net.schema import Api
 from spark_eos.kafka.requests.list_transactions import LIST_TRANSACTIONS
+from tests.support.black_hole import dropped
 from tests.support.fake_broker import SPOKEN, FakeBroker
 from tests.support.waiting import wait_for
 
@@ -94,6 +100,121 @@ def test_a_silent_broker_is_left_for_another(brokers, monkeypatch):
     assert len(first.asked) == asked
 
 
+@pytest.mark.parametrize("known", [(), (1,), (1, 2)], ids=["none", "one", "both"])
+@pytest.mark.parametrize("order", [(0, 1, 2), (1, 2, 0)], ids=["first", "last"])
+def test_a_host_that_drops_packets_takes_nobody_elses_time(brokers, known, order):
+    """Whether the others have a connection already, and wherever it comes among them: all others answer each time."""
+    gone, second, _ = brokers(3)
+    client = client_of(second)
+    with dropped() as hole:
+        gone.advertised = hole
+        client.brokers()
+        client._reached = True
+        client.ask_each(dict.fromkeys(known, about_topics([])), REQUEST)
+        for _ in range(2):
+            began = time.monotonic()
+            found = client.ask_each(dict.fromkeys(order, about_topics([])), REQUEST, 0.6)
+            assert {node for node, answer in found.items() if answer is not None} == {1, 2}
+            assert time.monotonic() - began < 3.0
+
+
+def test_a_connect_that_has_failed_is_not_tried_again_at_once(brokers):
+    """For as long as it took; what the broker led is looked up anew, and another address is another broker."""
+    gone, second = brokers(2)
+    client = client_of(second)
+    for broker in (gone, second):
+        broker.topics = {"t": [0] * 4}
+    with dropped() as hole:
+        gone.advertised = hole
+        client.brokers()
+        client._reached, client._last = True, 1
+        assert set(client.leaders([("t", p) for p in range(4)])[0].values()) == {0}
+        for broker in (gone, second):
+            broker.topics = {"t": [1] * 4}
+        began = time.monotonic()
+        for _ in range(9):
+            with pytest.raises(OSError):
+                client.connect(0, 0.5)
+        assert time.monotonic() - began < 1.0
+        assert set(client.leaders([("t", p) for p in range(4)])[0].values()) == {1}
+    gone.advertised = None
+    client.brokers()
+    client.connect(0).close()
+
+
+def test_a_broker_that_takes_connections_and_does_not_answer_counts_as_gone(brokers):
+    """As one whose process was stopped."""
+    first, second = brokers(2)
+    client = client_of(first)
+    client.brokers()
+    client._reached = True
+    second.fate = "silent"
+    began = time.monotonic()
+    for _ in range(9):
+        assert client.ask(1, REQUEST, about_topics([]), 0.5) is None
+    assert time.monotonic() - began < 1.0
+
+
+def test_time_that_is_over_says_nothing_of_the_broker(brokers):
+    """The next request, which has some, is answered, and its leader is still known."""
+    (first,) = brokers(1)
+    first.topics = {"t": [0]}
+    client = client_of(first)
+    assert client.leaders([("t", 0)])[0] == {("t", 0): 0}
+    client.close()
+    asked = first.asked.count(METADATA)
+    with pytest.raises(TimeoutError):
+        client.connect(0, -1.0)
+    client.connect(0, 5.0).close()
+    assert client.leaders([("t", 0)])[0] == {("t", 0): 0}
+    assert first.asked.count(METADATA) == asked
+
+
+def test_a_broker_that_is_too_old_is_found_beside_one_that_is_gone(brokers):
+    """Silence of one says nothing of the others."""
+    gone, _, _ = brokers(3, spoken=SPOKEN | {26: (0, 3)})
+    old = brokers(1, spoken=SPOKEN | {26: (0, 2)})[0]
+    client = client_of(old)
+    with dropped() as hole:
+        gone.advertised = hole
+        client.brokers()
+        client._reached = True
+        assert client.brokers_without(Api("EndTxn", 26, 3, 4), 0.5) == [3]
+
+
+def test_a_broker_that_is_silent_is_asked_again_whether_it_is_too_old(brokers):
+    """As it may be one that just restarts, as another version."""
+    first = brokers(1, spoken=SPOKEN | {26: (0, 3)})[0]
+    old = brokers(1, spoken=SPOKEN | {26: (0, 2)})[0]
+    client = client_of(first)
+    old.fate = "closes"
+    threading.Timer(0.5, lambda: setattr(old, "fate", "works")).start()
+    assert client.brokers_without(Api("EndTxn", 26, 3, 4)) == [1]
+
+
+def test_a_broker_that_stays_silent_stops_nobody(brokers, caplog):
+    """It is named in the log: a query starts while one of its brokers is down."""
+    first, second = brokers(2, spoken=SPOKEN | {26: (0, 3)})
+    client = client_of(first)
+    client.brokers()
+    second.fate = "closes"
+    assert client.brokers_without(Api("EndTxn", 26, 3, 4), 0.3) == []
+    assert "1" in caplog.text and "EndTxn" in caplog.text
+
+
+def test_what_is_left_of_a_round_that_cannot_be_asked_is_closed(brokers):
+    """Where one broker does not speak the request, after others were asked."""
+    first = brokers(1)[0]
+    brokers(1, spoken={18: (0, 4)})
+    client = client_of(first)
+    client.brokers()
+    assert client.has(1, Api("ApiVersions", 18, 0, 4))
+    with pytest.raises(KafkaError, match="Metadata") as caught:
+        client.ask_each(dict.fromkeys((0, 1), about_topics([])), REQUEST)
+    client.close()
+    wait_for(lambda: sum(broker.held for broker in first.cluster.values()) == 0, lambda: f"the end of all {caught}", 5)
+
+
 def test_a_connection_that_the_broker_has_closed_is_not_used(brokers):
     """As it does after ten idle minutes: the question goes over a new one."""
     (first,) = brokers(1)
@@ -101,6 +222,37 @@ def test_a_connection_that_the_broker_has_closed_is_not_used(brokers):
     client.brokers()
     first.cut()
     assert client.brokers() == [0]
+
+
+@pytest.mark.parametrize("dead", [1, 3])
+def test_all_addresses_of_a_name_are_tried(brokers, monkeypatch, dead):
+    """Also where packets to the first ones are dropped: no one of them takes all of the time."""
+    (first,) = brokers(1)
+    resolve = socket.getaddrinfo
+    with dropped() as hole:
+
+        def getaddrinfo(host: str, port: int, *more: int) -> list[object]:
+            if host != "several.example":
+                return list(resolve(host, port, *more))
+            return [found for p in [hole[1]] * dead + [first.port] for found in resolve("127.0.0.1", p, *more)]
+
+        monkeypatch.setattr(system, "getaddrinfo", getaddrinfo)
+        client = BrokerClient(KafkaProperties({"bootstrap.servers": "several.example:9092"}))
+        assert client.metadata([], 12.0).cluster_id == "fake"
+
+
+def test_a_broker_that_is_not_known_takes_no_more_time_than_there_is(brokers):
+    """To look for it belongs to the request, and that it is not found is no answer."""
+    first, second = brokers(2)
+    client = client_of(first)
+    client.brokers()
+    first.fate = second.fate = "closes"
+    client._refreshed_at = -module._REFRESH_S
+    began = time.monotonic()
+    assert client.ask(7, REQUEST, about_topics([]), 0.5) is None
+    with pytest.raises(OSError):
+        client.connect(7, 0.5)
+    assert time.monotonic() - began < 3.0
 
 
 def test_a_cluster_that_is_gone_is_an_error_with_its_reason(brokers, monkeypatch):
@@ -198,7 +350,8 @@ def test_the_version_of_a_request_is_that_of_its_broker(brokers):
     first.spoken[26] = (0, 2)
     client.forget_versions(0)
     assert not client.has(0, plain)
-    assert not client.has(7, plain)
+    with pytest.raises(OSError, match="broker 7"):
+        client.has(7, plain)
     with pytest.raises(KafkaError, match="EndTxn") as caught:
         client.version(0, plain)
     assert caught.value.condition == "EOS_BROKER_UNSUITABLE"
@@ -246,6 +399,78 @@ def test_questions_of_several_threads_do_not_mix(brokers):
     for thread in threads:
         thread.join()
     assert wrong == []
+
+
+def test_no_more_than_a_limit_of_coordinators_is_remembered(brokers, monkeypatch):
+    """Ids of batch writes are used once. All that are asked for at once are told, however many."""
+    monkeypatch.setattr(module, "_COORDINATORS", 100)
+    (first,) = brokers(1)
+    names = [f"id-{i}" for i in range(300)]
+    first.coordinators = dict.fromkeys(names, 0)
+    client = client_of(first)
+    assert client.coordinators(names, 5.0) == ({0: names}, {})
+    assert len(client._coordinators) <= 100
+    before = len(first.asked)
+    assert client.coordinators(names[-10:], 5.0) == ({0: names[-10:]}, {})
+    assert len(first.asked) == before
+
+
+Call = tuple[Callable[[], object], Callable[[object], bool]]
+
+
+def at_once(calls: list[Call], seconds: float) -> list[object]:
+    """Each again and again, in a thread of its own. Returns what they raise but OSError, and what is not right."""
+    wrong: list[object] = []
+    until, interval = time.monotonic() + seconds, sys.getswitchinterval()
+
+    def again(do: Callable[[], object], is_right: Callable[[object], bool]) -> None:
+        while time.monotonic() < until:
+            try:
+                found = do()
+            except OSError:
+                continue
+            except Exception as error:
+                wrong.append(error)
+                continue
+            wrong.extend([] if is_right(found) else [found])
+
+    threads = [threading.Thread(target=again, args=call) for call in calls]
+    sys.setswitchinterval(1e-6)
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    sys.setswitchinterval(interval)
+    return wrong
+
+
+def test_what_other_threads_forget_is_asked_again(brokers, monkeypatch):
+    """Leaders, coordinators, versions and brokers, at any moment: without a KeyError, and no topic is said to be
+    missing."""
+    monkeypatch.setattr(module, "LEVEL_S", 0.0)
+    first, _ = brokers(2)
+    places = [("t", p) for p in range(50)]
+    for broker in first.cluster.values():
+        broker.topics, broker.coordinators = {"t": [0] * 50}, {"a": 0, "b": 1}
+    client = client_of(first)
+
+    def forget() -> None:
+        for place in places:
+            client.forget_leader(*place)
+        client.forget(["a", "b"])
+        client.forget_versions(0)
+        client._silent(1, OSError("silent"))
+
+    calls: list[Call] = [
+        (client.transaction_version, lambda found: found == 2),
+        (lambda: client.supports(METADATA, 12), bool),
+        (lambda: client.leaders(places)[1], lambda errors: 3 not in errors.values()),
+        (lambda: client.coordinators(["a", "b"], 5.0), lambda found: found == ({0: ["a"], 1: ["b"]}, {})),
+        (lambda: client.version(0, Api("Metadata", METADATA, 12, 12)), lambda found: found == 12),
+        (client.unreached, lambda _: True),
+        (forget, lambda _: True),
+    ]
+    assert at_once(calls, 1.5) == []
 
 
 def test_no_more_than_a_few_clients_are_kept(brokers):

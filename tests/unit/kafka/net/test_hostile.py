@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import socket
+import ssl
 import struct
 import threading
 import time
@@ -20,15 +21,28 @@ from hypothesis import strategies as st
 from kafka.protocol.metadata import FindCoordinatorResponse, MetadataResponse
 
 import spark_eos.kafka
-from spark_eos.errors import KafkaError
+from spark_eos.errors import ConnectionFailed, KafkaError
 from spark_eos.kafka.admin.topics import describe_topics
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.net.client import broker_client
+from spark_eos.kafka.net import handshake
+from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.kafka.net.connection import Connection
-from spark_eos.kafka.net.metadata import FIND_COORDINATOR, METADATA
-from spark_eos.kafka.net.schema import INT8, STRING, FieldReader, Int8, Record, Request, array, fixed_array, varint
+from spark_eos.kafka.net.metadata import FIND_COORDINATOR, METADATA, about_topics
+from spark_eos.kafka.net.schema import (
+    INT8,
+    STRING,
+    FieldReader,
+    Int8,
+    Record,
+    Request,
+    array,
+    fixed_array,
+    text,
+    varint,
+)
 from spark_eos.kafka.requests import produce
 from spark_eos.kafka.requests.fetch import FetchConnection
+from tests.support.fake_broker import FakeBroker
 from tests.support.processor import worked_for
 
 #: Seconds for one example.
@@ -107,6 +121,56 @@ def test_changed_bytes_of_an_answer_are_an_answer_or_malformed(answer, changes, 
         changed[at % len(changed)] = byte
     with suppress(*MALFORMED):
         request.answers.read(FieldReader(bytes(changed[:end])))
+
+
+#: What no broker is: a negative id, by which this client numbers the addresses that the user gave, or a host that
+#: nobody can have. Python connects to what is in front of a NUL.
+NO_BROKERS = [(-9, "127.0.0.1"), (-1, "127.0.0.1"), (1, "127.0.0.1\0x"), (1, "127.0.0.1\n"), (1, "")]
+
+
+@pytest.mark.parametrize(("node", "host"), NO_BROKERS)
+def test_what_no_broker_is_is_malformed(node, host):
+    """In an answer with an error, the coordinator's fields have no meaning."""
+    sound = bytes(METADATA_ANSWER)
+    listed = sound.replace(struct.pack(">i", 1) + b"\x02a", struct.pack(">i", node) + text(host))
+    assert listed != sound
+    with pytest.raises(MALFORMED):
+        METADATA.answers.read(FieldReader(listed))
+    row = text("key") + struct.pack(">i", node) + text(host) + struct.pack(">i", 9092)
+    found, refused = (b"\x00" * 4 + b"\x02" + row + code + b"\x00\x00\x00" for code in (b"\x00\x00", b"\x00\x0f"))
+    with pytest.raises(MALFORMED):
+        FIND_COORDINATOR.answers.read(FieldReader(found))
+    assert FIND_COORDINATOR.answers.read(FieldReader(refused)).coordinators[0].error_code == 15
+
+
+def test_a_broker_with_an_impossible_id_leaves_nothing_behind():
+    """The client goes on as soon as brokers answer as they should."""
+    wrong = FakeBroker(-9, cluster := {})
+    client = BrokerClient(KafkaProperties({"bootstrap.servers": f"127.0.0.1:{wrong.port}"}))
+    with pytest.raises(ConnectionFailed, match="makes no sense"):
+        client.metadata([], 0.5)
+    cluster[3] = cluster.pop(-9)
+    assert client.brokers() == [3]
+    assert client.ask(-9, METADATA, about_topics([])) is None
+    wrong.close()
+
+
+@pytest.mark.parametrize("host", [".local", "a\0b", ""])
+def test_tls_with_a_name_that_no_host_can_have_is_an_error_of_the_connection(host):
+    """As of a broker that a user has written so."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs, pytest.raises(OSError, match="name of a host"):
+        handshake._encrypt(ours, ssl.create_default_context(), host)
+
+
+@pytest.mark.parametrize("rest", [struct.pack(">i", 0), struct.pack(">ihhh", 1, 18, 0, 3)], ids=["none", "one"])
+def test_a_broker_that_is_too_old_is_told_as_such(rest):
+    """It answers by version 0, with the error in front and, since Kafka 2.4, with the versions that it has."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.sendall(framed(1, struct.pack(">h", 35) + rest))
+        with pytest.raises(OSError, match=r"older than Kafka 2\.4"):
+            handshake.api_versions(ours, "c", 1.0)
 
 
 class OneNumber(Record):

@@ -205,3 +205,17 @@ def test_connections_that_died_in_silence_cost_one_wait(brokers):
     assert end_own_txn(client, ("t0", 1, 1), True, 3.0) == 0
     assert time.monotonic() - began < 3
     assert len(client.connections) == 17
+
+
+class Withheld(Brokers):
+    """Nobody says who coordinates, and why: codes by id."""
+
+    def coordinators(self, ids: list[str], seconds: float) -> tuple[dict[int, list[str]], dict[str, int]]:
+        return {}, {name: code for name, code in {"a": 53, "b": 15}.items() if name in ids}
+
+
+def test_a_coordinator_that_may_not_be_looked_up_is_a_refusal():
+    """So that nobody waits for an answer; other errors of the look-up may pass, and say nothing of the transaction."""
+    client = Withheld({}, {})
+    assert end_txns(client, [("a", 1, 1), ("b", 2, 1)], True) == {"a": 53, "b": None}  # type: ignore[arg-type]
+    assert end_own_txn(client, ("a", 1, 1), True, 5.0) == 53  # type: ignore[arg-type]

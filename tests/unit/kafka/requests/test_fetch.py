@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import BrokerClient
+from spark_eos.kafka.net.pool import ConnectionPool
 from spark_eos.kafka.requests import fetch as module
 from spark_eos.kafka.requests.fetch import FetchConnection, FetchResponse, give_back
 from tests.wire import codec
@@ -359,3 +361,51 @@ def test_a_kept_connection_does_not_keep_the_memory_of_a_large_answer():
             give_back(client, fetching)
             assert client.pool.take(FetchConnection, node) is fetching
             assert len(fetching.buffer) == (size if size <= module._LARGEST_KEPT else 0)
+
+
+class TwoLeaders:
+    """Broker 0 leads partition 2, and its host drops packets; broker 1 leads partition 3. ``opened``: for how many
+    seconds each may be tried."""
+
+    silence_s = 5.0
+
+    def __init__(self, ours: socket.socket) -> None:
+        self.pool, self.ours = ConnectionPool(), ours
+        self.opened: dict[int, float] = {}
+
+    def leaders(self, *_: object) -> tuple[dict[tuple[str, int], int], dict[tuple[str, int], int]]:
+        return {("töpic", 2): 0, ("töpic", 3): 1}, {}
+
+    def connection(self, kind: type[FetchConnection], node: int, timeout_s: float = 10.0) -> FetchConnection:
+        self.opened[node] = timeout_s
+        if node == 0:
+            time.sleep(timeout_s)
+            raise TimeoutError("timed out")
+        return kind(self.ours, node)
+
+    def forget_leader(self, *_: object) -> None: ...
+
+
+@pytest.mark.parametrize("idle", [False, True])
+def test_a_leader_that_cannot_be_reached_takes_nobody_elses_time(idle):
+    """Nor more than there is."""
+    ours, theirs = socket.socketpair()
+
+    def serve() -> None:
+        size = int.from_bytes(theirs.recv(4, socket.MSG_WAITALL), "big")
+        theirs.sendall(answer(codec.read(theirs.recv(size, socket.MSG_WAITALL))))
+
+    thread = threading.Thread(target=serve)
+    client: Any = TwoLeaders(ours)
+    if idle:
+        client.pool.give_back(FetchConnection(ours, 1))
+    with ours, theirs:
+        thread.start()
+        began = time.monotonic()
+        wanted = {("töpic", 2): (0, 10), ("töpic", 3): (77, 10)}
+        limits: Any = {"isolation": "read_committed", "max_bytes": 1000, "timeout_s": 0.5}
+        found = module.fetch_many(client, wanted, ids={"töpic": ID.bytes}, **limits)
+        assert time.monotonic() - began < 3.0
+        thread.join()
+    assert {place: data for place, (_, data) in found.items()} == {("töpic", 3): RECORDS}
+    assert client.opened.keys() == ({0} if idle else {0, 1})

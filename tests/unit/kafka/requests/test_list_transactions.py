@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from spark_eos.kafka.net.schema import Api, Request
 from spark_eos.kafka.requests.list_transactions import (
     LIST_TRANSACTIONS,
@@ -16,15 +18,18 @@ from spark_eos.kafka.requests.list_transactions import (
 
 
 class Mixed:
-    """Broker 0 is of Kafka 3.9, broker 1 of 4.1."""
+    """Broker 0 is of Kafka 3.9, broker 1 of 4.1. ``silent``: one that does not answer."""
 
-    def __init__(self) -> None:
+    def __init__(self, silent: int | None = None) -> None:
+        self.silent = silent
         self.asked: dict[int, tuple[int, str | None]] = {}
 
     def brokers(self) -> list[int]:
         return [0, 1]
 
     def has(self, node: int, api: Api) -> bool:
+        if node == self.silent:
+            raise ConnectionRefusedError("refused")
         return node == 1 or api is LIST_TRANSACTIONS
 
     def ask_each(self, asked: Mapping[int, Mapping[str, Any]], request: Request) -> dict[int, Any]:
@@ -47,3 +52,11 @@ def test_brokers_without_patterns_are_left_out_where_a_list_of_all_would_be_long
     client: Any = Mixed()
     assert ids_by_state(client, "a-.*", ["CompleteCommit"], only_matching=True) == [("a-1", "CompleteCommit")]
     assert client.asked == {1: (LIST_TRANSACTIONS_BY_PATTERN.last, "a-.*")}
+
+
+@pytest.mark.parametrize("silent", [0, 1])
+@pytest.mark.parametrize("only_matching", [True, False])
+def test_a_broker_that_does_not_say_what_it_knows_is_not_left_out(silent, only_matching):
+    """It may be the one that supports patterns, and knows the id that matters."""
+    client: Any = Mixed(silent)
+    assert ids_by_state(client, "a-.*", ["CompleteCommit"], only_matching=only_matching) is None
