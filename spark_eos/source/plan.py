@@ -238,9 +238,8 @@ def _start(position: Position, look: Look, options: SourceOptions, losses: _Loss
     for place, high in short.items():
         if diverged.get(place, high) >= ends[place]:  # nothing was written anew
             losses.report(data_loss(*place, at[place], high, range_math.ends_early(high)))
-            at[place] = ends[place]
+            at[place] = diverged.pop(place, ends[place])  # what is before has been read, though the look may lack it
             epochs.pop(place, None)
-            diverged.pop(place, None)
     for place, offset in diverged.items():
         losses.report(log_diverged(*place, at[place], offset, epochs.pop(place)))
         at[place] = offset
@@ -285,13 +284,13 @@ def _shorter(
 
 def _still_shorter(behind: Mapping[TopicPartition, int], options: SourceOptions) -> Plan[dict[TopicPartition, int]]:
     """The high watermarks of the partitions whose log ends before these offsets. A new leader may lag for a moment, so
-    the question is repeated."""
-    short: dict[TopicPartition, int] = {}
-    for attempt in range(options.offset_tries if behind else 0):
-        high = yield HighWatermarks(behind.keys(), options.offset_retry_ms if attempt else 0)
-        short = {place: high[place] for place, offset in behind.items() if high[place] < offset}
+    the question is repeated for those that were too short each time."""
+    short: dict[TopicPartition, int] = dict(behind)
+    for attempt in range(options.offset_tries):
         if not short:
             break
+        high = yield HighWatermarks(short.keys(), options.offset_retry_ms if attempt else 0)
+        short = {place: high[place] for place in short if high[place] < behind[place]}
     return short
 
 

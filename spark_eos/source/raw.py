@@ -333,7 +333,7 @@ class _Fetches:
             check_id(self._client, self._range)
         elif answer.error == Code.OFFSET_OUT_OF_RANGE:
             cause = why_not(self._client, self._range, self.position)
-            if isinstance(cause, DataLossError) and cause.parameters["found"] > self.position:
-                raise cause
+            if isinstance(cause, DataLossError) and cause.parameters["expected"] == self.position:
+                raise cause  # the log begins later; one that ends early may only lag behind
         elif answer.error != OK and answer.error not in FETCH_RETRIES:
             raise why_not(self._client, self._range, self.position, name_of(answer.error))

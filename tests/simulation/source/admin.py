@@ -13,10 +13,10 @@ from spark_eos.copy import readable
 from spark_eos.copy import source as copy
 from spark_eos.errors import TopicError
 from spark_eos.kafka.admin.topics import Topic
-from spark_eos.kafka.requests.offset_for_leader_epoch import EpochEnd
+from spark_eos.kafka.requests.offset_for_leader_epoch import UNKNOWN, EpochEnd
 from spark_eos.ledger import own_topics
-from spark_eos.source import reader, watch
-from spark_eos.source.epochs import Leaders
+from spark_eos.source import diagnosis, reader, watch
+from spark_eos.source.epochs import Leaders, Unanswered
 from spark_eos.topic_partition import PartitionOffsets, TopicPartition
 
 from .cluster import Cluster, Log
@@ -44,7 +44,11 @@ class Admin:
         patch.setattr(watch, "end_offsets", self._end_offsets)
         patch.setattr(watch, "ends_and_epochs", self._ends_and_epochs)
         patch.setattr(watch, "begin_offsets", self._begin_offsets)
-        patch.setattr(watch, "leaders_of", lambda *_: Leaders(self._epoch_ends, self._begins, self._first_batch))
+        leaders = Leaders(self._epoch_ends, self._begins, self._first_batch)
+        for module in (watch, diagnosis):
+            patch.setattr(module, "leaders_of", lambda *_: leaders)
+        patch.setattr(diagnosis, "begin_offsets", self._begin_offsets)
+        patch.setattr(diagnosis, "end_offsets", self._end_offsets)
         patch.setattr(own_topics, "own_topics", lambda *_: {})
         patch.setattr(copy, "cluster_id", lambda _: CLUSTER_ID)
         patch.setattr(readable, "cluster_id", lambda _: CLUSTER_ID)
@@ -103,8 +107,11 @@ class Admin:
     def _begins(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         return {place: self._log(*place).first for place in places}
 
-    def _first_batch(self, place: TopicPartition, offset: int) -> tuple[int, int] | None:
+    def _first_batch(self, place: TopicPartition, offset: int) -> tuple[int, int]:
         self._cluster.point("first batch")
         log = self._log(*place)
-        record = log.replica.log[offset] if log.first <= offset < log.end else None
-        return None if record is None else (offset, record[1])
+        if self._cluster.now < log.lags_until:
+            raise Unanswered("it lags behind")
+        records = enumerate(log.replica.log)
+        there = ((at, r[1]) for at, r in records if r is not None and at >= max(offset, log.first))
+        return next(there, (log.end, UNKNOWN))

@@ -12,8 +12,9 @@ from spark_eos.errors import DataLossError
 from spark_eos.kafka.admin.topics import Topic
 from spark_eos.ledger import own_topics
 from spark_eos.options.parse import stream_options
+from spark_eos.source import plan, watch
 from spark_eos.source import reader as reader_module
-from spark_eos.source import watch
+from spark_eos.source.questions import answered
 from spark_eos.source.reader import EosKafkaStreamReader
 from tests.support.replicas import Model
 
@@ -123,6 +124,22 @@ def test_without_failing_it_goes_on_where_the_logs_part(cluster, grown):
     assert (end["t"], end["#epochs"]) == ({"0": 60 + grown}, {"t": {"0": 2}})
     ((range_,),) = (task.ranges for task in strict.partitions(moved, end))
     assert (range_.start, range_.end, range_.first_epoch, range_.last_epoch) == (60, 60 + grown, 1, 2)
+
+
+def test_a_log_that_has_only_lost_its_end_goes_on_there_though_the_look_lacked_some(cluster, monkeypatch):
+    """A new leader that lagged when it was looked at: what is before the cut has been read."""
+    _, at = at_100(cluster)
+    cluster.lose(40)
+    monkeypatch.setattr(watch, "ends_and_epochs", lambda *_: ({"t": {0: 55}}, {"t": {0: cluster.epoch}}))
+    assert next_of(cluster, cluster.reader(failOnDataLoss="false"), at)["t"] == {"0": 60}
+
+
+def test_a_leader_that_lags_in_the_last_look_only_has_lost_nothing(cluster, monkeypatch):
+    """Of two partitions, each is too short in one look."""
+    tries = iter([{("t", 0): 5, ("t", 1): 9}, {("t", 0): 9, ("t", 1): 5}])
+    options = stream_options({"kafka.bootstrap.servers": "h:1", "subscribe": "t"})
+    behind = {("t", 0): 9, ("t", 1): 9}
+    assert answered(plan._still_shorter(behind, options), lambda _: next(tries)) == {}
 
 
 def test_a_micro_batch_that_was_planned_of_another_log_is_not_read_again(cluster):
