@@ -106,7 +106,8 @@ Metadata = dict[str, tuple[str, int]]
 
 
 class Cluster:
-    """``rows``: all that were ever written, by their numbers. ``struck``: how many faults there were of each kind."""
+    """``rows``: all that were ever written, by their numbers. ``struck``: how many faults there were of each kind.
+    ``told_stale``: the last metadata came from a broker that knows neither the last change nor the last elections."""
 
     def __init__(self, faults: tuple[Fault, ...]) -> None:
         self.now, self.step = 1_000, 0
@@ -122,7 +123,7 @@ class Cluster:
         self._hidden_ms = dict.fromkeys(NAMES, 0)
         self._before: Metadata = {}
         self._stale_until = -(10**9)
-        self._stale_now = False
+        self._stale_now = self.told_stale = False
         self._rested = 0
 
     # Time and what happens in it
@@ -310,7 +311,8 @@ class Cluster:
         """By whichever broker is asked. One that is stale does not answer twice in turn; where a micro-batch is
         replayed, or looked at for the last time, it knows no topic that has another id by now."""
         known = self._metadata()
-        if self.now < self._stale_until and self._stale_now:
+        self.told_stale = self.now < self._stale_until and self._stale_now
+        if self.told_stale:
             old = self._before
             known = {n: found for n, found in old.items() if not self.replays or known.get(n, "?")[0] == found[0]}
         self._stale_now = not self._stale_now

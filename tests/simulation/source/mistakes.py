@@ -281,3 +281,15 @@ def one_short_look_is_enough(patch: pytest.MonkeyPatch) -> None:
         return replace(found, position=replace(found.position, offsets=nested(offsets)))
 
     patch.setattr(plan, "_start", from_the_look)
+
+
+def metadata_alone_tells_the_leader(patch: pytest.MonkeyPatch) -> None:
+    """Offsets of a group are noted with the epoch of the leader that some broker knows."""
+    high_watermarks = reader.TopicWatch.high_watermarks
+
+    def unheard(self: Any, *asked: Any) -> Any:
+        with pytest.MonkeyPatch.context() as deaf:
+            deaf.setattr(reader.TopicWatch, "_hear", lambda *_: None)
+            return high_watermarks(self, *asked)
+
+    patch.setattr(reader.TopicWatch, "high_watermarks", unheard)

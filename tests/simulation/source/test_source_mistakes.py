@@ -50,6 +50,15 @@ _COMPACTED = Scene(
 _CUT_AND_LAGGING = Scene(
     ((Event.CUT, range(12, 40), _ANY), (Event.ELECT, range(12, 50), range(5, 240, 3))) * 2, fail=False
 )
+_GROUP_AT_AN_ELECTION = Scene(
+    (
+        (Event.ELECT, range(4, 7), _OF_THE_FIRST_LOG),
+        (Event.WRITE, range(5, 8), _OF_THE_FIRST_LOG),
+        (Event.STALE, range(6, 9), _ANY),
+    ),
+    (("startingOffsets", "group"), ("kafka.group.id", "g")),
+    fail=False,
+)
 _RECREATED_IN_A_PLAN = Scene(((Event.RECREATE, range(8, 30), _ANY),) * 2)
 _KILLED_AT_ONCE = Scene(
     ((Event.WRITE, range(2, 5), _ANY), (Event.WRITE, range(4, 6), _ANY), (Event.CRASH, range(7, 10), _ANY)),
@@ -97,6 +106,7 @@ MISTAKES = (
     Mistake(mistakes.silence_is_another_log, (judge.TRUE_LOSSES,), _COMPACTED),
     Mistake(mistakes.early_end_is_a_later_begin, (judge.TRUE_LOSSES,), _CUT_UNDER_A_TASK),
     Mistake(mistakes.one_short_look_is_enough, _MIXED_UP, _CUT_AND_LAGGING),
+    Mistake(mistakes.metadata_alone_tells_the_leader, (judge.TRUE_LOSSES,), _GROUP_AT_AN_ELECTION),
     Mistake(mistakes.stable_end_ignored, (judge.NOT_LOST, judge.PINNED)),
 )
 

@@ -11,7 +11,7 @@ from spark_eos.errors import CheckpointError, DataLossError
 from spark_eos.kafka.admin.topics import Topic
 from spark_eos.ledger import own_topics
 from spark_eos.options.parse import stream_options
-from spark_eos.source import plan, watch
+from spark_eos.source import bounds, plan, watch
 from spark_eos.source import reader as reader_module
 from spark_eos.source.reader import EosKafkaStreamReader
 
@@ -31,7 +31,6 @@ class Cluster:
         monkeypatch.setattr(own_topics, "own_topics", lambda *_: {})
         monkeypatch.setattr(watch, "topic_names", lambda *_: ["t", *self.beside])
         monkeypatch.setattr(watch, "cluster_heard", lambda _: self.cluster)
-        monkeypatch.setattr(watch, "end_offsets", self._offsets)
         monkeypatch.setattr(watch, "ends_and_epochs", lambda *asked: (self._offsets(*asked), {}))
         monkeypatch.setattr(
             watch, "begin_offsets", lambda kafka, asked, *_: {t: dict.fromkeys(asked[t], 0) for t in asked}
@@ -179,3 +178,23 @@ def test_a_topic_that_is_recreated_with_fewer_partitions_is_a_data_loss(cluster,
             reader.latestOffset(at, reader.getDefaultReadLimit())
     else:
         assert "t" not in reader.latestOffset(at, reader.getDefaultReadLimit())
+
+
+@pytest.mark.parametrize("start", ['{"t": {"0": 150}, "other": {"0": 200}}', "group"])
+def test_a_topic_that_comes_while_offsets_are_asked_for_is_there_in_all_or_in_none(cluster, monkeypatch, start):
+    """First offsets and ends are of the same partitions."""
+    begins, asked = watch.begin_offsets, []
+
+    def slowly(*given: Any) -> Any:
+        asked.append(given)
+        if len(asked) == 1:
+            cluster.now, cluster.beside = cluster.now + 10, ["other"]
+        return begins(*given)
+
+    monkeypatch.setattr(watch, "begin_offsets", slowly)
+    monkeypatch.setattr(bounds, "broker_client", lambda _: None)
+    monkeypatch.setattr(bounds, "active_members", lambda *_: [])
+    monkeypatch.setattr(bounds, "committed_offsets", lambda *_: {"t": {0: 150}, "other": {0: 200}})
+    options = {"subscribePattern": ".*", "startingOffsets": start, "kafka.group.id": "g"}
+    initial = cluster.reader(fail=True, **options).initialOffset()
+    assert (initial["t"], initial["other"]) == ({"0": 150}, {"0": 200})
