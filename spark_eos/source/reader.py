@@ -150,6 +150,8 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._run = replace(self._run, begun=True)
         found = self._next(position, limit)
         while found.look_again:
+            if found.hidden and self._watch.pinned:
+                self._watch.pin()
             found = self._next(position, limit)
         if found.end is not None:
             self._planned = offset_log.to_spark(self._marked(found.end))
@@ -269,7 +271,8 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return flat(watch.begins(by_topic(partitions)))
             case WithinBytes(start, ends, most):
                 return self._sizes.within(start, ends, most)
-            case TopicsThere(now):
+            case TopicsThere(now, after_ms):
+                system.sleep(after_ms / 1000)
                 return watch.topics(now=now)
             case TopicsNamed(names, after_ms):
                 system.sleep(after_ms / 1000)

@@ -158,7 +158,8 @@ class TopicWatch:
         return self._ends
 
     def pin(self) -> None:
-        """Fix topics and ends at what they are now."""
+        """Fix topics and ends at what they are now, also if they were fixed before."""
+        self._pinned = False
         self._topics_until = self._ends_until = 0.0
         self.ends()
         self._pinned = True

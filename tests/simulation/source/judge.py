@@ -49,7 +49,10 @@ class Judge:
         log = self._cluster.log(topic, partition)
         if log is None:
             return True
-        if loss.found is None and loss.ranges and not loss.raised and loss.ids.get(topic) == log.topic_id:
+        is_planned = not loss.ranges or loss.raised
+        if loss.found is None and loss.ids.get(topic) == log.topic_id:
+            if is_planned and not self._is_selected(topic, partition):
+                return True
             return self._cluster.was_hidden(topic, for_long=True)  # else it would have been seen some seconds later
         if self._cluster.is_stale() or self._cluster.was_hidden(topic):
             return True

@@ -219,6 +219,16 @@ def last_look_left_out(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(plan, "_still_there", unchanged)
 
 
+def one_look_is_enough(patch: pytest.MonkeyPatch) -> None:
+    """A topic or partition that a broker does not tell of has been deleted."""
+
+    def no_other(position: Any, looked: Any, options: Any) -> Any:
+        yield from ()
+        return False
+
+    patch.setattr(plan, "_lacks_what_is_there", no_other)
+
+
 def hidden_is_gone(patch: pytest.MonkeyPatch) -> None:
     """A topic that a broker does not tell of is left out of a micro-batch at once."""
     patch.setattr(plan, "HIDDEN_WAITS_MS", ())

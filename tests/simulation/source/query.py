@@ -118,14 +118,14 @@ class Query:
     selected: dict[str, list[int]] = field(default_factory=dict)
     reported: Callable[[Reported], None] = lambda _: None
     _ranges: tuple[OffsetRange, ...] = ()
+    _pinned: Ends | None = None
 
     def run(self, start: Start) -> None:
         """One start, until it has nothing to read, or as many micro-batches as it is given. Raises EosError, Crash."""
         reader = self._reader(start)
-        pinned = None
+        self._pinned = None
         if start.trigger is Trigger.AVAILABLE_NOW:
             reader.prepareForTriggerAvailableNow()
-            pinned = self.cluster.ends()
         newest = len(self.lines) - 1
         if newest >= 0 and newest not in self.committed:
             self._batch(reader, newest)
@@ -136,13 +136,13 @@ class Query:
         while len(self.lines) - 1 - newest < start.batches and polls < POLLS:
             end = self._latest(reader, start)
             if self.lines and json.dumps(end) == self.lines[-1].text:
-                if pinned is not None or start.trigger is Trigger.ONCE:
+                if self._pinned is not None or start.trigger is Trigger.ONCE:
                     return
                 polls += 1
                 self.cluster.point("idle", POLL_MS)
                 continue
             polls = 0
-            self._log(reader, end, pinned)
+            self._log(reader, end)
             self._batch(reader, len(self.lines) - 1)
             if start.trigger is Trigger.ONCE:
                 return
@@ -174,13 +174,13 @@ class Query:
         found: dict[str, Any] = json.loads(json.dumps(end))
         return found
 
-    def _log(self, reader: EosKafkaStreamReader, end: dict[str, Any], pinned: Ends | None) -> None:
+    def _log(self, reader: EosKafkaStreamReader, end: dict[str, Any]) -> None:
         self.cluster.point("offset log")
         if not self.lines:
             self.begin = from_spark(reader.initialOffset())
         self.lines.append(Line(json.dumps(end), self.cluster.step, from_spark(end)))
-        if pinned is not None:
-            self.pins[len(self.lines) - 1] = pinned
+        if self._pinned is not None:
+            self.pins[len(self.lines) - 1] = self._pinned
 
     def _batch(self, reader: EosKafkaStreamReader, batch: int) -> None:
         end, start = self._offset(batch), self._offset(batch - 1) if batch else reader.initialOffset()
@@ -206,8 +206,19 @@ class Query:
         reader._losses = _Recording(start.fail, self)
         reader._sizes = Sizes(lambda place, at: [Piece(at, at + 2, 2 * _BYTES_PER_OFFSET)])
         self._mark_the_last_look(reader)
+        self._note_the_pin(reader)
         reader._lag = SimpleNamespace(watch=lambda ends: False)  # type: ignore[assignment]
         return reader
+
+    def _note_the_pin(self, reader: EosKafkaStreamReader) -> None:
+        """What was hidden from a run is pinned later."""
+        pin = reader._watch.pin
+
+        def noted() -> None:
+            pin()
+            self._pinned = self.cluster.ends()
+
+        reader._watch.pin = noted  # type: ignore[method-assign]
 
     def _mark_the_last_look(self, reader: EosKafkaStreamReader) -> None:
         """What a start asks for once more is like a replay."""

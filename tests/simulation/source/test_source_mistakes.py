@@ -101,6 +101,7 @@ MISTAKES = (
     Mistake(mistakes.first_position_has_no_ids, _MIXED_UP),
     Mistake(mistakes.read_by_name, _MIXED_UP, _RECREATED_IN_A_PLAN),
     Mistake(mistakes.last_look_left_out, _MIXED_UP, _RECREATED_IN_A_PLAN),
+    Mistake(mistakes.one_look_is_enough, (judge.TRUE_LOSSES,)),
     Mistake(mistakes.hidden_is_gone, _SILENT, _HIDDEN_IN_A_REPLAY),
     Mistake(mistakes.ids_are_not_noted, _MIXED_UP),
     Mistake(mistakes.silence_is_another_log, (judge.TRUE_LOSSES,), _COMPACTED),

@@ -43,7 +43,7 @@ class Cluster:
         }
         if self.hidden:
             self.hidden -= 1
-            del found["t"]
+            found.pop("t", None)
         return found
 
     def _offsets(self, kafka: Any, asked: dict[str, list[int]], *_: Any) -> dict[str, dict[int, int]]:
@@ -142,12 +142,47 @@ def test_a_pinned_run_leaves_a_recreated_topic_where_it_was(cluster, again):
     if again:
         cluster.id, cluster.end = "id2", 20
     else:
-        cluster.hidden = 1
+        cluster.hidden = 10**6
     end = reader.latestOffset(here, reader.getDefaultReadLimit())
+    cluster.hidden = 0
     assert end == {**here, "other": {"0": 200}}
     planned = later.latestOffset(end, later.getDefaultReadLimit())
     (task,) = [task for task in later.partitions(end, planned) if any(r.topic == "t" for r in task.ranges)]
     assert [(r.start, r.end) for r in task.ranges] == [(0, cluster.end)]
+
+
+@pytest.mark.parametrize("fail", [True, False])
+@pytest.mark.parametrize("pinned", [False, True])
+@pytest.mark.parametrize("selection", [{"subscribe": "t"}, {"subscribePattern": "t"}], ids=["named", "pattern"])
+def test_a_topic_that_one_broker_does_not_tell_of_is_no_loss(cluster, selection, pinned, fail):
+    """The next answer has it, and so does the micro-batch, also of a run that has pinned what it was told first."""
+    cluster.hidden, reader = 1, cluster.reader(fail, **selection)
+    reader._sizes = SimpleNamespace(within=lambda at, end, most: end)
+    if pinned:
+        reader.prepareForTriggerAvailableNow()
+    reader._run = plan.Run(begun=True)
+    assert reader.latestOffset(HERE, reader.getDefaultReadLimit()) == SOON
+
+
+@pytest.mark.parametrize("fail", [True, False])
+def test_a_partition_that_one_broker_does_not_tell_of_is_no_loss(cluster, fail):
+    """As after it was added."""
+    cluster.partitions, reader = 1, cluster.reader(fail, subscribe="t")
+    reader._sizes = SimpleNamespace(within=lambda at, end, most: end)
+    reader._watch.topics()
+    cluster.partitions = 2
+    here = {**HERE, "t": {"0": 100, "1": 100}}
+    assert reader.latestOffset(here, reader.getDefaultReadLimit())["t"] == {"0": 200, "1": 200}
+
+
+@pytest.mark.parametrize("narrower", [{"subscribe": "other"}, {"subscribePattern": "oth"}, {"assign": '{"t": [1]}'}])
+def test_what_the_selection_leaves_out_is_not_waited_for(cluster, narrower, monkeypatch):
+    """The user has said so: it is a loss at once."""
+    monkeypatch.setattr(plan, "HIDDEN_WAITS_MS", (0, 10**9))
+    cluster.beside, cluster.partitions = ["other"], 2
+    reader = cluster.reader(True, **narrower)
+    with pytest.raises(DataLossError, match=r"no longer includes|partition is gone"):
+        reader.latestOffset(HERE, reader.getDefaultReadLimit())
 
 
 @pytest.mark.parametrize("planned", [False, True])
