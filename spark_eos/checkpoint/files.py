@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 from pathlib import PurePosixPath
@@ -25,6 +26,8 @@ from spark_eos.protocol.head import Offsets
 from spark_eos.whole_numbers import plain_number
 
 _NO_SETTINGS = HadoopSettings()
+#: Errors of a local file, or of one that is mounted, that do not pass; None is that of a file system without numbers.
+_NOT_A_FILE = frozenset({None, errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL})
 #: Errors of a store that do not pass by themselves: no right to read, or a wrong address.
 _LASTING = re.compile(r"ACCESS_DENIED|INVALID|SIGNATURE|NO_SUCH|NOT_FOUND|denied|forbidden|HTTP status 40[0134]", re.I)
 
@@ -147,12 +150,19 @@ class Checkpoint:
             raise self._failed(name, error) from None
 
     def _failed(self, name: str, error: OSError) -> EosError:
-        if self._local:
-            return self.damaged(name, str(error))
         reason = without_secrets(str(error), self._settings)
-        if isinstance(error, PermissionError) or _LASTING.search(reason):
+        if self._local and error.errno in _NOT_A_FILE:
+            return self.damaged(name, reason)
+        if isinstance(error, PermissionError) or (
+            not self._local and _LASTING.search(self._without_names(reason, name))
+        ):
             return self._closed(reason)
         return stop("EOS_CHECKPOINT_UNREACHABLE", location=self.location, name=name, why=reason)
+
+    def _without_names(self, reason: str, name: str) -> str:
+        """The words of a store's message that have nothing of the user's names, which may be anything."""
+        names = [part for part in re.split(r"[/@:]", f"{self.location}/{self._root}/{name}") if len(part) > 2]
+        return " ".join(word for word in reason.split() if not any(part in word for part in names))
 
     def elsewhere(self) -> EosError:
         """The error for an empty location of a query that has started: Spark's files are somewhere else."""
