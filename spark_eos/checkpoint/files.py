@@ -11,8 +11,10 @@ import pyarrow.fs
 
 from spark_eos.checkpoint.offset_log import (
     OTHER,
+    VERSION,
     OffsetLogEntry,
     Position,
+    UnknownVersion,
     entry_of,
     merged,
     source_line,
@@ -89,19 +91,33 @@ class Checkpoint:
 
     def entry(self, batch: int) -> OffsetLogEntry:
         """The file of a micro-batch in the offset log. Raises CheckpointError (EOS_CHECKPOINT_DAMAGED) if it is missing
-        or incomplete."""
+        or incomplete, and (EOS_CHECKPOINT_FORMAT) if it has another version."""
         name = f"offsets/{batch}"
         text = self.read(name)
         if text is None:
             raise self.damaged(name, "it is missing")
         try:
-            return entry_of(text)
+            return self._entry_of(name, text)
         except ValueError as why:
             raise self.damaged(name, str(why)) from None
 
     def sources(self, batch: int) -> list[str]:
-        """The lines of the query's sources in the offset log of a micro-batch; none if the file does not exist."""
-        return (self.read(f"offsets/{batch}") or "").splitlines()[2:]
+        """The lines of the query's sources in the offset log of a micro-batch; none if the file does not exist, or is
+        incomplete. Raises CheckpointError (EOS_CHECKPOINT_FORMAT)."""
+        name = f"offsets/{batch}"
+        try:
+            return list(self._entry_of(name, self.read(name) or "").lines)
+        except ValueError:
+            return []
+
+    def _entry_of(self, name: str, text: str) -> OffsetLogEntry:
+        try:
+            return entry_of(text)
+        except UnknownVersion as other:
+            version = other.version
+            raise stop(
+                "EOS_CHECKPOINT_FORMAT", location=self.location, name=name, version=version, known=VERSION
+            ) from None
 
     def kafka_offsets(self, batch: int) -> Offsets:
         """End offsets of a micro-batch, exclusive, of all its Kafka sources: topic → partition → offset.

@@ -217,3 +217,14 @@ def test_a_mounted_file_system_that_fails_is_no_damage(monkeypatch, number, cond
     """A backup would not help."""
     error = lambda path: OSError(number, os.strerror(number))  # noqa: E731
     assert condition_on(monkeypatch, "/mnt/checkpoint", error, local=True) == condition
+
+
+@pytest.mark.parametrize("version", ["v2", "v9"])
+def test_a_version_that_is_not_known_is_refused_by_its_name(checkpoint, version):
+    """Spark 4.2 can write v2, in which a source's line begins with a name: it is no other kind of source."""
+    lines = (version, METADATA, '0:{"#group":{"id":"g"},"t":{"0":5}}')
+    Path(checkpoint.location, "offsets", "0").write_text("\n".join(lines))
+    for read in (checkpoint.kafka_offsets, checkpoint.source_groups, checkpoint.topic_ids, checkpoint.sources):
+        with pytest.raises(CheckpointError, match=f"offsets/0 has version {version}") as caught:
+            read(0)
+        assert caught.value.condition == "EOS_CHECKPOINT_FORMAT"
