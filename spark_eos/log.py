@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from spark_eos.printable import printable
 
-#: Environment variable with the level: DEBUG, INFO (default), WARNING, ERROR.
+#: Environment variable with the level: DEBUG, INFO (default, also if it is empty), WARNING, ERROR.
 LEVEL_VARIABLE = "SPARK_EOS_LOG"
 
 logger = logging.getLogger("spark_eos")
@@ -41,7 +41,11 @@ def _set_up() -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(_SparkFormatter())
     logger.addHandler(handler)
-    logger.setLevel(os.environ.get(LEVEL_VARIABLE, "INFO").upper())
+    level = os.environ.get(LEVEL_VARIABLE, "").strip().upper() or "INFO"
+    known = isinstance(logging.getLevelName(level), int)
+    logger.setLevel(level if known else "INFO")
+    if not known:
+        logger.warning("%s is %s, which is no level; it is INFO now", LEVEL_VARIABLE, level)
 
 
 _set_up()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 from pathlib import PurePosixPath
@@ -10,8 +11,10 @@ import pyarrow.fs
 
 from spark_eos.checkpoint.offset_log import (
     OTHER,
+    VERSION,
     OffsetLogEntry,
     Position,
+    UnknownVersion,
     entry_of,
     merged,
     source_line,
@@ -25,6 +28,8 @@ from spark_eos.protocol.head import Offsets
 from spark_eos.whole_numbers import plain_number
 
 _NO_SETTINGS = HadoopSettings()
+#: Errors of a local file, or of one that is mounted, that do not pass; None is that of a file system without numbers.
+_NOT_A_FILE = frozenset({None, errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL})
 #: Errors of a store that do not pass by themselves: no right to read, or a wrong address.
 _LASTING = re.compile(r"ACCESS_DENIED|INVALID|SIGNATURE|NO_SUCH|NOT_FOUND|denied|forbidden|HTTP status 40[0134]", re.I)
 
@@ -86,19 +91,33 @@ class Checkpoint:
 
     def entry(self, batch: int) -> OffsetLogEntry:
         """The file of a micro-batch in the offset log. Raises CheckpointError (EOS_CHECKPOINT_DAMAGED) if it is missing
-        or incomplete."""
+        or incomplete, and (EOS_CHECKPOINT_FORMAT) if it has another version."""
         name = f"offsets/{batch}"
         text = self.read(name)
         if text is None:
             raise self.damaged(name, "it is missing")
         try:
-            return entry_of(text)
+            return self._entry_of(name, text)
         except ValueError as why:
             raise self.damaged(name, str(why)) from None
 
     def sources(self, batch: int) -> list[str]:
-        """The lines of the query's sources in the offset log of a micro-batch; none if the file does not exist."""
-        return (self.read(f"offsets/{batch}") or "").splitlines()[2:]
+        """The lines of the query's sources in the offset log of a micro-batch; none if the file does not exist, or is
+        incomplete. Raises CheckpointError (EOS_CHECKPOINT_FORMAT)."""
+        name = f"offsets/{batch}"
+        try:
+            return list(self._entry_of(name, self.read(name) or "").lines)
+        except ValueError:
+            return []
+
+    def _entry_of(self, name: str, text: str) -> OffsetLogEntry:
+        try:
+            return entry_of(text)
+        except UnknownVersion as other:
+            version = other.version
+            raise stop(
+                "EOS_CHECKPOINT_FORMAT", location=self.location, name=name, version=version, known=VERSION
+            ) from None
 
     def kafka_offsets(self, batch: int) -> Offsets:
         """End offsets of a micro-batch, exclusive, of all its Kafka sources: topic → partition → offset.
@@ -147,12 +166,19 @@ class Checkpoint:
             raise self._failed(name, error) from None
 
     def _failed(self, name: str, error: OSError) -> EosError:
-        if self._local:
-            return self.damaged(name, str(error))
         reason = without_secrets(str(error), self._settings)
-        if isinstance(error, PermissionError) or _LASTING.search(reason):
+        if self._local and error.errno in _NOT_A_FILE:
+            return self.damaged(name, reason)
+        if isinstance(error, PermissionError) or (
+            not self._local and _LASTING.search(self._without_names(reason, name))
+        ):
             return self._closed(reason)
         return stop("EOS_CHECKPOINT_UNREACHABLE", location=self.location, name=name, why=reason)
+
+    def _without_names(self, reason: str, name: str) -> str:
+        """The words of a store's message that have nothing of the user's names, which may be anything."""
+        names = [part for part in re.split(r"[/@:]", f"{self.location}/{self._root}/{name}") if len(part) > 2]
+        return " ".join(word for word in reason.split() if not any(part in word for part in names))
 
     def elsewhere(self) -> EosError:
         """The error for an empty location of a query that has started: Spark's files are somewhere else."""

@@ -42,6 +42,8 @@ _COPY = _MARK + "copy"
 _LEFT = _MARK + "left"
 _EPOCHS = _MARK + "epochs"
 
+#: The version of a file's format, which is its first line.
+VERSION = "v1"
 #: The kinds of sources: this one, Spark's own for Kafka, and any other.
 OURS, BUILT_IN, OTHER = "eos-kafka", "kafka", "another"
 
@@ -104,6 +106,20 @@ def from_spark(logged: Mapping[str, Mapping[str, Any]]) -> Position:
     return Position(offsets, dict(logged.get(IDS, {})), group, cluster, _COPY in logged, left, epochs)
 
 
+def position_of(logged: object) -> Position:
+    """The position in a line of whatever source, parsed. Raises ValueError, with a reason for a message to users, if it
+    is not one that `to_spark` or Spark's own Kafka source has written."""
+    if not isinstance(logged, dict) or not all(_is_offsets(of) for topic, of in logged.items() if not is_mark(topic)):
+        raise ValueError("it is the line of another source")
+    try:
+        position = from_spark(logged)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError("what stands beside the offsets is incomplete") from error
+    if any(not 0 <= at < 2**63 for partitions in position.offsets.values() for at in partitions.values()):
+        raise ValueError("an offset is negative, or larger than any")
+    return position
+
+
 def is_mark(key: str) -> bool:
     """Whether a key of a source's line is not a topic."""
     return key.startswith(_MARK)
@@ -145,10 +161,8 @@ def source_line(text: str) -> SourceLine:
     if not all(_is_offsets(partitions) for topic, partitions in raw.items() if not is_mark(topic)):
         return SourceLine(text, OTHER, Position({}))
     try:
-        position = from_spark(raw)
-        if any(at < 0 for partitions in position.offsets.values() for at in partitions.values()):
-            raise ValueError("an offset is negative")
-    except (ValueError, KeyError, TypeError, AttributeError):
+        position = position_of(raw)
+    except ValueError:
         return SourceLine(text, OTHER, Position({}), damaged=True)
     return SourceLine(text, OURS if any(map(is_mark, raw)) else BUILT_IN, position)
 
@@ -194,11 +208,22 @@ class OffsetLogEntry:
     lines: tuple[str, ...]
 
 
+class UnknownVersion(Exception):
+    """A file of another ``version`` than `VERSION`."""
+
+    def __init__(self, version: str) -> None:
+        super().__init__(version)
+        self.version = version
+
+
 def entry_of(text: str) -> OffsetLogEntry:
-    """Parse the text of a file. Raises ValueError, with a reason for a message to users, if it is incomplete."""
+    """Parse the text of a file. Raises ValueError, with a reason for a message to users, if it is incomplete, and
+    UnknownVersion: in version 2, which Spark 4.2 can write, a source's line begins with a name."""
     lines = text.splitlines()
     if len(lines) < 3 or not lines[0].startswith("v"):
         raise ValueError("it does not have a version, metadata and one line for each source")
+    if lines[0].strip() != VERSION:
+        raise UnknownVersion(lines[0].strip())
     return OffsetLogEntry(lines[0], lines[1], tuple(lines[2:]))
 
 

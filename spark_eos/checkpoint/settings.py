@@ -27,7 +27,12 @@ T = TypeVar("T")
 
 DEFAULT_FS = "fs.defaultFS"
 _SPARKS_PREFIX = "spark.hadoop."
-_LINE = re.compile(r"\s*([^\s#!=:]+)\s*[=:\s]\s*(.*)")
+#: Of a properties file of Java: a name and a value, and what stands for another character in them.
+_LINE = re.compile(r"\s*((?:\\.|[^\s#!=:\\])(?:\\.|[^\s=:\\])*)(?:\s*[=:]|\s)\s*(.*)", re.DOTALL)
+_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.)|$)", re.DOTALL)
+_ESCAPED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+#: A line that goes on in the next one: it ends with an odd number of backslashes.
+_CONTINUED = re.compile(r"(?<!\\)((?:\\\\)*)\\(?:\r\n|\r|\n)[ \t\f]*")
 #: ``${name}`` and ``${env.NAME}``, the innermost first; in another one, ``${env.NAME-default}`` and with ``:-``.
 _VARIABLE = re.compile(r"\$\{([^\s${}]+)\}")
 _OF_ENVIRONMENT = re.compile(r"env\.(.+?)(?:(:?)-(.*))?")
@@ -135,7 +140,7 @@ def _of_files(process_id: int) -> dict[str, str]:
 
 def _text(file: Path) -> str | None:
     try:
-        return file.read_text()
+        return file.read_bytes().decode(errors="replace")  # as Java does: a comment may have any bytes
     except OSError:
         return None
 
@@ -175,6 +180,14 @@ def _resolved(value: str, others: Mapping[str, str]) -> str:
 
 
 def _of_properties(text: str) -> dict[str, str]:
-    """The settings in a file with a name and a value in each line, with blanks, = or : between them."""
-    lines = (_LINE.match(line) for line in text.splitlines())
-    return {line[1]: line[2].strip() for line in lines if line is not None}
+    """The settings in a file with a name and a value in each line, with blanks, = or : between them, as Java reads it:
+    a backslash at the end of a line, or before a character, is none of the value."""
+    own = "\n".join(line for line in re.split(r"\r\n|\r|\n", text) if not line.lstrip().startswith(("#", "!")))
+    lines = (_LINE.fullmatch(line) for line in _CONTINUED.sub(r"\1", own).split("\n"))
+    return {_unescaped(line[1]): _unescaped(line[2]).strip() for line in lines if line is not None}
+
+
+def _unescaped(text: str) -> str:
+    return _ESCAPE.sub(
+        lambda found: chr(int(found[1], 16)) if found[1] else _ESCAPED.get(found[2] or "", found[2] or ""), text
+    )

@@ -97,8 +97,9 @@ def without_secrets(text: str, settings: HadoopSettings) -> str:
     """A library's message with the values of settings replaced by ``***``, except addresses and regions."""
     harmless = ("endpoint", "region", "defaultFS", "access", "enabled")
     text = without_users(text, [value for name, value in settings.items() if name.endswith("endpoint")])
-    for name, value in settings.items():
-        if len(value) > 3 and not name.endswith(harmless):
+    secret = {value.removeprefix("?") for name, value in settings.items() if not name.endswith(harmless)}
+    for value in sorted(secret, key=len, reverse=True):  # one may be a part of another
+        if len(value) > 3:
             text = text.replace(value, "***")
     return " ".join(text.split())
 
@@ -132,12 +133,14 @@ def _s3(bucket: str, settings: HadoopSettings) -> pyarrow.fs.FileSystem:
 
     arguments: dict[str, Any] = {"connect_timeout": 5}
     provider = of("aws.credentials.provider") or ""
+    has_keys = bool(of("access.key") and of("secret.key"))
+    first = re.search(r"Anonymous|SimpleAWS|TemporaryAWS", provider)  # Hadoop takes the first that has credentials
     if "AssumedRole" in provider and of("assumed.role.arn"):
         arguments |= {"role_arn": of("assumed.role.arn"), "session_name": of("assumed.role.session.name")}
         arguments |= {"external_id": of("assumed.role.external.id")}
-    elif "Anonymous" in provider:
+    elif "Anonymous" in provider and not (has_keys and first is not None and first[0] != "Anonymous"):
         arguments["anonymous"] = True
-    elif of("access.key") and of("secret.key"):
+    elif has_keys:
         arguments |= {"access_key": of("access.key"), "secret_key": of("secret.key")}
         arguments |= {"session_token": of("session.token")}
     arguments |= _s3_address(of("endpoint") or "", of)

@@ -46,9 +46,9 @@ class ReadableRanges:
             raise recreated(min(changed))
 
     def _gone_for_good(self, ranges: Iterable[OffsetRange]) -> set[str]:
-        """The ranges that are gone, where they are left out: what is only hidden for a moment would be lost."""
+        """The topics that are gone, and not hidden for a moment: their ranges are left out, or the query stops."""
         gone = self._gone(ranges)
-        for _ in retrying(0 if self._losses.fail else HIDDEN_S):
+        for _ in retrying(HIDDEN_S):
             if not gone:
                 break
             gone = self._gone(ranges)

@@ -27,7 +27,7 @@ from spark_eos.options.parse import SinkOptions, SourceOptions
 from spark_eos.source import range_math
 from spark_eos.source.losses import check_cluster
 from spark_eos.source.plan import ranges_between
-from spark_eos.source.reader import EosKafkaStreamReader, SparkOffset
+from spark_eos.source.reader import EosKafkaStreamReader, SparkOffset, read_position
 from spark_eos.spark.by_value import by_value
 from spark_eos.spark.datasource import EosKafkaDataSource
 from spark_eos.spark.tracebacks import hidden_traceback
@@ -162,10 +162,10 @@ class RangeStreamReader(EosKafkaStreamReader):
         A new one must be there to read. A replay may read nothing: where something has to be, and is gone,
         the task finds out, and fails or leaves it out.
         """
-        logged = offset_log.from_spark(end)
+        logged = read_position(end)
         check_cluster(logged.cluster, cluster_id(broker_client(self._options.kafka)))
         self._run_batch(start, end)
-        ranges = ranges_between(offset_log.from_spark(start), logged)
+        ranges = ranges_between(read_position(start), logged)
         if end == self._planned:
             self._readable(ranges, logged, planned_now=True)
         self._prepare(ranges, logged)

@@ -59,8 +59,8 @@ class Logs:
 
 
 def check_known(logs: Logs) -> None:
-    """Raise ReplayError (EOS_REPLAY_REFUSED) unless the logs have a known version, and no gaps, as asynchronous
-    progress tracking leaves them."""
+    """Raise ReplayError (EOS_REPLAY_REFUSED) or CheckpointError (EOS_CHECKPOINT_FORMAT) unless the logs have a known
+    version, and no gaps, as asynchronous progress tracking leaves them."""
     where = logs.checkpoint.location
     for log, batches in (("offsets", logs.planned), ("commits", logs.done)):
         missing = sorted(set(range(batches[0], batches[-1] + 1)) - set(batches)) if batches else []
@@ -73,8 +73,9 @@ def check_known(logs: Logs) -> None:
                 before=batches[0],
                 after=batches[-1],
             )
-    for log, batches in (("offsets", logs.planned), ("commits", logs.done)):
-        for batch in batches[-1:]:
-            version = (logs.entry(batch).version if log == "offsets" else logs.commit_entry(batch)[0]).strip()
-            if version != _KNOWN:
-                raise stop("EOS_REPLAY_REFUSED.version", folder=where, kind=log, batch=batch, version=version)
+    for batch in logs.planned[-1:]:
+        logs.entry(batch)
+    for batch in logs.done[-1:]:
+        version = logs.commit_entry(batch)[0].strip()
+        if version != _KNOWN:
+            raise stop("EOS_REPLAY_REFUSED.version", folder=where, kind="commits", batch=batch, version=version)

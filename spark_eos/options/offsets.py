@@ -157,6 +157,7 @@ def _object(option: str, text: str, example: str) -> dict[str, Any]:
 
 def _unique(option: str, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result = dict(pairs)
+    "".join(result).encode()  # a half of a surrogate pair is in no name that can be sent
     if len(result) < len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for key in keys if keys.count(key) > 1)

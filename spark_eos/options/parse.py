@@ -38,6 +38,8 @@ _SCHEMES = ("", "plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
 _SERVER = re.compile(r"(?:\[[^\]\s]+\]|(?![0-9]+(?::|$))[^\s:;/\[\]]+)(?::(?P<port>[0-9]{1,5}))?")
 
 
+#: Characters of a parser's message that an error shows.
+_SHOWN = 200
 #: A record batch that brokers take by default has 1 MiB, compressed, and seldom a hundred times as much.
 MAX_DECOMPRESSED_BYTES = 128 << 20
 
@@ -165,7 +167,7 @@ def _source_options(raw: Mapping[str, str], default_start: Limit) -> tuple[Sourc
     else_latest = values.pop("else_latest", False)
     starting_option, starting = _limit("starting", values, else_latest)
     ending_option, ending = _limit("ending", values, True)
-    group, prefix = properties.pop("group.id", None), values.pop("group_id_prefix", None)
+    group, prefix = properties.pop("group.id", None) or None, values.pop("group_id_prefix", None)
     if group is not None and prefix is not None:
         logger.warning("groupIdPrefix is ignored: kafka.group.id is set")
     if starting == "group" and not group:
@@ -259,7 +261,7 @@ def parse_table(
                 raise stop("EOS_OPTION_CONFLICT.twice", option=lowered)
         elif lowered in by_key:
             option = by_key[lowered]
-            values[option.attribute] = option.parse(option.name, value)
+            values[option.attribute] = _parsed(option, value)
         elif lowered not in ignored:
             raise _unknown(key, table)
     _check_kafka(kafka, owned)
@@ -267,6 +269,17 @@ def parse_table(
         if "PRIVATE KEY" in value:
             _warn_of_key(key)
     return values, KafkaProperties(kafka)
+
+
+def _parsed(option: Option, value: str) -> object:
+    """The value of an option. What Python's own parsers refuse in their ways, as a number of thousands of digits or a
+    text that is nested too deeply, is an OptionError, too."""
+    try:
+        value.encode()
+        return option.parse(option.name, value)
+    except (ValueError, OverflowError, RecursionError) as error:
+        problem = f"{type(error).__name__}: {str(error)[:_SHOWN]}"
+        raise stop("EOS_OPTION_INVALID.unreadable", option=option.name, problem=problem) from None
 
 
 @functools.cache
@@ -283,13 +296,15 @@ def _check_kafka(kafka: Mapping[str, str], owned: Mapping[str, str]) -> None:
     for key in kafka:
         if key in owned:
             raise stop("EOS_OPTION_RESERVED.kafka", option=f"kafka.{key}", key=key, owned=owned[key])
-    if not kafka.get("bootstrap.servers", "").strip():
+    servers = list(filter(None, map(str.strip, kafka.get("bootstrap.servers", "").split(","))))
+    if not servers:
         raise stop("EOS_OPTION_MISSING.servers", option="kafka.bootstrap.servers")
-    for server in filter(None, map(str.strip, kafka["bootstrap.servers"].split(","))):
+    for server in servers:
         scheme, _, address = server.rpartition("://")
         found = _SERVER.fullmatch(address)
         if scheme.lower() not in _SCHEMES or found is None or not 0 < int(found["port"] or 9092) < 65_536:
-            raise stop("EOS_OPTION_INVALID.servers", option="kafka.bootstrap.servers", server=server)
+            shown = server.rpartition("@")[2]  # what is before it may be a password
+            raise stop("EOS_OPTION_INVALID.servers", option="kafka.bootstrap.servers", server=shown)
 
 
 def _unknown(key: str, table: tuple[Option, ...]) -> EosError:

@@ -27,6 +27,10 @@ class Subscribe:
         """The partitions to read of a topic with ``count`` partitions."""
         return range(count)
 
+    def includes(self, topic: str, partition: int) -> bool:
+        """Whether this partition is to be read if it exists."""
+        return topic in self.topics
+
     def lacking(self, there: Partitions) -> list[str]:
         """Topics and partitions that a new query needs and the cluster does not have."""
         return [topic for topic in self.topics if topic not in there]
@@ -48,6 +52,9 @@ class Pattern:
     def of(self, topic: str, count: int) -> Iterable[int]:
         return range(count)
 
+    def includes(self, topic: str, partition: int) -> bool:
+        return bool(self.matching([topic]))
+
     def lacking(self, there: Partitions) -> list[str]:
         return [] if there else [f"that matches {self.regex}"]
 
@@ -67,6 +74,9 @@ class Assign:
 
     def of(self, topic: str, count: int) -> Iterable[int]:
         return [p for p in dict(self.partitions)[topic] if p < count]
+
+    def includes(self, topic: str, partition: int) -> bool:
+        return partition in dict(self.partitions).get(topic, ())
 
     def lacking(self, there: Partitions) -> list[str]:
         return [f"{t}-{p}" for t, partitions in self.partitions for p in partitions if p not in there.get(t, ())]

@@ -19,7 +19,7 @@ from spark_eos.options.bounds import (
 )
 from spark_eos.options.offsets import parse_times
 from spark_eos.options.selection import parse_assign, parse_pattern, parse_subscribe
-from spark_eos.options.values import parse_batch, parse_boolean, parse_positive, parse_size, parse_text
+from spark_eos.options.values import parse_batch, parse_boolean, parse_millis, parse_positive, parse_size, parse_text
 
 DEFAULT_LEDGER_TOPIC = "__spark_eos_ledger"
 DEFAULT_PREFIX = "spark-eos"
@@ -209,7 +209,7 @@ SOURCE = (
     Option(
         "fetchOffset.retryIntervalMs",
         "offset_retry_ms",
-        parse_positive,
+        parse_millis,
         "1000",
         "Milliseconds between these attempts.",
         "same",
@@ -217,7 +217,7 @@ SOURCE = (
     Option(
         "kafkaConsumer.pollTimeoutMs",
         "poll_timeout_ms",
-        parse_positive,
+        parse_millis,
         "60000",
         "Milliseconds without a record or any other sign of progress after which a task fails.",
         "same; the built-in source's default is spark.network.timeout, 120 s",
@@ -242,7 +242,7 @@ SOURCE = (
     Option(
         "openTransaction.warnMs",
         "open_transaction_warn_ms",
-        parse_positive,
+        parse_millis,
         "60000",
         "Milliseconds that an open transaction may hold back a partition's last stable offset before it is logged.",
     ),
@@ -291,7 +291,7 @@ SINK = (
     Option(
         "transaction.timeout.ms",
         "transaction_timeout_ms",
-        parse_positive,
+        parse_millis,
         "(the broker's `transaction.max.timeout.ms`)",
         "Maximum time in milliseconds that a task's transaction stays open. It must cover a stage and its commit.",
     ),

@@ -8,6 +8,7 @@ from spark_eos.errors import stop
 from spark_eos.kafka.config.properties import Isolation
 from spark_eos.whole_numbers import whole_number
 
+_MOST_MILLIS = 2**31 - 1
 _SIZE = re.compile(r"([0-9]{1,19})\s*(?:([kmgt])b?|b)?")
 
 
@@ -27,6 +28,14 @@ def parse_positive(name: str, value: str) -> int:
     number = whole_number(value.strip())
     if not number:
         raise stop("EOS_OPTION_INVALID.number", option=name, value=value)
+    return number
+
+
+def parse_millis(name: str, value: str) -> int:
+    """Milliseconds, as many as Kafka's own settings take: no sleep or timeout may be longer than clocks can count."""
+    number = whole_number(value.strip())
+    if not number or number > _MOST_MILLIS:
+        raise stop("EOS_OPTION_INVALID.millis", option=name, value=value, most=_MOST_MILLIS)
     return number
 
 

@@ -54,7 +54,7 @@ class EosKafkaBatchReader(DataSourceReader):
             return
         for topic, partitions in end.items():
             for p, until in partitions.items():
-                if until < start[topic][p]:
+                if until < start.get(topic, {}).get(p, until):  # one without a start was created since, and is not read
                     raise stop(
                         "EOS_OPTION_INVALID.end_before_start",
                         option=self._options.ending_option,

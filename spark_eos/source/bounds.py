@@ -15,7 +15,7 @@ from spark_eos.options.offsets import check_known, check_same_partitions, fill_i
 from spark_eos.options.parse import SourceOptions
 from spark_eos.source.losses import Losses, data_loss
 from spark_eos.source.watch import TopicWatch
-from spark_eos.topic_partition import PartitionOffsets
+from spark_eos.topic_partition import PartitionOffsets, flat
 
 
 def resolve_start(options: SourceOptions, watch: TopicWatch, losses: Losses) -> PartitionOffsets:
@@ -28,17 +28,16 @@ def resolve_start(options: SourceOptions, watch: TopicWatch, losses: Losses) -> 
     watch.expect_all()
     if limit == "latest":
         return watch.ends()
-    begin = watch.begins()
     if limit == "earliest":
-        return begin
+        return watch.begins()
     if isinstance(limit, ByTime):
         return _at_times(option, limit, watch)
-    high = watch.high_watermarks()
+    begin, high, stable = _bounds(watch)
     if limit == "group":
         assert options.group_id is not None  # as they are checked
         wanted = _of_group(broker_client(options.kafka), options.group_id, begin, high)
     else:
-        wanted = fill_in(option, limit, begin, watch.ends())
+        wanted = fill_in(option, limit, begin, stable)
     wanted = _begin_or_later(wanted, begin, losses)
     check_known(option, wanted, begin, high)
     return wanted
@@ -52,7 +51,7 @@ def resolve_end(option: str, limit: Limit, watch: TopicWatch) -> PartitionOffset
     if isinstance(limit, ByTime):
         return _at_times(option, ByTime(limit.times, else_latest=True), watch)
     assert isinstance(limit, dict)
-    begin, stable = watch.begins(), watch.ends()
+    begin, _, stable = _bounds(watch)
     wanted = fill_in(option, limit, begin, stable)
     for topic, partitions in wanted.items():
         for p, at in partitions.items():
@@ -68,15 +67,24 @@ def resolve_end(option: str, limit: Limit, watch: TopicWatch) -> PartitionOffset
     return wanted
 
 
+def _bounds(watch: TopicWatch) -> tuple[PartitionOffsets, PartitionOffsets, PartitionOffsets]:
+    """The first offsets, high watermarks and last stable offsets of the same partitions, however topics change."""
+    while True:
+        partitions = watch.topics().partitions
+        begin, high, stable = watch.begins(partitions), watch.high_watermarks(partitions), watch.ends()
+        if flat(begin).keys() == flat(stable).keys():
+            return begin, high, stable
+
+
 def _at_times(option: str, limit: ByTime, watch: TopicWatch) -> PartitionOffsets:
-    partitions = watch.topics().partitions
+    # Ends are requested first: records that are appended between the two responses are beyond them.
+    ends = watch.ends()
+    partitions = {topic: list(numbers) for topic, numbers in ends.items()}
     if isinstance(limit.times, int):
         times: PartitionOffsets = {topic: dict.fromkeys(numbers, limit.times) for topic, numbers in partitions.items()}
     else:
         times = limit.times
         check_same_partitions(option, times, {t: dict.fromkeys(numbers, 0) for t, numbers in partitions.items()})
-    # Ends are requested first: records that are appended between the two responses are beyond them.
-    ends = watch.ends()
     found = watch.at_times(times)
     for topic, offsets in found.items():
         for p, at in offsets.items():

@@ -36,10 +36,15 @@ def check_id_by_leader(client: BrokerClient, range_: OffsetRange) -> None:
 def check_epoch(client: BrokerClient, range_: OffsetRange, offset: int, epoch: int) -> None:
     """Raise DataLossError (EOS_SOURCE_LOG_DIVERGED) if the leader's log has no record of this leader epoch before the
     offset. Without a known epoch (-1) there is nothing to check."""
+    found = _diverged_at(client, range_, offset, epoch)
+    if found is not None:
+        raise log_diverged(range_.topic, range_.partition, offset, found, epoch)
+
+
+def _diverged_at(client: BrokerClient, range_: OffsetRange, offset: int, epoch: int) -> int | None:
     place = range_.topic, range_.partition
-    found = LeaderEpochs(leaders_of(client, TIMEOUT_S)).diverged({place: Noted(offset, epoch)}, {place: ANY_LEADER})
-    if found:
-        raise log_diverged(*place, offset, found[place], epoch)
+    epochs = LeaderEpochs(leaders_of(client, TIMEOUT_S))
+    return epochs.diverged({place: Noted(offset, epoch)}, {place: ANY_LEADER}).get(place)
 
 
 def recreated(topic: str) -> EosError:
@@ -56,10 +61,14 @@ def why_not(client: BrokerClient, range_: OffsetRange, position: int, refusal: s
     r, place = range_, {range_.topic: [range_.partition]}
     begin = begin_offsets(client, place)[r.topic][r.partition]
     if begin > position:
-        return data_loss(r.topic, r.partition, position, begin, f"its log now starts at {begin} (retention)")
+        what, readable = f"its log now starts at {begin} (retention)", (min(begin, r.end), r.end)
+        return data_loss(r.topic, r.partition, position, begin, what, readable)
     end = end_offsets(client, place, "read_uncommitted")[r.topic][r.partition]
     if end < r.end:
-        return data_loss(r.topic, r.partition, position, end, f"its log ends at {end}, before {r.end}")
+        differs = _diverged_at(client, r, r.end, r.most_epoch)  # what is behind that, the driver has read again
+        same = end if differs is None else min(end, differs)
+        readable = position, max(position, same)
+        return data_loss(r.topic, r.partition, r.end, same, f"its log ends at {end}", readable)
     where = f"{r.topic}-{r.partition} at offset {position}, of {r.start} to {r.end}"
     if refusal is not None:
         return stop(

@@ -17,15 +17,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from spark_eos.kafka.admin.topics import begin_offsets, epoch_ends
-from spark_eos.kafka.codes import OK
+from spark_eos.errors import stop
+from spark_eos.kafka.admin.topics import begin_offsets, end_offsets, epoch_ends
+from spark_eos.kafka.codes import FETCH_RETRIES, OK, Code, meaning_of
+from spark_eos.kafka.errors import refusal
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.records.batches import Damage, OtherEpoch, RecordBatch, UnsupportedFormat, walk_batches
 from spark_eos.kafka.requests.fetch import fetch_once
 from spark_eos.kafka.requests.offset_for_leader_epoch import NOTHING, UNKNOWN, EpochEnd
 from spark_eos.retry import retrying
 from spark_eos.source.losses import HIDDEN_S
-from spark_eos.topic_partition import OffsetRange, TopicPartition, by_topic, flat
+from spark_eos.topic_partition import OffsetRange, TopicPartition, by_topic, flat, name_of_place
 
 T = TypeVar("T")
 
@@ -44,22 +46,30 @@ class Noted:
     epoch: int
 
 
+class Unanswered(Exception):
+    """A leader has not told what its log has. The text says how."""
+
+
 @dataclass(frozen=True)
 class Leaders:
     """Requests to the partitions' leaders. ``ends``: where an epoch ends, one epoch for each partition. ``begins``: the
     first offsets of the logs. ``first_batch``: base offset and epoch of the batch that holds an offset, or of the next
-    one; None if the leader does not answer or has neither."""
+    one; the log's end and `UNKNOWN` if it has neither. Raises Unanswered; it is called again for ``timeout_s``.
+    ``servers``: for that error."""
 
     ends: Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, EpochEnd]]
     begins: Callable[[Iterable[TopicPartition]], Mapping[TopicPartition, int]]
-    first_batch: Callable[[TopicPartition, int], tuple[int, int] | None]
+    first_batch: Callable[[TopicPartition, int], tuple[int, int]]
+    timeout_s: float = HIDDEN_S
+    servers: str = ""
 
 
 class LeaderEpochs:
     """The leader epochs in the logs of some partitions. Answers of a leader are kept for as long as it leads.
 
     ``leaders`` is, in each call, the newest epoch of each partition's leader that is known. Errors are those of
-    `spark_eos.kafka.admin.topics.epoch_ends`.
+    `spark_eos.kafka.admin.topics.epoch_ends`, and ConnectionFailed where a log can be told by its records only, and no
+    leader gives them.
     """
 
     def __init__(self, ask: Leaders) -> None:
@@ -95,7 +105,7 @@ class LeaderEpochs:
         which it differs, as far as that is known.
 
         A compacted log may have lost all records of an epoch, and a replica that was filled from it never knew that
-        epoch. So a log differs only where it has a record of another epoch.
+        epoch. So a log differs only where it has a record of another epoch, or ends.
         """
         waiting = {
             place: at
@@ -123,8 +133,23 @@ class LeaderEpochs:
             return False
         if answer.epoch == at.epoch and answer.end >= at.offset:
             return True
-        there = self._ask.first_batch(place, min(answer.end, at.offset - 1))
-        return there is not None and (there[0] >= at.offset or (answer.end >= at.offset and there[1] == at.epoch))
+        base, epoch = self._first_batch(place, min(answer.end, at.offset - 1))
+        return base >= at.offset or (answer.end >= at.offset and epoch == at.epoch)
+
+    def _first_batch(self, place: TopicPartition, offset: int) -> tuple[int, int]:
+        reason = ""
+        for _ in retrying(self._ask.timeout_s):
+            try:
+                return self._ask.first_batch(place, offset)
+            except Unanswered as unanswered:
+                reason = str(unanswered)
+        raise stop(
+            "EOS_KAFKA_UNREACHABLE.question",
+            what=f"{name_of_place(place)} at offset {offset}",
+            bootstrap_servers=self._ask.servers,
+            waited_s=self._ask.timeout_s,
+            reason=reason,
+        )
 
     def _answered(
         self, questions: dict[TopicPartition, _Question[T]], leaders: Mapping[TopicPartition, int]
@@ -194,20 +219,42 @@ def leaders_of(client: BrokerClient, timeout_s: float) -> Leaders:
     def begins(places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         return flat(begin_offsets(client, by_topic(places), timeout_s))
 
-    return Leaders(lambda epochs: epoch_ends(client, epochs, timeout_s), begins, partial(_first_batch, client))
+    return Leaders(
+        lambda epochs: epoch_ends(client, epochs, timeout_s),
+        begins,
+        partial(_first_batch, client, timeout_s),
+        timeout_s,
+        client.bootstrap_servers,
+    )
 
 
-def _first_batch(client: BrokerClient, place: TopicPartition, offset: int) -> tuple[int, int] | None:
+def _first_batch(client: BrokerClient, timeout_s: float, place: TopicPartition, offset: int) -> tuple[int, int]:
     fetched = fetch_once(client, *place, offset, _LOOK_BYTES, isolation="read_uncommitted")
-    if fetched is None or fetched[0].error != OK:
-        return None
+    if fetched is None:
+        raise Unanswered("no answer from its leader")
+    answer, records = fetched
+    if answer.error == Code.OFFSET_OUT_OF_RANGE or (answer.error == OK and not answer.size):
+        return _behind_the_log(client, timeout_s, place, offset)
+    if answer.error in FETCH_RETRIES:
+        raise Unanswered(meaning_of(answer.error))
+    if answer.error != OK:
+        raise refusal(client.bootstrap_servers, name_of_place(place), answer.error, 0.0)
     try:
-        for batch in walk_batches(fetched[1], fetched[0].size, ()):
+        for batch in walk_batches(records, answer.size, ()):
             if batch.last >= offset:
                 return batch.base, batch.leader_epoch
-    except (Damage, UnsupportedFormat):
-        pass
-    return None
+    except (Damage, UnsupportedFormat) as unreadable:
+        raise Unanswered(str(unreadable)) from unreadable
+    raise Unanswered("its answer has no whole record batch")
+
+
+def _behind_the_log(client: BrokerClient, timeout_s: float, place: TopicPartition, offset: int) -> tuple[int, int]:
+    """Where the log ends, if that is not behind the offset. A Fetch cannot tell: the high watermark of a new leader may
+    be that of a while ago, but it does not answer ListOffsets before that has caught up."""
+    (end,) = flat(end_offsets(client, by_topic([place]), "read_uncommitted", timeout_s)).values()
+    if end > offset:
+        raise Unanswered(f"no record from there on, though the log goes on to {end}")
+    return end, UNKNOWN
 
 
 class RangeEpochs:

@@ -40,15 +40,23 @@ class Losses:
             logger.warning("%s The query continues: failOnDataLoss is false.", loss.message)
 
 
-def data_loss(topic: str, partition: int, expected: int, found: int | None, what: str) -> EosError:
+def data_loss(
+    topic: str, partition: int, expected: int, found: int | None, what: str, readable: tuple[int, int] | None = None
+) -> EosError:
     """The error for offsets that the query needs and the cluster does not have. ``found``: the closest existing
-    offset."""
+    offset. ``readable``: what a task can still read of its range, from the first to the second offset."""
     if found is None:
         return stop(
             "EOS_SOURCE_DATA_LOSS.gone", topic=topic, partition=partition, expected=expected, found=found, what=what
         )
     return stop(
-        "EOS_SOURCE_DATA_LOSS.lacks", topic=topic, partition=partition, expected=expected, found=found, what=what
+        "EOS_SOURCE_DATA_LOSS.lacks",
+        topic=topic,
+        partition=partition,
+        expected=expected,
+        found=found,
+        what=what,
+        readable=readable,
     )
 
 

@@ -100,14 +100,16 @@ class Next:
     """The decision about the next micro-batch.
 
     ``end``: where it ends, for the offset log. None if there is no micro-batch: because there is nothing to read
-    (``caught_up``), because the look is outdated (``look_again``), or because the query waits. ``losses``: for
-    warnings. ``taken_up``: a sentence for the log for each topic that is back. ``run``: for the next plan of this run.
+    (``caught_up``), because the look is outdated (``look_again``), or because the query waits. ``hidden``: the look
+    lacked topics that are there, also if it is pinned. ``losses``: for warnings. ``taken_up``: a sentence for the log
+    for each topic that is back. ``run``: for the next plan of this run.
     """
 
     end: Position | None
     run: Run
     caught_up: bool = False
     look_again: bool = False
+    hidden: bool = False
     losses: tuple[EosError, ...] = ()
     taken_up: tuple[str, ...] = ()
 
@@ -167,6 +169,8 @@ def next_batch(position: Position, look: Look, options: SourceOptions) -> Plan[N
     losses = _Losses(options.fail_on_data_loss)
     if not look.run.begun and not (look.only_batch and start_is_fixed(options)):
         return Next(None, replace(look.run, begun=True))
+    if (yield from _lacks_what_is_there(position, look.topics, options)):
+        return Next(None, look.run, look_again=True, hidden=True)
 
     start = yield from _start(position, look, options, losses)
     going, cut, run = start.position, start.cut, start.run
@@ -238,9 +242,8 @@ def _start(position: Position, look: Look, options: SourceOptions, losses: _Loss
     for place, high in short.items():
         if diverged.get(place, high) >= ends[place]:  # nothing was written anew
             losses.report(data_loss(*place, at[place], high, range_math.ends_early(high)))
-            at[place] = ends[place]
+            at[place] = diverged.pop(place, ends[place])  # what is before has been read, though the look may lack it
             epochs.pop(place, None)
-            diverged.pop(place, None)
     for place, offset in diverged.items():
         losses.report(log_diverged(*place, at[place], offset, epochs.pop(place)))
         at[place] = offset
@@ -285,13 +288,13 @@ def _shorter(
 
 def _still_shorter(behind: Mapping[TopicPartition, int], options: SourceOptions) -> Plan[dict[TopicPartition, int]]:
     """The high watermarks of the partitions whose log ends before these offsets. A new leader may lag for a moment, so
-    the question is repeated."""
-    short: dict[TopicPartition, int] = {}
-    for attempt in range(options.offset_tries if behind else 0):
-        high = yield HighWatermarks(behind.keys(), options.offset_retry_ms if attempt else 0)
-        short = {place: high[place] for place, offset in behind.items() if high[place] < offset}
+    the question is repeated for those that were too short each time."""
+    short: dict[TopicPartition, int] = dict(behind)
+    for attempt in range(options.offset_tries):
         if not short:
             break
+        high = yield HighWatermarks(short.keys(), options.offset_retry_ms if attempt else 0)
+        short = {place: high[place] for place in short if high[place] < behind[place]}
     return short
 
 
@@ -352,6 +355,11 @@ def _still_there(
     check_cluster(look.topics.cluster, now.cluster)
     ids = {**position.ids, **look.topics.ids}
     gone = [topic for topic in end if look.topics.ids.get(topic) != now.ids.get(topic)]
+    for after_ms in HIDDEN_WAITS_MS if look.pinned else ():
+        if not gone:
+            break
+        now = yield TopicsThere(after_ms=after_ms)
+        gone = [topic for topic in end if look.topics.ids.get(topic) != now.ids.get(topic)]
     if not gone:
         return end, ids
     if not look.pinned:
@@ -378,6 +386,22 @@ def _epochs_at(end: PartitionOffsets, going: Position) -> Plan[PartitionOffsets]
 
 
 # What is gone
+
+
+def _lacks_what_is_there(position: Position, looked: Topics, options: SourceOptions) -> Plan[bool]:
+    """Whether brokers that are asked again, for some seconds, tell of something that the look lacks."""
+    wanted = {place for place in flat(position.offsets) if options.selection.includes(*place)}
+
+    def lacking(there: Topics) -> set[TopicPartition]:
+        return {(topic, p) for topic, p in wanted if p not in there.partitions.get(topic, ())}
+
+    first = left = lacking(looked)
+    for after_ms in HIDDEN_WAITS_MS:
+        if not left:
+            break
+        there: Topics = yield TopicsThere(after_ms=after_ms)
+        left = lacking(there)
+    return bool(first - left)
 
 
 def _report_gone(position: Position, there: Topics, options: SourceOptions, losses: _Losses) -> Plan[None]:
@@ -469,7 +493,7 @@ def readable(
     Raises the errors of `next_batch`.
     """
     losses = _Losses(options.fail_on_data_loss)
-    there = yield from _waiting_for_hidden(ranges, logged, there, options)
+    there = yield from _waiting_for_hidden(ranges, logged, there)
     yield from _report_recreated(logged, there, losses)
     kept = []
     for r in ranges:
@@ -492,13 +516,11 @@ def readable(
     return Readable(tuple(kept), tuple(losses.found))
 
 
-def _waiting_for_hidden(
-    ranges: Collection[OffsetRange], logged: Position, there: Topics, options: SourceOptions
-) -> Plan[Topics]:
+def _waiting_for_hidden(ranges: Collection[OffsetRange], logged: Position, there: Topics) -> Plan[Topics]:
     """The topics of the ranges. What a micro-batch leaves out is never read again, so if a topic or partition is
-    missing or recreated, the question is repeated: once, or for some seconds if a loss does not stop the query."""
+    missing or recreated, the question is repeated for some seconds."""
     names = {r.topic for r in ranges}
-    for after_ms in (0,) if options.fail_on_data_loss else HIDDEN_WAITS_MS:
+    for after_ms in HIDDEN_WAITS_MS:
         same = not any(left_topics.differ(logged.ids.get(name), there.ids.get(name)) for name in names)
         if same and all(r.partition in there.partitions.get(r.topic, ()) for r in ranges):
             break

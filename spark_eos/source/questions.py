@@ -71,9 +71,10 @@ class WithinBytes:
 @dataclass(frozen=True)
 class TopicsThere:
     """Which of the topics to read exist? ``now``: at this moment, even if they are pinned; otherwise the answer may be
-    some seconds old. Answer: `Topics`."""
+    some seconds old. ``after_ms``: a pause before. Answer: `Topics`."""
 
     now: bool = True
+    after_ms: int = 0
 
 
 @dataclass(frozen=True)

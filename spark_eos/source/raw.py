@@ -58,7 +58,7 @@ _MAX_WAIT_MS = 100
 #: Seconds for which a replica that is not the leader may be silent, and may have less than the leader.
 _REPLICA_SILENCE_S = 5.0
 _REPLICA_BEHIND_S = 1.0
-#: Seconds without progress after which a task fails, if the leader has responded that there is no more.
+#: Seconds after which a task fails, from the first response of the leader that there is no more.
 _SHORT_STALL_S = 5.0
 
 
@@ -169,7 +169,7 @@ class _Fetches:
                 continue
             if answer is not None:
                 self._check(answer)
-                deadline = min(deadline, self._deadline_after(answer, began))
+                deadline = min(deadline, self._deadline_after(answer))
                 if answer.error == OK:
                     self._try(self._send)
             if system.monotonic() + pause_s > deadline:
@@ -178,10 +178,10 @@ class _Fetches:
             system.sleep(pause_s)
             pause_s = min(2 * pause_s, LONGEST_WAIT_S)
 
-    def _deadline_after(self, answer: FetchResponse, began: float) -> float:
-        """The time until which to retry: a new leader may lag behind, but not for long."""
+    def _deadline_after(self, answer: FetchResponse) -> float:
+        """The time until which to retry: a new leader may lag behind, but not for long after its first response."""
         short = answer.error in (OK, Code.OFFSET_OUT_OF_RANGE)
-        return began + (_SHORT_STALL_S if short else self._options.poll_timeout_s)
+        return system.monotonic() + (_SHORT_STALL_S if short else self._options.poll_timeout_s)
 
     def _answer(self, deadline: float) -> FetchResponse | None:
         """The leader's response to the fetch in progress, or to a first one; None if it cannot be reached."""
@@ -333,7 +333,7 @@ class _Fetches:
             check_id(self._client, self._range)
         elif answer.error == Code.OFFSET_OUT_OF_RANGE:
             cause = why_not(self._client, self._range, self.position)
-            if isinstance(cause, DataLossError) and cause.parameters["found"] > self.position:
-                raise cause
+            if isinstance(cause, DataLossError) and cause.parameters["expected"] == self.position:
+                raise cause  # the log begins later; one that ends early may only lag behind
         elif answer.error != OK and answer.error not in FETCH_RETRIES:
             raise why_not(self._client, self._range, self.position, name_of(answer.error))

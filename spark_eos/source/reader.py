@@ -16,6 +16,7 @@ A Python source does not know its checkpoint, so in the last case Spark calls in
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Collection, Iterator
 from dataclasses import replace
@@ -28,6 +29,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from spark_eos import system
 from spark_eos.checkpoint import offset_log
 from spark_eos.checkpoint.offset_log import Position
+from spark_eos.errors import stop
 from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.log import logger
 from spark_eos.metrics_events import NOWHERE, Events
@@ -74,6 +76,19 @@ from spark_eos.spark.versions import (
 from spark_eos.topic_partition import OffsetRange, PartitionOffsets, by_topic, flat
 
 SparkOffset = dict[str, dict[str, Any]]
+
+#: Characters of a line that an error shows.
+_SHOWN = 200
+
+
+def read_position(logged: object) -> Position:
+    """The position in a line of the offset log, as Spark hands it to the source at this place of the query.
+
+    Raises CheckpointError (EOS_CHECKPOINT_DAMAGED)."""
+    try:
+        return offset_log.position_of(logged)
+    except ValueError as why:
+        raise stop("EOS_CHECKPOINT_DAMAGED.not_of_kafka", line=json.dumps(logged)[:_SHOWN], why=why) from None
 
 
 class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -141,8 +156,8 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         Raises CheckpointError (EOS_SOURCE_CLUSTER_CHANGED), DataLossError."""
         self._hint()
-        start = start or self._reached or self.initialOffset()
-        position = offset_log.from_spark(start)
+        start = (self._reached or self.initialOffset()) if start is None or start == {} else start
+        position = read_position(start)
         check_cluster(position.cluster, self._watch.topics().cluster)
         if self._group is not None:
             self._group.reach(position.offsets)
@@ -150,6 +165,8 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._run = replace(self._run, begun=True)
         found = self._next(position, limit)
         while found.look_again:
+            if found.hidden and self._watch.pinned:
+                self._watch.pin()
             found = self._next(position, limit)
         if found.end is not None:
             self._planned = offset_log.to_spark(self._marked(found.end))
@@ -164,7 +181,7 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: SparkOffset, end: SparkOffset) -> list[range_math.Task]:
         """The ranges of one micro-batch. Raises DataLossError (EOS_SOURCE_DATA_LOSS) and CheckpointError
         (EOS_SOURCE_CLUSTER_CHANGED) before any task."""
-        before, after = offset_log.from_spark(start), offset_log.from_spark(end)
+        before, after = read_position(start), read_position(end)
         check_cluster(before.cluster, after.cluster or "")
         self._run_batch(start, end)
         reads = self._readable(ranges_between(before, after), after, planned_now=end == self._planned)
@@ -269,7 +286,8 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return flat(watch.begins(by_topic(partitions)))
             case WithinBytes(start, ends, most):
                 return self._sizes.within(start, ends, most)
-            case TopicsThere(now):
+            case TopicsThere(now, after_ms):
+                system.sleep(after_ms / 1000)
                 return watch.topics(now=now)
             case TopicsNamed(names, after_ms):
                 system.sleep(after_ms / 1000)

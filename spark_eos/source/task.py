@@ -107,5 +107,4 @@ def resuming(fetching: Fetching, range_: OffsetRange, read: Read[T], by_consumer
             left = left.cut(unsupported.position, left.end)
         except DataLossError as loss:
             losses.report(loss)
-            expected, found = loss.parameters["expected"], loss.parameters["found"]
-            left = left.cut(found if found > expected else left.end, left.end)
+            left = left.cut(*(loss.parameters.get("readable") or (left.end, left.end)))

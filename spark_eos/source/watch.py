@@ -13,9 +13,8 @@ from spark_eos.kafka.admin.topics import (
     begin_offsets,
     cluster_heard,
     describe_topics,
-    end_offsets,
     ends_and_epochs,
-    offsets_at,
+    offsets_and_epochs_at,
     topic_names,
 )
 from spark_eos.kafka.config.librdkafka import check
@@ -65,7 +64,7 @@ class TopicWatch:
         self._ends: PartitionOffsets = {}
         self._ends_until = 0.0
         self._heard_of: TopicIds = {}
-        #: The newest epoch of each partition's leader, by all answers.
+        #: The newest epoch of each partition's leader, by all answers: no offset that was told may be of a later one.
         self._leaders: dict[TopicPartition, int] = {}
         self._epochs = LeaderEpochs(leaders_of(client, _PATIENCE_S))
         self._pinned = False
@@ -159,7 +158,8 @@ class TopicWatch:
         return self._ends
 
     def pin(self) -> None:
-        """Fix topics and ends at what they are now."""
+        """Fix topics and ends at what they are now, also if they were fixed before."""
+        self._pinned = False
         self._topics_until = self._ends_until = 0.0
         self.ends()
         self._pinned = True
@@ -176,14 +176,16 @@ class TopicWatch:
 
     def high_watermarks(self, partitions: Mapping[str, Iterable[int]] | None = None) -> PartitionOffsets:
         """The end of every partition, or of these, open and aborted transactions included."""
-        return self._list_ends(partitions or self.topics().partitions, "read_uncommitted")
+        asked = partitions or self.topics().partitions
+        ends, epochs = ends_and_epochs(self._client, asked, "read_uncommitted", self._timeout_s)
+        self._hear(epochs)
+        return ends
 
     def at_times(self, times: PartitionOffsets) -> PartitionOffsets:
         """For each partition the first offset of a record of this time or later; `NO_OFFSET` where none is."""
-        return offsets_at(self._client, times, self._isolation, self._timeout_s)
-
-    def _list_ends(self, partitions: Mapping[str, Iterable[int]], isolation: Isolation) -> PartitionOffsets:
-        return end_offsets(self._client, partitions, isolation, self._timeout_s)
+        found, epochs = offsets_and_epochs_at(self._client, times, self._isolation, self._timeout_s)
+        self._hear(epochs)
+        return found
 
     def _list_ends_and_epochs(
         self, partitions: Mapping[str, Iterable[int]]

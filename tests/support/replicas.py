@@ -36,6 +36,14 @@ class Replica:
         while self.begun and self.begun[-1][1] >= size:
             self.begun.pop()
 
+    def expire(self, first: int) -> None:
+        """Delete what is before this offset, with what is known of its epochs."""
+        self.first = first
+        while len(self.begun) > 1 and self.begun[1][1] <= first:
+            self.begun.pop(0)
+        if self.begun and self.begun[0][1] < first:
+            self.begun[0] = self.begun[0][0], first
+
     def follow(self, leader: Replica, records: int) -> None:
         """Cut off what the leader does not have, and fetch up to so many records."""
         same = 0
@@ -88,5 +96,6 @@ class Model:
     def _begins(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         return dict.fromkeys(places, self.replicas[self.leader].first)
 
-    def _first_batch(self, place: TopicPartition, offset: int) -> tuple[int, int] | None:
-        return next(((at, r[1]) for at, r in enumerate(self.log) if r is not None and at >= offset), None)
+    def _first_batch(self, place: TopicPartition, offset: int) -> tuple[int, int]:
+        there = ((at, r[1]) for at, r in enumerate(self.log) if r is not None and at >= offset)
+        return next(there, (len(self.log), UNKNOWN))

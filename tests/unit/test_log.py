@@ -7,6 +7,8 @@ import re
 import subprocess
 import sys
 
+import pytest
+
 PROGRAM = """
 import logging
 {before}
@@ -43,6 +45,19 @@ def test_the_environment_sets_the_level():
     """It is inherited by workers, which read no logging configuration."""
     assert "a detail" in printed(SPARK_EOS_LOG="DEBUG")
     assert "a batch" not in printed(SPARK_EOS_LOG="warning")
+
+
+@pytest.mark.parametrize("level", ["", " ", " info "])
+def test_an_empty_level_is_the_default(level):
+    """An empty variable is common in containers."""
+    assert printed(SPARK_EOS_LOG=level).splitlines()[0].endswith("INFO spark-eos: a batch")
+
+
+def test_a_level_that_does_not_exist_is_told():
+    """It must not end a worker."""
+    first, second = printed(SPARK_EOS_LOG="VERBOSE").splitlines()
+    assert "WARN" in first and "SPARK_EOS_LOG" in first and "VERBOSE" in first
+    assert second.endswith("a batch")
 
 
 def test_who_asks_for_the_clients_log_gets_it():

@@ -19,7 +19,7 @@ from spark_eos.kafka.net.metadata import METADATA, DescribedTopic, about_topics
 from spark_eos.kafka.requests.list_offsets import EARLIEST, LATEST, Found, ask_offsets
 from spark_eos.kafka.requests.offset_for_leader_epoch import EpochEnd, ask_epoch_ends
 from spark_eos.retry import Waiting, retrying
-from spark_eos.topic_partition import PartitionOffsets, TopicPartition
+from spark_eos.topic_partition import PartitionOffsets, TopicPartition, flat, nested
 
 #: The result of `offsets_at` for a partition without such a record.
 NO_OFFSET = -1
@@ -204,12 +204,9 @@ def ends_and_epochs(
     timeout_s: float = TIMEOUT_S,
 ) -> tuple[PartitionOffsets, PartitionOffsets]:
     """The end offset of each partition, as by `end_offsets`, and the epoch of the leader that answered."""
-    found = _ask_offsets(client, _each(partitions, LATEST), isolation, timeout_s)
-    ends, epochs = dict[str, dict[int, int]](), dict[str, dict[int, int]]()
-    for (topic, p), end in found.items():
-        ends.setdefault(topic, {})[p] = end.offset
-        epochs.setdefault(topic, {})[p] = end.leader_epoch
-    return ends, epochs
+    return offsets_and_epochs_at(
+        client, {t: dict.fromkeys(of, LATEST) for t, of in partitions.items()}, isolation, timeout_s
+    )
 
 
 def epoch_ends(
@@ -235,8 +232,19 @@ def offsets_at(
 
     With ``read_committed``, records beyond the last stable offset do not count. Raises as `describe_topics`.
     """
-    asked = {(topic, p): at for topic, parts in times.items() for p, at in parts.items()}
-    return _list_offsets(client, asked, isolation, timeout_s)
+    return offsets_and_epochs_at(client, times, isolation, timeout_s)[0]
+
+
+def offsets_and_epochs_at(
+    client: BrokerClient,
+    times: Mapping[str, Mapping[int, int]],
+    isolation: Isolation = "read_committed",
+    timeout_s: float = TIMEOUT_S,
+) -> tuple[PartitionOffsets, PartitionOffsets]:
+    """The offsets of `offsets_at`, and the leader epochs of the records there, -1 where there is none."""
+    found = _ask_offsets(client, flat(times), isolation, timeout_s)
+    offsets = {place: there.offset for place, there in found.items()}
+    return nested(offsets), nested({place: there.leader_epoch for place, there in found.items()})
 
 
 def _each(partitions: Mapping[str, Iterable[int]], time_: int) -> dict[TopicPartition, int]:

@@ -188,7 +188,7 @@ def test_where_a_replay_cannot_go(quiet, tmp_path):
         ("EOS_REPLAY_REFUSED", lambda folder: (folder / "state" / "0").mkdir(parents=True)),
         ("EOS_REPLAY_REFUSED", lambda folder: (folder / "commits" / "1").unlink()),
         ("EOS_REPLAY_REFUSED", lambda folder: (folder / "offsets" / "2").unlink()),
-        ("EOS_REPLAY_REFUSED", lambda folder: edit(folder / "offsets" / "3", "v1", "v2")),
+        ("EOS_CHECKPOINT_FORMAT", lambda folder: edit(folder / "offsets" / "3", "v1", "v2")),
         ("EOS_REPLAY_REFUSED", lambda folder: edit(folder / "commits" / "3", "v1", "v2")),
         ("EOS_REPLAY_REFUSED", lambda folder: edit(folder / "offsets" / "3", '{"#', '{"a":3}\n{"#')),
         ("EOS_REPLAY_REFUSED", lambda folder: edit(folder / "offsets" / "3", '{"id": "', '{"id": "X')),

@@ -13,11 +13,11 @@ from spark_eos.copy import readable
 from spark_eos.copy import source as copy
 from spark_eos.errors import TopicError
 from spark_eos.kafka.admin.topics import Topic
-from spark_eos.kafka.requests.offset_for_leader_epoch import EpochEnd
+from spark_eos.kafka.requests.offset_for_leader_epoch import UNKNOWN, EpochEnd
 from spark_eos.ledger import own_topics
-from spark_eos.source import reader, watch
-from spark_eos.source.epochs import Leaders
-from spark_eos.topic_partition import PartitionOffsets, TopicPartition
+from spark_eos.source import bounds, diagnosis, reader, watch
+from spark_eos.source.epochs import Leaders, Unanswered
+from spark_eos.topic_partition import PartitionOffsets, TopicPartition, flat, nested
 
 from .cluster import Cluster, Log
 
@@ -31,6 +31,7 @@ class Admin:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
+        self._high: PartitionOffsets = {}
 
     def install(self, patch: pytest.MonkeyPatch) -> None:
         """Put it, and its clock, in the place of the real ones."""
@@ -41,11 +42,18 @@ class Admin:
         patch.setattr(watch, "describe_topics", self.describe_topics)
         patch.setattr(watch, "topic_names", lambda *_: sorted(self._metadata("names")))
         patch.setattr(watch, "cluster_heard", lambda _: CLUSTER_ID)
-        patch.setattr(watch, "end_offsets", self._end_offsets)
         patch.setattr(watch, "ends_and_epochs", self._ends_and_epochs)
         patch.setattr(watch, "begin_offsets", self._begin_offsets)
-        patch.setattr(watch, "leaders_of", lambda *_: Leaders(self._epoch_ends, self._begins, self._first_batch))
+        leaders = Leaders(self._epoch_ends, self._begins, self._first_batch)
+        for module in (watch, diagnosis):
+            patch.setattr(module, "leaders_of", lambda *_: leaders)
+        patch.setattr(diagnosis, "begin_offsets", self._begin_offsets)
+        patch.setattr(diagnosis, "end_offsets", self._end_offsets)
         patch.setattr(own_topics, "own_topics", lambda *_: {})
+        patch.setattr(bounds, "broker_client", lambda _: None)
+        patch.setattr(bounds, "logger", SimpleNamespace(info=lambda *_: None))
+        patch.setattr(bounds, "active_members", lambda *_: [])
+        patch.setattr(bounds, "committed_offsets", self._committed)
         patch.setattr(copy, "cluster_id", lambda _: CLUSTER_ID)
         patch.setattr(readable, "cluster_id", lambda _: CLUSTER_ID)
         patch.setattr(readable, "describe_topics", self.describe_topics)
@@ -68,7 +76,8 @@ class Admin:
 
     def _topic(self, name: str, id_: str, partitions: int) -> Topic:
         logs = (self._cluster.log(name, p) for p in range(partitions))
-        epochs = {log.partition: log.epoch for log in logs if log is not None and log.topic_id == id_}
+        lag = int(self._cluster.told_stale)
+        epochs = {log.partition: max(0, log.epoch - lag) for log in logs if log is not None and log.topic_id == id_}
         return Topic(id_, partitions, internal=False, leader_epochs=epochs)
 
     def _log(self, topic: str, partition: int) -> Log:
@@ -79,7 +88,15 @@ class Admin:
 
     def _end_offsets(self, kafka: Any, asked: Mapping[str, Iterable[int]], isolation: str, *_: Any) -> PartitionOffsets:
         self._cluster.point(f"ends {isolation}")
-        return {topic: {p: self._end(self._log(topic, p), isolation) for p in asked[topic]} for topic in asked}
+        found = {topic: {p: self._end(self._log(topic, p), isolation) for p in asked[topic]} for topic in asked}
+        if isolation == "read_uncommitted":
+            self._high = found
+        return found
+
+    def _committed(self, *_: Any) -> PartitionOffsets:
+        """Another consumer has finished all but the last one of what is there."""
+        ends = flat(self._high)
+        return nested({place: max(self._log(*place).first, end - 1) for place, end in ends.items()})
 
     def _end(self, log: Log, isolation: str) -> int:
         end = log.end if isolation == "read_uncommitted" else self._cluster.stable(log)
@@ -103,8 +120,11 @@ class Admin:
     def _begins(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         return {place: self._log(*place).first for place in places}
 
-    def _first_batch(self, place: TopicPartition, offset: int) -> tuple[int, int] | None:
+    def _first_batch(self, place: TopicPartition, offset: int) -> tuple[int, int]:
         self._cluster.point("first batch")
         log = self._log(*place)
-        record = log.replica.log[offset] if log.first <= offset < log.end else None
-        return None if record is None else (offset, record[1])
+        if self._cluster.now < log.lags_until:
+            raise Unanswered("it lags behind")
+        records = enumerate(log.replica.log)
+        there = ((at, r[1]) for at, r in records if r is not None and at >= max(offset, log.first))
+        return next(there, (log.end, UNKNOWN))

@@ -32,6 +32,7 @@ class Event(Enum):
     ELECT = "a clean election, often of a leader that lags behind for a moment"
     CUT = "an unclean election: the newest records are gone, and others may follow"
     EXPIRE = "retention or somebody deletes the oldest records"
+    COMPACT = "the cleaner takes records, and a replica becomes leader that was filled from what it has left"
     DELETE = "a topic is deleted"
     RECREATE = "a topic is deleted and created anew, and maybe written to"
     CREATE = "a topic of this name is created, if there is none"
@@ -69,16 +70,18 @@ class Row:
 
 @dataclass(eq=False)
 class Log:
-    """A partition: the log of its leader, with the epochs, and for how long it hides its newest records."""
+    """A partition: the log of its leader, with the epochs, and for how long it hides its newest records. ``cut_at``,
+    ``cut_rows``: the first offset that it has lost by a cut, and how many rows there were anywhere by then."""
 
     topic: str
     topic_id: str
     partition: int
     replica: Replica = field(default_factory=Replica)
     epoch: int = 0
-    lags_until: int = 0
+    lags_until: int = -RESTS_MS
     lags_by: int = 0
     cut_at: int | None = None
+    cut_rows: int | None = None
 
     @property
     def end(self) -> int:
@@ -103,7 +106,8 @@ Metadata = dict[str, tuple[str, int]]
 
 
 class Cluster:
-    """``rows``: all that were ever written, by their numbers. ``struck``: how many faults there were of each kind."""
+    """``rows``: all that were ever written, by their numbers. ``struck``: how many faults there were of each kind.
+    ``told_stale``: the last metadata came from a broker that knows neither the last change nor the last elections."""
 
     def __init__(self, faults: tuple[Fault, ...]) -> None:
         self.now, self.step = 1_000, 0
@@ -119,7 +123,7 @@ class Cluster:
         self._hidden_ms = dict.fromkeys(NAMES, 0)
         self._before: Metadata = {}
         self._stale_until = -(10**9)
-        self._stale_now = False
+        self._stale_now = self.told_stale = False
         self._rested = 0
 
     # Time and what happens in it
@@ -174,19 +178,19 @@ class Cluster:
             self.rows[number] = row
             log.replica.append((number, log.epoch))
 
-    def row_at(self, log: Log, offset: int) -> Row:
-        record = log.replica.log[offset]
-        assert record is not None
-        return self.rows[record[0]]
+    def rows_of(self, log: Log, begin: int, end: int) -> Iterator[Row]:
+        """Those between two offsets that the cleaner has left."""
+        for record in log.replica.log[begin:end]:
+            if record is not None:
+                yield self.rows[record[0]]
 
     def stable(self, log: Log) -> int:
         """The last stable offset."""
-        ends = (at for at in range(log.first, log.end) if self.row_at(log, at).visible is None)
-        return next(ends, log.end)
+        return next((row.offset for row in self.rows_of(log, log.first, log.end) if row.visible is None), log.end)
 
-    def _lose(self, log: Log, offset: int, how: Event) -> None:
-        row = self.row_at(log, offset)
-        row.gone, row.gone_step = how, self.step
+    def _lose(self, log: Log, begin: int, end: int, how: Event) -> None:
+        for row in self.rows_of(log, begin, end):
+            row.gone, row.gone_step = how, self.step
 
     def ends(self) -> Ends:
         """The last stable offset of each partition."""
@@ -201,8 +205,7 @@ class Cluster:
 
     def _end(self, log: Log, commit: bool) -> None:
         is_open = False
-        for offset in range(log.first, log.end):
-            row = self.row_at(log, offset)
+        for row in self.rows_of(log, log.first, log.end):
             if row.visible is None:
                 row.visible, is_open = commit, True
         if is_open:
@@ -214,14 +217,18 @@ class Cluster:
     def _elect(self, log: Log, size: int) -> None:
         log.epoch += 1
         log.replica.assign(log.epoch)
-        if size % 3 and self.now > log.lags_until + RESTS_MS:
+        if size % 3:
+            self._lag(log, size)
+
+    def _lag(self, log: Log, size: int) -> None:
+        if self.now > log.lags_until + RESTS_MS:
             log.lags_until, log.lags_by = self.now + min(LAGS_MS, 50 + 100 * (size % 20)), 1 + size % 4
 
     def _cut(self, log: Log, size: int) -> None:
         end = max(log.first, log.end - 1 - size % 5)
-        for offset in range(end, log.end):
-            self._lose(log, offset, Event.CUT)
+        self._lose(log, end, log.end, Event.CUT)
         log.cut_at = end if log.cut_at is None else min(end, log.cut_at)
+        log.cut_rows = len(self.rows) if log.cut_rows is None else log.cut_rows
         log.replica.cut(end)
         log.epoch += 1
         log.replica.assign(log.epoch)
@@ -229,9 +236,22 @@ class Cluster:
 
     def _expire(self, log: Log, size: int) -> None:
         upto = min(log.first + 1 + size % 6, self.stable(log))
-        for offset in range(log.first, upto):
-            self._lose(log, offset, Event.EXPIRE)
-        log.replica.first = upto
+        self._lose(log, log.first, upto, Event.EXPIRE)
+        log.replica.expire(upto)
+
+    def _compact(self, log: Log, size: int) -> None:
+        begin = log.first + size % 4
+        end = min(begin + 1 + size // 4 % 8, self.stable(log), log.end - 1)
+        if end <= begin:
+            return
+        self._lose(log, begin, end, Event.COMPACT)
+        left = [None if begin <= at < end else record for at, record in enumerate(log.replica.log)]
+        log.replica = Replica(first=log.first)
+        for at, record in enumerate(left):
+            log.replica.append(record if at >= log.first else None)
+        log.epoch += 1
+        log.replica.assign(log.epoch)
+        self._lag(log, 19)
 
     # Topics
 
@@ -254,8 +274,7 @@ class Cluster:
             return
         self._changes()
         for log in self.topics.pop(name).logs:
-            for offset in range(log.first, log.end):
-                self._lose(log, offset, Event.DELETE)
+            self._lose(log, log.first, log.end, Event.DELETE)
 
     def _recreate(self, name: str, size: int) -> None:
         if name in self.topics:
@@ -292,7 +311,8 @@ class Cluster:
         """By whichever broker is asked. One that is stale does not answer twice in turn; where a micro-batch is
         replayed, or looked at for the last time, it knows no topic that has another id by now."""
         known = self._metadata()
-        if self.now < self._stale_until and self._stale_now:
+        self.told_stale = self.now < self._stale_until and self._stale_now
+        if self.told_stale:
             old = self._before
             known = {n: found for n, found in old.items() if not self.replays or known.get(n, "?")[0] == found[0]}
         self._stale_now = not self._stale_now
@@ -322,6 +342,7 @@ _OF_A_LOG = {
     Event.ELECT: Cluster._elect,
     Event.CUT: Cluster._cut,
     Event.EXPIRE: Cluster._expire,
+    Event.COMPACT: Cluster._compact,
 }
 _OF_A_TOPIC = {
     Event.DELETE: Cluster._delete,

@@ -49,7 +49,10 @@ class Judge:
         log = self._cluster.log(topic, partition)
         if log is None:
             return True
-        if loss.found is None and loss.ranges and not loss.raised and loss.ids.get(topic) == log.topic_id:
+        is_planned = not loss.ranges or loss.raised
+        if loss.found is None and loss.ids.get(topic) == log.topic_id:
+            if is_planned and not self._is_selected(topic, partition):
+                return True
             return self._cluster.was_hidden(topic, for_long=True)  # else it would have been seen some seconds later
         if self._cluster.is_stale() or self._cluster.was_hidden(topic):
             return True
@@ -91,7 +94,7 @@ class Judge:
     def _check_nothing_is_lost(self, taken: set[int]) -> None:
         known = self._known()
         for row in self._cluster.rows.values():
-            if row.number in taken or not row.visible:
+            if row.number in taken or not row.visible or row.gone is Event.COMPACT:
                 continue
             if self._is_owed(row, known.get((row.topic_id, row.partition))) and not self._is_excused(row):
                 raise Violation(NOT_LOST, f"{row}")
@@ -151,6 +154,8 @@ class Judge:
             return left_out
         if left_out and loss.found is not None and loss.found <= loss.expected and row.offset >= loss.found:
             return True  # a task has read its range up to there, as the log has ended
+        if row.gone is Event.EXPIRE and row.offset < (loss.found or 0) and self._is_after_a_cut(row):
+            return True  # no log tells of a cut that has expired
         if row.gone is None:
             return loss.found is not None and loss.expected <= row.offset < loss.found and not whole_topic
         if whole_topic:
@@ -160,6 +165,12 @@ class Judge:
         if row.gone is Event.CUT:
             return loss.found <= row.offset < loss.expected or loss.expected <= row.offset < loss.found
         return loss.expected <= row.offset < loss.found
+
+    def _is_after_a_cut(self, row: Row) -> bool:
+        log = self._cluster.log(row.topic, row.partition)
+        if log is None or log.topic_id != row.topic_id:
+            return False
+        return log.cut_rows is not None and row.number >= log.cut_rows
 
     def _is_read_again(self, row: Row) -> bool:
         position = self._query.lines[-1].position

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from spark_eos.checkpoint import offset_log
-from spark_eos.source import left_topics, plan, questions, range_math, reader
+from spark_eos.errors import EosError
+from spark_eos.kafka.requests.offset_for_leader_epoch import UNKNOWN
+from spark_eos.source import diagnosis, epochs, left_topics, plan, questions, range_math, reader
 from spark_eos.topic_partition import OffsetRange, flat, nested
 
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -217,6 +219,16 @@ def last_look_left_out(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(plan, "_still_there", unchanged)
 
 
+def one_look_is_enough(patch: pytest.MonkeyPatch) -> None:
+    """A topic or partition that a broker does not tell of has been deleted."""
+
+    def no_other(position: Any, looked: Any, options: Any) -> Any:
+        yield from ()
+        return False
+
+    patch.setattr(plan, "_lacks_what_is_there", no_other)
+
+
 def hidden_is_gone(patch: pytest.MonkeyPatch) -> None:
     """A topic that a broker does not tell of is left out of a micro-batch at once."""
     patch.setattr(plan, "HIDDEN_WAITS_MS", ())
@@ -241,3 +253,53 @@ def stable_end_ignored(patch: pytest.MonkeyPatch) -> None:
         return there, self.high_watermarks({t: list(ends[t]) for t in ends}) if ends else ends
 
     patch.setattr(reader.TopicWatch, "look", high)
+
+
+def silence_is_another_log(patch: pytest.MonkeyPatch) -> None:
+    """A leader that does not show its records has others."""
+
+    def at_once(self: epochs.LeaderEpochs, place: Any, offset: int) -> tuple[int, int]:
+        try:
+            return self._ask.first_batch(place, offset)
+        except epochs.Unanswered:
+            return offset, UNKNOWN
+
+    patch.setattr(epochs.LeaderEpochs, "_first_batch", at_once)
+
+
+def early_end_is_a_later_begin(patch: pytest.MonkeyPatch) -> None:
+    """A task that is told where its log ends goes on there, as if the log began there."""
+    data_loss = diagnosis.data_loss
+
+    def from_there(topic: str, p: int, expected: int, found: int, what: str, readable: tuple[int, int]) -> EosError:
+        if expected <= found:
+            return data_loss(topic, p, expected, found, what, readable)
+        rest = (found, expected) if readable[0] < found else None
+        return data_loss(topic, p, readable[0], found, what, rest)
+
+    patch.setattr(diagnosis, "data_loss", from_there)
+
+
+def one_short_look_is_enough(patch: pytest.MonkeyPatch) -> None:
+    """Where a log was cut is where it ended when it was looked at first."""
+    start = plan._start
+
+    def from_the_look(position: Any, look: Any, *more: Any) -> Any:
+        found = yield from start(position, look, *more)
+        ends = flat(look.ends)
+        offsets = {place: min(at, ends.get(place, at)) for place, at in flat(found.position.offsets).items()}
+        return replace(found, position=replace(found.position, offsets=nested(offsets)))
+
+    patch.setattr(plan, "_start", from_the_look)
+
+
+def metadata_alone_tells_the_leader(patch: pytest.MonkeyPatch) -> None:
+    """Offsets of a group are noted with the epoch of the leader that some broker knows."""
+    high_watermarks = reader.TopicWatch.high_watermarks
+
+    def unheard(self: Any, *asked: Any) -> Any:
+        with pytest.MonkeyPatch.context() as deaf:
+            deaf.setattr(reader.TopicWatch, "_hear", lambda *_: None)
+            return high_watermarks(self, *asked)
+
+    patch.setattr(reader.TopicWatch, "high_watermarks", unheard)

@@ -27,14 +27,15 @@ from spark_eos.options.selection import Pattern
 from spark_eos.source import reader as reader_module
 from spark_eos.source import task as source_task
 from spark_eos.source.byte_limit import Piece, Sizes
+from spark_eos.source.diagnosis import check_epoch, why_not
 from spark_eos.source.epochs import RangeEpochs
-from spark_eos.source.losses import Losses, data_loss, epoch_diverged, log_diverged
+from spark_eos.source.losses import Losses, epoch_diverged, log_diverged
 from spark_eos.source.reader import EosKafkaStreamReader
 from spark_eos.source.task import resuming
 from spark_eos.topic_partition import OffsetRange
 
 from .admin import CLUSTER_ID
-from .cluster import MOST_PARTITIONS, NAMES, Cluster, Ends
+from .cluster import MOST_PARTITIONS, NAMES, Cluster, Ends, Log
 
 #: How often an idle query is polled before its start ends, and for how long each time.
 POLLS, POLL_MS = 6, 1_200
@@ -117,14 +118,14 @@ class Query:
     selected: dict[str, list[int]] = field(default_factory=dict)
     reported: Callable[[Reported], None] = lambda _: None
     _ranges: tuple[OffsetRange, ...] = ()
+    _pinned: Ends | None = None
 
     def run(self, start: Start) -> None:
         """One start, until it has nothing to read, or as many micro-batches as it is given. Raises EosError, Crash."""
         reader = self._reader(start)
-        pinned = None
+        self._pinned = None
         if start.trigger is Trigger.AVAILABLE_NOW:
             reader.prepareForTriggerAvailableNow()
-            pinned = self.cluster.ends()
         newest = len(self.lines) - 1
         if newest >= 0 and newest not in self.committed:
             self._batch(reader, newest)
@@ -135,13 +136,13 @@ class Query:
         while len(self.lines) - 1 - newest < start.batches and polls < POLLS:
             end = self._latest(reader, start)
             if self.lines and json.dumps(end) == self.lines[-1].text:
-                if pinned is not None or start.trigger is Trigger.ONCE:
+                if self._pinned is not None or start.trigger is Trigger.ONCE:
                     return
                 polls += 1
                 self.cluster.point("idle", POLL_MS)
                 continue
             polls = 0
-            self._log(reader, end, pinned)
+            self._log(reader, end)
             self._batch(reader, len(self.lines) - 1)
             if start.trigger is Trigger.ONCE:
                 return
@@ -173,13 +174,13 @@ class Query:
         found: dict[str, Any] = json.loads(json.dumps(end))
         return found
 
-    def _log(self, reader: EosKafkaStreamReader, end: dict[str, Any], pinned: Ends | None) -> None:
+    def _log(self, reader: EosKafkaStreamReader, end: dict[str, Any]) -> None:
         self.cluster.point("offset log")
         if not self.lines:
             self.begin = from_spark(reader.initialOffset())
         self.lines.append(Line(json.dumps(end), self.cluster.step, from_spark(end)))
-        if pinned is not None:
-            self.pins[len(self.lines) - 1] = pinned
+        if self._pinned is not None:
+            self.pins[len(self.lines) - 1] = self._pinned
 
     def _batch(self, reader: EosKafkaStreamReader, batch: int) -> None:
         end, start = self._offset(batch), self._offset(batch - 1) if batch else reader.initialOffset()
@@ -205,8 +206,19 @@ class Query:
         reader._losses = _Recording(start.fail, self)
         reader._sizes = Sizes(lambda place, at: [Piece(at, at + 2, 2 * _BYTES_PER_OFFSET)])
         self._mark_the_last_look(reader)
+        self._note_the_pin(reader)
         reader._lag = SimpleNamespace(watch=lambda ends: False)  # type: ignore[assignment]
         return reader
+
+    def _note_the_pin(self, reader: EosKafkaStreamReader) -> None:
+        """What was hidden from a run is pinned later."""
+        pin = reader._watch.pin
+
+        def noted() -> None:
+            pin()
+            self._pinned = self.cluster.ends()
+
+        reader._watch.pin = noted  # type: ignore[method-assign]
 
     def _mark_the_last_look(self, reader: EosKafkaStreamReader) -> None:
         """What a start asks for once more is like a replay."""
@@ -237,28 +249,44 @@ class Query:
     def _read_range(self, fetching: Fetching, range_: OffsetRange) -> Iterator[int]:
         """Read a range as leaders serve it, with the checks of their responses."""
         place = range_.topic, range_.partition
+        self.cluster.point("fetch")
         log = self.cluster.log(*place)
         if log is None or range_.topic_id not in ("", log.topic_id):
             raise KafkaError("EOS_SOURCE_RECREATED", f"There is no {place}.", hint="Start again.")
-        before = log.replica.log[range_.start - 1] if log.first < range_.start <= log.end else None
-        if before is not None and range_.first_epoch not in (-1, before[1]):
-            raise log_diverged(*place, range_.start, range_.start - 1, range_.first_epoch)
+        client: Any = None
+        self._check_begin(client, log, range_)
         epochs = RangeEpochs(range_)
         for offset in range(range_.start, range_.end):
-            if offset < log.first:
-                raise data_loss(*place, offset, log.first, "its log now starts later")
-            if offset >= log.end:
-                raise data_loss(*place, offset, log.end, "its log ends early")
-            row = self.cluster.row_at(log, offset)
+            if not log.first <= offset < log.end:
+                raise why_not(client, range_, offset)
+            row = next(self.cluster.rows_of(log, offset, offset + 1), None)
+            if row is None:
+                continue
             if row.visible is None:
-                raise KafkaError("EOS_SOURCE_STALLED", f"{place} is not stable at {offset}.", hint="Start again.")
+                raise why_not(client, range_, offset)
             try:
-                batch = SimpleNamespace(base=offset, last=offset, leader_epoch=log.replica.log[offset][1])  # type: ignore[index]
+                batch = SimpleNamespace(base=offset, last=offset, leader_epoch=self._epoch(log, offset))
                 epochs.see(batch)  # type: ignore[arg-type]
             except OtherEpoch as other:
                 raise epoch_diverged(*place, offset, other) from None
             if row.visible:
                 yield row.number
+        if not epochs.at_end:
+            check_epoch(client, range_, range_.end, range_.last_epoch)
+
+    def _check_begin(self, client: Any, log: Log, range_: OffsetRange) -> None:
+        place, before, epoch = (range_.topic, range_.partition), range_.start - 1, range_.first_epoch
+        if not log.first <= before < log.end:
+            return
+        if log.replica.log[before] is None:
+            check_epoch(client, range_, range_.start, epoch)
+        elif epoch not in (-1, self._epoch(log, before)):
+            raise log_diverged(*place, range_.start, before, epoch)
+
+    @staticmethod
+    def _epoch(log: Log, offset: int) -> int:
+        record = log.replica.log[offset]
+        return -1 if record is None else record[1]
 
 
 class _Recording(Losses):
@@ -286,7 +314,6 @@ class _Parts(Parts):
 
     def copied(self, range_: OffsetRange) -> Any:
         read = self._query._read_range
-        self._query.cluster.point("fetch")
         self._rows.extend(resuming(self._plan.source.fetching, range_, read, read))
         return SimpleNamespace(rows=0, digest=0, oldest_ms=None)
 

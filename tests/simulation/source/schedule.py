@@ -39,6 +39,7 @@ _EVENTS = (
     *[Event.WRITE] * 6,
     *[Event.OPEN, Event.END, Event.CRASH] * 2,
     *[Event.ELECT, Event.CUT, Event.EXPIRE, Event.RECREATE, Event.DELETE, Event.CREATE, Event.GROW] * 2,
+    Event.COMPACT,
     Event.HIDE,
     Event.SHOW,
     Event.STALE,

@@ -28,6 +28,37 @@ _RECREATED = Scene(
     (("startingOffsets", "earliest"), ("maxOffsetsPerTrigger", "2"), ("minOffsetsPerTrigger", "1")),
     fail=False,
 )
+_CUT_UNDER_A_TASK = Scene(
+    (
+        (Event.OPEN, range(5, 30), _ANY),
+        (Event.CUT, range(12, 40), _ANY),
+        (Event.OPEN, range(12, 40), _ANY),
+    ),
+    fail=False,
+)
+_OF_THE_FIRST_LOG = range(0, 240, 60)
+_COMPACTED = Scene(
+    (
+        (Event.ELECT, range(6, 12), _OF_THE_FIRST_LOG),
+        (Event.WRITE, range(8, 16), range(0, 240, 20)),
+        (Event.ELECT, range(18, 20), _OF_THE_FIRST_LOG),
+        (Event.WRITE, range(20, 30), range(0, 240, 20)),
+        (Event.COMPACT, range(22, 50), range(0, 240, 20)),
+    ),
+    (("startingOffsets", "earliest"),),
+)
+_CUT_AND_LAGGING = Scene(
+    ((Event.CUT, range(12, 40), _ANY), (Event.ELECT, range(12, 50), range(5, 240, 3))) * 2, fail=False
+)
+_GROUP_AT_AN_ELECTION = Scene(
+    (
+        (Event.ELECT, range(4, 7), _OF_THE_FIRST_LOG),
+        (Event.WRITE, range(5, 8), _OF_THE_FIRST_LOG),
+        (Event.STALE, range(6, 9), _ANY),
+    ),
+    (("startingOffsets", "group"), ("kafka.group.id", "g")),
+    fail=False,
+)
 _RECREATED_IN_A_PLAN = Scene(((Event.RECREATE, range(8, 30), _ANY),) * 2)
 _KILLED_AT_ONCE = Scene(
     ((Event.WRITE, range(2, 5), _ANY), (Event.WRITE, range(4, 6), _ANY), (Event.CRASH, range(7, 10), _ANY)),
@@ -70,8 +101,13 @@ MISTAKES = (
     Mistake(mistakes.first_position_has_no_ids, _MIXED_UP),
     Mistake(mistakes.read_by_name, _MIXED_UP, _RECREATED_IN_A_PLAN),
     Mistake(mistakes.last_look_left_out, _MIXED_UP, _RECREATED_IN_A_PLAN),
+    Mistake(mistakes.one_look_is_enough, (judge.TRUE_LOSSES,)),
     Mistake(mistakes.hidden_is_gone, _SILENT, _HIDDEN_IN_A_REPLAY),
     Mistake(mistakes.ids_are_not_noted, _MIXED_UP),
+    Mistake(mistakes.silence_is_another_log, (judge.TRUE_LOSSES,), _COMPACTED),
+    Mistake(mistakes.early_end_is_a_later_begin, (judge.TRUE_LOSSES,), _CUT_UNDER_A_TASK),
+    Mistake(mistakes.one_short_look_is_enough, _MIXED_UP, _CUT_AND_LAGGING),
+    Mistake(mistakes.metadata_alone_tells_the_leader, (judge.TRUE_LOSSES,), _GROUP_AT_AN_ELECTION),
     Mistake(mistakes.stable_end_ignored, (judge.NOT_LOST, judge.PINNED)),
 )
 

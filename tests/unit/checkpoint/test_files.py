@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
 
+from spark_eos.checkpoint import files
 from spark_eos.checkpoint.files import Checkpoint
+from spark_eos.checkpoint.stores import Store
 from spark_eos.errors import CheckpointError
 
 METADATA = '{"batchWatermarkMs":0,"batchTimestampMs":1763,"conf":{}}'
@@ -156,3 +160,71 @@ def test_forms_of_a_location(checkpoint, form):
     same = Checkpoint(form.format(checkpoint.location))
     assert same.kafka_offsets(0) == {"flights": {"0": 23, "1": 5}}
     assert same.last_batch("offsets") == 0
+
+
+class Failing:
+    """A file system on which everything fails, with an error that names the path."""
+
+    def __init__(self, error):
+        self._error = error
+
+    def open_input_stream(self, path):
+        raise self._error(path)
+
+    def get_file_info(self, selector):
+        raise self._error(selector.base_dir)
+
+
+def condition_on(monkeypatch, location, error, *, local=False):
+    """What a failing read is called."""
+    store = Store(Failing(error), location.partition("://")[2] or location, local=local)
+    monkeypatch.setattr(files, "open_store", lambda *_: store)
+    for read in (Checkpoint(location).query_id, lambda: Checkpoint(location).batches("offsets")):
+        with pytest.raises(CheckpointError) as caught:
+            read()
+    return caught.value.condition
+
+
+def by_aws(code, status):
+    """The text of pyarrow."""
+    return lambda path: OSError(
+        f"When reading information for key '{path.partition('/')[2]}' in bucket '{path.partition('/')[0]}': "
+        f"AWS Error {code} during HeadObject operation: No response body. (HTTP status {status})"
+    )
+
+
+@pytest.mark.parametrize(
+    "path", ["b/jobs/orders", "b/invalid-orders", "denied-claims/x", "b/no_such_thing", "forbidden", "b/NOT_FOUND/x"]
+)
+def test_an_error_passes_or_not_whatever_the_checkpoint_is_called(monkeypatch, path):
+    """The store's message has the path, which is the user's."""
+    assert condition_on(monkeypatch, f"s3a://{path}", by_aws("SLOW_DOWN", 503)) == "EOS_CHECKPOINT_UNREACHABLE"
+    assert condition_on(monkeypatch, f"s3a://{path}", by_aws("ACCESS_DENIED", 403)) == "EOS_CHECKPOINT_STORE"
+
+
+@pytest.mark.parametrize(
+    ("number", "condition"),
+    [
+        (errno.ESTALE, "EOS_CHECKPOINT_UNREACHABLE"),
+        (errno.EMFILE, "EOS_CHECKPOINT_UNREACHABLE"),
+        (errno.EIO, "EOS_CHECKPOINT_UNREACHABLE"),
+        (errno.EACCES, "EOS_CHECKPOINT_STORE"),
+        (errno.EPERM, "EOS_CHECKPOINT_STORE"),
+        (errno.EISDIR, "EOS_CHECKPOINT_DAMAGED"),
+    ],
+)
+def test_a_mounted_file_system_that_fails_is_no_damage(monkeypatch, number, condition):
+    """A backup would not help."""
+    error = lambda path: OSError(number, os.strerror(number))  # noqa: E731
+    assert condition_on(monkeypatch, "/mnt/checkpoint", error, local=True) == condition
+
+
+@pytest.mark.parametrize("version", ["v2", "v9"])
+def test_a_version_that_is_not_known_is_refused_by_its_name(checkpoint, version):
+    """Spark 4.2 can write v2, in which a source's line begins with a name: it is no other kind of source."""
+    lines = (version, METADATA, '0:{"#group":{"id":"g"},"t":{"0":5}}')
+    Path(checkpoint.location, "offsets", "0").write_text("\n".join(lines))
+    for read in (checkpoint.kafka_offsets, checkpoint.source_groups, checkpoint.topic_ids, checkpoint.sources):
+        with pytest.raises(CheckpointError, match=f"offsets/0 has version {version}") as caught:
+            read(0)
+        assert caught.value.condition == "EOS_CHECKPOINT_FORMAT"

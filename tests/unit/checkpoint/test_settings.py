@@ -156,3 +156,29 @@ def test_settings_of_a_query_are_there_once():
     """A mapping can have two names that differ in capital letters only."""
     with pytest.raises(OptionError, match=r"EOS_OPTION_CONFLICT.*fs\.s3a\.access\.key"):
         without_settings({"fs.s3a.access.key": "a", "fs.s3a.Access.Key": "b"}, {})
+
+
+def test_a_file_of_properties_is_read_as_by_java(machine):
+    """Escapes, lines that go on, and bytes that are no text, as in a comment."""
+    lines = (
+        b"# f\xfcr alle \\",
+        rb"spark.hadoop.fs.s3a.endpoint=http\://h\:9000",
+        b"spark.hadoop.fs.s3a.secret.key a\\",
+        rb"   b\u0041\\",
+        rb"spark.hadoop.fs.s3a.access.key : \=c",
+        rb"spark.hadoop.fs.s3a.session.token",
+        b"!spark.hadoop.fs.s3a.endpoint.region no",
+    )
+    (machine / "spark-defaults.conf").write_bytes(b"\n".join(lines) + b"\n")
+    assert dict(here(HadoopSettings())) == {
+        "fs.s3a.endpoint": "http://h:9000",
+        "fs.s3a.secret.key": "abA\\",
+        "fs.s3a.access.key": "=c",
+    }
+
+
+def test_bytes_that_are_no_text_do_not_end_the_query(machine):
+    """As in a comment of another encoding."""
+    end = b"</configuration>"
+    (machine / "core-site.xml").write_bytes(SITE.encode().replace(end, b"<!-- f\xfcr -->" + end))
+    assert here(HadoopSettings())["fs.s3a.endpoint"] == "minio:9000"

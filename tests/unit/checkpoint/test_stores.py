@@ -86,6 +86,22 @@ def test_local_places(location, root):
         ),
         (
             {
+                "aws.credentials.provider": "x.SimpleAWSCredentialsProvider,x.AnonymousAWSCredentialsProvider",
+                "access.key": "A",
+                "secret.key": "B",
+                "endpoint.region": "r",
+            },
+            {"access_key": "A", "secret_key": "B", "session_token": None, "region": "r"},
+        ),
+        (
+            {
+                "aws.credentials.provider": "x.SimpleAWSCredentialsProvider,x.AnonymousAWSCredentialsProvider",
+                "endpoint.region": "r",
+            },
+            {"anonymous": True, "region": "r"},
+        ),
+        (
+            {
                 "aws.credentials.provider": "x.AssumedRoleCredentialProvider",
                 "assumed.role.arn": "arn:1",
                 "endpoint.region": "r",
@@ -248,3 +264,11 @@ def test_no_message_has_a_user_of_an_endpoint():
     """An address is shown, what is before its host is not."""
     settings = HadoopSettings({"fs.s3a.endpoint": "http://ann:pa/sswd@host:9000"})
     assert without_secrets("no http://ann:pa/sswd@host:9000", settings) == "no http://***@host:9000"
+
+
+def test_a_secret_within_another_one_leaves_nothing_of_it():
+    """Nor does a token that is configured with its question mark, and told without."""
+    settings = HadoopSettings({"fs.s3a.access.key": "AKID", "fs.s3a.secret.key": "KEYAKIDsecretpart"})
+    assert without_secrets("refused KEYAKIDsecretpart", settings) == "refused ***"
+    token = HadoopSettings({"fs.azure.sas.fixed.token.a": "?sv=2022&sig=SECRET"})
+    assert without_secrets("403 for https://a/x?sv=2022&sig=SECRET", token) == "403 for https://a/x?***"

@@ -112,6 +112,51 @@ def test_an_address_that_cannot_be_one_is_refused(server):
     assert caught.value.condition == "EOS_OPTION_INVALID"
 
 
+def test_a_password_in_an_address_is_not_shown():
+    """Some write it as in other URLs."""
+    with pytest.raises(OptionError) as caught:
+        sink_options({"kafka.bootstrap.servers": "SASL_SSL://user:p4ss@w@host:9092"})
+    assert "p4ss" not in str(caught.value) and "host:9092" in caught.value.message
+    assert "p4ss" not in str(caught.value.parameters)
+
+
+@pytest.mark.parametrize("servers", ["", ",", " , "])
+def test_servers_that_are_none_are_missing(servers):
+    """Nobody would answer."""
+    with pytest.raises(OptionError) as caught:
+        sink_options({"kafka.bootstrap.servers": servers})
+    assert caught.value.condition == "EOS_OPTION_MISSING"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"subscribePattern": "a{99999999999}"},
+        {"subscribePattern": "(" * 20_000},
+        {"startingOffsets": '{"t":{"0":%s}}' % ("1" * 5_000)},
+        {"startingOffsets": '{"t":' + "[" * 100_000},
+        {"startingOffsetsByTimestamp": '{"t":{"0":%s}}' % ("1" * 5_000)},
+        {"assign": "[" * 100_000},
+        {"assign": '{"\\ud800":[0]}'},
+        {"fetchOffset.retryIntervalMs": str(2**63 - 1)},
+        {"kafkaConsumer.pollTimeoutMs": str(2**31)},
+    ],
+    ids=lambda given: next(iter(given)),
+)
+def test_what_a_parser_of_python_refuses_is_an_option_error(given):
+    """Whatever it raises; it is told before anything runs."""
+    selection = {} if given.keys() & {"assign", "subscribePattern"} else {"subscribe": "t"}
+    with pytest.raises(OptionError, match=next(iter(given))) as caught:
+        stream_options({**LEAST, **selection, **given})
+    assert caught.value.condition == "EOS_OPTION_INVALID" and len(str(caught.value)) < 1_000
+
+
+def test_an_empty_group_is_none(caplog):
+    """It does not go before the prefix."""
+    options = stream_options({**LEAST, "subscribe": "t", "kafka.group.id": "", "groupIdPrefix": "p"})
+    assert (options.group_id or "").startswith("p") and not caplog.records
+
+
 def test_addresses_as_kafkas_clients_take_them():
     """Names without a port, numbers in names, addresses of both families, spaces around and commas behind."""
     assert sink_options({"kafka.bootstrap.servers": "host, 1.example:9092,10.0.0.1:1, [::1]:9092,SSL://a_b-c:65535,"})

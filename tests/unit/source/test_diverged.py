@@ -12,9 +12,12 @@ from spark_eos.errors import DataLossError
 from spark_eos.kafka.admin.topics import Topic
 from spark_eos.ledger import own_topics
 from spark_eos.options.parse import stream_options
+from spark_eos.source import bounds, plan, watch
 from spark_eos.source import reader as reader_module
-from spark_eos.source import watch
+from spark_eos.source.questions import answered
 from spark_eos.source.reader import EosKafkaStreamReader
+from spark_eos.source.watch import TopicWatch
+from spark_eos.topic_partition import flat
 from tests.support.replicas import Model
 
 
@@ -29,7 +32,6 @@ class Cluster(Model):
         monkeypatch.setattr(watch, "describe_topics", self._topics)
         monkeypatch.setattr(own_topics, "own_topics", lambda *_: {})
         monkeypatch.setattr(watch, "cluster_heard", lambda _: "c")
-        monkeypatch.setattr(watch, "end_offsets", lambda *_: {"t": {0: len(self.log)}})
         monkeypatch.setattr(watch, "ends_and_epochs", lambda *_: ({"t": {0: len(self.log)}}, {"t": {0: self.epoch}}))
         monkeypatch.setattr(watch, "begin_offsets", lambda *_: {"t": {0: 0}})
         monkeypatch.setattr(watch, "leaders_of", lambda *_: self.leaders())
@@ -125,6 +127,23 @@ def test_without_failing_it_goes_on_where_the_logs_part(cluster, grown):
     assert (range_.start, range_.end, range_.first_epoch, range_.last_epoch) == (60, 60 + grown, 1, 2)
 
 
+def test_a_log_that_has_only_lost_its_end_goes_on_there_though_the_look_lacked_some(cluster, monkeypatch):
+    """A new leader that lagged when it was looked at: what is before the cut has been read."""
+    _, at = at_100(cluster)
+    cluster.lose(40)
+    ends = {"read_committed": 55, "read_uncommitted": 60}
+    monkeypatch.setattr(watch, "ends_and_epochs", lambda _, __, isolation, ___: ({"t": {0: ends[isolation]}}, {}))
+    assert next_of(cluster, cluster.reader(failOnDataLoss="false"), at)["t"] == {"0": 60}
+
+
+def test_a_leader_that_lags_in_the_last_look_only_has_lost_nothing(cluster, monkeypatch):
+    """Of two partitions, each is too short in one look."""
+    tries = iter([{("t", 0): 5, ("t", 1): 9}, {("t", 0): 9, ("t", 1): 5}])
+    options = stream_options({"kafka.bootstrap.servers": "h:1", "subscribe": "t"})
+    behind = {("t", 0): 9, ("t", 1): 9}
+    assert answered(plan._still_shorter(behind, options), lambda _: next(tries)) == {}
+
+
 def test_a_micro_batch_that_was_planned_of_another_log_is_not_read_again(cluster):
     """It may be in the output already, as it was."""
     _, at = at_100(cluster)
@@ -170,3 +189,36 @@ def test_a_line_of_the_offset_log_serves_as_starting_offsets(cluster):
     """Only its offsets count."""
     _, at = at_100(cluster)
     assert next_of(cluster, cluster.reader(startingOffsets=json.dumps(at)))["t"] == {"0": 100}
+
+
+def test_an_offset_of_a_group_is_noted_with_its_epoch_whatever_metadata_tells(cluster, monkeypatch):
+    """A broker that lags may know an earlier leader only; who told the end knows itself."""
+    for count in (5, 5, 20):
+        cluster.write(count)
+        cluster.elect(0)
+    stale = {"t": Topic("id", 1, internal=False, leader_epochs={0: cluster.epoch - 2})}
+    monkeypatch.setattr(watch, "describe_topics", lambda *_, **__: stale)
+    monkeypatch.setattr(bounds, "broker_client", lambda _: None)
+    monkeypatch.setattr(bounds, "active_members", lambda *_: [])
+    monkeypatch.setattr(bounds, "committed_offsets", lambda *_: {"t": {0: 25}})
+    begin = cluster.reader(startingOffsets="group", **{"kafka.group.id": "g"}).initialOffset()
+    assert (begin["t"], begin["#epochs"]) == ({"0": 25}, {"t": {"0": 2}})
+
+
+def test_an_offset_of_a_time_is_noted_with_its_epoch_whatever_the_ends_told(cluster, monkeypatch):
+    """The leader may change between the two requests."""
+    for count in (5, 5):
+        cluster.write(count)
+        cluster.elect(0)
+
+    def at_times(*_: Any) -> Any:
+        cluster.elect(0)
+        cluster.write(20)
+        return {"t": {0: 25}}, {"t": {0: cluster.epoch}}
+
+    monkeypatch.setattr(watch, "offsets_and_epochs_at", at_times)
+    stale = {"t": Topic("id", 1, internal=False, leader_epochs={0: 2})}
+    monkeypatch.setattr(watch, "describe_topics", lambda *_, **__: stale)
+    reader = cluster.reader(startingTimestamp="5")
+    found = TopicWatch.at_times(reader._watch, {"t": {0: 5}})
+    assert reader._watch.epochs_at(flat(found), {}) == {("t", 0): 3}

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import repeat
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_eos.kafka.records.batches import OtherEpoch
+from spark_eos.errors import ConnectionFailed, Unauthorized
+from spark_eos.kafka.codes import Code
+from spark_eos.kafka.records.batches import Damage, OtherEpoch, UnsupportedFormat
+from spark_eos.kafka.requests.fetch import FetchResponse
 from spark_eos.kafka.requests.offset_for_leader_epoch import UNKNOWN, EpochEnd
 from spark_eos.source import epochs as epochs_module
-from spark_eos.source.epochs import LeaderEpochs, Leaders, Noted, RangeEpochs
+from spark_eos.source.epochs import LeaderEpochs, Leaders, Noted, RangeEpochs, leaders_of
 from spark_eos.topic_partition import OffsetRange
 from tests.support.replicas import PLACE, Model
 
@@ -137,7 +143,9 @@ def test_a_log_without_epochs_tells_nothing():
     """Formats before v2 have none: nothing is noted, and no request is sent."""
     model = Model()
     model.write(5)
-    epochs = LeaderEpochs(Leaders(lambda asked: dict.fromkeys(asked, EpochEnd(-1, -1)), model._begins, lambda *_: None))
+    epochs = LeaderEpochs(
+        Leaders(lambda asked: dict.fromkeys(asked, EpochEnd(-1, -1)), model._begins, lambda *_: (5, -1))
+    )
     assert epochs.at({PLACE: 5}, {PLACE: 3}, {}) == {PLACE: UNKNOWN}
     assert epochs.at({PLACE: 5}, {}, {}) == {PLACE: UNKNOWN}
     assert not epochs.diverged({PLACE: Noted(5, UNKNOWN)}, {PLACE: 3})
@@ -148,6 +156,69 @@ class Batch:
     base: int
     last: int
     leader_epoch: int
+
+
+#: A record of epoch 1 before offset 10, which the leader does not know: it has epoch 0 up to offset 5.
+AT, END = Noted(10, 1), EpochEnd(0, 5)
+SEEN, SIZE = [Batch(10, 19, 2)], 100
+EMPTY, MOVED, BEHIND = (FetchResponse(code, 0) for code in (0, Code.NOT_LEADER_OR_FOLLOWER, Code.OFFSET_OUT_OF_RANGE))
+
+
+def diverged_by(monkeypatch, answers, batches=SEEN, end=30):
+    """What is said of `AT`, whose log a broker shows by these responses, one after the other, and ends at ``end``."""
+    said = iter(answers)
+    monkeypatch.setattr(epochs_module, "epoch_ends", lambda *_: {PLACE: END})
+    monkeypatch.setattr(epochs_module, "end_offsets", lambda *_: {"t": {0: end}})
+    monkeypatch.setattr(epochs_module, "fetch_once", lambda *_, **__: next(said))
+    monkeypatch.setattr(epochs_module, "walk_batches", lambda *_: walked(batches))
+    client: Any = SimpleNamespace(bootstrap_servers="h:1")
+    return LeaderEpochs(leaders_of(client, 0.2)).diverged({PLACE: AT}, {PLACE: 2})
+
+
+def walked(batches):
+    for batch in batches:
+        if isinstance(batch, Exception):
+            raise batch
+        yield batch
+
+
+HAS = FetchResponse(0, SIZE), b""
+
+
+@pytest.mark.parametrize(
+    "first", [None, (MOVED, b""), (EMPTY, b""), (BEHIND, b"")], ids=["silent", "moved", "empty", "behind"]
+)
+def test_a_leader_that_does_not_show_its_log_is_asked_again(first, monkeypatch):
+    """A quota, a leader that moves or lags behind: no answer is not another log."""
+    assert diverged_by(monkeypatch, [first, first, HAS]) == {}
+    assert diverged_by(monkeypatch, [first, HAS], [Batch(7, 9, 2)]) == {PLACE: 5}
+
+
+@pytest.mark.parametrize("never", [None, (MOVED, b""), (EMPTY, b"")], ids=["silent", "moved", "empty"])
+def test_a_leader_that_never_shows_its_log_stops_the_query(never, monkeypatch):
+    """It starts again by itself: nothing is known to be lost."""
+    with pytest.raises(ConnectionFailed, match="t-0 at offset 5") as caught:
+        diverged_by(monkeypatch, repeat(never))
+    assert caught.value.restart_helps
+
+
+def test_records_that_cannot_be_read_are_not_another_log(monkeypatch):
+    """Nor is what this reader knows no format of."""
+    for problem in (Damage("a checksum"), UnsupportedFormat("v1")):
+        with pytest.raises(ConnectionFailed, match=str(problem)):
+            diverged_by(monkeypatch, repeat(HAS), [problem])
+
+
+def test_who_may_not_read_the_log_is_told_so(monkeypatch):
+    """At once."""
+    with pytest.raises(Unauthorized):
+        diverged_by(monkeypatch, [(FetchResponse(Code.TOPIC_AUTHORIZATION_FAILED, 0), b"")])
+
+
+@pytest.mark.parametrize("answer", [EMPTY, BEHIND], ids=["empty", "behind"])
+def test_a_log_that_ends_there_is_another_one(answer, monkeypatch):
+    """By its end, which a leader tells only when it knows it."""
+    assert diverged_by(monkeypatch, [(answer, b"")], end=5) == {PLACE: 5}
 
 
 @pytest.mark.parametrize(

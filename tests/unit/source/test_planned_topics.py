@@ -11,7 +11,7 @@ from spark_eos.errors import CheckpointError, DataLossError
 from spark_eos.kafka.admin.topics import Topic
 from spark_eos.ledger import own_topics
 from spark_eos.options.parse import stream_options
-from spark_eos.source import plan, watch
+from spark_eos.source import bounds, plan, watch
 from spark_eos.source import reader as reader_module
 from spark_eos.source.reader import EosKafkaStreamReader
 
@@ -31,7 +31,6 @@ class Cluster:
         monkeypatch.setattr(own_topics, "own_topics", lambda *_: {})
         monkeypatch.setattr(watch, "topic_names", lambda *_: ["t", *self.beside])
         monkeypatch.setattr(watch, "cluster_heard", lambda _: self.cluster)
-        monkeypatch.setattr(watch, "end_offsets", self._offsets)
         monkeypatch.setattr(watch, "ends_and_epochs", lambda *asked: (self._offsets(*asked), {}))
         monkeypatch.setattr(
             watch, "begin_offsets", lambda kafka, asked, *_: {t: dict.fromkeys(asked[t], 0) for t in asked}
@@ -44,7 +43,7 @@ class Cluster:
         }
         if self.hidden:
             self.hidden -= 1
-            del found["t"]
+            found.pop("t", None)
         return found
 
     def _offsets(self, kafka: Any, asked: dict[str, list[int]], *_: Any) -> dict[str, dict[int, int]]:
@@ -143,12 +142,47 @@ def test_a_pinned_run_leaves_a_recreated_topic_where_it_was(cluster, again):
     if again:
         cluster.id, cluster.end = "id2", 20
     else:
-        cluster.hidden = 1
+        cluster.hidden = 10**6
     end = reader.latestOffset(here, reader.getDefaultReadLimit())
+    cluster.hidden = 0
     assert end == {**here, "other": {"0": 200}}
     planned = later.latestOffset(end, later.getDefaultReadLimit())
     (task,) = [task for task in later.partitions(end, planned) if any(r.topic == "t" for r in task.ranges)]
     assert [(r.start, r.end) for r in task.ranges] == [(0, cluster.end)]
+
+
+@pytest.mark.parametrize("fail", [True, False])
+@pytest.mark.parametrize("pinned", [False, True])
+@pytest.mark.parametrize("selection", [{"subscribe": "t"}, {"subscribePattern": "t"}], ids=["named", "pattern"])
+def test_a_topic_that_one_broker_does_not_tell_of_is_no_loss(cluster, selection, pinned, fail):
+    """The next answer has it, and so does the micro-batch, also of a run that has pinned what it was told first."""
+    cluster.hidden, reader = 1, cluster.reader(fail, **selection)
+    reader._sizes = SimpleNamespace(within=lambda at, end, most: end)
+    if pinned:
+        reader.prepareForTriggerAvailableNow()
+    reader._run = plan.Run(begun=True)
+    assert reader.latestOffset(HERE, reader.getDefaultReadLimit()) == SOON
+
+
+@pytest.mark.parametrize("fail", [True, False])
+def test_a_partition_that_one_broker_does_not_tell_of_is_no_loss(cluster, fail):
+    """As after it was added."""
+    cluster.partitions, reader = 1, cluster.reader(fail, subscribe="t")
+    reader._sizes = SimpleNamespace(within=lambda at, end, most: end)
+    reader._watch.topics()
+    cluster.partitions = 2
+    here = {**HERE, "t": {"0": 100, "1": 100}}
+    assert reader.latestOffset(here, reader.getDefaultReadLimit())["t"] == {"0": 200, "1": 200}
+
+
+@pytest.mark.parametrize("narrower", [{"subscribe": "other"}, {"subscribePattern": "oth"}, {"assign": '{"t": [1]}'}])
+def test_what_the_selection_leaves_out_is_not_waited_for(cluster, narrower, monkeypatch):
+    """The user has said so: it is a loss at once."""
+    monkeypatch.setattr(plan, "HIDDEN_WAITS_MS", (0, 10**9))
+    cluster.beside, cluster.partitions = ["other"], 2
+    reader = cluster.reader(True, **narrower)
+    with pytest.raises(DataLossError, match=r"no longer includes|partition is gone"):
+        reader.latestOffset(HERE, reader.getDefaultReadLimit())
 
 
 @pytest.mark.parametrize("planned", [False, True])
@@ -179,3 +213,23 @@ def test_a_topic_that_is_recreated_with_fewer_partitions_is_a_data_loss(cluster,
             reader.latestOffset(at, reader.getDefaultReadLimit())
     else:
         assert "t" not in reader.latestOffset(at, reader.getDefaultReadLimit())
+
+
+@pytest.mark.parametrize("start", ['{"t": {"0": 150}, "other": {"0": 200}}', "group"])
+def test_a_topic_that_comes_while_offsets_are_asked_for_is_there_in_all_or_in_none(cluster, monkeypatch, start):
+    """First offsets and ends are of the same partitions."""
+    begins, asked = watch.begin_offsets, []
+
+    def slowly(*given: Any) -> Any:
+        asked.append(given)
+        if len(asked) == 1:
+            cluster.now, cluster.beside = cluster.now + 10, ["other"]
+        return begins(*given)
+
+    monkeypatch.setattr(watch, "begin_offsets", slowly)
+    monkeypatch.setattr(bounds, "broker_client", lambda _: None)
+    monkeypatch.setattr(bounds, "active_members", lambda *_: [])
+    monkeypatch.setattr(bounds, "committed_offsets", lambda *_: {"t": {0: 150}, "other": {0: 200}})
+    options = {"subscribePattern": ".*", "startingOffsets": start, "kafka.group.id": "g"}
+    initial = cluster.reader(fail=True, **options).initialOffset()
+    assert (initial["t"], initial["other"]) == ({"0": 150}, {"0": 200})

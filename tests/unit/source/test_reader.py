@@ -5,7 +5,7 @@ import pickle
 import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from spark_eos.errors import OptionError
+from spark_eos.errors import CheckpointError, OptionError
 from spark_eos.options.bounds import ByTime
 from spark_eos.options.parse import batch_options, stream_options
 from spark_eos.options.selection import Pattern
@@ -147,3 +147,34 @@ def test_a_pattern_matches_neither_ledgers_nor_what_only_looks_like_it():
     assert Pattern("flights").matching(names) == ["flights", "old-flights-2"]
     assert Pattern("^flights$").matching(names) == ["flights"]
     assert Pattern(".*").matching(names) == ["carriers", "flights", "old-flights-2"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        {"logOffset": 0},
+        5,
+        0,
+        [1],
+        {"sourceVersion": 1, "reservoirId": "a", "index": 3},
+        {"t": {"0": "100"}},
+        {"t": {"0": None}},
+        {"t": {"00": 100}},
+        {"t": {"0": -7}},
+        {"t": {"0": 1.5}},
+        {"t": {"0": 10**20}},
+        {"#left": {"x": {}}, "t": {"0": 100}},
+    ],
+    ids=str,
+)
+def test_a_line_of_another_source_is_a_named_error(line):
+    """A checkpoint that is reused, or the sources of a union that are swapped."""
+    reader = EosKafkaStreamReader(stream_options({"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"}))
+    for read in (
+        lambda: reader.latestOffset(line, reader.getDefaultReadLimit()),
+        lambda: reader.partitions({"t": {"0": 1}}, line),
+        lambda: reader.partitions(line, {"t": {"0": 1}}),
+    ):
+        with pytest.raises(CheckpointError, match="no offsets of partitions") as caught:
+            read()
+        assert caught.value.condition == "EOS_CHECKPOINT_DAMAGED"

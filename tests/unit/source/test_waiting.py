@@ -22,6 +22,10 @@ OUT_OF_RANGE = FetchResponse(Code.OFFSET_OUT_OF_RANGE, 0)
 THROTTLED = FetchResponse(0, 0, throttle_ms=6_000)
 
 
+#: There is no leader for longer than what one that lags behind is given.
+SILENT = FetchResponse(Code.LEADER_NOT_AVAILABLE, 0)
+
+
 class GivenUp(Exception):
     pass
 
@@ -38,7 +42,11 @@ class Broker:
 
     def receive_one(self, timeout_s: float) -> FetchResponse:
         raw.system.sleep(0.01)
-        return next(self._answers)
+        answer = next(self._answers)
+        if answer is SILENT:
+            raw.system.sleep(8)
+            raise OSError("no leader")
+        return answer
 
     def send(self, *_: Any, **__: Any) -> None:
         pass
@@ -82,3 +90,12 @@ def test_the_time_of_a_throttle_does_not_count(answer, monkeypatch):
     with pytest.raises(GivenUp) as caught:
         waited(monkeypatch, THROTTLED, answer)
     assert 10 < caught.value.args[0] < 12
+
+
+@pytest.mark.parametrize("answer", [EMPTY, OUT_OF_RANGE], ids=["empty", "out-of-range"])
+def test_a_new_leader_gets_its_seconds_after_a_silence(answer, monkeypatch):
+    """They count from its first answer, however long there was no leader."""
+    assert 8 < waited(monkeypatch, SILENT, answer, ROWS) < 10
+    with pytest.raises(GivenUp) as caught:
+        waited(monkeypatch, SILENT, answer)
+    assert 12 < caught.value.args[0] < 14
