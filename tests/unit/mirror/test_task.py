@@ -80,6 +80,7 @@ def test_rows_that_cannot_be_read_are_not_made_up(answers):
 @pytest.mark.parametrize(
     ("oldest_ms", "kept_ms", "stops"),
     [(None, 1000, False), (0, 1000, True), (0, None, False), (NOW_MS - 5000, 1000, True), (NOW_MS, 3_600_000, False)],
+    ids=["no date", "1970", "kept for ever", "too old", "new"],
 )
 def test_rows_that_brokers_would_delete_at_once_stop_the_mirror(monkeypatch, oldest_ms, kept_ms, stops):
     """By their own timestamps: those that have none do not count."""
