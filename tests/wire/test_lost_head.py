@@ -41,7 +41,11 @@ def lost_head(stage: Stage) -> str:
     # The last thing under the ledger's own id was in vain, so that the id itself does not show it.
     stage.cluster.transactions.entries[ledger_name(stage.scene.prefix, QUERY)].state = "CompleteAbort"
     forget()
-    (name,) = set(stage.cluster.transactions.entries) - before
+    entries = stage.cluster.transactions.entries
+    without_rows = [name for name in set(entries) - before if not entries[name].begun]
+    for name in without_rows:  # of the first task, as if it had expired
+        del entries[name]
+    (name,) = set(entries) - before
     return name
 
 
