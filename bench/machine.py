@@ -6,7 +6,7 @@ import os
 import platform
 import re
 import subprocess
-import time
+import threading
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from demo.processes import Process, descendants
 from spark_eos.tools.devcluster.jars import KAFKA_VERSION
 
 _CPU_INFO = Path("/proc/cpuinfo")
@@ -76,16 +77,51 @@ def _tidy(name: str) -> str:
     return " ".join(re.sub(r"\((?:R|TM|C)\)", "", name, flags=re.IGNORECASE).split())
 
 
-def busy_share(time_s: float) -> float:
-    """The share of all cores that is in use while this one sleeps for so long: 0 to 1. By Linux's /proc/stat."""
-    before = _ticks()
-    time.sleep(time_s)
-    busy, total = (after - was for after, was in zip(_ticks(), before, strict=True))
-    return busy / total if total else 0.0
+class Others(threading.Thread):
+    """Measures which share of all cores is used by programs that this one has not started, by Linux's /proc. Those of a
+    low priority count, too: between sessions, Linux may give them as much as others."""
+
+    def __init__(self, period_s: float = 1.0) -> None:
+        super().__init__(name="others", daemon=True)
+        self._period_s, self._over = period_s, threading.Event()
+        self._own: dict[Process, int] = {}
+        self._others = 0.0
+        self._first = self._last = self._ticks()
+
+    def run(self) -> None:
+        self._look()
+        self._others = 0.0  # of what ran before, nothing is known
+        self._first = self._last
+        while not self._over.wait(self._period_s):
+            self._look()
+
+    def stop(self) -> float:
+        """The share, 0 to 1, since the start."""
+        self._over.set()
+        self.join()
+        self._look()
+        total = self._last[1] - self._first[1]
+        return self._others / total if total else 0.0
+
+    def _look(self) -> None:
+        family = [Process(os.getpid(), ""), *descendants(os.getpid())]
+        own = {process: used for process in family if (used := _ticks_of(process.pid)) is not None}
+        mine = sum(used - self._own.get(process, 0) for process, used in own.items())
+        now = self._ticks()
+        self._others += max(0, now[0] - self._last[0] - mine)
+        self._own, self._last = own, now
+
+    @staticmethod
+    def _ticks() -> tuple[int, int]:
+        """Of all cores since the start: those that programs and the kernel for them have used, and all."""
+        ticks = [int(field) for field in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+        return sum(ticks[:3]), sum(ticks)
 
 
-def _ticks() -> tuple[int, int]:
-    """Of all cores since the start: those in use, and all."""
-    ticks = [int(field) for field in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
-    total = sum(ticks)
-    return total - ticks[3] - ticks[4], total
+def _ticks_of(pid: int) -> int | None:
+    """That a process has used; None if it is gone."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return int(fields[11]) + int(fields[12])

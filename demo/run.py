@@ -7,6 +7,7 @@ ends when its run of the job has ended.
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -141,7 +142,8 @@ class DemoJob:
             **fast_start.environment(prepare=True),
         }
         if self.jars:
-            environment["PYSPARK_SUBMIT_ARGS"] = f"--jars {','.join(map(str, self.jars))} pyspark-shell"
+            jars = shlex.quote(",".join(map(str, self.jars)))
+            environment["PYSPARK_SUBMIT_ARGS"] = f"--jars {jars} pyspark-shell"
         return environment
 
 

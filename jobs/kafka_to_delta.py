@@ -19,7 +19,7 @@ if __name__ == "__main__":
     script = ".runner.script" if __package__ else "runner.script"
     importlib.import_module(script, __package__).begin(__file__, __package__)
 
-from pydantic import NonNegativeInt, model_validator
+from pydantic import model_validator
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
@@ -43,7 +43,7 @@ from .runner.lines import counted
 from .runner.past_spark import EngineTransform
 from .runner.registry import Columns
 from .runner.transform import result
-from .runner.values import Rejected, Text, missing
+from .runner.values import AtLeastZero, Rejected, Text, missing
 
 #: Under which appends are committed: as by Delta's own sink.
 _APPEND = "{}"
@@ -67,7 +67,7 @@ class TableTarget(TableSection):
     partition_by: tuple[Text, ...] = ()
     #: Version of a RESTORE after which the job goes on without the rows that it has taken. Only for rows that are
     #: [appended past the JVM](delta.md#appends-past-the-jvm).
-    after_restore: NonNegativeInt | None = None
+    after_restore: AtLeastZero | None = None
 
     @model_validator(mode="after")
     def _possible(self) -> Self:

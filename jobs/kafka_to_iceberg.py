@@ -18,7 +18,7 @@ if __name__ == "__main__":
     script = ".runner.script" if __package__ else "runner.script"
     importlib.import_module(script, __package__).begin(__file__, __package__)
 
-from pydantic import NonNegativeInt, model_validator
+from pydantic import model_validator
 
 from spark_eos.copy.table.options import table_options
 
@@ -26,7 +26,7 @@ from .runner.into_table import IntoTable, TableSection, TableTransform, table_pl
 from .runner.job import JobCommand, Plan
 from .runner.models import check_one_of
 from .runner.options import located
-from .runner.values import Text
+from .runner.values import SnapshotId, Text
 
 
 class IcebergTransform(TableTransform):
@@ -54,7 +54,7 @@ class IcebergTarget(TableSection):
     #: List of the [partition fields](iceberg.md#partitions) of a table that the job creates, such as `day(timestamp)`.
     partition_by: tuple[Text, ...] = ()
     #: The query's snapshot that a rollback has removed, after which the job goes on.
-    after_rollback: NonNegativeInt | None = None
+    after_rollback: SnapshotId | None = None
 
     def options(self) -> dict[str, str]:
         """Those of the sink, by their names."""

@@ -1,4 +1,4 @@
-"""Fields of Arrow's structs that a cast would lose."""
+"""Arrow's types: fields of structs that a cast would lose, and texts that cannot be filtered."""
 
 from __future__ import annotations
 
@@ -22,6 +22,31 @@ def lost_field(given: pa.DataType, wanted: pa.DataType) -> str | None:
     if _is_list(given) and _is_list(wanted):
         return lost_field(given.value_type, wanted.value_type)
     return None
+
+
+def without_views(type_: pa.DataType) -> pa.DataType:
+    """The type, at any depth with large texts and bytes in place of views, as polars has them: Arrow filters and takes
+    no rows of these."""
+    if pa.types.is_string_view(type_):
+        return pa.large_string()
+    if pa.types.is_binary_view(type_):
+        return pa.large_binary()
+    if pa.types.is_dictionary(type_):
+        return pa.dictionary(type_.index_type, without_views(type_.value_type), type_.ordered)
+    if pa.types.is_struct(type_):
+        return pa.struct([_without_views(field) for field in type_])
+    if pa.types.is_map(type_):
+        key, item = _without_views(type_.key_field), _without_views(type_.item_field)
+        return pa.map_(key, item, type_.keys_sorted)
+    if pa.types.is_list(type_):
+        return pa.list_(_without_views(type_.value_field))
+    if pa.types.is_fixed_size_list(type_):
+        return pa.list_(_without_views(type_.value_field), type_.list_size)
+    return pa.large_list(_without_views(type_.value_field)) if pa.types.is_large_list(type_) else type_
+
+
+def _without_views(field: pa.Field) -> pa.Field:
+    return field.with_type(without_views(field.type))
 
 
 def _is_list(type_: pa.DataType) -> bool:

@@ -7,6 +7,12 @@ Such a text must not move a terminal's cursor, forge a line of a log, or reverse
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterable
+from urllib.parse import unquote
+
+#: Characters of a part of a password that is no word of a message by chance.
+_PART = 4
 
 
 def printable(text: str) -> str:
@@ -23,6 +29,27 @@ def excerpt(text: str | bytes, most: int = 1000) -> str:
     """The first ``most`` characters of what a peer has sent, on one line."""
     whole = text[: 4 * most + 4].decode(errors="backslashreplace") if isinstance(text, bytes) else text
     return printable(whole if len(whole) <= most else whole[:most] + "…")
+
+
+def without_users(text: str, addresses: Iterable[str]) -> str:
+    """The text with ``***`` for what these addresses have before their hosts: a user and a password. That may have any
+    character, as users forget to escape ``/`` and ``@``, and then is in a message in parts, too."""
+    found = {secret for address in addresses for secret in _users(address) if len(secret) > 2}
+    for secret in sorted(found, key=len, reverse=True):
+        text = text.replace(secret, "***")
+    return text
+
+
+def _users(address: str) -> set[str]:
+    """What an address has between ``//`` and the last ``@``, its password and the parts of that, as they are and as
+    they are meant."""
+    _, slashes, rest = address.partition("//")
+    user, at, _ = rest.rpartition("@")
+    if not slashes or not at:
+        return set()
+    password = user.partition(":")[2]
+    parts = [part for part in re.split(r"[/@?#\s]", unquote(password)) if len(part) >= _PART]
+    return {form for each in (user, password, *parts) for form in (each, unquote(each))}
 
 
 def json_text(data: object) -> str:

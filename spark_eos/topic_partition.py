@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -40,6 +41,15 @@ class OffsetRange:
         first = self.first_epoch if start == self.start else -1
         last = self.last_epoch if end == self.end else -1
         return replace(self, start=start, end=end, first_epoch=first, last_epoch=last)
+
+
+#: What Kafka takes for the name of a topic, apart from "." and "..".
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+
+
+def is_topic_name(text: str) -> bool:
+    """Whether a topic can have this name."""
+    return _TOPIC.fullmatch(text) is not None and text not in (".", "..")
 
 
 #: How the names of the topics begin that spark-eos keeps for itself, unless users choose other ones.

@@ -88,6 +88,18 @@ def fast_start(request: pytest.FixtureRequest) -> None:
         os.environ.update(environment(prepare=False))  # a few tests are too short to pay for that; make has prepared it
 
 
+@pytest.fixture(scope="session", autouse=True)
+def no_temporary_file_outlives_its_session(
+    fast_start: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[None]:
+    """Many tests kill programs, which then do not remove what they have made."""
+    from tests.support import leftovers
+
+    tmp_path_factory.getbasetemp()  # the tests' own folders stay, to be looked at
+    with leftovers.removed():
+        yield
+
+
 @pytest.fixture(scope="module", autouse=True)
 def no_client_outlives_its_module() -> Iterator[None]:
     """Else clients of clusters that are gone ask for them again and again, and say so in the log of other tests."""

@@ -13,8 +13,11 @@ import json
 import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from itertools import product
 from pathlib import Path
+
+from confluent_kafka import KafkaException
 
 from bench.arguments import count
 from bench.compare.cell import BROKERS, SETTINGS, Cell, run
@@ -23,7 +26,6 @@ from bench.compare.faults import FAULTS, Fault
 from bench.compare.judge import NoResult
 from bench.compare.page import SEEDS, page
 from bench.compare.picture import draw
-from bench.machine import busy_share
 from jobs.runner.session import ROOT
 from spark_eos.tools.devcluster import DevCluster
 
@@ -46,12 +48,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if (contender.name, fault.name, seed) in results and not options.again:
             continue
         print(f"{name} …", flush=True)
-        busy = round(busy_share(2.0), 2)
         # A cluster of its own: what one contender leaves open or broken is not the next one's.
         with DevCluster(brokers=BROKERS, config=SETTINGS) as cluster:
             try:
-                cell = run(cluster, contender, fault, seed, busy)
-            except (TimeoutError, ChildProcessError, NoResult) as error:
+                cell = run(cluster, contender, fault, seed)
+            except (TimeoutError, ChildProcessError, NoResult, KafkaException) as error:
                 print(f"{name}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
                 failed = 1
                 continue
@@ -67,17 +68,21 @@ def chosen(only: Sequence[str], seeds: int) -> Iterator[tuple[Contender, Fault, 
     wanted = [[*text.split("/"), "", ""][:3] for text in only] or [["", "", ""]]
     for seed, fault, contender in product(range(1, seeds + 1), FAULTS, CONTENDERS):
         own = (contender.name, fault.name, str(seed))
-        if any(all(part in ("", mine) for part, mine in zip(parts, own, strict=True)) for parts in wanted):
+        if fault.strikes(contender) and any(
+            all(part in ("", mine) for part, mine in zip(parts, own, strict=True)) for parts in wanted
+        ):
             yield contender, fault, seed
 
 
 def told(cell: Cell) -> str:
     """In a line."""
     found = cell.verdict
-    numbers = f"lost {found.lost}, doubled {found.doubled}, reordered {found.reordered}, aborted {found.aborted}"
+    counts = asdict(found)
+    fed = counts.pop("fed")
+    numbers = ", ".join(f"{name} {count}" for name, count in counts.items())
     ends = f"; ended by {', '.join(cell.errors)}" if cell.errors else ""
     halted = "; given up" if cell.stopped else "; stood still" if cell.stuck else ""
-    return f"{numbers} of {found.fed}; goes on after {cell.recoveries} s{ends}{halted}"
+    return f"{numbers} of {fed}; goes on after {cell.recoveries} s{ends}{halted}"
 
 
 def show(results: Mapping[tuple[str, str, int], Cell]) -> None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import partial
 
 from confluent_kafka import IsolationLevel, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, OffsetSpec, PartitionMetadata
 
-from bench.compare.contenders import PARTITIONS
+from bench.compare.contenders import PARTITIONS, Contender
 from bench.compare.feeder import NAME
 from bench.compare.scene import Scene
 from spark_eos.kafka.config.properties import KafkaProperties
@@ -24,8 +23,6 @@ SHORT_MS = 12_000
 STOPPED_S = 1.5 * SHORT_MS / 1000
 _KILLS = 2
 _ANSWER_S = 10
-#: As long as a contender may take from one commit to the next.
-_MOMENT_S = 60.0
 _DOWN_S = 3.0
 _UNCLEAN = "unclean.leader.election.enable"
 
@@ -34,18 +31,26 @@ _UNCLEAN = "unclean.leader.election.enable"
 class Fault:
     """``strike``: what happens, while the contender is tended. ``timeout_ms``: of the contender's transactions, where
     the fault needs another one than its own. ``replicas``: of each partition of the input and the output; all but one
-    of them have to have a row before it is acknowledged."""
+    of them have to have a row before it is acknowledged. ``on_transactions``: there is nothing to strike where a
+    contender has none."""
 
     name: str
     label: str
     strike: Callable[[Scene], None]
     timeout_ms: int | None = None
     replicas: int = 3
+    on_transactions: bool = False
+
+    def strikes(self, contender: Contender) -> bool:
+        """Whether it can happen to this one."""
+        return contender.transactional or not self.on_transactions
 
 
 def _killed(scene: Scene) -> None:
     for _ in range(_KILLS):
         scene.run_for(scene.chance.uniform(1.0, 4.0))
+        if scene.has_failed:
+            return
         scene.restart()
 
 
@@ -55,7 +60,10 @@ def _killed_before_commit(scene: Scene) -> None:
 
 
 def _is_open(scene: Scene, written: int) -> bool:
-    return not scene.contender.transactional or written > _ends(scene, IsolationLevel.READ_COMMITTED)
+    if not scene.contender.transactional:
+        return True
+    committed = _ends(scene, IsolationLevel.READ_COMMITTED)
+    return committed is not None and written > committed
 
 
 def _killed_after_commit(scene: Scene) -> None:
@@ -68,24 +76,32 @@ def _killed_when(
 ) -> None:
     """When readers of this isolation see more, and the moment ``is_right``, which is given the new end."""
 
-    def has_come(begin: int) -> bool:
-        end = _ends(scene, isolation)
-        return end > begin and is_right(scene, end)
-
     for _ in range(_KILLS):
         scene.run_for(scene.chance.uniform(1.0, 2.0))
-        scene.wait(partial(has_come, _ends(scene, isolation)), _MOMENT_S)
+        begin: list[int] = []
+
+        def has_come(begin: list[int] = begin) -> bool:
+            end = _ends(scene, isolation)
+            if end is None:
+                return False
+            if not begin:
+                begin.append(end)
+            return end > begin[0] and is_right(scene, end)
+
+        if not scene.await_moment(has_come, f"{scene.output} has not grown in the right moment"):
+            return
         scene.restart()
 
 
-def _ends(scene: Scene, isolation: IsolationLevel) -> int:
-    """The sum of the ends of the output's partitions: the last stable offsets, or the high watermarks."""
+def _ends(scene: Scene, isolation: IsolationLevel) -> int | None:
+    """The sum of the ends of the output's partitions: the last stable offsets, or the high watermarks. None without an
+    answer."""
     latest = {TopicPartition(scene.output, p): OffsetSpec.latest() for p in range(PARTITIONS)}  # type: ignore[no-untyped-call]
     try:
         found = scene.admin.list_offsets(latest, isolation_level=isolation, request_timeout=_ANSWER_S)
-        return sum(one.result(_ANSWER_S).offset for one in found.values())
+        return sum(int(one.result(_ANSWER_S).offset) for one in found.values())
     except KafkaException:
-        return 0
+        return None
 
 
 def _stopped_for_long(scene: Scene) -> None:
@@ -115,6 +131,8 @@ def _zombie(scene: Scene) -> None:
 def _brokers_killed(scene: Scene) -> None:
     """One after the other, each started again after some seconds: leaders and coordinators move."""
     for victim in scene.chance.sample(range(scene.cluster.size), scene.cluster.size):
+        if scene.has_failed:
+            return
         scene.cluster.kill(victim)
         scene.run_for(_DOWN_S)
         with scene.recovering():
@@ -130,12 +148,12 @@ def _unclean_election(scene: Scene) -> None:
         done.result(_ANSWER_S)
     leader, follower = _two_replicas(scene)
     scene.cluster.kill(follower)
-    scene.wait(lambda: _first_partition(scene).isrs == [leader], _MOMENT_S)
+    if not scene.await_moment(lambda: _first_partition(scene).isrs == [leader], f"{scene.output} kept its replicas"):
+        return
     scene.run_for(scene.chance.uniform(1.0, 3.0))
     scene.cluster.kill(leader)
     scene.cluster.start(follower)
-    if not scene.wait(lambda: _first_partition(scene).leader == follower, _MOMENT_S):
-        raise TimeoutError(f"{scene.output} had no unclean election within {_MOMENT_S:.0f} s")
+    scene.await_moment(lambda: _first_partition(scene).leader == follower, f"{scene.output} had no unclean election")
     with scene.recovering():
         scene.cluster.start(leader)
 
@@ -152,7 +170,8 @@ def _two_replicas(scene: Scene) -> tuple[int, int]:
         servers = ("--bootstrap-server", scene.cluster.bootstrap_servers)
         command = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
         scene.cluster.java_tool(command, *servers, "--reassignment-json-file", str(plan), "--execute")
-        scene.wait(lambda: {*_first_partition(scene).replicas} == {leader, follower}, _MOMENT_S)
+        two = {leader, follower}
+        scene.await_moment(lambda: {*_first_partition(scene).replicas} == two, f"{scene.output} kept three replicas")
     return leader, follower
 
 
@@ -166,19 +185,25 @@ def _fenced(scene: Scene) -> None:
     found: list[str] = []
 
     def open_ones() -> bool:
-        found[:] = _open_transactions(scene)
+        found[:] = open_transactions(scene.cluster.bootstrap_servers)
         return bool(found)
 
-    scene.wait(open_ones, _MOMENT_S)
+    if not scene.await_moment(open_ones, f"{scene.contender.label} opened no transaction"):
+        return
     with scene.recovering():
-        for name in found:
-            settings = {"bootstrap.servers": scene.cluster.bootstrap_servers, "broker.address.family": "v4"}
-            Producer({**settings, "transactional.id": name, "log_level": 0}).init_transactions(_ANSWER_S)
+        fence(scene.cluster.bootstrap_servers, found)
 
 
-def _open_transactions(scene: Scene) -> list[str]:
-    """The transactional ids of the contender that are in a transaction now."""
-    client = broker_client(KafkaProperties({"bootstrap.servers": scene.cluster.bootstrap_servers}))
+def fence(servers: str, names: Iterable[str]) -> None:
+    """Abort what is open under these transactional ids, whose producers can write no more."""
+    for name in names:
+        settings = {"bootstrap.servers": servers, "broker.address.family": "v4", "log_level": 0}
+        Producer({**settings, "transactional.id": name}).init_transactions(_ANSWER_S)
+
+
+def open_transactions(servers: str) -> list[str]:
+    """The transactional ids of contenders that are in a transaction now."""
+    client = broker_client(KafkaProperties({"bootstrap.servers": servers}))
     return [name for name in open_transactional_ids(client, ".*") or () if not name.startswith(NAME)]
 
 
@@ -190,5 +215,5 @@ FAULTS = (
     Fault("zombie", "believed dead, and started twice", _zombie),
     Fault("brokers", "each broker killed in turn", _brokers_killed),
     Fault("unclean", "an unclean election of its output", _unclean_election, replicas=2),
-    Fault("fence", "an operator fences its producers", _fenced),
+    Fault("fence", "an operator fences its producers", _fenced, on_transactions=True),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,24 +14,34 @@ from bench.compare.feeder import ABORTED
 _SECONDS = 60.0
 #: Rows that a consumer gives at once.
 _ROWS = 5_000
+_NUMBERED = re.compile(r"[0-9]{1,9}\.[0-9]{1,9}", re.ASCII)
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Numbers of rows. ``fed``: how many were committed to the input; ``reordered``: those that come behind a later one
-    of their input partition in a partition of the output, for the first time; ``aborted``: those of aborted
-    transactions."""
+    """Numbers of rows. ``fed``: how many were committed to the input; ``lost``: those that are not there though a later
+    one of their input partition is; ``missing``: those behind the last one that is there, which may be written yet;
+    ``reordered``: those that come behind a later one of their input partition in a partition of the output, for the
+    first time; ``aborted``: those of aborted transactions; ``strange``: those that nobody fed, or with another key;
+    None where that was not looked at."""
 
     fed: int
     lost: int
     doubled: int
     reordered: int
     aborted: int
+    missing: int = 0
+    strange: int | None = None
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether a reader gets what is not right, or will never get what is."""
+        return bool(self.lost or self.doubled or self.aborted or self.strange)
 
     @property
     def is_clean(self) -> bool:
-        """Whether each row is there once, and none that was aborted."""
-        return not (self.lost or self.doubled or self.aborted)
+        """Whether each row is there once, and nothing else."""
+        return not (self.is_wrong or self.missing)
 
 
 class NoResult(Exception):
@@ -46,35 +57,58 @@ def judge(servers: str, source: str, output: str, fed: Sequence[int]) -> Verdict
     return verdict(read(servers, output), fed)
 
 
-def verdict(output: Mapping[int, Sequence[str]], fed: Sequence[int]) -> Verdict:
-    """By the values in each partition of the output, in their order: ``p.n`` is row ``n`` of the input's ``p``."""
+#: Key and value of a row, None for a null.
+Row = tuple[bytes | None, bytes | None]
+
+
+def verdict(output: Mapping[int, Sequence[Row]], fed: Sequence[int]) -> Verdict:
+    """By the rows in each partition of the output, in their order: the value ``p.n`` is row ``n`` of the input's ``p``,
+    whose key is ``p``."""
     seen: Counter[tuple[int, int]] = Counter()
-    reordered = aborted = 0
-    for values in output.values():
+    reordered = aborted = strange = 0
+    for rows_of_partition in output.values():
         highest: dict[int, int] = {}
-        for value in values:
-            if value.endswith(ABORTED):
+        for key, value in rows_of_partition:
+            if value is not None and value.endswith(ABORTED.encode()):
                 aborted += 1
                 continue
-            p, n = map(int, value.split("."))
-            reordered += n < highest.get(p, -1) and not seen[p, n]
+            row = _numbered(key, value, fed)
+            if row is None:
+                strange += 1
+                continue
+            p, n = row
+            reordered += n < highest.get(p, -1) and not seen[row]
             highest[p] = max(n, highest.get(p, -1))
-            seen[p, n] += 1
-    wanted = {(p, n) for p, count in enumerate(fed) for n in range(count)}
+            seen[row] += 1
+    lost = missing = 0
+    for p, count in enumerate(fed):
+        there = [n for n in range(count) if (p, n) in seen]
+        missing += count - 1 - max(there, default=-1)
+        lost += max(there, default=-1) + 1 - len(there)
     doubled = sum(count - 1 for count in seen.values())
-    return Verdict(sum(fed), len(wanted - seen.keys()), doubled, reordered, aborted)
+    return Verdict(sum(fed), lost, doubled, reordered, aborted, missing, strange)
 
 
-def read(servers: str, topic: str) -> dict[int, list[str]]:
-    """The values of each partition that are committed now."""
-    found: dict[int, list[str]] = {}
-    for partition, value in rows(servers, topic):
-        found.setdefault(partition, []).append(value)
+def _numbered(key: bytes | None, value: bytes | None, fed: Sequence[int]) -> tuple[int, int] | None:
+    """Which row of which partition of the input it is; None for one that nobody fed."""
+    text = (value or b"").decode(errors="replace")
+    if not _NUMBERED.fullmatch(text):
+        return None
+    p, n = map(int, text.split("."))
+    is_fed = p < len(fed) and n < fed[p] and (key, text) == (str(p).encode(), f"{p}.{n}")
+    return (p, n) if is_fed else None
+
+
+def read(servers: str, topic: str) -> dict[int, list[Row]]:
+    """The rows of each partition that are committed now."""
+    found: dict[int, list[Row]] = {}
+    for partition, row in rows(servers, topic):
+        found.setdefault(partition, []).append(row)
     return found
 
 
-def rows(servers: str, topic: str) -> Iterator[tuple[int, str]]:
-    """Partition and value of each row, to the present last stable offset of each partition."""
+def rows(servers: str, topic: str) -> Iterator[tuple[int, Row]]:
+    """Partition, and key and value, of each row, to the present last stable offset of each partition."""
     consumer = consumer_of(servers, tells_ends=True)
     try:
         places = places_of(consumer, topic)
@@ -82,13 +116,13 @@ def rows(servers: str, topic: str) -> Iterator[tuple[int, str]]:
         left = {place.partition for place in places}
         while left:
             for message in consumer.consume(_ROWS, 1.0):
-                error, value, partition = message.error(), message.value(), message.partition()
+                error, partition = message.error(), message.partition()
                 if error is not None and error.code() == KafkaError._PARTITION_EOF:
                     left.discard(partition)
                 elif error is not None:
                     raise KafkaException(error)
-                elif value is not None and partition is not None:
-                    yield partition, value.decode()
+                elif partition is not None:
+                    yield partition, (message.key(), message.value())
     finally:
         consumer.close()
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from bench.compare.cell import Cell
 from bench.compare.contenders import CONTENDERS
 from bench.compare.faults import FAULTS
-from bench.compare.page import cells_of, goes_on, rows
+from bench.compare.page import cells_of, goes_on, rows, square
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,7 +37,9 @@ def draw(cells: Sequence[Cell], file: Path) -> None:
     axes.set_ylim(len(CONTENDERS), 0)
     for y, contender in enumerate(CONTENDERS):
         for x, fault in enumerate(FAULTS):
-            _draw_square(axes, x, y, cells_of(cells, contender, fault))
+            own = cells_of(cells, contender, fault)
+            text = "\n".join(dict.fromkeys(square(cells, contender, fault, told) for told in (_rows, goes_on)))
+            _draw_square(axes, x, y, own, text)
     axes.set_xticks([x + 0.5 for x in range(len(FAULTS))], [_folded(fault.label) for fault in FAULTS], fontsize=8)
     axes.set_yticks([y + 0.5 for y in range(len(CONTENDERS))], [one.label for one in CONTENDERS], fontsize=9)
     axes.tick_params(length=0, labeltop=True, labelbottom=False)
@@ -46,14 +48,17 @@ def draw(cells: Sequence[Cell], file: Path) -> None:
     figure.savefig(file, dpi=130)
 
 
-def _draw_square(axes: Axes, x: int, y: int, cells: Sequence[Cell]) -> None:
+def _rows(cells: Sequence[Cell]) -> str:
+    return _folded(rows(cells))
+
+
+def _draw_square(axes: Axes, x: int, y: int, cells: Sequence[Cell], text: str) -> None:
     from matplotlib.patches import Rectangle
 
-    colour, text = _NOT_RUN, "not run"
+    colour = _NOT_RUN
     if cells:
-        stopped = any(cell.has_halted for cell in cells)
-        colour = _WRONG if any(cell.is_wrong for cell in cells) else _STOPPED if stopped else _CLEAN
-        text = f"{_folded(rows(cells))}\n{goes_on(cells)}"
+        stopped = any(cell.has_halted or cell.verdict.missing for cell in cells)
+        colour = _WRONG if any(cell.verdict.is_wrong for cell in cells) else _STOPPED if stopped else _CLEAN
     axes.add_patch(Rectangle((x + 0.02, y + 0.03), 0.96, 0.94, color=colour))
     axes.text(x + 0.5, y + 0.5, text, ha="center", va="center", fontsize=8)
 

@@ -18,6 +18,7 @@ from random import Random
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from bench.compare import ending
 from bench.compare.contenders import PARTITIONS, Contender, Place
 from bench.compare.feeder import Feeder
 from bench.compare.judge import consumer_of, places_of
@@ -32,14 +33,18 @@ _NO_NAME = "without a name"
 _POLL_S = 0.005
 #: The longest that a contender may take to go on.
 LONGEST_S = 150.0
+#: As long as a contender may take from one commit to the next.
+MOMENT_S = 60.0
 
 
 class Instance:
-    """A program with all that it starts, in a session of its own."""
+    """A program with all that it starts, in a session of its own. ``log``: its temporary files are beside it, as a
+    program that is killed does not remove them."""
 
     def __init__(self, command: list[str], log: Path) -> None:
         self._log = log
-        environment = os.environ | {"SPARK_LOCAL_IP": "127.0.0.1", "PYTHONUNBUFFERED": "1"}
+        folder = {"TMPDIR": str(log.parent), "SPARK_SUBMIT_OPTS": f"-Djava.io.tmpdir={log.parent}"}
+        environment = os.environ | folder | {"SPARK_LOCAL_IP": "127.0.0.1", "PYTHONUNBUFFERED": "1"}
         with log.open("wb") as out:
             self._process = subprocess.Popen(
                 command,
@@ -57,9 +62,11 @@ class Instance:
 
     @property
     def error(self) -> str:
-        """The last error that its log names."""
-        found = _ERROR.findall(self._log.read_text(errors="replace"))
-        return str(found[-1]) if found else _NO_NAME
+        """The name of the one that it says it has ended by, or else the last that its log has."""
+        log = self._log.read_text(errors="replace")
+        told = ending.told_by(log)
+        names = _ERROR.findall(log)[-1:] if told is None else _ERROR.findall(told)[:1]
+        return str(names[0]) if names else _NO_NAME
 
     def kill(self) -> None:
         """Everything at once, by SIGKILL."""
@@ -101,15 +108,19 @@ class Tail(threading.Thread):
                 for message in self._consumer.consume(1000, 0.1):
                     value = message.value()
                     if message.error() is None and value is not None:
-                        self._note(value.decode())
+                        self._note(value.decode(errors="replace"))
         finally:
             self._consumer.close()
 
     def _note(self, value: str) -> None:
         self._seen.add(value)
         p, _, n = value.partition(".")
-        if n.isdigit():
+        if n.isdigit() and p.isdigit() and int(p) in self.newest:
             self.newest[int(p)] = max(self.newest[int(p)], int(n))
+
+    def is_behind(self, rows: int) -> bool:
+        """Whether the last of so many rows of a partition has not been seen."""
+        return min(self.newest.values()) < rows - 1
 
     def stop(self) -> None:
         self._over.set()
@@ -119,7 +130,7 @@ class Tail(threading.Thread):
 @dataclass
 class Scene:
     """A contender that copies an input which goes on growing. ``errors``: those by which it has ended by itself;
-    ``recoveries``: seconds from each strike until a row is visible that was written after it."""
+    ``recoveries``: seconds from each strike until a row is visible that was written after it; None: none came."""
 
     cluster: DevCluster
     contender: Contender
@@ -130,7 +141,7 @@ class Scene:
     tail: Tail
     timeout_ms: int | None = None
     errors: list[str] = field(default_factory=list)
-    recoveries: list[float] = field(default_factory=list)
+    recoveries: list[float | None] = field(default_factory=list)
     instances: list[Instance] = field(default_factory=list)
     _started: int = 0
 
@@ -182,8 +193,22 @@ class Scene:
         """Notes how long it takes until a row is visible that was written after now, for `LONGEST_S` at the most."""
         mark, began = self.feeder.rows, time.monotonic()
         yield
-        if self.wait(lambda: any(n >= mark for n in self.tail.newest.values()), LONGEST_S):
-            self.recoveries.append(time.monotonic() - began)
+        goes_on = self.wait(lambda: any(n >= mark for n in self.tail.newest.values()), LONGEST_S)
+        self.recoveries.append(time.monotonic() - began if goes_on else None)
+
+    @property
+    def has_failed(self) -> bool:
+        """It did not go on after a strike: nothing more is done to it."""
+        return self.has_given_up or None in self.recoveries
+
+    def await_moment(self, happened: Callable[[], object], what: str) -> bool:
+        """Whether the moment of a strike has come; not where it has failed before. Raises TimeoutError where it does
+        not come to one that runs."""
+        if self.wait(happened, MOMENT_S):
+            return True
+        if not self.has_failed:
+            raise TimeoutError(f"{what} within {MOMENT_S:.0f} s")
+        return False
 
     def wait(self, happened: Callable[[], object], within_s: float) -> bool:
         """Whether it happens meanwhile; whatever ends is started again. Not where the contender has given up."""

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
+from bench.compare import ending
 from bench.queries import BUILTIN_KAFKA, EOS_KAFKA, Flow, start_query
 from bench.session import start_alone
 
@@ -36,7 +37,8 @@ def main() -> None:
     spec = QuerySpec(**json.loads(sys.argv[1]))
     spark = start_alone(BUILTIN_KAFKA if spec.way == BUILTIN_KAFKA else EOS_KAFKA)
     flow = Flow(spec.way, spec.way, spec.input, spec.output, sink_options=spec.sink_options)
-    start_query(spark, spec.bootstrap_servers, flow, spec.checkpoint, _TRIGGER).awaitTermination()
+    with ending.told():
+        start_query(spark, spec.bootstrap_servers, flow, spec.checkpoint, _TRIGGER).awaitTermination()
 
 
 if __name__ == "__main__":

@@ -67,6 +67,9 @@ def _by_librdkafka() -> Iterator[str]:
         names = ", ".join(f"`kafka.{name.replace('=', '` = `')}`" for name in properties)
         yield f"| {names} | {side} | {why} |"
     yield ""
+    yield "Keys of headers are the exception. librdkafka cuts a key at a NUL when it reads; the sink refuses such a key"
+    yield "with it (`EOS_ROW_INVALID`). A key that is not UTF-8 stops a source with it (`EOS_SOURCE_HEADER_KEY`)."
+    yield ""
     names = ", ".join(f"`{key}`" for key in sorted(WITHOUT_EFFECT["consumer"] | WITHOUT_EFFECT["producer"]))
     yield "librdkafka is also used for a property that only a newer version of it has. These properties tune librdkafka"
     yield f"alone, and have no effect on spark-eos's own client: {names}."

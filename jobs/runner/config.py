@@ -24,7 +24,7 @@ from pydantic import ValidationError
 from spark_eos.errors import ConfigError, EosError, OptionError, stop
 
 from .models import Job, Section
-from .values import Rejected, missing, unknown
+from .values import Rejected, here, missing, unknown
 
 J = TypeVar("J", bound=Job)
 
@@ -82,7 +82,7 @@ def _text_of(file: Path) -> str:
         return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise stop("EOS_CONFIG_UNREADABLE.file", file=str(file), why=why, cwd=Path.cwd()) from None
+        raise stop("EOS_CONFIG_UNREADABLE.file", file=str(file), why=why, cwd=here()) from None
 
 
 class _Loader(yaml.BaseLoader):
@@ -130,12 +130,22 @@ def _unreadable(message: str) -> EosError:
 def _filled_in(value: object, environ: Mapping[str, str], path: Sequence[str] = ()) -> object:
     """The value with ``${…}`` replaced in all its texts. Raises ConfigError."""
     if isinstance(value, str):
-        return _VARIABLE.sub(partial(_variable, path=path, environ=environ), value)
+        return _encodable(_VARIABLE.sub(partial(_variable, path=path, environ=environ), value), path)
     if isinstance(value, dict):
-        return {key: _filled_in(item, environ, (*path, key)) for key, item in value.items()}
+        return {_encodable(key, (*path, key)): _filled_in(item, environ, (*path, key)) for key, item in value.items()}
     if isinstance(value, list):
         return [_filled_in(item, environ, (*path, str(number))) for number, item in enumerate(value)]
     return value
+
+
+def _encodable(text: str, path: Sequence[str]) -> str:
+    """The text. Raises ConfigError if it is none of Unicode: neither a file nor a broker could be given it."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        key = ".".join(path)
+        raise stop("EOS_CONFIG_INVALID_VALUE.encoding", what=f"'{key}'" if key else "The file", key=key) from None
+    return text
 
 
 def _variable(match: re.Match[str], *, path: Sequence[str], environ: Mapping[str, str]) -> str:

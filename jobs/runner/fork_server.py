@@ -12,6 +12,7 @@ Spark sets for each process. Anything else, for example with other variables, st
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import runpy
 import select
@@ -85,14 +86,16 @@ def start(settings: Mapping[str, str]) -> str | None:
     added |= {name.removeprefix(_EXECUTORS): text for name, text in settings.items() if name.startswith(_EXECUTORS)}
     try:
         folder = Path(tempfile.mkdtemp(prefix="spark-eos-python-"))
+    except OSError:
+        return None
+    try:
         program = folder / "python"
         words = [sys.executable, "-I", "-S", forked_python.__file__, str(folder / "socket"), sys.executable]
         program.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
         program.chmod(0o700)
-        if not os.access(program, os.X_OK):  # the file system does not let programs be started
-            shutil.rmtree(folder)
-            return None
-        with socket.socket(socket.AF_UNIX) as listener:
+        if not os.access(program, os.X_OK):
+            raise PermissionError("the file system does not let programs be started")
+        with socket.socket(socket.AF_UNIX) as listener, _without_sigterm():
             listener.bind(f"{folder}/socket")
             listener.listen()  # so that the server can be asked from now on
             server = subprocess.Popen(
@@ -104,9 +107,20 @@ def start(settings: Mapping[str, str]) -> str | None:
                 process_group=0,  # a signal to the job's group is not for it: Spark still needs it
             )
     except OSError:
+        shutil.rmtree(folder, ignore_errors=True)
         return None
     _running.append(server)
     return str(program)
+
+
+@contextmanager
+def _without_sigterm() -> Iterator[None]:
+    """What this thread starts meanwhile is not ended by SIGTERM, from its first moment on."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def pids() -> list[int]:
@@ -125,10 +139,10 @@ class _Request:
 
 
 class ForkServer:
-    """``added``: the variables that only some of Spark's processes have."""
+    """``added``: the variables that only some of Spark's processes have. ``lock``: a descriptor that forks close."""
 
-    def __init__(self, listener: socket.socket, added: Sequence[str]) -> None:
-        self._listener, self._added = listener, added
+    def __init__(self, listener: socket.socket, added: Sequence[str], lock: int) -> None:
+        self._listener, self._added, self._lock = listener, added, lock
         self._folder, self._environ = str(Path.cwd()), dict(os.environ)
         self._forks: dict[int, tuple[int, socket.socket]] = {}
 
@@ -200,8 +214,9 @@ class ForkServer:
                 os.close(stream)
             for opened in (client, self._listener, *(other for _, other in self._forks.values())):
                 opened.close()
-            for fork in self._forks:
-                os.close(fork)
+            for fd in (self._lock, *self._forks):
+                os.close(fd)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])  # Spark ends the fork by it
             os.environ.clear()
             os.environ.update(request.environ)
             reseed()
@@ -244,12 +259,17 @@ def _may_fork() -> bool:
 
 
 def main(folder: str, descriptor: str, *added: str) -> None:
-    """Import, run, and clean up. Where that fails, every process starts by itself from then on."""
+    """Import, run, and clean up. Where that fails, every process starts by itself from then on.
+
+    SIGTERM, which systemd sends to all of a job's processes, is blocked (`start`): the server ends with the job.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in the JVM and all that it starts
     listener = socket.socket(fileno=int(descriptor))
+    lock = os.open(folder, os.O_RDONLY)
     try:
+        fcntl.flock(lock, fcntl.LOCK_SH)  # systemd-tmpfiles leaves a folder alone that is locked, however old it is
         os.close(os.pidfd_open(os.getpid()))  # some sandboxes do not allow it
-        server = ForkServer(listener, added)
+        server = ForkServer(listener, added, lock)
         preload(MODULES)
         server.run()
     except OSError:

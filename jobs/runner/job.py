@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import re
 import time
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -108,7 +109,8 @@ def query_plan(
             )
         except (PySparkException, Py4JError) as error:
             raise named(error) or error from error
-        context.lines.wait(started[-1].runId, _LAST_EVENT_S)
+        if started:  # else the job was stopped before a query could be started
+            context.lines.wait(started[-1].runId, _LAST_EVENT_S)
 
     begins = {True: f"a new query, from {first}", False: "the query goes on", None: ""}[is_new(config.checkpoint)]
     line = f"{what}; checkpoint {config.checkpoint}; {config.when}"
@@ -146,14 +148,19 @@ class JobCommand(Generic[J]):
             carry_out(plan, stop, name=self.name.replace("_", "-"), verbose=args.verbose)
         except (ConfigError, OptionError) as error:
             return failed(in_file(error, args.conf), verbose=args.verbose)
-        except (EosError, PySparkException, Py4JError, ConnectionError) as error:
-            if isinstance(error, ConnectionError) and not query.jvm_has_ended(error):
-                raise
+        except (EosError, PySparkException, Py4JError, OSError) as error:
             if not stop.asked() or getattr(error, "condition", None) == ROWS_MISSING:
-                return failed(error, verbose=args.verbose)
+                return self._failed(error, verbose=args.verbose)
         if stop.asked():
             say(f"stopped by {stop.signal}: restart it, and it resumes where it stopped")
         return DONE
+
+    def _failed(self, error: Exception, *, verbose: bool) -> int:
+        if not isinstance(error, OSError) or query.jvm_has_ended(error):
+            return failed(error, verbose=verbose)
+        if verbose:
+            traceback.print_exception(error)
+        return failed(query.of_the_system(error))
 
     def _parser(self) -> argparse.ArgumentParser:
         parser = argparse.ArgumentParser(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import select
 import sys
 import threading
 import time
@@ -32,9 +35,18 @@ _LINE = threading.Lock()
 
 
 def say(line: str) -> None:
-    """Print one line to stderr; stdout is for the job's results."""
-    with _LINE:
+    """Print one line to stderr; stdout is for the job's results. A line that cannot be written, as to a full disk, is
+    lost: rows do not depend on it."""
+    with _LINE, contextlib.suppress(OSError, ValueError):
         print(line, file=sys.stderr, flush=True)
+
+
+def say_at_once(line: str) -> None:
+    """The same in a handler of signals, which may interrupt whoever prints. A line that would have to wait is lost."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # the last one where stderr is no file
+        fd = sys.stderr.fileno()
+        if select.select([], [fd], [], 0)[1]:
+            os.write(fd, f"{line}\n".encode())
 
 
 def counted(rows: DataFrame, letters: str | None = None) -> DataFrame:

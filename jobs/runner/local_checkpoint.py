@@ -16,6 +16,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from spark_eos.errors import EosError, stop
+from spark_eos.printable import printable
+
+from .lines import say
 
 #: The file in the checkpoint that is locked; what is in it says who holds the lock.
 LOCK = ".spark-eos.lock"
@@ -37,7 +40,7 @@ _WAIT_S, _POLL_S = 5.0, 0.2
 
 class LocalCheckpoint:
     """A context manager: after `take`, Spark's JVM holds the checkpoint's lock until the end of the block, or its own
-    end, however that comes. Elsewhere than on a local disk, or where files cannot be locked, it does nothing.
+    end, however that comes. Elsewhere than on a local disk it does nothing; where files cannot be locked, it says so.
 
     The system takes all locks of a file from a process that closes the file once, wherever else in it the file is open.
     So a JVM opens the file of a lock only when it has no lock of it: who has which one is noted in its properties.
@@ -77,18 +80,26 @@ class LocalCheckpoint:
         while True:
             note = _HELD.format(_identity(folder / LOCK))
             try:
-                if self._locked(jvm, folder / LOCK, note):
-                    owner = {"host": platform.node(), "pid": os.getpid()}
-                    self._file.setLength(0)
-                    self._file.writeBytes(json.dumps(owner))
-                    return True
-            except (Py4JJavaError, PySparkException):
+                locked = self._locked(jvm, folder / LOCK, note)
+            except (Py4JJavaError, PySparkException) as error:
                 self._release()
+                say(
+                    f"{folder / LOCK} cannot be locked ({_why(error)}): no lock keeps a second job from this checkpoint"
+                )
                 return False
+            if locked:
+                self._sign()
+                return True
             self._release()
             if time.monotonic() > deadline:
                 raise _in_use(folder)
             time.sleep(_POLL_S)
+
+    def _sign(self) -> None:
+        """Write into the file who has the lock, if the disk has room for it: it is for a message only."""
+        with contextlib.suppress(Py4JJavaError, PySparkException):
+            self._file.setLength(0)
+            self._file.writeBytes(json.dumps({"host": platform.node(), "pid": os.getpid()}))
 
     def _locked(self, jvm: Any, lock: Path, note: str) -> bool:  # noqa: ANN401  # Py4J's view of the JVM
         properties = jvm.java.lang.System.getProperties()
@@ -98,6 +109,11 @@ class LocalCheckpoint:
         self._file = jvm.java.io.RandomAccessFile(str(lock), "rw")
         # Another file may have come to its place meanwhile, with the folder that it is in.
         return self._file.getChannel().tryLock() is not None and _HELD.format(_identity(lock)) == note
+
+
+def _why(error: Py4JJavaError | PySparkException) -> str:
+    text = error.java_exception.toString() if isinstance(error, Py4JJavaError) else str(error)
+    return printable(text.partition("\n")[0])
 
 
 def write_faster(spark: SparkSession) -> None:

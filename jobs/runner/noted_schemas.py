@@ -70,7 +70,7 @@ def chosen(
 
     Raises RegistryError: EOS_REGISTRY_CHANGED if the registry has another schema under the noted version.
     """
-    last = next((note for note in reversed(notes) if note.column == column), None)
+    last = _last(column, notes)
     stays = last is not None and last.subject == subject and wanted in (None, last.version)
     if last is None or not (stays or progress.repeats):
         decoding = read(subject, wanted or "latest")
@@ -93,6 +93,11 @@ def chosen(
             found=found.fingerprint,
         )
     return decoding, last
+
+
+def _last(column: str, notes: Sequence[Note]) -> Note | None:
+    """The note that counts: versions that are set one after the other may all be noted for the same micro-batch."""
+    return next((note for note in reversed(notes) if note.column == column), None)
 
 
 def _note(column: str, since: int, decoding: Decoding) -> Note:
@@ -125,9 +130,9 @@ class NotedSchemas:
         return found
 
     def add(self, notes: Sequence[Note]) -> None:
-        """Write those that are not there yet, in one step."""
+        """Write those that are not the last ones of their columns yet, in one step."""
         before = self.read()
-        added = [note for note in notes if note not in before]
+        added = [note for note in notes if note != _last(note.column, before)]
         if not added:
             return
         files, root = self._store.files, self._store.root

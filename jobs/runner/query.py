@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import signal
@@ -14,10 +15,11 @@ from contextlib import contextmanager
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 
 from spark_eos import Restart, reason
-from spark_eos.errors import EosError
+from spark_eos.errors import EosError, stop
 from spark_eos.spark.reasons import PLAN
 
 from .lines import say as say
+from .lines import say_at_once
 
 #: Exit codes: the job is done or was stopped; somebody has to change something; starting it again helps (EX_TEMPFAIL).
 DONE, FAILED, TRY_AGAIN = 0, 1, os.EX_TEMPFAIL
@@ -27,6 +29,8 @@ _PYTHON = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): .+$", re
 #: The line before an exception of Java that Py4J has brought to Python: it says only what was called.
 _CALLED = re.compile(r"^(?:py4j\.protocol\.Py4JJavaError: )?An error occurred while calling .+\n: ", re.MULTILINE)
 _STOP_POLL_S = 0.5
+#: What a machine may have none of for a while: room on a disk, files, processes, memory.
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM})
 
 
 class Stop:
@@ -38,22 +42,22 @@ class Stop:
 
     def __init__(self, leave: Callable[[int], None] = os._exit) -> None:
         self._leave = leave
-        self._asked = threading.Event()
         self.running = False
         self.signal = ""
 
     def ask(self, number: int, frame: types.FrameType | None = None) -> None:
-        """A handler of signals."""
-        again = self._asked.is_set()
-        self.signal = signal.Signals(number).name
-        self._asked.set()
+        """A handler of signals. It takes no lock: the next signal would wait for it, in this same thread."""
+        again = self.asked()
+        self.signal = name = signal.Signals(number).name
         if again or not self.running:
-            say(f"stopped by {self.signal}, {'the second one, in mid-stop' if again else 'before there was a query'}")
+            say_at_once(f"stopped by {name}, {'the second one, in mid-stop' if again else 'before there was a query'}")
             self._leave(DONE)
-        say(f"stopping: {self.signal}; the micro-batch under way, if any, is given up and runs again at the next start")
+        say_at_once(
+            f"stopping: {name}; the micro-batch under way, if any, is given up and runs again at the next start"
+        )
 
     def asked(self) -> bool:
-        return self._asked.is_set()
+        return bool(self.signal)
 
 
 def interruptible(work: Callable[[Stop], int]) -> int:
@@ -62,10 +66,17 @@ def interruptible(work: Callable[[Stop], int]) -> int:
     The main thread is left to the signals: Python runs handlers there only, and Spark, started from it, would put a
     handler of its own in place, one that fails the job under way.
     """
-    stop = Stop()
+    asked = Stop()
     codes: list[int] = []
-    worker = threading.Thread(target=lambda: codes.append(work(stop)), name="job", daemon=True)
-    with _handled_by(stop):
+
+    def run() -> None:
+        try:
+            codes.append(work(asked))
+        except SystemExit:  # by the user's code: of this one alone, a thread prints nothing
+            traceback.print_exc()
+
+    worker = threading.Thread(target=run, name="job", daemon=True)
+    with _handled_by(asked):
         worker.start()
         while worker.is_alive():
             worker.join(_STOP_POLL_S)
@@ -86,6 +97,14 @@ def say_restart(restart: Restart) -> None:
     """Print why the query has failed, and when it is started again."""
     say(f"failed: {restart.reason}")
     say(f"restart {restart.attempt} of {restart.attempts} in {restart.pause_s:g} s")
+
+
+def of_the_system(error: OSError) -> EosError:
+    """The error for what the system has refused, such as to start a program or to write a file."""
+    why = ": ".join(str(each) for each in (error.strerror or error, error.filename) if each is not None)
+    if error.errno in _FULL:
+        return stop("EOS_SYSTEM_FULL", why=why)
+    return stop("EOS_SYSTEM_REFUSES", why=why)
 
 
 def failed(error: BaseException, *, verbose: bool = False) -> int:

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from pyspark import SparkConf, SparkContext
@@ -32,7 +32,8 @@ _GATEWAY = "PYSPARK_GATEWAY_PORT"
 _SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
 #: What stands for itself in a file of Java's Properties, wherever it is.
 _PLAIN = frozenset(string.ascii_letters + string.digits + "._-/")
-_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+#: Options of Java, which come before those of Spark's settings on the JVM's command line.
+_JAVA_OPTIONS = "SPARK_SUBMIT_OPTS"
 _LOG_SETTINGS = Path(spark_eos.__file__).with_name("log4j2.properties")
 #: What the job says itself is not said once more by workers: a line for each commit.
 _WORKER_LOG_LEVEL = "WARNING"
@@ -51,39 +52,66 @@ def start(name: str, conf: Mapping[str, str], *, verbose: bool = False, stderr: 
     if _GATEWAY not in os.environ and SparkContext._gateway is None:  # noqa: SLF001  # no other way
         with fork_server.used(dict(settings.getAll())):
             # As getOrCreate does it, which then finds this context, but for where the JVM's stderr and its settings go.
-            SparkContext(conf=settings, gateway=_launch(dict(settings.getAll()), stderr))
+            SparkContext(conf=settings, gateway=_launch(dict(settings.getAll()), verbose, stderr))
     spark = SparkSession.builder.config(conf=settings).getOrCreate()
     _quieten(spark, verbose)
     spark_eos.register(spark)
     return spark
 
 
-def _launch(settings: Mapping[str, str], stderr: int | None) -> object:
+def _launch(settings: Mapping[str, str], verbose: bool, stderr: int | None) -> object:
     """Start Spark's JVM with settings from a file that only this user can read. PySpark itself puts all of them on the
     JVM's command line, which every user of the machine can read."""
-    with tempfile.TemporaryDirectory(prefix="spark-eos-") as folder, _submit_arguments() as arguments:
-        file = Path(folder) / "spark.conf"
-        file.write_text("".join(f"{_escaped(name)}={_escaped(value)}\n" for name, value in settings.items()))
-        os.environ[_SUBMIT_ARGUMENTS] = f"--properties-file {shlex.quote(str(file))} --load-spark-defaults {arguments}"
-        with without_archives(settings.get("spark.master", "")):
-            return launch_gateway(None, None if stderr is None else {"stderr": stderr})  # type: ignore[no-untyped-call]
+    text = "".join(f"{_escaped(name)}={_escaped(value)}\n" for name, value in settings.items())
+    with ExitStack() as stack:
+        file = stack.enter_context(_as_file(text))
+        stack.enter_context(_variable(_SUBMIT_ARGUMENTS, _submit_arguments(file)))
+        if not verbose:
+            # In spark.driver.extraJavaOptions it would hide what the user's spark-defaults.conf has there.
+            options = (os.environ.get(_JAVA_OPTIONS), f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}")
+            stack.enter_context(_variable(_JAVA_OPTIONS, " ".join(filter(None, options))))
+        stack.enter_context(without_archives(settings.get("spark.master", "")))
+        return launch_gateway(None, None if stderr is None else {"stderr": stderr})  # type: ignore[no-untyped-call]
 
 
 @contextmanager
-def _submit_arguments() -> Iterator[str]:
-    """What spark-submit is to be given by the user's own variable, which is as before afterwards.
+def _as_file(text: str) -> Iterator[str]:
+    """A path at which other processes of this user, and nobody else, read the text. It is in memory where the system
+    has such files: one on a disk would stay, with its secrets, if this process were killed."""
+    if hasattr(os, "memfd_create"):
+        with os.fdopen(os.memfd_create("spark.conf"), "w") as file:
+            file.write(text)
+            file.flush()
+            yield f"/proc/{os.getpid()}/fd/{file.fileno()}"
+    else:
+        with tempfile.TemporaryDirectory(prefix="spark-eos-") as folder:
+            named = Path(folder) / "spark.conf"
+            named.write_text(text)
+            yield str(named)
+
+
+def _submit_arguments(file: str) -> str:
+    """The user's arguments for spark-submit, and this file of settings.
 
     Raises ConfigError for a second file of settings, of which spark-submit would read one only.
     """
-    given = os.environ.get(_SUBMIT_ARGUMENTS)
-    if given is not None and "--properties-file" in given:
+    given = os.environ.get(_SUBMIT_ARGUMENTS) or "pyspark-shell"
+    if "--properties-file" in given:
         raise stop("EOS_CONFIG_INVALID_VALUE.submit_arguments")
+    return f"--properties-file {shlex.quote(file)} --load-spark-defaults {given}"
+
+
+@contextmanager
+def _variable(name: str, text: str) -> Iterator[None]:
+    """A variable of the environment, which is as before afterwards."""
+    before = os.environ.get(name)
+    os.environ[name] = text
     try:
-        yield given or "pyspark-shell"
+        yield
     finally:
-        os.environ.pop(_SUBMIT_ARGUMENTS, None)
-        if given is not None:
-            os.environ[_SUBMIT_ARGUMENTS] = given
+        del os.environ[name]
+        if before is not None:
+            os.environ[name] = before
 
 
 def _escaped(text: str) -> str:
@@ -107,11 +135,7 @@ def _with_defaults(conf: Mapping[str, str], verbose: bool) -> dict[str, str]:
     if hasattr(socket, "AF_UNIX"):
         # Over TCP each stage of Python waits 40 ms for its first bytes: Spark sends small pieces without TCP_NODELAY.
         defaults["spark.python.unix.domain.socket.enabled"] = "true"
-    merged = defaults | dict(conf)
-    if not verbose:
-        options = (merged.get(_JAVA_OPTIONS), f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}")
-        merged[_JAVA_OPTIONS] = " ".join(filter(None, options))
-    return merged
+    return defaults | dict(conf)
 
 
 def _quieten(spark: SparkSession, verbose: bool) -> None:

@@ -54,7 +54,7 @@ def imported(name: str, key: str) -> Any:  # noqa: ANN401  # what the user's mod
         found = getattr(importlib.import_module(module), function)
         if not callable(found):
             raise TypeError(f"it is of type {type(found).__name__}")
-    except Exception as error:  # whatever the user's module does
+    except (Exception, SystemExit) as error:  # whatever the user's module does
         raise stop("EOS_CONFIG_FUNCTION.import", key=key, name=name, cause=_cause(error)) from error
     return found
 
@@ -169,7 +169,7 @@ def _by_function(stream: DataFrame, name: str) -> DataFrame:
         rows = function(stream)
         if not isinstance(rows, DataFrame):
             raise TypeError(f"it returned {type(rows).__name__}, not a DataFrame")
-    except Exception as error:  # whatever the user's function does
+    except (Exception, SystemExit) as error:  # whatever the user's function does
         columns = ", ".join(stream.columns)
         raise stop(
             "EOS_CONFIG_FUNCTION.call", key="transform.function", cause=_cause(error), columns=columns
@@ -177,7 +177,7 @@ def _by_function(stream: DataFrame, name: str) -> DataFrame:
     return rows
 
 
-def _cause(error: Exception) -> str:
+def _cause(error: BaseException) -> str:
     """The error's first line, and the line of the user's code that it comes from."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if not _NOT_THE_USERS.search(f.filename)]
     place = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""

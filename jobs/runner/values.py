@@ -8,7 +8,8 @@ import os
 import re
 import symtable
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -127,35 +128,47 @@ def check_function(name: str) -> str:
     module, _, function = name.partition(":")
     if not all(part.isidentifier() for part in (*module.split("."), function)):
         raise _function("is not module:function.", "Use the form 'my_module:my_function'.")
-    file, source = _source_of(module)
+    file, read = _source_of(module)
     try:
+        source = read() or ""
         symbols = symtable.symtable(source, file, "exec").get_symbols()
-    except SyntaxError as error:
-        where = f"{file}, line {error.lineno}: {error.msg}"
-        raise _function(f"names a module that is not valid Python: {where}.", "Correct the line.") from None
+    except (SyntaxError, ValueError, ImportError) as error:  # the others: of its encoding, or of the file
+        line, why = getattr(error, "lineno", None), error.msg if isinstance(error, SyntaxError) else error
+        where = f"{file}, line {line}: {why}" if line else f"{file}: {why}"
+        raise _function(
+            f"names a module that is not valid Python: {where}.", "Correct it, and save it as UTF-8."
+        ) from None
     names = {each.get_name() for each in symbols if each.is_assigned() or each.is_imported()}
     if source and function not in names and not _ANY_NAME.search(source):
         raise _function(f"names the function {function}, which module '{module}' does not have.", "Correct the name.")
     return name
 
 
-def _source_of(module: str) -> tuple[str, str]:
-    """The module's file and text; no text if it has none, for example if it is written in C."""
+def _source_of(module: str) -> tuple[str, Callable[[], str | None]]:
+    """The module's file, and a call that reads its text; no text if it has none, for example if it is written in C."""
     try:
         spec = importlib.util.find_spec(module)
         why = "" if spec else "no such module"
     except (ImportError, ValueError) as error:
         spec, why = None, str(error)
-    except Exception:  # raised by the package around it, which is imported: it may need a session
-        return module, ""
+    except (Exception, SystemExit):  # by the package around it, which is imported: it may need a session
+        return module, lambda: None
     if spec is None:
         path = os.environ.get("PYTHONPATH") or "which is not set"
         raise _function(
             f"names a module that cannot be imported, '{module}': {why}.",
-            f"It is searched in {sys.path[0] or Path.cwd()}, in PYTHONPATH ({path}) and among the installed packages.",
+            f"It is searched in {sys.path[0] or here()}, in PYTHONPATH ({path}) and among the installed packages.",
         )
     get_source = getattr(spec.loader, "get_source", None)
-    return str(spec.origin), (get_source(module) or "") if get_source else ""
+    return str(spec.origin), partial(get_source, module) if get_source else lambda: None
+
+
+def here() -> str:
+    """The working directory, as messages name it."""
+    try:
+        return str(Path.cwd())
+    except OSError:
+        return "a folder that has been deleted"
 
 
 def _function(message: str, hint: str) -> Rejected:
@@ -166,6 +179,8 @@ Text = Annotated[str, AfterValidator(check_filled)]
 Number = Annotated[int, BeforeValidator(check_digits), Field(le=10**18)]
 AtLeastZero = Annotated[Number, Field(ge=0)]
 AtLeastOne = Annotated[Number, Field(ge=1)]
+#: Of an Iceberg table: random, and larger than any number that somebody counts to.
+SnapshotId = Annotated[int, BeforeValidator(check_digits), Field(ge=0, le=2**63 - 1)]
 #: Free names, and their values as texts. It prints no secrets.
 Properties = Annotated[Mapping[str, str], AfterValidator(check_properties)]
 SparkSettings = Annotated[Mapping[str, str], AfterValidator(check_spark)]

@@ -28,6 +28,7 @@ import pyarrow.fs
 from spark_eos.caches import process_cache
 from spark_eos.checkpoint.settings import DEFAULT_FS, HadoopSettings
 from spark_eos.errors import EosError
+from spark_eos.printable import without_users
 
 #: Seconds for which Google's client repeats a request; by itself it would do so for a quarter of an hour.
 _PATIENCE_S = 20
@@ -95,6 +96,7 @@ def absolute(location: str) -> str:
 def without_secrets(text: str, settings: HadoopSettings) -> str:
     """A library's message with the values of settings replaced by ``***``, except addresses and regions."""
     harmless = ("endpoint", "region", "defaultFS", "access", "enabled")
+    text = without_users(text, [value for name, value in settings.items() if name.endswith("endpoint")])
     for name, value in settings.items():
         if len(value) > 3 and not name.endswith(harmless):
             text = text.replace(value, "***")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from spark_eos.cli.options import Format, Output, print_error
-from spark_eos.errors import EosError
+from spark_eos.errors import EosError, stop
 
 if TYPE_CHECKING:
     from spark_eos.tools.devcluster import DevCluster
@@ -90,11 +90,11 @@ def _print(servers: str, output: Format) -> None:
 
 
 def _create_topic(cluster: DevCluster, topic: NewTopic) -> None:
-    """Existing topics, as in a folder of `--data`, are not changed."""
+    """Existing topics, as in a folder of `--data`, are not changed. Raises DevClusterError."""
     from confluent_kafka import KafkaError, KafkaException
 
     try:
         cluster.create_topic(topic.name, topic.partitions)
     except KafkaException as error:
         if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-            raise
+            raise stop("EOS_DEVCLUSTER_CONFIG.topic", topic=topic.name, why=error.args[0].str()) from None

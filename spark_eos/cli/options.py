@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from spark_eos.errors import EosError, stop
 from spark_eos.printable import json_text, printable_lines
@@ -24,9 +25,54 @@ if TYPE_CHECKING:
     from spark_eos.ops.answer import Answer
 
 
+#: Thirty years.
+_LONGEST_S = 1e9
+
+
+def _check_values(command: TyperCommand | TyperGroup, context: typer.Context) -> None:
+    """Raise BadParameter for a value without a text, as a variable of a script that is not set leaves it: a command
+    would take some of them for options that are not there, and do something else than was meant. And for a number of
+    seconds, as all fractions here are, for which nobody can wait."""
+    parameters: list[Any] = command.params
+    for parameter in parameters:
+        value = context.params.get(parameter.name)
+        for each in value if isinstance(value, list | tuple) else [value]:
+            if isinstance(each, str) and not each.strip():
+                raise typer.BadParameter("it is empty", ctx=context, param=parameter)
+            if isinstance(each, float) and not abs(each) <= _LONGEST_S:
+                raise typer.BadParameter(f"{each} is no time in seconds", ctx=context, param=parameter)
+
+
+class _Command(TyperCommand):
+    """A command that checks its values, unless they are for what it starts."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401  # of a class that typer hides
+        rest: list[str] = super().parse_args(ctx, args)
+        if not ctx.ignore_unknown_options:
+            _check_values(self, ctx)
+        return rest
+
+
+class _Group(TyperGroup):
+    """A group of commands that checks the values of its own options."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401  # of a class that typer hides
+        rest: list[str] = super().parse_args(ctx, args)
+        _check_values(self, ctx)
+        return rest
+
+
+class _App(typer.Typer):
+    """Makes a `_Command` of each function."""
+
+    def command(self, name: str | None = None, **settings: object) -> Callable[[Any], Any]:
+        return super().command(name, **{**settings, "cls": _Command})  # type: ignore[arg-type]
+
+
 def new_app(help_: str, *, completion: bool = False) -> typer.Typer:
     """A group of commands. Its help has frames and colours in a terminal; elsewhere it is plain, which is faster."""
-    return typer.Typer(
+    return _App(
+        cls=_Group,
         help=inspect.cleandoc(help_),
         no_args_is_help=True,
         add_completion=completion,

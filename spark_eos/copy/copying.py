@@ -39,13 +39,14 @@ _ROW = struct.Struct(">qqii")
 @dataclass(frozen=True)
 class Copied:
     """What was copied. ``digest``: of `DIGEST_BITS` bits; ``oldest_ms``: the oldest timestamp with which a batch
-    begins, None without rows; ``runs``: (first offset, number) of the source's offsets that have a row, without gaps,
-    in order."""
+    begins, None without rows; ``oldest_dated_ms``: the oldest one from 1970 on, where a row without one has -1;
+    ``runs``: (first offset, number) of the source's offsets that have a row, without gaps, in order."""
 
     rows: int
     digest: int
     oldest_ms: int | None
     runs: tuple[tuple[int, int], ...] = ()
+    oldest_dated_ms: int | None = None
 
 
 def copy_range(fetching: Fetching, range_: OffsetRange, target: TopicPartition, producer: ArrowProducer) -> Copied:
@@ -57,7 +58,8 @@ def copy_range(fetching: Fetching, range_: OffsetRange, target: TopicPartition, 
     copy = _Copy(range_, target, producer, fetching.max_decompressed_bytes)
     for piece in resuming(fetching, range_, read_batches, _by_consumer):
         copy.take(piece)
-    return Copied(copy.rows, copy.digest % (1 << DIGEST_BITS), copy.oldest_ms, tuple(copy.runs))
+    digest = copy.digest % (1 << DIGEST_BITS)
+    return Copied(copy.rows, digest, copy.oldest_ms, tuple(copy.runs), copy.oldest_dated_ms)
 
 
 def _by_consumer(fetching: Fetching, range_: OffsetRange) -> Iterator[FetchedBatches | pa.RecordBatch]:
@@ -77,6 +79,7 @@ class _Copy:
     ) -> None:
         self.rows = self.digest = 0
         self.oldest_ms: int | None = None
+        self.oldest_dated_ms: int | None = None
         self.runs: list[tuple[int, int]] = []
         self._range, self._target, self._producer, self._most_bytes = range_, target, producer, most_bytes
         self._seed = blake2b(repr((range_.topic, range_.partition, *target)).encode(), digest_size=16).digest()
@@ -105,8 +108,7 @@ class _Copy:
         first, stop = max(batch.base, self._range.start), min(batch.last + 1, self._range.end)
         self.digest += self._hash(_BATCH.pack(batch.base, first, stop, batch.count, batch.checksum))
         # A batch with a cleaner's mark begins with the time at which that is due.
-        begins = min(batch.time, batch.max_time)
-        self._note_age(begins if batch.append_time is None else batch.append_time)
+        self._note_ages([batch.time, batch.max_time] if batch.append_time is None else [batch.append_time])
 
     def _pass_on(self, data: bytearray, batches: Sequence[RecordBatch]) -> None:
         self._producer.write_whole(*self._target, data, batches)
@@ -167,11 +169,14 @@ class _Copy:
             texts = [piece.as_py() for piece in pieces]
             sizes = [-1 if text is None else len(text) for text in texts]
             self.digest += self._hash(_ROW.pack(offset, at, *sizes[:2]) + b"".join(text or b"" for text in texts))
-        self._note_age(int(time.min()))
+        self._note_ages(each.min() for each in (time, time[time >= 0]) if len(each))
         self._write(Rows(key, value, time, headers), NUMBERS["none"], batch["offset"].to_numpy())
 
     def _hash(self, data: bytes) -> int:
         return int.from_bytes(blake2b(data, digest_size=DIGEST_BITS // 8, key=self._seed).digest())
 
-    def _note_age(self, millis: int) -> None:
-        self.oldest_ms = millis if self.oldest_ms is None else min(self.oldest_ms, millis)
+    def _note_ages(self, times_ms: Iterable[int]) -> None:
+        for time in map(int, times_ms):
+            self.oldest_ms = time if self.oldest_ms is None else min(self.oldest_ms, time)
+            if time >= 0:
+                self.oldest_dated_ms = time if self.oldest_dated_ms is None else min(self.oldest_dated_ms, time)

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_eos.arrow_fields import lost_field
+from spark_eos.arrow_fields import lost_field, without_views
 from spark_eos.copy.plan import Function, OnMalformed, RowTransform, Transform
 from spark_eos.errors import EosError, stop
 from spark_eos.kafka.letter_headers import (
@@ -212,14 +212,31 @@ def without_rejected(
     if place not in result.schema.names:
         raise stop("EOS_SCHEMA_INVALID.transform_error", column=ERROR, place=place)
     errors, offsets = result.column(ERROR), result.column(place)
+    _check_rejecting(errors.type, offsets.type, place)
     rest = result.drop_columns([ERROR] if keeps_offset else [ERROR, place])
     if errors.null_count == len(errors):
         return rest, {}
     bad = errors.is_valid()
     reasons: dict[int, str] = {}
-    for offset, reason in zip(offsets.filter(bad).to_pylist(), errors.filter(bad).to_pylist(), strict=True):
-        reasons.setdefault(offset, str(reason))
+    texts = errors.filter(bad).cast(pa.binary()).to_pylist()
+    for offset, text in zip(offsets.filter(bad).to_pylist(), texts, strict=True):
+        reasons.setdefault(offset, text.decode(errors="replace"))
     return rest.filter(errors.is_null()), reasons
+
+
+def _check_rejecting(errors: pa.DataType, offsets: pa.DataType, place: str) -> None:
+    """Raise SchemaError where a value may mean something else than a reason, such as false, or than a place."""
+    kinds = {ERROR: (errors, _is_text, "a text"), place: (offsets, pa.types.is_integer, "a whole number")}
+    for column, (type_, fits, wanted) in kinds.items():
+        if not fits(type_) and not pa.types.is_null(type_):
+            raise stop(
+                "EOS_SCHEMA_INVALID.transform_reject",
+                column=column,
+                type=type_,
+                wanted=wanted,
+                error=ERROR,
+                place=place,
+            )
 
 
 def places_of(records: pa.RecordBatch, reasons: Mapping[int, str], place: str = OFFSET) -> dict[int, str]:
@@ -294,15 +311,27 @@ def conformed(batch: pa.RecordBatch) -> pa.RecordBatch:
     unknown = [name for name in names if name not in TYPES]
     if unknown:
         raise stop("EOS_SCHEMA_INVALID.transform_unknown", column=unknown[0], types=", ".join(TYPES))
-    if len(set(names)) < len(names):
-        raise stop("EOS_SCHEMA_INVALID.transform_twice")
     if "value" not in names:
         raise stop("EOS_SCHEMA_INVALID.transform_value", column="value")
     return pa.RecordBatch.from_arrays([_cast(name, batch.column(name)) for name in names], names=names)
 
 
 def as_batch(result: Any) -> pa.RecordBatch:  # noqa: ANN401  # whatever the user returns
-    """A function's result as one batch. Raises RowError."""
+    """A function's result as one batch, each of whose columns is there once and can be filtered. Raises RowError,
+    SchemaError."""
+    batch = _one_batch(result)
+    names = batch.schema.names
+    if len(set(names)) < len(names):
+        raise stop("EOS_SCHEMA_INVALID.transform_twice", column=next(name for name in names if names.count(name) > 1))
+    for place, field in enumerate(batch.schema):
+        wanted = without_views(field.type)
+        if wanted != field.type:
+            batch = batch.set_column(place, field.with_type(wanted), batch.column(place).cast(wanted))
+    return batch
+
+
+def _one_batch(result: Any) -> pa.RecordBatch:  # noqa: ANN401  # as above
+    """Raises RowError."""
     if isinstance(result, pa.RecordBatch):
         return result
     if not isinstance(result, pa.Table) and hasattr(result, "__arrow_c_stream__"):
@@ -321,11 +350,55 @@ def _cast(name: str, column: pa.Array) -> pa.Array:
         return column
     lost = lost_field(column.type, wanted)
     if lost is not None:
-        error = f"it has no field '{lost}'"
-        raise stop("EOS_SCHEMA_INVALID.transform_type", column=name, type=column.type, wanted=wanted, error=error)
+        raise _unfit(name, column.type, f"it has no field '{lost}'")
+    if not pa.types.is_null(column.type) and not _TAKEN[name](column.type):
+        raise _unfit(name, column.type, "no value is made of another kind of values")
     try:
         return column.cast(wanted)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
-        raise stop(
-            "EOS_SCHEMA_INVALID.transform_type", column=name, type=column.type, wanted=wanted, error=error
-        ) from None
+        raise _unfit(name, column.type, error) from None
+
+
+def _unfit(name: str, type_: pa.DataType, error: object) -> EosError:
+    return stop("EOS_SCHEMA_INVALID.transform_type", column=name, type=type_, wanted=TYPES[name], error=error)
+
+
+_TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+_BYTES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary, pa.types.is_binary_view)
+_LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+
+
+def _is_text(type_: pa.DataType) -> bool:
+    return _is_one_of(_TEXTS, type_)
+
+
+def _is_text_or_bytes(type_: pa.DataType) -> bool:
+    return _is_one_of((*_TEXTS, *_BYTES, pa.types.is_null), type_)
+
+
+def _is_one_of(kinds: Iterable[Callable[[pa.DataType], bool]], type_: pa.DataType) -> bool:
+    """Whether the type, or that of a dictionary's values, is of one of the kinds."""
+    plain = type_.value_type if pa.types.is_dictionary(type_) else type_
+    return any(is_one(plain) for is_one in kinds)
+
+
+def _is_list_of_headers(type_: pa.DataType) -> bool:
+    """Of structs, or of what a map has; a list without a header may have no type for one."""
+    if pa.types.is_map(type_):
+        return _is_text_or_bytes(type_.key_type) and _is_text_or_bytes(type_.item_type)
+    if not _is_one_of(_LISTS, type_):
+        return False
+    each = type_.value_type
+    return pa.types.is_null(each) or (pa.types.is_struct(each) and all(_is_text_or_bytes(field.type) for field in each))
+
+
+#: By column, the types that are cast, as another form of the same values. Of others Arrow would make something else: a
+#: moment of a number, as so many microseconds, and a number of a date.
+_TAKEN: dict[str, Callable[[pa.DataType], bool]] = {
+    "key": _is_text_or_bytes,
+    "value": _is_text_or_bytes,
+    "topic": _is_text_or_bytes,
+    "partition": pa.types.is_integer,
+    "headers": _is_list_of_headers,
+    "timestamp": pa.types.is_timestamp,
+}

@@ -80,7 +80,7 @@ def _query(key: bytes) -> object:
     """The query of a note; None for a record that is no note."""
     try:
         return json.loads(key)["query"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
 
 

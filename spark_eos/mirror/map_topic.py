@@ -23,7 +23,7 @@ DEFAULT_MAP = "__spark_eos_mirror"
 METADATA = 0
 
 #: What is raised where a record is decoded that begins as those of mirrors do, and is none.
-FOREIGN = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+FOREIGN = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 _WRITE_S = 30.0
 

@@ -53,7 +53,7 @@ class MirrorParts:
         before = {name: topic.id for name, topic in describe_topics(client, names).items()}
         for range_ in self._copies.readable(every):
             copied = self._copies.copied(range_)
-            _check_age(kafka, self._mirror.target(range_.topic), copied.oldest_ms)
+            _check_age(kafka, self._mirror.target(range_.topic), copied.oldest_dated_ms)
             self._copied.append((range_, copied))
             yield part_of(range_, copied)
         self._producer.flush()
@@ -115,7 +115,8 @@ def _take(runs: list[tuple[int, int]], rows: int) -> list[tuple[int, int]]:
 
 def _check_age(kafka: KafkaProperties, topic: str, oldest_ms: int | None) -> None:
     """Raise TopicError for rows older than the topic's retention: it does not wait for a commit, so brokers may delete
-    them before anybody can read them."""
+    them before anybody can read them. ``oldest_ms``: the oldest timestamp from 1970 on; without any, brokers go by the
+    time of their file."""
     kept_ms = _retention_ms(kafka, topic)
     now = int(time.time() * 1000)
     if kept_ms is not None and oldest_ms is not None and oldest_ms < now - kept_ms:

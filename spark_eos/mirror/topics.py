@@ -1,5 +1,5 @@
 """The target topics of a mirror, on the driver: created before the first row, with as many partitions as their sources.
-Refused are topics whose rows would go round in circles, and targets that would refuse, change or delete rows.
+Refused are topics whose rows would go round in circles, and targets that would refuse, change or compact rows.
 """
 
 from __future__ import annotations
@@ -232,7 +232,7 @@ def target_settings(source: Mapping[str, str], overrides: Mapping[str, str]) -> 
 
 def check_settings(topic: str, source: Mapping[str, str], target: Mapping[str, str]) -> None:
     """Raise TopicError (EOS_MIRROR_TARGET_SETTINGS) if a target with these settings would refuse or change rows, or
-    delete rows that the source keeps."""
+    compact them where the source does not. How long it keeps them is its owner's choice."""
     if target.get("message.timestamp.type") == "LogAppendTime":
         raise _unfit(topic, "message.timestamp.type", "LogAppendTime", "CreateTime", "timestamps would be lost")
     if "compact" in target.get("cleanup.policy", "") and "compact" not in source.get("cleanup.policy", ""):

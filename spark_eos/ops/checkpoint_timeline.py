@@ -81,7 +81,7 @@ def _planned(checkpoint: Checkpoint, batch: int) -> float | None:
     try:
         noted = json.loads((checkpoint.read(f"offsets/{batch}") or "").splitlines()[1])["batchTimestampMs"]
         return float(noted) / 1000
-    except (ValueError, KeyError, IndexError, TypeError):
+    except (ValueError, KeyError, IndexError, TypeError, RecursionError):
         return None
 
 

@@ -53,7 +53,8 @@ class Drop:
 
 
 def drop_planned(location: str, settings: HadoopSettings, cluster: Cluster, *, yes: bool) -> Answer:
-    """Drop the micro-batch that is planned and not decided; without ``yes``, only print which. Raises EosError."""
+    """Drop the micro-batch that is planned and not decided; without ``yes``, only print which. Exit code: 1 if a
+    transaction of it is still open. Raises EosError."""
     planned = plan(Checkpoint(absolute(location), settings), cluster)
     if yes:
         planned = drop(planned, cluster, settings)
@@ -65,7 +66,7 @@ def drop_planned(location: str, settings: HadoopSettings, cluster: Cluster, *, y
         "partitions": [range_as_json(r) for r in planned.ranges],
         "left": list(planned.left),
     }
-    return Answer(data, _as_text(planned, yes=yes))
+    return Answer(data, _as_text(planned, yes=yes), 1 if planned.left else 0)
 
 
 def _as_text(planned: Drop, *, yes: bool) -> str:

@@ -119,6 +119,7 @@ def recover(cluster: Cluster, checkpoint: Checkpoint | None, queries: Sequence[s
     queries, with the others in the answer. Raises EosError: EOS_RECOVER_RUNNING where a query that would be closed
     seems to be running, unless ``wanted.even_if_running``."""
     planned = [_planned(cluster, state, wanted.part) for state in _states(cluster, checkpoint, queries, wanted)]
+    _raise_the_only(planned)
     if wanted.yes:
         planned = _all_recovered(cluster, planned, wanted)
     else:
@@ -133,10 +134,15 @@ def _all_recovered(cluster: Cluster, planned: Sequence[Recovery], wanted: Wanted
     for recovery in planned:
         _check_running(recovery, wanted)
     done = [_recovered(cluster, recovery, wanted) for recovery in planned]
-    errors = [error for recovery in done for error in recovery.errors]
-    if errors and sum(sink.needed for recovery in planned for sink in recovery.sinks) == 1:
-        raise errors[0]
+    _raise_the_only(done)
     return done
+
+
+def _raise_the_only(recoveries: Sequence[Recovery]) -> None:
+    """Raise the error of the only sink for which there is something to do, or to tell."""
+    sinks = [sink for recovery in recoveries for sink in recovery.sinks if sink.needed or sink.error is not None]
+    if len(sinks) == 1 and sinks[0].error is not None:
+        raise sinks[0].error
 
 
 def _states(
@@ -160,18 +166,23 @@ def _of_ledger(state: QueryState) -> Sequence[Transaction]:
 
 
 def _planned(cluster: Cluster, state: QueryState, part: Part) -> Recovery:
-    """The plan. Raises EosError where a head cannot be read."""
+    """The plan. Where a head cannot be read, it has the error of that. Raises EosError where another prefix was
+    named."""
     held = _of_ledger(state)
     if held and part is not Part.SETTLE:
         stays = [t for t in state.open if not t.of_ledger]
         return Recovery(state, [SinkPlan(held[0].query, None, None, part, [t.id for t in held], stays=stays)])
     sinks = []
-    for sink in state.sinks:
-        head = sink.head or known_head(cluster.head(sink.key), sink.key)
-        cluster.prefix_of(sink.key)  # raises where another prefix was named, before anything is done
-        sinks.append(_plan(sink.key, sink.name, head, [t for t in state.open if t.query == sink.key], part))
-    if not sinks:  # the ledger is held, and only taking it would end that
-        known_head(cluster.head(state.query or ""), state.query or "")
+    for key, name, known in [(sink.key, sink.name, sink.head) for sink in state.sinks] or [
+        (state.query or "", None, None)
+    ]:
+        try:
+            head = known or known_head(cluster.head(key), key)
+        except EosError as error:  # where the ledger is held, only taking it would end that
+            sinks.append(SinkPlan(key, name, None, part, error=error))
+            continue
+        cluster.prefix_of(key)  # raises where another prefix was named, before anything is done
+        sinks.append(_plan(key, name, head, [t for t in state.open if t.query == key], part))
     return Recovery(state, sinks)
 
 
@@ -256,9 +267,7 @@ def _carried_out(cluster: Cluster, plan: SinkPlan, wanted: Wanted) -> Ended:
         return abort_undecided(ports, plan.key, check)
     if plan.part is Part.SETTLE:
         return settle_decided(ports, plan.key, and_abort_broken=wanted.abort_broken)
-    if wanted.abort_broken:
-        settle_decided(ports, plan.key, and_abort_broken=True)
-    return recover_query(ports, plan.key, check)
+    return recover_query(ports, plan.key, check, and_abort_broken=wanted.abort_broken)
 
 
 def _after(cluster: Cluster, key: str) -> list[Transaction]:

@@ -42,7 +42,7 @@ def replay(
     """Plan a replay, or with ``finish`` read the plan of an interrupted one from the ledger; with ``yes``, execute it.
 
     ``location``: of the checkpoint; ``in_place`` contradicts ``request.to``. Exit code: 0 if it is done, or can be with
-    ``yes``. Raises EosError.
+    ``yes``; 1 if transactions of the retired query are still open. Raises EosError.
     """
     checkpoint = Checkpoint(absolute(location), settings)
     if (request.to is None) != in_place:
@@ -53,10 +53,12 @@ def replay(
         planned = plan(checkpoint, cluster, request)
         if request.to is not None:
             NewCheckpoint(request.to, settings).check_free()
-    if yes:
-        steps = Replay(cluster, planned, settings)
-        steps.in_place() if in_place else steps.to_a_new_checkpoint()
-    return Answer(_as_json(planned, done=yes), _as_text(planned, done=yes))
+    left: Sequence[str] = ()
+    if yes and in_place:
+        Replay(cluster, planned, settings).in_place()
+    elif yes:
+        left = Replay(cluster, planned, settings).to_a_new_checkpoint()
+    return Answer(_as_json(planned, left, done=yes), _as_text(planned, left, done=yes), 1 if left else 0)
 
 
 @dataclass(frozen=True)
@@ -67,9 +69,11 @@ class Replay:
     plan: ReplayPlan
     settings: HadoopSettings
 
-    def to_a_new_checkpoint(self) -> None:
+    def to_a_new_checkpoint(self) -> Sequence[str]:
         """1. Publish heads of the new query that no start gets past. 2. Write its checkpoint. 3. Retire the old query,
-        unless the rows go to another topic. 4. Publish the heads from which the new query continues."""
+        unless the rows go to another topic. 4. Publish the heads from which the new query continues.
+
+        Returns the ids of the old query's transactions that could not be aborted yet, which no start will end."""
         plan, unfinished = self.plan, self.plan.unfinished
         heads = plan.heads
         begun = {sink.key: self._intend(sink) for sink in heads}
@@ -79,33 +83,37 @@ class Replay:
                 check_still(self._new_ports(sink), self._new_key(sink), begun[sink.key])
 
         NewCheckpoint(unfinished.to, self.settings).write(NewCheckpoint.contents(plan.query, unfinished), still)
+        left: Sequence[str] = ()
         if unfinished.topic is None:
             still()
-            heads = self._retire(begun)
+            heads, left = self._retire(begun)
         for sink in reversed(heads):  # the one for all sinks comes last
             ports = self._new_ports(sink, unfinished.group)
             begin(ports, unfinished, as_offsets(unfinished.lines), begun[sink.key])
+        return left
 
     def _intend(self, sink: SinkHead) -> Head:
         write = None if sink.name is None else ForeachBatchWrite(self.plan.query, sink.name)
         return intend(self._new_ports(sink), self.plan.unfinished, sink.known, write)
 
-    def _retire(self, begun: dict[str, Head]) -> Sequence[SinkHead]:
-        """Retire the old query, and return its heads. Within foreachBatch, the head for all sinks is retired first: a
-        run that publishes a new sink's head afterwards reads it before it decides (`sink.batch_writer`). ``begun``: the
-        heads of the new query by the keys of the old one; those of such new sinks are added."""
+    def _retire(self, begun: dict[str, Head]) -> tuple[Sequence[SinkHead], Sequence[str]]:
+        """Retire the old query, and return its heads, and the ids of what it has still open.
+
+        Within foreachBatch, the head for all sinks is retired first: a run that publishes a new sink's head afterwards
+        reads it before it decides (`sink.batch_writer`). ``begun``: the heads of the new query by the keys of the old
+        one; those of such new sinks are added."""
         first, *others = self.plan.heads
         heir = Successor(self.plan.query, self.plan.unfinished.to)
         if first.name is None:
-            retire(self._ports(first), first.key, heir, self.plan.passed)
-            return [first]
-        retire(self._ports(first), first.key, heir, absent=first.head)
+            ended = retire(self._ports(first), first.key, heir, self.plan.passed)
+            return [first], sorted(pair.id for pair in ended.left)
+        left = set(retire(self._ports(first), first.key, heir, absent=first.head).left)
         others = [sink for sink in heads_of(self.cluster, self.plan.unfinished.of) if sink.name]
         for sink in others:
             if sink.key not in begun:
                 begun[sink.key] = self._intend(sink)
-            retire(self._ports(sink), sink.key, heir)
-        return [first, *others]
+            left |= retire(self._ports(sink), sink.key, heir).left
+        return [first, *others], sorted(pair.id for pair in left)
 
     def in_place(self) -> None:
         """1. Publish a head that no start gets past. 2. Move the files of later micro-batches, and their checksums, out
@@ -135,7 +143,7 @@ class Replay:
         return self.cluster.ports(self._new_key(sink), group, sink.known.prefix)
 
 
-def _as_json(planned: ReplayPlan, *, done: bool) -> dict[str, Any]:
+def _as_json(planned: ReplayPlan, left: Sequence[str], *, done: bool) -> dict[str, Any]:
     unfinished = planned.unfinished
     return {
         "dry_run": not done,
@@ -149,10 +157,11 @@ def _as_json(planned: ReplayPlan, *, done: bool) -> dict[str, Any]:
         "sinks": [sink.name for sink in planned.heads if sink.name],
         "at_most_rows": sum(each.offsets.size for each in planned.ranges),
         "partitions": [_range_as_json(each) for each in planned.ranges],
+        "left": list(left),
     }
 
 
-def _as_text(planned: ReplayPlan, *, done: bool) -> str:
+def _as_text(planned: ReplayPlan, left: Sequence[str], *, done: bool) -> str:
     unfinished = planned.unfinished
     lines = [f"query {unfinished.of}, checkpoint {unfinished.checkpoint}"]
     if planned.ranges:
@@ -171,6 +180,11 @@ def _as_text(planned: ReplayPlan, *, done: bool) -> str:
         lines.append(f"  the consumer group {unfinished.group} gets the offsets from which the query continues")
     if not unfinished.in_place:
         lines.append(f"  new checkpoint: {unfinished.to} (query {planned.query})")
+    if left:
+        lines.append(
+            f"  {len(left)} transaction(s) of the old query are still open, and no start ends them: {', '.join(left)}. "
+            f"Run: spark-eos recover --query {unfinished.of} --abort-only --yes"
+        )
     if not done:
         lines.append("  Nothing was done: add --yes.")
     elif unfinished.in_place:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from spark_eos.checkpoint.files import Checkpoint
-from spark_eos.checkpoint.offset_log import source_line, topic_twice
+from spark_eos.checkpoint.offset_log import SourceLine, source_line, topic_twice
 from spark_eos.errors import stop
 from spark_eos.ledger.owners import Cluster
 from spark_eos.ops.checkpoint_logs import Logs, check_known
@@ -25,7 +25,7 @@ from spark_eos.ops.replay_offsets import (
 from spark_eos.protocol.commands import check_not_halted, known_head, rows_lost
 from spark_eos.protocol.head import Unfinished
 from spark_eos.protocol.names import query_of_replay
-from spark_eos.topic_partition import flat, name_of_place
+from spark_eos.topic_partition import TopicPartition, flat, is_topic_name, name_of_place
 from spark_eos.whole_numbers import whole_number
 
 #: Smaller numbers, of fewer than 11 digits, are meant as seconds, or as a date without its dashes.
@@ -71,7 +71,7 @@ def plan(checkpoint: Checkpoint, cluster: Cluster, request: ReplayRequest) -> Re
     check_cluster(cluster.client, now, checkpoint.location)
     if request.batch is not None:
         lines = lines_of(logs, request.batch, position)
-        check_sources(logs, request.batch)
+        _check_back(request.batch, check_sources(logs, request.batch), now)
     elif request.timestamp is not None:
         lines = moved(now, by_timestamp(cluster.client, now, milliseconds(request.timestamp)))
     else:
@@ -144,13 +144,27 @@ def _check_begun(unfinished: Unfinished, logs: Logs, query: str, heads: Sequence
 def _check_lines(unfinished: Unfinished, now: Sequence[str]) -> None:
     """Raise EosError unless each source is of the same kind as now, and moves back."""
     for line, current in zip(map(source_line, unfinished.lines), map(source_line, now), strict=True):
-        there = flat(current.position.offsets)
-        back_to = flat(line.position.offsets)
-        further = [name_of_place(place) for place, at in back_to.items() if at > there.get(place, at)]
+        further = [name_of_place(place) for place in _further(line, current)]
         check_agree(
             {"kind of source": line.kind, "source that goes forward": further},
             {"kind of source": current.kind, "source that goes forward": []},
         )
+
+
+def _check_back(batch: int, then: Sequence[SourceLine], now: Sequence[SourceLine]) -> None:
+    """Raise ReplayError where the query was further after this micro-batch than it is now, as one whose log was cut."""
+    for was, current in zip(then, now, strict=False):
+        for topic, partition in _further(was, current):
+            at, offset = (line.position.offsets[topic][partition] for line in (current, was))
+            raise stop(
+                "EOS_REPLAY_REFUSED.forward", batch=batch, topic=topic, partition=partition, offset=offset, now=at
+            )
+
+
+def _further(line: SourceLine, current: SourceLine) -> list[TopicPartition]:
+    """The partitions whose offset is later in ``line`` than in ``current``, which has them, too."""
+    there = flat(current.position.offsets)
+    return [place for place, at in flat(line.position.offsets).items() if at > there.get(place, at)]
 
 
 def milliseconds(text: str) -> int:
@@ -174,6 +188,8 @@ def _check_request(request: ReplayRequest) -> None:
         raise stop("EOS_REPLAY_REFUSED.where_to_begin")
     if request.to is not None and request.again == (request.topic is not None):
         raise stop("EOS_REPLAY_REFUSED.where_to_write")
+    if request.topic is not None and not is_topic_name(request.topic):
+        raise stop("EOS_REPLAY_REFUSED.topic_name", topic=request.topic)
 
 
 def opened(checkpoint: Checkpoint, cluster: Cluster) -> tuple[Logs, str, list[SinkHead]]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.checkpoint.offset_log import SourceLine, merged
-from spark_eos.errors import EosError
+from spark_eos.errors import EosError, stop
 from spark_eos.kafka.admin.topics import begin_offsets, cluster_id, describe_topics, end_offsets
 from spark_eos.ledger.owners import Cluster, Transaction, TransactionPart, check_listed, find, parts
 from spark_eos.ops.checkpoint_logs import Logs
@@ -35,6 +35,16 @@ class InputPartition:
     committed: int | None
     begin: int | None
     end: int | None
+
+    @property
+    def read_up_to(self) -> int:
+        """The offset from which a start reads."""
+        return self.planned if self.committed is None else self.committed
+
+    @property
+    def gone(self) -> bool:
+        """Whether the log begins behind that."""
+        return self.begin is not None and self.begin > self.read_up_to
 
 
 @dataclass(frozen=True)
@@ -66,10 +76,23 @@ class CheckpointState:
 
     @property
     def lag(self) -> int | None:
-        """Offsets from the end of the last committed micro-batch to the last stable offset, of all partitions; None
-        where the query has read no topic, or a topic is gone or elsewhere."""
-        lags = [max(0, p.end - (p.committed or p.begin or 0)) for p in self.partitions if p.end is not None]
+        """Offsets from the end of the last committed micro-batch, or from where the log begins, to the last stable
+        offset, of all partitions; None where the query has read no topic, or a topic is gone, another one or
+        elsewhere."""
+        known = [p for p in self.partitions if p.end is not None and p.topic not in self.recreated_topics]
+        lags = [max(0, (p.end or 0) - max(p.committed or 0, p.begin or 0)) for p in known]
         return sum(lags) if lags and len(lags) == len(self.partitions) else None
+
+    @property
+    def losses(self) -> list[str]:
+        """What the source stops at, unless its failOnDataLoss is false, which the checkpoint does not have."""
+        found = [f"{topic} was deleted or recreated since it was read" for topic in self.recreated_topics]
+        found += [
+            f"{p.topic}-{p.partition} is read up to offset {p.read_up_to}, and its log begins at {p.begin}"
+            for p in self.partitions
+            if p.gone and p.topic not in self.recreated_topics
+        ]
+        return found
 
 
 @dataclass(frozen=True)
@@ -141,6 +164,11 @@ class QueryState:
             return f"stops: {of}{stop_of(found, sink.head, self.start(sink.name))}"
         if at is None or self.problem or any(sink.head is None for sink in self.sinks):
             return None
+        stops = "unless its source stops (EOS_SOURCE_DATA_LOSS), as it lacks what was not read"
+        return f"{self._step(at)}, {stops}" if at.losses else self._step(at)
+
+    def _step(self, at: CheckpointState) -> str:
+        """What a start does that its heads do not stop."""
         if self.query is None or not at.planned:
             return "begins a new query, with micro-batch 0"
         step = f"{'runs' if at.runs_again else 'plans'} micro-batch {at.next_batch}{' again' if at.runs_again else ''}"
@@ -169,6 +197,8 @@ class QueryState:
         # A retired query needs no attention until somebody is about to start it.
         if stop is not None and (self.checkpoint is not None or stop[1] in _UNFINISHED):
             found.append(f"the next start {self.next}")
+        if self.checkpoint is not None:
+            found += [f"{loss}: {_LOSS}" for loss in self.checkpoint.losses]
         for sink in self.sinks:
             if sink.head is None:
                 found.append(f"{name_of(sink)}: its record in the ledger topic cannot be read: {sink.problem}")
@@ -182,6 +212,7 @@ class QueryState:
         return found
 
 
+_LOSS = "the source stops for that (EOS_SOURCE_DATA_LOSS), unless failOnDataLoss is false"
 _UNFINISHED = (Status.DROP_UNFINISHED, Status.REPLAY_UNFINISHED)
 
 
@@ -258,8 +289,10 @@ def states_of(
 
 
 def state_at(checkpoint: Checkpoint, cluster: Cluster, *, watch_s: float = 0.0, quiet_s: float = 60.0) -> QueryState:
-    """The query of a checkpoint. Raises EosError."""
+    """The query of a checkpoint. Raises EosError, also where nothing is there."""
     query, logs = checkpoint.query_id(), Logs(checkpoint)
+    if query is None and not checkpoint.names():  # a wrong path, or a store that is not mounted
+        raise stop("EOS_QUERY_UNKNOWN.checkpoint", location=checkpoint.location)
     if query is None:
         return QueryState(
             None, checkpoint=_checkpoint_state(logs, cluster), liveness=Liveness(closed=True, quiet_s=quiet_s)

@@ -5,16 +5,19 @@ The events come from a file that `spark_eos.metrics` writes, or from the endpoin
 
 from __future__ import annotations
 
+import math
 import urllib.error
 import urllib.request
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from http.client import HTTPException
 from pathlib import Path
 
 from spark_eos.errors import EosError, stop
 from spark_eos.ops.metrics.hub import Event, parsed
 from spark_eos.ops.metrics.queries import BATCH_WRITE, Queries, is_held
 from spark_eos.ops.metrics.recording import EventFile
+from spark_eos.whole_numbers import plain_number
 
 _TIMEOUT_S = 10.0
 
@@ -106,23 +109,73 @@ class Timeline:
 
 
 class EventReader:
-    """Reads ``source``: all events of a file, or the latest ones of an endpoint, ``http://HOST:PORT``."""
+    """Reads ``source``: all events of a file, or the latest ones of an endpoint, ``http://HOST:PORT``. ``most``: so
+    many events of a file are kept, the newest; None for all."""
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, most: int | None = None) -> None:
         self.source = source
-        self._file = None if source.startswith(("http://", "https://")) else EventFile(Path(source))
+        self._file = None if source.startswith(("http://", "https://")) else EventFile(Path(source), most)
 
     def read(self) -> list[Event]:
-        """The events by now. Raises OptionError."""
+        """The events by now, without those of another program or version, which lack what is needed of them. Raises
+        OptionError."""
         try:
-            return self._ask() if self._file is None else self._file.read()
-        except (OSError, ValueError) as error:  # the errors of urllib are OSErrors
+            return [event for event in (self._ask() if self._file is None else self._file.read()) if _is_whole(event)]
+        except (OSError, ValueError, HTTPException) as error:  # most errors of urllib are OSErrors
             raise _unreadable(self.source, error) from None
 
     def _ask(self) -> list[Event]:
         address = f"{self.source.rstrip('/').removesuffix('/metrics')}/events"
         with urllib.request.urlopen(address, timeout=_TIMEOUT_S) as answer:
             return list(parsed(answer.read()))
+
+
+_TEXT, _MAYBE_TEXT, _NUMBER = (str,), (str, type(None)), (int, float)
+#: The fields that are used of each kind of event, with their types.
+_NEEDED: Mapping[str, Mapping[str, tuple[type, ...]]] = {
+    "started": {"run": _TEXT},
+    "terminated": {"condition": _MAYBE_TEXT},
+    "restart": {"condition": _TEXT},
+    "progress": {"run": _TEXT, "batch": (int,), "ran": (bool,), "began": _NUMBER, "batch_s": _NUMBER},
+    "failed": {"run": _TEXT, "batch": (int,), "condition": _TEXT},
+    "lag": {"source": _TEXT},
+}
+_PREPARED = {"run": _TEXT, "batch": (int,), "rows": (int,), "prepare_began": _NUMBER, "prepare_ended": _NUMBER}
+_COMMITTED = {"verify_s": _NUMBER, "decide_s": _NUMBER, "end_s": _NUMBER, "replayed": (bool,), "transactions": (int,)}
+_FIELDS = {**_NEEDED, "prepared": _PREPARED, "committed": {**_PREPARED, **_COMMITTED}}
+_ANY = dict.fromkeys(("query", "run", "sink", "name"), _MAYBE_TEXT)
+
+
+def _is_whole(event: Event) -> bool:
+    """Whether an event has what a timeline takes from it, so that a line of another program is no error."""
+    kind = event["event"]
+    if not isinstance(kind, str) or not _is(event["at"], _NUMBER):
+        return False
+    if not all(_is(event.get(name), types) for name, types in _ANY.items()):
+        return False
+    if not all(name in event and _is(event[name], types) for name, types in _FIELDS.get(kind, {}).items()):
+        return False
+    if kind == "progress":
+        sources = event.get("sources")
+        return isinstance(sources, list) and all(isinstance(source, str) for source in sources)
+    return kind != "lag" or _is_lag(event.get("lag"))
+
+
+def _is(value: object, types: tuple[type, ...]) -> bool:
+    return isinstance(value, types) and not (isinstance(value, float) and not math.isfinite(value))
+
+
+def _is_lag(lag: object) -> bool:
+    return isinstance(lag, dict) and all(isinstance(places, dict) and _are_places(places) for places in lag.values())
+
+
+def _are_places(places: Mapping[str, object]) -> bool:
+    return all(
+        plain_number(number) is not None
+        and isinstance(place, dict)
+        and all(_is(place.get(name), (int,)) for name in ("stable", "high", "heldMs"))
+        for number, place in places.items()
+    )
 
 
 def _unreadable(source: str, error: Exception) -> EosError:

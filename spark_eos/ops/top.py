@@ -64,7 +64,7 @@ class Now:
 
 def top(source: str, query: str | None, cluster: Cluster | None) -> Answer:
     """Print the current state of a query. Raises OptionError."""
-    now = _now(EventReader(source), query, cluster)
+    now = _now(EventReader(source, _LATEST), query, cluster)
     console = Console(width=120, color_system=None)
     with console.capture() as captured:
         console.print(as_lines(now))
@@ -74,7 +74,7 @@ def top(source: str, query: str | None, cluster: Cluster | None) -> Answer:
 def watch(source: str, query: str | None, cluster: Cluster | None, every_s: float) -> int:
     """Show a query in the terminal until Ctrl-C, and look again every ``every_s`` seconds. Raises OptionError if there
     is nothing to show at first."""
-    reader = EventReader(source)
+    reader = EventReader(source, _LATEST)
     first = as_lines(_now(reader, query, cluster))
     with suppress(KeyboardInterrupt), Live(first, screen=True, auto_refresh=False) as live:
         while True:

@@ -143,20 +143,22 @@ def abort_undecided(ports: Ports, query: str, check: Callable[[Head], None] | No
     raise ledger_busy()
 
 
-def recover(ports: Ports, query: str, check: Callable[[Head], None] | None = None) -> Ended:
+def recover(
+    ports: Ports, query: str, check: Callable[[Head], None] | None = None, *, and_abort_broken: bool = False
+) -> Ended:
     """What the next start of the query would do first, without starting it. ``check`` raises where the query's head is
     not the one that is to be closed.
 
     1. Close the query: from here on, no run before can decide anything.
     2. Abort what is open and not decided.
-    3. Commit what is decided, and note that it is.
+    3. Commit what is decided, and note that it is; ``and_abort_broken``: as `settle_decided` does.
     4. Abort what has begun since then under an id of the decision.
 
     It may be interrupted anywhere, and repeated. Raises as `abort_undecided` and `settle_decided` do.
     """
     left = abort_undecided(ports, query, check).left
     ports.reach("recover.cleared")
-    ended = settle_decided(ports, query)
+    ended = settle_decided(ports, query, and_abort_broken=and_abort_broken)
     for _ in ports.retrying():
         head = known_head(ports.ledger.read(), query)
         if head.run != NOBODY or not undecided(ports, head):  # a run that has begun since then does that itself
@@ -318,7 +320,7 @@ def intend(ports: Ports, unfinished: Unfinished, old: Head, write: ForeachBatchW
 
 def retire(
     ports: Ports, query: str, successor: Successor, passed: int | None = None, absent: Head | None = None
-) -> Head:
+) -> Ended:
     """Close the old query for good, in favour of its successor. What it has decided is committed first, and what it has
     open and not decided is aborted after that: nobody else ever would. A run that is alive stops (EOS_QUERY_RETIRED).
     ``passed``: the last micro-batch that Spark has noted as committed, where that proves that it was. ``absent`` stands
@@ -340,8 +342,7 @@ def retire(
                 continue
             ports.reach("replay.halted")
             head = closed
-        clear_earlier(ports, head)
-        return head
+        return Ended(head, frozenset(clear_earlier(ports, head)))
     raise ledger_busy()
 
 
@@ -374,12 +375,13 @@ def begin(ports: Ports, unfinished: Unfinished, offsets: Offsets | None, halted:
         done = Decision.without_rows(unfinished.batch, offsets, halted.partitioner, unfinished.group)
 
     def following(head: Head) -> Head:
+        topic = head.marks.topic if unfinished.topic is None else unfinished.topic
         return replace(
             head.closed(by_operator=True),
             decision=done,
             unseen=unseen_places(head),
             given_up=None if unfinished.in_place else head.given_up,
-            marks=replace(head.marks, unfinished=None, topic=unfinished.topic or head.marks.topic),
+            marks=replace(head.marks, unfinished=None, topic=topic),
         )
 
     given = offsets if done is not None and unfinished.group is not None else None

@@ -125,7 +125,7 @@ def decode(data: bytes) -> Head:
             more_topics=raw["more_topics"],
             marks=marks_of(raw["marks"]),
         )
-    except (AttributeError, KeyError, TypeError, ValueError, IndexError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, IndexError, RecursionError) as error:
         raise _unreadable(data, error) from None
 
 
@@ -346,7 +346,7 @@ def foreach_batch_write_of(data: bytes) -> ForeachBatchWrite | None:
     try:
         write = json.loads(data)["write"]
         return ForeachBatchWrite(str(write["query"]), str(write["sink"]))
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
 
 

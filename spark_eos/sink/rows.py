@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from itertools import repeat
@@ -20,11 +19,10 @@ from spark_eos.printable import excerpt
 from spark_eos.protocol.head import Digest
 from spark_eos.sink.digests import digest
 from spark_eos.sink.schema import Columns
+from spark_eos.topic_partition import is_topic_name
 
 P = ParamSpec("P")
 
-#: What Kafka takes for the name of a topic, apart from "." and "..".
-_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 #: Characters of a row's text in a message.
 _SHOWN = 60
 
@@ -98,7 +96,10 @@ class RowBatch:
             yield topic, dict(zip(some.schema.names, some.columns, strict=True))
 
     def arguments(self) -> Iterator[tuple[Any, ...]]:
-        """For each row: topic, value, key, partition, timestamp in milliseconds (0 = now), headers."""
+        """For each row, as librdkafka takes it: topic, value, key, partition, timestamp in milliseconds (0 = now),
+        headers. Raises RowError for what librdkafka would write otherwise than it is."""
+        if self.headers_column is not None:
+            _check_no_nul(self.headers_column)
         topics: Iterable[Any] = repeat(self.topic) if self.topics is None else self.topics
         return zip(
             topics,
@@ -186,7 +187,7 @@ def _decoded(name: bytes) -> str:
 def check_topic_names(topics: Iterable[str]) -> None:
     """Raises RowError for a name that no topic can have."""
     for name in topics:
-        if not _TOPIC.fullmatch(name) or name in (".", ".."):
+        if not is_topic_name(name):
             raise _no_topic(name.encode())
 
 
@@ -196,7 +197,7 @@ def _no_topic(name: bytes) -> EosError:
 
 def _checked_headers(column: pa.Array) -> pa.Array:
     """Raises RowError for a header that no record can have."""
-    each = (column.dictionary if isinstance(column, pa.DictionaryArray) else column).flatten()
+    each = _each_header(column)
     keys = each.field("key")
     if each.null_count or keys.null_count:
         raise stop("EOS_ROW_INVALID.header_null")
@@ -206,6 +207,18 @@ def _checked_headers(column: pa.Array) -> pa.Array:
         wrong = next(key for key in keys.cast(pa.binary()).to_pylist() if key.decode(errors="replace").encode() != key)
         raise stop("EOS_ROW_INVALID.header_key", key=excerpt(wrong, _SHOWN)) from None
     return column
+
+
+def _check_no_nul(headers: pa.Array) -> None:
+    """Raises RowError for a key that librdkafka would cut, as it takes keys as C strings."""
+    keys = _each_header(headers).field("key")
+    cut = keys.filter(pc.match_substring(keys, "\0"))
+    if len(cut):
+        raise stop("EOS_ROW_INVALID.header_nul", key=excerpt(cut[0].as_py().encode(), _SHOWN))
+
+
+def _each_header(column: pa.Array) -> pa.StructArray:
+    return (column.dictionary if isinstance(column, pa.DictionaryArray) else column).flatten()
 
 
 def _as_bytes(column: pa.Array) -> pa.Array:

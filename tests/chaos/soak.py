@@ -19,14 +19,16 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from bench.compare import ending
 from bench.compare.feeder import ABORTED, Feeder
 from demo.processes import descendants
 from spark_eos.failpoints import IN_QUERIES
 from spark_eos.tools.devcluster import DevCluster
+from tests.support import leftovers
 from tests.support.histories import Anomaly, judge
 from tests.support.kafka_view import KafkaView, doubled, open_view
 from tests.support.killed_program import Killed, Zombie
@@ -46,11 +48,19 @@ TIMEOUT_MS = 12_000
 CATCH_UP_S = 180.0
 #: Of the readers that begin again and again, and look at the end of each partition.
 PAUSE_S, WINDOW = 1.0, 200
+#: What Spark says of a worker that was killed, where it says no more than that the connection to it has ended.
+OF_A_KILLED_WORKER = re.compile(
+    r"java\.io\.EOFException$|java\.nio\.channels\.ClosedChannelException$"
+    r"|java\.(?:io\.IO|net\.Socket)Exception: (?:Broken pipe|Connection reset|Socket closed)"
+    r"|.*Python daemon failed to launch worker|.*EOFException occurred while reading the port number"
+)
+NO_NAME = "no name"
 
 
 @dataclass
 class Soak:
-    """One run. ``struck`` counts the faults by their kind, ``stops`` the query's own by their named error."""
+    """One run. ``struck`` counts the faults by their kind, ``stops`` the query's own by their named error;
+    ``workers_killed``: of the query's present start."""
 
     cluster: DevCluster
     view: KafkaView
@@ -61,6 +71,7 @@ class Soak:
     stops: Counter[str] = field(default_factory=Counter)
     recoveries: list[tuple[float, str]] = field(default_factory=list)
     starts: int = 0
+    workers_killed: int = 0
     run: Killed | None = None
     zombie: Zombie | None = None
 
@@ -72,6 +83,7 @@ class Soak:
 
     def _launch(self, faults: str) -> Killed:
         self.starts += 1
+        self.workers_killed = 0
         folder = self.folder / f"run-{self.starts}"
         folder.mkdir()
         self.run = Killed(self.spec, faults, folder)
@@ -118,6 +130,7 @@ class Soak:
         if python:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.chance.choice(python).pid, signal.SIGKILL)
+                self.workers_killed += 1
 
     def _driver_sleeps(self) -> None:
         """The whole query, sometimes for longer than its transactions live."""
@@ -172,9 +185,9 @@ class Soak:
         )
 
     def _name_stop(self, log: str) -> None:
-        named = re.findall(r"\bEOS_[A-Z_]+", log)
-        name = named[-1] if named else next(iter(re.findall(r"terminated with exception: (.*)", log)), "no name")
-        self.stops[name[:100]] += 1
+        name = ending.told_by(log) or "it does not say"
+        is_named = name.startswith("EOS_") or (self.workers_killed and OF_A_KILLED_WORKER.match(name))
+        self.stops[(name if is_named else f"{NO_NAME}: {name}")[:100]] += 1
 
     # The end
 
@@ -195,24 +208,19 @@ class Soak:
         raise AssertionError(f"the input of {rows} rows was not drained:\n{text[-6000:]}")
 
     def judge(self, rows: int) -> dict[str, int]:
-        """By a plain read_committed consumer. Lost, doubled, out of order, aborted rows visible, partitions held; not
-        where the offset map says."""
-        seen: dict[int, list[str]] = {p: [] for p in range(PARTITIONS)}
-        for row in self.view.rows(self.spec.output):
-            assert row.value is not None
-            seen[row.partition].append(row.value.decode())
-        result = dict.fromkeys(("lost", "doubled", "out of order", "aborted visible", "held"), 0)
-        for p, values in seen.items():
-            wanted = [self.spec.expected(f"{p}.{i}") for i in range(rows)]
-            result["lost"] += len(set(wanted) - set(values))
-            result["doubled"] += len(doubled(values))
-            result["aborted visible"] += sum(ABORTED in value for value in values)
-            result["out of order"] += int(list(dict.fromkeys(values)) != wanted and set(values) == set(wanted))
+        """By a plain read_committed consumer, of all outputs: see `judged`; of a mirror, also rows that are not where
+        the offset map says. Fails where partitions are held."""
         outputs = [topic for topic in (self.spec.output, self.spec.also) if topic]
+        result = Counter[str]()
+        for topic in outputs:
+            seen: dict[int, list[bytes | None]] = {p: [] for p in range(PARTITIONS)}
+            for row in self.view.rows(topic):
+                seen[row.partition].append(row.value)
+            result.update(judged(seen, rows, self.spec.expected))
         wait_for(lambda: not self.view.held(*outputs), "the end of every transaction", 2 * TIMEOUT_MS / 1000)
         if self.spec.mirrors:
             result["misplaced"] = len(misplaced_by(self.view, self.spec))
-        return result
+        return dict(result)
 
     def close(self) -> None:
         if self.run is not None:
@@ -222,6 +230,24 @@ class Soak:
 
 
 KINDS = ("driver_dies", "worker_dies", "worker_dies", "driver_sleeps", "broker_dies", "broker_sleeps", "zombie_wakes")
+
+
+def judged(seen: Mapping[int, Sequence[bytes | None]], rows: int, expected: Callable[[str], str]) -> dict[str, int]:
+    """By the values in each partition of an output, in their order, of an input with so many rows in each: how many are
+    lost, doubled, of aborted transactions, or strange, as nobody fed them; and partitions whose rows are out of order,
+    whatever else is wrong."""
+    result = dict.fromkeys(("lost", "doubled", "out of order", "aborted visible", "strange"), 0)
+    for p, found in seen.items():
+        values = ["" if value is None else value.decode(errors="replace") for value in found]
+        wanted = [expected(f"{p}.{i}") for i in range(rows)]
+        fed, there = set(wanted), set(values)
+        result["lost"] += len(fed - there)
+        result["doubled"] += len(doubled(value for value in values if value in fed))
+        result["aborted visible"] += sum(ABORTED in value for value in values)
+        result["strange"] += sum(value not in fed and ABORTED not in value for value in values)
+        first = [value for value in dict.fromkeys(values) if value in fed]
+        result["out of order"] += first != [value for value in wanted if value in there]
+    return result
 
 
 def soak(seconds: float, seed: str, way: str, two_phase: bool = False) -> bool:
@@ -253,7 +279,8 @@ def soak(seconds: float, seed: str, way: str, two_phase: bool = False) -> bool:
         print(f"the query's own stops: {dict(one.stops)}")
         print(f"starts: {one.starts}; slowest to go on: {slowest[0]:.1f} s ({slowest[1]})")
         print(f"what readers saw: {recorder}; {tell(anomalies)}")
-        well = not any(result.values()) and "no name" not in one.stops and not anomalies
+        unnamed = any(stop.startswith(NO_NAME) for stop in one.stops)
+        well = not (any(result.values()) or unnamed or anomalies)
         verdict = "all is well" if well else f"FAILED with seed {seed}, {how}"
         print(f"rows: {PARTITIONS * feeder.rows}; {result}: {verdict}")
         return well
@@ -268,6 +295,7 @@ def tell(anomalies: list[Anomaly]) -> str:
 @contextlib.contextmanager
 def _query(seed: str, way: str, two_phase: bool) -> Iterator[tuple[Soak, Feeder]]:
     with (
+        leftovers.removed(),
         DevCluster(brokers=BROKERS, config=TWO_PHASE if two_phase else None) as cluster,
         open_view(cluster.bootstrap_servers) as view,
         tempfile.TemporaryDirectory(prefix="spark-eos-soak-", ignore_cleanup_errors=True) as name,

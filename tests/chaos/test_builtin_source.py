@@ -30,7 +30,7 @@ _IN_BATCH_1 = {
 }
 
 
-def point_of_the_day() -> str:
+def point_by_seed() -> str:
     """One of them, by the seed."""
     chance = random.Random(os.environ.get("SPARK_EOS_SEED", "built-in source"))
     return chance.choice(["commit.decided", "commit.between"])
@@ -100,7 +100,7 @@ def strike(scene: Scene, point: str) -> None:
 
 def test_a_kill_loses_and_doubles_nothing_that_the_built_in_source_read(scene):
     """Around the decision: the replay compares equal, and the offsets are those of the input's end."""
-    strike(scene, point_of_the_day())
+    strike(scene, point_by_seed())
 
 
 @pytest.mark.chaos

@@ -26,14 +26,14 @@ from tests.support.waiting import wait_for
 WAYS = pytest.mark.parametrize("copies", [True, False], ids=["copy", "transform"])
 
 
-def of_the_day() -> tuple[str, str, str]:
+def by_seed() -> tuple[str, str, str]:
     """One of the cases, by the seed: while tasks write or while the driver decides, of a copy, a function or SQL."""
     chance = random.Random(os.environ.get("SPARK_EOS_SEED", "copy"))
     way = chance.choice(["copy", "transform", "sql"])
     return way, *chance.choice([case for case in share() if case[0].startswith(("prepare.", "commit."))])
 
 
-@pytest.mark.parametrize(("way", "point", "variant"), [of_the_day()])
+@pytest.mark.parametrize(("way", "point", "variant"), [by_seed()])
 def test_a_kill_loses_and_doubles_nothing(way, point, variant, view, topic, spark, tmp_path):
     """The share of the set for every day."""
     strike(Scene(view, topic, tmp_path, way=way), spark, point, variant)

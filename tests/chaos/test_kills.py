@@ -85,12 +85,12 @@ def struck(scene: Scene, spark: SparkSession, point: str, variant: str, restart:
             zombie.kill()
 
 
-def of_the_day() -> list[tuple[str, str]]:
+def by_seed() -> list[tuple[str, str]]:
     """Three of the share, by the seed."""
     return random.Random(os.environ.get("SPARK_EOS_SEED", "kills")).sample(share(), 3)
 
 
-@pytest.mark.parametrize(("point", "variant"), of_the_day())
+@pytest.mark.parametrize(("point", "variant"), by_seed())
 def test_a_kill_loses_and_doubles_nothing(point, variant, view, topic, spark, tmp_path):
     """The share of the set for every day."""
     strike(Scene(view, topic, tmp_path), spark, point, variant)

@@ -25,7 +25,7 @@ CASES = [
 ]
 
 
-def of_the_day() -> tuple[str, str, str, int]:
+def by_seed() -> tuple[str, str, str, int]:
     """One of the cases, by the seed: while tasks write or while the driver decides."""
     chance = random.Random(os.environ.get("SPARK_EOS_SEED", "registry"))
     case = chance.choice([case for case in share() if case[0].startswith(("open.", "prepare.", "commit."))])
@@ -39,7 +39,7 @@ def registry() -> Iterator[FakeRegistry]:
         yield running
 
 
-@pytest.mark.parametrize(("point", "variant", "change", "lost"), [of_the_day()])
+@pytest.mark.parametrize(("point", "variant", "change", "lost"), [by_seed()])
 def test_a_kill_and_another_registry_lose_and_double_nothing(
     point, variant, change, lost, registry, view, topic, spark, tmp_path
 ):

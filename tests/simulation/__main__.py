@@ -31,7 +31,7 @@ def played(seed: int, always: str) -> Played:
 
 PROTOCOL = Campaign(
     what="the protocol",
-    code=("spark_eos/protocol/*.py", "spark_eos/ledger/reader.py", "tests/simulation/*.py"),
+    code=("tests/simulation/*.py", "tests/support/replicas.py"),
     play=played,
     kinds=KINDS,
 )

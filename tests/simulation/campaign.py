@@ -9,6 +9,8 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +18,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+#: The package, with its data: a schedule loads a third of it, and which third changes as quietly as the rest.
+PACKAGE = ("spark_eos/**/*.py", "spark_eos/**/*.toml")
 _SAVED_EVERY = 500
 
 
@@ -55,8 +59,8 @@ class Progress:
 
 @dataclass(frozen=True)
 class Campaign:
-    """``code``: patterns of the files that decide how a schedule ends. ``play``: draws and runs the schedule of a seed
-    with these kinds of extras; raises Failed."""
+    """``code``: patterns of the files that decide how a schedule ends, beside the package. ``play``: draws and runs the
+    schedule of a seed with these kinds of extras; raises Failed."""
 
     what: str
     code: tuple[str, ...]
@@ -65,11 +69,7 @@ class Campaign:
 
     def fingerprint(self) -> str:
         """Of all that decides how a schedule ends."""
-        digest = hashlib.sha256()
-        for pattern in self.code:
-            for path in sorted(ROOT.glob(pattern)):
-                digest.update(path.read_bytes())
-        return digest.hexdigest()[:16]
+        return fingerprint(self.code)
 
     def main(self, program: str, description: str, arguments: Sequence[str]) -> int:
         """Run schedules, by the command line; the exit code."""
@@ -112,6 +112,31 @@ class Campaign:
                 _save(progress, state)
         _save(progress, state)
         return progress, None
+
+
+def files(code: Sequence[str]) -> list[Path]:
+    """Those of the package, and those of these patterns."""
+    return sorted({path for pattern in (*PACKAGE, *code) for path in ROOT.glob(pattern)})
+
+
+def fingerprint(code: Sequence[str]) -> str:
+    """Of the names and contents of `files`."""
+    digest = hashlib.sha256()
+    for path in files(code):
+        content = path.read_bytes()
+        digest.update(f"{path.relative_to(ROOT)} {len(content)}\n".encode())
+        digest.update(content)
+    return digest.hexdigest()[:16]
+
+
+def loaded(program: str) -> set[Path]:
+    """The files of this checkout that have been imported when this text has run, but for empty ones."""
+    told = "import sys; print(*(getattr(one, '__file__', None) or '' for one in sys.modules.values()), sep='\\n')"
+    command = [sys.executable, "-c", f"{program}\n{told}"]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    paths = {Path(line) for line in run.stdout.splitlines() if line}
+    own = (ROOT / "spark_eos", ROOT / "tests", ROOT / "jobs", ROOT / "bench", ROOT / "demo")
+    return {path for path in paths if any(map(path.is_relative_to, own)) and path.stat().st_size}
 
 
 def read(state: Path) -> Progress | None:

@@ -24,6 +24,8 @@ from .source.__main__ import SOURCE
 
 NOTES, PAGE = ROOT / "docs" / "simulated.json", ROOT / "docs" / "testing.md"
 BEGIN, END = "<!-- simulated -->", "<!-- end of simulated -->"
+#: So many digits of a fingerprint are shown.
+_CODE = 8
 _OWN, _SEEN = "tests/simulation", "test_the_mistake_is_seen"
 #: By simulation: its schedules, and the tests that put one mistake each back, and pass if an invariant finds it.
 SIMULATIONS: dict[str, tuple[Campaign, tuple[str, ...]]] = {
@@ -59,13 +61,14 @@ def noted(progress: Progress, planted: int, found: int) -> dict[str, Any]:
 def table(notes: Notes) -> str:
     """In Markdown: a row for each release and simulation, and for each the faults by kind."""
     lines = [
-        "| release | simulation of | schedules | hours | steps | faults | mistakes put back | found |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| release | code | simulation of | schedules | hours | steps | faults | mistakes put back | found |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for version, simulations in notes.items():
         for name, one in simulations.items():
             numbers = one["schedules"], one["hours"], one["steps"], sum(one["faults"].values()), one["planted"]
-            lines.append(f"| {version} | {name} | {' | '.join(f'{n:,}' for n in numbers)} | {one['found']:,} |")
+            figures = " | ".join(f"{n:,}" for n in (*numbers, one["found"]))
+            lines.append(f"| {version} | {one['code'][:_CODE]} | {name} | {figures} |")
     for version, simulations in notes.items():
         for name, one in simulations.items():
             by_number = sorted(one["faults"].items(), key=lambda kind: (-kind[1], kind[0]))

@@ -46,7 +46,7 @@ class Retired:
 
     def _retire(self) -> None:
         with contextlib.suppress(EosError):
-            self.heads.append(retire(ports(self.run.world, self.run.cluster), QUERY, HEIR))
+            self.heads.append(retire(ports(self.run.world, self.run.cluster), QUERY, HEIR).head)
 
     def play(self) -> None:
         """Raises Violation."""

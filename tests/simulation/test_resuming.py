@@ -10,7 +10,7 @@ import pytest
 
 from . import __main__ as simulate
 from . import figures
-from .campaign import read
+from .campaign import Campaign, files, loaded, read
 from .play import Run
 from .schedule import Extras, Schedule, draw
 from .world import Strike, Violation
@@ -35,6 +35,15 @@ def test_it_goes_on_where_it_has_stopped(tmp_path: Path, capsys: pytest.CaptureF
     state.write_text(json.dumps(json.loads(state.read_text()) | {"code": "another one"}))
     assert main("--schedules", "1", "--state", str(state)) == 0
     assert passed(state) == 1
+
+
+@pytest.mark.parametrize("campaign", [simulate.PROTOCOL, figures.SOURCE], ids=lambda campaign: campaign.what)
+def test_whatever_a_schedule_loads_is_in_the_fingerprint(campaign: Campaign) -> None:
+    """Else schedules would count as passed by code that has never run them."""
+    module = "tests.simulation" if campaign is simulate.PROTOCOL else "tests.simulation.source"
+    found = loaded(f'from {module}.__main__ import played\nfor seed in range(20): played(seed, "")')
+    assert len(found) > 30
+    assert found <= set(files(campaign.code))
 
 
 def test_a_schedule_that_fails_is_the_first_one_next_time(

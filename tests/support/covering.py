@@ -40,8 +40,8 @@ def values(item: pytest.Item) -> set[Value]:
 
 
 def one_for_every_day(test: str, cases: Sequence[Any]) -> list[Any]:
-    """The cases for ``parametrize``. `make test` has one of them, by the seed (SPARK_EOS_SEED) and the test's name;
-    `make chaos` has the others. For long cases which run the same code but for a little."""
+    """The cases for ``parametrize``. `make test` has one of them, by the test's name and the seed (SPARK_EOS_SEED), the
+    same unless it is set; `make chaos` has the others. For long cases which run the same code but for a little."""
     chosen = random.Random(f"{os.environ.get('SPARK_EOS_SEED')} {test}").randrange(len(cases))
     return [case if n == chosen else _by_chaos(case) for n, case in enumerate(cases)]
 

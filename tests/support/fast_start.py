@@ -10,6 +10,7 @@ Two things are made once, in the user's cache:
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -60,8 +61,13 @@ def environment(*, prepare: bool) -> dict[str, str]:
     files: list[Path] = []
     if prepare or (cache_dir() / name).is_dir():
         files = stored(name, lambda folder: _train(home, folder / "classes.jsa"))
-    archive = f" -Xshare:auto -XX:SharedArchiveFile={files[0]}" if files else ""
+    archive = f" -Xshare:auto {_option('SharedArchiveFile', files[0])}" if files else ""
     return _variables(home, f"{_JVM_FLAGS} {_QUIET}{archive}")
+
+
+def _option(name: str, file: Path) -> str:
+    """An option of the JVM, as Spark parses it."""
+    return shlex.quote(f"-XX:{name}={file}")
 
 
 def _variables(home: Path, options: str) -> dict[str, str]:
@@ -85,7 +91,7 @@ def _train(home: Path, archive: Path) -> None:
         producer.flush()
         job = Path(folder, "job.yaml")
         job.write_text(_JOB.format(servers=cluster.bootstrap_servers, folder=folder))
-        options = f"{_JVM_FLAGS} {_QUIET} -XX:ArchiveClassesAtExit={archive}"
+        options = f"{_JVM_FLAGS} {_QUIET} {_option('ArchiveClassesAtExit', archive)}"
         process = subprocess.Popen(
             [sys.executable, "-m", JOB, "--conf", str(job)],
             cwd=ROOT,

@@ -1,10 +1,15 @@
-"""How much processor time Spark's processes use while they wait, or meet a fault: a query must not spin."""
+"""How much processor time Spark's processes use while they wait, or meet a fault: a query must not spin.
+
+Spark's processes are whatever runs below the tests' process but the brokers. Their names do not tell: workers are forks
+of a server or of a daemon, by whose name they go.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from demo.processes import Process, descendants
@@ -13,10 +18,21 @@ _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 #: In /proc/…/stat behind the name: user and system time of its own.
 _TIMES = slice(11, 13)
 _LOOK_S = 0.5
-_SPARKS = (b"org.apache.spark.deploy.SparkSubmit", b"-m\0pyspark.", b"/query.py\0")
+#: What the commands of brokers and of their watchdogs have.
+_BROKERS = (b"\0kafka.Kafka\0", b"/watchdog.py\0")
 #: What a query may use from a fault to its end: so many seconds for what it does, and a share of each second besides.
 #: A process that spins uses all of it.
 WORK_S, CORES = 10.0, 0.5
+
+
+@contextlib.contextmanager
+def worked_for(most_s: float) -> Iterator[None]:
+    """The block uses no more processor time than that in this process. How much time passes depends on the machine's
+    other work."""
+    began = time.process_time()
+    yield
+    used = time.process_time() - began
+    assert used <= most_s, f"{used:.1f} s of processor time"
 
 
 class Load:
@@ -56,7 +72,7 @@ def _used_s() -> dict[Process, float]:
         with contextlib.suppress(OSError):  # it has ended meanwhile
             folder = Path(f"/proc/{process.pid}")
             command = (folder / "cmdline").read_bytes()
-            if any(part in command for part in _SPARKS):
+            if not any(part in command for part in _BROKERS):
                 fields = (folder / "stat").read_text().rpartition(")")[2].split()
                 found[process] = sum(map(int, fields[_TIMES])) / _TICKS_PER_S
     return found

@@ -200,6 +200,7 @@ def main() -> None:
     from pyspark.sql import SparkSession
 
     import spark_eos
+    from bench.compare import ending
 
     spec = Spec(**json.loads(sys.argv[1]))
     inherited = {f"spark.executorEnv.{name}": os.environ[name] for name in FOR_EXECUTORS if name in os.environ}
@@ -219,7 +220,8 @@ def main() -> None:
         .getOrCreate()
     )
     spark_eos.register(spark)
-    start(spark, spec).awaitTermination()
+    with ending.told():
+        start(spark, spec).awaitTermination()
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
+from spark_eos import reason
 from spark_eos.tools.devcluster import DevCluster
 from tests.support import query
 from tests.support.kafka_view import KafkaView, Row, doubled, write
@@ -298,6 +299,6 @@ def condition(ended: StreamingQuery) -> str:
     error = ended.exception()
     if error is None:
         return ""
-    found = re.search(r"\bEOS_[A-Z_]+", str(error))
-    assert found, f"an error without a name: {error}"
-    return found[0]
+    found = reason(error)
+    assert found is not None, f"an error without a name: {error}"
+    return found.condition

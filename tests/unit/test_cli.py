@@ -170,6 +170,59 @@ def test_what_changes_something_is_a_dry_run_by_default(command):
     assert flags(command)["--yes"].default is False
 
 
+#: What a command cannot do without.
+NEEDED = {
+    "replay": ["/c"],
+    "verify": ["--input", "i", "--output", "o", "--id", "key"],
+    "mirror move-group": ["g", "--source", "h:1"],
+    "mirror position": ["--source", "h:1", "--query", "q"],
+    "mirror translate": ["t", "0", "0", "--source", "h:1"],
+    "top": ["s"],
+    "plot": ["s"],
+    "dead-letters list": ["t"],
+    "dead-letters show": ["t"],
+    "dead-letters resend": ["t"],
+}
+
+
+@pytest.mark.parametrize("empty", ["", " "])
+def test_no_option_is_empty(capsys, empty):
+    """As a variable that is not set leaves it: `--topic "$TOPIC"` would be no --topic, and `status "$CHECKPOINT"` all
+    queries."""
+    brokers = ["--bootstrap-servers", "127.0.0.1:1"]
+    cases = [
+        ([name, empty, "status"], name) for name, option in OF_ROOT.items() if option.metavar and name[2:] != "kafka"
+    ]
+    for command in sorted(COMMANDS.keys() - PASSES_ON):
+        words = [*brokers, *command.split(), *NEEDED.get(command, [])]
+        cases += [([*words, name, empty], name) for name, option in flags(command).items() if not option.is_flag]
+    cases += [
+        ([*brokers, *words, empty], "") for words in (["status"], ["recover"], ["replay"], ["dead-letters", "list"])
+    ]
+    assert len(cases) > 50
+    for words, name in cases:
+        assert cli.main(words) == 2, words
+        said = capsys.readouterr().err
+        assert "Invalid value" in said, words
+        assert name in said
+
+
+@pytest.mark.parametrize("seconds", ["inf", "nan", "1e300"])
+def test_no_option_is_a_time_without_an_end(capsys, seconds):
+    """Nobody can wait for it."""
+    cases = [
+        ([*command.split(), *NEEDED.get(command, []), name, seconds], name)
+        for command in sorted(COMMANDS.keys() - PASSES_ON)
+        for name, option in flags(command).items()
+        if option.metavar == "S"
+    ]
+    assert len(cases) > 6
+    for words, name in cases:
+        assert cli.main(["--bootstrap-servers", "127.0.0.1:1", *words]) == 2, words
+        said = capsys.readouterr().err
+        assert "Invalid value" in said and name in said, words
+
+
 def test_a_wrong_command_line_is_exit_code_2(capsys):
     """With what is wrong on stderr, and no stack; a value that may be a secret is not repeated."""
     for words in (["nope"], ["mirror"], ["replay"], ["doctor", "--acls", "--format", "xml"]):

@@ -31,7 +31,7 @@ _END_A_QUERY = {
 
 
 #: Others that may also end a query which has begun, as what they are about may change meanwhile.
-_ALSO = {"EOS_OPTION_CONFLICT", "EOS_OPTION_INVALID", "EOS_QUERY_UNKNOWN", "EOS_USE_UNSUPPORTED"}
+_ALSO = {"EOS_OPTION_CONFLICT", "EOS_OPTION_INVALID", "EOS_QUERY_UNKNOWN", "EOS_SYSTEM_FULL", "EOS_USE_UNSUPPORTED"}
 
 
 def stopped() -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import unicodedata
+from urllib.parse import unquote
 
 import pytest
 from hypothesis import given
@@ -14,7 +15,7 @@ from spark_eos.cli.options import Format, print_answer
 from spark_eos.errors import DevClusterError, EosError
 from spark_eos.log import logger
 from spark_eos.ops.answer import Answer, table
-from spark_eos.printable import excerpt, json_text, printable, printable_lines
+from spark_eos.printable import excerpt, json_text, printable, printable_lines, without_users
 
 
 @pytest.mark.parametrize(
@@ -30,6 +31,27 @@ from spark_eos.printable import excerpt, json_text, printable, printable_lines
 def test_nothing_moves_the_cursor_or_begins_a_line(text, shown):
     """Escapes of terminals, of eight bits too, ends of lines, and marks that turn the reading direction around."""
     assert printable(text) == shown
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "https://bob:pa-sswd@db/cat",
+        "https://bob:pa/sswd@db/cat",
+        "https://bob:pa@sswd@db/cat",
+        "https://bob:pa?sswd@db/cat",
+        "https://bob:pa#sswd@db/cat",
+        "https://bob:pa%2Fsswd@db/cat",
+        "https://bob:pa sswd@db/cat",
+    ],
+)
+def test_users_and_passwords_of_addresses_are_left_out(address):
+    """Whatever is in them, and wherever a library thinks that the host begins."""
+    host = "db" if "pa-" in address else "sswd@db"
+    text = without_users(f"cannot reach {address} or {unquote(address)}: no host '{host}'", ["db", address])
+    assert "bob" not in text and "sswd" not in text
+    assert text.startswith("cannot reach https://***@db/cat or https://***@db/cat: no host")
+    assert without_users("to s3://bucket/a", ["s3://bucket/a", "x@y", ""]) == "to s3://bucket/a"
 
 
 def is_plain(text: str) -> bool:

@@ -33,6 +33,7 @@ from spark_eos.ledger import reader as ledger_reader
 from spark_eos.protocol import abort as abort_module
 from spark_eos.protocol import commit as commit_module
 from spark_eos.protocol.ports import EndTxnAnswer
+from spark_eos.sink import attempt
 from spark_eos.source import raw, small_ranges
 
 from . import query, scenarios
@@ -317,13 +318,13 @@ def prepared_transaction_kept(patch: pytest.MonkeyPatch) -> None:
 
 def forgotten_after_a_restart(patch: pytest.MonkeyPatch) -> None:
     """Only the first run's transactions never expire, and no task looks at what the coordinator says of its own."""
-    init, held = arrow.init_producer_id, query.check_held
+    init, held = arrow.init_producer_id, attempt.check_held
 
     def init_of(client: Any, name: str, timeout_ms: int, *, two_phase: bool = False) -> Any:
         return init(client, name, timeout_ms, two_phase=two_phase and name.startswith(f"tx-{query.QUERY}-1-"))
 
     patch.setattr(arrow, "init_producer_id", init_of)
-    patch.setattr(query, "check_held", lambda pair, described, **_: held(pair, described))
+    patch.setattr(attempt, "check_held", lambda pair, described, **_: held(pair, described))
 
 
 def leftovers_left_to_their_timeout(patch: pytest.MonkeyPatch) -> None:

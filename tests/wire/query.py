@@ -1,44 +1,40 @@
 """A whole query by the real protocol and its real ports: micro-batches of two tasks, started again after each stop.
 
-What Spark and the sink's tasks do is written down here once more, one after the other, as `spark_eos.sink` has it.
+What Spark does, and a task up to its first row, is written down here once more, one after the other, as
+`spark_eos.sink` has it; from there on, the task is the sink's own.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain, repeat
 
 import pyarrow as pa
+import pytest
 
-from spark_eos import system
-from spark_eos.errors import EosError, Unclear
+from spark_eos import failpoints, system
+from spark_eos.errors import EosError
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client, close_all
-from spark_eos.kafka.producer.arrow import ArrowProducer
-from spark_eos.kafka.transactions import FENCING_END
-from spark_eos.ledger.coordinator import TransactionCoordinator
 from spark_eos.ledger.query import LedgerPlace, query_ports
+from spark_eos.options.parse import SinkOptions
 from spark_eos.protocol.abort import SWEEPS_AFTER_S, abort, sweep
 from spark_eos.protocol.commit import commit, take_ahead
-from spark_eos.protocol.end import WHOLE_MS
-from spark_eos.protocol.head import DIGEST_BITS, Head, Pair, Probe, Written
+from spark_eos.protocol.head import DIGEST_BITS, Head
 from spark_eos.protocol.open import open_run
 from spark_eos.protocol.ports import Ports, Term
-from spark_eos.protocol.task import (
-    MicroBatch,
-    TaskReport,
-    assign,
-    check_begins,
-    check_ends,
-    check_held,
-    check_owner,
-    free_name,
-)
-from spark_eos.retry import retrying
+from spark_eos.protocol.task import MicroBatch, TaskReport, assign, free_name
 from spark_eos.sink import two_phase
+from spark_eos.sink.attempt import Attempt, Part
 from spark_eos.sink.brokers import check_brokers
+from spark_eos.sink.job import Identity, SinkJob
+from spark_eos.sink.preflight import Facts
+from spark_eos.sink.producers import RecordBatchProducer
+from spark_eos.sink.schema import Columns
+from spark_eos.sink.session import Session
+from spark_eos.sink.spark_rows import SparkRows
 
 from .faults import Turn
 from .scenarios import TIMEOUT_MS, Scene
@@ -86,12 +82,19 @@ class _Driver:
     run: str
     two_phase: bool
     ports: Ports = field(init=False)
+    session: Session = field(init=False)
+    job: SinkJob = field(init=False)
     ahead: Term | None = None
 
     def __post_init__(self) -> None:
         scene, group = self.scene, GROUP if self.scene.with_group else None
-        ports, _ = query_ports(broker_client(scene.kafka), LedgerPlace(scene.ledger, 2, scene.prefix), QUERY, group)
+        place = LedgerPlace(scene.ledger, 2, scene.prefix)
+        ports, coordinator = query_ports(broker_client(scene.kafka), place, QUERY, group)
         self.ports = replace(ports, reach=self._reach)
+        self.session = Session(self.ports, coordinator, two_phase=self.two_phase)
+        options = SinkOptions(scene.kafka, scene.topic, prefix=scene.prefix, two_phase=self.two_phase)
+        rows = SparkRows(Columns(key=False, topic=False, partition=True, headers=False, timestamp=False))
+        self.job = SinkJob(options, Facts(TIMEOUT_MS, place.partitions, self.run), rows)
 
     def prepares(self, point: str) -> None:
         """A task comes through a point; those of queries that know no two-phase commit have none."""
@@ -219,31 +222,34 @@ def _retried(task: Callable[[], TaskReport]) -> TaskReport:
 
 
 def _run_task(driver: _Driver, batch: int, number: int) -> TaskReport:
-    scene, ports, run = driver.scene, driver.ports, driver.run
+    scene, ports = driver.scene, driver.ports
     head = _opened(driver, batch)
     assignment = assign(head, batch, number, 0)
     rows = rows_of(batch, number)
-    digest = sum(zlib.crc32(value) ** 2 for _, value in rows) % (1 << DIGEST_BITS)
-    report = TaskReport(assignment.work, number, len(rows), digest, digest_by=assignment.digest_by)
-    if assignment.name is None or not rows:
-        return report
-    began_ms = ports.now_ms()
+    if assignment.name is None:
+        digest = _digest(rows) % (1 << DIGEST_BITS)
+        return TaskReport(assignment.work, number, len(rows), digest, digest_by=assignment.digest_by)
     name = free_name(scene.prefix, QUERY, assignment.name, head, ports.coordinator)
-    producer = ArrowProducer(broker_client(scene.kafka), name, TIMEOUT_MS, two_phase=driver.two_phase)
-    try:
-        producer.init()
-        driver.prepares("prepare.begun")
-        _write(scene, producer, rows)
-        driver.prepares("prepare.flushed")
-        check_owner(ports.ledger.read(), run, batch, assignment.work)
-        written = _hand_over(driver, producer, report, began_ms)
-        driver.prepares("prepare.prepared")
-        return replace(report, written=written, began_ms=began_ms, timeout_ms=TIMEOUT_MS)
-    except BaseException:
-        producer.abort()
-        raise
-    finally:
-        producer.close()
+    producer = RecordBatchProducer(broker_client(scene.kafka), name, TIMEOUT_MS, two_phase=driver.two_phase)
+    producer.init()
+    attempt = Attempt(driver.job, driver.session, Identity(QUERY, driver.run, batch, number, 0), assignment, producer)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(failpoints, "reach", driver.prepares)
+        return attempt.write(_parts(scene, producer, rows))
+
+
+def _parts(scene: Scene, producer: RecordBatchProducer, rows: list[tuple[int, bytes]]) -> Iterator[Part]:
+    for at in range(0, len(rows), 9):
+        part = rows[at : at + 9]
+        numbers, values = zip(*part, strict=True)
+        producer.write(
+            scene.topic, scene.partitions, value=pa.array(values, pa.binary()), partition=pa.array(numbers, pa.int32())
+        )
+        yield Part(len(part), _digest(part))
+
+
+def _digest(rows: list[tuple[int, bytes]]) -> int:
+    return sum(zlib.crc32(value) ** 2 for _, value in rows)
 
 
 def _opened(driver: _Driver, batch: int) -> Head:
@@ -260,52 +266,3 @@ def _opened(driver: _Driver, batch: int) -> Head:
         prefix=scene.prefix,
         two_phase=driver.two_phase,
     )
-
-
-def _write(scene: Scene, producer: ArrowProducer, rows: list[tuple[int, bytes]]) -> None:
-    for at in range(0, len(rows), 9):
-        numbers, values = zip(*rows[at : at + 9], strict=True)
-        producer.write(
-            scene.topic, scene.partitions, value=pa.array(values, pa.binary()), partition=pa.array(numbers, pa.int32())
-        )
-    producer.flush()
-
-
-def _hand_over(driver: _Driver, producer: ArrowProducer, report: TaskReport, began_ms: int) -> Written:
-    own, ports = producer.identity(), driver.ports
-    described = ports.coordinator.describe([own.id]).get(own.id)
-    check_held(own, described, two_phase=driver.two_phase)
-    assert described is not None and isinstance(ports.coordinator, TransactionCoordinator)
-    probe: Probe | None = None
-    fresh = ports.now_ms() - began_ms < WHOLE_MS
-    for _ in retrying(10):
-        if producer.endtxn_version < FENCING_END or not fresh:
-            probe = _checked_begin(ports.coordinator, producer, own, described.places)
-        else:
-            probe = ports.coordinator.first_record(own, described.places)
-        if probe is not None:
-            lasts = producer.lasts()
-            check_ends(own, lasts, [probe])
-            begins = tuple(Probe(*place, at, lasts[place]) for place, at in sorted(producer.firsts().items()))
-            version, task = producer.endtxn_version, report.partition
-            return Written(task, own, report.rows, report.digest, probe, endtxn_version=version, begins=begins)
-    raise Unclear("EOS_TRANSACTION_NOT_FOUND", f"No leader knows {own.id}.", hint="Spark retries the task.")
-
-
-def _checked_begin(
-    coordinator: TransactionCoordinator, producer: ArrowProducer, own: Pair, places: Iterable[tuple[str, int]]
-) -> Probe | None:
-    firsts = dict(producer.firsts())
-    found = coordinator.begins(own, {*places, *firsts})
-    if found is None:
-        return None
-    begins = {(probe.topic, probe.partition): probe.offset for probe in found}
-    for (topic, partition), offset in begins.items():
-        if (topic, partition) not in firsts:
-            first = coordinator.is_first(own, topic, partition, offset)
-            if first is None:
-                return None
-            firsts[topic, partition] = offset if first else -1
-    check_begins(own, firsts, begins)
-    check_ends(own, producer.lasts(), found)
-    return found[0]

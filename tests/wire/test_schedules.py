@@ -2,8 +2,8 @@
 
 ``SPARK_EOS_WIRE_SCHEDULES`` says how many of each scenario (100 unless told otherwise), ``SPARK_EOS_WIRE_SEED`` where
 to begin, and ``SPARK_EOS_WIRE_SECONDS`` after how many seconds to stop, whatever is left. With
-``SPARK_EOS_WIRE_STATE``, the begin of a file's name, a run goes on where the one before was stopped. A failure prints
-the seed, and the smallest schedule on the way down that still fails.
+``SPARK_EOS_WIRE_STATE``, the begin of a file's name, a run goes on where the one before was stopped, if the code is the
+same. A failure prints the seed, and the smallest schedule on the way down that still fails.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.simulation.campaign import files, fingerprint, loaded
+
 from .faults import Schedule, draw
 from .play import PLAYS, broken, play, shrink, staged
 
@@ -22,6 +24,9 @@ SCHEDULES = int(os.environ.get("SPARK_EOS_WIRE_SCHEDULES", "100"))
 FIRST_SEED = int(os.environ.get("SPARK_EOS_WIRE_SEED", "0"))
 SECONDS = float(os.environ.get("SPARK_EOS_WIRE_SECONDS", "inf"))
 STATE = os.environ.get("SPARK_EOS_WIRE_STATE")
+
+#: What decides how a schedule ends, beside the package.
+CODE = ("tests/wire/*.py", "tests/support/record_batches.py", "tests/support/replicas.py")
 
 _ADD_PARTITIONS = 24
 
@@ -60,14 +65,37 @@ def test_schedules_from_seeds(name: str) -> None:
             break
 
 
+def test_it_goes_on_where_it_has_stopped_by_the_same_code_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What other code has passed says nothing of this."""
+    monkeypatch.setitem(globals(), "STATE", str(tmp_path / "state"))
+    monkeypatch.setitem(globals(), "SCHEDULES", 5)
+    noted = tmp_path / "state-writes"
+    first = _seeds("writes")
+    assert [next(first) for _ in range(3)] == [0, 1, 2]
+    assert next(_seeds("writes")) == 2
+    noted.write_text(noted.read_text().replace(fingerprint(CODE), "another"))
+    assert list(_seeds("writes")) == [0, 1, 2, 3, 4]
+    assert not noted.exists()
+    noted.write_text("3")
+    assert next(_seeds("writes")) == 0
+
+
+def test_whatever_a_schedule_loads_is_in_the_fingerprint() -> None:
+    """Of each scenario."""
+    found = loaded("from tests.wire.play import *\nfor name in PLAYS: play(Schedule(1), name)")
+    assert len(found) > 30
+    assert found <= set(files(CODE))
+
+
 def _seeds(name: str) -> Iterator[int]:
-    """Those that are left of this scenario's; the next one is noted before it runs."""
-    last = FIRST_SEED + SCHEDULES
+    """Those that are left of this scenario's; the next one is noted before it runs, with the code that runs it."""
+    last, code = FIRST_SEED + SCHEDULES, fingerprint(CODE)
     noted = Path(f"{STATE}-{name}") if STATE else None
-    first = int(noted.read_text()) if noted is not None and noted.exists() else FIRST_SEED
-    for seed in range(first if first < last else FIRST_SEED, last):
+    seed, *of = noted.read_text().split() if noted is not None and noted.exists() else ("0", "")
+    first = int(seed) if of == [code] and int(seed) < last else FIRST_SEED
+    for seed in range(first, last):
         if noted is not None:
-            noted.write_text(str(seed))
+            noted.write_text(f"{seed} {code}")
         yield seed
     if noted is not None:
         noted.unlink()

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,6 +20,7 @@ import pytest
 from spark_eos import system
 from spark_eos.kafka.requests import end_txn
 from spark_eos.ledger import coordinator
+from spark_eos.sink import attempt
 
 if TYPE_CHECKING:
     from .sockets import Host
@@ -139,6 +141,7 @@ class World:
             patch.setattr(system, "poll", partial(Poll, self))
             patch.setattr(system, "socket", partial(Socket, self))
             patch.setattr(system, "getaddrinfo", addresses)
+            patch.setattr(attempt, "time", SimpleNamespace(time=self.time_of_day, monotonic=self.monotonic))
             for module in (coordinator, end_txn):
                 patch.setattr(module, "ThreadPoolExecutor", AtOnce)
             yield

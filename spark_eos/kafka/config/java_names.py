@@ -12,7 +12,7 @@ import re
 from spark_eos.errors import EosError, stop
 from spark_eos.kafka.config.jaas import login_properties, parse_jaas
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.config.values import normalized, parse_integer
+from spark_eos.kafka.config.values import normalized, within
 
 #: Alternative names of a property, of the Java client or aliases of librdkafka, with the name used internally.
 RENAMED = {
@@ -37,6 +37,9 @@ RENAMED = {
     "ssl.keystore.certificate.chain": "ssl.certificate.pem",
     "ssl.keystore.key": "ssl.key.pem",
 }
+
+#: What librdkafka takes in KiB, as bytes: first and last value of ``buffer.memory``.
+_BUFFER_BYTES = (1024, 2_147_483_647 * 1024)
 
 #: Java names without a librdkafka equivalent; ignoring them changes neither results nor security.
 WITHOUT_TWIN = frozenset(
@@ -183,8 +186,7 @@ def _renamed(kafka: KafkaProperties) -> dict[str, str]:
 
 def _translated(key: str, value: str) -> tuple[str, str]:
     if key == "buffer.memory":
-        bytes_ = parse_integer(value)
-        return "queue.buffering.max.kbytes", value if bytes_ is None else str(bytes_ // 1024)
+        return "queue.buffering.max.kbytes", str(within(key, value, *_BUFFER_BYTES) // 1024)
     name = RENAMED.get(key, key)
     if name == "ssl.endpoint.identification.algorithm":  # the Java client disables it with an empty string
         return name, value or "none"

@@ -216,11 +216,11 @@ def _refusal(kafka: KafkaProperties, text: str) -> EosError:
         return _unknown(unknown[1])
     for key, value in kafka.items():
         if is_secret(key) and value:
-            text = text.replace(value, "***")
-    named = re.search(r'(?:property|value for) "([^"]+)"', text)
-    name = "sasl.mechanisms" if "SASL mechanism:" in text else named[1] if named else ""
-    given = _as_given(kafka, name)
-    known = _librdkafka_properties().get(name)
+            # Whole words: one that is a letter would show by where that letter is missing.
+            text = re.sub(rf"(?<!\w){re.escape(value)}(?!\w)", "***", text)
+    name = _named(text)
+    given = None if name is None else _as_given(kafka, name)
+    known = None if name is None else _librdkafka_properties().get(name)
     if given and known and known.allowed:
         shown = "***" if is_secret(given) else kafka[given]
         return stop(
@@ -230,6 +230,15 @@ def _refusal(kafka: KafkaProperties, text: str) -> EosError:
     return stop(
         "EOS_OPTION_INVALID.librdkafka", reason=reason, which=f"'kafka.{given}'" if given else "the kafka.* options"
     )
+
+
+def _named(text: str) -> str | None:
+    """The property that librdkafka's error is about: in quotes, or the only one that it names."""
+    if "SASL mechanism:" in text:
+        return "sasl.mechanisms"
+    quoted = re.search(r'(?:property|value for) "([^"]+)"', text)
+    names = [quoted[1]] if quoted else re.findall(r"[a-z]+(?:\.[a-z]+)+", text)
+    return names[0] if len(set(names)) == 1 else None
 
 
 def _as_given(kafka: KafkaProperties, name: str) -> str | None:

@@ -95,7 +95,7 @@ def _source(settings: Mapping[str, str]) -> Callable[[Mapping[str, str]], Token]
         return _signed
     if _is_unsecured(settings):
         return _unsecured
-    return _in_file if _endpoint(settings).startswith("file:") else _issued
+    return _in_file if _endpoint(settings).lower().startswith("file:") else _issued
 
 
 # Which settings
@@ -130,11 +130,13 @@ def _check_endpoint(settings: Mapping[str, str]) -> None:
     ):
         if enumerated(settings, key, only) != only:
             raise stop("EOS_OPTION_UNSUPPORTED.token_grant", option=f"kafka.{key}", key=key, value=settings[key])
-    scheme = urllib.parse.urlsplit(_endpoint(settings)).scheme
+    scheme = _endpoint(settings).partition(":")[0].lower()
     if scheme not in ("http", "https", "file"):
         if not _endpoint(settings):
             raise stop("EOS_OPTION_MISSING.token_endpoint", option=f"kafka.{_ENDPOINT}")
         raise stop("EOS_OPTION_INVALID.token_endpoint", option=f"kafka.{_ENDPOINT}")
+    if not _can_be_asked(_endpoint(settings)):
+        raise stop("EOS_OPTION_INVALID.token_address", option=f"kafka.{_ENDPOINT}")
     for what in ("id", "secret"):
         if scheme != "file" and not settings.get(f"sasl.oauthbearer.client.{what}"):
             raise stop(
@@ -142,6 +144,19 @@ def _check_endpoint(settings: Mapping[str, str]) -> None:
                 option=f"kafka.sasl.oauthbearer.client.credentials.client.{what}",
                 what=what,
             )
+
+
+def _can_be_asked(url: str) -> bool:
+    """Whether it is the address of a file, or one that urllib can send a request to: urllib takes user information for
+    a part of the host's name, and its errors show what it does not take."""
+    try:
+        parts = urllib.parse.urlsplit(url)
+        if parts.scheme == "file":
+            return True
+        host = (parts.hostname or "").encode("idna")
+        return bool(host) and parts.port != 0 and "@" not in parts.netloc and re.fullmatch("[!-~]+", url) is not None
+    except ValueError:
+        return False
 
 
 # Where tokens come from
@@ -194,6 +209,8 @@ def _issued(settings: Mapping[str, str]) -> Token:
     except urllib.error.HTTPError as error:
         failure = TokenRefused if 400 <= error.code < 500 and error.code not in (408, 429) else OSError
         raise failure(f"{_shown(url)} issues no token: {error.code} {excerpt(str(error.reason))}") from None
+    except (http.client.InvalidURL, UnicodeError) as error:  # as of a proxy; its text may show a password or a query
+        raise OSError(f"no token from {_shown(url)}: {type(error).__name__}") from None
     except (OSError, http.client.HTTPException) as error:
         raise OSError(f"no token from {_shown(url)}: {excerpt(str(error))}") from None
     return _token_of(data, _shown(url))
@@ -280,6 +297,7 @@ def _expiry(claims: Mapping[str, Any]) -> float:
 
 
 def _shown(url: str) -> str:
-    """A URL without user information and query."""
-    parts = urllib.parse.urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+    """A URL without user information and query. A password in it may have any character."""
+    scheme, _, rest = url.partition("://")
+    parts = urllib.parse.urlsplit(f"{scheme}://{rest.rpartition('@')[2]}")
+    return f"{parts.scheme}://{parts.netloc}{parts.path}"

@@ -56,7 +56,7 @@ def normalized(key: str, name: str, value: str) -> str:
     if name in ENUMERATIONS:
         return _enumerated(key, name, value)
     if name in INTEGERS:
-        return str(_integer(key, name, value))
+        return str(within(key, value, *INTEGERS[name]))
     return value
 
 
@@ -70,7 +70,7 @@ def enumerated(properties: Mapping[str, str], name: str, default: str) -> str:
 
 
 def integer(properties: Mapping[str, str], name: str, default: int) -> int:
-    return _integer(name, name, properties[name]) if name in properties else default
+    return within(name, properties[name], *INTEGERS[name]) if name in properties else default
 
 
 def parse_integer(value: str) -> int | None:
@@ -99,8 +99,9 @@ def _enumerated(key: str, name: str, value: str) -> str:
     raise _invalid(key, value, ", ".join(ENUMERATIONS[name]))
 
 
-def _integer(key: str, name: str, value: str) -> int:
-    first, last = INTEGERS[name]
+def within(key: str, value: str, first: int, last: int) -> int:
+    """The integer. ``key``: the user's name for it, for the error. Raises OptionError (EOS_OPTION_INVALID) unless it is
+    one from first to last."""
     number = parse_integer(value) if len(value) < 64 else None
     if number is None or not first <= number <= last:
         raise _invalid(key, value, f"{first} to {last}")

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from spark_eos.kafka.producer.refusals import Splitting, damaged, unclear
-from spark_eos.kafka.records.batches import Damage
+from spark_eos.kafka.producer.refusals import Splitting, unclear
 from spark_eos.kafka.records.encode import SEQUENCES, Sealed
 from spark_eos.kafka.records.resealing import later
 from spark_eos.retry import FIRST_WAIT_S, LONGEST_WAIT_S
@@ -111,10 +110,7 @@ class PartitionQueue:
         if self.maybe_written or self.sent[0] is not refused:
             raise unclear(self.place, code)
         after = [*self.sent, *self.waiting][1:]
-        try:
-            parts = refusals.take(self.place, refused, code)
-        except Damage as damage:
-            raise damaged(self.place, refused, code, damage) from None
+        parts = refusals.take(self.place, refused, code)
         if not parts:
             self.removed += refused.count
             after = [later(sealed, -refused.count) for sealed in after]

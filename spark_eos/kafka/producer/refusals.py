@@ -6,7 +6,8 @@ has the row's key, value, timestamp and headers, and headers with the reason.
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Iterator, Set
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -69,12 +70,17 @@ class Splitting:
         return sealed.count == 1 or len(sealed.data) <= self.limits.get(place[0], len(sealed.data))
 
     def take(self, place: TopicPartition, sealed: Sealed, code: int) -> list[Sealed]:
-        """The batches to send in place of a rejected one. Raises RowError (EOS_ROW_TOO_LARGE) for a single row."""
+        """The batches to send in place of a rejected one. Raises RowError (EOS_ROW_TOO_LARGE) for a single row, and
+        KafkaError for what cannot be split."""
         if sealed.count == 1:
             raise too_large(place, 1, len(sealed.data))
         topic, size = place[0], len(sealed.data)
         self.limits[topic] = min(self.limits.get(topic, size), size - 1)
-        return list(halves(sealed, self._encoder))
+        return self._halves(place, sealed, code)
+
+    def _halves(self, place: TopicPartition, sealed: Sealed, code: int) -> list[Sealed]:
+        with _told_of_damage(place, sealed, code):
+            return list(halves(sealed, self._encoder))
 
     def letters(self) -> list[Letter]:
         """The dead letters for rows that were rejected since the last call, in each partition's order: none here."""
@@ -98,10 +104,11 @@ class Refusals(Splitting):
     def take(self, place: TopicPartition, sealed: Sealed, code: int) -> list[Sealed]:
         """The batches to send in place of a rejected one; empty for a single row, which becomes a dead letter.
 
-        Raises TopicError (EOS_DEAD_LETTER_TOPIC) if that row is a dead letter itself.
+        Raises TopicError (EOS_DEAD_LETTER_TOPIC) if that row is a dead letter itself, and KafkaError for what cannot be
+        split.
         """
         if sealed.count > 1:
-            return list(halves(sealed, self._encoder))
+            return self._halves(place, sealed, code)
         if place[0] == self.topic:
             raise _refused(place, sealed, code)
         self._waiting.append((place, sealed, code))
@@ -115,8 +122,9 @@ class Refusals(Splitting):
 
 
 def _letter(place: TopicPartition, sealed: Sealed, code: int) -> Letter:
-    row = rows_of(sealed)
-    own = [] if row.headers is None else _decoded(row.headers[0].as_py())
+    with _told_of_damage(place, sealed, code):
+        row = rows_of(sealed)
+        own = [] if row.headers is None else _decoded(row.headers[0].as_py())
     headers = [*own, *_why(place, sealed, code)]
     return Letter(row.key, row.value, pa.array(row.time), encode_headers(pa.array([headers], _HEADERS)))
 
@@ -154,7 +162,16 @@ def unclear(place: TopicPartition, code: int) -> EosError:
     return stop("EOS_DELIVERY_FAILED.refusal_unclear", topic=topic, reason=name_of(code), partition=partition)
 
 
-def damaged(place: TopicPartition, sealed: Sealed, code: int, damage: Damage) -> EosError:
+@contextmanager
+def _told_of_damage(place: TopicPartition, sealed: Sealed, code: int) -> Iterator[None]:
+    """Raises KafkaError for a batch whose rows cannot be read."""
+    try:
+        yield
+    except Damage as damage:
+        raise _damaged(place, sealed, code, damage) from None
+
+
+def _damaged(place: TopicPartition, sealed: Sealed, code: int, damage: Damage) -> EosError:
     """The error for a rejected batch that cannot be split: it was copied unchanged, and is damaged or too large to
     decode."""
     topic, partition = place

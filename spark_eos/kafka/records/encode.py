@@ -94,7 +94,8 @@ class Sealed:
 @dataclass(frozen=True)
 class Encoder:
     """Encodes and seals the batches of one transaction. No batch has more than ``max_bytes`` before compression, except
-    for a larger row, which gets its own batch. ``level``: of the codec, None for its default."""
+    for a larger row, which gets its own batch. ``level``: of gzip or zstd, at most the codec's highest; None for its
+    default. The others have one level."""
 
     producer_id: int
     epoch: int
@@ -289,7 +290,8 @@ def _codec(codec: Codec, level: int | None) -> tuple[int, Callable[[pa.Buffer], 
     if codec == "snappy":
         return NUMBERS[codec], _snappy
     usual = {"gzip": 6, "zstd": 3}[codec]  # like Java's clients; Arrow's defaults are 9 and 1
-    wanted = usual if level is None else level
+    # Like librdkafka, whose property has one range for all codecs.
+    wanted = usual if level is None else min(level, pa.Codec.maximum_compression_level(codec))
     # One for each batch: Arrow's gzip keeps state while it compresses, so that threads would spoil one another's.
     return NUMBERS[codec], lambda records: pa.Codec(codec, compression_level=wanted).compress(records)
 

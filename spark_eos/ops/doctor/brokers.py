@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil
 
 from spark_eos.kafka.admin.configs import each_broker_config
 from spark_eos.kafka.config.properties import KafkaProperties
@@ -45,6 +46,11 @@ class ClusterFacts:
     config: Mapping[int, Mapping[str, str]] | None
     transaction_version: int
     before_4_1: tuple[int, ...]
+
+    @property
+    def fencing(self) -> bool:
+        """Whether the end of a transaction fences its producer."""
+        return self.transaction_version >= _FENCING
 
     def least(self, setting: str) -> int | None:
         """The lowest value of a setting among the brokers; None where it is not known."""
@@ -97,7 +103,7 @@ def internal_topic(topic: str, cluster: ClusterFacts) -> Iterator[Finding]:
 def versions(cluster: ClusterFacts, tools: Tools) -> Iterator[Finding]:
     """Versions with restrictions that the sink handles (docs/versions.md); the sink's checks refuse the others."""
     level = cluster.transaction_version
-    if level >= _FENCING:
+    if cluster.fencing:
         yield Finding("transaction.version", "brokers", OK, f"transaction.version={level}")
     else:
         upgrade = tools.upgrade("transaction.version", _FENCING)
@@ -110,7 +116,7 @@ def versions(cluster: ClusterFacts, tools: Tools) -> Iterator[Finding]:
             "read from the log, which takes longer. Nothing is lost.",
             (("# with Kafka 4.0 or newer: " if cluster.before_4_1 else "") + upgrade,),
         )
-    if cluster.before_4_1 and level >= _FENCING:
+    if cluster.before_4_1 and cluster.fencing:
         numbers = ", ".join(map(str, cluster.before_4_1))
         yield Finding(
             "versions",
@@ -148,7 +154,7 @@ def retention(cluster: ClusterFacts, stop_s: float, group: str | None) -> Iterat
                 f"After a stop of {duration(stop_s)}, the coordinators no longer know the query: the outcome of its "
                 "last micro-batch can only be read from the log, and a ledger that was lost meanwhile is not noticed."
             )
-            fix = in_properties(f"transactional.id.expiration.ms={int(stop_s * 1000)}")
+            fix = in_properties(f"transactional.id.expiration.ms={ceil(stop_s * 1000)}")
             yield Finding("transactional.id.expiration.ms", "brokers", WARNING, what, why, (fix,))
         else:
             yield Finding("transactional.id.expiration.ms", "brokers", OK, what)
@@ -163,7 +169,7 @@ def retention(cluster: ClusterFacts, stop_s: float, group: str | None) -> Iterat
         f"After a stop of {duration(stop_s)}, {who} has no offsets: a new "
         "checkpoint cannot continue from it, and other consumers follow auto.offset.reset, which repeats or skips rows."
     )
-    fix = in_properties(f"offsets.retention.minutes={int(stop_s / 60)}")
+    fix = in_properties(f"offsets.retention.minutes={ceil(stop_s / 60)}")
     yield Finding("offsets.retention.minutes", "brokers", ERROR if group else WARNING, what, why, (fix,))
 
 

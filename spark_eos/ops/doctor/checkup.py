@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from spark_eos.errors import ConnectionFailed, EosError
+from spark_eos.errors import ConnectionFailed, EosError, Unauthorized
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.ops.answer import Answer
 from spark_eos.ops.doctor import brokers, findings, topics
@@ -14,7 +14,7 @@ from spark_eos.ops.doctor.brokers import ClusterFacts, cluster_facts
 from spark_eos.ops.doctor.findings import Finding, PlannedQuery, Severity, Tools
 from spark_eos.ops.doctor.sink_checks import acls_command, judged, rules, two_phase_rule
 from spark_eos.ops.doctor.topics import TopicFacts, topic_facts
-from spark_eos.ops.doctor.trial import try_out
+from spark_eos.ops.doctor.trial import Trial, try_out
 from spark_eos.sink.preflight import KAFKA_DEFAULT_MAX_TIMEOUT_MS
 
 
@@ -28,12 +28,14 @@ def doctor(query: PlannedQuery, paint: findings.Paint = lambda severity, text: t
 
 @dataclass
 class _Checkup:
-    """What is known so far. ``tried``: sentences on what was tried; ``known``: topics that were looked up."""
+    """What is known so far. ``tried``: sentences on what was tried; ``known``: topics that were looked up; ``unseen``:
+    those of them that could not be, with the error."""
 
     query: PlannedQuery
     cluster: ClusterFacts
     tried: list[str] = field(default_factory=list)
     known: dict[str, TopicFacts | None] = field(default_factory=dict)
+    unseen: dict[str, EosError] = field(default_factory=dict)
 
     @property
     def tools(self) -> Tools:
@@ -57,10 +59,8 @@ class _Checkup:
         yield from self._trial()
 
     def _rules(self) -> Iterator[Finding]:
-        config = self.cluster.config
-        broker = dict(next(iter(config.values()))) if config else None
         ledger = self.query.options.ledger_topic
-        there = self._facts(ledger) is not None
+        there = self._facts(ledger) is not None or ledger in self.unseen
         if not there:
             yield Finding(
                 "ledger",
@@ -71,13 +71,20 @@ class _Checkup:
                 "has the right to CREATE it; otherwise it stops (EOS_LEDGER_NOT_CREATED).",
                 (acls_command(self.query) + " --create-ledger",),
             )
-        for rule in rules(self.query, broker, ledger=there):
+        for rule in rules(self.query, self._broker(), ledger=there, fencing=self.cluster.fencing):
             yield judged(rule, self.query, len(self.cluster.nodes))
+
+    def _broker(self) -> dict[str, str] | None:
+        """The settings of a broker, with the shortest limit of any: each may be the coordinator of a transaction."""
+        name, config = "transaction.max.timeout.ms", self.cluster.config
+        least = self.cluster.least(name)
+        return None if not config else {**next(iter(config.values())), **({} if least is None else {name: str(least)})}
 
     def _topics(self) -> Iterator[Finding]:
         query, stop_s = self.query, self.query.longest_stop_s
         inputs = [found for topic in query.inputs if (found := self._facts(topic)) is not None]
         for topic in inputs:
+            yield from topics.durability("input", topic, self.cluster, self.tools)
             yield from topics.of_an_input(topic, stop_s, self.tools)
         for name in query.outputs:
             found = self._facts(name)
@@ -89,6 +96,21 @@ class _Checkup:
             found = None if other is None else self._facts(other)
             if found is not None:
                 yield from topics.durability(role, found, self.cluster, self.tools)
+                yield from self._of_other(role, found)
+        yield from self._unseen()
+
+    def _of_other(self, role: str, found: TopicFacts) -> Iterator[Finding]:
+        if role == "ledger":
+            yield from topics.beside_the_state(found, self.cluster, self.tools)
+        else:
+            yield from topics.retention(role, found, self.timeout_ms, self.query.longest_stop_s, self.tools)
+
+    def _unseen(self) -> Iterator[Finding]:
+        """The topics of which nothing is known; of those that this user may not describe, the sink's checks tell."""
+        for topic, error in self.unseen.items():
+            if not isinstance(error, Unauthorized):
+                subject, message = f"topic {topic}", error.message
+                yield Finding("settings", subject, Severity.UNKNOWN, message, error.hint, (), error.condition)
 
     def _internal_topic(self, topic: str) -> Iterator[Finding]:
         found = self._facts(topic)
@@ -98,14 +120,14 @@ class _Checkup:
             yield from brokers.internal_topic(topic, self.cluster)
 
     def _facts(self, topic: str) -> TopicFacts | None:
-        """None if the topic does not exist, or this user may not describe it: the sink's checks tell which."""
+        """None if the topic does not exist, or is `unseen`."""
         if topic not in self.known:
             try:
                 self.known[topic] = topic_facts(self.query.options.kafka, topic)
             except ConnectionFailed:
                 raise
-            except EosError:
-                self.known[topic] = None
+            except EosError as error:
+                self.known[topic], self.unseen[topic] = None, error
         return self.known[topic]
 
     def _trial(self) -> Iterator[Finding]:
@@ -126,9 +148,19 @@ class _Checkup:
             fix = () if silent else (acls_command(query),)
             yield Finding("rights", subject, severity, error.message, error.hint, fix, error.condition)
             return
-        more = f", and began and aborted an empty transaction of each in {ledger}" if there else ""
-        self.tried.append(f"Tried: initialized producers with {', '.join(sorted(trial.ids))}{more}.")
+        self.tried.append(_tried(trial, ledger if there else None))
         yield Finding("rights", subject, Severity.OK, "this user may use them")
         yield from brokers.clocks(trial.clocks, self.cluster.nodes)
         if query.options.two_phase:
-            yield judged(two_phase_rule(query), query, len(self.cluster.nodes))
+            rule = two_phase_rule(query, readable=self.cluster.config is not None)
+            yield judged(rule, query, len(self.cluster.nodes))
+
+
+def _tried(trial: Trial, ledger: str | None) -> str:
+    """What was done, in a sentence; ``ledger``: None where no transaction was begun."""
+    done = f"Tried: initialized producers with {', '.join(sorted(trial.ids))}"
+    if ledger is None:
+        return f"{done}."
+    done = f"{done}, and began and aborted an empty transaction of each in {ledger}"
+    left = ", ".join(sorted(trial.left))
+    return f"{done}; whether those of {left} were aborted is not known: they expire after 10 s." if left else f"{done}."

@@ -22,15 +22,19 @@ from spark_eos.sink.ledger_topic import check_ledger
 from spark_eos.sink.preflight import check_group, check_output, transaction_timeout
 from spark_eos.sink.two_phase import check_two_phase
 
+_UNREADABLE = "A query goes on all the same, and has a warning in its log."
+
 
 @dataclass(frozen=True)
 class Rule:
-    """One of the sink's checks. ``call``: raises EosError where it fails; ``fine``: the finding where it does not."""
+    """One of the sink's checks. ``call``: raises EosError where it fails; ``fine``: the finding where it does not;
+    ``unsure``: why it may fail all the same, as settings that it needs cannot be read."""
 
     check: str
     subject: str
     call: Callable[[], object]
     fine: str
+    unsure: str = ""
 
 
 def judged(rule: Rule, query: PlannedQuery, brokers: int) -> Finding:
@@ -45,6 +49,8 @@ def judged(rule: Rule, query: PlannedQuery, brokers: int) -> Finding:
     except EosError as error:
         fix = _fix(rule, error, query, brokers)
         return Finding(rule.check, rule.subject, Severity.ERROR, error.message, error.hint, fix, error.condition)
+    if rule.unsure:
+        return Finding(rule.check, rule.subject, Severity.UNKNOWN, rule.unsure, _UNREADABLE)
     return Finding(rule.check, rule.subject, Severity.OK, rule.fine)
 
 
@@ -93,9 +99,10 @@ def check_input(client: BrokerClient, topic: str) -> None:
         raise stop("EOS_UNAUTHORIZED.topic_input", topic=topic, bootstrap_servers=client.bootstrap_servers)
 
 
-def rules(query: PlannedQuery, broker: dict[str, str] | None, *, ledger: bool) -> list[Rule]:
-    """The checks that need no trial. ``broker``: the settings of a broker; ``ledger``: whether the ledger topic
-    exists."""
+def rules(query: PlannedQuery, broker: dict[str, str] | None, *, ledger: bool, fencing: bool) -> list[Rule]:
+    """The checks that need no trial. ``broker``: the settings of a broker, None where this user may not read them;
+    ``ledger``: whether the ledger topic exists; ``fencing``: whether the end of a transaction fences its producer, so
+    that no batch comes late."""
     options = query.options
     client = broker_client(options.kafka)
     found = [
@@ -116,7 +123,10 @@ def rules(query: PlannedQuery, broker: dict[str, str] | None, *, ledger: bool) -
         fine = "it is compacted and in sync, and may be read and written"
         found.append(Rule("ledger", subject, lambda: check_ledger(client, options.ledger_topic, broker), fine))
     fine = "the brokers reject late batches"
-    found.append(Rule("late batches", "brokers", lambda: check_brokers(client, two_phase=options.two_phase), fine))
+    unsure = "whether the brokers reject late batches" if broker is None and not fencing else ""
+    found.append(
+        Rule("late batches", "brokers", lambda: check_brokers(client, two_phase=options.two_phase), fine, unsure)
+    )
     fine = "the brokers allow transactions of this length"
     found.append(Rule("transaction.max.timeout.ms", "query", lambda: transaction_timeout(options, broker), fine))
     if options.group_id is not None:
@@ -126,9 +136,11 @@ def rules(query: PlannedQuery, broker: dict[str, str] | None, *, ledger: bool) -
     return found
 
 
-def two_phase_rule(query: PlannedQuery) -> Rule:
-    """The check of two-phase commit, a part of the trial, as it needs a transactional id."""
+def two_phase_rule(query: PlannedQuery, *, readable: bool) -> Rule:
+    """The check of two-phase commit, a part of the trial, as it needs a transactional id. ``readable``: whether this
+    user may read the brokers' settings."""
     options = query.options
     client = broker_client(options.kafka)
     fine = "transactions need not expire"
-    return Rule("two-phase commit", "brokers", lambda: check_two_phase(client, options.prefix), fine)
+    unsure = "" if readable else "whether every broker allows transactions that do not expire"
+    return Rule("two-phase commit", "brokers", lambda: check_two_phase(client, options.prefix), fine, unsure)

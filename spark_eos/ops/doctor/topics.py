@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from math import ceil
 
 from spark_eos.errors import Unauthorized
 from spark_eos.kafka.admin.configs import topic_config
@@ -12,7 +13,7 @@ from spark_eos.kafka.admin.topics import describe_topic, describe_topics
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.ops.answer import duration
-from spark_eos.ops.doctor.brokers import ClusterFacts
+from spark_eos.ops.doctor.brokers import INTERNAL_TOPICS, ClusterFacts
 from spark_eos.ops.doctor.findings import Finding, Severity, Tools
 
 ERROR, WARNING, UNKNOWN, OK = Severity.ERROR, Severity.WARNING, Severity.UNKNOWN, Severity.OK
@@ -78,6 +79,26 @@ def durability(role: str, topic: TopicFacts, cluster: ClusterFacts, tools: Tools
     yield _unclean(subject, topic, tools)
 
 
+def beside_the_state(topic: TopicFacts, cluster: ClusterFacts, tools: Tools) -> Iterator[Finding]:
+    """Whether the ledger is as durable as the coordinators' own state, as far as `durability` has not said that it is
+    on one broker."""
+    settings = INTERNAL_TOPICS["__transaction_state"]
+    replicas, needed = (cluster.least(name) for name in settings)
+    fewest, own = min(map(len, topic.replicas)), int((topic.config or {}).get("min.insync.replicas", 0))
+    if replicas is None or needed is None or fewest < 2 or own < 2:
+        return
+    subject = f"ledger {topic.name}"
+    if fewest < replicas:
+        why = "If brokers lose decisions that the coordinators still have the transactions of, rows can be doubled."
+        what = f"{fewest} replicas, and __transaction_state has {replicas}"
+        yield Finding("replication", subject, WARNING, what, why, (more_replicas(topic, cluster, tools),))
+    if own < min(needed, replicas):
+        why = "If brokers lose the newest decisions, and not the transactions of them, rows can be doubled."
+        what = f"min.insync.replicas={own}, and that of __transaction_state is {needed}"
+        fix = tools.set_of_topic(topic.name, f"min.insync.replicas={min(needed, replicas)}")
+        yield Finding("min.insync.replicas", subject, WARNING, what, why, (fix,))
+
+
 def _unreadable(subject: str, topic: str) -> Finding:
     return Finding(
         "settings",
@@ -97,14 +118,14 @@ def _in_sync(subject: str, topic: TopicFacts, fewest: int, alone: bool, tools: T
     here = min(topic.in_sync)
     check = "min.insync.replicas"
     if here < min(needed, fewest):
-        why = "Nothing can be written to it until a broker is back: the query waits, and then stops."
+        why = "Nothing can be written to it until a broker is back: whoever writes to it waits, and then stops."
         what = f"a partition has {here} replica(s) in sync, and {check} is {needed}"
         return Finding(check, subject, ERROR, what, why, (f"# start the broker(s) that are down: {_away(topic)}",))
     if fewest > 1 and needed < 2:
         why = "A single broker may acknowledge rows while the others are down; if its disk is lost, the rows are lost."
         return Finding(check, subject, ERROR, f"{check}={needed}", why, (tools.set_of_topic(topic.name, f"{check}=2"),))
     if 1 < fewest <= needed:
-        why = "No broker may be down: each restart of a broker stops the query. Nothing is lost."
+        why = "No broker may be down: each restart of a broker stops whoever writes to it. Nothing is lost."
         fix = tools.set_of_topic(topic.name, f"{check}={fewest - 1}")
         return Finding(check, subject, WARNING, f"{check}={needed}, of {fewest} replicas", why, (fix,))
     return Finding(check, subject, OK, f"{check}={needed}" + (", of one replica" if alone else ""))
@@ -142,7 +163,7 @@ def of_an_output(topic: TopicFacts, timeout_ms: int, stop_s: float, tools: Tools
     if topic.config is None:
         return
     subject = f"output {topic.name}"
-    yield _retention(subject, topic, timeout_ms, stop_s, tools)
+    yield from retention("output", topic, timeout_ms, stop_s, tools)
     yield _compaction(subject, topic)
     kind = topic.config.get("message.timestamp.type", "CreateTime")
     what = f"message.timestamp.type={kind}"
@@ -153,26 +174,42 @@ def of_an_output(topic: TopicFacts, timeout_ms: int, stop_s: float, tools: Tools
         yield Finding("message.timestamp.type", subject, OK, what)
 
 
-def _retention(subject: str, topic: TopicFacts, timeout_ms: int, stop_s: float, tools: Tools) -> Finding:
-    config = topic.config or {}
-    kept_ms = int(config.get("retention.ms", -1))
-    if "delete" not in config.get("cleanup.policy", "delete") or kept_ms < 0:
+def retention(role: str, topic: TopicFacts, timeout_ms: int, stop_s: float, tools: Tools) -> Iterator[Finding]:
+    """Whether a topic that the query writes keeps rows until the outcome of their transaction is known, and for the
+    longest stop. ``role``: of the topic in the query, such as output."""
+    if topic.config is not None:
+        yield _retention(f"{role} {topic.name}", topic.config, topic.name, timeout_ms, stop_s, tools)
+
+
+def _retention(
+    subject: str, config: Mapping[str, str], name: str, timeout_ms: int, stop_s: float, tools: Tools
+) -> Finding:
+    kept_ms, kept_bytes = (int(config.get(key, -1)) for key in ("retention.ms", "retention.bytes"))
+    if "delete" not in config.get("cleanup.policy", "delete"):
         return Finding("retention", subject, OK, "rows are not deleted by age")
     what = f"rows are deleted after {duration(kept_ms / 1000)} (retention.ms={kept_ms})"
-    if kept_ms < timeout_ms:
+    if 0 <= kept_ms < timeout_ms:
         why = (
             f"A transaction may stay open for {duration(timeout_ms / 1000)}: its rows can be deleted before they are "
             "committed, and then no reader ever sees them."
         )
-        fix = tools.set_of_topic(topic.name, f"retention.ms={2 * timeout_ms}")
+        fix = tools.set_of_topic(name, f"retention.ms={2 * timeout_ms}")
         return Finding("retention", subject, ERROR, what, why, (fix,))
-    if kept_ms < stop_s * 1000:
+    if 0 <= kept_ms < stop_s * 1000:
         why = (
             f"After a stop of {duration(stop_s)}, consumers have missed rows; and the outcome of the last micro-batch "
             "can no longer be read from the log if the coordinators have forgotten it (EOS_OUTCOME_GONE)."
         )
-        fix = tools.set_of_topic(topic.name, f"retention.ms={int(stop_s * 1000)}")
+        fix = tools.set_of_topic(name, f"retention.ms={ceil(stop_s * 1000)}")
         return Finding("retention", subject, WARNING, what, why, (fix,))
+    if kept_bytes >= 0:
+        why = (
+            "Rows are deleted by size, too: where more than that is written while a transaction is open, or during a "
+            f"stop of {duration(stop_s)}, rows are gone before they are committed, or before consumers have read them."
+        )
+        return Finding("retention", subject, WARNING, f"retention.bytes={kept_bytes} for a partition", why)
+    if kept_ms < 0:
+        return Finding("retention", subject, OK, "rows are not deleted by age")
     return Finding("retention", subject, OK, f"{what}; rows with older timestamps can be deleted at once")
 
 
@@ -209,9 +246,7 @@ def of_an_input(topic: TopicFacts, stop_s: float, tools: Tools) -> Iterator[Find
     """Whether rows are kept for the longest stop."""
     subject = f"input {topic.name}"
     if topic.config is None:
-        yield _unreadable(subject, topic.name)
         return
-    yield _unclean(subject, topic, tools)
     kept_ms, kept_bytes = (int(topic.config.get(key, -1)) for key in ("retention.ms", "retention.bytes"))
     if "delete" not in topic.config.get("cleanup.policy", "delete"):
         yield Finding("retention", subject, OK, "rows are not deleted by age")
@@ -219,7 +254,7 @@ def of_an_input(topic: TopicFacts, stop_s: float, tools: Tools) -> Iterator[Find
     if 0 <= kept_ms < stop_s * 1000:
         stop = f"If the query is stopped for {duration(stop_s)}"
         why = f"{stop}, rows are deleted before it reads them (EOS_SOURCE_DATA_LOSS)."
-        fix = tools.set_of_topic(topic.name, f"retention.ms={int(stop_s * 1000)}")
+        fix = tools.set_of_topic(topic.name, f"retention.ms={ceil(stop_s * 1000)}")
         what = f"rows are deleted after {duration(kept_ms / 1000)} (retention.ms={kept_ms})"
         yield Finding("retention", subject, ERROR, what, why, (fix,))
     elif kept_bytes >= 0:

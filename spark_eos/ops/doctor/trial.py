@@ -14,7 +14,7 @@ from dataclasses import astuple, dataclass
 
 from spark_eos import system
 from spark_eos.errors import stop
-from spark_eos.kafka.codes import UNAUTHORIZED
+from spark_eos.kafka.codes import OK, UNAUTHORIZED
 from spark_eos.kafka.errors import Cause, init_error, no_coordinator
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.producer.additions import Additions
@@ -45,22 +45,24 @@ class Clock:
 
 @dataclass(frozen=True)
 class Trial:
-    """``ids``: the transactional ids that were tried; ``clocks``: of their coordinators."""
+    """``ids``: the transactional ids that were tried; ``clocks``: of their coordinators; ``left``: the ids of
+    transactions that could not be aborted, and expire."""
 
     ids: Sequence[str]
     clocks: Sequence[Clock]
+    left: Sequence[str] = ()
 
 
 def try_out(client: BrokerClient, prefix: str, ledger: str | None) -> Trial:
     """Initialize a producer for each broker; with a ``ledger``, also begin and abort a transaction. Raises EosError."""
     names = [doctor_name(prefix, n) for n in range(_IDS)]
     chosen = {node: of[0] for node, of in sorted(_coordinators(client, names).items())}
-    clocks = []
+    clocks, left = [], []
     for node, name in chosen.items():
-        clock = _try(client, node, name, ledger)
-        if clock is not None:
-            clocks.append(clock)
-    return Trial(list(chosen.values()), clocks)
+        clock, ended = _try(client, node, name, ledger)
+        clocks += [] if clock is None else [clock]
+        left += [] if ended else [name]
+    return Trial(list(chosen.values()), clocks, left)
 
 
 def _coordinators(client: BrokerClient, names: Sequence[str]) -> dict[int, list[str]]:
@@ -78,14 +80,16 @@ def _coordinators(client: BrokerClient, names: Sequence[str]) -> dict[int, list[
     return coordinators
 
 
-def _try(client: BrokerClient, node: int, name: str, ledger: str | None) -> Clock | None:
-    """The clock of a coordinator; None if no transaction was begun, or the coordinator does not report its begin."""
+def _try(client: BrokerClient, node: int, name: str, ledger: str | None) -> tuple[Clock | None, bool]:
+    """The clock of a coordinator, None if no transaction was begun, or the coordinator does not report its begin; and
+    whether nothing stays open."""
     version = endtxn_version(client)
     own = init_producer_id(client, name, _TIMEOUT_MS)
     if ledger is None:
-        return None
+        return None, True
     additions = Additions(client, own, _TIMEOUT_MS / 1000, _ANSWER_S)
     before_ms = 1000 * system.time_of_day()
+    clock, ended = None, True
     try:
         cause = additions.add([(ledger, 0)])
         after_ms = 1000 * system.time_of_day()
@@ -95,8 +99,8 @@ def _try(client: BrokerClient, node: int, name: str, ledger: str | None) -> Cloc
             if state.error_code == 0 and state.producer_id == own.producer_id and state.transaction_start_time_ms > 0:
                 began_ms = state.transaction_start_time_ms
                 # Milliseconds are truncated: the true time may be almost one later.
-                return Clock(node, began_ms - after_ms, began_ms + 1 - before_ms)
-        return None
+                clock = Clock(node, began_ms - after_ms, began_ms + 1 - before_ms)
     finally:
         if additions.asked:
-            end_own_txn(client, astuple(own), False, _ANSWER_S, version)
+            ended = end_own_txn(client, astuple(own), False, _ANSWER_S, version) == OK
+    return clock, ended

@@ -95,7 +95,7 @@ class Inbox:
 def parsed(data: bytes) -> Iterator[Event]:
     """The events in lines of JSON. Other lines are skipped, such as half a line of a killed process."""
     for line in data.splitlines():
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(ValueError, RecursionError):
             event = json.loads(line)
             if isinstance(event, dict) and isinstance(event.get("at"), int | float) and "event" in event:
                 yield event

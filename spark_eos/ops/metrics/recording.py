@@ -12,6 +12,8 @@ from spark_eos.ops.metrics.hub import Event, parsed
 _MOST_RECENT = 5_000
 #: Bytes of a file of events; beyond that, it is renamed to ``….1``, in place of the one before.
 LARGEST_FILE = 64 << 20
+#: There are two at a time; while they are read, one more may come.
+_FILES = 4
 
 
 class Recent:
@@ -36,7 +38,10 @@ class Recorder:
         self._file: TextIO = self._opened()
 
     def take(self, event: Event) -> None:
-        """Append one event. A file that is too large is first moved to ``.1``, in place of the one before it."""
+        """Append one event. A file that is too large is first moved to ``.1``, in place of the one before it. A
+        failure ends nothing: the next event is tried, too."""
+        if self._file.closed:
+            self._file = self._opened()
         if self._file.tell() > self._largest:
             self._file.close()
             self._path.replace(self._path.with_name(self._path.name + ".1"))
@@ -51,17 +56,17 @@ class Recorder:
 
 
 class EventFile:
-    """A file that a `Recorder` writes or has written."""
+    """A file that a `Recorder` writes or has written. ``most``: so many events are kept, the newest; None for all."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, most: int | None = None) -> None:
         self._path, self._older = path, Path(f"{path}.1")
-        self._events: list[Event] = []
+        self._events: deque[Event] = deque(maxlen=most)
         #: How far each file was read, by its first line: that stays when the file becomes the older one, which its
         #: name does not, and no other file has it, as one may have the inode of a file that is gone.
         self._read: dict[bytes, int] = {}
 
     def read(self) -> list[Event]:
-        """All events so far, those of the older file first. Only reads what is new since the last call. Raises
+        """The events so far, those of the older file first. Only reads what is new since the last call. Raises
         OSError."""
         found = [path for path in (self._older, self._path) if path == self._path or path.exists()]
         for path in found:
@@ -72,8 +77,10 @@ class EventFile:
             whole = data[: data.rfind(b"\n") + 1]
             if whole:
                 self._events += parsed(whole)
-                self._read[first] = self._read.get(first, 0) + len(whole)
-        return self._events
+                self._read[first] = self._read.pop(first, 0) + len(whole)
+        for first in list(self._read)[:-_FILES]:  # of files that are gone
+            del self._read[first]
+        return list(self._events)
 
 
 def _line(event: Event) -> str:

@@ -114,6 +114,6 @@ def _endpoint(host: str, port: int, registry: CollectorRegistry, recent: Recent)
 
     try:
         return Endpoint(host, port, registry, recent)
-    except OSError as error:
+    except (OSError, OverflowError, ValueError) as error:  # no port, or no name of a host, can be such
         logger.warning("there is no endpoint for metrics at port %d: %s", port, error)
         return None

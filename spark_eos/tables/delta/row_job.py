@@ -25,7 +25,7 @@ def logged(checkpoint: Checkpoint, batch: int) -> Logged:
     """The lines of the sources in the offset log of a micro-batch. Raises CheckpointError."""
     try:
         found = [{} if line == _NOTHING_YET else json.loads(line) for line in checkpoint.sources(batch)]
-    except ValueError:
+    except (ValueError, RecursionError):
         found = []
     if not found or not all(isinstance(source, dict) for source in found):
         raise checkpoint.damaged(f"offsets/{batch}", "it does not have the offsets of each source")

@@ -20,6 +20,7 @@ from spark_eos.checkpoint.settings import DEFAULT_FS, HadoopSettings
 from spark_eos.checkpoint.stores import Store, absolute, open_store
 from spark_eos.errors import stop
 from spark_eos.frozen_settings import Settings
+from spark_eos.printable import without_users
 from spark_eos.tables import values
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ class Location:
         nothing. Raises OSError."""
         try:
             found = json.loads(self.read("_delta_log/_last_checkpoint") or b"{}")
-        except ValueError:
+        except (ValueError, RecursionError):
             return {}
         return found if isinstance(found, dict) else {}
 
@@ -142,7 +143,7 @@ def location_of(path: str, settings: HadoopSettings) -> Location:
     parts = urlsplit(path)
     if scheme not in ("s3", "s3a", "s3n") or not parts.netloc:
         raise stop("EOS_OPTION_INVALID.table_path", path=path)
-    if "@" in parts.netloc:
+    if "@" in parts.netloc or (":" in parts.netloc and "@" in rest):  # a secret key may have a slash
         raise stop("EOS_OPTION_INVALID.table_userinfo")
     if _DECODED.search(path) or not {"", ".", ".."}.isdisjoint(parts.path.removesuffix("/").split("/")[1:]):
         raise stop("EOS_OPTION_INVALID.table_key", path=path)
@@ -353,7 +354,7 @@ def refused(location: Location) -> Iterator[None]:
 
 def without_secrets(error: BaseException, location: Location) -> str:
     """A library's message in one line, without the values of options."""
-    text = " ".join(f"{type(error).__name__}: {error}".split())
+    text = without_users(" ".join(f"{type(error).__name__}: {error}".split()), location.options.values())
     for name, value in location.options.items():
         if len(value) > 3 and ("key" in name or "token" in name):
             text = text.replace(value, "***")

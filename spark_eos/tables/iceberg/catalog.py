@@ -7,11 +7,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from spark_eos.caches import process_cache
 from spark_eos.errors import EosError, stop
 from spark_eos.frozen_settings import Settings
+from spark_eos.printable import without_users
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -135,22 +136,10 @@ def without_secrets(text: str, properties: Mapping[str, Any]) -> str:
             text = without_secrets(text, {f"{name}.{key}": each for key, each in value.items()})
         if not isinstance(value, str):
             continue
-        found = [value] if any(part in name.lower() for part in _SECRET) else []
-        if "@" in value:
-            found += _user_information(value)
-        for secret in sorted(found, key=len, reverse=True):
-            if len(secret) > 2:
-                text = text.replace(secret, "***").replace(unquote(secret), "***")
+        if len(value) > 2 and any(part in name.lower() for part in _SECRET):
+            text = text.replace(value, "***").replace(unquote(value), "***")
+        text = without_users(text, [value])
     return text
-
-
-def _user_information(address: str) -> list[str]:
-    """What an address has before its host, and the password in it."""
-    try:
-        user, at, _ = urlsplit(address).netloc.rpartition("@")
-    except ValueError:
-        return [address]
-    return [user, user.partition(":")[2]] if at else []
 
 
 @contextmanager

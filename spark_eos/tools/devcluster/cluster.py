@@ -32,7 +32,14 @@ from spark_eos.tools.devcluster.jars import KAFKA_VERSION, tools_version
 from spark_eos.tools.devcluster.ports import check_free, free_ports, is_free
 from spark_eos.tools.devcluster.runtime import JVM_FLAGS, LOG_LEVEL, Runtime, kafka_runtime, with_class_archive
 from spark_eos.tools.devcluster.settings import Listener, broker_settings, check, properties
-from spark_eos.tools.devcluster.storage import format_storage, formatted_files, lock_folder, new_id
+from spark_eos.tools.devcluster.storage import (
+    format_storage,
+    formatted_files,
+    lock_folder,
+    new_id,
+    unusable,
+    write_whole,
+)
 from spark_eos.tools.devcluster.tools import ConsoleRecord
 
 START_S = 60.0
@@ -101,10 +108,13 @@ class DevCluster:
         """Brings the cluster up, for where a `with` cannot be, as in a notebook; `close` ends it."""
         with contextlib.ExitStack() as on_error:
             on_error.callback(self.close)
-            self._runtime = self._runtime_of(self.version)
-            self._folder = self._open_folder()
-            self._state = self._read_state()
-            self._start_on_free_ports()
+            try:
+                self._runtime = self._runtime_of(self.version)
+                self._folder = self._open_folder()
+                self._state = self._read_state()
+                self._start_on_free_ports()
+            except OSError as error:
+                raise unusable(error) from error
             on_error.pop_all()
         return self
 
@@ -308,7 +318,7 @@ class DevCluster:
         """Writes each broker's settings and formats its storage, where that is still to be done."""
         ports, controller_ports, others = self._pick_ports(self._state["ports"])
         if self._data_dir is not None:
-            (self._folder / "cluster.json").write_text(json.dumps(self._state | {"ports": ports}))
+            write_whole(self._folder / "cluster.json", json.dumps(self._state | {"ports": ports}))
         files = formatted_files(self._runtime, self._config, self._features)
         self._brokers = []
         for i in range(self.size):
@@ -340,7 +350,7 @@ class DevCluster:
         file = self._folder / "cluster.json"
         if not file.exists():
             return asked | {"cluster_id": new_id(), "ports": []}
-        state: dict[str, Any] = json.loads(file.read_text())
+        state = _parsed(file)
         for what, wanted in asked.items():
             if state[what] != wanted:
                 raise stop(
@@ -365,6 +375,19 @@ class DevCluster:
             ports = last if last and all(map(is_free, last)) else picked[: self.size]
         others = [port for port in picked if port not in ports]
         return ports, others[: self.size], others[self.size :]
+
+
+def _parsed(file: Path) -> dict[str, Any]:
+    """What `_read_state` returns. Raises DevClusterError where the file does not have it."""
+    try:
+        state: dict[str, Any] = json.loads(file.read_text())
+        kinds = {"cluster_id": str, "brokers": int, "features": dict, "ports": list}
+        whole = all(isinstance(state[name], kind) for name, kind in kinds.items())
+    except (ValueError, KeyError, TypeError):
+        whole = False
+    if not whole:
+        raise stop("EOS_DEVCLUSTER_CONFIG.damaged", file=file)
+    return state
 
 
 def _train(version: str, class_archive: Path) -> None:

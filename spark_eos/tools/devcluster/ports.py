@@ -12,6 +12,7 @@ from spark_eos.errors import stop
 #: that keeps calling a broker that is down would otherwise sooner or later get the broker's port for itself, and
 #: connect to itself.
 _FIRST, _LAST = 20_000, 32_000
+_HIGHEST = 65_535
 
 
 def is_free(port: int) -> bool:
@@ -27,12 +28,20 @@ def is_free(port: int) -> bool:
 
 
 def free_ports(count: int) -> list[int]:
-    """Distinct ports, free right now. Another process may take one before it is used: be ready to pick again."""
-    candidates = random.sample(range(_FIRST, _LAST), 50 * count)
-    return list(itertools.islice(filter(is_free, candidates), count))
+    """Distinct ports, free right now. Another process may take one before it is used: be ready to pick again.
+
+    Raises DevClusterError EOS_DEVCLUSTER_CONFIG where there are fewer.
+    """
+    candidates = random.sample(range(_FIRST, _LAST), min(50 * count, _LAST - _FIRST))
+    found = list(itertools.islice(filter(is_free, candidates), count))
+    if len(found) < count:
+        raise stop("EOS_DEVCLUSTER_CONFIG.no_ports", count=count)
+    return found
 
 
 def check_free(port: int) -> None:
-    """Raise DevClusterError (EOS_DEVCLUSTER_CONFIG) where something listens there."""
+    """Raise DevClusterError (EOS_DEVCLUSTER_CONFIG) where something listens there, or nothing can."""
+    if not 1 <= port <= _HIGHEST:
+        raise stop("EOS_DEVCLUSTER_CONFIG.no_port", port=port)
     if not is_free(port):
         raise stop("EOS_DEVCLUSTER_CONFIG.port", port=port)

@@ -22,6 +22,7 @@ from spark_eos.tools.devcluster.cache import digest, stored
 from spark_eos.tools.devcluster.jars import JarSet, download
 from spark_eos.tools.devcluster.java import find_java
 from spark_eos.tools.devcluster.ports import free_ports
+from spark_eos.tools.devcluster.storage import unusable
 
 #: The newest that runs on Java 17.
 _VERSION = "2.6.13.Final"
@@ -39,7 +40,8 @@ class DevRegistry:
     kill it.
 
     Starting it raises DevClusterError: EOS_JAVA_NOT_FOUND; EOS_DEVCLUSTER_DOWNLOAD where it cannot be downloaded;
-    EOS_DEVCLUSTER_FAILED, with the end of its log, where it does not come up.
+    EOS_DEVCLUSTER_CONFIG where it cannot be stored; EOS_DEVCLUSTER_FAILED, with the end of its log, where it does not
+    come up.
     """
 
     def __init__(self) -> None:
@@ -64,8 +66,10 @@ class DevRegistry:
                 if not self.process.running or time.monotonic() > deadline:
                     raise self._trouble()
                 time.sleep(_LOOK_S)
-        except BaseException:
+        except BaseException as error:
             self.close()
+            if isinstance(error, OSError):
+                raise unusable(error) from error
             raise
         return self
 

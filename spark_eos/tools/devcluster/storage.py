@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
 
-from spark_eos.errors import stop
+from spark_eos.errors import EosError, stop
 from spark_eos.tools.devcluster import tools
 from spark_eos.tools.devcluster.cache import cache_dir, digest, stored
 from spark_eos.tools.devcluster.runtime import Runtime
@@ -64,7 +64,20 @@ def format_storage(data: Path, files: Mapping[Path, Path], *, cluster_id: str, n
         (data / place).parent.mkdir(exist_ok=True)
         shutil.copyfile(file, data / place)
     ids = {"version": "1", "cluster.id": cluster_id, "node.id": str(node_id), "directory.id": new_id()}
-    (data / _IDS).write_text(properties(ids))
+    write_whole(data / _IDS, properties(ids))
+
+
+def write_whole(file: Path, text: str) -> None:
+    """Write a file so that a crash, or a full disk, leaves what was there before."""
+    partial = file.with_name(f".{file.name}.partial")
+    partial.write_text(text)
+    partial.replace(file)
+
+
+def unusable(error: OSError) -> EosError:
+    """The error for a file or a folder that the system refuses."""
+    why = ": ".join(str(each) for each in (error.strerror or error, error.filename) if each is not None)
+    return stop("EOS_DEVCLUSTER_CONFIG.file", why=why)
 
 
 def lock_folder(lock: IO[str], folder: Path) -> None:

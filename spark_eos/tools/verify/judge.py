@@ -23,8 +23,6 @@ FAULTS = ("lost", "doubled", "reordered", "aborted_visible", "unknown", "torn", 
 
 #: The order in an output partition is checked this many offsets at a time, as a power of two.
 SEGMENT_BITS = 18
-#: Bits of an offset; what is left of an int64 numbers some 500,000 lanes, more than a segment or bucket has rows.
-_OFFSET_BITS = 44
 
 
 @dataclass(frozen=True)
@@ -232,19 +230,22 @@ def _spill(pairs: Spill, found: pa.Table, history: History, segment_bits: int) -
 def _out_of_order(pairs: Spill, carry: bool) -> Iterator[pa.Table]:
     """Pairs whose input row is older than that of an earlier row in the same lane of the output.
 
-    A lane is an input partition in an output partition, and a key where there is one. ``carry``: lanes go on from one
-    bucket to the next.
+    A lane is an input partition in an output partition, and a key where there is one. ``carry``: the lanes of an output
+    partition go on from one bucket to the next; output partitions come one after the other.
     """
     lane = [name for name in ("in_place", "out_place", "key") if name in pairs.schema.names]
     newest = pairs.schema.empty_table()
     for number in pairs.buckets:
         rows = pa.concat_tables([newest, pairs.bucket(number)])
         rows = rows.sort_by([(name, "ascending") for name in (*lane, "out_offset")]).combine_chunks()
-        # Lanes are numbered upwards, so one running maximum over all of them restarts with each.
+        # Lanes are numbered upwards, so one running maximum over all of them restarts with each. Of an int64, offsets
+        # leave enough bits for the lanes of one bucket: even 17 trillion leave those for 500,000 of them.
         lanes = pc.cumulative_sum(_changes(rows, lane).cast(pa.int64()))
-        height = pc.add(pc.shift_left(lanes, _OFFSET_BITS), rows["in_offset"].combine_chunks())
+        bits = pc.max(rows["in_offset"]).as_py().bit_length()
+        height = pc.add(pc.shift_left(lanes, bits), rows["in_offset"].combine_chunks())
         yield rows.filter(pc.less(height, pc.cumulative_max(height)))
         if carry:
+            rows = rows.filter(pc.equal(rows["out_place"], pc.max(rows["out_place"])))
             maxima = rows.group_by(lane).aggregate([("in_offset", "max")])
             before_all = pa.repeat(pa.scalar(-1, pa.int64()), maxima.num_rows)
             nameless = pa.repeat(pa.scalar(b"", pa.binary()), maxima.num_rows)

@@ -36,13 +36,16 @@ print(json.dumps({
     "seen": [line for line in lines.values() if "VERY-" + "SECRET" in line],
     "looked": sum("spark-submit" in line or "SparkSubmit" in line for line in lines.values()),
     "heap": heap,
+    "java": [java.System.getProperty(name) for name in ("of.the.defaults", "log4j2.configurationFile")],
 }))
 spark.stop()
 """
 
 
-def test_settings_reach_the_jvm_and_no_command_line():
-    """Whatever characters they have, and also those that only the start of a JVM can heed, such as its memory."""
+def test_settings_reach_the_jvm_and_no_command_line(tmp_path):
+    """Whatever characters they have, and also those that only the start of a JVM can heed, such as its memory; beside
+    those of spark-defaults.conf."""
+    (tmp_path / "spark-defaults.conf").write_text("spark.driver.extraJavaOptions -Dof.the.defaults=kept\n")
     given = {
         "spark.master": "local[1]",
         "spark.ui.enabled": "false",
@@ -52,7 +55,7 @@ def test_settings_reach_the_jvm_and_no_command_line():
         "spark.hadoop.fs.s3a.secret.key": "VERY-SECRET: a=b#c!d\\e\"f'g $HOME %x é 日本 😀",
     }
     environment = {name: value for name, value in os.environ.items() if name != "PYSPARK_SUBMIT_ARGS"}
-    environment |= {"PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
+    environment |= {"PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable, "SPARK_CONF_DIR": str(tmp_path)}
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM],
         input=json.dumps(given),
@@ -67,6 +70,8 @@ def test_settings_reach_the_jvm_and_no_command_line():
     assert answer["hadoop"] == given["spark.hadoop.fs.s3a.secret.key"]
     assert answer["looked"] and answer["seen"] == []
     assert answer["heap"] < 700 * 2**20
+    of_the_defaults, log_settings = answer["java"]
+    assert of_the_defaults == "kept" and log_settings.endswith("/spark_eos/log4j2.properties")
 
 
 def test_a_second_file_of_settings_is_refused(monkeypatch):

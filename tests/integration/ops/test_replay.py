@@ -60,8 +60,12 @@ def test_show(quiet):
 
 
 def test_show_of_a_checkpoint_that_is_none(quiet, tmp_path):
-    """A new query."""
-    shown = quiet.status(tmp_path / "nowhere")
+    """A place without a file may be a wrong path; what Spark has begun to write is a new query."""
+    for nowhere in (tmp_path / "nowhere", tmp_path):
+        assert quiet.command("status", str(nowhere), "--watch", "0") == 2
+        assert "EOS_QUERY_UNKNOWN" in quiet.capsys.readouterr().err
+    (tmp_path / "offsets").mkdir()
+    shown = quiet.status(tmp_path)
     assert (shown["query"], shown["next"]) == (None, "begins a new query, with micro-batch 0")
 
 

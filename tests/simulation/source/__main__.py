@@ -26,7 +26,7 @@ def played(seed: int, always: str) -> Played:
 
 SOURCE = Campaign(
     what="the source",
-    code=("spark_eos/source/*.py", "tests/simulation/source/*.py"),
+    code=("tests/simulation/**/*.py", "tests/support/replicas.py"),
     play=played,
 )
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import time
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -15,19 +20,50 @@ from bench.compare.faults import FAULTS
 from bench.compare.judge import NoResult, Verdict, judge, verdict
 from bench.compare.page import page
 from bench.compare.picture import draw
+from bench.compare.scene import Instance, Scene
+from bench.machine import Others
+from tests.support.waiting import wait_for
 
 FED = [4, 3]
-VALUES = st.sampled_from([*(f"{p}.{n}" for p, count in enumerate(FED) for n in range(count)), "0.aborted"])
+ABORTED, STRANGE = (b"0", b"0.aborted"), [(b"0", b"0.4"), (b"1", b"0.1"), (None, b"0.1"), (b"9", b"9.0"), (b"0", None)]
 
 
-@given(st.dictionaries(st.integers(0, 2), st.lists(VALUES, max_size=12), max_size=3))
+def row(value):
+    """As the feeder writes it."""
+    return value.partition(".")[0].encode(), value.encode()
+
+
+GOOD = [row(f"{p}.{n}") for p, count in enumerate(FED) for n in range(count)]
+ROWS = st.sampled_from([*GOOD, ABORTED, *STRANGE, (b"0", b"0.01"), (b"0", b"0.1 "), (b"0", b"\xff")])
+
+
+@given(st.dictionaries(st.integers(0, 2), st.lists(ROWS, max_size=12), max_size=3))
 def test_each_row_is_counted(output):
-    """As by counting all values at once; without regard to where they are."""
-    seen = Counter(value for values in output.values() for value in values)
-    aborted = seen.pop("0.aborted", 0)
+    """As by counting all rows at once; without regard to where they are."""
+    all_ = Counter(one for rows in output.values() for one in rows)
+    seen = Counter({one: count for one, count in all_.items() if one in GOOD})
     found = verdict(output, FED)
-    assert (found.fed, found.lost) == (7, 7 - len(seen))
-    assert (found.doubled, found.aborted) == (seen.total() - len(seen), aborted)
+    assert (found.fed, found.lost + found.missing) == (7, 7 - len(seen))
+    assert (found.doubled, found.aborted) == (seen.total() - len(seen), all_[ABORTED])
+    assert found.strange == all_.total() - seen.total() - all_[ABORTED]
+
+
+@pytest.mark.parametrize(
+    ("values", "lost", "missing"),
+    [
+        (["0.0", "0.1", "0.2", "0.3", "1.0", "1.1", "1.2"], 0, 0),
+        (["0.0", "0.1", "0.3", "1.0", "1.1", "1.2"], 1, 0),
+        (["0.0", "0.1", "1.0", "1.1", "1.2"], 0, 2),
+        (["0.3"], 3, 3),
+        ([], 0, 7),
+    ],
+    ids=["all", "a hole", "an end", "both", "nothing"],
+)
+def test_a_row_before_one_that_is_there_is_lost_and_one_behind_may_come_yet(values, lost, missing):
+    """A system that goes on leaves no holes: what it has left out, it will not write."""
+    found = verdict({0: [row(value) for value in values]}, FED)
+    assert (found.lost, found.missing) == (lost, missing)
+    assert found.is_wrong == bool(lost)
 
 
 @pytest.mark.parametrize(
@@ -43,31 +79,32 @@ def test_each_row_is_counted(output):
 )
 def test_what_comes_behind_a_later_row_of_its_partition_is_reordered(values, reordered):
     """A row that comes once more is doubled, and not reordered."""
-    assert verdict({0: values}, FED).reordered == reordered
+    assert verdict({0: [row(value) for value in values]}, FED).reordered == reordered
 
 
 def test_nothing_is_said_of_an_output_whose_input_is_not_what_it_was_fed(monkeypatch):
     """An aborted row that readers of the input see is nothing that a contender could leave out."""
-    topics = {"in": {0: ["0.0", "0.aborted"]}, "out": {0: ["0.0", "0.aborted"]}}
+    topics = {"in": {0: [row("0.0"), ABORTED]}, "out": {0: [row("0.0"), ABORTED]}}
     monkeypatch.setattr("bench.compare.judge.read", lambda servers, topic: topics[topic])
     with pytest.raises(NoResult, match=r"in itself has Verdict.*aborted=1"):
         judge("nowhere", "in", "out", [1])
-    topics["in"] = {0: ["0.0"]}
-    assert judge("nowhere", "in", "out", [1]) == Verdict(fed=1, lost=0, doubled=0, reordered=0, aborted=1)
+    topics["in"] = {0: [row("0.0")]}
+    assert judge("nowhere", "in", "out", [1]) == Verdict(fed=1, lost=0, doubled=0, reordered=0, aborted=1, strange=0)
 
 
 @pytest.mark.parametrize(
     ("only", "count"),
     [
-        ([], 3 * len(FAULTS) * len(CONTENDERS)),
+        ([], 3 * len(FAULTS) * len(CONTENDERS) - 3),
         (["copy"], 3 * len(FAULTS)),
         (["/zombie"], 3 * len(CONTENDERS)),
         (["copy/zombie/2", "rows/kill/1"], 2),
         (["nobody"], 0),
+        (["spark/fence"], 0),
     ],
 )
 def test_cells_are_chosen_by_system_fault_and_seed(only, count):
-    """Each part may be left out."""
+    """Each part may be left out. Spark's own sink has no transactions that could be fenced."""
     assert len(list(chosen(only, 3))) == count
 
 
@@ -75,10 +112,11 @@ def test_results_are_read_as_they_were_written(tmp_path):
     """And stand in the page: what was lost without a word, and who has stopped."""
     cells = [
         Cell("spark", "kill", 1, Verdict(100, 0, 17, 0, 0), [20.5], [], stopped=False, busy=0.05),
-        Cell("quix", "kill", 1, Verdict(100, 30, 0, 0, 0), [], ["SomeError"] * 4, stopped=True),
+        Cell("quix", "kill", 1, Verdict(100, 0, 0, 0, 0, missing=30), [None], ["SomeError"] * 4, stopped=True),
         Cell("flink", "kill", 1, Verdict(100, 3, 0, 0, 0), [9.5], ["SomeError"], stopped=False),
         Cell("flink", "kill", 2, Verdict(100, 4, 0, 0, 0), [9.5], [], stopped=False),
         Cell("streams", "kill", 1, Verdict(100, 0, 0, 0, 0), [9.5], [], stopped=False, stuck=True),
+        Cell("mirrormaker", "kill", 1, Verdict(100, 2, 0, 0, 0, 3, 4), [5.0, None], [], stopped=False, busy=0.05),
     ]
     save({cell.key: cell for cell in cells}, tmp_path / "compare.json")
     found = load(tmp_path / "compare.json")
@@ -88,7 +126,10 @@ def test_results_are_read_as_they_were_written(tmp_path):
     assert "| 1 × stopped, 30 missing | not run |" in text
     assert "| clean, 1 × stood still | not run |" in text
     assert "| 4 lost, 3 lost with an error | not run |" in text
+    assert "| 2 lost, 4 strange, 3 missing | not run |" in text
     assert "| 20.5 s, 20.5 s | not run |" in text
+    assert "| 5.0 s, 5.0 s, 1 × never | not run |" in text
+    assert text.count("| has no transactions |") == 3
     assert "| not timed | not run |" in text
 
 
@@ -111,3 +152,77 @@ def test_the_picture_shows_what_became_of_the_rows(tmp_path):
 def test_the_page_has_the_results():
     """Those of the file beside it."""
     assert PAGE.read_text() == page(load())
+
+
+class Watched:
+    """A scene whose moment never comes."""
+
+    has_given_up = False
+
+    def __init__(self, recoveries):
+        self.recoveries = recoveries
+
+    def wait(self, happened, within_s):
+        return False
+
+    has_failed = Scene.has_failed
+
+
+def test_a_strike_whose_moment_does_not_come_is_no_result():
+    """The cell would not be what its column says. What has failed before is not struck again, and has a result."""
+    with pytest.raises(TimeoutError, match="nothing is open within 60 s"):
+        Scene.await_moment(Watched([1.5]), lambda: False, "nothing is open")
+    assert not Scene.await_moment(Watched([1.5, None]), lambda: False, "nothing is open")
+
+
+def test_what_an_instance_leaves_behind_is_beside_its_log(tmp_path):
+    """It is killed, and its folder is removed with the cell's."""
+    program = "import os, tempfile, time; print(tempfile.mkdtemp(), os.environ['SPARK_SUBMIT_OPTS']); time.sleep(600)"
+    instance = Instance([sys.executable, "-c", program], tmp_path / "log")
+    wait_for((tmp_path / "log").read_text, "its words")
+    instance.kill()
+    left, option = (tmp_path / "log").read_text().split()
+    assert Path(left).is_dir() and Path(left).parent == tmp_path
+    assert option == f"-Djava.io.tmpdir={tmp_path}"
+
+
+@pytest.mark.parametrize(
+    ("log", "error"),
+    [
+        ("WARN EOS_SOURCE_DATA_LOSS\nended by EOS_FENCED\nERROR java.lang.InterruptedException", "EOS_FENCED"),
+        ("ended by org.apache.kafka.FencedException: after a TimeoutException\nTypeError", "FencedException"),
+        ("WARN a TimeoutException\nERROR a FencedException, and nothing that it has ended by", "FencedException"),
+        ("Killed", "without a name"),
+    ],
+)
+def test_an_instance_names_the_error_that_has_ended_it(tmp_path, log, error):
+    """Not one that its log has before or behind, unless it does not say."""
+    instance = Instance([sys.executable, "-c", f"print({log!r})"], tmp_path / "log")
+    wait_for(lambda: instance.has_ended, "its end")
+    assert instance.error == error
+
+
+_BURNS = "import sys, time\nwhile time.process_time() < 1.0: pass\nopen(sys.argv[1], 'w').close()"
+_DETACHED = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', *sys.argv[1:]], start_new_session=True)"
+
+
+@pytest.mark.parametrize("is_own", [True, False])
+def test_the_work_of_others_is_told_from_the_own(tmp_path, is_own):
+    """A second of processor time counts where it is that of a process which nobody here has started. What else runs on
+    this machine meanwhile counts as well."""
+    done, others = tmp_path / "done", Others(0.05)
+    before, began = busy_s(), time.monotonic()
+    others.start()
+    script = (_BURNS,) if is_own else (_DETACHED, _BURNS)  # the parent of a detached one is gone at once
+    subprocess.run([sys.executable, "-c", *script, str(done)], check=True)
+    wait_for(done.exists, "a second of processor time is used up")
+    found_s = others.stop() * (time.monotonic() - began) * os.cpu_count()
+    if is_own:
+        assert found_s < busy_s() - before - 0.6
+    else:
+        assert found_s > 0.6
+
+
+def busy_s():
+    """Seconds of all cores since the start."""
+    return sum(map(int, Path("/proc/stat").read_text().split()[1:4])) / os.sysconf("SC_CLK_TCK")

@@ -242,3 +242,9 @@ def test_messages_are_without_secrets():
     """Whatever a library says of the settings that it was given."""
     settings = HadoopSettings({"fs.s3a.secret.key": "hush-hush", "fs.s3a.endpoint": "minio:9000"})
     assert without_secrets("no key hush-hush\n at minio:9000", settings) == "no key *** at minio:9000"
+
+
+def test_no_message_has_a_user_of_an_endpoint():
+    """An address is shown, what is before its host is not."""
+    settings = HadoopSettings({"fs.s3a.endpoint": "http://ann:pa/sswd@host:9000"})
+    assert without_secrets("no http://ann:pa/sswd@host:9000", settings) == "no http://***@host:9000"

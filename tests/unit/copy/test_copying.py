@@ -158,7 +158,7 @@ def test_only_what_may_not_pass_is_encoded_anew(copy):
     said, written = copy(b"".join(map(encode, log)), 1, 11)
     assert written.ways == "rwrwrwr"
     assert [row[1] for row in written.rows] == [b"b", b"c", b"d", b"", b"", b"e", b"f", b"g", b"h"]
-    assert said == replace(said, rows=9, oldest_ms=TIME)
+    assert said == replace(said, rows=9, oldest_ms=TIME, oldest_dated_ms=TIME)
 
 
 def test_the_age_of_rows_is_theirs_where_a_cleaner_has_been(copy):
@@ -167,6 +167,17 @@ def test_the_age_of_rows_is_theirs_where_a_cleaner_has_been(copy):
     said, written = copy(encode(Batch(old, 0, 1, horizon=TIME + 86_400_000)), 0, 2)
     assert [row[2] for row in written.rows] == [record.time for record in old]
     assert said.oldest_ms <= old[0].time + 1  # the header has the newest one
+
+
+def test_rows_without_a_timestamp_have_no_age_for_retention(copy):
+    """Brokers keep them by the time of their file; a row of 1970 beside them has its own."""
+    undated = encode(Batch((Record(0, time=-1), Record(1, time=-1)), 0, 1))
+    said, _ = copy(undated, 0, 2)
+    assert (said.oldest_ms, said.oldest_dated_ms) == (-1, None)
+    said, _ = copy(undated + encode(Batch((Record(2, time=-1), Record(3, time=7)), 2, 3)), 0, 4)
+    assert (said.oldest_ms, said.oldest_dated_ms) == (-1, 7)
+    said, _ = copy(encode(plain(0, b"a")), 0, 1)
+    assert said.oldest_ms == said.oldest_dated_ms == TIME
 
 
 def test_small_batches_are_put_together(copy):
@@ -297,3 +308,14 @@ def test_rows_from_librdkafka(monkeypatch):
     assert [row[:3] for row in results[0][1]] == [(r.key, r.value, r.time) for r in records]
     assert results[0][1][-1][3] == [{"key": "h", "value": b"1"}, {"key": "h", "value": None}]
     assert results[0][0].rows == 31
+    assert results[0][0].oldest_ms == results[0][0].oldest_dated_ms == TIME
+
+
+@pytest.mark.parametrize(("times", "oldest"), [([-1, -1], (-1, None)), ([-1, 7, TIME], (-1, 7))])
+def test_rows_of_a_format_without_timestamps_have_no_age(monkeypatch, times, oldest):
+    """librdkafka has -1 for that, which is no time."""
+    data = encode(Batch(tuple(Record(i, time) for i, time in enumerate(times)), 0, len(times) - 1))
+    (batch,) = decode(data, OffsetRange("in", 3, 0, len(times)), with_headers=True).batches
+    monkeypatch.setattr(copying, "resuming", lambda *_: iter([batch]))
+    said = copy_range(FETCHING, OffsetRange("in", 3, 0, len(times)), TARGET, Written())
+    assert (said.oldest_ms, said.oldest_dated_ms) == oldest

@@ -27,6 +27,7 @@ from spark_eos.copy.transforming import (
     letters_of,
     of_place,
     transformed,
+    without_rejected,
 )
 from spark_eos.errors import EosError, RowError, SchemaError
 from spark_eos.source.schema import arrow_schema
@@ -185,6 +186,68 @@ def test_a_result_that_is_no_row_for_kafka_has_a_name(result, condition):
     assert caught.value.condition == condition
 
 
+HEADER = {"key": "h", "value": b"x"}
+PLAIN, WIDE = (pa.struct([("key", text), ("value", pa.binary())]) for text in (pa.string(), pa.large_string()))
+
+
+@pytest.mark.parametrize(
+    ("column", "values"),
+    [
+        ("timestamp", pa.array([1_704_110_400_000])),
+        ("timestamp", pa.array([19_723], pa.date32())),
+        ("timestamp", pa.array(["2024-01-01T12:00:00Z"])),
+        ("partition", pa.array([True])),
+        ("partition", pa.array([1.0])),
+        ("partition", pa.array([2], pa.date32())),
+        ("partition", pa.array(["1"])),
+        ("topic", pa.array([1])),
+        ("topic", pa.array([True])),
+        ("headers", pa.array([[{"key": 5, "value": b"x"}]])),
+        ("headers", pa.array([[(5, "x")]], pa.map_(pa.int64(), pa.string()))),
+        ("headers", pa.array([[HEADER]], pa.list_view(PLAIN))),
+    ],
+)
+def test_a_column_of_another_kind_of_values_is_refused_before_anything_runs(column, values):
+    """Arrow would make rows of 1970 of the milliseconds of 2024, which retention deletes."""
+
+    def function(batch: pa.RecordBatch) -> pa.Table:
+        result = pa.table({"value": [b"v"], column: values})
+        return result if batch.num_rows else result.slice(0, 0)
+
+    with pytest.raises(SchemaError, match=f"column '{column}'") as caught:
+        checked(function, "f", EMPTY, "out")
+    assert caught.value.entry == "EOS_SCHEMA_INVALID.transform_type"
+
+
+NOON = 1_704_110_400
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "expected"),
+    [
+        ("timestamp", pa.array([NOON], pa.timestamp("s", "America/New_York")), NOON * 10**6),
+        ("timestamp", pa.array([NOON * 1000], pa.timestamp("ms")), NOON * 10**6),
+        ("partition", pa.array([1]), 1),
+        ("partition", pa.array([1], pa.uint8()), 1),
+        ("topic", pa.array([b"t"]), "t"),
+        ("topic", pa.array(["t"], pa.string_view()), "t"),
+        ("topic", pa.array(["t"]).dictionary_encode(), "t"),
+        ("key", pa.array([b"k"], pa.binary(1)), b"k"),
+        ("key", pa.array([b"k"]).dictionary_encode(), b"k"),
+        ("headers", pa.array([[("h", b"x")]], pa.map_(pa.string(), pa.binary())), [HEADER]),
+        ("headers", pa.array([[HEADER]], pa.large_list(WIDE)), [HEADER]),
+        ("headers", pa.array([[HEADER]], pa.list_(PLAIN, 1)), [HEADER]),
+        ("headers", pa.array([[]]), []),
+        *((name, pa.nulls(1), None) for name in ("key", "topic", "partition", "headers", "timestamp")),
+    ],
+)
+def test_a_column_of_the_same_values_in_another_form_is_taken(column, values, expected):
+    """Whichever library has made it. A moment without a zone is one of UTC."""
+    rows = conformed(as_batch(pa.table({"value": [b"v"], column: values})))
+    found = rows.column(column)
+    assert (found.cast(pa.int64()) if column == "timestamp" and expected else found).to_pylist() == [expected]
+
+
 def test_a_function_is_asked_for_its_columns_before_anything_runs():
     """By an empty batch; without a topic, nobody knows where the rows go."""
     transform = checked(lambda batch: batch.select(["key", "value"]), "f", EMPTY, "out")
@@ -290,3 +353,74 @@ def test_an_error_names_its_record_by_an_offset_of_the_batch():
         checked(no_offset, "f", EMPTY, "out")
     with pytest.raises(RowError, match="offset 99, which it was not given"):
         transformed(checked(other_offset, "f", EMPTY, "out"), Chunk(records(7), 7))
+
+
+@pytest.mark.parametrize(
+    ("errors", "offsets"),
+    [
+        (pa.array([False]), pa.array([7])),
+        (pa.array([0]), pa.array([7])),
+        (pa.array([b"why"]), pa.array([7])),
+        (pa.array([["why"]]), pa.array([7])),
+        (pa.array(["why"]), pa.array([7.0])),
+        (pa.array(["why"]), pa.array(["7"])),
+    ],
+)
+def test_a_record_is_rejected_by_a_text_and_named_by_a_whole_number(errors, offsets):
+    """Where false says that all is well, no record may be left out, and the query does not even start."""
+
+    def function(batch: pa.RecordBatch) -> pa.Table:
+        result = pa.table({"value": [b"v"], "error": errors, "offset": offsets})
+        return result if batch.num_rows else result.slice(0, 0)
+
+    with pytest.raises(SchemaError, match="by which it rejects records") as caught:
+        checked(function, "f", EMPTY, "out", "drop")
+    assert caught.value.entry == "EOS_SCHEMA_INVALID.transform_reject"
+
+
+@pytest.mark.parametrize(
+    "errors",
+    [
+        pa.array(["why"]),
+        pa.array(["why"], pa.large_string()),
+        pa.array(["why"], pa.string_view()),
+        pa.array(["why"]).dictionary_encode(),
+    ],
+)
+def test_a_reason_is_a_text_of_any_kind(errors):
+    """As pyarrow, polars and DuckDB name them; one that is all null rejects nothing."""
+    result = pa.RecordBatch.from_pydict({"value": [b"v"], "error": errors, "offset": [7]})
+    assert without_rejected(as_batch(result))[1] == {7: "why"}
+    nulls = result.set_column(1, "error", pa.nulls(1))
+    assert without_rejected(nulls) == (result.select(["value"]), {})
+
+
+def test_a_reason_that_is_no_utf_8_is_one_all_the_same():
+    """Arrow does not look at what a string consists of."""
+    bad = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(b"\0\0\0\0\1\0\0\0"), pa.py_buffer(b"\xff")])
+    result = pa.RecordBatch.from_pydict({"value": [b"v"], "error": bad, "offset": [7]})
+    assert without_rejected(result)[1] == {7: "\ufffd"}
+
+
+@pytest.mark.parametrize("twice", ["error", "offset", "value"])
+def test_a_column_is_returned_once_also_one_by_which_records_are_rejected(twice):
+    """Arrow itself only says that it cannot choose."""
+    columns = {"value": pa.array([b"v"]), "error": pa.array(["why"]), "offset": pa.array([7])}
+    names = [*columns, twice]
+    batch = pa.RecordBatch.from_arrays([columns[name] for name in names], names=names)
+    for result in (batch, pa.Table.from_batches([batch])):
+        with pytest.raises(SchemaError, match=f"column '{twice}' twice"):
+            as_batch(result)
+
+
+@pytest.mark.parametrize("column", ["value", "error", "nested", "category"])
+def test_a_frame_of_polars_can_reject_records(column):
+    """Its texts are views, also within other columns, of which Arrow filters no rows."""
+    frame = polars.DataFrame({"value": ["a", "b"], "error": ["why", None], "offset": [7, 8]}).with_columns(
+        nested=polars.struct(polars.col("value"), many=polars.concat_list("value", "value")),
+        category=polars.col("value").cast(polars.Categorical),
+    )
+    rows, reasons = without_rejected(as_batch(frame.select(*dict.fromkeys([column, "error", "offset"]))))
+    assert reasons == {7: "why"}
+    expected = [] if column == "error" else frame[column].to_list()[1:]
+    assert [value for name in rows.schema.names for value in rows.column(name).to_pylist()] == expected

@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
+import shlex
 import signal
 import subprocess
 import sys
@@ -191,6 +192,15 @@ def test_a_frozen_driver_writes_nothing_and_goes_on_afterwards(tmp_path: Path):
     finally:
         processes.kill(driver.pid)
         driver.wait(10)
+
+
+def test_jars_in_a_folder_with_a_blank_are_given_as_they_are(tmp_path: Path, monkeypatch):
+    """As the cache of a user with a blank in the name of their home is."""
+    monkeypatch.setattr("demo.run.fast_start.environment", lambda *, prepare: {})
+    jars = (tmp_path / "Jo Doe" / "a.jar", tmp_path / "Jo Doe" / "b.jar")
+    job = DemoJob("", tmp_path, "group", 1, "kafka", "kafka", jars=jars)
+    given = shlex.split(job._environment()["PYSPARK_SUBMIT_ARGS"])
+    assert given == ["--jars", f"{jars[0]},{jars[1]}", "pyspark-shell"]
 
 
 def test_progress_is_what_the_checkpoint_says(tmp_path: Path):

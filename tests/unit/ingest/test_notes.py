@@ -19,7 +19,7 @@ NOTED = Notes("n", 0, SECOND).added_to(Notes("n", 0, FIRST).added_to(None))
 
 def test_files_and_the_splits_of_the_last_micro_batch():
     """In whatever order the records come, others' among them; of a file that was taken twice, the newest."""
-    taken = Taken.of("q", reversed([*FIRST, *OTHERS, (b"no note", b""), *SECOND]), NOTED)
+    taken = Taken.of("q", reversed([*FIRST, *OTHERS, (b"no note", b""), (b"[" * 200_000, b""), *SECOND]), NOTED)
     assert taken.files == {A.uri: A2, B.uri: B, C.uri: C}
     assert taken.splits == [[A2]]
     assert taken.digests == {file.digest: file.uri for file in (A, B, C, A2)}

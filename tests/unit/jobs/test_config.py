@@ -266,12 +266,41 @@ def test_a_file_that_is_no_config_file(read, text):
         read(text)
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "key"),
+    [
+        ("checkpoint: /tmp/checkpoint", 'checkpoint: "/tmp/\\ud83d"', "checkpoint"),
+        ("checkpoint: /tmp/checkpoint", "checkpoint: ${LATIN}", "checkpoint"),
+        ("checkpoint: /tmp/checkpoint", "checkpoint: ${PASSWORD:-}/${LATIN}", "checkpoint"),
+        ("bootstrap.servers: 127.0.0.1:9092", "bootstrap.servers: ${LATIN}", "kafka.bootstrap.servers"),
+        ("subscribe: flights,${SECOND:-weather}", 'subscribe: "\\udfff,flights"', "source.subscribe"),
+        ("failOnDataLoss: false", 'failOnDataLoss: [a, "\\udfff"]', "source.failOnDataLoss.1"),
+        ("checkpoint: /tmp/checkpoint", '"\\ud800": a', "\\ud800"),
+    ],
+)
+def test_a_text_that_is_half_a_character_or_in_another_encoding_is_refused(read, old, new, key):
+    """Nobody could write it into a file or send it to a broker. Python has a variable's bytes as such halves."""
+    with pytest.raises(ConfigError, match=r"EOS_CONFIG_INVALID_VALUE.*is not text in UTF-8") as caught:
+        read(changed(old, new), LATIN="caf\udce9")
+    assert f"'{key}'" in str(caught.value) and "caf" not in str(caught.value)
+    str(caught.value).encode()
+
+
 def test_a_file_that_cannot_be_read(tmp_path):
     """It is not there, is a folder, or is not UTF-8; the path is named, and how to give another one."""
     (tmp_path / "job.yaml").write_bytes(b"kafka: \xff\xfe")
     for name in ("nowhere.yaml", ".", "job.yaml"):
         with pytest.raises(ConfigError, match=r"EOS_CONFIG_UNREADABLE.*cannot be read.*--conf"):
             load(tmp_path / name, ConsumeTransformProduce)
+
+
+def test_a_file_that_cannot_be_read_where_the_working_directory_is_gone(tmp_path, monkeypatch):
+    """As a relative path in a folder that a deployment has replaced."""
+    (tmp_path / "old").mkdir()
+    monkeypatch.chdir(tmp_path / "old")
+    (tmp_path / "old").rmdir()
+    with pytest.raises(ConfigError, match=r"EOS_CONFIG_UNREADABLE.*start at a folder that has been deleted"):
+        load("job.yaml", ConsumeTransformProduce)
 
 
 @pytest.mark.parametrize("job", JOBS)

@@ -24,7 +24,7 @@ from spark_eos.options.table import SINK, SOURCE
 
 ROOT = Path(__file__).parents[3]
 MODULES = {job: importlib.import_module(f"jobs.{job}") for job in JOBS}
-ENVIRON = {"TABLE": "/table", "CHECKPOINT": "/nowhere/checkpoint", "FILES": "/files"}
+ENVIRON = {"TABLE": "/table", "CHECKPOINT": "/nowhere/checkpoint", "FILES": "/files", "LATIN": "caf\udce9"}
 EXAMPLES = {job: yaml.safe_load((ROOT / "conf" / f"{job}.yaml").read_text()) for job in JOBS}
 ARGUMENTS = argparse.Namespace(source="eos-kafka", sink="eos-kafka")
 SECRETS = st.text(string.ascii_letters, min_size=12, max_size=20).map(lambda text: f"Zq{text}")
@@ -52,10 +52,13 @@ SCALARS = st.one_of(
     st.integers(10**30, 10**40),
     st.floats(),
     st.text(max_size=12),
+    st.text(st.characters(categories=["Cs", "Lu"]), max_size=3),
     st.binary(max_size=5),
     st.dates(date(1, 1, 1)),
     st.datetimes(datetime(1, 1, 1)),
-    st.sampled_from(["availableNow", "1 second", "earliest", "json", "fail", "json:loads", "a,b", "${X}", "${", "h:1"]),
+    st.sampled_from(
+        ["availableNow", "1 second", "earliest", "json", "fail", "json:loads", "a,b", "${X}", "${", "h:1", "${LATIN}"]
+    ),
 )
 VALUES = st.recursive(
     SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4), max_leaves=12

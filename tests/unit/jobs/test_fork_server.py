@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -192,6 +193,49 @@ def test_the_server_ends_with_its_job_and_leaves_nothing(tmp_path):
     wait_for(lambda: is_gone(fork["pid"]), "the end of the fork")
     job.program = kept
     assert not job.probe()["forked"]
+
+
+@pytest.mark.parametrize("forks", [False, True])
+def test_a_stop_of_all_of_a_jobs_processes_leaves_no_folder(tmp_path, forks):
+    """As systemd stops a unit. The server still forks until the job has ended, whenever the signal comes."""
+    job = Job(tmp_path)
+    if forks:
+        assert job.probe()["forked"]
+    for server in job.servers:
+        os.kill(server, signal.SIGTERM)
+    assert job.probe()["forked"]
+    job.end()
+    wait_for(lambda: not job.program.parent.exists(), "the end of its folder")
+
+
+def test_the_folder_is_locked_as_long_as_the_server_runs(tmp_path):
+    """So that systemd-tmpfiles, which removes old files of /tmp, leaves the program of a long job alone. Forks, which
+    may live longer, do not have the lock."""
+    job = Job(tmp_path)
+    with job.started(SPARK_WAITS="1") as process:
+        process.stdin.write("\n")
+        process.stdin.flush()
+        fork = json.loads(process.stdout.readline())["pid"]
+        folder = os.open(job.program.parent, os.O_RDONLY)
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        job.end()
+        wait_for(lambda: not job.program.parent.exists(), "the end of its folder")
+        wait_for(lambda: is_gone(job.servers[0]), "the end of the server")
+        assert not is_gone(fork)
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.close(folder)
+
+
+def test_where_there_can_be_no_server_no_folder_is_left(tmp_path, monkeypatch):
+    """Such as in a temporary folder whose name is too long for a socket."""
+    long = tmp_path / ("x" * 90)
+    long.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(long))
+    assert fork_server.start(LOCAL) is None
+    assert list(long.iterdir()) == []
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "none"))
+    assert fork_server.start(LOCAL) is None
 
 
 @pytest.mark.parametrize(

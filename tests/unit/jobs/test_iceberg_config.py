@@ -71,6 +71,11 @@ def test_the_section_of_the_table_has_the_options_of_the_sink(read: Read) -> Non
         assert "rosebud" not in text and "swordfish" not in text
 
 
+def test_the_largest_snapshot_is_one(read: Read) -> None:
+    """Ids of snapshots are random, of all that 63 bits hold."""
+    assert read(target=f"afterRollback: {2**63 - 1}").target.after_rollback == 2**63 - 1
+
+
 def test_without_a_transform_headers_are_for_the_table(read: Read) -> None:
     """As all columns of the source are."""
     bare = read(text=GOOD.replace("transform: {TRANSFORM}\n", ""))
@@ -89,6 +94,10 @@ def test_without_a_transform_headers_are_for_the_table(read: Read) -> None:
         (SQL, "catalog: {type: rest}", "'target.catalog' is not one value"),
         (SQL, "partitionBy: day(timestamp)", "'target.partitionBy' is not a list"),
         (SQL, "afterRollback: soon", "'target.afterRollback' is not a whole number"),
+        (SQL, "afterRollback: 1_0", "'target.afterRollback' is not a whole number"),
+        (SQL, "afterRollback: 12.0", "'target.afterRollback' is not a whole number"),
+        (SQL, "afterRollback: -1", "'target.afterRollback' is too small"),
+        (SQL, f"afterRollback: {2**63}", "'target.afterRollback' is too large"),
         (f"{SQL}, engine: spark", "", "'transform.engine' is none of the values that it can have. Hint: Use 'duckdb'"),
         (f"{SQL}, format: json", "", "'transform.format' is not a known key"),
         ("function: 'json:dumps'", "", "'transform.function' is not a known key"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -133,3 +134,31 @@ def test_a_report_of_a_package_that_is_not_found_is_seen(capfd, cut):
 def test_a_report_that_does_not_end_is_seen_at_the_end_of_the_jvm(capfd):
     """What has cut it off may be in its last lines."""
     assert seen(capfd, "before\n", QUIET_REPORT[:700]) == f"before\n{QUIET_REPORT[:700]}".rstrip("\n") + "\n"
+
+
+class Full:
+    """A stderr in a file whose disk has no room for a moment."""
+
+    def __init__(self) -> None:
+        self.refused = 0
+
+    def write(self, text: str) -> int:
+        if not self.refused:
+            self.refused += 1
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return os.write(2, text.encode())
+
+    def flush(self) -> None:
+        """All is written."""
+
+
+def test_a_line_that_cannot_be_written_does_not_hold_up_the_jvm(capfd, monkeypatch):
+    """The pipe is read on, and what comes later is seen again."""
+    monkeypatch.setattr("sys.stderr", full := Full())
+    with JvmStderr(lambda: False) as jvm:
+        os.write(jvm.fd, b"no room\n")
+        wait_for(lambda: full.refused, "a line that is refused")
+        code = "import os\nfor n in range(2_000): os.write(2, b'%099d\\n' % n)"
+        subprocess.run([sys.executable, "-c", code], stderr=jvm.fd, check=True, timeout=10)
+    said = capfd.readouterr().err
+    assert "no room" not in said and said.count("\n") == 2_000

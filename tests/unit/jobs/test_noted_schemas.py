@@ -81,6 +81,21 @@ def test_notes_are_in_the_checkpoint(tmp_path):
     assert noted.progress() == REPEATS
 
 
+@pytest.mark.parametrize("planned", [None, 5])
+def test_a_version_that_is_set_back_before_a_micro_batch_is_planned_is_noted_once_more(tmp_path, planned):
+    """Runs that plan nothing, as with a version that the query cannot read: the one that plans has the last note."""
+    noted = NotedSchemas(str(tmp_path), HadoopSettings())
+    progress = Progress(planned, planned)
+    for wanted in (3, 4, 3, 4, 3):
+        decoding, found = chosen("value", "orders-value", wanted, read, noted.read(), progress)
+        noted.add([note(1, column="key"), found])
+        assert decoding.registered.version == noted.read()[-1].version == wanted
+    repeats = Progress(progress.next_planned, planned)
+    decoding, _ = chosen("value", "orders-value", 3, read, noted.read(), repeats)
+    assert decoding.registered.version == 3
+    assert noted.read().count(note(1, column="key")) == 1
+
+
 @pytest.mark.parametrize("text", ["", "[", "[]", "{}", '[{"column": "value"}]', "[1]"])
 def test_notes_that_are_damaged_are_refused(tmp_path, text):
     """Rather than taken for none."""

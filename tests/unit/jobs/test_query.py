@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
 import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import pytest
 from py4j.clientserver import ClientServer, JavaParameters, PythonParameters
@@ -12,6 +18,7 @@ from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from jobs.runner.query import Stop, failed, failure_text, interruptible
 from spark_eos.errors import ConnectionFailed, Superseded
 
+ROOT = Path(__file__).parents[3]
 OURS = "[EOS_SUPERSEDED] Another run has taken over. Hint: Stop this one."
 IN_SPARK = f"""[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: [PYTHON_EXCEPTION] An exception \
 was thrown from the Python worker: Traceback (most recent call last):
@@ -131,7 +138,7 @@ def test_a_failure_says_whether_a_restart_helps(error, code, says, capsys):
     assert said[0] == f"failed: {failure_text(error)}" and says in said[1] and len(said) == 2
 
 
-def test_a_signal_stops_the_query_and_a_second_one_does_not_wait_for_it(capsys):
+def test_a_signal_stops_the_query_and_a_second_one_does_not_wait_for_it(capfd):
     """SIGTERM ends the query in order; a second signal leaves at once."""
     left: list[int] = []
 
@@ -143,7 +150,7 @@ def test_a_signal_stops_the_query_and_a_second_one_does_not_wait_for_it(capsys):
         return 7
 
     assert interruptible(work) == 7
-    assert capsys.readouterr().err.startswith("stopping: SIGTERM; the micro-batch under way, if any, is given up")
+    assert capfd.readouterr().err.startswith("stopping: SIGTERM; the micro-batch under way, if any, is given up")
 
     stop = Stop(leave=left.append)
     stop.running = True
@@ -153,9 +160,49 @@ def test_a_signal_stops_the_query_and_a_second_one_does_not_wait_for_it(capsys):
     assert left == [0]
 
 
-def test_a_signal_before_there_is_a_query_ends_the_job_at_once(capsys):
+def test_a_signal_before_there_is_a_query_ends_the_job_at_once(capfd):
     """A job that waits for its cluster can be interrupted."""
     left: list[int] = []
     Stop(leave=left.append).ask(signal.SIGINT)
     assert left == [0]
-    assert "stopped by SIGINT, before there was a query" in capsys.readouterr().err
+    assert "stopped by SIGINT, before there was a query" in capfd.readouterr().err
+
+
+STOPS = """
+import sys, time
+from jobs.runner.query import interruptible, say
+
+def work(stop):
+    stop.running = True
+    print("runs", flush=True)
+    while not stop.asked():
+        time.sleep(0.01)
+    print("is asked", flush=True)
+    say("a line that waits for the reader")
+    time.sleep(60)
+
+sys.exit(interruptible(work))
+"""
+
+
+def test_a_second_signal_ends_a_job_whose_stderr_takes_no_line():
+    """As a pager's or a stopped collector's: a line of the job waits for it then, and keeps all others waiting."""
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(write, b" " * 4096)
+    os.set_blocking(write, True)
+    command = [sys.executable, "-c", STOPS]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=write, text=True, cwd=ROOT) as job:
+        try:
+            assert job.stdout is not None and job.stdout.readline() == "runs\n"
+            job.send_signal(signal.SIGTERM)
+            assert job.stdout.readline() == "is asked\n"
+            time.sleep(0.3)
+            job.send_signal(signal.SIGTERM)
+            assert job.wait(10) == 0
+        finally:
+            job.kill()
+            os.close(read)
+            os.close(write)

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from jobs.runner.transform import imported
 from jobs.runner.values import Rejected, check_function, check_interval, seconds_of
+from spark_eos.errors import EosError
 
 MODULE = """
 from os import path as imported
@@ -97,6 +99,33 @@ def test_a_module_that_is_not_python_is_refused_with_the_line(modules):
     (modules / "job_broken.py").write_text("x = 1\ndef f(:\n")
     with pytest.raises(Rejected, match=r"job_broken.py, line 2: "):
         check_function("job_broken:f")
+
+
+def test_a_package_that_ends_the_process_when_it_is_imported_is_left_to_the_import(modules):
+    """Which names it, as it names every error of the user's code."""
+    (modules / "job_package").mkdir()
+    (modules / "job_package" / "__init__.py").write_text("import sys\nsys.exit('of the package')\n")
+    (modules / "job_package" / "module.py").write_text("def f(rows): return rows\n")
+    check_function("job_package.module:f")
+    with pytest.raises(EosError, match=r"EOS_CONFIG_FUNCTION.*SystemExit: of the package \(.*__init__.py, line 2\)"):
+        imported("job_package.module:f", "transform.function")
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"# caf\xe9\ndef f(rows): return rows\n", "invalid or missing encoding"),
+        (b"# -*- coding: nothing -*-\ndef f(rows): return rows\n", "unknown encoding"),
+        (b"# -*- coding: ascii -*-\n# caf\xe9\ndef f(rows): return rows\n", "codec can't decode"),
+        (b"def f(rows): return rows\n\0\n", "null bytes"),
+    ],
+)
+def test_a_module_that_cannot_be_read_as_text_is_refused(modules, content, why):
+    """By its file, and without a line where nobody can tell it."""
+    (modules / "job_encoded.py").write_bytes(content)
+    with pytest.raises(Rejected, match=rf"not valid Python: \S+job_encoded.py: .*{why}") as caught:
+        check_function("job_encoded:f")
+    assert "None" not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["f", ":f", "m:", "a.b.c", "a b:c", "a..b:c", "a:b:c"])

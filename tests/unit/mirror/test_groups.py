@@ -217,3 +217,49 @@ def test_a_group_before_ranges_without_rows(monkeypatch):
     clusters = Clusters(monkeypatch, {0: 2})
     clusters.log.write(entry(3, 5, rows=False))
     assert clusters.refusal().condition == "EOS_MIRROR_GROUP_REFUSED"
+
+
+def test_a_partition_that_is_not_mirrored_yet(monkeypatch):
+    """Its rows will come behind what the target has now, and a group that has read all of them would read them again;
+    where the source has none any more, none will come."""
+    clusters = Clusters(monkeypatch, {0: 5})
+    clusters.begins["in"], clusters.ends["in"] = 3, 5
+    clusters.ends["out"] = 7
+    assert clusters.refusal().condition == "EOS_MIRROR_GROUP_REFUSED"
+    clusters.begins["in"] = 5
+    assert clusters.move() == {"out": {0: 7}}
+
+
+def test_a_transaction_of_the_mirror_that_is_open_while_the_map_has_no_row(monkeypatch):
+    """It may have rows of before the group's offset, behind what the target has that is stable: only its entries
+    tell."""
+    clusters = Clusters(monkeypatch, {0: 5})
+    clusters.log.write(entry(0, 3, rows=False))
+    clusters.begins["in"] = clusters.ends["in"] = clusters.ends["out"] = 5
+    number, ends = partition_of(SourcePartition(CLUSTER, "id", 0), 9), offsets.end_offsets
+    open_ones = [entry(3, 5, 5)]
+
+    def unstable(client: Any, places: Any, *more: Any) -> Any:
+        found = ends(client, places, *more)
+        if MAP in places:
+            found[MAP][number] += len(open_ones)
+        return found
+
+    monkeypatch.setattr(offsets, "end_offsets", unstable)
+    assert clusters.refusal().condition == "EOS_MIRROR_GROUP_REFUSED"
+    clusters.log.write(open_ones.pop())
+    assert clusters.move() == {"out": {0: 7}}
+
+
+def test_a_group_that_is_ahead_of_the_mirror_is_waited_for(monkeypatch):
+    """Until the map has its offset."""
+    clusters = Clusters(monkeypatch, {0: 5})
+    clusters.log.write(entry(0, 3))
+
+    def mirrored(seconds: float) -> Iterator[None]:
+        yield
+        clusters.log.write(entry(3, 6, 4))
+        yield
+
+    monkeypatch.setattr(offsets, "retrying", mirrored)
+    assert clusters.move() == {"out": {0: 6}}

@@ -16,6 +16,7 @@ from spark_eos.errors import CheckpointError, EosError, KafkaError, Superseded
 from spark_eos.kafka.admin.topics import Topic
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.mirror import owner
+from spark_eos.mirror.map_topic import FOREIGN
 from spark_eos.mirror.owner import Claim, Followed, Ownership, from_record, key_of, read_claims, to_record
 from spark_eos.mirror.plan import MirrorPlan, Targets
 from spark_eos.options.parse import sink_options, stream_options
@@ -335,3 +336,6 @@ def test_a_claim_is_read_as_it_was_written():
     assert from_record(3, key, value[:-1] + b', "more": 1}') == claim
     assert not key.startswith(b'{"origin":')
     assert b',"first":' not in key
+    for other in (b"[" * 200_000, b"[]", b"{}", b"7"):
+        with pytest.raises(FOREIGN):
+            from_record(3, other, value)

@@ -4,18 +4,36 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import typer
 
 from spark_eos.cli.doctor import seconds
-from spark_eos.ops.answer import duration
-from spark_eos.ops.doctor import brokers, topics
+from spark_eos.errors import stop
+from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.errors import refusal
+from spark_eos.kafka.transactions import ProducerIdentity
+from spark_eos.ops.answer import Answer, duration
+from spark_eos.ops.doctor import brokers, checkup, sink_checks, topics, trial
 from spark_eos.ops.doctor.brokers import ClusterFacts
-from spark_eos.ops.doctor.findings import Finding, Severity, Tools, as_json, as_text, exit_code, in_order
+from spark_eos.ops.doctor.findings import (
+    Finding,
+    PlannedQuery,
+    Severity,
+    Tools,
+    as_json,
+    as_text,
+    exit_code,
+    in_order,
+)
+from spark_eos.ops.doctor.sink_checks import judged, two_phase_rule
 from spark_eos.ops.doctor.topics import TopicFacts
-from spark_eos.ops.doctor.trial import Clock
+from spark_eos.ops.doctor.trial import Clock, Trial
+from spark_eos.options.parse import SinkOptions
+from spark_eos.options.table import DEFAULT_LEDGER_TOPIC
 
 TOOLS = Tools("h:1")
 WEEK_S = 7 * 86400
@@ -29,6 +47,7 @@ WELL = {
     "message.timestamp.type": "CreateTime",
 }
 BROKER = {
+    "transaction.max.timeout.ms": "900000",
     "transaction.state.log.replication.factor": "3",
     "transaction.state.log.min.isr": "2",
     "offsets.topic.replication.factor": "3",
@@ -97,6 +116,8 @@ BOTH = {"cleanup.policy": "warning", "retention": "error"}
         ({"retention__ms": "-1"}, {}),
         ({"retention__ms": "60000"}, {"retention": "error"}),
         ({"retention__ms": "86400000"}, {"retention": "warning"}),
+        ({"retention__ms": "-1", "retention__bytes": "1000"}, {"retention": "warning"}),
+        ({"retention__ms": "60000", "retention__bytes": "1000"}, {"retention": "error"}),
         ({"cleanup__policy": "compact", "retention__ms": "60000"}, {"cleanup.policy": "warning"}),
         ({"cleanup__policy": "compact,delete", "retention__ms": "60000"}, BOTH),
         ({"message__timestamp__type": "LogAppendTime"}, {"message.timestamp.type": "warning"}),
@@ -114,13 +135,11 @@ def test_an_output(changed, expected):
         ({"retention__ms": "3600000"}, {"retention": "error"}),
         ({"retention__bytes": "1000"}, {"retention": "warning"}),
         ({"cleanup__policy": "compact", "retention__ms": "1"}, {}),
-        ({"unclean__leader__election__enable": "true"}, {"unclean.leader.election.enable": "error"}),
     ],
 )
 def test_an_input(changed, expected):
     """Rows have to be there after the longest stop."""
     assert worst(topics.of_an_input(topic(**changed), WEEK_S, TOOLS)) == expected
-    assert worst(topics.of_an_input(topic(readable=False), WEEK_S, TOOLS)) == {"settings": "unknown"}
 
 
 def test_an_output_that_takes_less_than_the_input():
@@ -224,3 +243,156 @@ def test_times_as_people_say_them():
     assert [duration(s) for s in (0.0031, 90, 7200, WEEK_S)] == ["3.1 ms", "1.5 min", "2 h", "7 d"]
     with pytest.raises(typer.BadParameter):
         seconds("a week")
+
+
+QUERY = PlannedQuery(
+    SinkOptions(
+        KafkaProperties({"bootstrap.servers": "h:1"}),
+        topic="copies",
+        dead_letters="letters",
+        transaction_timeout_ms=900_000,
+    ),
+    ["flights"],
+    ["copies"],
+    86_400.0,
+    False,
+    "User:x",
+)
+#: There is none in these tests.
+TRIAL = ("rights", "transactional ids spark-eos-…")
+
+
+def looked(monkeypatch: pytest.MonkeyPatch, facts: Callable[[str], TopicFacts | None], seen: ClusterFacts) -> Answer:
+    """A checkup without a trial, of topics with these facts. The sink's own checks find nothing wrong, apart from
+    those of the transactions' length, and of a ledger with errors."""
+    monkeypatch.setattr(checkup, "topic_facts", lambda kafka, name: facts(name))
+    monkeypatch.setattr(checkup, "cluster_facts", lambda kafka: seen)
+    monkeypatch.setattr(sink_checks, "broker_client", lambda kafka: None)
+    for check in (
+        "check_client",
+        "check_input",
+        "check_output",
+        "check_brokers",
+        "check_dead_letters",
+        "check_two_phase",
+    ):
+        monkeypatch.setattr(sink_checks, check, lambda *asked, **how: None)
+    monkeypatch.setattr(sink_checks, "check_ledger", lambda client, topic, broker: facts(topic))
+    return checkup.doctor(QUERY)
+
+
+def of_answer(answer: Answer, severity: str) -> list[tuple[str, str]]:
+    """Check and subject of the findings with this severity."""
+    return [(f["check"], f["subject"]) for f in answer.data["findings"] if f["severity"] == severity]
+
+
+def test_what_may_not_be_described_is_not_missing(monkeypatch):
+    """The sink's check of the ledger tells what its start would; other refusals are unknown."""
+
+    def facts(name: str) -> TopicFacts | None:
+        if name == DEFAULT_LEDGER_TOPIC:
+            raise stop("EOS_UNAUTHORIZED.topic_input", topic=name, bootstrap_servers="h:1")
+        if name == "flights":
+            raise refusal("h:1", name, 42, 1.0)
+        return topic()
+
+    found = looked(monkeypatch, facts, cluster())
+    assert ("ledger", f"ledger {DEFAULT_LEDGER_TOPIC}") in of_answer(found, "error")
+    assert ("settings", "topic flights") in of_answer(found, "unknown")
+    assert found.code == 1
+    missing = looked(monkeypatch, lambda name: None if name == DEFAULT_LEDGER_TOPIC else topic(), cluster())
+    assert ("ledger", f"ledger {DEFAULT_LEDGER_TOPIC}") in of_answer(missing, "warning")
+
+
+@pytest.mark.parametrize("role", ["input", "output", "dead letters"])
+def test_every_topic_outlives_a_broker(monkeypatch, role):
+    """Those that are read, too."""
+    weak = replace(topic(1, min__insync__replicas="1", unclean__leader__election__enable="true"), name="weak")
+    roles = {"input": "flights", "output": "copies", "dead letters": "letters"}
+    found = looked(monkeypatch, lambda name: weak if name == roles[role] else topic(), cluster())
+    wrong = {("replication", f"{role} weak"), ("unclean.leader.election.enable", f"{role} weak")}
+    assert set(of_answer(found, "error")) == wrong
+    unreadable = topic(readable=False)
+    found = looked(monkeypatch, lambda name: unreadable if name == roles[role] else topic(), cluster())
+    assert of_answer(found, "unknown") == [("settings", f"{role} t"), TRIAL]
+
+
+def test_dead_letters_are_kept_until_they_are_committed(monkeypatch):
+    """They are in the same transactions."""
+    short = topic(retention__ms="60000")
+    found = looked(monkeypatch, lambda name: short if name == "letters" else topic(), cluster())
+    assert of_answer(found, "error") == [("retention", "dead letters t")]
+
+
+def test_the_broker_that_allows_the_shortest_transactions_counts(monkeypatch):
+    """Each may be the coordinator of a transaction."""
+    for at in (0, 1):
+        config = {node: BROKER | ({"transaction.max.timeout.ms": "60000"} if node == at else {}) for node in (0, 1)}
+        found = looked(monkeypatch, lambda name: topic(2), ClusterFacts((0, 1), config, 2, ()))
+        assert of_answer(found, "error") == [("transaction.max.timeout.ms", "query")]
+
+
+def test_a_ledger_that_is_less_durable_than_the_coordinators_state(monkeypatch):
+    """A query only has a warning in its log."""
+    ledger = f"ledger {topic().name}"
+    for facts, more, wrong in (
+        (topic(), {}, []),
+        (topic(2), {}, [("min.insync.replicas", ledger), ("replication", ledger)]),
+        (topic(4), {"transaction__state__log__min__isr": "3"}, [("min.insync.replicas", ledger)]),
+    ):
+        found = looked(
+            monkeypatch,
+            lambda name, facts=facts: facts if name == DEFAULT_LEDGER_TOPIC else topic(),
+            cluster(4, **more),
+        )
+        assert sorted(of_answer(found, "warning")) == wrong
+
+
+def test_what_settings_would_tell_is_unknown_without_them(monkeypatch):
+    """Before transaction.version 2, a setting says whether brokers reject late batches."""
+    for level, unknown in ((2, []), (1, [("late batches", "brokers")])):
+        found = looked(monkeypatch, lambda name: topic(), replace(cluster(level=level), config=None))
+        assert sorted(of_answer(found, "unknown")) == sorted([("settings", "brokers"), TRIAL, *unknown])
+    assert judged(two_phase_rule(QUERY, readable=False), QUERY, 3).severity is Severity.UNKNOWN
+
+
+@pytest.mark.parametrize("stop_s", [90.0, 3_600.0, 0.0015])
+def test_what_mends_a_time_is_not_too_short(stop_s):
+    """Settings are whole minutes and milliseconds."""
+    short = {"transactional__id__expiration__ms": "1", "offsets__retention__minutes": "1"}
+    fixes = {f.check: f.fix[0].rpartition("=")[2] for f in brokers.retention(cluster(**short), stop_s, "g") if f.fix}
+    fixed = {name.replace(".", "__"): value for name, value in fixes.items()}
+    assert worst(brokers.retention(cluster(**short | fixed), stop_s, "g")) == {}
+    weak = topic(retention__ms="1")
+    for judge in (
+        lambda t: topics.of_an_input(t, stop_s, TOOLS),
+        lambda t: topics.retention("output", t, 1, stop_s, TOOLS),
+    ):
+        (finding,) = judge(weak)
+        assert worst(judge(topic(retention__ms=finding.fix[0].rpartition("=")[2]))) == {}
+
+
+def test_a_transaction_of_the_trial_that_stays_open_is_told():
+    """That it was aborted is only said of those that were."""
+    assert checkup._tried(Trial(["b", "a"], []), "l").endswith(
+        "a, b, and began and aborted an empty transaction of each in l."
+    )
+    assert "whether those of a were aborted is not known" in checkup._tried(Trial(["b", "a"], [], ["a"]), "l")
+    assert checkup._tried(Trial(["b", "a"], []), None) == "Tried: initialized producers with a, b."
+
+
+@pytest.mark.parametrize(("answer", "left"), [(0, []), (None, ["p-doctor-0"]), (48, ["p-doctor-0"])])
+def test_a_trial_knows_what_it_has_left_open(monkeypatch, answer, left):
+    """By the answer to its abort."""
+    added = SimpleNamespace(asked=True, add=lambda places: None)
+    own = ProducerIdentity("p-doctor-0", 7, 0)
+    for name, value in {
+        "_coordinators": lambda *_: {0: ["p-doctor-0"]},
+        "endtxn_version": lambda *_: 5,
+        "init_producer_id": lambda *_: own,
+        "Additions": lambda *_: added,
+        "describe_transactions": lambda *_: [],
+        "end_own_txn": lambda *_: answer,
+    }.items():
+        monkeypatch.setattr(trial, name, value)
+    assert trial.try_out(SimpleNamespace(), "p", "ledger").left == left

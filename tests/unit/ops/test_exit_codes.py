@@ -84,3 +84,25 @@ def test_what_could_be_done_exits_like_what_was_done(command, yes, monkeypatch):
     first = answer.data[0] if isinstance(answer.data, list) else answer.data
     assert first.get("dry_run", not first.get("done")) is not yes
     assert ("--yes" in answer.text) is not yes
+
+
+def test_a_drop_that_leaves_something_open(monkeypatch):
+    """It is done, and something is left."""
+    found = dropping.Drop("q", 2, MARK, HEAD, None)
+    monkeypatch.setattr(dropping, "plan", lambda *_: found)
+    monkeypatch.setattr(dropping, "drop", lambda *_: replace(found, left=["p-q-1-0-0"]))
+    answer = dropping.drop_planned("/c", SETTINGS, NOBODY, yes=True)
+    assert (answer.code, answer.data["left"]) == (1, ["p-q-1-0-0"])
+
+
+@pytest.mark.parametrize("left", [[], ["p-q-1-0-0"]])
+def test_a_replay_that_leaves_something_open(monkeypatch, left):
+    """Of the retired query, which no start will end."""
+    plan = ReplayPlan("n", replace(MARK, to="/n"), 2, [])
+    monkeypatch.setattr(replaying, "plan", lambda *_: plan)
+    monkeypatch.setattr(replaying, "NewCheckpoint", lambda *_: SimpleNamespace(check_free=lambda: None))
+    monkeypatch.setattr(replaying, "Replay", lambda *_: SimpleNamespace(to_a_new_checkpoint=lambda: left))
+    request = ReplayRequest(1, again=True, to="/n")
+    answer = replaying.replay("/c", request, NOBODY, SETTINGS, in_place=False, finish=False, yes=True)
+    assert (answer.code, answer.data["left"]) == (len(left), left)
+    assert ("recover --query q --abort-only --yes" in answer.text) is bool(left)

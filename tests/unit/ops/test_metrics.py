@@ -21,6 +21,7 @@ from pyspark.sql.streaming.listener import QueryStartedEvent, QueryTerminatedEve
 from spark_eos.errors import UnsupportedError
 from spark_eos.metrics_events import NOWHERE, Events
 from spark_eos.ops.metrics import endpoint as module
+from spark_eos.ops.metrics import session as session_of_metrics
 from spark_eos.ops.metrics import start
 from spark_eos.ops.metrics.endpoint import Endpoint
 from spark_eos.ops.metrics.exporter import Exporter
@@ -150,6 +151,29 @@ def test_the_file_of_events_does_not_grow_for_ever(tmp_path):
     assert [event["at"] for event in EventFile(path).read()] == [0, 1, 2, 3, 4, 5][-len(EventFile(path).read()) :]
     assert sorted(p.name for p in tmp_path.iterdir()) == ["events.jsonl", "events.jsonl.1"]
     assert sum(p.stat().st_size for p in tmp_path.iterdir()) < 300
+
+
+def test_a_rename_that_fails_ends_no_recording(tmp_path, monkeypatch):
+    """Nor does a file that cannot be opened: later events are there."""
+    path = tmp_path / "events.jsonl"
+    recorder = Recorder(str(path), largest=10)
+    recorder.take({"event": "x", "at": 1.0})
+    for broken in ("replace", "open"):
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, broken, lambda *given, **how: (_ for _ in ()).throw(OSError("full")))
+            for _ in range(2):
+                with pytest.raises(OSError, match="full"):
+                    recorder.take({"event": "x", "at": 2.0})
+        recorder.take({"event": "x", "at": 3.0})
+        assert EventFile(path).read()[-1]["at"] == 3.0
+    recorder.close()
+
+
+@pytest.mark.parametrize(("host", "port"), [("127.0.0.1", 70_000), ("127.0.0.1", -1), ("a..b", 0), ("x" * 70, 0)])
+def test_no_query_fails_for_an_endpoint_that_cannot_be(host, port, caplog):
+    """A problem of metrics is logged."""
+    assert session_of_metrics._endpoint(host, port, CollectorRegistry(), Recent()) is None
+    assert "no endpoint for metrics" in caplog.text
 
 
 def test_a_reader_keeps_up_with_files_that_replace_each_other(tmp_path):
@@ -417,3 +441,9 @@ def test_an_endpoint_needs_its_extra(session, monkeypatch: pytest.MonkeyPatch):
     assert caught.value.condition == "EOS_NOT_INSTALLED"
     assert session.registered == session.listeners == []
     start(session, None, None, None).close()
+
+
+def test_lines_that_are_no_events_are_skipped():
+    """Half a line of a killed process, and what is nested too deeply."""
+    lines = [b'{"event": "x", "at"', b"[" * 200_000, b"[]", b'{"event": "x", "at": 1}']
+    assert [event["at"] for event in parsed(b"\n".join(lines))] == [1]

@@ -13,8 +13,15 @@ from spark_eos.ops import recover as recovery
 from spark_eos.ops.heads import SinkHead
 from spark_eos.ops.recover import Part, SinkPlan, Wanted
 from spark_eos.ops.state import Liveness, QueryState
+from spark_eos.protocol.commands import abort_undecided
+from spark_eos.protocol.commit import commit
 from spark_eos.protocol.end import Broken
-from spark_eos.protocol.head import Decision, Head, Pair, Probe, Written
+from spark_eos.protocol.head import NOBODY, Decision, Head, Pair, Probe, Verdict, Written
+from tests.simulation.ledger import QUERY
+from tests.support.dying_driver import Killed, kill
+from tests.unit.protocol.test_broken import in_two_partitions
+from tests.unit.protocol.test_stops import Brokers, on_brokers, stopped
+from tests.unit.protocol.test_whole import taken_by_retention
 
 CLUSTER: Any = SimpleNamespace(prefix_of=lambda _: "p", ports=lambda _: None)
 PAIRS = [Pair(f"p-q-1-{number}", 1, 1) for number in range(2)]
@@ -31,16 +38,23 @@ def failing(key: str) -> EosError:
 
 @pytest.fixture
 def answer(monkeypatch):
-    """``answer(wanted, queries, broken, fails)``: the queries are given by the sinks of each, and each sink by its
-    key; of ``fails``, nothing can be done."""
+    """``answer(wanted, queries, broken, fails, damaged)``: the queries are given by the sinks of each, and each sink by
+    its key; of ``fails``, nothing can be done, and of ``damaged``, the head cannot be read."""
 
-    def asked(wanted: Wanted, queries=(("q",),), broken=(), fails=()):
+    def asked(wanted: Wanted, queries=(("q",),), broken=(), fails=(), damaged=()):
         def done(cluster, plan: SinkPlan, wanted):
             if plan.key in fails:
                 raise failing(plan.key)
             return replace(plan, ended=[f"{plan.key}-ended"])
 
-        sinks = [[SinkHead(key, keys[0], key if len(keys) > 1 else None, HEAD) for key in keys] for keys in queries]
+        def head(key: str) -> SinkHead | None:
+            raise stop("EOS_LEDGER_DAMAGED", name="KeyError", error=key)
+
+        sinks = [
+            [SinkHead(key, keys[0], key if len(keys) > 1 else None, None if key in damaged else HEAD) for key in keys]
+            for keys in queries
+        ]
+        monkeypatch.setattr(CLUSTER, "head", head, raising=False)
         states = [QueryState(found[0].key, found, [], Liveness(closed=True)) for found in sinks]
         monkeypatch.setattr(recovery, "states_of", lambda *_, **__: states)
         monkeypatch.setattr(recovery, "recovered", done)
@@ -69,6 +83,21 @@ def test_an_error_at_the_only_one(answer):
     """Then there is nothing else to tell."""
     with pytest.raises(EosError, match="EOS_COMMAND_OVERTAKEN"):
         answer(Wanted(yes=True), fails=["q"])
+    for wanted in (Wanted(), Wanted(yes=True)):
+        with pytest.raises(EosError, match="EOS_LEDGER_DAMAGED"):
+            answer(wanted, damaged=["q"])
+
+
+@pytest.mark.parametrize("queries", [[["a"], ["b"]], [["b"], ["a"]], [["a", "b"]]])
+@pytest.mark.parametrize("yes", [False, True])
+def test_one_head_that_cannot_be_read(answer, queries, yes):
+    """The others are recovered all the same."""
+    found = answer(Wanted(yes=yes), queries, damaged=["b"])
+    sinks = {sink["ledger_key"]: sink for query in found.data for sink in query["sinks"]}
+    assert (sinks["a"]["ended"], sinks["a"]["error"]) == (["a-ended"] if yes else [], None)
+    assert (sinks["b"]["needed"], sinks["b"]["error"]["condition"]) == (False, "EOS_LEDGER_DAMAGED")
+    assert found.code == 2
+    assert "EOS_LEDGER_DAMAGED" in found.text and ("committed 2" if yes else "would commit 2") in found.text
 
 
 def test_a_plan_to_abort_what_is_broken(answer):
@@ -112,3 +141,49 @@ def test_what_was_lost_is_told_alike_whoever_has_aborted_it():
     recovery_ = recovery.Recovery(QueryState("q"), [lost], done=True)
     text = recovery.as_text(recovery_, Wanted(yes=True))
     assert "1 decided transaction(s) are aborted" in text and "committed 0 decided" in text
+
+
+@pytest.mark.parametrize("closed", [False, True])
+@pytest.mark.parametrize("broken", [False, True])
+@pytest.mark.parametrize("abort_broken", [False, True])
+def test_a_recovery_does_not_overtake_itself(closed: bool, broken: bool, abort_broken: bool):
+    """Whatever it publishes: of a run that was killed after its decision, or was closed since, with and without rows
+    that are lost. That it closes the query comes first."""
+
+    def steps(brokers: Brokers) -> None:
+        pair, batch = in_two_partitions(brokers)
+        with pytest.raises(Killed):
+            commit(brokers.ports("commit.decided", kill), batch)
+        if closed:
+            abort_undecided(brokers.ports(), QUERY)
+        if broken:
+            taken_by_retention(brokers, pair)
+        plan = recovery._plan(QUERY, None, brokers.ports().ledger.read(), [], Part.ALL)
+        cluster: Any = SimpleNamespace(ports=lambda _: brokers.ports())
+        wanted = Wanted(yes=True, abort_broken=abort_broken)
+        if broken and not abort_broken:
+            stopped("EOS_DECISION_BROKEN", lambda: recovery._carried_out(cluster, plan, wanted))
+        else:
+            done = recovery._carried_out(cluster, plan, wanted)
+            assert dict(done.verdicts) == {pair: Verdict.LOST if broken else Verdict.COMMITTED}
+        assert brokers.ports().ledger.read().run == NOBODY
+
+    on_brokers(steps)
+
+
+@pytest.mark.parametrize("abort_broken", [False, True])
+def test_a_recovery_of_another_head_changes_nothing(abort_broken: bool):
+    """The query was started, and has decided, since the plan was made."""
+
+    def steps(brokers: Brokers) -> None:
+        plan = recovery._plan(QUERY, None, brokers.open("r1"), [], Part.ALL)
+        _, batch = in_two_partitions(brokers)
+        with pytest.raises(Killed):
+            commit(brokers.ports("commit.decided", kill), batch)
+        cluster: Any = SimpleNamespace(ports=lambda _: brokers.ports())
+        before = brokers.ports().ledger.read()
+        wanted = Wanted(yes=True, abort_broken=abort_broken)
+        stopped("EOS_COMMAND_OVERTAKEN", lambda: recovery._carried_out(cluster, plan, wanted))
+        assert brokers.ports().ledger.read() == before
+
+    on_brokers(steps)

@@ -68,6 +68,25 @@ def test_a_replay_that_has_begun_is_finished(where):
     assert finished(where, in_place(where), None).unfinished == in_place(where)
 
 
+@pytest.mark.parametrize("to", [NEW, None], ids=["to a new one", "in place"])
+def test_no_replay_to_a_micro_batch_goes_forward(where, to, monkeypatch):
+    """After a log was cut, the query may have been further: what lies between would be left out. What is planned is
+    also what --finish takes."""
+    monkeypatch.setattr(replay_plan, "ranges", lambda *asked: [])
+    done = Decision(2, 0, 1, 1, 1, None, (), group="g")
+    known = cluster({QUERY: Head(NOBODY, 3, (), 5, done, prefix="p")})
+    known.client = None
+    request = replay_plan.ReplayRequest(batch=1, again=to is not None, to=to)
+    planned = replay_plan.plan(Checkpoint(where), known, request).unfinished
+    assert finished(where, planned, to).unfinished == planned
+    newest = Path(where) / "offsets" / "2"
+    newest.write_text(newest.read_text().replace('"in":{"0":6}', '"in":{"0":3}'))
+    with pytest.raises(EosError) as caught:
+        replay_plan.plan(Checkpoint(where), known, request)
+    assert caught.value.entry == "EOS_REPLAY_REFUSED.forward"
+    assert "offset 5 of in-0, but the query is at 3" in caught.value.message
+
+
 FORGED: dict[str, object] = {
     "of": "another",
     "checkpoint": "/etc",

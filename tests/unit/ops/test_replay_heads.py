@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
+from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.errors import ReplayError
 from spark_eos.ops.heads import SinkHead
-from spark_eos.ops.replay_plan import ReplayRequest, check_heads
+from spark_eos.ops.replay_plan import ReplayRequest, check_heads, plan
 from spark_eos.protocol.head import MOST_TOPICS, Decision, Head
 
 NOTHING = Decision(7, 0, 1, 0, 0, None, ())
@@ -27,6 +29,14 @@ def test_no_replay_goes_to_a_topic_of_the_query(topic):
             check(head, topic)
         assert f"writes to {topic}, or did" in caught.value.message
         check(head, "another")
+
+
+@pytest.mark.parametrize("topic", ["", " ", " copies", "..", "Flüge"])
+def test_no_replay_goes_to_what_is_no_topic(topic):
+    """An empty text would retire nothing, and bind the new query to nothing: both would write."""
+    with pytest.raises(ReplayError) as caught:
+        plan(Checkpoint("/none"), SimpleNamespace(), ReplayRequest(batch=1, topic=topic, to="/new"))
+    assert caught.value.entry == "EOS_REPLAY_REFUSED.topic_name"
 
 
 def test_no_replay_goes_to_a_topic_that_may_be_one_of_too_many():

@@ -11,6 +11,7 @@ import pytest
 
 from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.checkpoint.settings import HadoopSettings
+from spark_eos.errors import EosError
 from spark_eos.kafka.admin.topics import Topic
 from spark_eos.ledger.owners import Transaction
 from spark_eos.ledger.reader import Dated
@@ -42,7 +43,7 @@ def decision(batch: int, *verdicts: Verdict | None) -> Decision:
 
 def shown(planned: Sequence[int], done: Sequence[int], *heads: SinkHead) -> QueryState:
     place = InputPartition("t", 0, 9, None, 0, 12)
-    at = CheckpointState("/c", planned, done, False, ["eos-kafka"], [place], ["u"])
+    at = CheckpointState("/c", planned, done, False, ["eos-kafka"], [place])
     return QueryState("q" if planned else None, heads, checkpoint=at, liveness=Liveness(closed=True))
 
 
@@ -209,3 +210,45 @@ def test_the_input_of_a_mirror_is_not_looked_up_on_the_target(monkeypatch, tmp_p
         at = state._checkpoint_state(logs, SimpleNamespace(client=None))
         assert at.partitions == [InputPartition("orders", 0, 1000, 1000, 0, 700)]
         assert (at.recreated_topics, at.elsewhere) == (["orders"], [])
+
+
+def at_end(committed: int | None, begin: int | None, recreated: Sequence[str] = ()) -> QueryState:
+    """A query that has done micro-batch 1, at these offsets of two partitions; the logs end at 1000."""
+    places = [InputPartition("t", 0, 500, committed, begin, 1000), InputPartition("u", 0, 990, 990, 0, 1000)]
+    at = CheckpointState("/c", [0, 1], [0, 1], False, ["eos-kafka"], places, recreated)
+    return QueryState("q", [own(decision(1, OK))], checkpoint=at, liveness=Liveness(closed=True))
+
+
+@pytest.mark.parametrize(
+    ("state", "lag", "trouble"),
+    [
+        (at_end(400, 400), 610, ""),
+        (at_end(400, None), 610, ""),
+        (at_end(400, 900), 110, "t-0 is read up to offset 400, and its log begins at 900"),
+        (at_end(None, 500), 510, ""),
+        (at_end(None, 900), 110, "t-0 is read up to offset 500, and its log begins at 900"),
+        (at_end(400, 0, ["t"]), None, "t was deleted or recreated since it was read"),
+        (at_end(400, 900, ["t"]), None, "t was deleted or recreated since it was read"),
+    ],
+)
+def test_input_that_is_gone_before_it_was_read(state, lag, trouble):
+    """Where the source stops; rows that nobody can read are no lag."""
+    assert state.checkpoint.lag == lag
+    assert len(state.troubles) == bool(trouble)
+    assert "plans micro-batch 2" in state.next
+    assert ("unless its source stops (EOS_SOURCE_DATA_LOSS)" in state.next) is bool(trouble)
+    if trouble:
+        assert state.troubles[0].startswith(f"{trouble}: ") and "failOnDataLoss" in state.troubles[0]
+        assert "trouble     none" not in as_text(state)
+
+
+def test_a_place_without_a_file_is_no_query(tmp_path):
+    """A wrong path, or a mount that is not there, is not a query without troubles. One that Spark has begun to write is
+    a query, though it has none of its files yet."""
+    for empty in (tmp_path / "none", tmp_path):
+        with pytest.raises(EosError) as caught:
+            state.state_at(Checkpoint(str(empty)), SimpleNamespace(client=None))
+        assert caught.value.entry == "EOS_QUERY_UNKNOWN.checkpoint"
+    (tmp_path / "offsets").mkdir()
+    found = state.state_at(Checkpoint(str(tmp_path)), SimpleNamespace(client=None))
+    assert found.next == "begins a new query, with micro-batch 0"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import socket
 import struct
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -17,7 +19,7 @@ from spark_eos.kafka.net.client import broker_client
 from spark_eos.ledger.owners import Cluster, Transaction
 from spark_eos.ops import top as tops
 from spark_eos.ops.metrics.queries import BATCH_WRITE
-from spark_eos.ops.metrics.recording import EventFile
+from spark_eos.ops.metrics.recording import EventFile, Recorder
 from spark_eos.ops.plot import _title, plot
 from spark_eos.ops.timeline import EventReader, chosen, cut, queries_in, timeline_of
 from spark_eos.ops.top import as_json, now_of, top
@@ -160,7 +162,75 @@ def test_a_file_is_read_on(file: Path):
     assert [event["event"] for event in reader.read()[before:]] == ["x", "y", "z"]
 
 
-@pytest.mark.parametrize("source", ["/nowhere/events.jsonl", "http://127.0.0.1:1", "http://[", "/"])
+def test_a_watcher_keeps_the_newest_events(tmp_path: Path):
+    """Of a file that is written and replaced for ever."""
+    recorder = Recorder(str(tmp_path / "events"), largest=1_000)
+    reader, all_ = EventFile(tmp_path / "events", most=20), EventFile(tmp_path / "events")
+    for n in range(300):
+        recorder.take({"event": "x", "at": float(n)})
+        if n % 10 == 9:
+            assert [event["at"] for event in reader.read()] == [event["at"] for event in all_.read()][-20:]
+            assert len(reader._events) <= 20 and len(reader._read) <= 4
+    recorder.close()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"event": "prepared", "at": 1, "query": "q"}',
+        '{"event": "lag", "at": 1}',
+        '{"event": "lag", "at": 1, "source": "s", "lag": {"t": {"x": {"stable": 1, "high": 1, "heldMs": 1}}}}',
+        '{"event": "lag", "at": 1, "source": "s", "lag": {"t": {"0": {"stable": 1, "high": null, "heldMs": 1}}}}',
+        '{"event": "lag", "at": 1, "source": "s", "lag": {"t": [1]}}',
+        '{"event": "started", "at": NaN, "query": "q", "run": "r"}',
+        '{"event": "started", "at": 1, "query": ["q"], "run": "r"}',
+        '{"event": "started", "at": 1, "query": "q"}',
+        '{"event": "progress", "at": 1, "query": "q", "run": "r", "batch": 1, "ran": true, "began": 1, "batch_s": 1}',
+        '{"event": "committed", "at": true, "rows": "7"}',
+        '{"event": ["x"], "at": 1}',
+        '{"event": "terminated", "at": 1, "query": "q", "run": "r"}',
+        '{"event": "restart", "at": 1, "query": "q"}',
+    ],
+)
+def test_lines_of_another_program_are_skipped(file: Path, line: str):
+    """Or of another version. What is whole is shown, and all that is recorded is."""
+    whole = EventReader(str(file)).read()
+    assert whole == killed_and_restarted().events
+    text = file.read_text()
+    file.write_text(f"{line}\n{text}{line}\n")
+    assert EventReader(str(file)).read() == whole
+    assert "copies" in top(str(file), None, None).text
+    file.write_text(f"{line}\n")
+    with pytest.raises(EosError) as caught:
+        top(str(file), None, None)
+    assert caught.value.entry == "EOS_PLOT_IMPOSSIBLE.no_events"
+
+
+def test_an_address_that_is_no_http(tmp_path: Path):
+    """Such as that of ssh: it answers with something else, or with less than it says."""
+    for answer in (b"SSH-2.0-OpenSSH\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx"):
+        with socket.socket() as server:
+            server.bind(("127.0.0.1", 0))
+            server.listen()
+
+            def serve(server: socket.socket = server, answer: bytes = answer) -> None:
+                connection, _ = server.accept()
+                with connection:
+                    connection.recv(1_000)
+                    connection.sendall(answer)
+
+            thread = threading.Thread(target=serve)
+            thread.start()
+            with pytest.raises(EosError) as caught:
+                EventReader(f"http://127.0.0.1:{server.getsockname()[1]}").read()
+            thread.join()
+        assert caught.value.entry == "EOS_PLOT_IMPOSSIBLE.unreadable"
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["/nowhere/events.jsonl", "http://127.0.0.1:1", "http://[", "/", "http://localhost:abc", "http://localhost:94 00"],
+)
 def test_a_source_that_cannot_be_read(source):
     """It is named, with what to name instead."""
     with pytest.raises(EosError, match="http://localhost:9400") as caught:

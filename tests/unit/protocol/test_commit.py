@@ -12,6 +12,7 @@ from spark_eos.protocol.commit import _next_decision, _notes_to_write, _offsets_
 from spark_eos.protocol.head import CopiedFrom, Decision, Digest, Head, Notes, Pair, Probe, Verdict, Written
 from spark_eos.protocol.head_codec import decode, encode
 from spark_eos.protocol.ports import Description, Ports, State
+from spark_eos.protocol.replay import differences_of_ranges
 from spark_eos.protocol.task import MOST_UNKNOWN, MicroBatch, TaskReport, Work
 from spark_eos.topic_partition import OffsetRange
 
@@ -115,3 +116,15 @@ def test_a_decision_says_whether_its_transactions_expire():
     for two_phase in (True, False):
         repaired = _next_decision(None, replace(batch, two_phase=two_phase), replace(HEAD, decision=lost), None)
         assert (repaired.rev, repaired.two_phase) == (1, two_phase)
+
+
+def test_a_decision_has_each_range_once():
+    """That of a task that wrote with what it wrote, and those of the others together: so a replay is equal."""
+    read = [OffsetRange("in", number, 0, 9) for number in range(3)]
+    tasks = [replace(report(number), copied_from=CopiedFrom("c", TOPICS, "f", (read[number],))) for number in range(3)]
+    tasks[0] = replace(tasks[0], written=replace(tasks[0].written, ranges=(read[0],)))
+    tasks[1:] = [replace(one, rows=0, digest=0, written=None) for one in tasks[1:]]
+    batch = MicroBatch("r", 0, tuple(tasks))
+    decided = _next_decision(None, batch, HEAD, None)
+    assert decided.copied_from == CopiedFrom("c", TOPICS, "f", tuple(read[1:]))
+    assert differences_of_ranges(decided, batch.copied_from) == []

@@ -32,9 +32,12 @@ COMMITS, COMMITTED, LOST = (State.PREPARE_COMMIT, State.COMPLETE_COMMIT), Verdic
 
 
 @pytest.mark.parametrize("state", State)
-@pytest.mark.parametrize("described", [PAIR, NEXT, replace(PAIR, producer_id=18)])
+@pytest.mark.parametrize(
+    "described", [PAIR, NEXT, replace(PAIR, epoch=5), replace(PAIR, producer_id=18), replace(NEXT, producer_id=18)]
+)
 def test_what_a_description_is_evidence_of(described: Pair, state: State):
-    """Where an end fences, commit or abort one epoch on. Where it does not, a commit of the very pair, and no abort."""
+    """Where an end fences, commit or abort one epoch on. Where it does not, a commit of the very pair, and no abort.
+    Of a later transaction of the id, or of a new producer id, it is evidence of nothing."""
     description = Description(described, state, 0, 1000)
     assert _described_end(PLAIN, description) is (COMMITTED if described == PAIR and state in COMMITS else None)
     fenced = LOST if state is State.COMPLETE_ABORT else COMMITTED if state in COMMITS else None

@@ -116,6 +116,15 @@ def test_anything_else_is_an_error_with_a_name(data):
     assert "ledger.topic" in caught.value.hint
 
 
+@pytest.mark.parametrize("data", [b"[" * 200_000, b'{"write":' * 200_000])
+def test_what_is_nested_too_deeply_is_no_head(data):
+    """Whoever may write to the ledger gets no stack out of a command with it."""
+    with pytest.raises(LedgerError) as caught:
+        decode(data)
+    assert caught.value.condition == "EOS_LEDGER_DAMAGED"
+    assert foreach_batch_write_of(data) is None
+
+
 @pytest.mark.parametrize("missing", sorted(json.loads(encode(Head("r", 1, (), 5))).keys() - {"written_by"}))
 def test_a_head_that_lacks_something_is_damaged(missing):
     """No default is taken for what a decision rests on."""

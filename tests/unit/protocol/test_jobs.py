@@ -16,8 +16,10 @@ from spark_eos.protocol.open import open_run
 from spark_eos.protocol.ports import Coordinator, Description, EndTxnAnswer, State
 from spark_eos.protocol.task import MicroBatch, assign, check_target, check_time
 from tests.simulation.client import Producer, Refused
+from tests.simulation.codes import NOT_AVAILABLE
 from tests.simulation.ledger import LEDGER, PREFIX, QUERY
 from tests.simulation.partition_log import PartitionLog
+from tests.simulation.world import Reply
 from tests.support.dying_driver import Killed, kill
 from tests.unit.protocol.test_stops import OUTPUT, TIMEOUT_MS, Brokers, on_brokers, stopped
 
@@ -338,3 +340,23 @@ def test_a_job_that_takes_too_long_stops_when_its_first_transactions_are_gone():
     error = stopped("EOS_JOB_TOO_LONG", lambda: check_time(head, 60_000, 61_001))
     assert "for 60 s" in error.message
     check_time(replace(head, decision=Decision(0, 0, 1, 1, 1, None, ())), 60_000, 61_001)
+
+
+@pytest.mark.parametrize("opens", [open_one, Brokers.open])
+def test_what_spark_has_passed_within_foreach_batch_is_not_taken_for_committed(opens: Callable[..., Head]):
+    """Its commit may not have returned: while nobody can tell, the next start stops. A stream's has."""
+
+    def steps(brokers: Brokers) -> None:
+        first = brokers.prepared(opens(brokers, "r1"))
+        dies(lambda: commit(brokers.ports("commit.decided", kill), first))
+        end, names = brokers.cluster.end, {pair.id for pair in first.pairs}
+        brokers.cluster.end = (  # type: ignore[method-assign]
+            lambda name, *of, **how: Reply(NOT_AVAILABLE) if name in names else end(name, *of, **how)
+        )
+        if opens is open_one:
+            stopped("EOS_OUTCOME_UNCLEAR", lambda: opens(brokers, "r2", 1))
+            assert brokers.ports().ledger.read().run == "r1"
+        else:
+            assert opens(brokers, "r2", 1).run == "r2"
+
+    on_brokers(steps)

@@ -513,3 +513,16 @@ def test_decisions_compare_without_their_places():
         assert read == decision
 
     on_brokers(steps)
+
+
+def test_a_look_at_an_earlier_decision_is_none_at_the_last_one():
+    """Another process of the run has committed that since, and its look was cut short."""
+
+    def steps(brokers: Brokers) -> None:
+        first = committed(brokers, aborted=False)
+        committed(brokers, aborted=True, number=1)
+        head = brokers.ports().ledger.read()
+        seen = Looked(first.decision, {})
+        stopped(MISSING, lambda: commit(brokers.ports(), brokers.prepared(head, 2), seen=seen))
+
+    on_brokers(steps)

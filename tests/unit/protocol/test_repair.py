@@ -137,3 +137,11 @@ def test_a_source_that_has_changed_counts_transactions_and_rows():
     error = source_changed(decided([[0], [1, 2], [3, 4, 5]], lost={1, 2}), 4)
     assert "lost 2 of its 3 transactions, with 5 rows" in error.message
     assert "now give 4 rows" in error.message
+
+
+def test_tasks_that_are_as_they_were_leave_the_choice_to_the_others():
+    """However many there are: only those with other rows may have the lost ones."""
+    then = [[0, 1], *([row] for row in range(2, 50))]
+    decision = decided(then, lost={0})
+    now = replay([*then[1:], [0], [1]], Head("r", 3, (), 5, decision))
+    assert tasks_with_lost_rows(decision, now.reports) == (48, 49)

@@ -141,3 +141,10 @@ def test_merged_ranges_have_the_epochs_of_their_ends():
     parts = [OffsetRange("a", 0, 7, 9, "", -1, 4, 4), OffsetRange("a", 0, 5, 7, "", 2, -1, 4)]
     (whole,) = merged(parts)
     assert (whole.first_epoch, whole.last_epoch, whole.most_epoch) == (2, 4, 4)
+
+
+@pytest.mark.parametrize(("before", "now", "same"), [(0, 1, False), (1, 0, False), (0, 0, True), (-1, 0, True)])
+def test_the_first_leader_epoch_of_a_topic_is_one_as_any_other(before: int, now: int, same: bool):
+    """Each new topic begins with epoch 0; one that is not known is no difference."""
+    last = decision(written(0, replace(A0, last_epoch=before)))
+    assert (differences(last, given(replace(A0, last_epoch=now))) == []) == same

@@ -9,6 +9,8 @@ import pytest
 from spark_eos.errors import CommandError, EosError, ReplayError, Superseded
 from spark_eos.protocol.checks import check_halts, finishing
 from spark_eos.protocol.commands import (
+    Ended,
+    abort_undecided,
     begin,
     check_not_halted,
     go_back,
@@ -79,12 +81,27 @@ def test_what_is_decided_is_committed_and_what_is_not_is_aborted():
         pair = decided_and_dead(brokers)
         left = brokers.prepared(replace(brokers.ports().ledger.read(), run="r1"), batch=1)
         own = brokers.ports()
-        head = retire(own, QUERY, HEIR)
+        head = retire(own, QUERY, HEIR).head
         assert (head.run, head.marks.successor) == (NOBODY, HEIR)
         assert {w.verdict for w in head.decision.written} == {Verdict.COMMITTED}
         assert state(own, pair) is State.COMPLETE_COMMIT
         assert state(own, next(iter(left.pairs))) is State.COMPLETE_ABORT
         assert own.ledger.read() == head
+
+    on_brokers(steps)
+
+
+def test_what_stays_open_of_a_retired_query_is_told():
+    """No start of it will ever end it; an operator does."""
+
+    def steps(brokers: Brokers) -> None:
+        batch = brokers.prepared(brokers.open("r1"))
+        left = retire(brokers.ports("replay.halted", brokers.end_transactions_no_more), QUERY, HEIR).left
+        assert {pair.id for pair in left} == {pair.id for pair in batch.pairs}
+        del brokers.cluster.end
+        head = abort_undecided(brokers.ports(), QUERY).head
+        assert head.marks.successor == HEIR
+        assert {state(brokers.ports(), pair) for pair in batch.pairs} == {State.COMPLETE_ABORT}
 
     on_brokers(steps)
 
@@ -124,7 +141,7 @@ def test_a_decision_that_comes_first_is_kept():
     def steps(brokers: Brokers) -> None:
         batch = brokers.prepared(brokers.open("r1"))
         heads = []
-        commit(brokers.ports("commit.decided", lambda: heads.append(retire(brokers.ports(), QUERY, HEIR))), batch)
+        commit(brokers.ports("commit.decided", lambda: heads.append(retire(brokers.ports(), QUERY, HEIR).head)), batch)
         (head,) = heads
         assert head.decision.batch == 0
         assert {w.verdict for w in head.decision.written} == {Verdict.COMMITTED}
@@ -143,7 +160,7 @@ def test_killed_when_it_was_published():
         own = brokers.ports()
         assert state(own, next(iter(batch.pairs))) is State.ONGOING
         head = own.ledger.read()
-        assert retire(own, QUERY, HEIR) == head
+        assert retire(own, QUERY, HEIR) == Ended(head)
         assert state(own, next(iter(batch.pairs))) is State.COMPLETE_ABORT
         stopped("EOS_REPLAY_REFUSED", lambda: retire(own, QUERY, Successor("a third", "/third")))
         stopped("EOS_REPLAY_REFUSED", lambda: back(own, IN_PLACE))
@@ -180,9 +197,9 @@ def test_the_mark_for_sinks_that_have_no_head_yet():
 
     def steps(brokers: Brokers) -> None:
         own, whole = brokers.ports(), ForeachBatchWrite(QUERY, WHOLE)
-        head = retire(own, QUERY, HEIR, absent=Head(NOBODY, 1, (), 5, prefix=PREFIX, write=whole))
+        head = retire(own, QUERY, HEIR, absent=Head(NOBODY, 1, (), 5, prefix=PREFIX, write=whole)).head
         assert (head.write, head.marks) == (whole, Marks(successor=HEIR))
-        assert retire(own, QUERY, HEIR) == own.ledger.read() == head
+        assert retire(own, QUERY, HEIR).head == own.ledger.read() == head
         stopped("EOS_QUERY_RETIRED", lambda: check_halts(head, None))
 
     on_brokers(steps)
@@ -256,6 +273,20 @@ def test_the_one_topic_of_a_replay():
             stopped("EOS_REPLAY_OTHER_TOPIC", lambda wrong=wrong: opened("r1", wrong))
         assert opened("r1", "copies").marks.topic == "copies"
         stopped("EOS_REPLAY_OTHER_TOPIC", lambda: opened("r2", "another"))
+
+    on_brokers(steps)
+
+
+def test_a_replay_to_no_name_binds_its_query_all_the_same():
+    """It has not retired the old one: whatever its topic is, it is not the old one's."""
+
+    def steps(brokers: Brokers) -> None:
+        own, mark = brokers.ports(), replace(UNFINISHED, topic="")
+        begin(own, mark, OFFSETS, intend(own, mark, Head("r", 3, (), 5, prefix=PREFIX)))
+        stopped(
+            "EOS_REPLAY_OTHER_TOPIC",
+            lambda: open_run(own, "r1", 1, endtxn_version=5, prefix=PREFIX, topic="copies"),
+        )
 
     on_brokers(steps)
 

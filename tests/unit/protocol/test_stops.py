@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 
 from spark_eos.errors import EosError, ProtocolStop, Superseded, Unclear, stop
-from spark_eos.protocol.abort import abort
+from spark_eos.protocol.abort import abort, abort_all, clear_found, close, sweep, undecided
 from spark_eos.protocol.checks import superseded
 from spark_eos.protocol.commit import CommitReport, commit
 from spark_eos.protocol.end import age_ms
 from spark_eos.protocol.head import ForeachBatchWrite, Head, Pair, Probe, Verdict, Write, Written
-from spark_eos.protocol.names import TaskId, task_name
+from spark_eos.protocol.names import TaskId, ledger_name, task_name
 from spark_eos.protocol.open import open_run
-from spark_eos.protocol.ports import EndTxnAnswer, Ports, State
+from spark_eos.protocol.ports import Description, EndTxnAnswer, Ports, State
 from spark_eos.protocol.task import MicroBatch, TaskReport, Work
 from tests.simulation.client import Producer
 from tests.simulation.codes import NOT_AVAILABLE
 from tests.simulation.coordinator import LAST_EPOCH, Cluster
+from tests.simulation.faults import Fault, Strike
 from tests.simulation.ledger import LEDGER, PREFIX, QUERY, ports
 from tests.simulation.partition_log import PartitionLog
 from tests.simulation.world import Reply, World
@@ -504,3 +506,104 @@ def off(brokers: Brokers, executors: int) -> MicroBatch:
 def ahead(brokers: Brokers, driver: int) -> Ports:
     """Of a driver whose clock is ahead by so many milliseconds."""
     return replace(brokers.ports(), now_ms=lambda: brokers.world.now + driver)
+
+
+def test_a_decision_that_its_own_commit_has_not_heard_of_is_not_aborted():
+    """The answer to its publication is lost, and Spark's abort has closed the run by the time that it is asked for
+    again: what the commit finds replaced has decided its transaction, which the next run commits."""
+
+    def steps(brokers: Brokers) -> None:
+        batch, world = brokers.prepared(brokers.open("r1")), brokers.world
+        (pair,), before = batch.pairs, len(brokers.heads)
+
+        def close() -> None:
+            world.wait(lambda: len(brokers.heads) > before)
+            abort(brokers.ports(), "r1", 0)
+
+        world.spawn("abort", "driver", close)
+        world.add(Fault(0, Strike.ANSWER_LOST, at=f"end {ledger_name(PREFIX, QUERY)}"))
+        stopped("EOS_RUN_CLOSED", lambda: commit(brokers.ports(), batch))
+        assert brokers.state(pair) is State.ONGOING
+        decision = brokers.open("r2").decision
+        assert decision is not None
+        assert [(w.pair, w.verdict) for w in decision.written] == [(pair, Verdict.COMMITTED)]
+
+    on_brokers(steps)
+
+
+def test_a_run_that_is_replaced_while_it_is_closed_leaves_the_other_one_alone():
+    """Spark's abort comes late: the next start has opened the query by the time that the ledger is taken."""
+
+    def steps(brokers: Brokers) -> None:
+        brokers.open("r1")
+        own = brokers.ports()
+        of_ledger, heads = own.coordinator.of_ledger, []
+
+        def meanwhile() -> Description | None:
+            if not heads:
+                heads.append(brokers.open("r2"))
+            return of_ledger()
+
+        own.coordinator.of_ledger = meanwhile  # type: ignore[method-assign]
+        assert abort(own, "r1", 0) == ()
+        assert brokers.ports().ledger.read() == heads[0]
+        assert commit(brokers.ports(), brokers.prepared(heads[0])).transactions == 1
+
+    on_brokers(steps)
+
+
+def test_what_is_decided_before_the_query_is_closed_is_not_cleared():
+    """It was open and undecided when it was looked for; the run that is alive has decided it since."""
+
+    def steps(brokers: Brokers) -> None:
+        head = brokers.open("r1")
+        left = brokers.attempt(task_name(PREFIX, QUERY, TaskId(head.generation, 1, 0)))
+        batch = brokers.prepared(head)
+        (pair,) = batch.pairs
+        found = undecided(brokers.ports(), head)
+        assert found == {left, pair}
+        with pytest.raises(Killed):
+            commit(brokers.ports("commit.decided", kill), batch)
+        closed = close(brokers.ports(), "r1")
+        assert closed is not None
+        assert not clear_found(brokers.ports(), closed, found)
+        assert (brokers.state(left), brokers.state(pair)) == (State.COMPLETE_ABORT, State.ONGOING)
+
+    on_brokers(steps)
+
+
+def test_a_sweep_leaves_alone_what_the_run_writes_while_it_lists():
+    """The micro-batch after the next uses the slot again, and may be decided in the next moment."""
+
+    def steps(brokers: Brokers) -> None:
+        head = brokers.open("r1")
+        commit(brokers.ports(), brokers.prepared(head))
+        own = brokers.ports()
+        ongoing, written = own.coordinator.ongoing, []
+
+        def late(**which: Any) -> Collection[Description]:
+            if not written:
+                commit(brokers.ports(), brokers.prepared(head, 1))
+                written.append(brokers.prepared(head, 2))
+            return ongoing(**which)
+
+        own.coordinator.ongoing = late  # type: ignore[method-assign]
+        assert sweep(own, "r1", 0) is None
+        assert commit(brokers.ports(), written[0]).transactions == 1
+
+    on_brokers(steps)
+
+
+def test_what_has_been_committed_is_aborted_once_and_not_waited_for():
+    """The coordinator says that it has no such transaction: that is not open, and asking again changes nothing."""
+
+    def steps(brokers: Brokers) -> None:
+        batch = brokers.prepared(brokers.open("r1"))
+        commit(brokers.ports(), batch)
+        before = brokers.world.now
+        assert abort_all(brokers.ports(), batch.pairs) == set()
+        assert brokers.world.now - before < 100
+        (pair,) = batch.pairs
+        assert brokers.state(pair) is State.COMPLETE_COMMIT
+
+    on_brokers(steps)

@@ -302,3 +302,22 @@ def test_who_has_decided_remembers_it_whatever_the_ledger_says():
         assert decision.batch == 0
 
     on_brokers(steps)
+
+
+def test_another_producer_id_of_the_ledger_is_of_something_later():
+    """The coordinator had forgotten the id of a query that stood for a week, and given it another producer id: what
+    was committed with that came after the head. The tasks of the same run leave no such trace."""
+
+    def steps(brokers: Brokers) -> None:
+        head = brokers.open("r1")
+        commit(brokers.ports(), brokers.prepared(head))
+        brokers.world.now += WEEK_MS + 1
+        brokers.cluster.expire()
+        commit(brokers.ports(), brokers.prepared(head, 1))
+        cut(brokers, 1)
+        heads = brokers.heads
+        stopped(CONDITION, lambda: abort(brokers.ports(), "r1", 1))
+        stopped(CONDITION, lambda: brokers.open("r2", 1))
+        assert brokers.heads == heads
+
+    on_brokers(steps)

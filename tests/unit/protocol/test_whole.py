@@ -10,7 +10,7 @@ import pytest
 from spark_eos.errors import Unclear
 from spark_eos.protocol.commands import settle_decided
 from spark_eos.protocol.commit import commit
-from spark_eos.protocol.end import AGED_MS, WHOLE_MS
+from spark_eos.protocol.end import AGED_MS, WHOLE_MS, settle
 from spark_eos.protocol.head import ForeachBatchWrite, Pair, Probe, Verdict, Written
 from spark_eos.protocol.ports import Description, EndTxnAnswer, PartitionState, Ports, State
 from tests.simulation.client import Producer
@@ -385,5 +385,39 @@ def test_an_end_that_comes_late_where_nobody_can_look(held: bool):
         assert "find-hanging" in error.hint
         # What the next run finds is ended, by whomever: there, it is no reason to stop that others hold readers.
         assert brokers.open("r2").run == "r2"
+
+    on_brokers(steps)
+
+
+def test_what_others_have_ended_while_it_was_looked_at_is_no_longer_held():
+    """Its leader shows that it is open no more, as another run has committed it: retention may have its rows."""
+
+    def steps(brokers: Brokers) -> None:
+        written = decided(brokers)
+        own = brokers.ports()
+        partition = own.data.partition
+
+        def late(topic: str, number: int) -> PartitionState | None:
+            if brokers.state(written.pair) is State.ONGOING:
+                brokers.end(written.pair, commit=True)
+                taken_by_retention(brokers, written.pair)
+            return partition(topic, number)
+
+        own.data.partition = late  # type: ignore[method-assign]
+        assert settle(own, [written]) == {written.pair: Verdict.COMMITTED}
+
+    on_brokers(steps)
+
+
+def test_rows_that_are_about_to_be_old_are_looked_for_before_their_end():
+    """However young their transaction is: retention may take them between the decision and that."""
+
+    def steps(brokers: Brokers) -> None:
+        brokers.world.now += AGED_MS - 5_000
+        batch = brokers.prepared(brokers.open("r1"))
+        (pair,) = batch.pairs
+        aging = tuple(replace(report, oldest_ms=0) for report in batch.reports)
+        own = brokers.ports("commit.decided", lambda: taken_by_retention(brokers, pair))
+        stopped("EOS_DECISION_BROKEN", lambda: commit(own, replace(batch, reports=aging)))
 
     on_brokers(steps)

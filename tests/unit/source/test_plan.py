@@ -281,3 +281,39 @@ def test_from_plan_to_plan_everything_is_read(position: Position, world: World, 
     reached = flat(at.offsets)
     assert reached.keys() == ends.keys()
     assert all(reached[place] >= ends[place] for place in ends)
+
+
+# Epochs, and ends that are pinned
+
+
+def test_an_epoch_that_this_run_has_seen_is_of_one_offset():
+    """Of another one, which the offset log has no epoch of, it would say that the log was cut, or that it was not."""
+    world = World({"t": "id"}, {("t", 0): Log(0, 9, 9)})
+    asked: list[questions.DivergedFrom] = []
+
+    def answer(question: questions.Question) -> object:
+        if isinstance(question, questions.EpochsBefore):
+            return dict.fromkeys(question.offsets, 3)
+        if isinstance(question, questions.DivergedFrom):
+            asked.append(question)
+        return world.answer(question)
+
+    seen = replace(BEGUN, epochs={("t", 0): plan.EpochSeen(5, 1)})
+    for reached, epoch in ((8, 3), (5, 1)):
+        found = answered(next_batch(Position({"t": {0: reached}}, {"t": "id"}), world.look(run=seen), LENIENT), answer)
+        assert (dict(asked[0].offsets), dict(asked[0].epochs)) == ({("t", 0): reached}, {("t", 0): epoch})
+        assert found.run.epochs == {("t", 0): plan.EpochSeen(reached, epoch)}
+        asked.clear()
+
+
+@pytest.mark.parametrize("pinned", [False, True])
+def test_ends_that_are_pinned_are_looked_at_again_when_their_ranges_are_made(pinned):
+    """They are those of the run's beginning, and the log may have lost its newest records since; ends that were just
+    planned are not."""
+    world = World({"t": "id"}, {("t", 0): Log(0, 4, 4)})
+    logged = Position({"t": {0: 5}}, {"t": "id"})
+    plans = readable([OffsetRange("t", 0, 1, 5)], logged, world.topics, LENIENT, planned_now=True, pinned=pinned)
+    found = answered(plans, world.answer)
+    assert [(r.start, r.end) for r in found.ranges] == [(1, 4 if pinned else 5)]
+    assert [loss.parameters["found"] for loss in found.losses] == ([4] if pinned else [])
+    assert (questions.HighWatermarks in world.asked) == pinned

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from spark_eos.errors import EosError, stop
 from spark_eos.frozen_settings import Settings
+from spark_eos.printable import without_users
 from spark_eos.topic_partition import PartitionOffsets
 
 _KINDS = ("delta", "iceberg")
@@ -64,8 +65,10 @@ class TableAddress:
             raise self._failed(error, secrets or {}) from None
 
     def _failed(self, error: Exception, secrets: Mapping[str, str]) -> EosError:
-        text = re.sub(r"//[^/@\s]+@", "//***@", " ".join(f"{type(error).__name__}: {error}".split()))
-        for name, value in {**secrets, **self.settings}.items():
+        given = [*secrets.items(), *self.settings.items()]
+        text = " ".join(f"{type(error).__name__}: {error}".split())
+        text = re.sub(r"//[^/@\s]+@", "//***@", without_users(text, [value for _, value in given]))
+        for name, value in given:
             if len(value) > 3 and not name.lower().endswith(_HARMLESS):
                 text = text.replace(value, "***")
         return stop("EOS_VERIFY_IMPOSSIBLE.table", table=str(self), cause=text[:_LONGEST].rstrip(".:"))

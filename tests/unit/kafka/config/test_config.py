@@ -119,6 +119,10 @@ def test_a_callback_is_not_an_option(key):
         ("security.protocol", "SSLL", "plaintext, ssl, sasl_plaintext, sasl_ssl"),
         ("enable.ssl.certificate.verification", "maybe", "true, false"),
         ("broker.address.family", "v7", "any, v4, v6"),
+        ("buffer.memory", "-5", "1024 to 2199023254528"),
+        ("buffer.memory", "1000", "1024 to 2199023254528"),
+        ("buffer.memory", "64m", "1024 to 2199023254528"),
+        ("buffer.memory", "9" * 40, "1024 to 2199023254528"),
     ],
 )
 def test_a_bad_value_is_named_with_what_the_property_takes(key, value, takes):
@@ -140,6 +144,34 @@ def test_what_librdkafka_says_of_no_single_value_is_passed_on():
     """A file that is not there."""
     with pytest.raises(OptionError, match=r"ssl\.ca\.location failed"):
         librdkafka.check(dotted(security__protocol="SSL", ssl__ca__location="/nowhere/ca.pem"), "producer")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("ssl.ca.location", "/nowhere/ca.pem"),
+        ("ssl.ca.pem", "no PEM"),
+        ("ssl.key.location", "/nowhere/key.pem"),
+        ("ssl.certificate.location", "/nowhere/certificate.pem"),
+        ("ssl.keystore.certificate.chain", "no PEM"),
+        ("ssl.crl.location", "/nowhere/crl.pem"),
+        ("ssl.cipher.suites", "ü"),
+    ],
+)
+def test_the_property_to_correct_is_the_one_that_librdkafka_names(key, value):
+    """Without quotes, too; never the first one of those that were given, by which connections are encrypted."""
+    with pytest.raises(OptionError) as caught:
+        librdkafka.check(properties(**{"security.protocol": "SSL", key: value}), "producer")
+    assert caught.value.hint == f"Correct 'kafka.{key}'."
+
+
+def test_no_property_is_to_blame_where_librdkafka_names_none_or_several():
+    """A login without a password: that is missing, and no value is wrong."""
+    kafka = dotted(security__protocol="SASL_SSL", sasl__mechanism="PLAIN", sasl__username="ann")
+    with pytest.raises(OptionError) as caught:
+        librdkafka.check(kafka, "producer")
+    assert "sasl.password" in caught.value.message and caught.value.hint == "Correct the kafka.* options."
+    assert librdkafka._refusal(kafka, "Out of memory").hint == "Correct the kafka.* options."
 
 
 def test_properties_of_the_other_kind_are_let_through():
@@ -263,6 +295,16 @@ def test_secrets_do_not_print(key):
     kafka = properties(**{key: "hunter2"})
     assert is_secret(key) and "hunter2" not in repr(kafka)
     assert "hunter2" not in str(librdkafka._refusal(kafka, 'Invalid value "hunter2" for configuration property "x"'))
+
+
+def test_a_secret_of_one_letter_does_not_show_by_its_absence():
+    """The other words of librdkafka stay as they are."""
+    with pytest.raises(OptionError, match="Failed to create producer: ssl"):
+        librdkafka.check(
+            dotted(security__protocol="SSL", ssl__key__password="p", ssl__key__location="/nowhere"), "producer"
+        )
+    kafka = dotted(ssl__key__password="p")
+    assert '"***"' in librdkafka._refusal(kafka, 'Invalid value "p" for what it is').message
 
 
 #: Of librdkafka's own properties, those that no user can set by an option.

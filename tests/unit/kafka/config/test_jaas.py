@@ -218,6 +218,59 @@ def test_too_little_for_a_token_is_told_before_any_connection(given, condition, 
     assert error.condition == condition and says in str(error)
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://client:s3cret@127.0.0.1/token",
+        "https://client:s3cret@127.0.0.1:1/token",
+        "https://s3cret@127.0.0.1/token",
+        "https://[s3cret/token",
+        "file://[s3cret",
+        "https:///token",
+        "https://:1/token",
+        "https://127.0.0.1:99999/token",
+        "https://127.0.0.1:0x/token",
+        "https://127.0.0.1/to ken?secret=s3cret",
+        "https://127.0.0.1/to\nken?secret=s3cret",
+        "https://127.0.0.1/töken",
+        "https://töken.example/",
+        f"https://{'s3cret' * 11}.example/",
+        "https://a..example/",
+    ],
+)
+def test_an_address_that_cannot_be_asked_for_a_token_is_told_before_any_connection(url):
+    """Without the address, which may have a password: urllib would show it, or raise what is no OSError."""
+    client = {"client__id": "me", "client__secret": "x", "token__endpoint__url": url}
+    error = refused(sasl__mechanism="OAUTHBEARER", **{f"sasl__oauthbearer__{key}": v for key, v in client.items()})
+    assert error.entry == "EOS_OPTION_INVALID.token_address"
+    assert "s3cret" not in f"{error} {error.parameters}"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://127.0.0.1:8443/token?tenant=a%20b",
+        "HTTP://[::1]:1/token",
+        "https://tokens.example.",
+        "file:///var/run/secrets/a tökén",
+    ],
+)
+def test_an_address_that_can_be_asked_for_a_token_is_taken(url):
+    """A server's with a query, too, and a path with any characters."""
+    client = {"client__id": "me", "client__secret": "x", "token__endpoint__url": url}
+    settings = {f"sasl__oauthbearer__{key}": value for key, value in client.items()}
+    assert bearer(**settings)["sasl.oauthbearer.token.endpoint.url"] == url
+
+
+@pytest.mark.parametrize("proxy", ["http://me:s3cret@127.0.0.1:s3cret", f"http://{'s3cret' * 11}.example:1"])
+def test_a_proxy_that_cannot_be_asked_is_an_error_without_its_address(monkeypatch, proxy):
+    """The environment names it, so that no option can be refused; it is as one that does not answer."""
+    monkeypatch.setenv("http_proxy", proxy)
+    settings = {"sasl.oauthbearer.token.endpoint.url": "http://tokens.example/t"}
+    with pytest.raises(OSError, match=r"no token from http://tokens\.example/t: [A-Z][A-Za-z]+$"):
+        tokens.token(settings)
+
+
 @pytest.mark.parametrize("claims", ["", "lifeSeconds=9", "principal=ann lifeSeconds=long"])
 def test_an_unsecured_token_needs_a_principal(claims):
     """And a lifetime that is a number."""

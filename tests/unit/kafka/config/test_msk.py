@@ -84,3 +84,9 @@ def test_without_credentials(more, says, broker):
     with pytest.raises(ConnectionFailed, match=says):
         client(broker, **more).metadata([], timeout_s=2)
     assert broker.said == []
+
+
+@pytest.mark.parametrize("user", ["", "ann:pa-ss@", "ann:pa/ss@", "ann:pa@ss@"])
+def test_a_token_servers_address_is_shown_without_a_user(user):
+    """And without its query, which may have a secret."""
+    assert tokens._shown(f"https://{user}host:8443/token?secret=x") == "https://host:8443/token"

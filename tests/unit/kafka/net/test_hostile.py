@@ -29,7 +29,10 @@ from spark_eos.kafka.net.metadata import FIND_COORDINATOR, METADATA
 from spark_eos.kafka.net.schema import INT8, STRING, FieldReader, Int8, Record, Request, array, fixed_array, varint
 from spark_eos.kafka.requests import produce
 from spark_eos.kafka.requests.fetch import FetchConnection
+from tests.support.processor import worked_for
 
+#: Seconds for one example.
+MOST_S = 1.0
 #: What a reader raises for bytes that are none of its kind; `Connection` makes an OSError of it.
 MALFORMED = (IndexError, struct.error, UnicodeDecodeError)
 
@@ -63,8 +66,9 @@ def test_there_are_readers_for_all_requests():
     assert len(REQUESTS) >= 20
 
 
-@settings(max_examples=200, deadline=1000)
+@settings(max_examples=200)
 @given(HOSTILE)
+@worked_for(MOST_S)
 def test_any_bytes_are_an_answer_or_malformed(data):
     """By every reader, without an error of another kind."""
     for read in READERS:
@@ -87,12 +91,13 @@ FOUND_ANSWER = FindCoordinatorResponse(
 ).encode(version=4)
 
 
-@settings(max_examples=300, deadline=1000)
+@settings(max_examples=300)
 @given(
     st.sampled_from([(METADATA, bytes(METADATA_ANSWER)), (FIND_COORDINATOR, bytes(FOUND_ANSWER))]),
     st.lists(st.tuples(st.integers(0, 200), st.integers(0, 255)), max_size=4),
     st.integers(0, 300),
 )
+@worked_for(MOST_S)
 def test_changed_bytes_of_an_answer_are_an_answer_or_malformed(answer, changes, end):
     """Those of kafka-python, which are read as they are, with some bytes changed, and cut off somewhere."""
     request, data = answer
@@ -196,8 +201,9 @@ def test_a_hostile_broker_is_given_up_in_time(answer, endless):
     assert time.monotonic() - began < 20.0 and time.process_time() - worked < 5.0  # a busy machine takes its time
 
 
-@settings(max_examples=300, deadline=1000)
+@settings(max_examples=300)
 @given(HOSTILE)
+@worked_for(MOST_S)
 def test_any_frame_is_an_answer_or_an_error_of_the_connection(data):
     """With the right number at its head, and whatever behind it."""
     ours, theirs = socket.socketpair()
@@ -213,8 +219,9 @@ def test_any_frame_is_an_answer_or_an_error_of_the_connection(data):
 _ID = bytes(range(16))
 
 
-@settings(max_examples=300, deadline=1000)
+@settings(max_examples=300)
 @given(HOSTILE, st.sampled_from(["name", "id", "many"]), st.integers(-10, 10))
+@worked_for(MOST_S)
 def test_any_frame_is_an_answer_of_fetch_or_an_error_of_the_connection(data, way, off):
     """By name or id, of one partition or many, with a size that is right or not."""
     head = struct.pack(">iBihiB", 1, 0, 0, 0, 0, 2)

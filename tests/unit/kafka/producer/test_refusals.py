@@ -14,11 +14,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 import pytest
+from fastcrc.crc32 import iscsi as crc32c
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from spark_eos.errors import EosError, KafkaError, RowError, TopicError
 from spark_eos.kafka.producer import partition_queue
+from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.kafka.producer.partition_queue import PartitionQueue
 from spark_eos.kafka.producer.refusals import Refusals, Splitting
 from spark_eos.kafka.producer.sender import Sender
@@ -299,14 +301,39 @@ def test_batches_anew(codec):
     assert list(halves(batch, encoder)) == [sealed(parts[0], SEQUENCES - 2), sealed(parts[1], SEQUENCES - 1)]
 
 
-def test_a_refused_batch_that_is_damaged():
+def broken(sealed: Sealed) -> Sealed:
+    """With a record of a length that there cannot be, and the checksum of that: a copy passes it on."""
+    data = bytearray(sealed.data)
+    data[61] = 0x7F
+    struct.pack_into(">I", data, 17, crc32c(memoryview(data)[21:]))
+    return replace(sealed, data=bytes(data))
+
+
+@pytest.mark.parametrize("make", [lambda: Splitting(ENCODER), lambda: Refusals(LETTERS, ENCODER)])
+def test_a_refused_batch_that_is_damaged(make):
     """It was copied as it is: no smaller batch can be made of it, and the error names where it comes from."""
-    whole = seal([b"x" * 100, b"y" * 100], 0)
     queue = PartitionQueue(("t", 3), 0.0)
-    queue.sent.append(replace(whole, data=whole.data[:61] + b"\x01" + whole.data[62:]))
+    queue.sent.append(broken(seal([b"x" * 100, b"y" * 100], 0)))
     queue.refused = (queue.sent[0], TOO_LARGE)
-    with pytest.raises(KafkaError, match=r"EOS_SOURCE_DAMAGED.*Partition 3 of topic t refused 2 rows.*checksum"):
-        queue.replace_refused(Splitting(ENCODER))
+    with pytest.raises(KafkaError, match=r"EOS_SOURCE_DAMAGED.*Partition 3 of topic t refused 2 rows.*is negative"):
+        queue.replace_refused(make())
+
+
+def test_a_batch_above_a_known_limit_that_is_damaged():
+    """It is split before it is sent."""
+    producer = object.__new__(ArrowProducer)
+    producer._refusals, producer._in_flight_bytes = Splitting(ENCODER), 1 << 20
+    producer._refusals.limits["t"] = 150
+    with pytest.raises(KafkaError, match=r"EOS_SOURCE_DAMAGED.*Partition 3 of topic t.*is negative"):
+        producer._add(("t", 3), broken(seal([b"x" * 100, b"y" * 100], 0)))
+
+
+def test_a_row_that_is_damaged_is_no_dead_letter():
+    """As nobody knows what it was."""
+    refusals = Refusals(LETTERS, ENCODER)
+    assert refusals.take(("t", 3), broken(seal([b"x"], 0)), TOO_LARGE) == []
+    with pytest.raises(KafkaError, match=r"EOS_SOURCE_DAMAGED.*Partition 3 of topic t refused 1 rows.*is negative"):
+        refusals.letters()
 
 
 def test_a_refused_batch_that_is_too_large_to_be_sent_in_parts(monkeypatch):

@@ -14,6 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from kafka.record import MemoryRecords
 
+from spark_eos.kafka.config.values import INTEGERS
 from spark_eos.kafka.records.batches import walk_batches
 from spark_eos.kafka.records.columns import groups, read_records
 from spark_eos.kafka.records.encode import BATCH_BYTES, HEADER_BYTES, SEQUENCES, Encoder, Rows, Sealed, Tails
@@ -124,6 +125,20 @@ def test_every_codec_is_read_back(rows, codec, repeat):
     assert read_by_decode(batches) == rows * repeat
     if codec in ("none", "gzip"):
         assert [row for batch in batches for row in read_by_kafka_python(batch)] == rows * repeat
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("level", range(13))
+def test_every_level_that_the_property_takes_is_written(codec, level):
+    """``kafka.compression.level`` has one range for all codecs, as in librdkafka; a level above the codec's highest is
+    that one."""
+    rows = [Row(value=b"%d of many" % n) for n in range(200)]
+    first, last = INTEGERS["compression.level"]
+    assert (first, last) == (-1, 12)
+    (batch,) = seal(rows, codec=codec, level=level)
+    assert read_by_decode([batch]) == rows
+    if codec == "gzip":
+        assert level < 9 or batch == seal(rows, codec=codec, level=9)[0]
 
 
 @pytest.mark.parametrize("codec", CODECS)

@@ -139,6 +139,7 @@ def test_secrets_are_left_out() -> None:
     """By the names of properties, and out of addresses, as they are and as they are meant."""
     properties = {
         "uri": "postgresql://user:p%40ss@host/db",
+        "proxy": "https://ann:pa/sswd@proxy",
         "token": "abc",
         "s3.secret-access-key": "def",
         "header.X-Api": "ghi",
@@ -146,8 +147,9 @@ def test_secrets_are_left_out() -> None:
         "auth": {"basic": {"password": "mno"}},
         "ssl": {"cabundle": "/pqr"},
     }
-    text = "postgresql://user:p%40ss@host/db p@ss abc def ghi s3://bucket/jkl mno /pqr"
-    assert without_secrets(text, properties) == "postgresql://***@host/db *** *** *** *** s3://bucket/jkl *** /pqr"
+    text = "postgresql://user:p%40ss@host/db p@ss abc def ghi s3://bucket/jkl mno /pqr https://ann:pa/sswd@proxy"
+    shown = "postgresql://***@host/db *** *** *** *** s3://bucket/jkl *** /pqr https://***@proxy"
+    assert without_secrets(text, properties) == shown
 
 
 def test_secrets_of_pyicebergs_own_configuration_are_left_out(monkeypatch) -> None:

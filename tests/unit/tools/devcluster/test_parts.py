@@ -1,16 +1,23 @@
 """The parts of the dev cluster that need neither Java nor a broker."""
 
+import errno
 import socket
 import threading
+from unittest.mock import Mock
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from spark_eos import cli
+from spark_eos.cli.devcluster import NewTopic, _create_topic
 from spark_eos.errors import DevClusterError
 from spark_eos.tools.devcluster import ConsoleRecord, DevCluster, probe
+from spark_eos.tools.devcluster.cache import stored
 from spark_eos.tools.devcluster.jars import KAFKA_VERSIONS, kafka_jars, tools_version
 from spark_eos.tools.devcluster.ports import free_ports, is_free
+from spark_eos.tools.devcluster.registry import DevRegistry
 from spark_eos.tools.devcluster.settings import Listener, broker_settings, properties
+from spark_eos.tools.devcluster.storage import write_whole
 from spark_eos.tools.devcluster.tools import console_consumer_arguments, parse_records
 
 
@@ -117,6 +124,80 @@ def test_the_command_says_what_is_wrong_in_a_sentence(tmp_path, monkeypatch, cap
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     assert cli.main(["devcluster"]) == 1
     assert capsys.readouterr().err.startswith(f"spark-eos: [EOS_JAVA_NOT_FOUND] JAVA_HOME is {tmp_path}, but")
+
+
+@pytest.mark.parametrize(
+    ("port", "brokers", "refused"), [(70_000, 1, 70_000), (-1, 1, -1), (0, 1, 0), (65_535, 2, 65_536)]
+)
+def test_refuses_a_port_that_there_is_not(port, brokers, refused, monkeypatch):
+    """Of any broker. Port 0 would be another one than its clients are told."""
+    monkeypatch.setattr(DevCluster, "_runtime_of", lambda self, version: None)
+    with pytest.raises(DevClusterError, match=rf"EOS_DEVCLUSTER_CONFIG.*{refused}\b"):
+        DevCluster(brokers, port=port).open()
+
+
+def test_refuses_more_brokers_than_there_are_ports(monkeypatch):
+    """Rather than begin with those that have one."""
+    monkeypatch.setattr(DevCluster, "_runtime_of", lambda self, version: None)
+    with pytest.raises(DevClusterError, match="EOS_DEVCLUSTER_CONFIG"):
+        DevCluster(10_000).open()
+
+
+def test_refuses_a_folder_that_it_cannot_use(tmp_path, monkeypatch):
+    """A file, one that cannot be made, and a cache that cannot be written."""
+    monkeypatch.setattr(DevCluster, "_runtime_of", lambda self, version: None)
+    (tmp_path / "file").touch()
+    for folder in (tmp_path / "file", "/proc/nobody"):
+        with pytest.raises(DevClusterError, match=rf"EOS_DEVCLUSTER_CONFIG.*{folder}"):
+            DevCluster(data_dir=folder).open()
+    monkeypatch.setenv("SPARK_EOS_CACHE", "/proc/cache")
+    monkeypatch.setattr(DevCluster, "_runtime_of", lambda self, version: stored("jars", lambda folder: None))
+    with pytest.raises(DevClusterError, match=r"EOS_DEVCLUSTER_CONFIG.*/proc/cache"):
+        DevCluster().open()
+    monkeypatch.setattr("spark_eos.tools.devcluster.registry._command", lambda port: stored("registry", lambda _: None))
+    with pytest.raises(DevClusterError, match=r"EOS_DEVCLUSTER_CONFIG.*/proc/cache"):
+        DevRegistry().open()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        "{}",
+        '{"brokers": 1, "features": {}, "cluster_id": "x"}',
+        '{"brokers": 1, "features": {}, "cluster_id": "x", "ports": 9092}',
+        b"\xff",
+    ],
+)
+def test_a_damaged_memory_of_a_cluster_is_named(text, tmp_path, monkeypatch):
+    """At each start, with what to write into it."""
+    monkeypatch.setattr(DevCluster, "_runtime_of", lambda self, version: None)
+    (tmp_path / "cluster.json").write_bytes(text.encode() if isinstance(text, str) else text)
+    with pytest.raises(DevClusterError, match=r"EOS_DEVCLUSTER_CONFIG.*cluster\.json.*meta\.properties"):
+        DevCluster(data_dir=tmp_path).open()
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
+    """On a full disk, what the cluster was made as stays."""
+    file = tmp_path / "cluster.json"
+    write_whole(file, "old")
+    monkeypatch.setattr("pathlib.Path.write_text", fail := Mock(side_effect=OSError(errno.ENOSPC, "No space left")))
+    with pytest.raises(OSError, match="No space"):
+        write_whole(file, "new")
+    assert fail.called and file.read_bytes() == b"old"
+
+
+@pytest.mark.parametrize("code", [KafkaError.TOPIC_EXCEPTION, KafkaError.INVALID_PARTITIONS])
+def test_a_topic_that_the_broker_refuses_is_named(code):
+    """As a name that differs from another one's by a dot. One that is there is left as it is."""
+    cluster = Mock(spec=DevCluster)
+    cluster.create_topic.side_effect = KafkaException(KafkaError(code, "it collides"))
+    with pytest.raises(DevClusterError, match=r"EOS_DEVCLUSTER_CONFIG.*a_b.*it collides"):
+        _create_topic(cluster, NewTopic("a_b", 1))
+    cluster.create_topic.side_effect = KafkaException(KafkaError(KafkaError.TOPIC_ALREADY_EXISTS))
+    _create_topic(cluster, NewTopic("a_b", 1))
 
 
 def test_each_version_of_kafka_has_its_logging_and_its_tools():

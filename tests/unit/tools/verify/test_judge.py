@@ -7,12 +7,13 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_eos.tools.verify.judge import FAULTS, Findings, History, judge_history
+from spark_eos.tools.verify.judge import _PAIR, FAULTS, Findings, History, _out_of_order, judge_history
 from spark_eos.tools.verify.scan import row_schema
 from spark_eos.tools.verify.spill import Spill, buckets_of
 
@@ -217,3 +218,24 @@ def test_a_table_has_the_rows_of_an_id_in_any_order(turned: bool) -> None:
         findings = judged(Rows(*(sides[::-1] if turned else sides), [], (9, 9, 9), None, "none", table=True))
         assert findings.counts == {**dict.fromkeys(FAULTS, 0), "torn": torn}
         assert findings.pairs == 3
+
+
+@pytest.mark.parametrize(("places", "offset"), [(20, 1 << 56), (725, 5)], ids=["far offsets", "many lanes"])
+def test_lanes_that_are_full_of_order(places: int, offset: int, tmp_path: Path) -> None:
+    """One row in each, so that none is late: however many lanes there are in one bucket, and over all buckets."""
+    schema = pa.schema(list(zip(_PAIR, (pa.int32(), pa.int64(), pa.int32(), pa.int64(), pa.binary()), strict=True)))
+    pairs, count = Spill(tmp_path / "pairs", schema, 1 << 20), places**2
+    number = np.arange(count)
+    out, into = number // places, number % places
+    pairs.add(
+        {
+            "out_place": pa.array(out, pa.int32()),
+            "out_offset": pa.array(into, pa.int64()),
+            "in_place": pa.array(into, pa.int32()),
+            "in_offset": pa.array(np.full(count, offset), pa.int64()),
+            "id": pa.array([b"x"] * count, pa.binary()),
+        },
+        pa.array(out if offset > 5 else np.zeros(count), pa.int64()),
+    )
+    pairs.finish()
+    assert sum(late.num_rows for late in _out_of_order(pairs, carry=True)) == 0

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
 
-from spark_eos.errors import CommandError, UnsupportedError
+from spark_eos.errors import CommandError, EosError, UnsupportedError
 from spark_eos.tools.verify import IdPlace, TableAddress, side
 from spark_eos.tools.verify.table_ids import TableIds
 from tests.support.object_store import ACCESS_KEY, SECRET_KEY, object_store
@@ -218,3 +218,13 @@ def test_without_the_library_the_extra_is_named(monkeypatch, text, module) -> No
     with pytest.raises(UnsupportedError, match=module) as raised:
         address_of(text).open()
     assert raised.value.entry == "EOS_NOT_INSTALLED.verify"
+
+
+@pytest.mark.parametrize("user", ["bob:pa/sswd", "bob:pa@sswd", "bob:pa-sswd"])
+def test_no_error_has_a_user_of_an_address(user) -> None:
+    """Of a setting, whatever its password is, and of what the catalog hands out."""
+    address = address_of("iceberg:a.b", {"catalog.uri": f"https://{user}@db/cat"})
+    for secrets in ({}, {"s3.endpoint": f"https://{user}@db/s3"}):
+        with pytest.raises(EosError) as caught, address.refused(secrets):
+            raise ValueError(f"no adapter for 'https://{user}@db/v1' or 'https://{user}@db/s3'")
+        assert "bob" not in str(caught.value) and "sswd" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""Of the gray networks and of the clocks that are set, one each for every day, by the seed, on a broker for these."""
+"""One of the gray networks, and one of the clocks that are set, by the seed, on a broker for these: for every day."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def view_of_it(sick: DevCluster) -> Iterator[KafkaView]:
         yield view
 
 
-def test_a_gray_network_of_the_day(sick, proxy, view_of_it, spark, tmp_path):
+def test_a_gray_network_by_seed(sick, proxy, view_of_it, spark, tmp_path):
     """For three seconds, at one of the points."""
     scene = Scene(view_of_it, topics_of(sick), tmp_path, bootstrap_servers=proxy.address)
     try:
@@ -64,7 +64,7 @@ def test_a_gray_network_of_the_day(sick, proxy, view_of_it, spark, tmp_path):
         proxy.restore()
 
 
-def test_a_clock_of_the_day(sick, clock, view_of_it, spark, tmp_path):
+def test_a_clock_by_seed(sick, clock, view_of_it, spark, tmp_path):
     """The broker's is set while transactions are open."""
     try:
         strike_at_a_jump(Scene(view_of_it, topics_of(sick), tmp_path), spark, clock, *JUMP)

@@ -1,0 +1,81 @@
+"""What every job does around its own work, without Spark."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn, cast
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from jobs.runner.job import JobCommand, JobContext, Plan, query_plan
+from jobs.runner.lines import BatchLines
+from jobs.runner.models import QueryJob
+from jobs.runner.query import Stop
+from spark_eos.errors import stop
+
+SPARK = cast(SparkSession, None)
+
+
+def test_a_job_that_is_stopped_in_the_pause_before_its_first_query_has_started_is_done(tmp_path: Path):
+    """As where the cluster is away when the query is to be started, and the machine is shut down then."""
+    asked = Stop()
+    asked.running = True
+
+    def start(spark: SparkSession) -> StreamingQuery:
+        threading.Timer(0.3, asked.ask, [signal.SIGTERM]).start()
+        raise stop("EOS_KAFKA_UNREACHABLE.leader", topic="b", number=0, seconds=1)
+
+    config = QueryJob.model_validate({"checkpoint": str(tmp_path)})
+    plan = query_plan(config, "a → b", [], start, "earliest")
+    plan.work(JobContext(SPARK, asked, BatchLines()))
+
+
+def ended_by(carry_out: Callable[..., None], monkeypatch: pytest.MonkeyPatch, folder: Path, *options: str) -> int:
+    """The exit code of a job that ends by what this raises."""
+    file = folder / "job.yaml"
+    file.write_text("checkpoint: /checkpoint\n")
+    monkeypatch.setattr("jobs.runner.job.carry_out", carry_out)
+    command = JobCommand("job", "A job.", QueryJob, lambda config, args: Plan("a job", [], {}, lambda context: None))
+    return command.main(["--conf", str(file), *options])
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "name"),
+    [
+        (errno.ENOENT, 1, "EOS_SYSTEM_REFUSES"),
+        (errno.EACCES, 1, "EOS_SYSTEM_REFUSES"),
+        (errno.ENOSPC, 75, "EOS_SYSTEM_FULL"),
+        (errno.EDQUOT, 75, "EOS_SYSTEM_FULL"),
+        (errno.EMFILE, 75, "EOS_SYSTEM_FULL"),
+        (errno.EAGAIN, 75, "EOS_SYSTEM_FULL"),
+        (errno.ENOMEM, 75, "EOS_SYSTEM_FULL"),
+    ],
+)
+def test_what_the_system_refuses_is_an_error_by_name(number, code, name, tmp_path, monkeypatch, capfd):
+    """A SPARK_HOME that is gone, which somebody has to mend, or a machine that has no room now."""
+
+    def refused(*_: object, **__: object) -> NoReturn:
+        raise OSError(number, os.strerror(number), "/spark/bin/spark-submit")
+
+    assert ended_by(refused, monkeypatch, tmp_path) == code
+    first, last = capfd.readouterr().err.splitlines()
+    assert first.startswith(f"failed: [{name}] ") and f"{os.strerror(number)}: /spark/bin/spark-submit" in first
+    assert f"(exit code {code})" in last
+
+    assert ended_by(refused, monkeypatch, tmp_path, "--verbose") == code
+    assert "in refused\n" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("code", [0, None, "of the package"])
+def test_a_program_that_the_job_calls_does_not_end_it_without_a_word(code, tmp_path, monkeypatch, capfd):
+    """A thread that is left by `sys.exit` prints nothing."""
+    assert ended_by(lambda *_, **__: sys.exit(code), monkeypatch, tmp_path) == 1
+    assert "SystemExit" in capfd.readouterr().err

@@ -1,0 +1,227 @@
+"""An attempt from its first row on: what it hands over, and what it aborts instead, on the simulated cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from types import SimpleNamespace
+
+import pytest
+
+from spark_eos.errors import EosError
+from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.options.parse import SinkOptions
+from spark_eos.protocol.commit import commit
+from spark_eos.protocol.end import WHOLE_MS
+from spark_eos.protocol.head import DIGEST_BITS, Head, Pair, Probe
+from spark_eos.protocol.names import TaskId, task_name
+from spark_eos.protocol.ports import State
+from spark_eos.protocol.task import MicroBatch, TaskReport, assign
+from spark_eos.sink import attempt
+from spark_eos.sink.attempt import Attempt, Part
+from spark_eos.sink.job import Identity, SinkJob
+from spark_eos.sink.preflight import Facts
+from spark_eos.sink.schema import Columns
+from spark_eos.sink.session import Session
+from spark_eos.sink.spark_rows import SparkRows
+from tests.simulation.client import Producer
+from tests.simulation.ledger import PREFIX, QUERY, SimulatedCoordinator
+from tests.simulation.partition_log import Place
+from tests.unit.protocol.test_stops import OUTPUT, TIMEOUT_MS, Brokers, on_brokers, on_version, stopped
+
+BESIDE = ("output", 1)
+COLUMNS = Columns(key=False, topic=False, partition=False, headers=False, timestamp=False)
+JOB = SinkJob(
+    SinkOptions(KafkaProperties({"bootstrap.servers": "127.0.0.1:1"})), Facts(TIMEOUT_MS, 1, "d"), SparkRows(COLUMNS)
+)
+
+
+class Coordinator(SimulatedCoordinator):
+    """With what only the tasks of librdkafka ask."""
+
+    def is_first(self, pair: Pair, topic: str, partition: int, offset: int) -> bool:
+        found = self._cluster.log((topic, partition)).records[offset]
+        return (found.producer_id, found.epoch, found.sequence) == (pair.producer_id, pair.epoch, 0)
+
+
+class Rows:
+    """A task's producer, which sends what it has taken when it is flushed. ``by_rows``: as by librdkafka, neither first
+    offsets nor last sequence numbers are known."""
+
+    refused = 0
+
+    def __init__(self, brokers: Brokers, head: Head, *, by_rows: bool = False) -> None:
+        self.endtxn_version = brokers.ports().coordinator.endtxn_version()
+        name = task_name(PREFIX, QUERY, TaskId(head.generation, 0, 0))
+        self._producer = Producer(brokers.world, brokers.cluster, name, TIMEOUT_MS, self.endtxn_version)
+        self._producer.init()
+        self._by_rows, self._taken, self.closed = by_rows, [], False
+
+    def take(self, *places: Place) -> None:
+        self._taken += places
+
+    def flush(self) -> None:
+        while self._taken:
+            self._producer.produce(self._taken.pop(0), (0, 0))
+
+    def identity(self) -> Pair:
+        return self._producer.pair
+
+    def firsts(self) -> Mapping[Place, int]:
+        return {} if self._by_rows else self._producer.firsts
+
+    def lasts(self) -> Mapping[Place, int]:
+        return {} if self._by_rows else self._producer.lasts
+
+    def empty(self) -> tuple[()]:
+        return ()
+
+    def abort(self) -> None:
+        self._producer.abort()
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Task:
+    """The one task of micro-batch 0 of a run that has been opened; ``happens`` when its rows are acknowledged."""
+
+    def __init__(self, brokers: Brokers, patch: pytest.MonkeyPatch, *, by_rows: bool = False) -> None:
+        self.brokers, self.head = brokers, brokers.open("r1")
+        self.producer = Rows(brokers, self.head, by_rows=by_rows)
+        self.happens: Callable[[], object] = lambda: None
+        patch.setattr(attempt, "time", SimpleNamespace(time=lambda: brokers.world.now / 1000))
+        patch.setattr(attempt, "retrying", lambda _: brokers.world.retrying())
+        patch.setattr(attempt, "failpoints", SimpleNamespace(reach=self._reach))
+
+    def _reach(self, point: str) -> None:
+        if point == "prepare.flushed":
+            self.happens()
+
+    def write(self, parts: Iterator[Part] | list[Part]) -> TaskReport:
+        brokers, ports = self.brokers, self.brokers.ports()
+        session = Session(ports, Coordinator(brokers.world, brokers.cluster, ports.coordinator.endtxn_version))
+        identity, assignment = Identity(QUERY, "r1", 0, 0, 0), assign(self.head, 0, 0, 0)
+        try:
+            return Attempt(JOB, session, identity, assignment, self.producer).write(iter(parts))
+        finally:
+            assert self.producer.closed
+
+    def refused(self, entry: str, parts: Iterator[Part] | list[Part]) -> EosError:
+        """The error by which it ends; its transaction is aborted."""
+        error = stopped(entry.partition(".")[0], lambda: self.write(parts))
+        assert error.entry == entry
+        assert self.brokers.state(self.producer.identity()) is State.COMPLETE_ABORT
+        return error
+
+
+def test_what_is_handed_over_can_be_decided(monkeypatch):
+    """All rows, once they are acknowledged, in a transaction that is open; the oldest of their timestamps is noted."""
+
+    def steps(brokers: Brokers) -> None:
+        task = Task(brokers, monkeypatch)
+        task.producer.take(OUTPUT, BESIDE, OUTPUT)
+        report = task.write([Part(1, 2**64 - 1, 7), Part(1, 5, 5, letters=1), Part(1, 2, 9), Part(0, 0)])
+        assert (report.rows, report.digest, report.oldest_ms) == (3, 6, 5)
+        assert report.digest < 1 << DIGEST_BITS
+        assert report.written is not None
+        assert (report.written.rows, report.written.dead_letters) == (3, 1)
+        assert report.written.begins == (Probe(*OUTPUT, 0, 1), Probe(*BESIDE, 0, 0))
+        assert (report.topics, report.timeout_ms) == (("output",), TIMEOUT_MS)
+        assert brokers.state(task.producer.identity()) is State.ONGOING
+        assert commit(brokers.ports(), MicroBatch("r1", 0, (report,))).transactions == 1
+        assert [record.visible for record in brokers.cluster.log(OUTPUT).records[:2]] == [True, True]
+
+    on_brokers(steps)
+
+
+def test_records_beside_rows_are_handed_over_without_any_row(monkeypatch):
+    """They belong to the transaction as rows do; without records there is none."""
+
+    def steps(brokers: Brokers) -> None:
+        task = Task(brokers, monkeypatch)
+        task.producer.take(OUTPUT)
+        report = task.write([Part(0, 0, beside=1, dropped=2)])
+        assert report.written is not None
+        assert (report.rows, report.dropped) == (0, 2)
+        assert brokers.state(task.producer.identity()) is State.ONGOING
+        nothing = Task(brokers, monkeypatch).write([Part(0, 0, dropped=3)])
+        assert (nothing.written, nothing.dropped) == (None, 3)
+
+    on_brokers(steps)
+
+
+def test_an_attempt_without_which_the_micro_batch_is_decided_aborts_itself(monkeypatch):
+    """Nobody would commit it: it would hold readers until its timeout."""
+
+    def steps(brokers: Brokers) -> None:
+        task = Task(brokers, monkeypatch)
+        task.producer.take(OUTPUT)
+        other = brokers.attempt(task_name(PREFIX, QUERY, TaskId(task.head.generation, 0, 0, 1)))
+        batch = brokers.prepared(task.head, 1)
+        assert other not in batch.pairs
+        task.happens = lambda: commit(brokers.ports(), MicroBatch("r1", 0, batch.reports))
+        task.refused("EOS_ATTEMPT_LATE", [Part(1, 1)])
+
+    on_brokers(steps)
+
+
+def test_an_attempt_of_a_run_that_was_replaced_aborts_itself(monkeypatch):
+    """What it has begun after the new run's look, that one has not seen."""
+
+    def steps(brokers: Brokers) -> None:
+        task = Task(brokers, monkeypatch)
+        task.producer.take(OUTPUT)
+        brokers.open("r2")
+        task.refused("EOS_SUPERSEDED", [Part(1, 1)])
+
+    on_brokers(steps)
+
+
+def begun_again(task: Task) -> Iterator[Part]:
+    """After a minute, somebody aborts the transaction in one of its partitions by hand, and the task goes on."""
+    task.producer.take(OUTPUT, BESIDE)
+    task.producer.flush()
+    yield Part(2, 2)
+    task.brokers.world.now += WHOLE_MS
+    pair = task.producer.identity()
+    task.brokers.cluster.log(BESIDE).mark(pair.producer_id, pair.epoch, commit=False)
+    task.producer.take(BESIDE)
+    yield Part(1, 1)
+
+
+@pytest.mark.parametrize(("version", "by_rows"), [(2, False), (1, False), (1, True)])
+def test_an_old_transaction_begins_everywhere_with_its_first_record(version: int, by_rows: bool, monkeypatch):
+    """All leaders are asked; where the producer does not know its first offsets, what is there must be number 0."""
+
+    def steps(brokers: Brokers) -> None:
+        task = Task(brokers, monkeypatch, by_rows=by_rows)
+        error = task.refused("EOS_TRANSACTION_NOT_HELD.begin", begun_again(task))
+        assert (error.parameters["topic"], error.parameters["partition"]) == BESIDE
+
+    on_version(version, steps)
+
+
+@pytest.mark.parametrize(("version", "by_rows", "how"), [(2, False, "end"), (1, False, "end"), (1, True, "count")])
+def test_a_partition_that_has_lost_its_newest_records(version: int, by_rows: bool, how: str, monkeypatch):
+    """They were acknowledged, and an unclean election has taken them: by the last number, or by how many there are."""
+
+    def steps(brokers: Brokers) -> None:
+        task = Task(brokers, monkeypatch, by_rows=by_rows)
+        task.producer.take(OUTPUT, OUTPUT)
+        task.happens = lambda: brokers.cluster.log(OUTPUT).cut_rows(1)
+        task.refused(f"EOS_TRANSACTION_NOT_HELD.{how}", [Part(2, 2)])
+
+    on_version(version, steps)
+
+
+def test_records_of_librdkafka_are_counted_in_all_partitions(monkeypatch):
+    """Rows and what is beside them."""
+
+    def steps(brokers: Brokers) -> None:
+        task = Task(brokers, monkeypatch, by_rows=True)
+        task.producer.take(OUTPUT, BESIDE, OUTPUT)
+        report = task.write([Part(2, 2, beside=1)])
+        assert report.written is not None
+        assert report.written.begins == (Probe(*OUTPUT, 0, 1), Probe(*BESIDE, 0, 0))
+
+    on_version(1, steps)

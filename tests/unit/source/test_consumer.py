@@ -1,0 +1,69 @@
+"""Messages of librdkafka's consumer as rows, from its simulated brokers."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
+
+from spark_eos.errors import KafkaError
+from spark_eos.kafka.records.encode import Encoder, Rows
+from spark_eos.source.consumer import to_arrow
+
+
+def varint(number: int) -> bytes:
+    """One below 64, in zigzag."""
+    return bytes([2 * number])
+
+
+def put(address: tuple[str, int], key: bytes) -> None:
+    """Write a record with a header of this key, as any client may that does not look at it."""
+    headers = varint(1) + varint(len(key)) + key + varint(1) + b"x"
+    rows = Rows(pa.nulls(1, pa.binary()), pa.array([b"v"]), np.array([5]), pa.array([headers]))
+    ((_, sealed),) = Encoder(-1, -1, transactional=False).encode(rows, [1], [-1])
+    data = bytes(sealed.data)
+    head = struct.pack(">hhihc", 0, 7, 1, 1, b"c")  # Produce, version 7
+    body = struct.pack(">hhiihcii", -1, -1, 5000, 1, 1, b"t", 1, 0) + struct.pack(">i", len(data)) + data
+    with socket.create_connection(address, 10) as connection:
+        connection.sendall(struct.pack(">i", len(head + body)) + head + body)
+        assert connection.recv(1000)
+
+
+@pytest.fixture
+def cluster() -> Iterator[tuple[str, int]]:
+    """The address of a broker with an empty topic t."""
+    producer = Producer({"test.mock.num.brokers": 1})
+    (broker,) = producer.list_topics("t", timeout=30).brokers.values()
+    yield broker.host, broker.port
+    producer.flush(0)
+
+
+def read(address: tuple[str, int]) -> Message:
+    consumer = Consumer({"bootstrap.servers": "{}:{}".format(*address), "group.id": "g"})
+    consumer.assign([TopicPartition("t", 0, 0)])
+    message = consumer.poll(30)
+    consumer.close()
+    assert message is not None and message.error() is None
+    return message
+
+
+@pytest.mark.parametrize("key", ["h", "größe"])
+def test_headers_are_as_they_were_written(cluster, key):
+    """Keys and values."""
+    put(cluster, key.encode())
+    assert to_arrow([read(cluster)], "t", 0, True)["headers"].to_pylist() == [[{"key": key, "value": b"x"}]]
+
+
+def test_a_header_whose_key_is_not_utf_8_stops_the_task_by_name(cluster):
+    """confluent-kafka has no text for it, and says so by a SystemError of its own."""
+    put(cluster, b"\xff")
+    message = read(cluster)
+    assert to_arrow([message], "t", 0, False).num_rows == 1
+    with pytest.raises(KafkaError, match="offset 0 of t-0") as caught:
+        to_arrow([message], "t", 0, True)
+    assert caught.value.condition == "EOS_SOURCE_HEADER_KEY"

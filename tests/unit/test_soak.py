@@ -1,0 +1,101 @@
+"""What the soak says of rows and of stops: nothing that is wrong may go uncounted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from types import SimpleNamespace
+
+import pytest
+
+from bench.compare import ending
+from spark_eos.errors import stop
+from tests.chaos.soak import PARTITIONS, Soak, judged
+from tests.support.query import expected
+
+ROWS = 2
+GOOD = {p: [f"out-{p}.{n}".encode() for n in range(ROWS)] for p in range(PARTITIONS)}
+STREAM = "[STREAM_FAILED] Query [id = 1c-2, runId = 3d-4] terminated with exception: "
+
+
+@pytest.mark.parametrize(
+    ("values", "wrong"),
+    [
+        ([b"out-0.0", b"out-0.1"], {}),
+        ([b"out-0.0"], {"lost": 1}),
+        ([b"out-0.0", b"out-0.1", b"out-0.0"], {"doubled": 1}),
+        ([b"out-0.1", b"out-0.0"], {"out of order": 1}),
+        ([b"out-0.0", b"out-0.1", b"out-aborted"], {"aborted visible": 1}),
+        ([b"out-0.0", b"out-0.77", b"out-0.1"], {"strange": 1}),
+        ([b"out-0.0", b"out-0.1", None, b"\xff", b"out-1.0"], {"strange": 3}),
+        ([b"out-0.1", b"out-0.0", b"out-0.77"], {"out of order": 1, "strange": 1}),
+        ([b"out-0.2", b"out-0.0"], {"lost": 1, "strange": 1}),
+    ],
+)
+def test_whatever_is_wrong_is_counted(values, wrong):
+    """A row that nobody fed, or of another partition, hides nothing else."""
+    found = judged({**GOOD, 0: values}, ROWS, expected)
+    assert {kind: count for kind, count in found.items() if count} == wrong
+
+
+def test_of_an_order_with_a_hole_what_is_there_is_judged():
+    """A row that is lost does not excuse the others."""
+    found = judged({0: [b"2", b"0"]}, 3, lambda value: value.partition(".")[2])
+    assert (found["lost"], found["out of order"]) == (1, 1)
+
+
+class Captured(Exception):
+    """As PySpark raises it."""
+
+    def __init__(self, text: str, cause: Exception | None = None) -> None:
+        super().__init__(text)
+        self._cause = cause
+
+
+OURS = stop("EOS_WORKER_DIED.killed")
+IN_PYTHON = f"[PYTHON_EXCEPTION] An exception was thrown from the Python worker: spark_eos.errors.WorkerError: {OURS}"
+CRASH = Captured(f"{STREAM}TypeError: no\nsuch thing", Captured("java.lang.IllegalStateException: no\n\tat a.B.c"))
+END_OF_FILE = Captured(f"{STREAM}null", Captured("java.io.EOFException"))
+
+
+def log_of(error: BaseException, capsys) -> str:
+    """What the program prints of its end, behind a warning that has another name, and half a line of the JVM's."""
+    with pytest.raises(type(error)), ending.told():
+        raise error
+    return "WARN EOS_SOURCE_DATA_LOSS warned earlier\nERROR query" + capsys.readouterr().out + "Traceback EOS_OTHER\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "name"),
+    [
+        (OURS, "EOS_WORKER_DIED"),
+        (Captured(STREAM + IN_PYTHON, Captured("java.lang.RuntimeException")), "EOS_WORKER_DIED"),
+        (CRASH, "java.lang.IllegalStateException: no"),
+        (END_OF_FILE, "java.io.EOFException"),
+        (Captured(""), "Captured"),
+        (TypeError("no EOS_NAME"), "TypeError: no EOS_NAME"),
+    ],
+)
+def test_a_program_says_by_which_error_its_query_has_ended(error, name, capsys):
+    """Its own condition, whatever else the log names; without one, the first cause."""
+    assert ending.told_by(log_of(error, capsys)) == name
+
+
+def stops(log: str, workers_killed: int = 0) -> dict[str, int]:
+    """What the soak notes."""
+    soak = SimpleNamespace(stops=Counter(), workers_killed=workers_killed)
+    Soak._name_stop(soak, log)
+    return dict(soak.stops)
+
+
+def test_only_a_condition_is_a_name(capsys):
+    """A crash is none, and neither is the end of a program that says nothing."""
+    assert stops(log_of(OURS, capsys)) == {"EOS_WORKER_DIED": 1}
+    assert stops(log_of(CRASH, capsys), workers_killed=1) == {"no name: java.lang.IllegalStateException: no": 1}
+    assert stops("EOS_SOURCE_DATA_LOSS warned earlier\nKilled") == {"no name: it does not say": 1}
+
+
+def test_what_spark_says_of_a_worker_that_was_killed_passes_where_one_was(capsys):
+    """It only knows that the connection has ended."""
+    log = log_of(END_OF_FILE, capsys)
+    assert stops(log, workers_killed=1) == {"java.io.EOFException": 1}
+    assert stops(log) == {"no name: java.io.EOFException": 1}
