@@ -60,6 +60,9 @@ def publish_next(
     """Publish the head that ``following`` makes of the newest one, as long as that is of the same run and generation as
     the one that was ``judged``; returns it. This fences the publisher of that one.
 
+    Where the answer is lost, a head is published once more, of the next generation: the one that is found then may be
+    that of another command, which has published the very same, and is overtaken by this.
+
     Raises CommandError (EOS_COMMAND_OVERTAKEN) where it is another one, what ``following`` raises, LedgerError and
     Unclear (EOS_LEDGER_BUSY).
     """
@@ -71,7 +74,7 @@ def publish_next(
             continue
         head = known_head(term.read(), query)
         if head == published:
-            return head  # it was not known whether this had worked
+            judged = head
         check_not_overtaken(head, judged)
         published = following(head)
         try:
@@ -283,15 +286,12 @@ def check_undecided(head: Head, batch: int) -> None:
 def intend(ports: Ports, unfinished: Unfinished, old: Head, write: ForeachBatchWrite | None = None) -> Head:
     """Publish the first head of the new query, which no start gets past. What its rows need to be dealt to partitions
     and distinguished from the rows of others is as in the ``old`` query's head. ``write``: within foreachBatch, the new
-    query's. Where an earlier command has published the head, it is published once more, of the next generation, so that
-    only this command goes on from there.
+    query's. Where an earlier command has published the head, or this one without an answer, it is published once more,
+    of the next generation, so that only this command goes on from there.
 
     Raises ReplayError (EOS_REPLAY_REFUSED) where the ledger knows a query there, and Unclear.
     """
-    new: Head | None = None
     for term, head in taking(ports):
-        if head is not None and head == new:
-            return head  # it was not known whether this had worked
         if head is None:
             new = Head(
                 NOBODY,
