@@ -467,7 +467,7 @@ def standing(ports: Ports) -> Standing:
 
 def hand_over(ports: Ports, successor: Successor, seen: Standing, prefix: str) -> bool:
     """Retire the query in favour of its successor, as long as it has decided nothing since it was ``seen``. False where
-    it has: then nothing is changed, and it goes on.
+    it has: then it goes on, unless somebody else has retired it since.
 
     1. Take the ledger, and read: from here on, its previous holder can decide nothing more.
     2. Look at what was committed and could not be looked at yet, as nobody else ever would.
@@ -480,9 +480,10 @@ def hand_over(ports: Ports, successor: Successor, seen: Standing, prefix: str) -
     """
     for term, found in taking(ports):
         head = found or _first_head(ports, prefix)
+        as_seen = is_same(head.decision, seen.decision)
         if head.marks.successor is None:
             check_not_halted(head)
-            if not is_same(head.decision, seen.decision):
+            if not as_seen:
                 return False
             verdicts = {w.pair: w.verdict for w in seen.decision.written if w.verdict} if seen.decision else {}
             judged = judged_head(ports, head, verdicts, wait_for_others=True)
@@ -495,7 +496,7 @@ def hand_over(ports: Ports, successor: Successor, seen: Standing, prefix: str) -
             ports.reach("mirror.retired")
             head = retired
         clear_earlier(ports, head)
-        return True
+        return as_seen
     raise ledger_busy()
 
 
