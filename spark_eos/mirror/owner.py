@@ -267,7 +267,8 @@ class _Takeover:
     def run(self) -> None:
         """1. Read the ledgers of the earlier owners: what they have decided is settled, and may not be the last.
         2. Refuse, before any of them is stopped, a query that would not continue where they have ended.
-        3. Retire them, unless one has decided something since step 1: then start again.
+        3. Retire them, unless one has decided something since step 1: then start again. Of those that are retired, end
+           what is open: whoever has retired them may have died before.
         4. From here on no other query can decide anything: check once more where they have ended, in all that is
            visible.
         """
@@ -275,16 +276,18 @@ class _Takeover:
             return
         successor = Successor(self._query, _location(self._plan))
         for _ in retrying(_RETIRE_S):
-            live, checked = self._checked_owners()
+            states, checked = self._checked_owners()
             if all(
                 hand_over(self._ports(query), successor, state, self._earlier[query][0].prefix)
-                for query, state in live.items()
+                for query, state in states.items()
             ):
                 break
         else:
             raise ledger_busy()
-        if live:
+        if checked:
             self._check_again(checked)
+        live = [query for query, state in states.items() if not state.retired]
+        if live:
             retired = "; ".join(f"{self._earlier[query][0].owner} was retired" for query in live)
             logger.warning(
                 "query=%s mirrors %s from here on: %s", self._query, ", ".join(sorted(self._topics)), retired
@@ -293,11 +296,10 @@ class _Takeover:
         remove_claims(self._target, self._map, replaced)
 
     def _checked_owners(self) -> tuple[dict[str, Standing], list[str]]:
-        """The state of the earlier owners that are not retired, and the topics whose ends were checked."""
+        """The state of the earlier owners, and the topics whose ends were checked."""
         states = {query: standing(self._ports(query)) for query in self._earlier}
-        live = {query: state for query, state in states.items() if not state.retired}
-        self._check_live(live)
-        return live, self._check_ends(states)
+        self._check_live([query for query, state in states.items() if not state.retired])
+        return states, self._check_ends(states)
 
     def _earlier_claims(self) -> dict[str, list[Claim]]:
         """By query, other queries' claims on these topics that precede this query's own."""

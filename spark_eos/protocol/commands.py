@@ -60,6 +60,9 @@ def publish_next(
     """Publish the head that ``following`` makes of the newest one, as long as that is of the same run and generation as
     the one that was ``judged``; returns it. This fences the publisher of that one.
 
+    Where the answer is lost, a head is published once more, of the next generation: the one that is found then may be
+    that of another command, which has published the very same, and is overtaken by this.
+
     Raises CommandError (EOS_COMMAND_OVERTAKEN) where it is another one, what ``following`` raises, LedgerError and
     Unclear (EOS_LEDGER_BUSY).
     """
@@ -71,7 +74,7 @@ def publish_next(
             continue
         head = known_head(term.read(), query)
         if head == published:
-            return head  # it was not known whether this had worked
+            judged = head
         check_not_overtaken(head, judged)
         published = following(head)
         try:
@@ -283,15 +286,12 @@ def check_undecided(head: Head, batch: int) -> None:
 def intend(ports: Ports, unfinished: Unfinished, old: Head, write: ForeachBatchWrite | None = None) -> Head:
     """Publish the first head of the new query, which no start gets past. What its rows need to be dealt to partitions
     and distinguished from the rows of others is as in the ``old`` query's head. ``write``: within foreachBatch, the new
-    query's. Where an earlier command has published the head, it is published once more, of the next generation, so that
-    only this command goes on from there.
+    query's. Where an earlier command has published the head, or this one without an answer, it is published once more,
+    of the next generation, so that only this command goes on from there.
 
     Raises ReplayError (EOS_REPLAY_REFUSED) where the ledger knows a query there, and Unclear.
     """
-    new: Head | None = None
     for term, head in taking(ports):
-        if head is not None and head == new:
-            return head  # it was not known whether this had worked
         if head is None:
             new = Head(
                 NOBODY,
@@ -467,7 +467,7 @@ def standing(ports: Ports) -> Standing:
 
 def hand_over(ports: Ports, successor: Successor, seen: Standing, prefix: str) -> bool:
     """Retire the query in favour of its successor, as long as it has decided nothing since it was ``seen``. False where
-    it has: then nothing is changed, and it goes on.
+    it has: then it goes on, unless somebody else has retired it since.
 
     1. Take the ledger, and read: from here on, its previous holder can decide nothing more.
     2. Look at what was committed and could not be looked at yet, as nobody else ever would.
@@ -480,9 +480,10 @@ def hand_over(ports: Ports, successor: Successor, seen: Standing, prefix: str) -
     """
     for term, found in taking(ports):
         head = found or _first_head(ports, prefix)
+        as_seen = is_same(head.decision, seen.decision)
         if head.marks.successor is None:
             check_not_halted(head)
-            if not is_same(head.decision, seen.decision):
+            if not as_seen:
                 return False
             verdicts = {w.pair: w.verdict for w in seen.decision.written if w.verdict} if seen.decision else {}
             judged = judged_head(ports, head, verdicts, wait_for_others=True)
@@ -495,7 +496,7 @@ def hand_over(ports: Ports, successor: Successor, seen: Standing, prefix: str) -
             ports.reach("mirror.retired")
             head = retired
         clear_earlier(ports, head)
-        return True
+        return as_seen
     raise ledger_busy()
 
 

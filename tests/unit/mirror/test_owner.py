@@ -43,6 +43,7 @@ class Actor:
     logged: bool = False
     decided: int = 0
     heir: str | None = None
+    ended: bool = False
     holds: bool = False
     inherits: bool = False
 
@@ -120,10 +121,9 @@ class Site:
     def _hand_over(self, ports: str, successor: Any, seen: Standing, prefix: str) -> bool:
         self.between()
         actor = self.actors[ports]
-        if actor.heir is None:
-            if actor.standing().decision != seen.decision:
-                return False
-            actor.heir = successor.query
+        if actor.standing().decision != seen.decision:
+            return False
+        actor.heir, actor.ended = actor.heir or successor.query, True
         self.between()
         return True
 
@@ -292,6 +292,36 @@ def test_a_replay_goes_on_in_the_place_of_another_query(site):
         site.start(Actor("q3", ("a",), {"a": 0}, logged=True))
     site.start(Actor("q2", ("a",), {"a": 0}, logged=True))
     assert site.owners("a") == ["q2"]
+
+
+@pytest.mark.parametrize("looks", [0, 1, 2])
+def test_an_owner_that_somebody_else_has_retired(site, monkeypatch, looks):
+    """Who has died over it, before the claims were removed, and maybe before what it has open was ended. Where the
+    owner has ended is looked up once no open transaction hides a part of the map, also where there is nobody left to
+    retire. ``looks``: of the new owner, before that."""
+    old, new = Actor("q1", ("a",)), Actor("q2", ("a",))
+    site.start(old)
+    new.at["a"] = 0
+    hidden, looked = [True], [0]
+
+    def somebody_else() -> None:
+        if looked[0] == looks and old.heir is None:
+            site.decide(old)
+            old.heir = "q3"
+
+    def check(plan: MirrorPlan, ids: dict[str, str], at: dict[str, dict[int, int]], new: Any) -> None:
+        looked[0] += 1
+        somebody_else()
+        if not hidden:
+            site._check(plan, ids, at, new)
+
+    monkeypatch.setattr(owner, "check_positions", check)
+    monkeypatch.setattr(owner, "held_partition", lambda *_: hidden.clear())
+    somebody_else()
+    with pytest.raises(KafkaError, match="EOS_MIRROR_BEGINS_ELSEWHERE"):
+        site.start(new)
+    assert site.owners("a") == ["q1", "q2"]
+    assert old.ended
 
 
 def test_a_micro_batch_that_is_logged_already(site):

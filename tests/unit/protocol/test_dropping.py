@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
 from spark_eos.errors import ReplayError, Superseded
 from spark_eos.protocol import commands
-from spark_eos.protocol.commands import begin, go_back, known_head, overtaken, resume
+from spark_eos.protocol.commands import begin, check_still, go_back, intend, known_head, overtaken, resume
 from spark_eos.protocol.commit import commit
-from spark_eos.protocol.head import NOBODY, Head, Marks, Unfinished
+from spark_eos.protocol.head import NOBODY, Head, Marks, Offsets, Unfinished
 from spark_eos.protocol.head_codec import decode, encode
 from spark_eos.protocol.ports import NotPublished, Ports, State
-from tests.simulation.ledger import QUERY, SimulatedTerm
+from tests.simulation.ledger import PREFIX, QUERY, SimulatedTerm
 from tests.support.dying_driver import Killed, kill
 from tests.unit.protocol.test_stops import Brokers, on_brokers, stopped
 
@@ -148,8 +149,8 @@ def test_two_commands_do_not_mix():
 
 
 def test_what_has_changed_since_it_was_judged():
-    """A run that has begun by then, and files that are others: nothing is published. An answer that got lost is no
-    other command's."""
+    """A run that has begun by then, and files that are others: nothing is published. After an answer that got lost,
+    the mark is published once more."""
 
     def steps(brokers: Brokers) -> None:
         own, judged = brokers.ports(), brokers.open("r1")
@@ -174,9 +175,48 @@ def test_what_has_changed_since_it_was_judged():
 
             patch.setattr(SimulatedTerm, "publish", unanswered)
             assert halt(own, FIRST) == own.ledger.read()
-        assert len(brokers.heads) == len(before) + 1
+        assert len(brokers.heads) == len(before) + 2
 
     on_brokers(steps)
+
+
+@pytest.mark.parametrize(
+    ("does", "is_new"),
+    [
+        (lambda own, judged: commands.halt(own, FIRST, judged)[0], False),
+        (lambda own, judged: go_back(own, QUERY, FIRST, judged), False),
+        (lambda own, judged: intend(own, FIRST, judged), True),
+    ],
+    ids=["drop", "in_place", "new_checkpoint"],
+)
+def test_two_commands_at_once_that_do_the_same(does, is_new, monkeypatch):
+    """The second one is fenced as it publishes, and finds what it was about to publish: that is no answer of its own
+    that got lost. Only one of the two goes on, as they would move files into the same folder."""
+
+    def steps(brokers: Brokers) -> None:
+        judged = Head("r", 3, (), 5, prefix=PREFIX) if is_new else brokers.open("r1")
+        first: list[Head] = []
+        _before_it_publishes(lambda: first.append(does(brokers.ports(), judged)), monkeypatch)
+        own = brokers.ports()
+        second = does(own, judged)
+        check_still(own, QUERY, second)
+        stopped("EOS_COMMAND_OVERTAKEN", lambda: check_still(own, QUERY, first[0]))
+        stopped("EOS_COMMAND_OVERTAKEN", lambda: begin(own, FIRST, None, first[0]))
+        begin(own, FIRST, None, second)
+
+    on_brokers(steps)
+
+
+def _before_it_publishes(does: Callable[[], None], patch: pytest.MonkeyPatch) -> None:
+    """Once, right before the next head is published."""
+    publish = SimulatedTerm.publish
+
+    def late(term: SimulatedTerm, head: Head, offsets: Offsets | None = None) -> None:
+        patch.setattr(SimulatedTerm, "publish", publish)
+        does()
+        publish(term, head, offsets)
+
+    patch.setattr(SimulatedTerm, "publish", late)
 
 
 def test_a_query_that_the_ledger_does_not_know():

@@ -78,6 +78,32 @@ def test_a_decision_since_the_look(first):
     on_brokers(steps)
 
 
+@pytest.mark.parametrize("first", [True, False])
+def test_a_decision_since_the_look_and_another_taker_first(first):
+    """The query is retired, but not where this taker has seen it: it looks again, as where it would begin, rows would
+    be there twice. What the other one has died over is ended all the same."""
+
+    def steps(brokers: Brokers) -> None:
+        head = brokers.open("r1")
+        if not first:
+            commit(brokers.ports(), brokers.prepared(head))
+        seen, number = standing(brokers.ports()), 0 if first else 1
+        commit(brokers.ports(), brokers.prepared(brokers.ports().ledger.read(), number))
+        (left,) = brokers.prepared(brokers.ports().ledger.read(), number + 1).pairs
+        other = brokers.ports("mirror.retired", kill)
+        with pytest.raises(Killed):
+            hand_over(other, Successor("a third", "/third"), standing(brokers.ports()), PREFIX)
+        before = brokers.heads
+        assert not taken(brokers, seen)
+        assert brokers.heads == before
+        assert state(brokers.ports(), left) is State.COMPLETE_ABORT
+        again = standing(brokers.ports())
+        assert (again.retired, again.successor) == (True, "a third")
+        assert taken(brokers, again)
+
+    on_brokers(steps)
+
+
 @pytest.mark.parametrize("point", ["commit.entered", "commit.taken", "commit.verified", "commit.decided"])
 def test_at_each_step_of_a_commit(point):
     """Either the decision comes first, and the taker has to look again; or the query decides nothing more."""
