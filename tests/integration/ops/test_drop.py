@@ -181,7 +181,7 @@ def _never_started(copy: Path) -> None:
         (_stateful, "EOS_DROP_REFUSED"),
         (_elsewhere, "EOS_DROP_REFUSED"),
         (_with_a_gap, "EOS_REPLAY_REFUSED"),
-        (_of_a_later_spark, "EOS_REPLAY_REFUSED"),
+        (_of_a_later_spark, "EOS_CHECKPOINT_FORMAT"),
         (_unknown, "EOS_QUERY_UNKNOWN"),
         (_never_started, "EOS_DROP_REFUSED"),
     ],
