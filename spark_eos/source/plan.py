@@ -20,7 +20,7 @@ What must hold:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from spark_eos.checkpoint.offset_log import Position, TopicIds
@@ -354,16 +354,19 @@ def _still_there(
     now: Topics = yield TopicsThere()
     check_cluster(look.topics.cluster, now.cluster)
     ids = {**position.ids, **look.topics.ids}
-    gone = [topic for topic in end if look.topics.ids.get(topic) != now.ids.get(topic)]
+    gone = _others(look.topics, now, end)
     for after_ms in HIDDEN_WAITS_MS if look.pinned else ():
         if not gone:
             break
         now = yield TopicsThere(after_ms=after_ms)
-        gone = [topic for topic in end if look.topics.ids.get(topic) != now.ids.get(topic)]
+        gone = _others(look.topics, now, gone)  # one that was there before may be hidden now
     if not gone:
         return end, ids
     if not look.pinned:
         return None
+    there = {topic: found for topic, found in look.topics.partitions.items() if topic in end and topic not in gone}
+    same = {topic: id_ for topic, id_ in look.topics.ids.items() if topic in there}
+    now = replace(now, partitions={**now.partitions, **there}, ids={**now.ids, **same})
     yield from _report_gone(position, now, options, losses)
     end = {topic: offsets for topic, offsets in end.items() if topic not in gone or topic in position.offsets}
     for topic in gone:
@@ -373,6 +376,11 @@ def _still_there(
         if topic in position.ids:
             ids[topic] = position.ids[topic]
     return (end, ids) if end != position.offsets else None
+
+
+def _others(looked: Topics, now: Topics, names: Iterable[str]) -> list[str]:
+    """Those of the topics that are not the ones of the look: they are missing, or were created anew."""
+    return [topic for topic in names if looked.ids.get(topic) != now.ids.get(topic)]
 
 
 def _epochs_at(end: PartitionOffsets, going: Position) -> Plan[PartitionOffsets]:

@@ -56,6 +56,23 @@ def test_a_driver_may_die_anywhere(change: Event, trigger: Trigger) -> None:
             pytest.fail(f"step {step}: {violation}")
 
 
+def test_a_topic_that_is_hidden_while_another_one_is_looked_for_is_there() -> None:
+    """Of a pinned run: whichever answer, of those that look for the deleted topic, lacks the other one for a moment."""
+    starts = (
+        Start(fail=False, batches=2),
+        Start(fail=False, batches=1),
+        Start(Trigger.AVAILABLE_NOW, fail=False, batches=1),
+    )
+    options = (("subscribe", "a,b,c"), ("startingOffsets", "latest"), ("maxOffsetsPerTrigger", "1"))
+    gone = (Fault(15, Event.WRITE, 50), Fault(34, Event.RECREATE, 141), Fault(46, Event.DELETE, 14))
+    for step in range(47, 80):
+        schedule = Schedule(options, starts, (("a", 8), ("b", 6), ("c", 11)), (*gone, Fault(step, Event.HIDE, 70)))
+        try:
+            play(schedule)
+        except Violation as violation:
+            pytest.fail(f"step {step}: {violation}")
+
+
 def test_schedules_from_seeds() -> None:
     """Each visible row is taken once, in order, or is in a loss that is reported."""
     for seed in range(FIRST_SEED, FIRST_SEED + SCHEDULES):
