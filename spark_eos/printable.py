@@ -31,6 +31,11 @@ def excerpt(text: str | bytes, most: int = 1000) -> str:
     return printable(whole if len(whole) <= most else whole[:most] + "…")
 
 
+def refused_by_system(error: OSError) -> str:
+    """What the operating system has said, and of which file if it was one."""
+    return ": ".join(str(each) for each in (error.strerror or error, error.filename) if each is not None)
+
+
 def without_users(text: str, addresses: Iterable[str]) -> str:
     """The text with ``***`` for what these addresses have before their hosts: a user and a password. That may have any
     character, as users forget to escape ``/`` and ``@``, and then is in a message in parts, too."""

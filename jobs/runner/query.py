@@ -16,6 +16,7 @@ from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 
 from spark_eos import Restart, reason
 from spark_eos.errors import EosError, stop
+from spark_eos.printable import refused_by_system
 from spark_eos.spark.reasons import PLAN
 
 from .lines import say as say
@@ -101,7 +102,7 @@ def say_restart(restart: Restart) -> None:
 
 def of_the_system(error: OSError) -> EosError:
     """The error for what the system has refused, such as to start a program or to write a file."""
-    why = ": ".join(str(each) for each in (error.strerror or error, error.filename) if each is not None)
+    why = refused_by_system(error)
     if error.errno in _FULL:
         return stop("EOS_SYSTEM_FULL", why=why)
     return stop("EOS_SYSTEM_REFUSES", why=why)

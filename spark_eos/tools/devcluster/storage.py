@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO
 
 from spark_eos.errors import EosError, stop
+from spark_eos.printable import refused_by_system
 from spark_eos.tools.devcluster import tools
 from spark_eos.tools.devcluster.cache import cache_dir, digest, stored
 from spark_eos.tools.devcluster.runtime import Runtime
@@ -76,8 +77,7 @@ def write_whole(file: Path, text: str) -> None:
 
 def unusable(error: OSError) -> EosError:
     """The error for a file or a folder that the system refuses."""
-    why = ": ".join(str(each) for each in (error.strerror or error, error.filename) if each is not None)
-    return stop("EOS_DEVCLUSTER_CONFIG.file", why=why)
+    return stop("EOS_DEVCLUSTER_CONFIG.file", why=refused_by_system(error))
 
 
 def lock_folder(lock: IO[str], folder: Path) -> None:
