@@ -43,8 +43,15 @@ def forked(path: str, arguments: list[str]) -> int | None:
         with server.makefile("r") as answers:
             if not (pid := answers.readline()):
                 return 1
-            signal.signal(signal.SIGTERM, lambda number, frame: os.kill(int(pid), number))
+            signal.signal(signal.SIGTERM, lambda number, frame: _pass_on(number, int(pid)))
             return int(answers.readline() or 1)
+
+
+def _pass_on(number: int, pid: int) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:  # it has just ended, and its exit code is on its way
+        pass
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from jobs.runner import fork_server
+from jobs.runner import fork_server, forked_python
 from tests.support.waiting import is_gone, wait_for
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere there is no such server")
@@ -155,6 +156,36 @@ def test_a_fork_ends_by_the_signal_that_spark_sends_to_the_program(job):
         process.terminate()
         assert process.wait(SECONDS) == 128 + signal.SIGTERM
     wait_for(lambda: is_gone(pid), "the end of the fork")
+
+
+def _has(pid: int, mask: str, number: int) -> bool:
+    """Whether the signal is in this mask of the process."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    (found,) = (line.split()[1] for line in status.splitlines() if line.startswith(f"{mask}:"))
+    return bool(int(found, 16) >> (number - 1) & 1)
+
+
+def test_a_signal_for_a_fork_that_has_just_ended_does_not_matter(tmp_path):
+    """The program waits for its exit code, and prints no stack into the job's messages."""
+    with subprocess.Popen(["true"]) as ended, socket.socket(socket.AF_UNIX) as listener:
+        ended.wait()
+        listener.bind(str(tmp_path / "socket"))
+        listener.listen()
+        listener.settimeout(SECONDS)
+        command = [sys.executable, forked_python.__file__, str(tmp_path / "socket"), sys.executable, "-m", "probe"]
+        with subprocess.Popen(command, stderr=subprocess.PIPE) as program, listener.accept()[0] as asked:
+            asked.sendall(forked_python.ACCEPTED)
+            while not (streams := socket.recv_fds(asked, 100_000, 3)[1]):
+                pass
+            for stream in streams:
+                os.close(stream)
+            asked.sendall(b"%d\n" % ended.pid)
+            wait_for(lambda: _has(program.pid, "SigCgt", signal.SIGTERM), "the program's handler")
+            program.terminate()
+            wait_for(lambda: not _has(program.pid, "ShdPnd", signal.SIGTERM), "the signal")
+            asked.sendall(b"7\n")
+            assert program.communicate(timeout=SECONDS)[1] == b""
+            assert program.returncode == 7
 
 
 def test_a_fork_whose_socket_spark_has_closed_prints_no_stack(job):
