@@ -2,8 +2,8 @@
 the driver decides, while others append to the table and compact it: started again, each row is in the topic once. The
 same of a table's changes, while others change it: each is in the topic once, and in its key's order.
 
-``make test`` kills a query and a job, one of them at rows and the other at changes, at one of the points, by a seed
-(SPARK_EOS_SEED); ``make chaos`` kills both at both, at all of them.
+``make test`` kills a query or a job, at rows or at changes, at one of the points, by a seed (SPARK_EOS_SEED);
+``make chaos`` kills both at both, at all of them.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from spark_eos.failpoints import IN_QUERIES
 from tests.support import query
 from tests.support.change_feed import ChangedTable, by_library, check_order, state_after
 from tests.support.change_feed import written as written_changes
+from tests.support.covering import one_for_every_day
 from tests.support.delta import ToKafka
 from tests.support.job_program import drained, held_at
 from tests.support.killed_program import running
@@ -201,8 +202,8 @@ def written(view, name: str) -> Counter[str]:
 
 
 CHANCE = random.Random(os.environ.get("SPARK_EOS_SEED", "from a table"))
-#: A query's rows and a job's changes, or the other way round.
-ROWS_OF_THE_QUERY = CHANCE.random() < 0.5
+#: Or changes.
+ROWS = CHANCE.random() < 0.5
 POINT_OF_THE_DAY = CHANCE.choice(IN_QUERIES)
 
 
@@ -212,14 +213,14 @@ def target(topic) -> str:
     return name
 
 
-def test_a_kill_of_the_query_loses_and_doubles_nothing(spark, view, target, tmp_path) -> None:
-    """At one of the points, for every day."""
-    (strike if ROWS_OF_THE_QUERY else strike_changes)(spark, view, target, tmp_path, POINT_OF_THE_DAY)
-
-
-def test_a_kill_of_the_job_loses_and_doubles_nothing(view, target, tmp_path) -> None:
-    """At one of the points, for every day."""
-    (strike_job_of_changes if ROWS_OF_THE_QUERY else strike_job)(view, target, tmp_path, POINT_OF_THE_DAY)
+@pytest.mark.parametrize("killed", one_for_every_day("a kill from a table", ["the query", "the job"]))
+def test_a_kill_loses_and_doubles_nothing(view, target, tmp_path, request, killed: str) -> None:
+    """Of one of them, at one of the points, for every day."""
+    if killed == "the job":
+        (strike_job if ROWS else strike_job_of_changes)(view, target, tmp_path, POINT_OF_THE_DAY)
+    else:
+        spark = request.getfixturevalue("spark")
+        (strike if ROWS else strike_changes)(spark, view, target, tmp_path, POINT_OF_THE_DAY)
 
 
 @pytest.mark.chaos

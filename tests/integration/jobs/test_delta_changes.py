@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 
+from tests.support.covering import one_for_every_day
 from tests.support.delta import ToDelta, ToKafka, forget_the_last_commit, history, rows_of
 
 CHANGES = "SELECT k AS key, v AS value, _commit_version, _change_type FROM input"
@@ -112,28 +113,31 @@ def test_changes_need_the_columns_that_order_them(back: ToKafka):
 
 @pytest.mark.parametrize(
     ("sql", "condition", "says"),
-    [
-        (
-            CHANGES.replace("_commit_version", "string(_commit_version) AS _commit_version"),
-            "EOS_DELTA_COLUMNS",
-            "type string",
-        ),
-        (
-            CHANGES.replace("_change_type", "nullif(_change_type, 'insert') AS _change_type"),
-            "EOS_DELTA_NULL_ORDER",
-            "type NULL. Hint",
-        ),
-        (
-            CHANGES.replace("_change_type", "upper(_change_type) AS _change_type"),
-            "EOS_DELTA_NULL_ORDER",
-            "version is 1, and its type INSERT",
-        ),
-        (
-            CHANGES.replace("_commit_version", "nullif(_commit_version, 1) AS _commit_version"),
-            "EOS_DELTA_NULL_ORDER",
-            "version is NULL",
-        ),
-    ],
+    one_for_every_day(
+        "an order that is not known",
+        [
+            (
+                CHANGES.replace("_commit_version", "string(_commit_version) AS _commit_version"),
+                "EOS_DELTA_COLUMNS",
+                "type string",
+            ),
+            (
+                CHANGES.replace("_change_type", "nullif(_change_type, 'insert') AS _change_type"),
+                "EOS_DELTA_NULL_ORDER",
+                "type NULL. Hint",
+            ),
+            (
+                CHANGES.replace("_change_type", "upper(_change_type) AS _change_type"),
+                "EOS_DELTA_NULL_ORDER",
+                "version is 1, and its type INSERT",
+            ),
+            (
+                CHANGES.replace("_commit_version", "nullif(_commit_version, 1) AS _commit_version"),
+                "EOS_DELTA_NULL_ORDER",
+                "version is NULL",
+            ),
+        ],
+    ),
     ids=["version as a text", "no kind", "another kind", "no version"],
 )
 def test_changes_whose_order_is_not_known_are_refused(back: ToKafka, view, sql: str, condition: str, says: str):

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.covering import one_for_every_day
 from tests.support.delta import DeltaSpark, Failed, ToDelta, rows_of, session
 
 APPEND = "SELECT string(key) AS k, string(value) AS v FROM input"
-WAYS = pytest.mark.parametrize("merged", [False, True], ids=["append", "merge"])
+WAYS = pytest.mark.parametrize("merged", one_for_every_day("a copy", [False, True]), ids=["append", "merge"])
 FROM = "'topic' AS topic, 0 AS partition, 0L AS offset, false AS deleted"
 
 

@@ -21,6 +21,7 @@ import spark_eos
 from jobs.ingest_files import NOTES_TOPIC
 from spark_eos.errors import EosError
 from spark_eos.tools.devcluster import DevCluster
+from tests.support.covering import one_for_every_day
 from tests.support.ingests import FAILED, THROUGH_SPARK, WAYS, Setting
 from tests.support.kafka_view import KafkaView
 from tests.support.session_faults import armed
@@ -47,17 +48,8 @@ DAILY = {
 KILLS = [
     pytest.param(*kill, marks=() if kill in DAILY else pytest.mark.chaos) for kill in itertools.product(POINTS, WAYS)
 ]
-#: Which way decides, and which one repairs, every day.
-REPAIRED = {
-    *itertools.product([THROUGH_SPARK, "past the JVM"], repeat=2),
-    ("by DuckDB", "by Arrow"),
-    ("by Arrow", THROUGH_SPARK),
-    (THROUGH_SPARK, "by DuckDB"),
-}
-REPAIRS = [
-    pytest.param(*ways, marks=() if ways in REPAIRED else pytest.mark.chaos)
-    for ways in itertools.product(WAYS, repeat=2)
-]
+#: Which way decides, and which one repairs.
+REPAIRS = one_for_every_day("an ingest's repair", [*itertools.product(WAYS, repeat=2)])
 
 
 @pytest.fixture
@@ -251,7 +243,7 @@ def test_a_process_that_dies(point: str, way: str, setting: Setting, tmp_path: P
     assert setting.names() == ["a", "b", "c", "d"]
 
 
-@pytest.mark.parametrize("point", ["prepare.wrote", "prepare.prepared"])
+@pytest.mark.parametrize("point", one_for_every_day("an ingest's task", ["prepare.wrote", "prepare.prepared"]))
 def test_a_task_that_is_tried_again(point: str, setting: Setting, tmp_path: Path):
     """Past the JVM, its worker dies with rows in an open transaction: the next attempt has one of its own, which alone
     is decided, and the commit aborts the first one."""

@@ -16,6 +16,7 @@ import pytest
 from demo import processes
 from spark_eos.ingest.run import Ingest
 from spark_eos.tools.devcluster import DevCluster
+from tests.support.covering import one_for_every_day
 from tests.support.kafka_view import KafkaView
 from tests.support.waiting import wait_for
 
@@ -81,7 +82,7 @@ class Program:
         return sorted(value.rpartition(",")[2] for value in self.view.values(self.topic))
 
 
-@pytest.fixture(params=WAYS)
+@pytest.fixture(params=one_for_every_day("a job of files", [*WAYS]))
 def program(
     cluster: DevCluster, view: KafkaView, topic: Callable[..., str], tmp_path: Path, request: pytest.FixtureRequest
 ) -> Program:

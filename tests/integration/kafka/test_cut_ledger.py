@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import uuid
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from spark_eos.protocol.open import open_run
 from spark_eos.protocol.ports import Ports, State
 from spark_eos.protocol.task import MicroBatch, TaskReport, Work
 from spark_eos.tools.devcluster import DevCluster
+from tests.support.covering import one_for_every_day
 from tests.support.transactions import LIFE_MS, Transaction
 from tests.support.waiting import wait_for
 
@@ -72,8 +74,9 @@ def cut_off(folder: Path, offset: int) -> None:
             file.unlink()
 
 
-@pytest.mark.parametrize("is_lost", [True, False])
-@pytest.mark.parametrize("level", [1, 2])
+@pytest.mark.parametrize(
+    ("level", "is_lost"), one_for_every_day("a decision that is cut", [*itertools.product([1, 2], [True, False])])
+)
 def test_a_decision_that_the_ledger_has_lost(level: int, is_lost: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """It was the second one of its run, whose driver died right after it: only the ledger's own id tells of it, at each
     start. A broker that was only killed has lost nothing."""

@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 import spark_eos
+from tests.support.covering import one_for_every_day
 from tests.support.kafka_view import write
 from tests.support.object_store import object_store
 from tests.support.replaying import Life, killed, stalled
@@ -89,12 +90,9 @@ def test_a_driver_that_lives_decides_no_more(life, tmp_path):
 
 @pytest.mark.parametrize(
     "fault",
-    [
-        "drop.halted=die",
-        "drop.moved=die",
-        pytest.param("drop.moved=die@2", marks=pytest.mark.chaos),
-        pytest.param("drop.resumed=die", marks=pytest.mark.chaos),
-    ],
+    one_for_every_day(
+        "a drop that is killed", ["drop.halted=die", "drop.moved=die", "drop.moved=die@2", "drop.resumed=die"]
+    ),
 )
 def test_killed_between_two_steps(fault, life, tmp_path):
     """No start gets past that, and writes nothing, whatever it has planned; the command, repeated, finishes."""
@@ -111,7 +109,9 @@ def test_killed_between_two_steps(fault, life, tmp_path):
     run_smaller(life)
 
 
-@pytest.mark.parametrize("point", ["drop.halted", pytest.param("drop.moved", marks=pytest.mark.chaos), "drop.moved@2"])
+@pytest.mark.parametrize(
+    "point", one_for_every_day("a drop that stalls", ["drop.halted", "drop.moved", "drop.moved@2"])
+)
 def test_a_command_that_stalls_while_the_query_goes_on(point, life, tmp_path):
     """It was believed dead, and somebody else has run it to its end. When it wakes up, it takes nothing."""
     planned(life, tmp_path)

@@ -16,6 +16,7 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import NewPartitions
 
+from tests.support.covering import one_for_every_day
 from tests.support.kafka_view import write
 from tests.support.replaying import ROWS, killed
 from tests.support.waiting import wait_for
@@ -116,21 +117,19 @@ def test_a_replay_to_another_topic(life, topic):
     life.stopped_by("EOS_REPLAY_OTHER_TOPIC", life.new)
 
 
-def rare(*values: object):
-    """A case of the long share."""
-    return pytest.param(*values, marks=pytest.mark.chaos)
-
-
 @pytest.mark.parametrize(
     "fault",
-    [
-        rare("replay.intended=die"),
-        "replay.filed=die",
-        rare("replay.filed=die@2"),
-        rare("replay.filed=die@3"),
-        "replay.halted=die",
-        rare("replay.begun=die"),
-    ],
+    one_for_every_day(
+        "a replay that is killed",
+        [
+            "replay.intended=die",
+            "replay.filed=die",
+            "replay.filed=die@2",
+            "replay.filed=die@3",
+            "replay.halted=die",
+            "replay.begun=die",
+        ],
+    ),
 )
 def test_a_replay_that_is_killed(fault, life, tmp_path):
     """Until the old query is retired, it goes on as before; the new one is refused, until the command that its error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import uuid
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import spark_eos
 from spark_eos.tools.devcluster import DevCluster
+from tests.support.covering import one_for_every_day
 from tests.support.kafka_view import KafkaView
 from tests.support.session_faults import armed
 from tests.support.waiting import wait_for
@@ -96,13 +98,9 @@ def test_two_sinks_of_one_query(query, topics):
 
 @pytest.mark.parametrize(
     "point",
-    [
-        pytest.param("prepare.flushed", marks=pytest.mark.chaos),
-        "commit.entered",
-        pytest.param("commit.decided", marks=pytest.mark.chaos),
-        "commit.between",
-        pytest.param("commit.cleaned", marks=pytest.mark.chaos),
-    ],
+    one_for_every_day(
+        "the second sink", ["prepare.flushed", "commit.entered", "commit.decided", "commit.between", "commit.cleaned"]
+    ),
 )
 def test_a_process_that_dies_in_the_second_sink(point, query, topics, tmp_path):
     """The first sink's rows are there and are not written again; the second one's are written, or were decided."""
@@ -131,7 +129,10 @@ def test_a_process_that_dies_in_the_second_sink(point, query, topics, tmp_path):
     assert sum(topics.view.ends(topics.names[0]).values()) <= sum(ends.values()) + 2
 
 
-@pytest.mark.parametrize(("point", "decided"), [("commit.decided", True), ("commit.verified", False)])
+@pytest.mark.parametrize(
+    ("point", "decided"),
+    one_for_every_day("a swallowed error", [("commit.decided", True), ("commit.verified", False)]),
+)
 def test_an_error_that_the_function_swallows(point, decided, query, topics, tmp_path):
     """Spark passes the micro-batch. The next write stops, and the next start commits what was decided; what was not
     decided is missing, which every start says."""
@@ -165,16 +166,7 @@ def test_an_error_that_the_function_swallows(point, decided, query, topics, tmp_
 
 @pytest.mark.parametrize(
     ("first", "what"),
-    [
-        (True, "topic"),
-        (False, "stage"),
-        *(
-            pytest.param(first, what, marks=pytest.mark.chaos)
-            for first in (True, False)
-            for what in ("topic", "stage", "plan", "option")
-            if (first, what) not in ((True, "topic"), (False, "stage"))
-        ),
-    ],
+    one_for_every_day("before any task", [*itertools.product((True, False), ("topic", "stage", "plan", "option"))]),
 )
 def test_an_error_before_any_task_of_the_write(what, first, query, topics):
     """Spark makes no writer, or no task of it begins: the next write stops as well, in this start and in the next one.
