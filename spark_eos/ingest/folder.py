@@ -74,7 +74,7 @@ class Folder:
         with file_errors(self._uri, self._settings):
             if store.files.get_file_info(self._root).type == FileType.NotFound:
                 self._check_may_be_absent()
-            infos = self._walked() if store.renames else self._listed(self._root, recursive=True)
+            infos = [*self._walked()] if store.renames else self._listed(self._root, recursive=True)
         files, unnamed = [], False
         for info in infos:
             if info.type == FileType.File:

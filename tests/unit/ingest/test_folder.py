@@ -240,6 +240,39 @@ def test_folders_for_drafts_come_and_go(tmp_path: Path):
         Folder(str(tmp_path / "other")).files()
 
 
+class Failing:
+    """A file system that cannot list folders of this name."""
+
+    def __init__(self, name: str, error: OSError) -> None:
+        self._files, self._name, self._error = pyarrow.fs.LocalFileSystem(), name, error
+
+    def get_file_info(self, of: str | pyarrow.fs.FileSelector) -> object:
+        if isinstance(of, pyarrow.fs.FileSelector) and Path(of.base_dir).name == self._name:
+            raise self._error
+        return self._files.get_file_info(of)
+
+
+@pytest.mark.parametrize(
+    ("error", "condition"),
+    [(OSError(5, "Input/output error"), "EOS_FILE_STORE"), (PermissionError(13, "no"), "EOS_FILE_UNREADABLE.read")],
+)
+def test_a_folder_below_that_cannot_be_listed(error: OSError, condition: str, tmp_path: Path):
+    """It is an error of the files, as for the folder itself: with a restart where that may help."""
+    (tmp_path / "below").mkdir()
+    found = Folder(str(tmp_path))
+    found._store = replace(found._store, files=Failing("below", error))
+    with pytest.raises(FileError) as caught:
+        found.files()
+    assert caught.value.entry == condition
+
+
+def test_a_file_in_place_of_the_folder(tmp_path: Path):
+    """As where 'files.path' names one."""
+    (tmp_path / "a.txt").write_text("a\n")
+    with pytest.raises(FileError, match="EOS_FILE_UNREADABLE"):
+        Folder(str(tmp_path / "a.txt")).files()
+
+
 def rows_of(path: Path, form: Form) -> list[tuple[object, ...]]:
     return [tuple(row.values()) for batch in read_file(planned(path), form, NONE) for row in batch.to_pylist()]
 
