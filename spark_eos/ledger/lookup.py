@@ -18,16 +18,20 @@ from spark_eos.topic_partition import TopicPartition
 
 #: Seconds for which a partition must be missing until its records count as gone.
 MISSING_S = 20.0
-#: Seconds after which an earlier look counts no more. To look for a topic that is missing takes one for each partition.
+#: Seconds after which an earlier look counts no more.
 LOOKS_S = 120.0
 
 #: Timeout for the responses of all leaders, in seconds.
 _ANSWERS_S = 5.0
 
+#: In place of a partition's number: the whole topic.
+_ALL = -1
+
 
 class Absences:
     """How long places have been missing, as far as one process has looked: a broker that has just started may not know
-    a topic yet, and a process may live through many such starts.
+    a topic yet, and a process may live through many such starts. Where a topic is missing, a look at any partition is
+    one at all of them: to look takes a second, and they may be many.
 
     ``least``: for how long a place has to be missing until it counts as gone. ``gap``: after so long without a look, an
     earlier one says nothing of the time between. Both in the units of the caller's clock.
@@ -37,8 +41,14 @@ class Absences:
         self._least, self._gap = least, gap
         self._spans: dict[TopicPartition, tuple[float, float]] = {}  # the first and the last look in a row
 
-    def is_gone(self, place: TopicPartition, now: float) -> bool:
-        """Whether a place that is missing now has been so for long enough."""
+    def is_gone(self, place: TopicPartition, now: float, *, as_topic: bool = False) -> bool:
+        """Whether a place that is missing now has been so for long enough. ``as_topic``: so is its whole topic, which
+        is there otherwise."""
+        whole = place[0], _ALL
+        if as_topic:
+            place = whole
+        else:
+            self._spans.pop(whole, None)
         first, last = self._spans.get(place, (now, now))
         if now - last > self._gap:
             first = now
@@ -48,6 +58,7 @@ class Absences:
     def is_there(self, place: TopicPartition) -> None:
         """An answer has come for this place, so that it is counted anew when it is missing again."""
         self._spans.pop(place, None)
+        self._spans.pop((place[0], _ALL), None)
 
 
 class RecordLookup:
@@ -60,7 +71,7 @@ class RecordLookup:
     def look(self, pair: Pair, probe: Probe) -> Found | None:
         fetched = fetch_once(self._client, probe.topic, probe.partition, probe.offset, max_bytes=1)
         if fetched is None:
-            return self._gone_or_silent(probe)
+            return Found.GONE if self._gone([(probe.topic, probe.partition)]) else None
         answer, data = fetched
         self._note(probe, answer)
         if answer.error == Code.OFFSET_OUT_OF_RANGE:  # a response with an error has no offsets
@@ -98,22 +109,24 @@ class RecordLookup:
         while left:
             wanted = {at: (own[-1][1].offset + 1, 0) for at, own in left.items()}
             answers = fetch_many(self._client, wanted, isolation="read_committed", max_bytes=0, timeout_s=_ANSWERS_S)
+            gone = self._gone(left.keys() - answers.keys())
             for at, own in [*left.items()]:
                 pair, probe = own.pop()
-                state = self._state(pair, probe, answers[at][0] if at in answers else None, begins[at])
+                if at in answers:
+                    state = self._state(pair, probe, answers[at][0], begins[at])
+                else:
+                    state = Found.GONE if at in gone else None
                 found[pair, probe] = state
-                if state is None or state is Found.HELD:
+                if state is None or state is Found.HELD or at in gone:
                     found |= dict.fromkeys(own, state)
                     own.clear()
                 if not own:
                     del left[at]
         return found
 
-    def _state(self, pair: Pair, probe: Probe, answer: FetchResponse | None, begins: Collection[int]) -> Found | None:
+    def _state(self, pair: Pair, probe: Probe, answer: FetchResponse, begins: Collection[int]) -> Found | None:
         """The outcome, from a response for the offset behind the transaction's first record. ``begins``: first offsets
         of all transactions that are looked up in this partition."""
-        if answer is None:
-            return self._gone_or_silent(probe)
         self._note(probe, answer)
         if answer.error == OK and not answer.lists_aborted:
             return None
@@ -126,9 +139,6 @@ class RecordLookup:
     def _note(self, probe: Probe, answer: FetchResponse) -> None:
         if answer.error in (OK, Code.OFFSET_OUT_OF_RANGE):
             self._absences.is_there((probe.topic, probe.partition))
-
-    def _gone_or_silent(self, probe: Probe) -> Found | None:
-        return Found.GONE if self._is_missing(probe.topic, probe.partition) else None
 
     def partition(self, topic: str, partition: int) -> PartitionState | None:
         """The first offset of a partition and its open transactions; None without an answer. Raises ConnectionFailed,
@@ -166,10 +176,14 @@ class RecordLookup:
         end = end_offsets(self._client, place, "read_uncommitted")[probe.topic][probe.partition]
         return begin <= probe.offset < end
 
-    def _is_missing(self, topic: str, partition: int) -> bool:
-        """Whether the cluster has not had the partition for `MISSING_S` seconds."""
-        found = describe_topics(self._client, [topic], missing_ok=True)
-        if topic in found and partition < found[topic].partitions:
-            self._absences.is_there((topic, partition))
-            return False
-        return self._absences.is_gone((topic, partition), system.monotonic())
+    def _gone(self, silent: Collection[TopicPartition]) -> set[TopicPartition]:
+        """Which of these, for which there was no answer, the cluster has not had for `MISSING_S` seconds."""
+        topics = describe_topics(self._client, {topic for topic, _ in silent}, missing_ok=True)
+        now = system.monotonic()
+        gone = set()
+        for topic, partition in silent:
+            if topic in topics and partition < topics[topic].partitions:
+                self._absences.is_there((topic, partition))
+            elif self._absences.is_gone((topic, partition), now, as_topic=topic not in topics):
+                gone.add((topic, partition))
+        return gone

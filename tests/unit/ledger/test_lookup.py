@@ -150,7 +150,7 @@ def test_an_answer_that_says_nothing_of_aborted_transactions_is_none(answer, mon
     """Nor is silence."""
     monkeypatch.setattr(lookup, "fetch_many", lambda *_, **__: {} if answer is None else {("out", 0): (answer, b"")})
     own = RecordLookup(BrokerClient(KafkaProperties({"bootstrap.servers": "none:1"})))
-    monkeypatch.setattr(own, "_is_missing", lambda *_: False)
+    monkeypatch.setattr(own, "_gone", lambda _: set())
     places = [(PAIR, PLACE), (PAIR, Probe("out", 0, 4))]
     assert own.look_each(places) == dict.fromkeys(places)
 
@@ -204,3 +204,43 @@ def test_an_answer_ends_what_was_missing(of_many: bool, monkeypatch: pytest.Monk
         now[0], answers[0] = float(seconds), answers[1] if known else None
         said.append(look.look_each([(PAIR, PLACE)])[PAIR, PLACE] if of_many else look.look(PAIR, PLACE))
     assert said == [None, Found.THERE if of_many else Found.GONE, None, None, None, Found.GONE]
+
+
+@pytest.mark.parametrize("of_many", [False, True])
+def test_a_topic_of_many_partitions_that_is_gone(of_many: bool, monkeypatch: pytest.MonkeyPatch):
+    """To look for a missing topic takes a second, and a look at each of its partitions may take minutes in all."""
+    now, places = [0.0], [(PAIR, Probe("out", partition, 0)) for partition in range(150)]
+    own = RecordLookup(BrokerClient(KafkaProperties({"bootstrap.servers": "none:1"})))
+
+    def describe_topics(*_: object, **__: object) -> dict[str, object]:
+        now[0] += 1.0
+        return {}
+
+    monkeypatch.setattr(lookup, "fetch_once", lambda *_, **__: None)
+    monkeypatch.setattr(lookup, "fetch_many", lambda *_, **__: {})
+    monkeypatch.setattr(lookup, "describe_topics", describe_topics)
+    monkeypatch.setattr(lookup.system, "monotonic", lambda: now[0])
+    for _ in range(22 if of_many else 2):
+        said = own.look_each(places) if of_many else {place: own.look(*place) for place in places}
+    assert said == dict.fromkeys(places, Found.GONE)
+
+
+def test_a_topic_that_is_there_again_with_fewer_partitions():
+    """Was not missing all the time."""
+    absences = Absences(MISSING_S, LOOKS_S)
+    for at, as_topic in ((0.0, True), (10.0, False), (25.0, True)):
+        said = absences.is_gone(("out", 1), at, as_topic=as_topic)
+    assert not said
+
+
+def test_a_partition_of_a_topic_that_was_made_anew_with_fewer(monkeypatch: pytest.MonkeyPatch):
+    """Is gone, though others of the topic answer in between; those that are there are not."""
+    now = [0.0]
+    own = RecordLookup(BrokerClient(KafkaProperties({"bootstrap.servers": "none:1"})))
+    monkeypatch.setattr(lookup, "fetch_many", lambda *_, **__: {})
+    monkeypatch.setattr(lookup, "describe_topics", lambda *_, **__: {"out": SimpleNamespace(partitions=1)})
+    monkeypatch.setattr(lookup.system, "monotonic", lambda: now[0])
+    there, gone = (PAIR, PLACE), (PAIR, Probe("out", 1, 0))
+    for now[0] in (0.0, 10.0, 21.0):
+        said = own.look_each([there, gone])
+    assert said == {there: None, gone: Found.GONE}
