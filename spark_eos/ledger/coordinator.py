@@ -10,7 +10,7 @@ from functools import partial
 
 from spark_eos import failpoints
 from spark_eos.errors import EosError, stop
-from spark_eos.kafka.codes import COORDINATOR_MOVED, COORDINATOR_RETRIES, OK, UNAUTHORIZED, Code, meaning_of, name_of
+from spark_eos.kafka.codes import COORDINATOR_MOVED, OK, UNAUTHORIZED, Code, meaning_of, name_of
 from spark_eos.kafka.errors import Cause, init_error
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.records.batches import Damage, UnsupportedFormat, walk_batches
@@ -139,12 +139,13 @@ class TransactionCoordinator:
         return [name for name in names if not self._fence(name)]
 
     def _fence(self, name: str) -> bool:
-        """Send one InitProducerId request. Returns whether the transactional id has a new epoch."""
+        """Send one InitProducerId request. Returns whether the transactional id has a new epoch; as for an end, what no
+        client expects is asked again."""
         answer = ask_init(self._client, name, FENCE_TIMEOUT_MS)
         code = None if answer is None else answer[0]
         if code in COORDINATOR_MOVED:
             self._client.forget([name])
-        if code is not None and code != OK and code not in COORDINATOR_RETRIES:
+        if code in UNAUTHORIZED:
             raise init_error(name, FENCE_TIMEOUT_MS, Cause.of(code))
         return code == OK
 

@@ -20,6 +20,7 @@ from spark_eos.protocol.take import take_and_read, taking, was_published
 
 #: How often it is looked for what earlier generations have left open, at most, where that never expires.
 _LOOKS = 4
+_FAILED = "what nobody will commit could not be aborted"
 
 
 def abort_all(ports: Ports, pairs: Collection[Pair]) -> Collection[Pair]:
@@ -33,7 +34,7 @@ def abort_all(ports: Ports, pairs: Collection[Pair]) -> Collection[Pair]:
     left = set(pairs)
     if not left:
         return left
-    with only_logged("what nobody will commit could not be aborted", EosError):
+    with only_logged(_FAILED, EosError):
         version = ports.coordinator.endtxn_version()
         for _ in ports.retrying():
             answers = ports.coordinator.end(dict.fromkeys(left, version), commit=False)
@@ -81,14 +82,15 @@ def undecided(ports: Ports, head: Head, *, before: int | None = None, empty: boo
 
 
 def end_for_good(ports: Ports, pairs: Collection[Pair]) -> Collection[Pair]:
-    """Abort transactions, and fence their producers; returns those that stay open."""
+    """Abort transactions, and fence their producers; returns those that stay open. Raises as little as `abort_all`."""
     if not pairs or ports.coordinator.endtxn_version() >= FENCING_END:
         return abort_all(ports, pairs)
     left = {pair.id for pair in pairs}
-    for _ in ports.retrying():
-        left = set(ports.coordinator.fence(left))
-        if not left:
-            break
+    with only_logged(_FAILED, EosError):
+        for _ in ports.retrying():
+            left = set(ports.coordinator.fence(left))
+            if not left:
+                break
     return {pair for pair in pairs if pair.id in left}
 
 

@@ -42,3 +42,16 @@ def test_rights_that_are_missing_are_named(monkeypatch: pytest.MonkeyPatch):
     for code in UNAUTHORIZED:
         with pytest.raises(Unauthorized, match="Check the ACLs"):
             answered(monkeypatch, code)
+
+
+@pytest.mark.parametrize("code", [None, -1, 7, 14, 15, 16, 35, 42, 47, 51, 90, 999])
+def test_an_id_that_was_not_taken_is_asked_for_again(monkeypatch: pytest.MonkeyPatch, code: int | None):
+    """Whatever the reason is, but for a right that is missing."""
+    own = TransactionCoordinator(BrokerClient(KafkaProperties({"bootstrap.servers": "h:1"})), "eos", "q")
+    monkeypatch.setattr(coordinator, "ask_init", lambda *_: None if code is None else (code, -1, -1))
+    assert own.fence([PAIR.id]) == [PAIR.id]
+    monkeypatch.setattr(coordinator, "ask_init", lambda *_: (0, 1, 0))
+    assert own.fence([PAIR.id]) == []
+    monkeypatch.setattr(coordinator, "ask_init", lambda *_: (Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, -1, -1))
+    with pytest.raises(Unauthorized):
+        own.fence([PAIR.id])

@@ -283,6 +283,9 @@ def refused(brokers: Brokers, own: Ports) -> Ports:
                 raise stop("EOS_UNAUTHORIZED.transaction", request="end", name="any", answer="no")
             return own.coordinator.end(pairs, commit=commit)
 
+        def fence(self, names: Collection[str]) -> Collection[str]:
+            raise stop("EOS_UNAUTHORIZED.transaction", request="fence", name="any", answer="no")
+
     return replace(own, coordinator=Refusing())  # type: ignore[arg-type]
 
 
@@ -295,6 +298,19 @@ def test_leftovers_that_cannot_be_aborted_stop_no_commit():
         brokers.attempt(task_name(PREFIX, QUERY, TaskId(head.generation, 0, 0, 1)))
         report = commit(refused(brokers, brokers.ports()), batch)
         assert (report.leftovers, report.still_open) == (1, 1)
+
+    on_brokers(steps)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_what_an_earlier_run_has_left_and_cannot_be_aborted_stops_no_start(version: int):
+    """Whether the end of a transaction fences, or its id is taken for that: it times out, and no row is at stake."""
+
+    def steps(brokers: Brokers) -> None:
+        brokers.cluster.transaction_version = version
+        (pair,) = brokers.prepared(brokers.open("r1")).pairs
+        assert brokers.open("r2", own=refused(brokers, brokers.ports())).run == "r2"
+        assert brokers.state(pair) is State.ONGOING
 
     on_brokers(steps)
 
