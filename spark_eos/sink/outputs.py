@@ -30,7 +30,7 @@ def output_partitions(client: BrokerClient, topics: Collection[str], *, ledger: 
 def check_outputs(client: BrokerClient, topics: dict[str, Topic], *, ledger: str) -> None:
     """Raise TopicError (EOS_TOPIC_RESERVED) where one of these is not for rows."""
     now, kafka = time.monotonic(), client.properties
-    for key in [key for key, at in _looked_at.items() if now - at >= _FRESH_S]:
+    for key in [key for key, at in _looked_at.copy().items() if now - at >= _FRESH_S]:
         _looked_at.pop(key, None)
     new = {name: topic for name, topic in topics.items() if (kafka, name, topic.id) not in _looked_at}
     check_for_rows(client, new, ledger=ledger)
