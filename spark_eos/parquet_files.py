@@ -8,8 +8,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.types as types
 
-#: What Spark notes in a file whose dates and timestamps are by the calendar that it used before version 3.
-_OLD_CALENDAR = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
+#: What Spark notes in a file whose dates and timestamps, or those of INT96, are by the calendar that it used before
+#: version 3; and the first version without a note that has written them by the other one.
+_TIMES = b"org.apache.spark.legacyDateTime", b"3.0"
+_INT96 = b"org.apache.spark.legacyINT96", b"3.1"
 _SPARKS_VERSION = b"org.apache.spark.version"
 _UTC = pa.timestamp("us", "UTC")
 
@@ -26,7 +28,8 @@ def is_by_old_calendar(metadata: pq.FileMetaData) -> bool:
     """Whether dates and timestamps of a file are by the calendar with Julian days, as old versions of Spark wrote
     them: Arrow would take them for other days."""
     noted = metadata.metadata or {}
-    return any(key in noted for key in _OLD_CALENDAR) or noted.get(_SPARKS_VERSION, b"3.1") < b"3.1"
+    kinds = (_TIMES, _INT96) if any(_int96(metadata.schema)) else (_TIMES,)
+    return any(note in noted or noted.get(_SPARKS_VERSION, first) < first for note, first in kinds)
 
 
 def has_times(kind: pa.DataType) -> bool:
@@ -39,11 +42,16 @@ def has_times(kind: pa.DataType) -> bool:
 def schema_of(file: pq.ParquetFile) -> pa.Schema:
     """The columns of a file that was opened with ``coerce_int96_timestamp_unit="us"``. Those of INT96 are moments, in
     UTC: Arrow reads them without a zone."""
-    int96 = [file.schema.column(number).physical_type == "INT96" for number in range(len(file.schema))]
+    int96 = _int96(file.schema)
     if not any(int96):
         return file.schema_arrow
     leaves = iter(int96)
     return pa.schema([field.with_type(_typed(field.type, leaves)) for field in file.schema_arrow])
+
+
+def _int96(schema: pq.ParquetSchema) -> list[bool]:
+    """Of each leaf, whether it is of INT96."""
+    return [schema.column(number).physical_type == "INT96" for number in range(len(schema))]
 
 
 def _typed(kind: pa.DataType, leaves: Iterator[bool]) -> pa.DataType:

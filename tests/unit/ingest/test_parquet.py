@@ -93,9 +93,28 @@ def with_spark(path: Path, table: pa.Table, **noted: str) -> None:
         writer.add_key_value_metadata({f"org.apache.spark.{key}": value for key, value in noted.items()})
 
 
-@pytest.mark.parametrize(
-    "noted", [{"version": "2.4.8"}, {"version": "3.5.1", "legacyDateTime": ""}, {"legacyINT96": ""}]
-)
+def with_spark_int96(path: Path, **noted: str) -> None:
+    with pq.ParquetWriter(path, INT96.schema, use_deprecated_int96_timestamps=True, store_schema=False) as writer:
+        writer.write_table(INT96)
+        writer.add_key_value_metadata({f"org.apache.spark.{key}": value for key, value in noted.items()})
+
+
+INT96 = pa.table({"at": pa.array([dt.datetime(2024, 1, 1)], UTC)})
+
+
+@pytest.mark.parametrize("noted", [{"version": "3.0.3"}, {"version": "3.5.1", "legacyINT96": ""}])
+def test_int96_of_the_old_calendar(noted, tmp_path):
+    """Spark wrote these so for one version longer, and still does if it is told to; dates beside them are right."""
+    path = tmp_path / "a.parquet"
+    with_spark_int96(path, **noted)
+    assert refusal(path).entry == "EOS_FILE_MALFORMED.calendar"
+    with_spark(path, pa.table({"d": pa.array([dt.date(1500, 1, 10)])}), **noted)
+    assert parquet_schema(planned(path), NONE).names == ["d"]
+    with_spark_int96(path, version="3.1.0")
+    assert parquet_schema(planned(path), NONE).names == ["at"]
+
+
+@pytest.mark.parametrize("noted", [{"version": "2.4.8"}, {"version": "3.5.1", "legacyDateTime": ""}])
 def test_dates_of_the_old_calendar(noted, tmp_path):
     """They would be other days. A file without dates has none."""
     path = tmp_path / "a.parquet"
