@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,6 +17,7 @@ from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from spark_eos.checkpoint.settings import HadoopSettings
+from spark_eos.checkpoint.stores import without_secrets
 from spark_eos.errors import stop
 from spark_eos.ingest.folder import File, HashedFile, blocks_of, check_unchanged, malformed, store_of
 from spark_eos.parquet_files import has_times, is_by_old_calendar, rows_at_once, schema_of
@@ -65,22 +66,33 @@ def _opened(file: File, settings: HadoopSettings, data: pa.BufferReader | None =
     store = store_of(file.uri, settings)
     try:
         with data or store.files.open_input_file(store.root) as opened:
-            parquet = pq.ParquetFile(opened, page_checksum_verification=True, coerce_int96_timestamp_unit="us")
+            parquet = _parquet(opened)
             _check(file, parquet)
             yield parquet
     except (pa.ArrowException, UnicodeDecodeError) as error:  # the latter for names of columns
         raise malformed(file, f"{type(error).__name__}: {error}") from None
     except OSError as error:  # Arrow raises it for damage, too
         if data is None:
-            _check_readable(file, settings)
+            _check_damaged(file, settings, error)
         raise malformed(file, f"{type(error).__name__}: {error}") from None
 
 
-def _check_readable(file: File, settings: HadoopSettings) -> None:
-    """Raise FileError where it is not the content that made reading fail."""
+def _parquet(opened: pa.NativeFile) -> pq.ParquetFile:
+    return pq.ParquetFile(opened, page_checksum_verification=True, coerce_int96_timestamp_unit="us")
+
+
+def _check_damaged(file: File, settings: HadoopSettings, error: OSError) -> None:
+    """Raise FileError where it is not the content that made reading fail: the store cannot be read, or could not be for
+    a moment, after which all of the file can."""
     check_unchanged(file, settings)
     for _ in blocks_of(file, settings):
         pass
+    store = store_of(file.uri, settings)
+    with suppress(pa.ArrowException, UnicodeDecodeError, OSError), store.files.open_input_file(store.root) as opened:
+        parquet = _parquet(opened)
+        for _ in parquet.iter_batches(rows_at_once(parquet.metadata, _ROWS, _BYTES)):
+            pass
+        raise stop("EOS_FILE_STORE", uri=file.uri, why=without_secrets(str(error), settings).rstrip("."))
 
 
 def _check(file: File, parquet: pq.ParquetFile) -> None:

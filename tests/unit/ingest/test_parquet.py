@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from io import FileIO
 from pathlib import Path
 
 import pyarrow as pa
@@ -179,6 +180,36 @@ def test_errors_of_a_store_are_not_those_of_a_file(tmp_path, monkeypatch):
     with pytest.raises(FileError, match="no answer") as error:
         parquet_schema(file, settings)
     assert error.value.condition == "EOS_FILE_STORE" and "TOPSECRET" not in str(error.value)
+
+
+@pytest.mark.parametrize("reads", ["the columns", "rows"])
+def test_a_store_that_is_away_for_a_moment_makes_no_file_malformed(reads, tmp_path, monkeypatch):
+    """It is there again when it is asked why. A restart of the job helps; what is damaged is so once more."""
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"n": range(100_000)}), path, row_group_size=10_000)
+    file, left = planned(path), [1]
+    local = pyarrow.fs.LocalFileSystem()
+
+    class Flaky:
+        get_file_info, open_input_stream = local.get_file_info, local.open_input_stream
+
+        def open_input_file(self, path: str) -> pa.NativeFile:
+            return pa.PythonFile(Lost(path))
+
+    class Lost(FileIO):
+        def read(self, size: int = -1) -> bytes:
+            if left and (reads == "the columns" or self.tell() < path.stat().st_size // 2):
+                left.pop()
+                raise OSError("no answer")
+            return super().read(size)
+
+    monkeypatch.setattr(parquet, "_HELD_BYTES", 0)
+    for module in (folder, parquet):
+        monkeypatch.setattr(module, "store_of", lambda *_: Store(Flaky(), str(path), local=True))
+    with pytest.raises(FileError, match="no answer") as error:
+        parquet_schema(file, NONE) if reads == "the columns" else list(read_file(file, PARQUET, NONE))
+    assert error.value.condition == "EOS_FILE_STORE"
+    assert sum(batch.num_rows for batch in read_file(file, PARQUET, NONE)) == 100_000
 
 
 def test_damage_is_of_the_file(tmp_path):
