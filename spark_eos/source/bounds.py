@@ -71,7 +71,8 @@ def _bounds(watch: TopicWatch) -> tuple[PartitionOffsets, PartitionOffsets, Part
     """The first offsets, high watermarks and last stable offsets of the same partitions, however topics change."""
     while True:
         partitions = watch.topics().partitions
-        begin, high, stable = watch.begins(partitions), watch.high_watermarks(partitions), watch.ends()
+        # In the order in which they are in the log, as rows come and go between the responses.
+        begin, stable, high = watch.begins(partitions), watch.ends(), watch.high_watermarks(partitions)
         if flat(begin).keys() == flat(stable).keys():
             return begin, high, stable
 

@@ -233,3 +233,16 @@ def test_a_topic_that_comes_while_offsets_are_asked_for_is_there_in_all_or_in_no
     options = {"subscribePattern": ".*", "startingOffsets": start, "kafka.group.id": "g"}
     initial = cluster.reader(fail=True, **options).initialOffset()
     assert (initial["t"], initial["other"]) == ({"0": 150}, {"0": 200})
+
+
+def test_the_end_of_a_topic_that_grows_is_not_beyond_it(cluster, monkeypatch):
+    """Rows come between any two requests, and -1 is the end of one moment."""
+    ends = watch.ends_and_epochs
+
+    def growing(*asked: Any) -> Any:
+        cluster.end += 10
+        return ends(*asked)
+
+    monkeypatch.setattr(watch, "ends_and_epochs", growing)
+    initial = cluster.reader(fail=True, subscribe="t", startingOffsets='{"t": {"0": -1}}').initialOffset()
+    assert initial["t"]["0"] > 200
