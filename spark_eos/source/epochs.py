@@ -234,7 +234,7 @@ def _first_batch(client: BrokerClient, timeout_s: float, place: TopicPartition, 
         raise Unanswered("no answer from its leader")
     answer, records = fetched
     if answer.error == Code.OFFSET_OUT_OF_RANGE or (answer.error == OK and not answer.size):
-        return _behind_the_log(client, timeout_s, place, offset)
+        return _where_no_batch_is(client, timeout_s, place, offset)
     if answer.error in FETCH_RETRIES:
         raise Unanswered(meaning_of(answer.error))
     if answer.error != OK:
@@ -248,9 +248,13 @@ def _first_batch(client: BrokerClient, timeout_s: float, place: TopicPartition, 
     raise Unanswered("its answer has no whole record batch")
 
 
-def _behind_the_log(client: BrokerClient, timeout_s: float, place: TopicPartition, offset: int) -> tuple[int, int]:
-    """Where the log ends, if that is not behind the offset. A Fetch cannot tell: the high watermark of a new leader may
-    be that of a while ago, but it does not answer ListOffsets before that has caught up."""
+def _where_no_batch_is(client: BrokerClient, timeout_s: float, place: TopicPartition, offset: int) -> tuple[int, int]:
+    """The first batch of a log that begins behind the offset, or the log's end, if that is not behind it. A Fetch
+    cannot tell: the high watermark of a new leader may be that of a while ago, but it does not answer ListOffsets
+    before that has caught up."""
+    (begin,) = flat(begin_offsets(client, by_topic([place]), timeout_s)).values()
+    if begin > offset:
+        return _first_batch(client, timeout_s, place, begin)
     (end,) = flat(end_offsets(client, by_topic([place]), "read_uncommitted", timeout_s)).values()
     if end > offset:
         raise Unanswered(f"no record from there on, though the log goes on to {end}")

@@ -164,12 +164,18 @@ SEEN, SIZE = [Batch(10, 19, 2)], 100
 EMPTY, MOVED, BEHIND = (FetchResponse(code, 0) for code in (0, Code.NOT_LEADER_OR_FOLLOWER, Code.OFFSET_OUT_OF_RANGE))
 
 
-def diverged_by(monkeypatch, answers, batches=SEEN, end=30):
-    """What is said of `AT`, whose log a broker shows by these responses, one after the other, and ends at ``end``."""
+def diverged_by(monkeypatch, answers, batches=SEEN, end=30, begin=0):
+    """What is said of `AT`, whose log a broker shows by these responses, one after the other, and which goes from
+    ``begin`` to ``end``."""
     said = iter(answers)
+
+    def fetched(client, topic, partition, offset, *_, **__):
+        return (BEHIND, b"") if offset < begin else next(said)
+
     monkeypatch.setattr(epochs_module, "epoch_ends", lambda *_: {PLACE: END})
+    monkeypatch.setattr(epochs_module, "begin_offsets", lambda *_: {"t": {0: begin}})
     monkeypatch.setattr(epochs_module, "end_offsets", lambda *_: {"t": {0: end}})
-    monkeypatch.setattr(epochs_module, "fetch_once", lambda *_, **__: next(said))
+    monkeypatch.setattr(epochs_module, "fetch_once", fetched)
     monkeypatch.setattr(epochs_module, "walk_batches", lambda *_: walked(batches))
     client: Any = SimpleNamespace(bootstrap_servers="h:1")
     return LeaderEpochs(leaders_of(client, 0.2)).diverged({PLACE: AT}, {PLACE: 2})
@@ -219,6 +225,14 @@ def test_who_may_not_read_the_log_is_told_so(monkeypatch):
 def test_a_log_that_ends_there_is_another_one(answer, monkeypatch):
     """By its end, which a leader tells only when it knows it."""
     assert diverged_by(monkeypatch, [(answer, b"")], end=5) == {PLACE: 5}
+
+
+@pytest.mark.parametrize(("begin", "found"), [(20, {}), (7, {PLACE: 5})])
+def test_a_log_that_begins_later_by_now_is_told_by_its_first_record(begin, found, monkeypatch):
+    """What the leader has told of its epochs was about records that were deleted since. Nothing is silent about that:
+    a record before the noted offset is another one, and one behind it contradicts nothing."""
+    assert diverged_by(monkeypatch, [HAS], [Batch(begin, begin + 2, 2)], begin=begin) == found
+    assert diverged_by(monkeypatch, [(EMPTY, b"")], end=begin, begin=begin) == found
 
 
 @pytest.mark.parametrize(
