@@ -52,18 +52,27 @@ def recreated(topic: str) -> EosError:
     return stop("EOS_SOURCE_RECREATED", topic=topic)
 
 
+def begins_later(client: BrokerClient, range_: OffsetRange, position: int) -> EosError | None:
+    """The error for a range whose log begins behind ``position`` by now: DataLossError (EOS_SOURCE_DATA_LOSS). None if
+    it does not. Raises ConnectionFailed."""
+    r = range_
+    begin = begin_offsets(client, {r.topic: [r.partition]})[r.topic][r.partition]
+    if begin <= position:
+        return None
+    what, readable = f"its log now starts at {begin} (retention)", (min(begin, r.end), r.end)
+    return data_loss(r.topic, r.partition, position, begin, what, readable)
+
+
 def why_not(client: BrokerClient, range_: OffsetRange, position: int, refusal: str | None = None) -> EosError:
     """The error for a range that cannot be read from ``position`` on.
 
     DataLossError (EOS_SOURCE_DATA_LOSS) if the log does not hold the offsets. Otherwise KafkaError: EOS_SOURCE_FETCH
     for ``refusal``, the broker's error, or EOS_SOURCE_STALLED without one. Raises ConnectionFailed.
     """
-    r, place = range_, {range_.topic: [range_.partition]}
-    begin = begin_offsets(client, place)[r.topic][r.partition]
-    if begin > position:
-        what, readable = f"its log now starts at {begin} (retention)", (min(begin, r.end), r.end)
-        return data_loss(r.topic, r.partition, position, begin, what, readable)
-    end = end_offsets(client, place, "read_uncommitted")[r.topic][r.partition]
+    r, loss = range_, begins_later(client, range_, position)
+    if loss is not None:
+        return loss
+    end = end_offsets(client, {r.topic: [r.partition]}, "read_uncommitted")[r.topic][r.partition]
     if end < r.end:
         differs = _diverged_at(client, r, r.end, r.most_epoch)  # what is behind that, the driver has read again
         same = end if differs is None else min(end, differs)

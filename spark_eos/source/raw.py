@@ -14,7 +14,6 @@ from typing import Self, TypeVar
 import pyarrow as pa
 
 from spark_eos import system
-from spark_eos.errors import DataLossError
 from spark_eos.kafka.admin.topics import id_bytes
 from spark_eos.kafka.codes import ANOTHER_TOPIC, FETCH_RETRIES, OK, Code, meaning_of, name_of
 from spark_eos.kafka.config.java_names import canonical
@@ -34,7 +33,7 @@ from spark_eos.kafka.requests.offset_for_leader_epoch import UNKNOWN
 from spark_eos.options.parse import Fetching
 from spark_eos.retry import FIRST_WAIT_S, LONGEST_WAIT_S, Waiting
 from spark_eos.source.decode import Decoded, damaged, decode
-from spark_eos.source.diagnosis import check_epoch, check_id, why_not
+from spark_eos.source.diagnosis import begins_later, check_epoch, check_id, why_not
 from spark_eos.source.epochs import RangeEpochs
 from spark_eos.source.losses import epoch_diverged
 from spark_eos.source.nearest_replica import NearestReplica
@@ -332,8 +331,8 @@ class _Fetches:
         if answer.error in ANOTHER_TOPIC:  # some brokers may not know of the topic yet, but others do
             check_id(self._client, self._range)
         elif answer.error == Code.OFFSET_OUT_OF_RANGE:
-            cause = why_not(self._client, self._range, self.position)
-            if isinstance(cause, DataLossError) and cause.parameters["expected"] == self.position:
-                raise cause  # the log begins later; one that ends early may only lag behind
+            loss = begins_later(self._client, self._range, self.position)
+            if loss is not None:
+                raise loss  # a log that ends early may only lag behind
         elif answer.error != OK and answer.error not in FETCH_RETRIES:
             raise why_not(self._client, self._range, self.position, name_of(answer.error))

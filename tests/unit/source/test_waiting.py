@@ -57,20 +57,23 @@ class Broker:
 
 def waited(monkeypatch: pytest.MonkeyPatch, *answers: FetchResponse) -> float:
     """For how long it was asked, in seconds, until there were rows. Raises GivenUp."""
-    now = [0.0]
+    now, asked = [0.0], list[float]()
     clock = SimpleNamespace(monotonic=lambda: now[0], sleep=lambda s: now.__setitem__(0, now[0] + s))
 
     def given_up(*_: Any) -> GivenUp:
+        asked.append(now[0])
         return GivenUp(now[0])
 
     monkeypatch.setattr(raw, "system", clock)
     broker = Broker(list(answers))
     monkeypatch.setattr(raw, "connect", lambda *_: broker)
     monkeypatch.setattr(raw, "broker_client", lambda _: SimpleNamespace(silence_s=30.0, forget_leader=lambda *_: None))
+    monkeypatch.setattr(raw, "begins_later", lambda *_: None)
     monkeypatch.setattr(raw, "why_not", given_up)
     monkeypatch.setattr(raw, "is_supported_by_id", lambda _: False)
     monkeypatch.setattr(raw._Fetches, "_reading", lambda self, read, answer: SimpleNamespace(next_offset=100))
     raw._Fetches(Fetching(KAFKA), OffsetRange("t", 0, 0, 100), 1 << 20).next(lambda answer: answer)  # type: ignore
+    assert not asked, "it takes seconds to find out why a log ends early, while its leader may only lag behind"
     return now[0]
 
 
