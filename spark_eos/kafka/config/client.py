@@ -83,7 +83,8 @@ def _address(server: str) -> Address:
     found = _SERVER.fullmatch(server)
     port = int(found["port"] or _DEFAULT_PORT) if found else 0
     if found is None or not 0 < port < 65_536:
-        raise stop("EOS_OPTION_INVALID.address", server=server)
+        shown = server.rpartition("@")[2]  # what is before it may be a password
+        raise stop("EOS_OPTION_INVALID.address", server=shown)
     return found["v6"] or found["host"], port
 
 

@@ -258,6 +258,14 @@ def test_what_is_no_address_is_refused(servers):
     assert caught.value.condition == "EOS_OPTION_INVALID"
 
 
+@pytest.mark.parametrize("servers", ["SSL://user:hunter2@h:1", "user:hunter2@h", "user:hunter2@p@h:1"])
+def test_a_password_in_an_address_is_not_shown(servers):
+    """Kafka's addresses have none, whatever the user thinks."""
+    with pytest.raises(OptionError, match="h") as caught:
+        client.client_config(KafkaProperties({"bootstrap.servers": servers, "security.protocol": "ssl"}))
+    assert "hunter2" not in str(caught.value)
+
+
 def test_connections_follow_the_host_name_check():
     """The Java client's empty algorithm turns the check off; the certificate is still verified."""
     kafka = dotted(security__protocol="SSL", ssl__endpoint__identification__algorithm="")
