@@ -22,6 +22,7 @@ from spark_eos.kafka.records.batches import Damage, UnsupportedFormat, find_batc
 from spark_eos.kafka.requests.fetch import fetch_once
 from spark_eos.ops.checkpoint_logs import Logs
 from spark_eos.options.offsets import EARLIEST, LATEST, parse_offsets
+from spark_eos.options.values import parsed
 from spark_eos.protocol.head import Offsets
 from spark_eos.topic_partition import OffsetRange, TopicPartition, by_topic, flat, nested
 
@@ -92,9 +93,9 @@ def by_timestamp(client: BrokerClient, sources: Sequence[SourceLine], at_ms: int
 
 
 def by_offsets(client: BrokerClient, sources: Sequence[SourceLine], text: str) -> dict[TopicPartition, int]:
-    """The offsets in the JSON ``text``. Raises ReplayError for a partition that the query does not read, and an offset
-    that it has not reached."""
-    wanted = flat(parse_offsets("--to-offsets", text))
+    """The offsets in the JSON ``text``. Raises OptionError, and ReplayError for a partition that the query does not
+    read, and an offset that it has not reached."""
+    wanted = flat(parsed("--to-offsets", parse_offsets, text))
     known = {place: at for s in sources for place, at in flat(s.position.offsets).items()}
     begin = flat(begin_offsets(client, by_topic(place for place, at in wanted.items() if at == EARLIEST)))
     for place, at in wanted.items():

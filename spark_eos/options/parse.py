@@ -29,7 +29,7 @@ from spark_eos.options.table import (
     SOURCE_OWNED,
     Option,
 )
-from spark_eos.options.values import parse_isolation
+from spark_eos.options.values import parse_isolation, parsed
 
 _NO_SETTINGS = HadoopSettings()
 #: What may precede :// in kafka.bootstrap.servers: nothing, or a listener's protocol.
@@ -37,9 +37,6 @@ _SCHEMES = ("", "plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
 #: What may follow: ``host``, which is no mere number, or ``[v6 address]``, each with or without a port.
 _SERVER = re.compile(r"(?:\[[^\]\s]+\]|(?![0-9]+(?::|$))[^\s:;/\[\]]+)(?::(?P<port>[0-9]{1,5}))?")
 
-
-#: Characters of a parser's message that an error shows.
-_SHOWN = 200
 #: A record batch that brokers take by default has 1 MiB, compressed, and seldom a hundred times as much.
 MAX_DECOMPRESSED_BYTES = 128 << 20
 
@@ -261,7 +258,7 @@ def parse_table(
                 raise stop("EOS_OPTION_CONFLICT.twice", option=lowered)
         elif lowered in by_key:
             option = by_key[lowered]
-            values[option.attribute] = _parsed(option, value)
+            values[option.attribute] = parsed(option.name, option.parse, value)
         elif lowered not in ignored:
             raise _unknown(key, table)
     _check_kafka(kafka, owned)
@@ -269,17 +266,6 @@ def parse_table(
         if "PRIVATE KEY" in value:
             _warn_of_key(key)
     return values, KafkaProperties(kafka)
-
-
-def _parsed(option: Option, value: str) -> object:
-    """The value of an option. What Python's own parsers refuse in their ways, as a number of thousands of digits or a
-    text that is nested too deeply, is an OptionError, too."""
-    try:
-        value.encode()
-        return option.parse(option.name, value)
-    except (ValueError, OverflowError, RecursionError) as error:
-        problem = f"{type(error).__name__}: {str(error)[:_SHOWN]}"
-        raise stop("EOS_OPTION_INVALID.unreadable", option=option.name, problem=problem) from None
 
 
 @functools.cache

@@ -3,13 +3,30 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from typing import TypeVar
 
 from spark_eos.errors import stop
 from spark_eos.kafka.config.properties import Isolation
 from spark_eos.whole_numbers import whole_number
 
+T = TypeVar("T")
+
+#: Characters of a parser's message that an error shows.
+_SHOWN = 200
 _MOST_MILLIS = 2**31 - 1
 _SIZE = re.compile(r"([0-9]{1,19})\s*(?:([kmgt])b?|b)?")
+
+
+def parsed(name: str, parse: Callable[[str, str], T], value: str) -> T:
+    """The value of an option. What Python's own parsers refuse in their ways, as a number of thousands of digits or a
+    text that is nested too deeply, is an OptionError, too."""
+    try:
+        value.encode()
+        return parse(name, value)
+    except (ValueError, OverflowError, RecursionError) as error:
+        problem = f"{type(error).__name__}: {str(error)[:_SHOWN]}"
+        raise stop("EOS_OPTION_INVALID.unreadable", option=name, problem=problem) from None
 
 
 def parse_text(name: str, value: str) -> str:

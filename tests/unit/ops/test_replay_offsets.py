@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
 from spark_eos.checkpoint.offset_log import source_line
-from spark_eos.errors import EosError
-from spark_eos.ops.replay_offsets import moved
+from spark_eos.errors import EosError, OptionError
+from spark_eos.ops.replay_offsets import by_offsets, moved
 from spark_eos.ops.replay_plan import milliseconds
 
 
@@ -35,3 +36,12 @@ def test_what_is_no_time_for_certain_is_refused(text, entry):
     with pytest.raises(EosError) as caught:
         milliseconds(text)
     assert caught.value.entry == f"EOS_REPLAY_REFUSED.{entry}"
+
+
+@pytest.mark.parametrize("text", ['{"\\ud800":{"0":1}}', f'{{"t":{{"0":{"9" * 5000}}}}}', "[" * 200_000])
+def test_offsets_that_python_cannot_parse_are_no_traceback(text):
+    """As with the options of a query."""
+    client: Any = None
+    with pytest.raises(OptionError) as caught:
+        by_offsets(client, [], text)
+    assert caught.value.parameters["option"] == "--to-offsets"
