@@ -398,18 +398,23 @@ def _epochs_at(end: PartitionOffsets, going: Position) -> Plan[PartitionOffsets]
 
 def _lacks_what_is_there(position: Position, looked: Topics, options: SourceOptions) -> Plan[bool]:
     """Whether brokers that are asked again, for some seconds, tell of something that the look lacks."""
-    wanted = {place for place in flat(position.offsets) if options.selection.includes(*place)}
-
-    def lacking(there: Topics) -> set[TopicPartition]:
-        return {(topic, p) for topic, p in wanted if p not in there.partitions.get(topic, ())}
-
-    first = left = lacking(looked)
+    first = {place for place in _lacking(position, looked) if options.selection.includes(*place)}
+    left = first
     for after_ms in HIDDEN_WAITS_MS:
         if not left:
             break
         there: Topics = yield TopicsThere(after_ms=after_ms)
-        left = lacking(there)
-    return bool(first - left)
+        left = first.intersection(_lacking(position, there))
+    return left != first
+
+
+def _lacking(position: Position, there: Topics) -> list[TopicPartition]:
+    """The partitions in which the query has a position, and that do not exist."""
+    found = []
+    for topic, offsets in position.offsets.items():
+        numbers = set(there.partitions.get(topic, ()))
+        found += [(topic, p) for p in offsets if p not in numbers]
+    return found
 
 
 def _report_gone(position: Position, there: Topics, options: SourceOptions, losses: _Losses) -> Plan[None]:
@@ -421,10 +426,8 @@ def _report_gone(position: Position, there: Topics, options: SourceOptions, loss
         kept = {topic: offsets for topic, offsets in position.offsets.items() if topic not in dropped}
         position = replace(position, offsets=kept)
     yield from _report_recreated(position, there, losses)
-    for topic, partitions in position.offsets.items():
-        for p, offset in partitions.items():
-            if p not in there.partitions.get(topic, ()):
-                losses.report(data_loss(topic, p, offset, None, _why_not_there(topic, there, options)))
+    for topic, p in _lacking(position, there):
+        losses.report(data_loss(topic, p, position.offsets[topic][p], None, _why_not_there(topic, there, options)))
 
 
 def _report_recreated(position: Position, there: Topics, losses: _Losses) -> Plan[None]:

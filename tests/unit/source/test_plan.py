@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from spark_eos.checkpoint.offset_log import LeftAt, Position
 from spark_eos.errors import DataLossError
 from spark_eos.options.parse import SourceOptions, stream_options
+from spark_eos.options.selection import Pattern
 from spark_eos.source import plan, questions
 from spark_eos.source.plan import (
     Look,
@@ -317,3 +318,14 @@ def test_ends_that_are_pinned_are_looked_at_again_when_their_ranges_are_made(pin
     assert [(r.start, r.end) for r in found.ranges] == [(1, 4 if pinned else 5)]
     assert [loss.parameters["found"] for loss in found.losses] == ([4] if pinned else [])
     assert (questions.HighWatermarks in world.asked) == pinned
+
+
+def test_what_is_there_is_not_looked_for_in_the_selection(monkeypatch):
+    """Each partition would cost a micro-batch as much as the selection has topics."""
+    world = World({"t": "id"}, {("t", p): Log(0, 9, 9) for p in range(3)})
+    asked = []
+    monkeypatch.setattr(Pattern, "includes", lambda *of: bool(asked.append(of)))
+    there = Position({"t": dict.fromkeys(range(3), 5)}, {"t": "id"}, cluster="c")
+    assert world.next(there).end is not None and not asked
+    world.next(replace(there, offsets={"t": dict.fromkeys(range(4), 5)}))
+    assert [of[1:] for of in asked] == [("t", 3)]
