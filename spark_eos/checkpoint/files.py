@@ -177,8 +177,9 @@ class Checkpoint:
 
     def _without_names(self, reason: str, name: str) -> str:
         """The words of a store's message that have nothing of the user's names, which may be anything."""
-        names = [part for part in re.split(r"[/@:]", f"{self.location}/{self._root}/{name}") if len(part) > 2]
-        return " ".join(word for word in reason.split() if not any(part in word for part in names))
+        parts = re.split(r"[/@:]", f"{self.location}/{self._root}/{name}")
+        names = re.compile(rf"(?<!\w)(?:{'|'.join(re.escape(part) for part in parts if len(part) > 2)})(?!\w)")
+        return " ".join(word for word in reason.split() if not names.search(word))
 
     def elsewhere(self) -> EosError:
         """The error for an empty location of a query that has started: Spark's files are somewhere else."""

@@ -202,6 +202,14 @@ def test_an_error_passes_or_not_whatever_the_checkpoint_is_called(monkeypatch, p
     assert condition_on(monkeypatch, f"s3a://{path}", by_aws("ACCESS_DENIED", 403)) == "EOS_CHECKPOINT_STORE"
 
 
+@pytest.mark.parametrize("words", ["This request is forbidden", "Permission denied"])
+@pytest.mark.parametrize("path", ["for/bid", "b/den", "x/bid/den"])
+def test_a_name_that_is_a_part_of_a_stores_word_hides_nothing(monkeypatch, path, words):
+    """Else a restart would be promised to help."""
+    error = lambda path: OSError(f"Request for 'https://h/{path}' failed: {words}")  # noqa: E731
+    assert condition_on(monkeypatch, f"gs://{path}", error) == "EOS_CHECKPOINT_STORE"
+
+
 @pytest.mark.parametrize(
     ("number", "condition"),
     [
