@@ -77,9 +77,10 @@ def _launch(settings: Mapping[str, str], verbose: bool, stderr: int | None) -> o
 @contextmanager
 def _as_file(text: str) -> Iterator[str]:
     """A path at which other processes of this user, and nobody else, read the text. It is in memory where the system
-    has such files: one on a disk would stay, with its secrets, if this process were killed."""
-    if hasattr(os, "memfd_create"):
-        with os.fdopen(os.memfd_create("spark.conf"), "w") as file:
+    gives such files: one on a disk would stay, with its secrets, if this process were killed."""
+    memory = _in_memory()
+    if memory is not None:
+        with os.fdopen(memory, "w") as file:
             file.write(text)
             file.flush()
             yield f"/proc/{os.getpid()}/fd/{file.fileno()}"
@@ -88,6 +89,14 @@ def _as_file(text: str) -> Iterator[str]:
             named = Path(folder) / "spark.conf"
             named.write_text(text)
             yield str(named)
+
+
+def _in_memory() -> int | None:
+    """An empty file in memory; None where there are none, as on macOS, or none are allowed, as by vm.memfd_noexec=2."""
+    try:
+        return os.memfd_create("spark.conf")
+    except (AttributeError, OSError):
+        return None
 
 
 def _submit_arguments(file: str) -> str:

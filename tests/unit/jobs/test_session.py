@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shlex
 import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -51,7 +53,9 @@ def test_settings_are_in_no_file_of_a_disk(monkeypatch, tmp_path):
 
 
 def test_where_there_are_no_files_in_memory_settings_are_in_one_that_is_deleted(monkeypatch, tmp_path):
-    """As on macOS."""
+    """As on macOS, and where the system refuses them: by vm.memfd_noexec=2, or in a sandbox."""
+    monkeypatch.setattr(os, "memfd_create", Mock(side_effect=PermissionError(errno.EACCES, "Permission denied")))
+    assert launched(SETTINGS, monkeypatch, tmp_path) == (IN_FILE, ["spark.conf"])
     monkeypatch.delattr(os, "memfd_create")
     assert launched(SETTINGS, monkeypatch, tmp_path) == (IN_FILE, ["spark.conf"])
 
