@@ -9,6 +9,7 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import IO
 
 from spark_eos.errors import OptionError, stop
 from spark_eos.kafka.config.stores import without_stores
@@ -113,13 +114,19 @@ def _no_password() -> str:
 
 @contextlib.contextmanager
 def _as_file(text: str) -> Iterator[str]:
-    """A path at which OpenSSL, which reads keys only from files, finds the text: a file in memory if the system has
+    """A path at which OpenSSL, which reads keys only from files, finds the text: a file in memory if the system gives
     these, else one without a name, which disappears when it is closed."""
-    with tempfile.TemporaryFile() if not _MEMORY_FILES else os.fdopen(os.memfd_create("pem"), "w+b") as file:
+    with _nameless() as file:
         file.write(text.encode())
         file.flush()
         yield f"{_OPEN_FILES}/{file.fileno()}"
 
 
+def _nameless() -> IO[bytes]:
+    try:
+        return os.fdopen(os.memfd_create("pem"), "w+b")
+    except (AttributeError, OSError):  # there are none on macOS, and vm.memfd_noexec=2 allows none
+        return tempfile.TemporaryFile()
+
+
 _OPEN_FILES = "/proc/self/fd" if Path("/proc/self/fd").is_dir() else "/dev/fd"
-_MEMORY_FILES = hasattr(os, "memfd_create")
