@@ -48,7 +48,7 @@ def forked(path: str, arguments: list[str]) -> int | None:
 
 
 def _pass_on(number: int, pid: int) -> None:
-    try:
+    try:  # noqa: SIM105  # contextlib takes time to import
         os.kill(pid, number)
     except ProcessLookupError:  # it has just ended, and its exit code is on its way
         pass
