@@ -21,7 +21,7 @@ _UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86400}
 
 def seconds(text: str) -> float:
     """From ``90s``, ``30min``, ``12h`` or ``7d``. Raises BadParameter."""
-    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?(s|min|h|d)", text)
+    found = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]+)?) ?(s|min|h|d)", text)
     if found is None:
         raise typer.BadParameter(f"'{text}' is not a time such as 90s, 30min, 12h or 7d")
     return float(found[1]) * _UNITS[found[2]]

@@ -56,8 +56,7 @@ def move_group(
     """Move a consumer group to a mirror's target.
 
     It continues there where it was at the source. The cluster of --bootstrap-servers is the target. The consumers must
-    be stopped on both sides. Exit code: 0 if it was done, or can be; 2 if not, or if only the
-    deletion failed.
+    be stopped on both sides. Exit code: 0 if it was done, or can be; 2 if not, or if only the deletion failed.
     """
     from spark_eos.kafka.net.client import broker_client
     from spark_eos.mirror.map_topic import DEFAULT_MAP

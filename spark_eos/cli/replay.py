@@ -41,7 +41,8 @@ def replay(
     """Let a query read and write rows again.
 
     Prints which offsets would be read again, and with --yes makes a checkpoint that begins there. Exit code: 0 if it is
-    done, or can be with --yes, 2 if the query cannot be replayed, or not in this way.
+    done, or can be with --yes, 1 if it is done and transactions of the old query are still open, 2 if the query cannot
+    be replayed, or not in this way.
     """
     from spark_eos.checkpoint.stores import absolute
     from spark_eos.ops.replay import replay as run
