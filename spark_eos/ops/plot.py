@@ -261,8 +261,9 @@ def _finish(figure: Figure, all_axes: Sequence[Axes], timeline: Timeline) -> Non
 
 def _title(timeline: Timeline) -> str:
     done = timeline.done
-    replayed = sum(batch.done and batch.outcome != "committed" for batch in timeline.batches)
-    parts = [f"{len(done):,} micro-batches", f"{sum(b.rows for b in done):,} rows", f"{len(timeline.runs)} runs"]
+    replayed = timeline.count(batch for batch in timeline.batches if batch.done and batch.outcome != "committed")
+    count, rows = timeline.count(done), sum(batch.rows for batch in done)
+    parts = [f"{count:,} micro-batches", f"{rows:,} rows", f"{len(timeline.runs)} runs"]
     parts += [f"{replayed} replayed or repaired"] if replayed else []
     name = f"query {timeline.query[:8]}…" if timeline.unknown else timeline.query
     return f"{name}: {', '.join(parts)}"

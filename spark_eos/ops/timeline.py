@@ -99,13 +99,20 @@ class Timeline:
 
     @property
     def done(self) -> list[BatchAttempt]:
-        """The attempts by which micro-batches were committed, without replays of what was committed before."""
+        """The attempts by which each sink has committed, without replays of what was committed before."""
         found: dict[tuple[str, str, int], BatchAttempt] = {}
         for batch in self.batches:
             if batch.done:
-                write = batch.run if self.query == BATCH_WRITE else ""  # each has a micro-batch 0 of its own
-                found.setdefault((write, batch.sink, batch.number), batch)
+                found.setdefault((batch.sink, *self._micro_batch(batch)), batch)
         return list(found.values())
+
+    def count(self, attempts: Iterable[BatchAttempt]) -> int:
+        """How many micro-batches these are: within foreachBatch, each sink has an attempt."""
+        return len(set(map(self._micro_batch, attempts)))
+
+    def _micro_batch(self, attempt: BatchAttempt) -> tuple[str, int]:
+        # Each batch write has a micro-batch 0 of its own.
+        return attempt.run if self.query == BATCH_WRITE else "", attempt.number
 
 
 class EventReader:

@@ -105,7 +105,7 @@ def now_of(timeline: Timeline, blocking: Sequence[BlockingTransaction] | None = 
     newest = {lag.topic: lag for lag in timeline.lags if run and lag.at == told[lag.source] and lag.at >= run.begin}
     rows = sum(batch.rows for batch in recent)
     lags = [] if run is None or run.how else list(newest.values())
-    return Now(timeline, at, state, rows / seconds, len(recent) / seconds, lags, blocking)
+    return Now(timeline, at, state, rows / seconds, timeline.count(recent) / seconds, lags, blocking)
 
 
 def as_json(now: Now) -> dict[str, Any]:

@@ -62,6 +62,20 @@ def test_a_micro_batch_counts_once_in_the_title():
     assert _title(timeline_of(writes.events, BATCH_WRITE)).startswith("df.write: 2 micro-batches, 200 rows")
 
 
+def test_a_micro_batch_of_several_sinks_is_one():
+    """Within foreachBatch each sink commits; the rows are those of all."""
+    script = Script()
+    script.start("one")
+    for number in range(30):
+        script.commit(number)
+    of_a_sink = [event for event in script.events if event["event"] in ("prepared", "committed")]
+    script.events += [event | {"sink": "other"} for event in of_a_sink]
+    timeline = timeline_of(script.events, "copies")
+    assert _title(timeline) == "copies: 30 micro-batches, 6,000 rows, 1 runs"
+    now = now_of(timeline, at=script.at)
+    assert now.rows_per_s == pytest.approx(200 * now.batches_per_s)
+
+
 def test_the_last_seconds_have_what_reaches_into_them():
     """A commit that took long, in a run that was killed before Spark said how long its micro-batch took."""
     script = Script()
