@@ -127,8 +127,9 @@ def rules(query: PlannedQuery, broker: dict[str, str] | None, *, ledger: bool, f
     found.append(
         Rule("late batches", "brokers", lambda: check_brokers(client, two_phase=options.two_phase), fine, unsure)
     )
-    fine = "the brokers allow transactions of this length"
-    found.append(Rule("transaction.max.timeout.ms", "query", lambda: transaction_timeout(options, broker), fine))
+    if broker is not None:  # else only a transaction would tell: `readable` says that this is not known
+        fine = "the brokers allow transactions of this length"
+        found.append(Rule("transaction.max.timeout.ms", "query", lambda: transaction_timeout(options, broker), fine))
     if options.group_id is not None:
         group = options.group_id
         fine = "it has no other members, and its offsets may be committed"

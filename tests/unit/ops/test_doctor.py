@@ -350,10 +350,12 @@ def test_a_ledger_that_is_less_durable_than_the_coordinators_state(monkeypatch):
 
 
 def test_what_settings_would_tell_is_unknown_without_them(monkeypatch):
-    """Before transaction.version 2, a setting says whether brokers reject late batches."""
+    """Before transaction.version 2, a setting says whether brokers reject late batches. One says how long transactions
+    may be, whatever the version."""
     for level, unknown in ((2, []), (1, [("late batches", "brokers")])):
         found = looked(monkeypatch, lambda name: topic(), replace(cluster(level=level), config=None))
         assert sorted(of_answer(found, "unknown")) == sorted([("settings", "brokers"), TRIAL, *unknown])
+        assert ("transaction.max.timeout.ms", "query") not in of_answer(found, "ok")
     assert judged(two_phase_rule(QUERY, readable=False), QUERY, 3).severity is Severity.UNKNOWN
 
 
