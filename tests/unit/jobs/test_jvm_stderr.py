@@ -159,6 +159,6 @@ def test_a_line_that_cannot_be_written_does_not_hold_up_the_jvm(capfd, monkeypat
         os.write(jvm.fd, b"no room\n")
         wait_for(lambda: full.refused, "a line that is refused")
         code = "import os\nfor n in range(2_000): os.write(2, b'%099d\\n' % n)"
-        subprocess.run([sys.executable, "-c", code], stderr=jvm.fd, check=True, timeout=10)
+        subprocess.run([sys.executable, "-c", code], stderr=jvm.fd, check=True, timeout=60)
     said = capfd.readouterr().err
     assert "no room" not in said and said.count("\n") == 2_000

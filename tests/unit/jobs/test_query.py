@@ -201,7 +201,7 @@ def test_a_second_signal_ends_a_job_whose_stderr_takes_no_line():
             assert job.stdout.readline() == "is asked\n"
             time.sleep(0.3)
             job.send_signal(signal.SIGTERM)
-            assert job.wait(10) == 0
+            assert job.wait(60) == 0
         finally:
             job.kill()
             os.close(read)
