@@ -182,11 +182,12 @@ def encoded_rows(rows: DataFrame, columns: Columns) -> DataFrame:
 
 def _without_old_headers(rows: DataFrame, columns: Columns) -> DataFrame:
     """See `spark_eos.copy.values.SchemaTransform`."""
+    names = sorted({*columns.decode, *columns.encode})
+    if not names or "headers" not in rows.columns:
+        return rows
     from spark_eos.registry.wire import HEADERS
 
-    old = [HEADERS[name] for name in sorted({*columns.decode, *columns.encode})]
-    if not old or "headers" not in rows.columns:
-        return rows
+    old = [HEADERS[name] for name in names]
     # A header without a key is none of them, and not left out.
     kept = F.filter("headers", lambda header: ~F.coalesce(header["key"].isin(old), F.lit(False)))
     return rows.withColumn("headers", kept)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from jobs.consume_transform_produce import ConsumeTransformProduce
 from jobs.runner.config import load
+from jobs.runner.registry import Columns, encoded_rows
 from spark_eos.errors import ConfigError, EosError
 
 SECRET = "the-secret"
@@ -75,3 +78,10 @@ def test_malformed_rows_without_any_parsing_are_a_mistake(read):
     sections = [line for line in GOOD.splitlines(keepends=True) if "parse" not in line]
     with pytest.raises(ConfigError, match=r"onMalformed.*is for values that are parsed"):
         read("".join(sections))
+
+
+def test_a_job_without_a_registry_does_not_load_its_modules(monkeypatch):
+    """They import numpy, for 75 ms of each start. Headers stay as they are."""
+    monkeypatch.setitem(sys.modules, "spark_eos.registry.wire", None)
+    rows = Mock(columns=["value", "headers"])
+    assert encoded_rows(rows, Columns()) is rows
