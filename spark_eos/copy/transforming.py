@@ -313,7 +313,7 @@ def conformed(batch: pa.RecordBatch) -> pa.RecordBatch:
         raise stop("EOS_SCHEMA_INVALID.transform_unknown", column=unknown[0], types=", ".join(TYPES))
     if "value" not in names:
         raise stop("EOS_SCHEMA_INVALID.transform_value", column="value")
-    return pa.RecordBatch.from_arrays([_cast(name, batch.column(name)) for name in names], names=names)
+    return pa.RecordBatch.from_arrays([as_column(name, batch.column(name)) for name in names], names=names)
 
 
 def as_batch(result: Any) -> pa.RecordBatch:  # noqa: ANN401  # whatever the user returns
@@ -344,7 +344,8 @@ def _one_batch(result: Any) -> pa.RecordBatch:  # noqa: ANN401  # as above
     raise stop("EOS_TRANSFORM_RESULT.no_arrow", type=type(result).__name__)
 
 
-def _cast(name: str, column: pa.Array) -> pa.Array:
+def as_column(name: str, column: pa.Array) -> pa.Array:
+    """A column of a result as the sink's column of that name. Raises SchemaError."""
     wanted = TYPES[name]
     if column.type == wanted:
         return column

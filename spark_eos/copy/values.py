@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_eos.copy.plan import Function
-from spark_eos.copy.transforming import ERROR, OFFSET, as_batch, places_of
+from spark_eos.copy.transforming import ERROR, OFFSET, as_batch, as_column, places_of
 from spark_eos.errors import stop
 from spark_eos.registry.decoding import Decoding
 from spark_eos.registry.encoding import Encoding
@@ -113,7 +113,7 @@ class SchemaTransform:
 
     def _encoded(self, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, dict[int, str]]:
         """The rows with key and value as bytes, and the reasons for rows that the schemas cannot hold, by the offsets
-        of their records. Raises RowError where the rows do not say these."""
+        of their records. Raises RowError where the rows do not say these, and SchemaError."""
         if "value" in self.encode and "value" not in rows.schema.names:
             rows = _with_value(rows)
         rows = self._without_old_headers(rows)
@@ -144,12 +144,13 @@ class SchemaTransform:
 
     def _without_old_headers(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """The rows without headers that name the schemas of what was read: no decoded or encoded column has its bytes
-        any more, and who reads them would go by the header first."""
+        any more, and who reads them would go by the header first. Raises SchemaError for what is no headers."""
         old = [HEADERS[column] for column in {*self.decode, *self.encode}]
         place = rows.schema.get_field_index("headers")
-        return (
-            rows if place < 0 or not old else rows.set_column(place, "headers", without_headers(rows["headers"], old))
-        )
+        if place < 0 or not old:
+            return rows
+        headers = as_column("headers", rows.column(place))  # which may be a map until then
+        return rows.set_column(place, "headers", without_headers(headers, old))
 
 
 def _of_column(noted: Collection[str], column: str) -> list[str]:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from spark_eos.copy.values import SchemaTransform
-from spark_eos.errors import EosError
+from spark_eos.errors import EosError, SchemaError
 from spark_eos.registry.client import registry_of
 from spark_eos.registry.decoding import Decoding
 from spark_eos.registry.encoding import Encoding
@@ -81,6 +81,29 @@ def test_headers_that_name_the_schema_of_what_was_read_are_left_out():
         key=Encoding(Registered("orders-key", 1, 9, Schema("AVRO", '"bytes"'))),
     )
     assert [each["key"] for each in both["headers"][1].as_py()] == ["a", "b"]
+
+
+PAIR = pa.struct([("key", pa.string()), ("value", pa.binary())])
+BYTES = pa.struct([("key", pa.binary()), ("value", pa.binary())])
+
+
+@pytest.mark.parametrize("type_", [pa.map_(pa.string(), pa.binary()), pa.list_(PAIR, 2), pa.list_(BYTES)])
+def test_headers_of_any_type_that_a_transform_may_return_lose_the_names_of_schemas(type_):
+    """Whatever becomes a list of headers later, such as a map of DuckDB."""
+    pairs = [("a", b"x"), (VALUE_HEADER, b"x")]
+    given = pa.array(
+        [pairs if pa.types.is_map(type_) else [{"key": key, "value": value} for key, value in pairs]], type_
+    )
+    found = encoded(lambda batch: pa.table({"id": pa.array([1], pa.int32()), "headers": given}))["headers"]
+    assert found.to_pylist() == [[{"key": "a", "value": b"x"}]]
+
+
+@pytest.mark.parametrize("key", [b"\xff", {"a": 1}])
+def test_headers_that_are_none_are_refused_by_name(key):
+    """A key that is not UTF-8, or no text at all."""
+    given = pa.array([[{"key": key, "value": b"x"}]])
+    with pytest.raises(SchemaError, match="column 'headers'"):
+        encoded(lambda batch: pa.table({"id": pa.array([1], pa.int32()), "headers": given}))
 
 
 @pytest.mark.parametrize("said", [False, True])
