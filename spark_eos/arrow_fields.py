@@ -1,4 +1,4 @@
-"""Arrow's types: fields of structs that a cast would lose, and texts that cannot be filtered."""
+"""Arrow's types: fields of structs that a cast would lose, texts that cannot be filtered, and other names of types."""
 
 from __future__ import annotations
 
@@ -24,29 +24,31 @@ def lost_field(given: pa.DataType, wanted: pa.DataType) -> str | None:
     return None
 
 
-def without_views(type_: pa.DataType) -> pa.DataType:
-    """The type, at any depth with large texts and bytes in place of views, as polars has them: Arrow filters and takes
-    no rows of these."""
+def plain_type(type_: pa.DataType) -> pa.DataType:
+    """The type, at any depth with large texts and bytes in place of views, as polars has them, of which Arrow filters
+    and takes no rows; and with what is stored in place of an extension type, such as that of JSON in Parquet."""
+    if isinstance(type_, pa.BaseExtensionType):
+        return plain_type(type_.storage_type)
     if pa.types.is_string_view(type_):
         return pa.large_string()
     if pa.types.is_binary_view(type_):
         return pa.large_binary()
     if pa.types.is_dictionary(type_):
-        return pa.dictionary(type_.index_type, without_views(type_.value_type), type_.ordered)
+        return pa.dictionary(type_.index_type, plain_type(type_.value_type), type_.ordered)
     if pa.types.is_struct(type_):
-        return pa.struct([_without_views(field) for field in type_])
+        return pa.struct([_plain_field(field) for field in type_])
     if pa.types.is_map(type_):
-        key, item = _without_views(type_.key_field), _without_views(type_.item_field)
+        key, item = _plain_field(type_.key_field), _plain_field(type_.item_field)
         return pa.map_(key, item, type_.keys_sorted)
     if pa.types.is_list(type_):
-        return pa.list_(_without_views(type_.value_field))
+        return pa.list_(_plain_field(type_.value_field))
     if pa.types.is_fixed_size_list(type_):
-        return pa.list_(_without_views(type_.value_field), type_.list_size)
-    return pa.large_list(_without_views(type_.value_field)) if pa.types.is_large_list(type_) else type_
+        return pa.list_(_plain_field(type_.value_field), type_.list_size)
+    return pa.large_list(_plain_field(type_.value_field)) if pa.types.is_large_list(type_) else type_
 
 
-def _without_views(field: pa.Field) -> pa.Field:
-    return field.with_type(without_views(field.type))
+def _plain_field(field: pa.Field) -> pa.Field:
+    return field.with_type(plain_type(field.type))
 
 
 def _is_list(type_: pa.DataType) -> bool:

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_eos.arrow_fields import lost_field, without_views
+from spark_eos.arrow_fields import lost_field, plain_type
 from spark_eos.copy.plan import Function, OnMalformed, RowTransform, Transform
 from spark_eos.errors import EosError, stop
 from spark_eos.kafka.letter_headers import (
@@ -324,7 +324,7 @@ def as_batch(result: Any) -> pa.RecordBatch:  # noqa: ANN401  # whatever the use
     if len(set(names)) < len(names):
         raise stop("EOS_SCHEMA_INVALID.transform_twice", column=next(name for name in names if names.count(name) > 1))
     for place, field in enumerate(batch.schema):
-        wanted = without_views(field.type)
+        wanted = plain_type(field.type)
         if wanted != field.type:
             batch = batch.set_column(place, field.with_type(wanted), batch.column(place).cast(wanted))
     return batch

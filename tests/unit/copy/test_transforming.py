@@ -187,6 +187,8 @@ def test_a_result_that_is_no_row_for_kafka_has_a_name(result, condition):
 
 
 HEADER = {"key": "h", "value": b"x"}
+#: A text by another name, as Parquet and DuckDB have one for JSON.
+NAMED = pa.opaque(pa.string(), "text", "somebody")
 PLAIN, WIDE = (pa.struct([("key", text), ("value", pa.binary())]) for text in (pa.string(), pa.large_string()))
 
 
@@ -234,6 +236,8 @@ NOON = 1_704_110_400
         ("topic", pa.array(["t"]).dictionary_encode(), "t"),
         ("key", pa.array([b"k"], pa.binary(1)), b"k"),
         ("key", pa.array([b"k"]).dictionary_encode(), b"k"),
+        ("key", pa.array([bytes(16)], pa.uuid()), bytes(16)),
+        ("topic", pa.ExtensionArray.from_storage(NAMED, pa.array(["t"])), "t"),
         ("headers", pa.array([[("h", b"x")]], pa.map_(pa.string(), pa.binary())), [HEADER]),
         ("headers", pa.array([[HEADER]], pa.large_list(WIDE)), [HEADER]),
         ("headers", pa.array([[HEADER]], pa.list_(PLAIN, 1)), [HEADER]),
@@ -385,6 +389,7 @@ def test_a_record_is_rejected_by_a_text_and_named_by_a_whole_number(errors, offs
         pa.array(["why"], pa.large_string()),
         pa.array(["why"], pa.string_view()),
         pa.array(["why"]).dictionary_encode(),
+        pa.ExtensionArray.from_storage(NAMED, pa.array(["why"])),
     ],
 )
 def test_a_reason_is_a_text_of_any_kind(errors):
