@@ -36,12 +36,13 @@ def refused_by_system(error: OSError) -> str:
     return ": ".join(str(each) for each in (error.strerror or error, error.filename) if each is not None)
 
 
-def without_users(text: str, addresses: Iterable[str]) -> str:
-    """The text with ``***`` for what these addresses have before their hosts: a user and a password. That may have any
-    character, as users forget to escape ``/`` and ``@``, and then is in a message in parts, too."""
-    found = {secret for address in addresses for secret in _users(address) if len(secret) > 2}
-    for secret in sorted(found, key=len, reverse=True):
-        text = text.replace(secret, "***")
+def hidden(text: str, secrets: Iterable[str], addresses: Iterable[str] = ()) -> str:
+    """The text with ``***`` for secrets, and for what these addresses have before their hosts: a user and a password.
+    That may have any character, as users forget to escape ``/`` and ``@``, and then is in a message in parts, too."""
+    found = {*secrets, *(part for address in addresses for part in _users(address))}
+    for secret in sorted(found, key=len, reverse=True):  # one may be a part of another
+        if len(secret) > 2:
+            text = text.replace(secret, "***")
     return text
 
 

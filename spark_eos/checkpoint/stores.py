@@ -28,7 +28,7 @@ import pyarrow.fs
 from spark_eos.caches import process_cache
 from spark_eos.checkpoint.settings import DEFAULT_FS, HadoopSettings
 from spark_eos.errors import EosError
-from spark_eos.printable import without_users
+from spark_eos.printable import hidden
 
 #: Seconds for which Google's client repeats a request; by itself it would do so for a quarter of an hour.
 _PATIENCE_S = 20
@@ -96,12 +96,9 @@ def absolute(location: str) -> str:
 def without_secrets(text: str, settings: HadoopSettings) -> str:
     """A library's message with the values of settings replaced by ``***``, except addresses and regions."""
     harmless = ("endpoint", "region", "defaultFS", "access", "enabled")
-    text = without_users(text, [value for name, value in settings.items() if name.endswith("endpoint")])
-    secret = {value.removeprefix("?") for name, value in settings.items() if not name.endswith(harmless)}
-    for value in sorted(secret, key=len, reverse=True):  # one may be a part of another
-        if len(value) > 3:
-            text = text.replace(value, "***")
-    return " ".join(text.split())
+    endpoints = [value for name, value in settings.items() if name.endswith("endpoint")]
+    others = (value.removeprefix("?") for name, value in settings.items() if not name.endswith(harmless))
+    return " ".join(hidden(text, [value for value in others if len(value) > 3], endpoints).split())
 
 
 def _split(location: str) -> tuple[str, str, str]:

@@ -15,7 +15,7 @@ from spark_eos.cli.options import Format, print_answer
 from spark_eos.errors import DevClusterError, EosError
 from spark_eos.log import logger
 from spark_eos.ops.answer import Answer, table
-from spark_eos.printable import excerpt, json_text, printable, printable_lines, without_users
+from spark_eos.printable import excerpt, hidden, json_text, printable, printable_lines
 
 
 @pytest.mark.parametrize(
@@ -48,10 +48,10 @@ def test_nothing_moves_the_cursor_or_begins_a_line(text, shown):
 def test_users_and_passwords_of_addresses_are_left_out(address):
     """Whatever is in them, and wherever a library thinks that the host begins."""
     host = "db" if "pa-" in address else "sswd@db"
-    text = without_users(f"cannot reach {address} or {unquote(address)}: no host '{host}'", ["db", address])
+    text = hidden(f"cannot reach {address} or {unquote(address)}: no host '{host}'", (), ["db", address])
     assert "bob" not in text and "sswd" not in text
     assert text.startswith("cannot reach https://***@db/cat or https://***@db/cat: no host")
-    assert without_users("to s3://bucket/a", ["s3://bucket/a", "x@y", ""]) == "to s3://bucket/a"
+    assert hidden("to s3://bucket/a", (), ["s3://bucket/a", "x@y", ""]) == "to s3://bucket/a"
 
 
 def is_plain(text: str) -> bool:

@@ -20,7 +20,7 @@ from spark_eos.checkpoint.settings import DEFAULT_FS, HadoopSettings
 from spark_eos.checkpoint.stores import Store, absolute, open_store
 from spark_eos.errors import stop
 from spark_eos.frozen_settings import Settings
-from spark_eos.printable import without_users
+from spark_eos.printable import hidden
 from spark_eos.tables import values
 
 if TYPE_CHECKING:
@@ -354,10 +354,8 @@ def refused(location: Location) -> Iterator[None]:
 
 def without_secrets(error: BaseException, location: Location) -> str:
     """A library's message in one line, without the values of options."""
-    text = without_users(" ".join(f"{type(error).__name__}: {error}".split()), location.options.values())
-    for name, value in location.options.items():
-        if len(value) > 3 and ("key" in name or "token" in name):
-            text = text.replace(value, "***")
+    secrets = [value for name, value in location.options.items() if "key" in name or "token" in name]
+    text = hidden(" ".join(f"{type(error).__name__}: {error}".split()), secrets, location.options.values())
     return text[:400].rstrip(".:")
 
 

@@ -12,7 +12,7 @@ from urllib.parse import unquote
 from spark_eos.caches import process_cache
 from spark_eos.errors import EosError, stop
 from spark_eos.frozen_settings import Settings
-from spark_eos.printable import without_users
+from spark_eos.printable import hidden
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -61,9 +61,8 @@ class TableName:
     def cause(self, error: BaseException, store: Mapping[str, str] = _NONE) -> str:
         """A library's message in one line, without secrets. ``store``: properties of the table's file system."""
         text = " ".join(f"{type(error).__name__}: {_message(error)}".split())
-        for properties in (self.properties, store, _connection(self.catalog, self.properties).known):
-            text = without_secrets(text, properties)
-        return text[:_LONGEST].rstrip(".:")
+        known = _connection(self.catalog, self.properties).known
+        return without_secrets(text, self.properties, store, known)[:_LONGEST].rstrip(".:")
 
 
 def _message(error: BaseException) -> str:
@@ -128,18 +127,21 @@ def _connection(name: str, properties: Properties) -> _Connection:
     return _Connection(name, properties)
 
 
-def without_secrets(text: str, properties: Mapping[str, Any]) -> str:
+def without_secrets(text: str, *properties: Mapping[str, Any]) -> str:
     """The text with secret values replaced by ``***``, and the user information of addresses. ``properties``: texts,
     sections of them, and objects that pyiceberg keeps among them."""
+    found = [each for one in properties for each in _texts(one)]
+    secrets = [value for name, value in found if any(part in name.lower() for part in _SECRET)]
+    return hidden(text, [*secrets, *map(unquote, secrets)], [value for _, value in found])
+
+
+def _texts(properties: Mapping[str, Any], within: str = "") -> Iterator[tuple[str, str]]:
+    """Name and value of each text, those of sections with the sections' names."""
     for name, value in properties.items():
         if isinstance(value, Mapping):
-            text = without_secrets(text, {f"{name}.{key}": each for key, each in value.items()})
-        if not isinstance(value, str):
-            continue
-        if len(value) > 2 and any(part in name.lower() for part in _SECRET):
-            text = text.replace(value, "***").replace(unquote(value), "***")
-        text = without_users(text, [value])
-    return text
+            yield from _texts(value, f"{within}{name}.")
+        elif isinstance(value, str):
+            yield f"{within}{name}", value
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from spark_eos.errors import EosError, stop
 from spark_eos.frozen_settings import Settings
-from spark_eos.printable import without_users
+from spark_eos.printable import hidden
 from spark_eos.topic_partition import PartitionOffsets
 
 _KINDS = ("delta", "iceberg")
@@ -66,11 +66,10 @@ class TableAddress:
 
     def _failed(self, error: Exception, secrets: Mapping[str, str]) -> EosError:
         given = [*secrets.items(), *self.settings.items()]
+        unsafe = [value for name, value in given if len(value) > 3 and not name.lower().endswith(_HARMLESS)]
         text = " ".join(f"{type(error).__name__}: {error}".split())
-        text = re.sub(r"//[^/@\s]+@", "//***@", without_users(text, [value for _, value in given]))
-        for name, value in given:
-            if len(value) > 3 and not name.lower().endswith(_HARMLESS):
-                text = text.replace(value, "***")
+        text = hidden(text, unsafe, [value for _, value in given])
+        text = re.sub(r"//[^/@\s]+@", "//***@", text)
         return stop("EOS_VERIFY_IMPOSSIBLE.table", table=str(self), cause=text[:_LONGEST].rstrip(".:"))
 
     def __str__(self) -> str:

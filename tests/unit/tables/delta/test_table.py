@@ -12,7 +12,7 @@ from deltalake import DeltaTable, Schema
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.errors import EosError, TableError
 from spark_eos.source.schema import arrow_schema
-from spark_eos.tables.delta.table import check_kept, check_put_if_absent, known, location_of
+from spark_eos.tables.delta.table import check_kept, check_put_if_absent, known, location_of, without_secrets
 from tests.support.delta_files import SCHEMA
 from tests.support.s3_stand_in import s3_stand_in
 
@@ -284,3 +284,9 @@ def test_a_store_that_ignores_conditions_is_refused() -> None:
             known(store.location("t"), SCHEMA)
         assert error.value.condition == "EOS_DELTA_STORE_UNSAFE"
         assert not any(store.objects.values())
+
+
+def test_a_secret_within_another_one_leaves_nothing_of_it() -> None:
+    """Many a user has a password that begins with the name."""
+    there = location("s3a://b/t", S3A | {"fs.s3a.access.key": "minio", "fs.s3a.secret.key": "minio123"})
+    assert without_secrets(ValueError("refused minio123"), there) == "ValueError: refused ***"

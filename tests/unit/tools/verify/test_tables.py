@@ -228,3 +228,11 @@ def test_no_error_has_a_user_of_an_address(user) -> None:
         with pytest.raises(EosError) as caught, address.refused(secrets):
             raise ValueError(f"no adapter for 'https://{user}@db/v1' or 'https://{user}@db/s3'")
         assert "bob" not in str(caught.value) and "sswd" not in str(caught.value)
+
+
+def test_a_secret_within_another_one_leaves_nothing_of_it() -> None:
+    """Nor does a user of an address."""
+    address = address_of("delta:s3://b/t", {"fs.s3a.access.key": "minio", "fs.s3a.endpoint": "http://min@host"})
+    with pytest.raises(EosError) as caught, address.refused({"fs.s3a.secret.key": "minio123"}):
+        raise ValueError("refused minio123")
+    assert "refused ***" in str(caught.value) and "123" not in str(caught.value)
