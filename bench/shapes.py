@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,7 @@ from bench.child import python_child
 from bench.copying import commit
 from bench.drain import costs, wait_for_end
 from bench.meter import Meter
-from bench.queries import COPY, EOS_KAFKA, Flow
+from bench.queries import BUILTIN_KAFKA, COPY, EOS_KAFKA, TUNED, Flow
 from bench.result import ModeResult, Series, cell
 from bench.session import Bench
 from bench.source import PARTITIONS
@@ -46,6 +47,8 @@ _MOST_PARTITIONS = 1_000
 _BEHIND = 1_000
 #: Partitions whose entries are in an offset map.
 _MAPPED = 10
+#: Rows of each of many partitions in a micro-batch, and how many micro-batches count.
+_EACH, _COUNTED = 1_000, 4
 _RETAINED = "spark.sql.streaming.minBatchesToRetain"
 #: With less than this share of the rows it is about whether it runs.
 _SHORT = 0.1
@@ -162,6 +165,32 @@ def _one_partition(bench: Bench, size: int) -> Iterator[tuple[str, Callable[[], 
         for what, tasks in (("one run over", None), ("one run, by 2 tasks at once, over", 2)):
             flow = Flow(COPY, EOS_KAFKA, name, tasks=tasks)
             yield what, lambda flow=flow: _copied(bench, flow, 1, size)  # type: ignore[misc]  # mypy cannot infer it
+
+
+def _partitions(bench: Bench, size: int) -> Iterator[tuple[str, Callable[[], Measurements]]]:
+    """Micro-batches of `_EACH` rows from each of so many partitions: the latter ones."""
+    rows = _EACH * size
+    with _filled(bench, size, 2 * _COUNTED * rows) as name:
+        for what, source, sink, options in (
+            ("a copy", COPY, EOS_KAFKA, {}),
+            ("a query", EOS_KAFKA, EOS_KAFKA, {}),
+            ("a query by Spark's own connector", BUILTIN_KAFKA, BUILTIN_KAFKA, TUNED),
+        ):
+            flow = Flow(source, sink, name, max_offsets=rows, sink_options=options)
+            yield f"a micro-batch of {what}, {_EACH:,} rows each", partial(_one_micro_batch, bench, flow, size)
+
+
+def _one_micro_batch(bench: Bench, flow: Flow, partitions: int) -> Measurements:
+    """The median, from trigger to commit."""
+    flow = replace(flow, output=_fresh("out"))
+    with (
+        _topics(bench, {str(flow.output): partitions}),
+        tempfile.TemporaryDirectory(prefix="spark-eos-bench-") as checkpoint,
+    ):
+        query = queries.start_query(bench.spark, bench.bootstrap_servers, flow, checkpoint)
+        wait_for_end(query)
+        took = [entry["durationMs"] for entry in query.recentProgress if "addBatch" in entry["durationMs"]]
+    return {_METRIC: float(np.median([each["triggerExecution"] for each in took[-_COUNTED:]])), "peak_mib": None}
 
 
 def _fresh(kind: str) -> str:
@@ -321,6 +350,7 @@ SHAPES = (
     Shape("rows each", 1, (1, 10, 100, 10_000), _batches),
     Shape("rows", 1_000_000, (1, 10, 100), _rows),
     Shape("rows in one partition", 1_000_000, (1, 10), _one_partition),
+    Shape("partitions with rows", 4, (1, 4, 16, 64), _partitions),
     Shape("micro-batches in a checkpoint", 100, (1, 10, 1_000), _checkpoint),
     Shape("entries in an offset map", 10_000, (1, 10, 100), _map),
 )

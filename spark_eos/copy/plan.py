@@ -55,6 +55,13 @@ class RowTransform:
     on_malformed: OnMalformed = field(default="fail", kw_only=True)
 
 
+def is_quick(transform: RowTransform | None) -> bool:
+    """Whether rows are copied as they are, or by DuckDB; what a function of the user's costs for a row is not known."""
+    from spark_eos.copy.sql import SqlTransform
+
+    return transform is None or isinstance(transform.function, SqlTransform)
+
+
 @dataclass(frozen=True)
 class Transform(RowTransform):
     """A transform to topics. ``columns``: those that it returns."""

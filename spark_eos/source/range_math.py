@@ -23,6 +23,8 @@ Report = Callable[[EosError], None]
 
 #: Ranges share a task up to this many offsets, as a task costs as much as reading some ten thousand rows.
 FEW = 512
+#: Where a row costs next to nothing, up to this many, and so many ranges, which a task reads one after the other.
+QUICK, TOGETHER = 16_384, 16
 
 
 @dataclass(frozen=True)
@@ -119,19 +121,22 @@ def ends_early(end: int) -> str:
     return f"its log ends at {end} (the topic was recreated or truncated)"
 
 
-def tasks(reads: list[OffsetRange], min_partitions: int | None, max_records: int | None) -> list[Task]:
+def tasks(
+    reads: list[OffsetRange], min_partitions: int | None, max_records: int | None, *, quick: bool = False
+) -> list[Task]:
     """The tasks for these ranges: one for each range, but ranges with at most `FEW` offsets together share one. If the
-    user sets ``min_partitions`` or ``max_records``, ranges are split instead of shared."""
+    user sets ``min_partitions`` or ``max_records``, ranges are split instead of shared. ``quick``: no row costs much,
+    so that up to `TOGETHER` ranges with at most `QUICK` offsets share a task, too."""
     if min_partitions is not None or max_records is not None:
         return [Task((part,)) for part in split(reads, min_partitions, max_records)]
     shared: list[list[OffsetRange]] = []
-    room = 0
+    offsets = 0
     for r in reads:
-        if r.size > room:
+        offsets += r.size
+        if not shared or offsets > (QUICK if quick and len(shared[-1]) < TOGETHER else FEW):
             shared.append([])
-            room = FEW
+            offsets = r.size
         shared[-1].append(r)
-        room -= r.size
     return [Task(tuple(some)) for some in shared]
 
 

@@ -93,6 +93,28 @@ def test_rows_and_bytes_that_were_written_are_told(transform, copy, write, clust
         assert told == [(0, 0, 0, False), (1, 70, 70 * 6, False), (2, 30, 30 * 6, False), (2, 30, 0, True)]
 
 
+@pytest.mark.parametrize(
+    ("transform", "tasks"), [(None, 2), ("SELECT key, value, partition FROM input", 2), (shouted, 20)]
+)
+def test_partitions_with_some_rows_share_tasks(transform, tasks, copy, write, view, monkeypatch):
+    """Where a row costs nothing worth mentioning: so many transactions of 20 partitions with 600 rows. A function of
+    the user's may take long for a row, so that each partition has a task of its own."""
+    heard: list[Event] = []
+    inbox = Inbox(Hub([SimpleNamespace(take=heard.append)]))
+    monkeypatch.setattr(metrics_events, "here", lambda: inbox.events)
+    query = copy(20)
+    for p in range(20):
+        write(query.source, *(b"%d" % i for i in range(600)), key=b"key", partition=p)
+    query.run(transform)
+    wait_for(lambda: len(committed_of(heard)) == 2, "what is told")
+    inbox.close()
+    assert [(event["tasks"], event["transactions"], event["rows"]) for event in committed_of(heard)][1:] == [
+        (tasks, tasks, 12_000)
+    ]
+    values = {p: [row[1] for row in rows] for p, rows in copied(query.rows()).items()}
+    assert values == {p: [b"%d" % i for i in range(600)] for p in range(20)}
+
+
 @pytest.mark.parametrize("way", ["drop", "deadLetters"])
 def test_rejected_records_are_counted_in_the_event_and_the_progress(way, copy, topic, write, monkeypatch):
     """Over two tasks, of which one has nothing to write; in a micro-batch without a row; a replay that reads nothing
