@@ -55,13 +55,6 @@ class RowTransform:
     on_malformed: OnMalformed = field(default="fail", kw_only=True)
 
 
-def is_quick(transform: RowTransform | None) -> bool:
-    """Whether rows are copied as they are, or by DuckDB; what a function of the user's costs for a row is not known."""
-    from spark_eos.copy.sql import SqlTransform
-
-    return transform is None or isinstance(transform.function, SqlTransform)
-
-
 @dataclass(frozen=True)
 class Transform(RowTransform):
     """A transform to topics. ``columns``: those that it returns."""
@@ -75,6 +68,7 @@ class CopyPlan:
 
     ``cluster``: the id of the source's cluster; empty where brokers do not report it. ``transform``: None to copy.
     ``ordered``: the rows of a source partition keep their order. ``written``: where commits note what they wrote.
+    ``cores``: of Spark when the query started; None where they are not known.
     """
 
     source: SourceOptions
@@ -83,6 +77,7 @@ class CopyPlan:
     transform: Transform | None
     ordered: bool = True
     written: LastWritten = field(default=LastWritten(), kw_only=True)
+    cores: int | None = field(default=None, kw_only=True)
 
     @property
     def transform_name(self) -> str | None:

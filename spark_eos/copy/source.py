@@ -17,7 +17,7 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 from spark_eos.checkpoint import offset_log
 from spark_eos.checkpoint.offset_log import Position
 from spark_eos.copy.checks import check_targets
-from spark_eos.copy.plan import CopyPlan, is_quick
+from spark_eos.copy.plan import CopyPlan
 from spark_eos.copy.rows import CopiedRows
 from spark_eos.copy.written import LastWritten
 from spark_eos.kafka.admin.topics import cluster_id
@@ -122,13 +122,13 @@ class RangesOfTask(InputPartition):
 
 class RangeStreamReader(EosKafkaStreamReader):
     """Plans as `EosKafkaStreamReader` does, and hands ranges to the tasks. ``written``: what commits note there is
-    reported with the query's progress. ``quick``: see `range_math.tasks`."""
+    reported with the query's progress. ``cores``: see `range_math.tasks`."""
 
     def __init__(
-        self, source: SourceOptions, written: LastWritten, events: Events = NOWHERE, *, quick: bool = False
+        self, source: SourceOptions, written: LastWritten, events: Events = NOWHERE, cores: int | None = None
     ) -> None:
         super().__init__(source, events)
-        self._written, self._quick = written, quick
+        self._written, self._cores = written, cores
         self._offsets: int | None = None  # of the micro-batch that was planned last
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -172,7 +172,7 @@ class RangeStreamReader(EosKafkaStreamReader):
             self._readable(ranges, logged, planned_now=True)
         self._prepare(ranges, logged)
         limits = self._options.min_partitions, self._options.max_records_per_partition
-        tasks = range_math.tasks(ranges, *limits, quick=self._quick)
+        tasks = range_math.tasks(ranges, *limits, self._cores)
         return [RangesOfTask(task.ranges, len(tasks)) for task in tasks]
 
     def _prepare(self, ranges: Sequence[OffsetRange], end: Position) -> None:
@@ -192,7 +192,7 @@ class CopyStreamReader(RangeStreamReader):
     """Plans ranges whose records go to topics."""
 
     def __init__(self, plan: CopyPlan, events: Events = NOWHERE) -> None:
-        super().__init__(plan.source, plan.written, events, quick=is_quick(plan.transform))
+        super().__init__(plan.source, plan.written, events, plan.cores)
         self._plan = plan
 
     def __reduce__(self) -> tuple[Any, ...]:

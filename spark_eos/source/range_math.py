@@ -23,8 +23,8 @@ Report = Callable[[EosError], None]
 
 #: Ranges share a task up to this many offsets, as a task costs as much as reading some ten thousand rows.
 FEW = 512
-#: Where a row costs next to nothing, up to this many, and so many ranges, which a task reads one after the other.
-QUICK, TOGETHER = 16_384, 16
+#: And up to this many, and so many ranges, where each core has a task all the same.
+MANY, TOGETHER = 16_384, 16
 
 
 @dataclass(frozen=True)
@@ -122,18 +122,20 @@ def ends_early(end: int) -> str:
 
 
 def tasks(
-    reads: list[OffsetRange], min_partitions: int | None, max_records: int | None, *, quick: bool = False
+    reads: list[OffsetRange], min_partitions: int | None, max_records: int | None, cores: int | None = None
 ) -> list[Task]:
     """The tasks for these ranges: one for each range, but ranges with at most `FEW` offsets together share one. If the
-    user sets ``min_partitions`` or ``max_records``, ranges are split instead of shared. ``quick``: no row costs much,
-    so that up to `TOGETHER` ranges with at most `QUICK` offsets share a task, too."""
+    user sets ``min_partitions`` or ``max_records``, ranges are split instead of shared. ``cores``: of Spark, if they
+    are known: then up to `TOGETHER` ranges with at most `MANY` offsets share a task, too, as long as there is one for
+    each core."""
     if min_partitions is not None or max_records is not None:
         return [Task((part,)) for part in split(reads, min_partitions, max_records)]
     shared: list[list[OffsetRange]] = []
+    room = FEW if cores is None else min(MANY, sum(r.size for r in reads) // cores)
     offsets = 0
     for r in reads:
         offsets += r.size
-        if not shared or offsets > (QUICK if quick and len(shared[-1]) < TOGETHER else FEW):
+        if not shared or offsets > (max(FEW, room) if len(shared[-1]) < TOGETHER else FEW):
             shared.append([])
             offsets = r.size
         shared[-1].append(r)

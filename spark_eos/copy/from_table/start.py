@@ -83,12 +83,12 @@ def from_table(
     knows the ``transform``. See `spark_eos.copy`. Raises EosError for what can be known before."""
     from spark_eos.checkpoint.settings import of_session
     from spark_eos.copy.from_table.source import FileDataSource
-    from spark_eos.copy.query import start_ranges
+    from spark_eos.copy.query import cores, start_ranges
     from spark_eos.sink.ended import remember
 
     session = of_session(spark)
     options = source_table_options(source, session)
-    plan = planned(options, sink, session, transform, name_of_transform, _parallelism(spark))
+    plan = planned(options, sink, session, transform, name_of_transform, cores(spark) or _TASKS)
     query = start_ranges(spark, plan, FileDataSource, _FORMAT, checkpoint, trigger, name)
     remember(str(query.runId), plan.sink)
     return query
@@ -186,10 +186,3 @@ def _checked(function: Function | None, name: str | None, table: SourceTable, to
 
 def _same(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch
-
-
-def _parallelism(spark: SparkSession) -> int:
-    try:
-        return max(1, int(spark.sparkContext.defaultParallelism))
-    except Exception:  # of a session of Spark Connect, which has no context
-        return _TASKS

@@ -16,7 +16,8 @@ class TablePlan:
 
     ``cluster``: the id of the source's cluster; empty where brokers do not report it. ``last``: the last micro-batch
     that the table had when the query started; tasks write nothing for it and those before. ``transform``: None where
-    the source's columns are the table's. ``written``: where commits note what they wrote.
+    the source's columns are the table's. ``written``: where commits note what they wrote. ``cores``: of Spark when the
+    query started; None where they are not known.
     """
 
     source: SourceOptions
@@ -25,3 +26,4 @@ class TablePlan:
     last: int | None = None
     transform: TableTransform | None = None
     written: LastWritten = field(default=LastWritten(), kw_only=True)
+    cores: int | None = field(default=None, kw_only=True)

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pyspark.sql.datasource import DataSourceStreamReader, DataSourceStreamWriter
 from pyspark.sql.types import StructType
 
-from spark_eos.copy.plan import is_quick
 from spark_eos.copy.source import RangeDataSource, RangeStreamReader
 from spark_eos.copy.table.plan import TablePlan
 from spark_eos.spark.tracebacks import hidden_traceback
@@ -21,7 +20,7 @@ class TableDataSource(RangeDataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A reader that hands ranges to the tasks, not records."""
         plan = self._plan
-        return RangeStreamReader(plan.source, plan.written, self._events, quick=is_quick(plan.transform))
+        return RangeStreamReader(plan.source, plan.written, self._events, plan.cores)
 
     @hidden_traceback()
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:

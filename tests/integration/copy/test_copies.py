@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from spark_eos import metrics_events
+from spark_eos.copy import query as copy_query
 from spark_eos.ops.metrics.hub import Event, Hub, Inbox
 from tests.support.copies import copied, shouted
 from tests.support.sink_queries import SECONDS
@@ -93,12 +94,11 @@ def test_rows_and_bytes_that_were_written_are_told(transform, copy, write, clust
         assert told == [(0, 0, 0, False), (1, 70, 70 * 6, False), (2, 30, 30 * 6, False), (2, 30, 0, True)]
 
 
-@pytest.mark.parametrize(
-    ("transform", "tasks"), [(None, 2), ("SELECT key, value, partition FROM input", 2), (shouted, 20)]
-)
-def test_partitions_with_some_rows_share_tasks(transform, tasks, copy, write, view, monkeypatch):
-    """Where a row costs nothing worth mentioning: so many transactions of 20 partitions with 600 rows. A function of
-    the user's may take long for a row, so that each partition has a task of its own."""
+@pytest.mark.parametrize(("transform", "cores", "tasks"), [(None, 2, 2), (shouted, 4, 4), (None, None, 20)])
+def test_partitions_with_some_rows_share_tasks(transform, cores, tasks, copy, write, monkeypatch):
+    """So many transactions of 20 partitions with 600 rows: one for each core, or for each partition where it is not
+    known how many cores there are."""
+    monkeypatch.setattr(copy_query, "cores", lambda spark: cores)
     heard: list[Event] = []
     inbox = Inbox(Hub([SimpleNamespace(take=heard.append)]))
     monkeypatch.setattr(metrics_events, "here", lambda: inbox.events)

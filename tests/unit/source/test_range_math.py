@@ -181,24 +181,27 @@ def test_ranges_of_few_rows_share_a_task(sizes):
     assert all(rows[i] + firsts[i + 1] > range_math.FEW for i in range(len(tasks) - 1))
 
 
-@given(st.lists(st.integers(1, 2 * range_math.QUICK // range_math.TOGETHER), max_size=60))
-def test_ranges_of_quick_rows_share_a_task_up_to_more(sizes):
+@given(st.lists(st.integers(1, 2 * range_math.MANY // range_math.TOGETHER), max_size=60), st.integers(1, 40))
+def test_ranges_share_a_task_up_to_more_where_each_core_has_one(sizes, cores):
     """All of them, in order. Two neighbours only where they are too many together, in offsets or in ranges."""
     reads = [OffsetRange("t", p, 7, 7 + size) for p, size in enumerate(sizes)]
-    tasks = range_math.tasks(reads, None, None, quick=True)
+    tasks = range_math.tasks(reads, None, None, cores)
     assert [r for task in tasks for r in task.ranges] == reads
+    most = min(range_math.MANY, sum(sizes) // cores)
 
     def fits(ranges):
         offsets = sum(r.end - r.start for r in ranges)
-        return offsets <= range_math.FEW or (offsets <= range_math.QUICK and len(ranges) <= range_math.TOGETHER)
+        return offsets <= range_math.FEW or (offsets <= most and len(ranges) <= range_math.TOGETHER)
 
     assert all(len(task.ranges) == 1 or fits(task.ranges) for task in tasks)
     assert not any(fits([*one.ranges, other.ranges[0]]) for one, other in itertools.pairwise(tasks))
+    if all(size > range_math.FEW for size in sizes):
+        assert len(tasks) >= min(cores, len(reads))
 
 
-@pytest.mark.parametrize("quick", [False, True])
+@pytest.mark.parametrize("cores", [None, 2])
 @pytest.mark.parametrize("asked", [(1, None), (None, 100)])
-def test_who_says_how_many_tasks_gets_one_for_each_range(asked, quick):
+def test_who_says_how_many_tasks_gets_one_for_each_range(asked, cores):
     """With minPartitions or maxRecordsPerPartition, ranges are not put together."""
     reads = [OffsetRange("t", p, 0, 3) for p in range(4)]
-    assert range_math.tasks(reads, *asked, quick=quick) == [range_math.Task((r,)) for r in reads]
+    assert range_math.tasks(reads, *asked, cores) == [range_math.Task((r,)) for r in reads]
