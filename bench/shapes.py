@@ -22,7 +22,7 @@ from bench.child import python_child
 from bench.copying import commit
 from bench.drain import costs, wait_for_end
 from bench.meter import Meter
-from bench.queries import BUILTIN_KAFKA, COPY, EOS_KAFKA, TUNED, Flow
+from bench.queries import COPY, EOS_KAFKA, Flow
 from bench.result import ModeResult, Series, cell
 from bench.session import Bench
 from bench.source import PARTITIONS
@@ -171,12 +171,8 @@ def _partitions(bench: Bench, size: int) -> Iterator[tuple[str, Callable[[], Mea
     """Micro-batches of `_EACH` rows from each of so many partitions: the latter ones."""
     rows = _EACH * size
     with _filled(bench, size, 2 * _COUNTED * rows) as name:
-        for what, source, sink, options in (
-            ("a copy", COPY, EOS_KAFKA, {}),
-            ("a query", EOS_KAFKA, EOS_KAFKA, {}),
-            ("a query by Spark's own connector", BUILTIN_KAFKA, BUILTIN_KAFKA, TUNED),
-        ):
-            flow = Flow(source, sink, name, max_offsets=rows, sink_options=options)
+        for what, source in (("a copy", COPY), ("a query", EOS_KAFKA)):
+            flow = Flow(source, EOS_KAFKA, name, max_offsets=rows)
             yield f"a micro-batch of {what}, {_EACH:,} rows each", partial(_one_micro_batch, bench, flow, size)
 
 
