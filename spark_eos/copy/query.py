@@ -15,14 +15,6 @@ if TYPE_CHECKING:
     from spark_eos.copy.source import RangeDataSource
 
 
-def cores(spark: SparkSession) -> int | None:
-    """Those of Spark's executors now; None for a session of Spark Connect."""
-    try:
-        return max(1, int(spark.sparkContext.defaultParallelism))
-    except Exception:  # such a session has no context
-        return None
-
-
 def start_ranges(
     spark: SparkSession,
     plan: DataclassInstance,

@@ -24,7 +24,6 @@ from spark_eos.kafka.admin.topics import cluster_id
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.metrics_events import NOWHERE, Events
 from spark_eos.options.parse import SinkOptions, SourceOptions
-from spark_eos.source import range_math
 from spark_eos.source.losses import check_cluster
 from spark_eos.source.plan import ranges_between
 from spark_eos.source.reader import EosKafkaStreamReader, SparkOffset, read_position
@@ -122,13 +121,13 @@ class RangesOfTask(InputPartition):
 
 class RangeStreamReader(EosKafkaStreamReader):
     """Plans as `EosKafkaStreamReader` does, and hands ranges to the tasks. ``written``: what commits note there is
-    reported with the query's progress. ``cores``: see `range_math.tasks`."""
+    reported with the query's progress."""
 
     def __init__(
         self, source: SourceOptions, written: LastWritten, events: Events = NOWHERE, cores: int | None = None
     ) -> None:
-        super().__init__(source, events)
-        self._written, self._cores = written, cores
+        super().__init__(source, events, cores)
+        self._written = written
         self._offsets: int | None = None  # of the micro-batch that was planned last
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -171,8 +170,7 @@ class RangeStreamReader(EosKafkaStreamReader):
         if end == self._planned:
             self._readable(ranges, logged, planned_now=True)
         self._prepare(ranges, logged)
-        limits = self._options.min_partitions, self._options.max_records_per_partition
-        tasks = range_math.tasks(ranges, *limits, self._cores)
+        tasks = self._tasks(ranges)
         return [RangesOfTask(task.ranges, len(tasks)) for task in tasks]
 
     def _prepare(self, ranges: Sequence[OffsetRange], end: Position) -> None:

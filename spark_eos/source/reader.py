@@ -93,10 +93,10 @@ def read_position(logged: object) -> Position:
 
 class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """``readStream.format("eos-kafka")``. Holds no client, and travels to the tasks as its options only. ``events``:
-    where the lag is reported for metrics."""
+    where the lag is reported for metrics; ``cores``: see `range_math.tasks`."""
 
-    def __init__(self, options: SourceOptions, events: Events = NOWHERE) -> None:
-        self._options, self._events = options, events
+    def __init__(self, options: SourceOptions, events: Events = NOWHERE, cores: int | None = None) -> None:
+        self._options, self._events, self._cores = options, events, cores
         self._name = uuid.uuid4().hex  # by which events and progress find together, as no source knows its query
         self._losses = Losses(options.fail_on_data_loss)
         self._initial: SparkOffset | None = None
@@ -185,7 +185,11 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         check_cluster(before.cluster, after.cluster or "")
         self._run_batch(start, end)
         reads = self._readable(ranges_between(before, after), after, planned_now=end == self._planned)
-        return range_math.tasks(reads, self._options.min_partitions, self._options.max_records_per_partition)
+        return self._tasks(reads)
+
+    def _tasks(self, reads: list[OffsetRange]) -> list[range_math.Task]:
+        options = self._options
+        return range_math.tasks(reads, options.min_partitions, options.max_records_per_partition, self._cores)
 
     def reportLatestOffset(self) -> SparkOffset | None:
         """For the query's progress: the newest known last stable offsets, and the lag of each partition as marks."""

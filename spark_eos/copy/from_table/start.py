@@ -83,8 +83,9 @@ def from_table(
     knows the ``transform``. See `spark_eos.copy`. Raises EosError for what can be known before."""
     from spark_eos.checkpoint.settings import of_session
     from spark_eos.copy.from_table.source import FileDataSource
-    from spark_eos.copy.query import cores, start_ranges
+    from spark_eos.copy.query import start_ranges
     from spark_eos.sink.ended import remember
+    from spark_eos.spark.cores import cores
 
     session = of_session(spark)
     options = source_table_options(source, session)

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from spark_eos import metrics_events
-from spark_eos.copy import query as copy_query
 from spark_eos.ops.metrics.hub import Event, Hub, Inbox
+from spark_eos.spark import cores as spark_cores
 from tests.support.copies import copied, shouted
 from tests.support.sink_queries import SECONDS
 from tests.support.waiting import wait_for
@@ -98,7 +98,7 @@ def test_rows_and_bytes_that_were_written_are_told(transform, copy, write, clust
 def test_partitions_with_some_rows_share_tasks(transform, cores, tasks, copy, write, monkeypatch):
     """So many transactions of 20 partitions with 600 rows: one for each core, or for each partition where it is not
     known how many cores there are."""
-    monkeypatch.setattr(copy_query, "cores", lambda spark: cores)
+    monkeypatch.setattr(spark_cores, "cores", lambda spark: cores)
     heard: list[Event] = []
     inbox = Inbox(Hub([SimpleNamespace(take=heard.append)]))
     monkeypatch.setattr(metrics_events, "here", lambda: inbox.events)
