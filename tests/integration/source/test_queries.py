@@ -19,8 +19,9 @@ from tests.support.waiting import wait_for
 
 
 class Query:
-    """A streaming query over the source that collects what it reads, with the id of its micro-batch. ``partitions``: how many
-    each micro-batch had."""
+    """A streaming query over the source that collects what it reads, with the id of its micro-batch.
+
+    ``partitions``: how many each micro-batch had."""
 
     def __init__(self, spark, cluster: DevCluster, checkpoint: Path, topics: str, **options: object) -> None:
         self.rows: list[tuple[int, str]] = []
