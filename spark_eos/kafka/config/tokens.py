@@ -297,7 +297,11 @@ def _expiry(claims: Mapping[str, Any]) -> float:
 
 
 def _shown(url: str) -> str:
-    """A URL without user information and query. A password in it may have any character."""
+    """A URL without user information and query. Where an @ may be in the query, or other signs in a password, only its
+    scheme."""
     scheme, _, rest = url.partition("://")
-    parts = urllib.parse.urlsplit(f"{scheme}://{rest.rpartition('@')[2]}")
+    user, _, place = rest.rpartition("@")
+    if set(user) & set("/?#"):
+        return f"{scheme}://…"
+    parts = urllib.parse.urlsplit(f"{scheme}://{place}")
     return f"{parts.scheme}://{parts.netloc}{parts.path}"
