@@ -9,8 +9,14 @@ if TYPE_CHECKING:
 
 
 def cores(spark: SparkSession) -> int | None:
-    """Those of its executors now; None for a session of Spark Connect, which does not say it."""
+    """Those of executors that are there, or that the session waits for. None where their number changes
+    (``spark.dynamicAllocation.enabled``), and for a session of Spark Connect, which does not say it."""
     try:
-        return max(1, int(spark.sparkContext.defaultParallelism))
+        context = spark.sparkContext
     except Exception:  # such a session has no context
         return None
+    settings = dict(context.getConf().getAll())
+    if settings.get("spark.dynamicAllocation.enabled", "").strip().lower() == "true":
+        return None
+    asked = int(settings.get("spark.executor.instances", 0)) * int(settings.get("spark.executor.cores", 1))
+    return max(1, asked, context.defaultParallelism)
