@@ -31,6 +31,7 @@ from spark_eos.spark.by_value import by_value
 from spark_eos.spark.datasource import EosKafkaDataSource
 from spark_eos.spark.tracebacks import hidden_traceback
 from spark_eos.spark.versions import ReadLimit
+from spark_eos.spark.worker_exit import quiet_here
 from spark_eos.topic_partition import OffsetRange
 
 if TYPE_CHECKING:
@@ -178,6 +179,7 @@ class RangeStreamReader(EosKafkaStreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """In a task: its ranges, a row each. The sink fetches their records."""
+        quiet_here()
         assert isinstance(partition, RangesOfTask)
         rows = [(*astuple(r), partition.tasks) for r in partition.ranges]
         columns = [

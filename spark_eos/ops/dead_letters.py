@@ -306,9 +306,13 @@ def _record_of(letter: Letter, *, back: bool) -> dict[str, Any]:
     return record
 
 
+#: Errors of records that fall with another one of their transaction.
+_PURGED = (ClientError._PURGE_QUEUE, ClientError._PURGE_INFLIGHT)
+
+
 def _produce(producer: Producer, refused: list[ClientError], topic: str, record: dict[str, Any]) -> None:
     def delivered(error: ClientError | None, _: Message) -> None:
-        if error is not None:
+        if error is not None and error.code() not in _PURGED:
             refused.append(error)
 
     while True:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from functools import cache
 
 from spark_eos.errors import EosError
+from spark_eos.spark.worker_exit import quiet_here
 
 #: Read by a worker when it passes an exception to the JVM (`pyspark.util.handle_worker_exception`). Spark sets it for
 #: all exceptions by ``spark.sql.execution.pyspark.udf.hideTraceback.enabled``.
@@ -18,11 +19,13 @@ _HIDDEN = "SPARK_HIDE_TRACEBACK"
 
 @contextmanager
 def hidden_traceback() -> Iterator[None]:
-    """Context manager or decorator for everything that Spark calls: the stack trace of an EosError adds nothing.
+    """Context manager or decorator for everything that Spark calls: the stack trace of an EosError adds nothing, nor
+    does that of a worker whose socket Spark has closed meanwhile (`quiet_here`).
 
     Any other exception is a bug and keeps its stack trace. A worker ends with the exception that it passes on, so
     nothing else is hidden.
     """
+    quiet_here()
     try:
         yield
     except EosError:

@@ -24,6 +24,7 @@ from spark_eos.errors import stop
 from spark_eos.source.plan import NO_LIMIT
 from spark_eos.spark.tracebacks import hidden_traceback
 from spark_eos.spark.versions import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from spark_eos.spark.worker_exit import quiet_here
 from spark_eos.tables.delta.log import TableLog
 from spark_eos.tables.delta.source import other_table
 
@@ -173,6 +174,7 @@ class FileStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """In a task: its files, a row each. The sink reads them."""
+        quiet_here()
         assert isinstance(partition, FilesOfTask)
         columns = zip(zip(*partition.rows, strict=True), _ARROW_SCHEMA, strict=True)
         yield pa.RecordBatch.from_arrays(

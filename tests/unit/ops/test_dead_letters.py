@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from confluent_kafka import KafkaError
 from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_eos.kafka.letter_headers import PREFIXES, SOURCE_CLUSTER
-from spark_eos.ops.dead_letters import RECEIPT, Letter, Receipt, Sent, _Reader
+from spark_eos.ops.dead_letters import RECEIPT, Letter, Receipt, Sent, _produce, _Reader
 
 
 def letter(*headers: tuple[str, bytes | None]) -> Letter:
@@ -99,3 +100,16 @@ def test_only_a_receipt_says_what_was_sent(monkeypatch):
     sent = _Reader().sent()[0]
     assert [offset for offset in range(9) if sent.has(offset)] == [2]
     assert [letter.offset for letter in _Reader().letters()] == [1, 2, 3]
+
+
+def test_a_record_that_falls_with_another_one_is_not_the_cause():
+    """Whichever of them the client tells of first."""
+
+    class Client:
+        def produce(self, topic: str, *, value: int, on_delivery) -> None:
+            on_delivery(KafkaError(value), None)
+
+    refused: list[KafkaError] = []
+    for code in (KafkaError._PURGE_QUEUE, KafkaError.INVALID_RECORD, KafkaError._PURGE_INFLIGHT):
+        _produce(Client(), refused, "t", {"value": code})
+    assert [error.code() for error in refused] == [KafkaError.INVALID_RECORD]

@@ -16,8 +16,12 @@ import pyspark
 import pytest
 from pyspark.serializers import UTF8Deserializer, read_int
 
+from spark_eos.copy.source import RangesOfTask, RangeStreamReader
+from spark_eos.copy.written import LastWritten
+from spark_eos.options.parse import stream_options
 from spark_eos.sink.batch_writer import EosKafkaBatchWriter
 from spark_eos.spark.datasource import EosKafkaDataSource
+from spark_eos.topic_partition import OffsetRange
 from tests.support.waiting import is_gone, wait_for
 
 SECONDS = 60
@@ -77,6 +81,7 @@ def test_a_worker_that_spark_lets_go_says_nothing_with_our_daemon(folder):
 FIRST_TASK = """\
 import pickle
 from spark_eos.spark.datasource import EosKafkaDataSource
+from spark_eos.spark.tracebacks import hidden_traceback
 
 def main(infile, outfile):
     {meets}
@@ -87,7 +92,12 @@ def main(infile, outfile):
 
 def test_a_worker_of_sparks_own_daemon_says_nothing_once_it_has_met_the_data_source(folder):
     """As those that plan a stream: the very task in which they meet it may be the one that Spark does not wait for.
-    They look for data sources, make one, or are sent one, or the writer of a batch write."""
+    They look for data sources, make one, are sent one, or the writer of a batch write; or they read ranges, or call
+    anything else that Spark calls."""
+    ranges = RangesOfTask((OffsetRange("t", 0, 0, 1),), 1)
+    reader = RangeStreamReader(
+        stream_options({"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"}), LastWritten()
+    )
     writer = EosKafkaBatchWriter.__new__(EosKafkaBatchWriter)
     writer.__setstate__({"_options": None})
     tasks = {
@@ -95,6 +105,8 @@ def test_a_worker_of_sparks_own_daemon_says_nothing_once_it_has_met_the_data_sou
         "found": "import pyspark_spark_eos",
         "made": "EosKafkaDataSource({})",
         "sent": f"pickle.loads({pickle.dumps(EosKafkaDataSource({}))!r})",
+        "called": "hidden_traceback().__enter__()",
+        "ranges": f"list(pickle.loads({pickle.dumps(reader)!r}).read(pickle.loads({pickle.dumps(ranges)!r})))",
         "commit": f"pickle.loads({pickle.dumps(writer)!r})",
     }
     for name, meets in tasks.items():
