@@ -95,7 +95,7 @@ def test_it_ends_with_the_query(monkeypatch):
     """Spark stops the reader."""
     monkeypatch.setattr(cleaner, "clean_map", lambda *_: 0)
     ends = SimpleNamespace(kafka=CLIENT.properties, fail_on_data_loss=True)
-    reader = MirrorStreamReader(SimpleNamespace(source=ends, sink=ends, targets=Targets(), written=None))
+    reader = MirrorStreamReader(SimpleNamespace(source=ends, sink=ends, targets=Targets(), written=None, cores=None))
     reader.stop()
     reader._targets = SimpleNamespace(prepare=lambda *_: None)
     reader._watch = SimpleNamespace(topics=lambda: Topics({"in": [0]}, {}))
