@@ -10,13 +10,13 @@ if TYPE_CHECKING:
 
 def cores(spark: SparkSession) -> int | None:
     """Those of executors that are there, or that the session waits for. None where their number changes
-    (``spark.dynamicAllocation.enabled``), and for a session of Spark Connect, which does not say it."""
+    (``spark.dynamicAllocation.enabled``), and where the session does not say it, as with Spark Connect."""
     try:
         context = spark.sparkContext
-    except Exception:  # such a session has no context
+        settings = dict(context.getConf().getAll())
+        there = int(context.defaultParallelism)
+        asked = int(settings.get("spark.executor.instances", 0)) * int(settings.get("spark.executor.cores", 1))
+    except Exception:  # of a session without a context, or of a platform that forbids to look at it
         return None
-    settings = dict(context.getConf().getAll())
-    if settings.get("spark.dynamicAllocation.enabled", "").strip().lower() == "true":
-        return None
-    asked = int(settings.get("spark.executor.instances", 0)) * int(settings.get("spark.executor.cores", 1))
-    return max(1, asked, context.defaultParallelism)
+    is_changing = settings.get("spark.dynamicAllocation.enabled", "").strip().lower() == "true"
+    return None if is_changing else max(1, asked, there)

@@ -34,9 +34,10 @@ class Session:
         (Session(0), 1),
         (Session(2, dynamicAllocation_enabled=" True"), None),
         (Session(2, dynamicAllocation_enabled="false"), 2),
+        (Session(2, executor_instances="many"), None),
         (object(), None),
     ],
-    ids=["local", "before they come", "some have come", "none", "dynamic", "not dynamic", "Connect"],
+    ids=["local", "before they come", "some have come", "none", "dynamic", "not dynamic", "not a number", "Connect"],
 )
 def test_those_that_are_there_or_asked_for(session, found):
     """Executors come some time after the session, and with dynamic allocation they go again."""
