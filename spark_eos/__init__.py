@@ -22,19 +22,17 @@ __all__ = ["Reason", "Restart", "__version__", "batch_writer", "copy", "metrics"
 
 
 def register(spark: SparkSession) -> None:
-    """Register ``format("eos-kafka")`` with a session, with what the session has now: settings of file systems
-    (``spark.hadoop.fs.s3a.…`` and the like), by which the sink reads checkpoints that are not on a local disk, and the
-    number of cores, by which streams share tasks among partitions with few rows.
+    """Register ``format("eos-kafka")`` with a session, with the session's settings of file systems as they are now
+    (``spark.hadoop.fs.s3a.…`` and the like), by which the sink reads checkpoints that are not on a local disk.
 
-    Needed for these, and if Spark's own look-up of installed data sources does not find the format, for
+    Needed for these settings, and if Spark's own look-up of installed data sources does not find the format, for
     example with an editable install.
     """
     from spark_eos import metrics_events
     from spark_eos.checkpoint.settings import of_session
-    from spark_eos.spark.cores import cores
     from spark_eos.spark.datasource import with_settings
 
-    spark.dataSource.register(with_settings(of_session(spark), metrics_events.here(), cores(spark)))
+    spark.dataSource.register(with_settings(of_session(spark), metrics_events.here()))
 
 
 def metrics(

@@ -122,13 +122,13 @@ class RangesOfTask(InputPartition):
 
 class RangeStreamReader(EosKafkaStreamReader):
     """Plans as `EosKafkaStreamReader` does, and hands ranges to the tasks. ``written``: what commits note there is
-    reported with the query's progress."""
+    reported with the query's progress. ``cores``: see `range_math.tasks`."""
 
     def __init__(
         self, source: SourceOptions, written: LastWritten, events: Events = NOWHERE, cores: int | None = None
     ) -> None:
-        super().__init__(source, events, cores)
-        self._written = written
+        super().__init__(source, events)
+        self._written, self._cores = written, cores
         self._offsets: int | None = None  # of the micro-batch that was planned last
 
     def __reduce__(self) -> tuple[Any, ...]:

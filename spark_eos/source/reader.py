@@ -93,10 +93,13 @@ def read_position(logged: object) -> Position:
 
 class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """``readStream.format("eos-kafka")``. Holds no client, and travels to the tasks as its options only. ``events``:
-    where the lag is reported for metrics; ``cores``: see `range_math.tasks`."""
+    where the lag is reported for metrics."""
 
-    def __init__(self, options: SourceOptions, events: Events = NOWHERE, cores: int | None = None) -> None:
-        self._options, self._events, self._cores = options, events, cores
+    #: Of Spark, for `range_math.tasks`; not of queries whose replay has to have the same rows in the same tasks.
+    _cores: int | None = None
+
+    def __init__(self, options: SourceOptions, events: Events = NOWHERE) -> None:
+        self._options, self._events = options, events
         self._name = uuid.uuid4().hex  # by which events and progress find together, as no source knows its query
         self._losses = Losses(options.fail_on_data_loss)
         self._initial: SparkOffset | None = None

@@ -31,8 +31,6 @@ class EosKafkaDataSource(DataSource):
     _settings = HadoopSettings()
     #: Where events of its queries go, for metrics.
     _events = NOWHERE
-    #: Spark's, when the session registered this; None where nobody has.
-    _cores: int | None = None
 
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
@@ -84,7 +82,7 @@ class EosKafkaDataSource(DataSource):
             check_given(schema, options.include_headers)
         except EosError as error:
             return _Refused(error)
-        return EosKafkaStreamReader(options, self._events, self._cores)
+        return EosKafkaStreamReader(options, self._events)
 
     @hidden_traceback()
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -120,14 +118,13 @@ class EosKafkaDataSource(DataSource):
         return writer
 
 
-def with_settings(
-    settings: Mapping[str, str], events: Events = NOWHERE, cores: int | None = None
-) -> type[EosKafkaDataSource]:
-    """The data source for a session with these settings of file systems and metrics, and so many cores, which Spark
-    pickles with the class."""
-    if not settings and not events and cores is None:
+def with_settings(settings: Mapping[str, str], events: Events = NOWHERE) -> type[EosKafkaDataSource]:
+    """The data source for a session with these settings of file systems and metrics, which Spark pickles with the
+    class.
+    """
+    if not settings and not events:
         return EosKafkaDataSource
-    return by_value(EosKafkaDataSource, _settings=HadoopSettings(settings), _events=events, _cores=cores)
+    return by_value(EosKafkaDataSource, _settings=HadoopSettings(settings), _events=events)
 
 
 class _Refused(DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -10,8 +10,6 @@ from pathlib import Path
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 
-import spark_eos
-from spark_eos.spark.datasource import with_settings
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.source_calls import topics
 from tests.support.spark_versions import needs_admission_control
@@ -19,13 +17,10 @@ from tests.support.waiting import wait_for
 
 
 class Query:
-    """A streaming query over the source that collects what it reads, with the id of its micro-batch.
-
-    ``partitions``: how many each micro-batch had."""
+    """A streaming query over the source that collects what it reads, with the id of its micro-batch."""
 
     def __init__(self, spark, cluster: DevCluster, checkpoint: Path, topics: str, **options: object) -> None:
         self.rows: list[tuple[int, str]] = []
-        self.partitions: list[int] = []
         self.fail_in: int | None = None
         self._arrived = threading.Condition()
         stream = spark.readStream.format("eos-kafka").option("kafka.bootstrap.servers", cluster.bootstrap_servers)
@@ -38,7 +33,6 @@ class Query:
     def _collect(self, frame, batch_id: int) -> None:
         if batch_id == self.fail_in:
             raise RuntimeError("the test wants this micro-batch to fail")
-        self.partitions.append(frame.rdd.getNumPartitions())
         rows = [(batch_id, row.value.decode()) for row in frame.collect()]
         with self._arrived:
             self.rows += rows
@@ -144,21 +138,6 @@ def test_available_now_drains_and_ends(query, topic, write, tmp_path):
     assert second.rows == [(3, "d")]
     logged = (tmp_path / "checkpoint/offsets/3").read_text().splitlines()[-1]
     assert topics(json.loads(logged)) == {name: {"0": 1, "1": 3}}
-
-
-def test_partitions_share_tasks_as_long_as_each_core_has_one(spark, query, topic, write):
-    """Where the session says how many there are: 600 rows from each of 12 partitions."""
-    name = topic(12)
-    for p in range(12):
-        write(name, *(f"{p} {n}".encode() for n in range(600)), partition=p)
-    spark.dataSource.register(with_settings({}, cores=3))
-    try:
-        stream = query(name, startingOffsets="earliest")
-        stream.start(availableNow=True).awaitTermination()
-    finally:
-        spark_eos.register(spark)
-    assert stream.partitions[1:] == [3]
-    assert sorted(stream.values) == sorted(f"{p} {n}" for p in range(12) for n in range(600))
 
 
 def test_two_sources_in_one_query(spark, query, cluster, topic, write):

@@ -8,16 +8,14 @@ import subprocess
 import sys
 
 import pytest
-from pyspark import cloudpickle
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from spark_eos.errors import EosError, OptionError, SchemaError, UnsupportedError
 from spark_eos.sink.writer import EosKafkaStreamWriter
 from spark_eos.source.reader import EosKafkaStreamReader
-from spark_eos.spark.datasource import EosKafkaDataSource, with_settings
+from spark_eos.spark.datasource import EosKafkaDataSource
 from spark_eos.spark.tracebacks import hidden_traceback
-from spark_eos.topic_partition import OffsetRange
 
 VALUE = StructType([StructField("value", StringType())])
 
@@ -56,15 +54,6 @@ def test_a_schema_that_is_the_sources_own_is_taken():
     for schema in (own, given):
         assert isinstance(made.streamReader(schema), EosKafkaStreamReader)
         made.reader(schema)
-
-
-def test_cores_of_the_session_come_with_the_format():
-    """As Spark sends it: then there is a task for each core, and otherwise one for each partition."""
-    reads = [OffsetRange("t", p, 0, 600) for p in range(6)]
-    for cores, tasks in ((3, 3), (None, 6)):
-        sent = cloudpickle.loads(cloudpickle.dumps(with_settings({}, cores=cores)))
-        made = sent(CaseInsensitiveDict({"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"}))
-        assert len(made.streamReader(made.schema())._tasks(reads)) == tasks
 
 
 @pytest.mark.parametrize("change", [lambda fields: fields[1:], lambda fields: fields[::-1]])
