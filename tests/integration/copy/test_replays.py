@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from confluent_kafka.admin import NewPartitions
 
+from spark_eos.spark import cores
 from tests.support.copies import CopiedFrom, shouted
 from tests.support.kafka_view import KafkaView
 from tests.support.session_faults import armed
@@ -71,6 +72,17 @@ def test_a_repair_does_not_mind_how_ranges_are_dealt_to_tasks(copy, write, view,
     wanted = feed(write, query, 3)
     lose(query, 4, tmp_path)
     query.reads, query.more = {}, {}
+    query.run()
+    assert query.values() == wanted
+    assert view.open_transactions(query.run()) == set()
+
+
+def test_a_repair_does_not_mind_how_many_cores_there_are(copy, write, view, tmp_path, monkeypatch):
+    """Partitions with some hundred rows share a task then, which they did not when their rows were decided."""
+    query = copy(3)
+    wanted = feed(write, query, 3)
+    lose(query, 1, tmp_path)
+    monkeypatch.setattr(cores, "cores", lambda spark: 1)
     query.run()
     assert query.values() == wanted
     assert view.open_transactions(query.run()) == set()
