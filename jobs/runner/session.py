@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 import spark_eos
 from spark_eos.errors import stop
 from spark_eos.log import LEVEL_VARIABLE
+from spark_eos.memory_file import memory_file
 
 from . import fork_server
 from .spark_home import without_archives
@@ -78,10 +79,10 @@ def _launch(settings: Mapping[str, str], verbose: bool, stderr: int | None) -> o
 def _as_file(text: str) -> Iterator[str]:
     """A path at which other processes of this user, and nobody else, read the text. It is in memory where the system
     gives such files: one on a disk would stay, with its secrets, if this process were killed."""
-    memory = _in_memory()
+    memory = memory_file("spark.conf")
     if memory is not None:
-        with os.fdopen(memory, "w") as file:
-            file.write(text)
+        with memory as file:
+            file.write(text.encode())
             file.flush()
             yield f"/proc/{os.getpid()}/fd/{file.fileno()}"
     else:
@@ -89,14 +90,6 @@ def _as_file(text: str) -> Iterator[str]:
             named = Path(folder) / "spark.conf"
             named.write_text(text)
             yield str(named)
-
-
-def _in_memory() -> int | None:
-    """An empty file in memory; None where there are none, as on macOS, or none are allowed, as by vm.memfd_noexec=2."""
-    try:
-        return os.memfd_create("spark.conf")
-    except (AttributeError, OSError):
-        return None
 
 
 def _submit_arguments(file: str) -> str:

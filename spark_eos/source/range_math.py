@@ -131,11 +131,11 @@ def tasks(
     if min_partitions is not None or max_records is not None:
         return [Task((part,)) for part in split(reads, min_partitions, max_records)]
     shared: list[list[OffsetRange]] = []
-    room = FEW if cores is None else min(MANY, sum(r.size for r in reads) // cores)
+    room = FEW if cores is None else max(FEW, min(MANY, sum(r.size for r in reads) // cores))
     offsets = 0
     for r in reads:
         offsets += r.size
-        if not shared or offsets > (max(FEW, room) if len(shared[-1]) < TOGETHER else FEW):
+        if not shared or offsets > (room if len(shared[-1]) < TOGETHER else FEW):
             shared.append([])
             offsets = r.size
         shared[-1].append(r)

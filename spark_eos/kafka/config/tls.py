@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import ssl
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import IO
 
 from spark_eos.errors import OptionError, stop
 from spark_eos.kafka.config.stores import without_stores
 from spark_eos.kafka.config.values import boolean, enumerated
+from spark_eos.memory_file import memory_file
 
 _FILES = (
     "ssl.ca.location",
@@ -116,17 +115,10 @@ def _no_password() -> str:
 def _as_file(text: str) -> Iterator[str]:
     """A path at which OpenSSL, which reads keys only from files, finds the text: a file in memory if the system gives
     these, else one without a name, which disappears when it is closed."""
-    with _nameless() as file:
+    with memory_file("pem") or tempfile.TemporaryFile() as file:
         file.write(text.encode())
         file.flush()
         yield f"{_OPEN_FILES}/{file.fileno()}"
-
-
-def _nameless() -> IO[bytes]:
-    try:
-        return os.fdopen(os.memfd_create("pem"), "w+b")
-    except (AttributeError, OSError):  # there are none on macOS, and vm.memfd_noexec=2 allows none
-        return tempfile.TemporaryFile()
 
 
 _OPEN_FILES = "/proc/self/fd" if Path("/proc/self/fd").is_dir() else "/dev/fd"
