@@ -281,8 +281,8 @@ class SimulatedCoordinator:
         return None
 
     def begins(self, pair: Pair, places: Iterable[Place]) -> list[Probe]:
-        """The same for all of these partitions; those whose leader does not know it are left out."""
-        found = (self.first_record(pair, [place]) for place in places)
+        """The same for all of these partitions, sorted; those whose leader does not know it are left out."""
+        found = (self.first_record(pair, [place]) for place in sorted(set(places)))
         return [probe for probe in found if probe is not None]
 
     def _began(self, place: Place, pair: Pair) -> Reply:
