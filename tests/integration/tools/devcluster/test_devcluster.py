@@ -135,7 +135,7 @@ def test_a_paused_broker_is_silent_until_it_is_resumed(old_cluster):
     old_cluster.pause(0)
     assert not is_gone(old_cluster.broker(0).pid)
     # The connection is taken, by the kernel; an answer does not come.
-    assert old_cluster.broker(0).ask() is None
+    assert old_cluster.broker(0).ask(timeout_s=2) is None
     old_cluster.resume(0)
     old_cluster.wait_ready()
     produce(old_cluster, "paused", "value")
