@@ -10,7 +10,7 @@ import nbformat
 from nbclient import NotebookClient
 
 FOLDER = Path(__file__).parents[1] / "notebooks"
-LONGEST_CELL_S = 300
+LONGEST_CELL_S = 600
 
 
 def run(path: Path, keep: Path | None = None) -> nbformat.NotebookNode:

@@ -45,7 +45,6 @@ ROWS_PER_SECOND = 200
 ROWS_PER_BATCH = 400
 #: Of the query's transactions: some pauses are longer.
 TIMEOUT_MS = 12_000
-CATCH_UP_S = 180.0
 #: Of the readers that begin again and again, and look at the end of each partition.
 PAUSE_S, WINDOW = 1.0, 200
 #: What Spark says of a worker that was killed, where it says no more than that the connection to it has ended.
@@ -181,7 +180,6 @@ class Soak:
         wait_for(
             lambda: run.ended or (self.armed and run.marker(self.armed).exists()) or self.progress() > before,
             "progress",
-            CATCH_UP_S,
         )
 
     def _name_stop(self, log: str) -> None:
@@ -217,7 +215,7 @@ class Soak:
             for row in self.view.rows(topic):
                 seen[row.partition].append(row.value)
             result.update(judged(seen, rows, self.spec.expected))
-        wait_for(lambda: not self.view.held(*outputs), "the end of every transaction", 2 * TIMEOUT_MS / 1000)
+        wait_for(lambda: not self.view.held(*outputs), "the end of every transaction")
         if self.spec.mirrors:
             result["misplaced"] = len(misplaced_by(self.view, self.spec))
         return dict(result)

@@ -14,9 +14,9 @@ from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.ledger.lookup import RecordLookup
 from spark_eos.tools.devcluster import DevCluster
-from tests.integration.jobs.test_job import CONFIG, DOUBLE, MODULE, SECONDS, Setting, run, running
+from tests.integration.jobs.test_job import CONFIG, DOUBLE, MODULE, Setting, run, running
 from tests.integration.sink.test_looking_back import TRANSACTIONS
-from tests.support.waiting import wait_for
+from tests.support.waiting import PROGRAM_S, wait_for
 
 pytestmark = pytest.mark.chaos
 
@@ -49,14 +49,14 @@ def test_a_job_whose_output_was_aborted_in_one_partition_fails(setting, cluster,
     faults.mkdir()
     armed = {"SPARK_EOS_FAULTS": f"{AT}=hold@2", "SPARK_EOS_FAULTS_DIR": str(faults)}
     with running(*MODULE, "--conf", str(conf), log=log, **armed) as job:
-        wait_for((faults / AT).exists, log.read_text, SECONDS)
+        wait_for((faults / AT).exists, log.read_text, PROGRAM_S)
         data = RecordLookup(broker_client(KafkaProperties({"bootstrap.servers": setting.servers})))
         led = wait_for(lambda: data.partition(setting.target, 1), "the partition's leader")
         start = min(led.open.values())
         place = ["--topic", setting.target, "--partition", "1", "--start-offset", str(start)]
         cluster.java_tool(TRANSACTIONS, "--bootstrap-server", setting.servers, "abort", *place)
         (faults / AT).unlink()
-        assert job.wait(SECONDS) == 1, log.read_text()
+        assert job.wait(PROGRAM_S) == 1, log.read_text()
     assert "EOS_ROWS_MISSING" in log.read_text() and f"{setting.target}-1" in log.read_text()
     before = setting.output()
     assert 0 < len(before) < ROWS

@@ -15,7 +15,7 @@ import pytest
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.kafka_view import KafkaView
 from tests.support.recorder import judged, of_topics
-from tests.support.waiting import wait_for
+from tests.support.waiting import PROGRAM_S, wait_for
 
 pytestmark = pytest.mark.chaos
 ROWS = 2_000
@@ -54,13 +54,13 @@ def test_a_killed_driver(point: str, cluster: DevCluster, view: KafkaView, topic
             armed = environ | {"SPARK_EOS_FAULTS": f"{point}=hold", "SPARK_EOS_FAULTS_DIR": str(faults)}
             first = subprocess.Popen(command, env=armed, stdout=log, stderr=log, start_new_session=True)
             try:
-                wait_for((faults / point).exists, (tmp_path / "log").read_text, 120)
+                wait_for((faults / point).exists, (tmp_path / "log").read_text)
             finally:
                 os.killpg(first.pid, signal.SIGKILL)
                 first.wait()
-        subprocess.run(command, env=environ, check=True, timeout=180, capture_output=True)
+        subprocess.run(command, env=environ, check=True, timeout=PROGRAM_S, capture_output=True)
         wait_for(lambda: not view.held(name), "the markers")
         assert sorted(map(int, view.values(name))) == list(range(ROWS))
         ends = view.ends(name)
-        subprocess.run(command, env=environ, check=True, timeout=180, capture_output=True)
+        subprocess.run(command, env=environ, check=True, timeout=PROGRAM_S, capture_output=True)
         assert view.ends(name) == ends

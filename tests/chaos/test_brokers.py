@@ -28,7 +28,7 @@ from tests.support.kafka_view import KafkaView
 from tests.support.recorder import judged, of_topics
 from tests.support.scene import Scene, topics_of
 from tests.support.sink_queries import VALUE, Files, Sink
-from tests.support.waiting import wait_for
+from tests.support.waiting import TIMEOUT, wait_for
 from tests.support.ways import also_by
 
 pytestmark = pytest.mark.chaos
@@ -75,7 +75,8 @@ def test_a_ledger_whose_replicas_are_gone_is_named(brokers, view, spark, tmp_pat
     rows = source(spark, tmp_path)
     brokers.kill(2)
     wait_for(
-        lambda: len(view.admin.list_topics(ledger, timeout=30).topics[ledger].partitions[0].isrs) < BROKERS, "the ISR"
+        lambda: len(view.admin.list_topics(ledger, timeout=TIMEOUT).topics[ledger].partitions[0].isrs) < BROKERS,
+        "the ISR",
     )
     with judged(view, of_topics(view, out)):
         try:
@@ -97,12 +98,12 @@ def test_a_leader_that_changes_while_a_task_reads(fate, read_by, brokers, view):
     for i in range(count):
         producer.produce(topic, b"%08d" % i + bytes(1000), partition=0)
         producer.poll(0)
-    assert producer.flush(60) == 0
+    assert producer.flush(TIMEOUT) == 0
     options = {"kafka.bootstrap.servers": brokers.bootstrap_servers, "subscribe": topic, "startingOffsets": "earliest"}
     reader = EosKafkaStreamReader(stream_options(options | read_by))
     reading = reader.read(Task((OffsetRange(topic, 0, 0, count),)))
     numbers = [int(value.as_py()[:8]) for value in next(reading)["value"]]
-    leader = view.admin.list_topics(topic, timeout=30).topics[topic].partitions[0].leader
+    leader = view.admin.list_topics(topic, timeout=TIMEOUT).topics[topic].partitions[0].leader
     end = brokers.kill if fate == "dies" else brokers.stop
     try:
         end(leader)
@@ -167,7 +168,7 @@ def lead(view: KafkaView, partition: int, broker: int) -> None:
     def led() -> bool:
         with contextlib.suppress(kafka.errors.KafkaError):  # it leads already, or is not in sync yet
             view.kafka_python.elect_leaders(0, {topic: [partition]})
-        return view.admin.list_topics(topic, timeout=30).topics[topic].partitions[partition].leader == broker
+        return view.admin.list_topics(topic, timeout=TIMEOUT).topics[topic].partitions[partition].leader == broker
 
     wait_for(led, f"broker {broker} to lead")
 

@@ -20,10 +20,10 @@ from tests.support import moving_program as moving
 from tests.support.kafka_view import KafkaView, Row, write
 from tests.support.moving_program import ANSWER, Step
 from tests.support.recorder import judged, of_topics
+from tests.support.waiting import TIMEOUT
 
 pytestmark = pytest.mark.chaos  # the jars need a JVM of their own
 
-SECONDS = 240.0
 ROWS, KEYS = 100, 10
 OWN, EOS = "kafka", "eos-kafka"
 
@@ -55,7 +55,7 @@ def run() -> Iterator[Callable[[Step], str]]:
         def run(step: Step) -> str:
             assert process.stdin is not None
             process.stdin.write(step.to_json() + "\n")
-            return answers.get(timeout=SECONDS)
+            return answers.get(timeout=TIMEOUT)
 
         try:
             yield run

@@ -16,14 +16,13 @@ from tests.support.kafka_view import open_view
 from tests.support.killed_program import running
 from tests.support.processor import Load
 from tests.support.scene import Course, Scene, tell, topics_of
-from tests.support.waiting import wait_for
+from tests.support.waiting import TIMEOUT, wait_for
 from tests.support.ways import also_by
 
 pytestmark = pytest.mark.chaos
 
 MINUTE = 60
 LONGER_THAN_TRANSACTIONS_LIVE = 20 * MINUTE  # they live for 15 minutes
-ENDS_WITHIN_S = 120.0
 IN_BATCH_2 = "hold@3"  # micro-batch 0 is empty
 CONFIG = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}
 #: Where the broker's clock is set, by how much, and how the query takes it.
@@ -62,7 +61,7 @@ def test_a_broker_whose_clock_is_minutes_off(off, shifted, clock, way, spark, tm
     clock.set(off)
     with open_view(shifted.bootstrap_servers) as view:
         scene = Scene(view, topics_of(shifted), tmp_path, way=way)
-        course = scene.strike(spark, f"commit.verified={IN_BATCH_2}", lambda started: None, within=ENDS_WITHIN_S)
+        course = scene.strike(spark, f"commit.verified={IN_BATCH_2}", lambda started: None, within=TIMEOUT)
     assert (course.sees, course.rewritten) == ("waits", 0)
 
 
@@ -75,7 +74,7 @@ def strike_at_a_jump(scene: Scene, spark, clock: Clock, point: str, jump: int, s
             scene.wait_for_the_time_out(started.id)
 
     nth = "hold@7" if point.startswith("prepare") else IN_BATCH_2
-    assert scene.strike(spark, f"{point}={nth}", happens, within=ENDS_WITHIN_S).sees == sees
+    assert scene.strike(spark, f"{point}={nth}", happens, within=TIMEOUT).sees == sees
 
 
 @also_by("copy")
@@ -113,7 +112,7 @@ def test_a_drivers_clock_that_is_set_while_transactions_are_open(
             clock.set(jump)
             load = Load()
             program.release(point)
-            wait_for(lambda: load.look() and program.ended, "the end of the query", ENDS_WITHIN_S)
+            wait_for(lambda: load.look() and program.ended, "the end of the query")
             used_s, text = load.check(), program.wait_for_end(None if sees else 0)
         assert sees in text
         scene.check(scene.drain(spark) if sees else program.query_id)

@@ -17,9 +17,8 @@ from tests.support.copies import CopiedFrom, copied, shouted
 from tests.support.kafka_view import KafkaView, Row, open_view
 from tests.support.scene import topics_of
 from tests.support.session_faults import armed
-from tests.support.sink_queries import SECONDS
 from tests.support.source_calls import Writer
-from tests.support.waiting import wait_for
+from tests.support.waiting import TIMEOUT, wait_for
 
 pytestmark = pytest.mark.chaos
 
@@ -55,7 +54,7 @@ class Compacted:
                 key = b"k%d" % (i % 40 if i % 5 else 1000 + i)
                 value = None if i % 23 == 0 else b"%d.%d.%d" % (next(self._numbers), p, i)
                 self._plain.producer.produce(self.name, value, key, partition=p)
-            assert self._plain.producer.flush(10) == 0
+            assert self._plain.producer.flush(TIMEOUT) == 0
             for end in ("commit", "abort"):
                 self._transactional.producer.begin_transaction()
                 self._transactional.put(self.name, *(f"{end}{i}" for i in range(20)), partition=p, key=b"k1")
@@ -88,7 +87,7 @@ class Compacted:
         entry = ConfigEntry(setting, value, incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ResourceType.TOPIC, self.name, incremental_configs=[entry])
         for future in self.view.admin.incremental_alter_configs([resource]).values():
-            future.result(10)
+            future.result(TIMEOUT)
 
 
 @pytest.fixture(scope="module")
@@ -159,7 +158,7 @@ def died(query: CopiedFrom, point: str, folder: Path, transform: Callable | None
         started = query.start(transform)
         fault.wait()
         with pytest.raises(StreamingQueryException):
-            started.awaitTermination(SECONDS)
+            started.awaitTermination(TIMEOUT)
     return started.id
 
 

@@ -14,6 +14,7 @@ from spark_eos.protocol.names import ledger_name
 from tests.support.healed_brokers import heal
 from tests.support.kafka_view import KafkaView
 from tests.support.scene import Scene, topics_of
+from tests.support.waiting import TIMEOUT
 from tests.support.ways import also_by
 
 pytestmark = pytest.mark.chaos
@@ -36,12 +37,12 @@ def coordinator_of_the_ledger(view: KafkaView, scene: Scene, query_id: str) -> i
 
 def coordinator_of_the_group(view: KafkaView, scene: Scene, query_id: str) -> int:
     """The leader of the partition that the group's name falls to."""
-    offsets = view.admin.list_topics("__consumer_offsets", timeout=30).topics["__consumer_offsets"].partitions
+    offsets = view.admin.list_topics("__consumer_offsets", timeout=TIMEOUT).topics["__consumer_offsets"].partitions
     return offsets[_java_hash(scene.group) % len(offsets)].leader
 
 
 def leader_of_the_output(view: KafkaView, scene: Scene, query_id: str) -> int:
-    return view.admin.list_topics(scene.output, timeout=30).topics[scene.output].partitions[0].leader
+    return view.admin.list_topics(scene.output, timeout=TIMEOUT).topics[scene.output].partitions[0].leader
 
 
 def _java_hash(text: str) -> int:

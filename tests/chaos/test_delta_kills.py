@@ -23,9 +23,9 @@ from demo import processes
 from jobs.delta.table import PACKAGE
 from jobs.runner.local_checkpoint import LOCK
 from tests.support.delta import ToDelta, ToKafka, history, rows_of, settings
-from tests.support.job_program import SECONDS, drained, held_at, started
+from tests.support.job_program import drained, held_at, started
 from tests.support.recorder import judged, of_topics
-from tests.support.waiting import wait_for
+from tests.support.waiting import PROGRAM_S, TIMEOUT, wait_for
 
 pytestmark = pytest.mark.chaos
 
@@ -87,7 +87,7 @@ def killed_between_commits(to: ToDelta, config: Path, folder: Path) -> None:
                 processes.kill(job.pid)
                 return True
 
-        wait_for(caught, (folder / "kafka_to_delta.log").read_text, SECONDS)
+        wait_for(caught, (folder / "kafka_to_delta.log").read_text, PROGRAM_S)
         job.wait()
     assert not (commits / f"{max(committed())}").exists()
 
@@ -107,7 +107,7 @@ def killed_while_files_are_written(to: ToDelta, config: Path, folder: Path) -> N
                 processes.kill(job.pid)
                 return True
 
-        wait_for(caught, (folder / "kafka_to_delta.log").read_text, SECONDS)
+        wait_for(caught, (folder / "kafka_to_delta.log").read_text, PROGRAM_S)
         job.wait()
 
 
@@ -157,7 +157,7 @@ def test_appends_come_through_once(
         value = None if n % 7 == 0 else f"{n}"
         key = b"" if n % 5 == 0 else f"{n}"
         producer.produce(there.topic, value, key, partition=n % PARTITIONS, headers=[("n", str(n).encode())])
-    assert producer.flush(30) == 0
+    assert producer.flush(TIMEOUT) == 0
     config = there.config(source=f", maxOffsetsPerTrigger: {BATCH}", more=spark())
     kill_there(there, config, tmp_path)
     drained("kafka_to_delta", config, tmp_path)
@@ -180,7 +180,7 @@ def test_merges_and_changes_come_through_once(there: ToDelta, back: ToKafka, vie
         key = n % 8
         value = None if n % 11 == 10 else f"{n}"
         producer.produce(there.topic, value, f"{key}", partition=key % PARTITIONS)
-    assert producer.flush(30) == 0
+    assert producer.flush(TIMEOUT) == 0
     config = there.config(MERGE, source=f", maxOffsetsPerTrigger: {BATCH}", target=FEED, more=spark())
     killed_between_commits(there, config, tmp_path)
     drained("kafka_to_delta", config, tmp_path)
@@ -209,7 +209,7 @@ def test_a_copy_of_a_checkpoint_that_goes_on_beside_it_ends(there: ToDelta, view
 
     def send(key: str) -> None:
         producer.produce(there.topic, "v", key, partition=0)
-        assert producer.flush(30) == 0
+        assert producer.flush(TIMEOUT) == 0
 
     sql = "SELECT string(key) AS k FROM input"
     send("a")
@@ -227,7 +227,7 @@ def test_a_copy_of_a_checkpoint_that_goes_on_beside_it_ends(there: ToDelta, view
 
     def says(folder: Path, text: str) -> None:
         log = folder / "kafka_to_delta.log"
-        wait_for(lambda: text in log.read_text(), log.read_text, SECONDS)
+        wait_for(lambda: text in log.read_text(), log.read_text, PROGRAM_S)
 
     with (
         started("kafka_to_delta", configs[first], first) as one,
@@ -242,8 +242,8 @@ def test_a_copy_of_a_checkpoint_that_goes_on_beside_it_ends(there: ToDelta, view
             copy_stands_still.enter_context(processes.frozen(other.pid))
             send("c")
             first_stands_still.close()
-            assert one.wait(SECONDS) == 1, (first / "kafka_to_delta.log").read_text()
-        wait_for(lambda: len(rows_of(there.table)) == 3, lambda: str(rows_of(there.table)), SECONDS)
+            assert one.wait(PROGRAM_S) == 1, (first / "kafka_to_delta.log").read_text()
+        wait_for(lambda: len(rows_of(there.table)) == 3, lambda: str(rows_of(there.table)), PROGRAM_S)
     assert "EOS_TABLE_TWO_QUERIES" in (first / "kafka_to_delta.log").read_text()
     assert rows_of(there.table) == [("a",), ("b",), ("c",)]
 
@@ -262,16 +262,16 @@ def test_a_signal_stops_both_jobs_and_leaves_nothing_open(there: ToDelta, back: 
         if name == "kafka_to_delta":
             producer = Producer({"bootstrap.servers": view.bootstrap_servers})
             producer.produce(there.topic, "a row", "k", partition=0)
-            assert producer.flush(30) == 0
+            assert producer.flush(TIMEOUT) == 0
         with started(name, config, tmp_path) as job:
             wait_for(
                 lambda log=log: re.search("^batch .+: 1 (in, 1 out|offsets in)", log.read_text(), re.M),
                 log.read_text,
-                SECONDS,
+                PROGRAM_S,
             )
-            wait_for(lambda log=log: "idle: " in log.read_text(), log.read_text, SECONDS)
+            wait_for(lambda log=log: "idle: " in log.read_text(), log.read_text, PROGRAM_S)
             job.send_signal(signal.SIGTERM)
-            assert job.wait(SECONDS) == 0, log.read_text()
+            assert job.wait(PROGRAM_S) == 0, log.read_text()
         assert strange(log) == [] and "stopped by SIGTERM" in log.read_text()
     assert view.open_transactions("") == set()
     assert everything(view.rows(back.topic)) == everything(view.rows(there.topic))
@@ -282,7 +282,7 @@ def test_a_package_is_fetched_in_silence_and_its_failure_is_told(there: ToDelta,
     line about it. Of a package that there is not, Ivy's whole report is seen, then the job's last words."""
     producer = Producer({"bootstrap.servers": view.bootstrap_servers})
     producer.produce(there.topic, "v", "k", partition=0)
-    assert producer.flush(30) == 0
+    assert producer.flush(TIMEOUT) == 0
     packages = {name: value for name, value in settings().items() if name != "spark.jars"}
     packages |= {"spark.jars.packages": PACKAGE, "spark.jars.ivy": str(tmp_path / "ivy")}
     log = tmp_path / "kafka_to_delta.log"
@@ -296,7 +296,7 @@ def test_a_package_is_fetched_in_silence_and_its_failure_is_told(there: ToDelta,
     log.unlink()
     packages["spark.jars.packages"] = PACKAGE.replace(":4.4.0", ":0.0.0")
     with started("kafka_to_delta", there.config(more=spark(packages)), tmp_path) as job:
-        assert job.wait(SECONDS) == 1
+        assert job.wait(PROGRAM_S) == 1
     said = log.read_text()
     assert ":: problems summary ::" in said and "not found" in said
     assert said.rindex("unresolved dependency") < said.rindex("failed: ")

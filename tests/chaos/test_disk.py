@@ -63,7 +63,7 @@ def test_a_checkpoint_on_a_full_disk(point, cluster, way, spark, disk, tmp_path)
                     scene.note()
                     fill(disk)
                     fault.release()
-                    wait_for(lambda: not started.isActive, "the end of the query", 120)
+                    wait_for(lambda: not started.isActive, "the end of the query")
                 finally:
                     started.stop()
             assert FULL in str(started.exception())
@@ -89,7 +89,7 @@ def test_a_disk_that_is_full_before_a_batch_is_planned(cluster, way, spark, disk
                 fill(disk)
                 scene.note()
                 scene.feed()
-                wait_for(lambda: not started.isActive, "the end of the query", 120)
+                wait_for(lambda: not started.isActive, "the end of the query")
             finally:
                 started.stop()
             assert FULL in str(started.exception())

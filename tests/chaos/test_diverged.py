@@ -54,7 +54,7 @@ class Unlucky:
     def keep(self) -> list[str]:
         """What both replicas have."""
         kept = self.write(KEPT)
-        wait_for(lambda: len(self._in_sync()) == 2, "both replicas in sync", 60)
+        wait_for(lambda: len(self._in_sync()) == 2, "both replicas in sync")
         return kept
 
     def _in_sync(self) -> list[int]:
@@ -70,7 +70,7 @@ class Unlucky:
         self.brokers.kill(leader)
         self.brokers.start(follower)
         broker_client(self.kafka).forget_leader(self.topic, 0)
-        wait_for(lambda: self.replicas()[0] == follower, "the other replica leads", 90)
+        wait_for(lambda: self.replicas()[0] == follower, "the other replica leads")
         return self.write(NEW)
 
     def change_leader(self) -> None:
@@ -78,7 +78,7 @@ class Unlucky:
         leader, follower = self.replicas()
         self.brokers.kill(leader)
         broker_client(self.kafka).forget_leader(self.topic, 0)
-        wait_for(lambda: self.replicas()[0] == follower, "the other replica leads", 90)
+        wait_for(lambda: self.replicas()[0] == follower, "the other replica leads")
 
 
 @pytest.fixture

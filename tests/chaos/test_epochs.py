@@ -20,7 +20,7 @@ from spark_eos.kafka.requests import end_txn
 from tests.support.kafka_view import KafkaView, write
 from tests.support.recorder import judged, of_topics
 from tests.support.session_faults import armed
-from tests.support.waiting import wait_for
+from tests.support.waiting import TIMEOUT, wait_for
 
 LAST_EPOCH = 32_766  # the coordinator hands out no higher one
 TIMEOUT_MS = 60_000
@@ -113,7 +113,7 @@ def test_a_query_goes_on_when_its_ids_run_out_of_epochs(way, view, cluster, topi
         """One more micro-batch."""
         expected.append(str(len(expected)))
         write(cluster.bootstrap_servers, source, [(0, expected[-1])])
-        wait_for(lambda: query.exception() or view.values(out) == expected, f"row {expected[-1]}", 60)
+        wait_for(lambda: query.exception() or view.values(out) == expected, f"row {expected[-1]}")
         assert query.exception() is None
 
     with judged(view, of_topics(view, out, source, checkpoint)):
@@ -162,9 +162,7 @@ def test_the_answer_to_the_end_that_changes_the_producer_id_is_lost(point, nth, 
             try:
                 for _ in range(2):
                     feed()
-                    wait_for(
-                        lambda: query.exception() or sorted(view.values(out)) == expected(), f"batch {fed[-1]}", 60
-                    )
+                    wait_for(lambda: query.exception() or sorted(view.values(out)) == expected(), f"batch {fed[-1]}")
                 settled = {"CompleteCommit", "Empty"}
                 wait_for(lambda: set(view.transactions(query.id).values()) <= settled, "the markers")
                 names = [name for name in view.transactions(query.id) if not name.endswith("-ledger")]
@@ -172,13 +170,13 @@ def test_the_answer_to_the_end_that_changes_the_producer_id_is_lost(point, nth, 
                 assert len(names) == 4, "two slots of two tasks"
                 use_up(view, names, left=1)
                 feed()
-                wait_for(query.exception, "the fault", 60)
+                wait_for(query.exception, "the fault")
             finally:
                 query.stop()
         assert "fault injected" in str(query.exception())
         restarted = writer.trigger(availableNow=True).start()
         try:
-            assert restarted.awaitTermination(120)
+            assert restarted.awaitTermination(TIMEOUT)
         finally:
             restarted.stop()
     changed = [name for name in names if view.pair(name)[0] != before[name]]

@@ -75,7 +75,7 @@ def test_a_stage_that_is_resubmitted(view, spec, tmp_path: Path):
         stays, dies = (held_host(run, cluster, point) for point in ("prepare.begun", "prepare.wrote"))
         assert stays != dies
         cluster.kill(dies)
-        wait_for(lambda: "FetchFailed" in run.log(None), "a task that misses the files", 120)
+        wait_for(lambda: "FetchFailed" in run.log(None), "a task that misses the files")
         run.release("prepare.begun")
         run.wait_for_end(0)
         check(view, spec, run.query_id)

@@ -30,9 +30,8 @@ from tests.support.killed_program import running
 from tests.support.other_writer import OtherWriter
 from tests.support.query import Spec, expected
 from tests.support.table_kinds import Delta
-from tests.support.waiting import wait_for
+from tests.support.waiting import TIMEOUT, wait_for
 
-SECONDS = 180.0
 FILES, ROWS, LIMIT = 6, 50, 2
 CHANGES = 10
 SESSION = """\
@@ -123,7 +122,7 @@ def killed_beside(others: Others | Changing, point: str, tasks: int, folder: Pat
             kill(faults(DECIDED, tasks), before)
         kill(faults(point, tasks), folder)
         before = others.versions
-        wait_for(lambda: others.versions > before, "what others write", SECONDS)
+        wait_for(lambda: others.versions > before, "what others write")
 
 
 def killer(spec: Spec) -> Kill:
@@ -156,7 +155,7 @@ def strike(spark, view, name, folder: Path, point: str) -> None:
 
     killed_beside(others, point, TASKS, folder, killer(spec))
     started = query.start(spark, spec)
-    assert started.awaitTermination(SECONDS), "the query does not end"
+    assert started.awaitTermination(TIMEOUT), "the query does not end"
     assert written(view, name) == Counter(map(expected, others.values))
 
 
@@ -179,7 +178,7 @@ def strike_changes(spark, view, name, folder: Path, point: str) -> None:
 
     killed_beside(others, point, TASKS_OF_CHANGES, folder, killer(spec))
     started = query.start(spark, spec)
-    assert started.awaitTermination(SECONDS), "the query does not end"
+    assert started.awaitTermination(TIMEOUT), "the query does not end"
     others.check(view, name, expected(""))
 
 

@@ -25,9 +25,9 @@ pytestmark = pytest.mark.chaos
 POINTS = {"prepare.wrote": "hold@7", "commit.verified": "hold@3", "commit.decided": "hold@3"}  # in micro-batch 2
 FOR_A_WHILE_S = 10.0
 #: From the fault to the end of the query, by the end of its input or by an error.
-ENDS_WITHIN_S = 200.0
+ENDS_WITHIN_S = 300.0
 #: From the end of the fault, or the restart, to the next committed micro-batch.
-GOES_ON_WITHIN_S = 120.0
+GOES_ON_WITHIN_S = 240.0
 #: What a query may use while it can do nothing but wait: a process that spins uses one.
 CORES = 0.5
 #: The beginning of a value that no micro-batch before the third has; a mirror has more rows.

@@ -44,6 +44,6 @@ def test_two_attempts_of_a_task_that_both_end_well(
             program.release("prepare.flushed", "prepare.prepared")
             assert program.ended() == 0, program.log()
     assert len(names) == 3, names
-    wait_for(lambda: not view.open_transactions(setting.query), "the end of the other attempt's transaction", 60)
+    wait_for(lambda: not view.open_transactions(setting.query), "the end of the other attempt's transaction")
     assert setting.there() == sorted(rows)
     assert setting.names() == ["a", "b"]

@@ -11,7 +11,7 @@ from spark_eos.ledger.log import READ_S
 from tests.support.healed_brokers import BROKERS, heal
 from tests.support.kafka_view import KafkaView
 from tests.support.scene import Scene, topics_of
-from tests.support.waiting import wait_for
+from tests.support.waiting import TIMEOUT, wait_for
 from tests.support.ways import also_by
 
 pytestmark = pytest.mark.chaos
@@ -19,12 +19,12 @@ pytestmark = pytest.mark.chaos
 
 STOPS = "EOS_LEDGER_NOT_WRITABLE"
 #: A query that has waited in vain to write tries to read as well, to close its run; after that it ends.
-ENDS_WITHIN_S = WRITE_S + READ_S + 30.0
+ENDS_WITHIN_S = WRITE_S + READ_S + 120.0
 
 
 def leader_and_others(view: KafkaView, topic: str) -> tuple[int, list[int]]:
     """The leader is -1 where there is none."""
-    (partition,) = view.admin.list_topics(topic, timeout=30).topics[topic].partitions.values()
+    (partition,) = view.admin.list_topics(topic, timeout=TIMEOUT).topics[topic].partitions.values()
     return partition.leader, [replica for replica in partition.replicas if replica != partition.leader]
 
 
@@ -49,7 +49,7 @@ def test_a_ledger_without_a_leader_at_the_decision(lasts, sees, brokers, view_of
     def bring_back():
         if lasts is not None:
             brokers.start(leader, wait=False)
-            wait_for(lambda: leader_and_others(view_of_three, ledger)[0] == leader, "the ledger's leader", WRITE_S)
+            wait_for(lambda: leader_and_others(view_of_three, ledger)[0] == leader, "the ledger's leader")
             note()
 
     def ended():
@@ -71,7 +71,8 @@ def test_a_ledger_without_a_leader_at_the_decision(lasts, sees, brokers, view_of
     )
     away = moments[1] - moments[0]
     print(f"{away:.1f} s without a leader, or until the query had stopped")
-    assert course.sees == sees
+    too_late = away >= WRITE_S  # also where a slow machine took as long to start the broker
+    assert course.sees == sees or (too_late and course.sees == STOPS)
     assert away >= (WRITE_S if lasts is None else lasts)
     assert away < ENDS_WITHIN_S
 

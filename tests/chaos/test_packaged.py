@@ -23,11 +23,11 @@ from tests.support.bare import ROOT, build_wheel, dependencies
 from tests.support.kafka_view import write
 from tests.support.recorder import Recorded, judged
 from tests.support.standalone import standalone
+from tests.support.waiting import PROGRAM_S
 
 pytestmark = pytest.mark.chaos
 
 ROWS = [(p, f"{p}.{i}") for p in (0, 1) for i in range(20)]
-END_S = 200.0
 
 
 @pytest.fixture
@@ -99,7 +99,14 @@ def ended(command: list[str], variables: dict[str, str], folder: Path) -> subpro
     held, end = os.pipe()  # the program ends with its standard input
     try:
         return subprocess.run(
-            command, env=variables, cwd=folder, stdin=held, capture_output=True, text=True, check=False, timeout=END_S
+            command,
+            env=variables,
+            cwd=folder,
+            stdin=held,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=PROGRAM_S,
         )
     finally:
         os.close(held)

@@ -15,7 +15,7 @@ from tests.support.kafka_view import write
 from tests.support.killed_program import running
 from tests.support.recorder import Recorded, judged
 from tests.support.session_faults import armed
-from tests.support.waiting import wait_for
+from tests.support.waiting import TIMEOUT, wait_for
 from tests.support.ways import WAYS, also_by
 
 PARTITIONS = 4
@@ -51,7 +51,7 @@ def test_a_checkpoint_that_is_started_twice(point, view, spec, spark, tmp_path):
         shutil.copytree(spec.checkpoint, f"{spec.checkpoint}-copy")
         second = query.start(spark, replace(spec, checkpoint=f"{spec.checkpoint}-copy"))
         try:
-            assert second.awaitTermination(120)
+            assert second.awaitTermination(TIMEOUT)
         finally:
             second.stop()
         assert Counter(view.values(spec.output)) == expected(spec)
@@ -81,7 +81,7 @@ def test_a_run_that_stalls_while_it_opens(nth, late_goes_on, view, spec, spark, 
             late.release("open.taken")
             text = late.wait_for_end()
             held.release()
-            wait_for(lambda: not early.isActive, "the end of the early one", 120)
+            wait_for(lambda: not early.isActive, "the end of the early one")
     error = str(early.exception() or "")
     assert ("EOS_SUPERSEDED" in error) == late_goes_on
     assert ("EOS_CHECKPOINT_BEHIND" in text) != late_goes_on

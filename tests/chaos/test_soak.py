@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import PROGRAM_S
 from tests.support.ways import also_by
 
 pytestmark = pytest.mark.chaos
@@ -23,7 +24,7 @@ def test_a_short_soak(more, way):
     command = [sys.executable, "-m", "tests.chaos.soak", "--seconds", str(SECONDS), "--seed", str(SEED), "--way", way]
     root = Path(__file__).parents[2]
     run = subprocess.run(
-        [*command, *more], cwd=root, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600
+        [*command, *more], cwd=root, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PROGRAM_S
     )
     assert run.returncode == 0, run.stdout[-3000:] + run.stderr[-3000:]
     assert "all is well" in run.stdout

@@ -29,10 +29,9 @@ from tests.support.other_writer import OtherWriter
 from tests.support.registry_records import KNOWN, SCHEMA, record
 from tests.support.standalone import standalone
 from tests.support.table_kinds import KINDS, Delta, TableKind
-from tests.support.waiting import wait_for
+from tests.support.waiting import PROGRAM_S, TIMEOUT, wait_for
 
 ROOT = Path(__file__).parents[2]
-SECONDS = 180.0
 PARTITIONS, ROWS, LIMIT = 2, 600, 400
 CONFIG = """\
 kafka: {{bootstrap.servers: "{servers}"}}
@@ -94,7 +93,7 @@ class Job:
         for n in range(PARTITIONS * ROWS):
             value = record(KNOWN, f"{n}") if way == "decode" else f"{n}"
             producer.produce(topic, value, partition=n % PARTITIONS)
-        assert producer.flush(30) == 0
+        assert producer.flush(TIMEOUT) == 0
 
     def configure(self, transform: str, **more: str) -> None:
         """The job's file. ``more``: options of the table besides."""
@@ -121,7 +120,7 @@ class Job:
     def ended(self, job: subprocess.Popen[bytes]) -> None:
         """It ends by itself, in good order."""
         try:
-            assert job.wait(SECONDS) == 0, self.log.read_text()[-6000:]
+            assert job.wait(PROGRAM_S) == 0, self.log.read_text()[-6000:]
         finally:
             if job.poll() is None:
                 processes.kill(job.pid)
@@ -162,7 +161,7 @@ def killed(job: Job, point: str, faults: str) -> None:
     """Start it, and kill it at the point, driver, JVM and workers."""
     started, mark = job.started(faults), job.folder / "marks" / point
     try:
-        wait_for(lambda: mark.exists() or started.poll() is not None, job.log.read_text, SECONDS)
+        wait_for(lambda: mark.exists() or started.poll() is not None, job.log.read_text, PROGRAM_S)
         assert started.poll() is None, job.log.read_text()
     finally:
         processes.kill(started.pid)
@@ -252,7 +251,7 @@ def test_one_attempt_of_a_task_has_its_files_in_the_table(job, kind, attempt, tm
         job = job(kind, "records", **{"spark.master": cluster.master} | executors | overtaken)
         program, mark = job.started(fault), tmp_path / "marks" / "table.written"
         if attempt == "dies":
-            wait_for(lambda: mark.exists() or program.poll() is not None, job.log.read_text, SECONDS)
+            wait_for(lambda: mark.exists() or program.poll() is not None, job.log.read_text, PROGRAM_S)
             cluster.kill(cluster.host_of(int(mark.read_text())))
         job.ended(program)
         assert mark.exists()

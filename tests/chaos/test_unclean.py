@@ -45,7 +45,7 @@ def write(producer: ArrowProducer, topic: str, rows: int) -> None:
 def last(kafka: KafkaProperties, pair: Pair, topic: str) -> int | None:
     """By the leader, as soon as there is one."""
     coordinator = TransactionCoordinator(broker_client(kafka), "unclean", "q")
-    (probe,) = wait_for(lambda: coordinator.begins(pair, [(topic, 0)]), "the leader", 60)
+    (probe,) = wait_for(lambda: coordinator.begins(pair, [(topic, 0)]), "the leader")
     return probe.last
 
 

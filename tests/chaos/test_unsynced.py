@@ -16,6 +16,7 @@ import spark_eos
 from tests.support import query
 from tests.support.killed_program import running
 from tests.support.scene import Scene
+from tests.support.waiting import TIMEOUT
 from tests.support.ways import also_by
 
 pytestmark = pytest.mark.chaos
@@ -43,7 +44,7 @@ def unsynced(scene: Scene, log: str) -> list[Path]:
 def stopped(scene: Scene, spark) -> spark_eos.Reason:
     """Why the query stops."""
     with pytest.raises(StreamingQueryException) as caught:
-        query.start(spark, scene.spec).awaitTermination(60)
+        query.start(spark, scene.spec).awaitTermination(TIMEOUT)
     found = spark_eos.reason(caught.value)
     assert found is not None, f"an error without a name: {caught.value}"
     return found

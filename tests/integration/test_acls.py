@@ -32,8 +32,8 @@ from tests.support.command_line import command_line
 from tests.support.fresh_preflight import forget_checks
 from tests.support.kafka_view import KafkaView, open_view, write
 from tests.support.secure import LIMITED, Secure
-from tests.support.sink_queries import SECONDS, Sink
-from tests.support.waiting import wait_for
+from tests.support.sink_queries import Sink
+from tests.support.waiting import TIMEOUT, wait_for
 
 PREFIX = "limited"
 QUERY = Query(("acl-in",), ("acl-out",), "acl-group", "acl-ledger", PREFIX, two_phase=True, creates_ledger=True)
@@ -172,7 +172,7 @@ def test_a_query_without_a_right_writes_nothing(acl, copied, rules, secure, view
     ends, query = view.ends("acl-out"), None
     with rules.without(acl), pytest.raises(PySparkException, match=r"\[EOS_\w+\]") as caught:
         query = sink(secure, tmp_path).start(frame(spark, secure))
-        query.awaitTermination(SECONDS)
+        query.awaitTermination(TIMEOUT)
     text = str(caught.value)
     assert acl.operation in text and acl.name in text
     ran = query is not None and list(spark.sparkContext.statusTracker().getJobIdsForGroup(query.runId))

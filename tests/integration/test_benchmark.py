@@ -31,7 +31,7 @@ from bench.turns import BenchPlan
 from demo import processes
 
 ROOT = Path(__file__).parents[2]
-SECONDS = 600
+SECONDS = 840
 SHARE = 0.001
 SHORT = ["--rows", str(SHARE), "--repeats", "1", "--warm-ups", "0"]
 CIRCUMSTANCES = {"cpu", "cores", "memory_gib", "load_before", "python", "java", "kafka", "spark-eos", "pyspark"}

@@ -22,7 +22,6 @@ ROWS = 20
 ROWS_PER_BATCH = 16
 VALUES = [(p, f"{p}.{i}") for p in (0, 1) for i in range(ROWS)]
 EXPECTED = sorted(query.expected(value) for _, value in VALUES)
-END_S = 120.0
 
 pytestmark = pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas")
 
@@ -70,7 +69,7 @@ def test_a_server_that_is_killed_after_a_decision(session, spec, view, tmp_path)
         query.start(victim, spec)
         server.wait_at("commit.decided")
     running = query.start(session, spec)
-    wait_for(lambda: is_drained(view, spec), "the end of the input", END_S)
+    wait_for(lambda: is_drained(view, spec), "the end of the input")
     running.stop()
     assert there(view, spec.output) == EXPECTED
 
@@ -120,7 +119,7 @@ def test_foreach_batch_that_fails_between_two_sinks(session, spec, view, topic, 
     with pytest.raises(PySparkException, match="between the sinks"):
         start_each(session, spec, function).awaitTermination()
     running = start_each(session, spec, function)
-    wait_for(lambda: len(view.values(topics[1])) >= len(VALUES), "all rows in the second sink", END_S)
+    wait_for(lambda: len(view.values(topics[1])) >= len(VALUES), "all rows in the second sink")
     running.stop()
     assert [there(view, topic) for topic in topics] == [sorted(value for _, value in VALUES)] * 2
 

@@ -14,6 +14,7 @@ from spark_eos.tools.devcluster import DevCluster
 from spark_eos.tools.devcluster.runtime import JVM_FLAGS
 from tests.support.kafka_view import open_view, write
 from tests.support.kerberos import REALM, USER, Realm, missing, realm
+from tests.support.waiting import PROGRAM_S
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=f"Kerberos: {missing()}")
 
@@ -79,7 +80,7 @@ def copied(cluster: DevCluster, home: Realm, checkpoint: Path, **options: str) -
         env=environment,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=PROGRAM_S,
         check=False,
     )
 

@@ -18,7 +18,8 @@ from spark_eos import cli
 from tests.support.fresh_preflight import forget_checks
 from tests.support.kafka_view import KafkaView, write
 from tests.support.open_query import Opening
-from tests.support.sink_queries import SECONDS, Sink
+from tests.support.sink_queries import Sink
+from tests.support.waiting import TIMEOUT
 
 
 class Move:
@@ -62,7 +63,7 @@ class Move:
             (frame or self.frame()).writeStream.format("parquet").option("checkpointLocation", str(self.checkpoint))
         )
         query = writer.trigger(availableNow=True).start(str(self._files))
-        assert query.awaitTermination(SECONDS)
+        assert query.awaitTermination(TIMEOUT)
 
     def in_files(self) -> list[str]:
         """Read as they are: the file sink's own log cannot be read where another sink has had micro-batches."""

@@ -12,6 +12,7 @@ import pytest
 
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.bare import ROOT
+from tests.support.waiting import PROGRAM_S
 
 pytestmark = [
     pytest.mark.chaos,  # a run takes 20 seconds
@@ -68,7 +69,7 @@ class Pipeline:
         for name, value in conf.items():
             command += ["--conf", f"{name}={value}"]
         done = subprocess.run(
-            command, cwd=self._folder, env=environment, check=False, capture_output=True, text=True, timeout=180
+            command, cwd=self._folder, env=environment, check=False, capture_output=True, text=True, timeout=PROGRAM_S
         )
         assert done.returncode == 0, done.stdout + done.stderr
 

@@ -16,12 +16,11 @@ import pytest
 from spark_eos.tools.devcluster.ports import free_ports
 from tests.support.bare import Bare
 from tests.support.covering import one_for_every_day
-from tests.support.waiting import wait_for
+from tests.support.waiting import PROGRAM_S, TIMEOUT, wait_for
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 QUICKSTART = (ROOT / "docs" / "quickstart.md").read_text()
-SECONDS = 300
 #: The block that installs. `with_cli` is what comes of it, without the download of 400 MB.
 INSTALL = """\
 python3 -m venv quickstart
@@ -57,7 +56,7 @@ class Newcomer:
 
     def run(self, *command: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            command, cwd=self.folder, env=self.environ, capture_output=True, text=True, timeout=SECONDS
+            command, cwd=self.folder, env=self.environ, capture_output=True, text=True, timeout=PROGRAM_S
         )
 
 
@@ -83,7 +82,7 @@ def newcomer(with_cli: Bare, tmp_path_factory: pytest.TempPathFactory) -> Iterat
             yield Newcomer(folder, environ, tuple(rest))
         finally:
             process.send_signal(signal.SIGINT)
-            process.wait(30)
+            process.wait(TIMEOUT)
 
 
 def test_the_quickstart_runs_as_it_stands(newcomer: Newcomer):
@@ -162,7 +161,7 @@ def test_the_script_of_the_readme_copies_what_is_there_and_what_comes(
             start_new_session=True,
         )
     try:
-        wait_for(lambda: len(view.rows(copies, committed=True)) == 1, "the row that was there", SECONDS)
+        wait_for(lambda: len(view.rows(copies, committed=True)) == 1, "the row that was there", PROGRAM_S)
         write(flights, "after", partition=3, key="k")
         wait_for(lambda: len(view.rows(copies, committed=True)) == 2, "the row that came")
     finally:

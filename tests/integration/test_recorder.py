@@ -50,5 +50,5 @@ def test_an_end_that_comes_with_the_last_rows_counts(cluster, view, topic, tmp_p
     with Recorder(view, Recorded(spec)) as recorder:
         recorder.stop()
         monkeypatch.setattr(recorder_module, "_POLL_S", 3.0)  # longer than the client takes to find the end
-        monkeypatch.setattr(recorder_module, "_CLOSING_S", 10.0)
+        monkeypatch.setattr(recorder_module, "_CLOSING_S", 60.0)
         assert judge(recorder.close()) == []

@@ -38,7 +38,8 @@ from tests.support import telltale_program as telltale
 from tests.support.certificates import Authority, Signed
 from tests.support.kafka_view import KafkaView, open_view
 from tests.support.secure import PASSWORD, SESSION_S, USER, Secure
-from tests.support.waiting import wait_for
+from tests.support.transactions import LIFE_MS
+from tests.support.waiting import PROGRAM_S, TIMEOUT, wait_for
 
 NOTHING_ASKED = {"topics": [], "allow_auto_topic_creation": False, "include_topic_authorized_operations": False}
 WAYS = ["TLS", "MUTUAL", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "TOKENS"]
@@ -56,7 +57,7 @@ def new_topic(secure: Secure, name: str, *values: str) -> str:
     producer = Producer({"bootstrap.servers": secure.cluster.bootstrap_servers, "log_level": 0})
     for value in values:
         producer.produce(name, value)
-    assert producer.flush(20) == 0
+    assert producer.flush(TIMEOUT) == 0
     return name
 
 
@@ -68,7 +69,7 @@ def copy(spark: SparkSession, kafka: Mapping[str, str], source: str, sink: str, 
     writer = writer.options(**connection, topic=sink, **{"offsets.group.id": f"group-of-{sink}"})
     query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
     try:
-        assert query.awaitTermination(120)
+        assert query.awaitTermination(TIMEOUT)
     finally:
         query.stop()
 
@@ -88,7 +89,7 @@ def get_in(kafka: KafkaProperties) -> None:
     assert supports(broker_client(kafka)) and arrow.supports(broker_client(kafka))
     assert broker_client(kafka).brokers() == [0]
     consumer = Consumer(librdkafka_config(kafka, "consumer"))
-    assert list(consumer.list_topics(timeout=30).brokers) == [0]
+    assert list(consumer.list_topics(timeout=TIMEOUT).brokers) == [0]
     consumer.close()
 
 
@@ -117,7 +118,7 @@ def test_a_query_and_its_tools(way, secure, view, spark, tmp_path, capsys):
 
 def keytool(*arguments: str) -> None:
     command = ["keytool", "-noprompt", "-storepass", "changeit", *arguments]
-    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    subprocess.run(command, check=True, capture_output=True, timeout=PROGRAM_S)
 
 
 def test_what_spark_users_have_for_the_java_client(secure, tmp_path):
@@ -194,7 +195,7 @@ def test_record_batches_are_written_over_tls(secure, view):
     """More than the socket takes at once, by the producer that has no librdkafka."""
     topic = new_topic(secure, "written")
     kafka = KafkaProperties(secure.properties("SCRAM-SHA-512"))
-    producer = ArrowProducer(broker_client(kafka), "over-tls", 60_000)
+    producer = ArrowProducer(broker_client(kafka), "over-tls", LIFE_MS)
     producer.init()
     values = [b"%06d" % i * 200 for i in range(10_000)]
     producer.write(topic, 2, value=pa.array(values))
@@ -280,7 +281,7 @@ def test_tokens_that_expire_while_rows_are_written_and_read(secure, monkeypatch)
     issued = len(secure.tokens.issued)
     secure.cluster.create_topic(topic)
     consumer = Consumer(librdkafka_config(kafka, "consumer"))
-    producer = ArrowProducer(broker_client(kafka), "renewing", 60_000)
+    producer = ArrowProducer(broker_client(kafka), "renewing", LIFE_MS)
     producer.init()
     fetching, rows = Fetching(kafka, isolation="read_uncommitted"), 0
     until, read = time.monotonic() + 2.2 * SESSION_S, iter(())
@@ -348,7 +349,7 @@ def run_telltale(what: Mapping[str, object], folder: Path) -> dict[str, bytes]:
         try:
             process.stdin.write(json.dumps(what).encode())
             process.stdin.close()
-            wait_for(ended, "the program's end", 240)
+            wait_for(ended, "the program's end")
         finally:
             process.kill()
             process.wait()

@@ -21,6 +21,8 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from tests.support.waiting import PROGRAM_S
+
 ROOT = Path(__file__).parents[2]
 PACKAGE = "spark-eos"
 
@@ -54,7 +56,7 @@ class Bare:
 
 def run(*command: str, cwd: Path = Path("/"), env: dict[str, str] | None = None) -> str:
     """Run to the end; its standard output, or an AssertionError with all that it said."""
-    done = subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=env, timeout=180)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=env, timeout=PROGRAM_S)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import PROGRAM_S
+
 _OFFSET = "TEST_CLOCK_OFFSET_FILE"
 _SOURCE = """
 #define _GNU_SOURCE
@@ -74,7 +76,7 @@ class Clock:
         source, self._library = folder / "clock.c", folder / "clock.so"
         source.write_text(_SOURCE)
         command = [compiler, "-shared", "-fPIC", "-O1", "-o", str(self._library), str(source), "-ldl"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PROGRAM_S)
         if done.returncode:
             pytest.skip(f"cannot build a library here: {done.stderr.strip()}")
         self._file = folder / "offset"

@@ -15,10 +15,9 @@ from pyspark.sql.connect.session import SparkSession
 from demo.processes import alive, descendants
 from spark_eos.tools.devcluster import watchdog
 from spark_eos.tools.devcluster.ports import free_ports
-from tests.support.killed_program import GONE_S, ROOT
+from tests.support.killed_program import ROOT
 from tests.support.waiting import wait_for
 
-START_S = 120.0
 _ARMED = "armed"
 _CONF = {
     "spark.ui.enabled": "false",
@@ -70,7 +69,7 @@ class ConnectServer:
             with contextlib.closing(socket.socket()) as probe:
                 return probe.connect_ex(("127.0.0.1", self._port)) == 0
 
-        wait_for(ready, "the Connect server", START_S)
+        wait_for(ready, "the Connect server")
 
     def arm(self, faults: str) -> None:
         """From now on, tasks and commits meet these faults."""
@@ -78,7 +77,7 @@ class ConnectServer:
 
     def wait_at(self, point: str) -> None:
         """Until something is held at the failpoint."""
-        wait_for((self._faults / point).exists, f"the server at {point}", START_S)
+        wait_for((self._faults / point).exists, f"the server at {point}")
 
     @property
     def remote(self) -> str:
@@ -96,7 +95,7 @@ class ConnectServer:
                 os.kill(process.pid, 9)
         self._process.kill()
         self._process.wait()
-        wait_for(lambda: not alive(family), "the end of the server", GONE_S)
+        wait_for(lambda: not alive(family), "the end of the server")
 
 
 @contextlib.contextmanager

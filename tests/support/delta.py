@@ -22,6 +22,7 @@ from deltalake import DeltaTable
 
 from spark_eos.tools.devcluster.jars import DELTA, resolve
 from tests.support.kafka_view import KafkaView
+from tests.support.waiting import TIMEOUT
 
 T = TypeVar("T")
 
@@ -67,7 +68,7 @@ class DeltaSpark:
         self._pool = pool
 
     def __call__(self, function: Callable[..., T], *arguments: object) -> T:
-        return self._pool.submit(function, *arguments).result(timeout=170)
+        return self._pool.submit(function, *arguments).result(timeout=TIMEOUT)
 
     def sql(self, text: str) -> list[tuple[Any, ...]]:
         return self(_sql, text)

@@ -10,7 +10,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming import StreamingQuery
 
-from tests.support.sink_queries import SECONDS
+from tests.support.waiting import TIMEOUT
 
 
 class Drained(ABC):
@@ -26,7 +26,7 @@ class Drained(ABC):
         """Until the input is drained; the query's id."""
         query = self.start(*arguments, **options)
         try:
-            assert query.awaitTermination(SECONDS), "the query does not end"
+            assert query.awaitTermination(TIMEOUT), "the query does not end"
         finally:
             query.stop()
         return query.id
@@ -34,7 +34,7 @@ class Drained(ABC):
     def stopped_by(self, condition: str, *arguments: Any, **options: Any) -> str:
         """Run, and expect an error of a running query: its text."""
         with pytest.raises(StreamingQueryException, match=condition) as caught:
-            self.start(*arguments, **options).awaitTermination(SECONDS)
+            self.start(*arguments, **options).awaitTermination(TIMEOUT)
         return str(caught.value)
 
     def forget(self, batch: int) -> None:

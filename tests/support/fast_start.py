@@ -31,7 +31,7 @@ JOB = "jobs.consume_transform_produce"
 ROOT = Path(__file__).parents[2]
 #: Up fast rather than fast in the long run.
 _JVM_FLAGS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-_TRAINING_S = 300
+_TRAINING_S = 600
 _POLL_S = 0.1
 #: The JVM's own warnings would go to stdout.
 _QUIET = "-Xlog:disable -Xlog:all=error:stderr"

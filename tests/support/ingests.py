@@ -29,7 +29,7 @@ from spark_eos.errors import EosError
 from spark_eos.ingest.run import Ingest
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.kafka_view import KafkaView
-from tests.support.waiting import wait_for
+from tests.support.waiting import PROGRAM_S, wait_for
 
 FAILED = (EosError, PySparkException, Py4JJavaError)
 AT_ONCE = "0 seconds"
@@ -37,7 +37,6 @@ LINES = "SELECT value FROM input"
 ROOT = Path(__file__).parents[2]
 #: Of a session of its own.
 SPARK = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-_END_S = 180
 
 
 class Program:
@@ -51,7 +50,7 @@ class Program:
 
     def ended(self) -> int:
         """Its exit code, when it has ended by itself."""
-        return self._process.wait(_END_S)
+        return self._process.wait(PROGRAM_S)
 
     def wait_at(self, *points: str) -> None:
         """Until something is held at each of the points."""
@@ -60,7 +59,7 @@ class Program:
             assert self._process.poll() is None, self.log()
             return all((self.folder / point).exists() for point in points)
 
-        wait_for(there, self.log, _END_S)
+        wait_for(there, self.log, PROGRAM_S)
 
     def release(self, *points: str) -> None:
         for point in points:

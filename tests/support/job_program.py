@@ -10,9 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from demo import processes
-from tests.support.waiting import wait_for
+from tests.support.waiting import PROGRAM_S, wait_for
 
-SECONDS = 180.0
 _ROOT = Path(__file__).parents[2]
 #: What a session of the tests has set for its own workers.
 _HIDDEN = ("PYTHONPATH", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
@@ -47,7 +46,7 @@ def log_of(name: str, folder: Path) -> Path:
 def drained(name: str, config: Path, folder: Path) -> None:
     """Run the job to its end."""
     with started(name, config, folder) as job:
-        assert job.wait(SECONDS) == 0, log_of(name, folder).read_text()[-6000:]
+        assert job.wait(PROGRAM_S) == 0, log_of(name, folder).read_text()[-6000:]
 
 
 @contextmanager
@@ -62,5 +61,5 @@ def held_at(fault: str, name: str, config: Path, folder: Path) -> Iterator[subpr
             assert job.poll() is None, "the job has ended before it came to the point"
             return (markers / point).exists()
 
-        wait_for(held, log_of(name, folder).read_text, SECONDS)
+        wait_for(held, log_of(name, folder).read_text, PROGRAM_S)
         yield job

@@ -60,7 +60,12 @@ class KafkaView:
 
     @cached_property
     def kafka_python(self) -> KafkaAdminClient:
-        return KafkaAdminClient(bootstrap_servers=self.bootstrap_servers)
+        return KafkaAdminClient(
+            bootstrap_servers=self.bootstrap_servers,
+            # By default it gives up after half a minute.
+            request_timeout_ms=int(1000 * TIMEOUT),
+            bootstrap_timeout_ms=int(1000 * TIMEOUT),
+        )
 
     # Topics
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from spark_eos.tools.devcluster.ports import free_ports
-from tests.support.waiting import wait_for
+from tests.support.waiting import PROGRAM_S, TIMEOUT, wait_for
 
 REALM = "EOS.TEST"
 USER = "ann"
@@ -56,7 +56,7 @@ class Realm:
         program = shutil.which(command[0], path=_FOLDERS)
         assert program is not None
         environment = {**os.environ, **self.environment}
-        subprocess.run([program, *command[1:]], env=environment, check=True, capture_output=True, timeout=60)
+        subprocess.run([program, *command[1:]], env=environment, check=True, capture_output=True, timeout=PROGRAM_S)
 
     def kinit(self) -> None:
         """A ticket for `USER`, in the cache that ``environment`` names."""
@@ -119,7 +119,7 @@ def realm(folder: Path) -> Iterator[Realm]:
         yield own
     finally:
         kdc.terminate()
-        kdc.wait(30)
+        kdc.wait(TIMEOUT)
 
 
 def _answers(own: Realm) -> bool:

@@ -14,11 +14,10 @@ from pathlib import Path
 
 from demo.processes import Process, alive, children, descendants
 from tests.support.query import Spec
-from tests.support.waiting import wait_for
+from tests.support.waiting import PROGRAM_S, TIMEOUT, wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
-START_S = 180.0
-END_S = 180.0
+#: Then they are killed: what has to go on meanwhile, waits for this.
 GONE_S = 15.0
 
 
@@ -29,7 +28,7 @@ class Zombie:
     process: Process
     marker: Path
 
-    def release(self, timeout: float = 120.0) -> None:
+    def release(self, timeout: float = TIMEOUT) -> None:
         """Let it go on, and return when it has ended by itself."""
         self.marker.unlink()
         wait_for(lambda: not alive([self.process]), "the end of the zombie", timeout)
@@ -72,7 +71,7 @@ class Killed:
             assert self._process.poll() is None, f"the query ended before it came to {point}:\n{self.log()}"
             return marker.exists()
 
-        wait_for(there, lambda: f"the query at {point}:\n{self.stacks()}", START_S)
+        wait_for(there, lambda: f"the query at {point}:\n{self.stacks()}", PROGRAM_S)
         held = int(marker.read_text())
         roots = [self._process.pid, *(executor.pid for executor in executors())]
         (found,) = {process for root in roots for process in descendants(root) if process.pid == held}
@@ -84,7 +83,7 @@ class Killed:
 
     def wait_for_end(self, code: int | None = None) -> str:
         """Until the program has ended by itself, with this exit code if given; its log."""
-        wait_for(lambda: self._process.poll() is not None, "the end of the query", END_S)
+        wait_for(lambda: self._process.poll() is not None, "the end of the query", PROGRAM_S)
         text = self._log.read_text(errors="replace")
         assert code in (None, self._process.returncode), text[-6000:]
         return text

@@ -21,8 +21,7 @@ from spark_eos.mirror.start import mirror
 from tests.support.copies import copied
 from tests.support.kafka_view import KafkaView, Row
 from tests.support.query import Spec
-from tests.support.sink_queries import SECONDS
-from tests.support.waiting import wait_for
+from tests.support.waiting import TIMEOUT, wait_for
 
 
 class Mirror:
@@ -57,7 +56,7 @@ class Mirror:
         """Until the input is drained; the query's id."""
         query = self.start()
         try:
-            assert query.awaitTermination(SECONDS), "the query does not end"
+            assert query.awaitTermination(TIMEOUT), "the query does not end"
         finally:
             query.stop()
         return query.id
@@ -65,7 +64,7 @@ class Mirror:
     def stopped_by(self, condition: str) -> str:
         """Run, and expect an error of a running query: its text."""
         with pytest.raises(StreamingQueryException, match=condition) as caught:
-            self.start().awaitTermination(SECONDS)
+            self.start().awaitTermination(TIMEOUT)
         return str(caught.value)
 
     def map(self, topic: str, offsets: Mapping[int, Collection[int]]) -> OffsetMap:
@@ -87,7 +86,7 @@ class Mirror:
 
 def cluster_of(view: KafkaView) -> str:
     """The cluster's id, by another client than ours."""
-    return str(view.admin.list_topics(timeout=30).cluster_id)
+    return str(view.admin.list_topics(timeout=TIMEOUT).cluster_id)
 
 
 def seen(view: KafkaView, topic: str) -> list[Row]:
@@ -143,13 +142,13 @@ def misplaced_by(view: KafkaView, spec: Spec) -> list[str]:
 
 def beside(view: KafkaView, topic: str, **config: str) -> str:
     """Make the target of a mirror within one cluster, as its source is, with these settings; its name."""
-    partitions = view.admin.list_topics(topic, timeout=30).topics[topic].partitions
+    partitions = view.admin.list_topics(topic, timeout=TIMEOUT).topics[topic].partitions
     target = f"mirror-of-{topic}"
     made = NewTopic(target, len(partitions), len(partitions[0].replicas), config=config)
-    view.admin.create_topics([made])[target].result(timeout=30)
+    view.admin.create_topics([made])[target].result(timeout=TIMEOUT)
     wait_for(lambda: all(of >= 0 for of in _leaders(view, target)) and _leaders(view, target), f"leaders of {target}")
     return target
 
 
 def _leaders(view: KafkaView, topic: str) -> list[int]:
-    return [p.leader for p in view.admin.list_topics(topic, timeout=30).topics[topic].partitions.values()]
+    return [p.leader for p in view.admin.list_topics(topic, timeout=TIMEOUT).topics[topic].partitions.values()]

@@ -18,7 +18,6 @@ from spark_eos.tools.devcluster.ports import free_ports
 from tests.support.waiting import wait_for
 
 ACCESS_KEY, SECRET_KEY = "an-access-key", "the-secret-of-the-store"
-START_S = 60.0
 _AWS = "2.35.4"
 #: S3A, Hadoop's client of S3, in the version of the Hadoop that PySpark 4.2 brings; and what of Amazon's SDK it uses,
 #: which is 15 MB for the 600 MB of the bundle that it asks for.
@@ -83,7 +82,7 @@ def object_store(folder: Path) -> Iterator[ObjectStore]:
         command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
         server = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
     try:
-        wait_for(lambda: _is_up(address), lambda: f"the object store:\n{log.read_text()}", START_S)
+        wait_for(lambda: _is_up(address), lambda: f"the object store:\n{log.read_text()}")
         store = ObjectStore(address)
         store.files.create_dir(store.bucket)
         yield store

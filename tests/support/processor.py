@@ -22,7 +22,7 @@ _LOOK_S = 0.5
 _BROKERS = (b"\0kafka.Kafka\0", b"/watchdog.py\0")
 #: What a query may use from a fault to its end: so many seconds for what it does, and a share of each second besides.
 #: A process that spins uses all of it.
-WORK_S, CORES = 10.0, 0.5
+WORK_S, CORES = 20.0, 0.5
 
 
 @contextlib.contextmanager
@@ -72,7 +72,8 @@ def _used_s() -> dict[Process, float]:
         with contextlib.suppress(OSError):  # it has ended meanwhile
             folder = Path(f"/proc/{process.pid}")
             command = (folder / "cmdline").read_bytes()
-            if not any(part in command for part in _BROKERS):
+            # Of a process that has ended, and that nobody has waited for yet, nothing tells what it was.
+            if command and not any(part in command for part in _BROKERS):
                 fields = (folder / "stat").read_text().rpartition(")")[2].split()
                 found[process] = sum(map(int, fields[_TIMES])) / _TICKS_PER_S
     return found

@@ -16,6 +16,7 @@ from collections.abc import Awaitable
 from typing import Any
 
 from spark_eos.tools.devcluster.ports import free_ports
+from tests.support.waiting import TIMEOUT
 
 _CHUNK = 64 << 10
 #: In so many pieces goes a second's share of a trickle.
@@ -97,7 +98,7 @@ class Proxy:
         self._loop.close()
 
     def _run(self, action: Awaitable[Any]) -> None:
-        asyncio.run_coroutine_threadsafe(action, self._loop).result(30)
+        asyncio.run_coroutine_threadsafe(action, self._loop).result(TIMEOUT)
 
     async def _cut(self) -> None:
         if self._server is not None:

@@ -21,11 +21,12 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from tests.support import query
 from tests.support.histories import LEVELS, GroupPoll, History, Place, Poll, Reading, Seen, judge
 from tests.support.kafka_view import KafkaView
+from tests.support.waiting import TIMEOUT
 
 _POLL_S = 0.1
 #: A pass that some partition does not let come to its end is given up, and counts as far as it came.
 _PASS_S = 5.0
-_CLOSING_S = 60.0
+_CLOSING_S = TIMEOUT
 #: A group's coordinator that comes back answers by the last checkpoint of its high watermark, some seconds old, until
 #: its replicas have caught up: 0 for an offset that was 24 before all brokers died, and 24 again half a second later.
 _SETTLES_S = 5.0

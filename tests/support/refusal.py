@@ -7,8 +7,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.support.kafka_view import KafkaView
-from tests.support.sink_queries import SECONDS, Sink
-from tests.support.waiting import wait_for
+from tests.support.sink_queries import Sink
+from tests.support.waiting import TIMEOUT, wait_for
 
 
 class Refusal:
@@ -26,7 +26,7 @@ class Refusal:
         query = None
         with pytest.raises(PySparkException, match=rf"\[{condition}\]") as caught:
             query = sink.start(frame)
-            query.awaitTermination(SECONDS)
+            query.awaitTermination(TIMEOUT)
         text = str(caught.value)
         assert says in text
         if query is not None and not tasks:

@@ -15,6 +15,7 @@ from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
 from tests.support.http_server import answering
+from tests.support.waiting import TIMEOUT
 
 #: GUIDs are made of this one and a schema's id.
 _NAMES = uuid.UUID("89791762-2336-4186-9674-299b90a802e2")
@@ -62,7 +63,7 @@ class Front:
         kept = {name: value for name, value in headers.items() if name.lower() == "content-type"}
         request = Request(self.behind + path, body, kept, method=method)
         try:
-            with urlopen(request, timeout=30) as answer:
+            with urlopen(request, timeout=TIMEOUT) as answer:
                 return answer.status, _with_guid(answer.read())
         except HTTPError as error:
             return error.code, error.read()

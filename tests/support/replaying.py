@@ -24,7 +24,7 @@ from spark_eos.tools.devcluster import DevCluster
 from tests.support.command_line import command_line
 from tests.support.kafka_view import KafkaView, write
 from tests.support.sink_queries import Sink, kafka_frame
-from tests.support.waiting import wait_for
+from tests.support.waiting import PROGRAM_S, wait_for
 
 ROWS = 3
 
@@ -118,7 +118,7 @@ class Life:
 def killed(life: Life, fault: str, folder: Path, *words: str) -> None:
     """The command as a program of its own, which dies at this point."""
     with _program(life, fault, folder, *words) as command:
-        _, said = command.communicate(timeout=120)
+        _, said = command.communicate(timeout=PROGRAM_S)
         assert command.returncode == -signal.SIGKILL, said
 
 
@@ -129,13 +129,13 @@ def stalled(life: Life, point: str, folder: Path, *words: str) -> Iterator[None]
     name, _, nth = point.partition("@")
     with _program(life, f"{name}=hold@{nth or 1}", folder, *words) as command:
         marker = folder / "faults" / name
-        wait_for(lambda: marker.exists() or command.poll() is not None, f"the command at {point}", 120)
+        wait_for(lambda: marker.exists() or command.poll() is not None, f"the command at {point}")
         assert command.poll() is None, command.communicate()[1]
         try:
             yield
         finally:
             marker.unlink()
-        _, said = command.communicate(timeout=120)
+        _, said = command.communicate(timeout=PROGRAM_S)
         assert (command.returncode, "EOS_COMMAND_OVERTAKEN" in said) == (2, True), said
 
 

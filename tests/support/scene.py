@@ -27,7 +27,7 @@ from tests.support.mirrors import beside, misplaced_by
 from tests.support.processor import Load
 from tests.support.recorder import Recorded, judged
 from tests.support.session_faults import Fault, armed
-from tests.support.waiting import wait_for
+from tests.support.waiting import PROGRAM_S, TIMEOUT, wait_for
 from tests.support.ways import WAYS
 
 PARTITIONS = 4
@@ -35,7 +35,6 @@ ROWS = 30  # in each partition
 ROWS_PER_BATCH = 50
 #: So many times as many rows, and in a micro-batch: a mirror's task takes 512 offsets, whatever their partitions.
 MORE_OF_MIRRORS = 50
-END_S = 240.0
 
 Values = dict[int, list[str]]
 
@@ -129,7 +128,7 @@ class Scene:
         with armed(spark, "commit.decided=fail@2", self.folder / "first"):
             first = query.start(spark, self.spec)
             with pytest.raises(StreamingQueryException, match="FaultInjected"):
-                first.awaitTermination(120)
+                first.awaitTermination(TIMEOUT)
         assert len(self.view.open_transactions(first.id)) == PARTITIONS
 
     def drain(self, spark: SparkSession) -> str:
@@ -138,7 +137,7 @@ class Scene:
         restarted = query.start(spark, replace(self.spec, sink=sink))  # a short one is part of the fault
         try:
             if self.spec.available_now:
-                assert restarted.awaitTermination(120), "the restarted query does not end"
+                assert restarted.awaitTermination(TIMEOUT), "the restarted query does not end"
             else:
                 self.wait_for_the_end_of_the_input(restarted)
                 restarted.processAllAvailable()
@@ -158,7 +157,7 @@ class Scene:
             assert running.exception() is None, str(running.exception())
             return self.view.group(self.group, self.input) == self.view.ends(self.input)  # a marker may be on its way
 
-        wait_for(there, "the end of the input", 120)
+        wait_for(there, "the end of the input")
 
     def strike(
         self,
@@ -170,7 +169,7 @@ class Scene:
         passes: Callable[[], None] = lambda: None,
         before_restart: Callable[[], None] = lambda: None,
         heals: Callable[[], None] = lambda: None,
-        within: float = END_S,
+        within: float = PROGRAM_S,
     ) -> Course:
         """Run the query up to the first of these faults, which holds it; let ``happens`` happen and the query go on.
 
@@ -226,12 +225,12 @@ class Scene:
         return re.sub(r"(?<=prepare\.wrote=hold@)\d+", lambda n: str(2 * int(n[0]) - 1), faults)
 
     def _wait_for(self, fault: Fault, started: StreamingQuery) -> None:
-        wait_for(lambda: fault.marker.exists() or not started.isActive, f"the fault at {fault.marker.name}", 120)
+        wait_for(lambda: fault.marker.exists() or not started.isActive, f"the fault at {fault.marker.name}")
         assert started.isActive, f"the query ended before it came to {fault.marker.name}: {started.exception()}"
 
     def wait_for_the_time_out(self, query_id: str) -> None:
         """Until the broker has given up every open transaction of the query."""
-        wait_for(lambda: not self.view.open_transactions(query_id), "the time-out", 60)
+        wait_for(lambda: not self.view.open_transactions(query_id), "the time-out")
 
     def note(self) -> None:
         """Remember what read_committed consumers see now: at the end it must be there still."""

@@ -7,6 +7,7 @@ from typing import Any
 from urllib.request import Request, urlopen
 
 from spark_eos.tools.devcluster.registry import DevRegistry
+from tests.support.waiting import TIMEOUT
 
 _JSON = "application/vnd.schemaregistry.v1+json"
 
@@ -26,5 +27,5 @@ class SchemaRegistry(DevRegistry):
         """The answer to a request. Raises HTTPError."""
         data = None if body is None else json.dumps(body).encode()
         request = Request(f"{self.url}/{path}", data, {"Content-Type": _JSON}, method=method)
-        with urlopen(request, timeout=30) as answer:
+        with urlopen(request, timeout=TIMEOUT) as answer:
             return json.load(answer)

@@ -27,7 +27,7 @@ class Fault:
 
     def wait(self) -> int:
         """Until it has struck: the id of the process that was struck."""
-        wait_for(self.marker.exists, f"the fault at {self.marker.name}", 60)
+        wait_for(self.marker.exists, f"the fault at {self.marker.name}")
         return int(self.marker.read_text())
 
     def other(self, point: str) -> Fault:

@@ -16,9 +16,9 @@ from pyspark.sql.streaming import StreamingQuery
 
 from spark_eos.spark.arrow_types import arrow_schema
 from spark_eos.tools.devcluster import DevCluster
+from tests.support.waiting import TIMEOUT
 
 VALUE = "value string"
-SECONDS = 180.0
 
 
 class Files:
@@ -67,7 +67,7 @@ class Sink:
         """Until the input is drained."""
         query = self.start(frame, mode)
         try:
-            assert query.awaitTermination(SECONDS), "the query does not end"
+            assert query.awaitTermination(TIMEOUT), "the query does not end"
         finally:
             query.stop()
         return query
@@ -75,7 +75,7 @@ class Sink:
     def stopped_by(self, frame: DataFrame, condition: str, mode: str = "append") -> str:
         """Run, and expect an error: its text."""
         with pytest.raises(PySparkException, match=condition) as caught:
-            self.start(frame, mode).awaitTermination(SECONDS)
+            self.start(frame, mode).awaitTermination(TIMEOUT)
         return str(caught.value)
 
     def forget(self, batch: int) -> None:
@@ -103,5 +103,5 @@ def kafka_frame(
 def ended_by(query: StreamingQuery, condition: str) -> str:
     """Wait for the end of a query, which must be this error: its text."""
     with pytest.raises(StreamingQueryException, match=condition) as caught:
-        query.awaitTermination(SECONDS)
+        query.awaitTermination(TIMEOUT)
     return str(caught.value)

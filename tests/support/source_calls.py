@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 
 from spark_eos.source.reader import EosKafkaStreamReader
 from spark_eos.tools.devcluster import DevCluster
-from tests.support.waiting import wait_for
+from tests.support.waiting import TIMEOUT, wait_for
 
 
 class Writer:
@@ -25,25 +25,25 @@ class Writer:
             config["transactional.id"] = self.transactional_id
         self.producer = Producer(config)
         if transactional:
-            self.producer.init_transactions(30)
+            self.producer.init_transactions(TIMEOUT)
 
     def put(self, topic: str, *values: bytes | str | None, partition: int = 0, **record: object) -> None:
         """Returns when the broker has them. ``record``: key, timestamp, headers."""
         for value in values:
             self.producer.produce(topic, value, partition=partition, **record)
-        assert self.producer.flush(30) == 0
+        assert self.producer.flush(TIMEOUT) == 0
 
     def commit(self, topic: str, *values: str, partition: int = 0) -> None:
         """One transaction."""
         self.producer.begin_transaction()
         self.put(topic, *values, partition=partition)
-        self.producer.commit_transaction(30)
+        self.producer.commit_transaction(TIMEOUT)
 
     def abort(self, topic: str, *values: str, partition: int = 0) -> None:
         """One transaction that comes to nothing, but takes up offsets."""
         self.producer.begin_transaction()
         self.put(topic, *values, partition=partition)
-        self.producer.abort_transaction(30)
+        self.producer.abort_transaction(TIMEOUT)
 
 
 def run(reader: EosKafkaStreamReader, start: dict | None = None) -> tuple[list[list[dict]], dict]:
@@ -87,7 +87,7 @@ def until_new(reader: EosKafkaStreamReader, at: dict) -> None:
 
 def until_topic_is_gone(admin: AdminClient, name: str) -> None:
     """Until brokers do not know a deleted topic any more."""
-    wait_for(lambda: name not in admin.list_topics(timeout=30).topics, f"the end of topic {name}")
+    wait_for(lambda: name not in admin.list_topics(timeout=TIMEOUT).topics, f"the end of topic {name}")
 
 
 def anew(admin: AdminClient, cluster: DevCluster, name: str, partitions: int = 1) -> None:

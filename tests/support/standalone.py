@@ -22,7 +22,6 @@ from tests.support.query import FAST_JVM
 from tests.support.waiting import wait_for
 
 HOSTS = ("127.0.0.1", "127.0.0.2")
-START_S = 120.0
 
 
 class Standalone:
@@ -37,12 +36,12 @@ class Standalone:
     def start(self) -> None:
         _, port = self.master.rsplit(":", 1)
         self._run("master", "master.Master", "--host", HOSTS[0], "--port", port)
-        wait_for(lambda: "I have been elected leader" in self.log("master"), "the master", START_S)
+        wait_for(lambda: "I have been elected leader" in self.log("master"), "the master")
         for host in HOSTS:
             own = ("--host", host, "--cores", str(self._cores), "--memory", "1g")
             self._run(host, "worker.Worker", *own, "--work-dir", str(self._folder / host), self.master)
         for host in HOSTS:
-            wait_for(lambda host=host: "Successfully registered" in self.log(host), f"worker {host}", START_S)
+            wait_for(lambda host=host: "Successfully registered" in self.log(host), f"worker {host}")
 
     def log(self, name: str) -> str:
         return (self._folder / f"{name}.log").read_text(errors="replace")

@@ -13,6 +13,8 @@ import sys
 import traceback
 from pathlib import Path
 
+from tests.support.waiting import TIMEOUT
+
 #: All of it; to a file, as Spark holds back what goes to a terminal.
 _LOG = """
 rootLogger.level = info
@@ -59,7 +61,7 @@ def main(folder: Path) -> None:
         writer = writer.options(**{"checkpointLocation": checkpoint, "offsets.group.id": "telltale"})
         query = writer.trigger(availableNow=True).start()
         try:
-            query.awaitTermination(60)
+            query.awaitTermination(TIMEOUT)
             print(f"{name}: done")
         except Exception as error:
             print(f"{name}: failed", spark_eos.reason(error))

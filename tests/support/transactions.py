@@ -18,9 +18,10 @@ from spark_eos.kafka.records.rows import read_rows
 from spark_eos.kafka.requests.fetch import FetchResponse, fetch_once
 from spark_eos.kafka.requests.list_transactions import open_transactional_ids
 from tests.support.kafka_view import open_view
-from tests.support.waiting import wait_for
+from tests.support.waiting import TIMEOUT, wait_for
 
-LIFE_MS = 60_000
+#: Nothing expires while a slow machine is at it. What a test leaves open, `end_what_is_open` ends.
+LIFE_MS = 600_000
 
 
 class Transaction:
@@ -87,14 +88,14 @@ def write_in_turn(producer: Callable[..., Producer], rounds: int, write: Callabl
     plain = producer()
     one, two = (producer(transactional_id=f"test-{uuid.uuid4()}", compression_type="zstd") for _ in range(2))
     for writer in (one, two):
-        writer.init_transactions(30)
+        writer.init_transactions(TIMEOUT)
     for round_ in range(rounds):
         one.begin_transaction()
         two.begin_transaction()
         for writer in (one, plain, two, one):
             write(writer, round_)
-        one.commit_transaction(30) if round_ % 2 else one.abort_transaction(30)
-        two.abort_transaction(30)
+        one.commit_transaction(TIMEOUT) if round_ % 2 else one.abort_transaction(TIMEOUT)
+        two.abort_transaction(TIMEOUT)
 
 
 @dataclass(frozen=True)

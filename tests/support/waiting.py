@@ -9,7 +9,10 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-TIMEOUT = 60.0
+#: For whatever must happen. Only a broken test waits so long: a machine that is slower than others, or busy, must pass.
+TIMEOUT = 240.0
+#: For a whole program, such as a job with its JVM, from its start to its end. Less than pytest's faulthandler_timeout.
+PROGRAM_S = 600.0
 _LOOK_S = 0.01
 
 

@@ -120,9 +120,9 @@ class Broker:
         if self._watcher is not None and self._watcher.stdin is not None:
             self._watcher.stdin.close()
 
-    def ask(self, topic: str | None = None) -> probe.Metadata | None:
-        """The response to a Metadata request, or None."""
-        return probe.ask(self.port, topic)
+    def ask(self, topic: str | None = None, timeout_s: float = probe.ANSWER_S) -> probe.Metadata | None:
+        """The response to a Metadata request, or None where none comes in time."""
+        return probe.ask(self.port, topic, timeout_s)
 
     def log_tail(self, lines: int = 30) -> str:
         """The last lines of its log, of the last start."""

@@ -42,8 +42,12 @@ from spark_eos.tools.devcluster.storage import (
 )
 from spark_eos.tools.devcluster.tools import ConsoleRecord
 
-START_S = 60.0
-STOP_S = 20.0
+#: Far more than even a slow and busy machine needs: only what hangs is ended by it.
+HANG_S = 240.0
+#: To stop one broker in good order, and all of them at once.
+STOP_S, CLOSE_S = 60.0, 20.0
+#: After so long without a record the console consumer ends where nobody has said how many there are.
+_NO_MORE_MS = 20_000
 _PORT_ATTEMPTS = 5
 
 
@@ -120,7 +124,7 @@ class DevCluster:
 
     def close(self) -> None:
         """Ends every broker, in good order where the data stays. Safe to call again."""
-        deadline = time.monotonic() + STOP_S
+        deadline = time.monotonic() + CLOSE_S
         if self._data_dir is not None:
             # All at once: what one needs the others for, it cannot have any more.
             for broker in self._brokers:
@@ -187,7 +191,7 @@ class DevCluster:
         self.version = version  # of the tools, which newer brokers need
         self.start(i)
 
-    def wait_ready(self, timeout_s: float = START_S) -> None:
+    def wait_ready(self, timeout_s: float = HANG_S) -> None:
         """Returns when each running broker answers and knows all the running ones; paused ones do not count.
 
         Raises DevClusterError EOS_DEVCLUSTER_FAILED, with the end of the log, when one exits or after `timeout_s` s.
@@ -227,10 +231,10 @@ class DevCluster:
             config={key.replace("_", "."): str(value) for key, value in config.items()},
         )
         admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
-        admin.create_topics([topic])[name].result(timeout=30)
+        admin.create_topics([topic])[name].result(timeout=HANG_S)
         self.wait_for_leaders(name, partitions)
 
-    def wait_for_leaders(self, topic: str, partitions: int, timeout_s: float = 30.0) -> None:
+    def wait_for_leaders(self, topic: str, partitions: int, timeout_s: float = HANG_S) -> None:
         """Returns when each running broker knows all leaders; EOS_DEVCLUSTER_FAILED after `timeout_s` seconds."""
 
         def led(broker: Broker) -> bool:
@@ -241,7 +245,7 @@ class DevCluster:
             if not _poll(partial(led, broker), timeout_s):
                 raise broker.trouble(f"knows no leader for every partition of {topic} after {timeout_s:.0f} s")
 
-    def java_tool(self, main_class: str, *arguments: str, input: str | None = None, timeout_s: float = 60.0) -> str:
+    def java_tool(self, main_class: str, *arguments: str, input: str | None = None, timeout_s: float = HANG_S) -> str:
         """Runs a Java program from the broker's jars, such as org.apache.kafka.tools.TopicCommand; returns its stdout.
 
         `input` is its stdin; it may take `timeout_s` seconds. Raises DevClusterError when it fails.
@@ -258,12 +262,15 @@ class DevCluster:
         partition: int | None = None,
         from_beginning: bool = True,
         max_messages: int | None = None,
-        timeout_ms: int = 20_000,
+        timeout_ms: int | None = None,
     ) -> list[ConsoleRecord]:
         """What the Java console consumer reads: in offset order within each partition.
 
-        Ends after `max_messages`, or when nothing has come for `timeout_ms`.
+        Ends after `max_messages`, or when nothing has come for `timeout_ms`: by default 20 seconds, or 4 minutes where
+        `max_messages` are to come.
         """
+        if timeout_ms is None:
+            timeout_ms = _NO_MORE_MS if max_messages is None else int(1000 * HANG_S)
         arguments = tools.console_consumer_arguments(
             self.bootstrap_servers,
             topic,
@@ -275,7 +282,7 @@ class DevCluster:
             timeout_ms=timeout_ms,
         )
         main_class = tools.console_consumer(tools_version(self.version))
-        return tools.parse_records(self.java_tool(main_class, *arguments, timeout_s=120 + timeout_ms / 1000))
+        return tools.parse_records(self.java_tool(main_class, *arguments, timeout_s=HANG_S + timeout_ms / 1000))
 
     # Coming up
 
@@ -407,7 +414,7 @@ def _train(version: str, class_archive: Path) -> None:
         consumer.subscribe(["training"])
         consumer.consume(timeout=10)
         consumer.close()
-        cluster.stop(0, timeout_s=START_S)
+        cluster.stop(0, timeout_s=HANG_S)
 
 
 def _poll(condition: Callable[[], bool], timeout_s: float) -> bool:

@@ -13,6 +13,8 @@ _METADATA_KEY = 3
 #: The first version with the cluster id.
 _METADATA_VERSION = 2
 NO_LEADER = -1
+#: A broker that works answers at once; one on a busy machine may take seconds.
+ANSWER_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,7 @@ class Metadata:
     leaders: dict[int, int]
 
 
-def ask(port: int, topic: str | None = None, timeout_s: float = 2.0) -> Metadata | None:
+def ask(port: int, topic: str | None = None, timeout_s: float = ANSWER_S) -> Metadata | None:
     """The response of the broker on this loopback port, or None if it does not answer (yet)."""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=timeout_s) as connection:

@@ -29,7 +29,7 @@ _VERSION = "2.6.13.Final"
 _ARCHIVE = JarSet(
     f"apicurio-registry-{_VERSION}", archives=(f"io.apicurio:apicurio-registry-app:{_VERSION}:all:tar.gz",)
 )
-_START_S, _LOOK_S = 180.0, 0.05
+_START_S, _LOOK_S = 300.0, 0.05
 _FLAGS = ("-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 
 

@@ -87,9 +87,10 @@ def _small(replication: int, min_in_sync: int) -> dict[str, str]:
         "share.coordinator.state.topic.replication.factor": str(replication),
         "share.coordinator.state.topic.min.isr": str(min_in_sync),
         "group.initial.rebalance.delay.ms": "0",
-        # A killed broker may register again only after its old session has ended: 9 s by default.
-        "broker.session.timeout.ms": "3000",
-        "broker.heartbeat.interval.ms": "500",
+        # A killed broker may register again only after its old session has ended, 9 s by default. With less than this,
+        # one that a busy machine keeps from answering for some seconds would be taken for dead.
+        "broker.session.timeout.ms": "6000",
+        "broker.heartbeat.interval.ms": "2000",
         # The default of 128 MB would be taken from the heap at once.
         "log.cleaner.dedupe.buffer.size": str(8 * 1024 * 1024),
     }

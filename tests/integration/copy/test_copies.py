@@ -13,8 +13,7 @@ from spark_eos import metrics_events
 from spark_eos.ops.metrics.hub import Event, Hub, Inbox
 from spark_eos.spark import cores as spark_cores
 from tests.support.copies import copied, shouted
-from tests.support.sink_queries import SECONDS
-from tests.support.waiting import wait_for
+from tests.support.waiting import TIMEOUT, wait_for
 
 #: Of the record batch by which a broker ends a transaction in a partition.
 MARKER_BYTES = 78
@@ -42,7 +41,7 @@ def test_a_copy_in_many_micro_batches_and_runs_keeps_the_order(copy, write, view
     for p in range(2):
         write(query.source, *(b"%d" % i for i in range(100)), partition=p)
     running = query.start()
-    assert running.awaitTermination(SECONDS)
+    assert running.awaitTermination(TIMEOUT)
     said = [json.loads(progress["sources"][0]["latestOffset"]) for progress in running.recentProgress]
     assert [one["#planned"]["offsets"] for one in said if "#planned" in one and one["#planned"]["offsets"]] == [
         70,
@@ -132,7 +131,7 @@ def test_rejected_records_are_counted_in_the_event_and_the_progress(way, copy, t
     query.run(sql, deadLetters__topic=letters)
     query.forget(2)
     last = query.start(sql, deadLetters__topic=letters)
-    assert last.awaitTermination(SECONDS)
+    assert last.awaitTermination(TIMEOUT)
     wait_for(lambda: len(committed_of(heard)) == 4, "what is told")
     inbox.close()
     told = [(event["batch"], event["rows"], event["dropped"], event["dead_letters"]) for event in committed_of(heard)]
@@ -150,7 +149,7 @@ def test_the_progress_has_the_records_that_were_dropped(copy, write):
     write(query.source, b"a1", b"b2", b"a3", b"c4", b"a5", b"b6", b"b7")
     sql = """SELECT value, "offset", CASE WHEN value < 'b'::BLOB THEN 'it begins with a' END AS error FROM input"""
     running = query.start(sql)
-    assert running.awaitTermination(SECONDS)
+    assert running.awaitTermination(TIMEOUT)
     said = [json.loads(progress["sources"][0]["latestOffset"]) for progress in running.recentProgress]
     written = [one["#written"] for one in said if "#written" in one]
     assert [(one["batch"], one["rows"], one["dropped"]) for one in written] == [(0, 0, 0), (1, 1, 2), (2, 2, 1)]

@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 from tests.integration.copy.test_replays import lose
 from tests.support.copies import CopiedFrom
 from tests.support.kafka_view import Row
-from tests.support.waiting import wait_for
+from tests.support.waiting import TIMEOUT, wait_for
 
 KEYS = [b"k%d" % i for i in range(60)]
 
@@ -46,7 +46,7 @@ def placed(servers: str, topic: str) -> dict[bytes, int]:
     producer = Producer({"bootstrap.servers": servers, "partitioner": "murmur2_random"})
     for key in KEYS:
         producer.produce(topic, b"", key, on_delivery=lambda error, m: found.update({m.key(): m.partition()}))
-    assert producer.flush(10) == 0
+    assert producer.flush(TIMEOUT) == 0
     return found
 
 

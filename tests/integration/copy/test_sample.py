@@ -11,6 +11,7 @@ from spark_eos.copy.sample import sample
 from spark_eos.copy.transforming import Chunk
 from spark_eos.errors import RowError
 from spark_eos.options.parse import SourceOptions, stream_options
+from tests.support.waiting import TIMEOUT
 
 LARGE = b"x" * 50_000
 
@@ -34,7 +35,7 @@ def reads(cluster) -> Callable[..., SourceOptions]:
 def test_a_transform_that_is_none_of_each_row_is_refused_before_anything_is_written(copy, write):
     """By the place; not even a checkpoint is there. With nothing to try it on, it is not."""
     query = copy(2)
-    query.start(backwards).awaitTermination(60)
+    query.start(backwards).awaitTermination(TIMEOUT)
     assert query.checkpoint.exists()
     query = copy(2)
     write(query.source, *(b"%d" % n for n in range(300)), partition=1)

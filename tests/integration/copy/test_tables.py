@@ -15,9 +15,9 @@ from deltalake import DeltaTable
 from spark_eos.errors import EosError
 from tests.support.expiring_credentials import TOKEN, expiring_credentials
 from tests.support.session_faults import armed
-from tests.support.sink_queries import SECONDS
 from tests.support.table_kinds import KINDS, Delta, Iceberg
 from tests.support.table_queries import IntoTable, parts
+from tests.support.waiting import TIMEOUT
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def test_a_replay_needs_no_record_that_the_table_has(query, write, view) -> None
     query.run()
     query.forget(1)
     (deleted,) = view.admin.delete_records([TopicPartition(query.topic, 0, 10)]).values()
-    assert deleted.result(30).low_watermark == 10
+    assert deleted.result(TIMEOUT).low_watermark == 10
     write(query.topic, b"more", partition=0)
     query.run()
     assert query.kind.places() == Counter({(0, offset): 1 for offset in range(11)})
@@ -116,7 +116,7 @@ def test_others_write_to_the_table_and_compact_it_meanwhile(spark, query, write,
         query.kind.append({"topic": "foreign", "partition": 9, "offset": 9})
         query.kind.tidy()
         fault.release()
-        assert running.awaitTermination(SECONDS)
+        assert running.awaitTermination(TIMEOUT)
     assert query.kind.places() == Counter({(p, n): 1 for p in (0, 1) for n in range(30)} | {(9, 9): 1})
 
 

@@ -19,6 +19,7 @@ from spark_eos.errors import EosError
 from tests.support.session_faults import armed
 from tests.support.table_kinds import delta_places as places
 from tests.support.table_queries import IntoTable
+from tests.support.waiting import TIMEOUT
 
 #: Numbers of JSON, with their places; by day.
 NUMBERS = """
@@ -121,7 +122,7 @@ def test_dropped_records_are_in_the_progress(query, write) -> None:
     query.reads |= {"maxOffsetsPerTrigger": 3}
     write(query.topic, b"1", b"x", b"2", b"3", b"4", b"5", partition=0)
     running = query.start()
-    assert running.awaitTermination(120)
+    assert running.awaitTermination(TIMEOUT)
     reported = [json.loads(progress["sources"][0]["latestOffset"]) for progress in running.recentProgress]
     written = [one["#written"] for one in reported if "#written" in one]
     assert [(one["batch"], one["rows"], one["dropped"]) for one in written] == [(0, 0, 0), (1, 2, 1)]

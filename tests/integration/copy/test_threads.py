@@ -9,6 +9,7 @@ import pytest
 from spark_eos.mirror.plan import Targets
 from spark_eos.mirror.start import mirror
 from tests.support.copies import copied, shouted
+from tests.support.waiting import TIMEOUT
 
 
 def active(spark):
@@ -46,5 +47,5 @@ def test_a_mirror(copy, write, view, spark, tmp_path):
 
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(start).result()
-        assert running.awaitTermination(120)
+        assert running.awaitTermination(TIMEOUT)
     assert copied(view.rows(f"t.{query.source}")) == copied(view.rows(query.source))

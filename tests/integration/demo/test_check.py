@@ -16,6 +16,7 @@ from demo.flights import FLIGHT_PARTITIONS, INPUT_TOPIC, OUTPUT_TOPICS, expected
 from demo.load import Loaded, load_flights
 from demo.topics import Reader, TopicRow
 from spark_eos.tools.devcluster import DevCluster
+from tests.support.waiting import TIMEOUT
 
 ROWS = 22_000
 GROUP = "demo-test"
@@ -63,18 +64,18 @@ def outputs(broker: DevCluster):
     yield
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     for done in admin.delete_topics(list(OUTPUT_TOPICS), operation_timeout=30).values():
-        done.result(30)
+        done.result(TIMEOUT)
 
 
 def write(broker: DevCluster, rows: Iterable[TopicRow], *, commit: bool | None = True) -> Producer:
     """Write in one transaction; ``commit`` None leaves it open for as long as the returned producer lives."""
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": f"fake-{commit}"})
-    producer.init_transactions(30)
+    producer.init_transactions(TIMEOUT)
     producer.begin_transaction()
     for row in rows:
         producer.produce(row.topic, key=row.key, value=row.value, partition=row.partition)
         producer.poll(0)
-    producer.flush(30)
+    producer.flush(TIMEOUT)
     if commit is not None:
         (producer.commit_transaction if commit else producer.abort_transaction)(30)
     return producer
@@ -149,7 +150,7 @@ def test_readers_held_back_by_an_open_transaction_are_found(broker, frame, good,
     open_transaction = write(broker, good[:1], commit=None)
     publish_offsets(broker)
     findings = check(broker, frame)
-    open_transaction.abort_transaction(30)
+    open_transaction.abort_transaction(TIMEOUT)
     assert findings.judgement.ok
     assert findings.held == 1
     assert not findings.ok

@@ -15,7 +15,7 @@ pytest.importorskip("rich")
 from demo import processes
 
 ROOT = Path(__file__).parents[3]
-SECONDS = 600
+SECONDS = 840
 
 
 def test_a_short_demo_shows_both_sinks_under_a_kill_and_leaves_nothing(tmp_path: Path):

@@ -8,7 +8,7 @@ from deltalake import DeltaTable
 
 from tests.support.delta import ToDelta, noted, versions_of
 from tests.support.source_calls import Writer
-from tests.support.waiting import wait_for
+from tests.support.waiting import TIMEOUT, wait_for
 
 #: The hint spreads the rows over tasks anew: they arrive in any order.
 SQL = (
@@ -80,8 +80,10 @@ def test_a_topic_that_is_given_partitions_ends_the_merge(job: ToDelta, cluster, 
     """Keys move to other partitions then. The error comes back at each start; nothing of the micro-batch is there."""
     write(job.topic, "1", key="a")
     assert job.run(SQL, target=MERGE) is None
-    admin.create_partitions([NewPartitions(job.topic, 3)])[job.topic].result(30)
-    wait_for(lambda: len(admin.list_topics(job.topic, timeout=30).topics[job.topic].partitions) == 3, "the partition")
+    admin.create_partitions([NewPartitions(job.topic, 3)])[job.topic].result(TIMEOUT)
+    wait_for(
+        lambda: len(admin.list_topics(job.topic, timeout=TIMEOUT).topics[job.topic].partitions) == 3, "the partition"
+    )
     Writer(cluster, transactional=False).put(job.topic, "2", partition=2, key="a")  # write knows two partitions
     for _ in range(2):
         grew = job.run(SQL, target=MERGE)

@@ -25,6 +25,7 @@ from tests.support.covering import one_for_every_day
 from tests.support.ingests import FAILED, THROUGH_SPARK, WAYS, Setting
 from tests.support.kafka_view import KafkaView
 from tests.support.session_faults import armed
+from tests.support.waiting import TIMEOUT
 
 each_way = pytest.mark.parametrize("way", WAYS)
 POINTS = [
@@ -374,7 +375,7 @@ def test_notes_that_are_not_what_the_ledger_knows(setting: Setting):
     partition = next(row.partition for row in setting.view.rows(NOTES_TOPIC) if setting.name in str(row.value))
     producer = Producer({"bootstrap.servers": setting.servers, "log_level": 0})
     producer.produce(NOTES_TOPIC, json.dumps(setting.noted()[0]), json.dumps(forged), partition)
-    assert producer.flush(30) == 0
+    assert producer.flush(TIMEOUT) == 0
     setting.put("b", "b")
     setting.fails("EOS_INGEST_NOTES_LOST")
     assert setting.there() == ["a"]

@@ -18,10 +18,9 @@ from spark_eos.ingest.run import Ingest
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.covering import one_for_every_day
 from tests.support.kafka_view import KafkaView
-from tests.support.waiting import wait_for
+from tests.support.waiting import PROGRAM_S, wait_for
 
 ROOT = Path(__file__).parents[3]
-SECONDS = 180
 CONFIG = """\
 kafka: {{bootstrap.servers: "{servers}"}}
 name: {name}
@@ -91,7 +90,7 @@ def program(
 
 def ended(process: subprocess.Popen[bytes]) -> int:
     try:
-        return process.wait(SECONDS)
+        return process.wait(PROGRAM_S)
     finally:
         if process.poll() is None:
             processes.kill(process.pid)
@@ -123,7 +122,7 @@ def test_a_signal_in_the_middle_of_a_file(point: str, program: Program, tmp_path
     held = {"SPARK_EOS_FAULTS": f"{point}=hold", "SPARK_EOS_FAULTS_DIR": str(faults)}
     first = program.start(log, trigger="1 second", unchanged="0 seconds", **held)
     try:
-        wait_for((faults / point).exists, log.read_text, SECONDS)
+        wait_for((faults / point).exists, log.read_text, PROGRAM_S)
         first.send_signal(signal.SIGTERM)
         wait_for(lambda: "stopping: SIGTERM" in log.read_text(), log.read_text)
         if point.startswith("commit."):
@@ -132,7 +131,7 @@ def test_a_signal_in_the_middle_of_a_file(point: str, program: Program, tmp_path
         code = ended(first)
     assert code == 0, log.read_text()
     assert log.read_text().splitlines()[-1] == "stopped by SIGTERM: restart it, and it resumes where it stopped"
-    wait_for(lambda: not program.view.open_transactions(program.query), "the end of all transactions", 30)
+    wait_for(lambda: not program.view.open_transactions(program.query), "the end of all transactions")
     how = {"trigger": "availableNow", "unchanged": "0 seconds"}
     assert ended(program.start(log, **how)) == 0, log.read_text()
     assert program.values() == sorted(f"row {n}" for n in range(100))

@@ -21,12 +21,11 @@ from demo import processes
 from demo.topics import Reader
 from spark_eos.ops.metrics.recording import EventFile
 from spark_eos.tools.devcluster import DevCluster
-from tests.support.waiting import wait_for
+from tests.support.waiting import PROGRAM_S, TIMEOUT, wait_for
 
 ROOT = Path(__file__).parents[3]
 MODULE = (sys.executable, "-m", "jobs.consume_transform_produce")
 SUBMIT = (str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), str(ROOT / "jobs/consume_transform_produce.py"))
-SECONDS = 180
 
 CONFIG = """\
 kafka: {{bootstrap.servers: "{servers}"}}
@@ -95,7 +94,7 @@ class Setting:
         producer = Producer({"bootstrap.servers": self.servers, "log_level": 0})
         for value in values:
             producer.produce(self.source, value)
-        assert producer.flush(30) == 0
+        assert producer.flush(TIMEOUT) == 0
 
     def output(self) -> list[str]:
         with Reader(self.servers, [self.target], committed=True) as reader:
@@ -103,7 +102,9 @@ class Setting:
 
     def group_offsets(self) -> int:
         consumer = Consumer({"bootstrap.servers": self.servers, "group.id": f"{self.source}-group"})
-        offsets = [p.offset for p in consumer.committed([TopicPartition(self.source, p) for p in range(2)], timeout=30)]
+        offsets = [
+            p.offset for p in consumer.committed([TopicPartition(self.source, p) for p in range(2)], timeout=TIMEOUT)
+        ]
         consumer.close()
         return sum(offsets)
 
@@ -136,7 +137,7 @@ def environment(**more: str) -> dict[str, str]:
 
 def run(*command: str, **environ: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        command, capture_output=True, text=True, cwd=ROOT, env=environment(**environ), timeout=SECONDS
+        command, capture_output=True, text=True, cwd=ROOT, env=environment(**environ), timeout=PROGRAM_S
     )
 
 
@@ -164,7 +165,7 @@ def running(*command: str, log: Path, **environ: str) -> Iterator[subprocess.Pop
 def said_of(log: Path, *lines: str) -> bool:
     """Wait until the job has said lines that begin so, in this order."""
     pattern = re.compile(".*".join("^" + re.escape(line) for line in lines), re.MULTILINE | re.DOTALL)
-    wait_for(lambda: pattern.search(log.read_text(errors="replace")), log.read_text, SECONDS)
+    wait_for(lambda: pattern.search(log.read_text(errors="replace")), log.read_text, PROGRAM_S)
     return True
 
 
@@ -333,8 +334,8 @@ def test_a_job_tells_of_rows_of_none_of_a_broker_that_dies_and_of_its_stop(topic
             said_of(log, "batch 2: 1 in, 1 out, ")
             family = processes.descendants(job.pid)
             job.send_signal(signal.SIGTERM)
-            assert job.wait(SECONDS) == 0, log.read_text()
-            wait_for(lambda: not processes.alive(family), log.read_text, SECONDS)
+            assert job.wait(PROGRAM_S) == 0, log.read_text()
+            wait_for(lambda: not processes.alive(family), log.read_text, PROGRAM_S)
         assert said_of(log, "stopping: SIGTERM; the micro-batch under way, if any, is given up")
         assert log.read_text().endswith("stopped by SIGTERM: restart it, and it resumes where it stopped\n")
         rate = re.search(r"^batch 1: 1 in, 1 out, (\S+) rows/s", log.read_text(), re.MULTILINE)
@@ -342,9 +343,9 @@ def test_a_job_tells_of_rows_of_none_of_a_broker_that_dies_and_of_its_stop(topic
         assert strange(log.read_text()) == []
 
         with running(*MODULE, "--conf", str(config), log=log) as job:
-            wait_for(lambda: jvms(job), log.read_text, SECONDS)  # the JVM is starting
+            wait_for(lambda: jvms(job), log.read_text, PROGRAM_S)  # the JVM is starting
             os.killpg(job.pid, signal.SIGINT)
-            assert job.wait(SECONDS) == 0, log.read_text()
+            assert job.wait(PROGRAM_S) == 0, log.read_text()
         assert log.read_text().endswith("stopped by SIGINT, before there was a query\n")
         assert strange(log.read_text()) == []
 
@@ -377,6 +378,6 @@ def test_a_job_whose_jvm_is_gone_says_so_without_a_stack(setting: Setting, ended
     with running(*MODULE, "--conf", str(config), log=(log := setting.folder / "log")) as job:
         said_of(log, "batch 1: 1 in, 1 out, ", "idle: there is nothing to read")
         ended(job)
-        assert job.wait(SECONDS) == code, log.read_text()
+        assert job.wait(PROGRAM_S) == code, log.read_text()
     assert log.read_text().endswith(f"{last}\n")
     assert not re.search(r"Traceback|^\s", log.read_text(), re.MULTILINE), log.read_text()

@@ -19,6 +19,7 @@ from jobs.runner.config import load
 from spark_eos.errors import ConfigError, SchemaError
 from tests.support.copies import copied
 from tests.support.kafka_view import KafkaView
+from tests.support.waiting import PROGRAM_S, TIMEOUT
 
 CONF = Path(__file__).parents[3] / "conf"
 CONFIG = """\
@@ -52,7 +53,7 @@ def test_a_job_without_a_transform_copies_records(config, spark, view, write):
     """With their keys, and the group has the offsets."""
     job, source, target = config("{copy: same}")
     write(source, b"a", None, key=b"k", partition=1)
-    assert start_copy(spark, job).awaitTermination(90)
+    assert start_copy(spark, job).awaitTermination(TIMEOUT)
     assert copied(view.rows(target)) == copied(view.rows(source))
     assert view.group(f"{target}-group", source) == view.ends(source)
 
@@ -61,7 +62,7 @@ def test_a_job_with_a_function_of_arrow_batches_writes_what_it_returns(config, s
     """Named as every other function of a job is."""
     job, source, target = config("{arrow: 'tests.support.copies:shouted'}")
     write(source, b"a", b"-b", partition=1)
-    assert start_copy(spark, job).awaitTermination(90)
+    assert start_copy(spark, job).awaitTermination(TIMEOUT)
     assert view.values(target) == ["A"]
 
 
@@ -81,7 +82,7 @@ def test_the_examples_run_as_they_are(example, spark, view, topic, write, tmp_pa
     before = int(time.time() * 1000) - 60_000
     late, early = b'{"id":1,"arr_delay":16}', b'{"id":2,"arr_delay": 15}'
     write(source, late, early, b'{"id":3,"arr_delay":null}', b"", None, key=b"k", partition=1, timestamp=before)
-    assert start_copy(spark, job).awaitTermination(90)
+    assert start_copy(spark, job).awaitTermination(TIMEOUT)
     rows = view.rows(target)
     if example == "copy":
         assert copied(rows) == copied(view.rows(source))
@@ -147,7 +148,7 @@ def run(job: ConsumeTransformProduce, *arguments: str) -> subprocess.CompletedPr
     file = Path(job.checkpoint).with_name("job.yaml")
     command = [sys.executable, "-m", "jobs.consume_transform_produce", "--conf", str(file), *arguments]
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PYSPARK")} | {"SPARK_LOCAL_IP": "127.0.0.1"}
-    return subprocess.run(command, cwd=CONF.parent, env=environment, capture_output=True, text=True, timeout=300)
+    return subprocess.run(command, cwd=CONF.parent, env=environment, capture_output=True, text=True, timeout=PROGRAM_S)
 
 
 def test_sparks_own_connector_has_no_part_in_it(config):

@@ -14,7 +14,7 @@ from jobs.runner.transform import Letters, transformed
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.kafka_view import KafkaView
 from tests.support.kafka_view import write as produce
-from tests.support.waiting import wait_for
+from tests.support.waiting import TIMEOUT, wait_for
 
 LIMIT = 10_000
 CONFIG = """\
@@ -57,7 +57,7 @@ def test_rows_that_do_not_parse_and_rows_that_are_refused(
             topic=config.topic,
         )
         query = write(counted(rows, config.letters), config, "eos-kafka")
-        assert query.awaitTermination(90)
+        assert query.awaitTermination(TIMEOUT)
         wait_for(lambda: view.held(target, letters) == {}, "the markers")
         assert sorted(view.values(target), key=lambda value: int(value[:-1])) == [f"{n}x" for n in range(20)]
         found = {row.value: {key: value.decode() for key, value in row.headers} for row in view.rows(letters)}

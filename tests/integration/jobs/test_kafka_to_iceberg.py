@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from demo import processes
-from tests.support.job_program import SECONDS, drained, held_at, log_of, started
+from tests.support.job_program import drained, held_at, log_of, started
 from tests.support.rest_catalog import Fault, RestIceberg, serving
 from tests.support.table_kinds import Iceberg
-from tests.support.waiting import wait_for
+from tests.support.waiting import PROGRAM_S, wait_for
 
 ROOT = Path(__file__).parents[3]
 NAME = "kafka_to_iceberg"
@@ -98,9 +98,9 @@ def test_the_example_runs_as_it_is(job: Job, write, view) -> None:
             assert running.poll() is None, job.log
             return job.kind.is_there() and bool(job.kind.load().metadata.snapshots) and bool(job.kind.rows())
 
-        wait_for(is_written, lambda: job.log, SECONDS)
+        wait_for(is_written, lambda: job.log, PROGRAM_S)
         running.send_signal(signal.SIGTERM)
-        assert running.wait(SECONDS) == 0, job.log
+        assert running.wait(PROGRAM_S) == 0, job.log
     rows = sorted(job.kind.rows(), key=lambda row: row["offset"])
     assert [(row["partition"], row["carrier"], row["delay"]) for row in rows] == [(1, "UA", 16.5), (1, "DL", None)]
     assert "stopped by SIGTERM" in job.log
@@ -128,11 +128,11 @@ def test_a_catalog_that_cannot_be_opened_ends_the_job(job: Job, write) -> None:
     write(job.topic, b"1", partition=0)
     secret = {"catalog.type": "rest", "catalog.uri": "http://user:swordfish@127.0.0.1:1", "catalog.token": "rosebud"}
     with started(NAME, job.config(**secret), job.folder) as running:
-        assert running.wait(SECONDS) == 75, job.log
+        assert running.wait(PROGRAM_S) == 75, job.log
     assert "failed: [EOS_ICEBERG_UNREACHABLE] The catalog of the table tests.records does not answer" in job.log
     assert "swordfish" not in job.log and "rosebud" not in job.log
     job.kind.folder.joinpath("catalog.db").mkdir()
     with started(NAME, job.config(), job.folder) as running:
-        assert running.wait(SECONDS) == 1, job.log
+        assert running.wait(PROGRAM_S) == 1, job.log
     assert "failed: [EOS_ICEBERG_FAILED]" in job.log
     assert not list(job.kind.folder.rglob("*.parquet"))

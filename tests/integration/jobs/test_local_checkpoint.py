@@ -21,10 +21,9 @@ from demo import processes
 from jobs.runner.local_checkpoint import CHECKSUMS, FASTER, LOCK, MANAGER, LocalCheckpoint
 from spark_eos.errors import CheckpointError
 from tests.support.kafka_view import write
-from tests.support.waiting import wait_for
+from tests.support.waiting import PROGRAM_S, wait_for
 
 ROOT = Path(__file__).parents[3]
-SECONDS = 120
 CONFIG = """\
 kafka: {{bootstrap.servers: "{servers}"}}
 source: {{subscribe: {source}}}
@@ -87,14 +86,14 @@ def test_a_job_leaves_a_checkpoint_alone_that_another_process_has(fresh, view, c
         with LocalCheckpoint() as refused, pytest.raises(CheckpointError, match="EOS_CHECKPOINT_IN_USE"):
             refused.take(fresh, config["checkpoint"], wait_s=0)
         with job(config, tmp_path) as (second, log):
-            code = second.wait(SECONDS)
+            code = second.wait(PROGRAM_S)
         said = log.read_text()
         assert (code, "EOS_CHECKPOINT_IN_USE" in said) == (1, True), said
         assert f"process {os.getpid()} on " in said
         assert [file.name for file in Path(config["checkpoint"]).iterdir()] == [LOCK]
         assert view.values(config["target"]) == []
     with job(config, tmp_path) as (second, log):
-        assert second.wait(SECONDS) == 0, log.read_text()
+        assert second.wait(PROGRAM_S) == 0, log.read_text()
     assert Counter(view.values(config["target"])) == Counter(map(str, range(20)))
     logged = {file.name for file in Path(config["checkpoint"], "commits").iterdir()}
     batches = {name for name in logged if name.isdigit()}
@@ -107,14 +106,14 @@ def test_a_job_waits_for_the_jvm_of_one_that_was_killed(view, config, tmp_path):
     write(view.bootstrap_servers, config["source"], [(0, str(i)) for i in range(20)], commit=True)
     commits = Path(config["checkpoint"], "commits", "0")
     with job(config | {"trigger": "0 seconds"}, tmp_path) as (first, log):
-        wait_for(lambda: commits.exists() or first.poll() is not None, log.read_text, SECONDS)
+        wait_for(lambda: commits.exists() or first.poll() is not None, log.read_text, PROGRAM_S)
         assert first.poll() is None, log.read_text()
         os.kill(first.pid, signal.SIGKILL)
         write(view.bootstrap_servers, config["source"], [(0, str(i)) for i in range(20, 40)], commit=True)
         folder = tmp_path / "second"
         folder.mkdir()
         with job(config, folder) as (second, told):
-            assert second.wait(SECONDS) == 0, told.read_text()
+            assert second.wait(PROGRAM_S) == 0, told.read_text()
     assert Counter(view.values(config["target"])) == Counter(map(str, range(40)))
 
 
@@ -138,7 +137,7 @@ def another_process(folder: Path) -> Iterator[str]:
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         yield process.stdout.readline().strip()
-        process.communicate(timeout=SECONDS)
+        process.communicate(timeout=PROGRAM_S)
 
 
 def looked(folder: Path) -> str:
@@ -189,7 +188,7 @@ def test_of_many_threads_one_has_the_lock_at_a_time(fresh, tmp_path):
 
     def work(n: int) -> None:
         with LocalCheckpoint() as taken:
-            taken.take(fresh, str(folder), wait_s=SECONDS)
+            taken.take(fresh, str(folder), wait_s=PROGRAM_S)
             alone = inside.acquire(blocking=False)
             seen.append((alone, looked(folder)))
             inside.release()

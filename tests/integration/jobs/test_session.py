@@ -12,6 +12,7 @@ import pytest
 
 from jobs.runner.session import start
 from spark_eos.errors import ConfigError
+from tests.support.waiting import PROGRAM_S
 
 ROOT = Path(__file__).parents[3]
 #: Prints the settings that the JVM has, and who has the secret on the command line.
@@ -62,7 +63,7 @@ def test_settings_reach_the_jvm_and_no_command_line(tmp_path):
         capture_output=True,
         text=True,
         env=environment,
-        timeout=240,
+        timeout=PROGRAM_S,
     )
     assert done.returncode == 0, done.stderr[-2000:]
     answer = json.loads(done.stdout.splitlines()[-1])

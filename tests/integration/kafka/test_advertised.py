@@ -15,6 +15,7 @@ from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.kafka.requests.init_producer_id import init_producer_id
 from spark_eos.tools.devcluster import DevCluster
+from tests.support.waiting import TIMEOUT
 
 
 def test_a_broker_that_advertises_a_dead_port(capsys):
@@ -24,7 +25,7 @@ def test_a_broker_that_advertises_a_dead_port(capsys):
         port = dead.getsockname()[1]
         with DevCluster(proxies=[port]) as cluster:
             admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-            admin.create_topics([NewTopic("t", 1)])["t"].result(20)
+            admin.create_topics([NewTopic("t", 1)])["t"].result(TIMEOUT)
             servers = f"127.0.0.1:{cluster.broker(0).proxied_port}"
             kafka = KafkaProperties({"bootstrap.servers": servers})
             for ask in (

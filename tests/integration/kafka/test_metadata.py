@@ -6,6 +6,7 @@ from spark_eos.kafka.admin.topics import end_offsets
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.tools.devcluster import DevCluster
+from tests.support.waiting import TIMEOUT
 
 
 def test_ends_are_told_again_after_a_broker_was_away():
@@ -16,4 +17,4 @@ def test_ends_are_told_again_after_a_broker_was_away():
         before = end_offsets(broker_client(kafka), {"away": [0, 1]})
         cluster.kill(0)
         cluster.start(0)
-        assert end_offsets(broker_client(kafka), {"away": [0, 1]}, timeout_s=30) == before
+        assert end_offsets(broker_client(kafka), {"away": [0, 1]}, timeout_s=TIMEOUT) == before

@@ -28,7 +28,7 @@ from spark_eos.topic_partition import OffsetRange
 from tests.support.kafka_view import KafkaView, Row
 from tests.support.proxy import Proxy
 from tests.support.transactions import LIFE_MS, arrow_producers
-from tests.support.waiting import wait_for
+from tests.support.waiting import TIMEOUT, wait_for
 
 TIME = int(time.time() * 1000) - 3_600_000  # rows past their retention go when the broker looks, every 5 minutes
 
@@ -157,7 +157,7 @@ def test_the_same_partitions_as_librdkafka(begin, end, topic, view, cluster):
     client = Producer({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0, "partitioner": "murmur2_random"})
     for key in keys:
         client.produce(theirs, b"", key)
-    assert client.flush(20) == 0
+    assert client.flush(TIMEOUT) == 0
     producer = begin()
     producer.write(ours, 7, key=pa.array([*keys, None, b""]), value=pa.array([b""] * (len(keys) + 2)))
     producer.flush()

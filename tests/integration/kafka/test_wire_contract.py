@@ -235,8 +235,8 @@ def test_a_commit_after_the_brokers_own_abort_is_an_invalid_state(client, begin,
 
 def test_a_commit_after_a_time_out_is_an_invalid_state(begin, end, view):
     """48: lost."""
-    transaction = begin(life_ms=1000)
-    wait_for(lambda: not view.open_transactions(transaction.pair.id), "the broker's time-out", 60)
+    transaction = begin(life_ms=3000)  # its row is written in less
+    wait_for(lambda: not view.open_transactions(transaction.pair.id), "the broker's time-out")
     assert end(transaction.asked, True) == 48
     assert view.values(transaction.topic) == []
 

@@ -19,16 +19,16 @@ from tests.support.kafka_view import KafkaView
 from tests.support.kafka_view import write as put
 from tests.support.mirrors import Mirror, check_same, cluster_of, seen
 from tests.support.session_faults import armed
-from tests.support.sink_queries import SECONDS, ended_by
-from tests.support.waiting import wait_for
+from tests.support.sink_queries import ended_by
+from tests.support.waiting import TIMEOUT, wait_for
 
 RUNNING = {"processingTime": "100 milliseconds"}
 
 
 def until_there(view: KafkaView, topic: str, rows: int) -> None:
     """Until consumers of the target see so many rows of a topic, which may not be there yet."""
-    wait_for(lambda: topic in view.admin.list_topics(timeout=30).topics, f"topic {topic}", SECONDS)
-    wait_for(lambda: len(view.rows(topic)) >= rows, f"{rows} rows of {topic}", SECONDS)
+    wait_for(lambda: topic in view.admin.list_topics(timeout=TIMEOUT).topics, f"topic {topic}")
+    wait_for(lambda: len(view.rows(topic)) >= rows, f"{rows} rows of {topic}")
 
 
 def back(mirror: Mirror, folder, topic: str, prefix: str) -> Mirror:
@@ -77,7 +77,7 @@ def test_a_running_mirror_follows_what_appears(mirror, topic, write, admin, othe
     copies.run()
     check_same(copies, name, new)
     target = f"live.{name}-back.its-own"  # made where the topic was seen before its origin was
-    assert target not in there.admin.list_topics(timeout=30).topics or there.rows(target) == []
+    assert target not in there.admin.list_topics(timeout=TIMEOUT).topics or there.rows(target) == []
 
 
 @pytest.mark.chaos
@@ -97,13 +97,13 @@ def test_a_topic_that_becomes_a_copy_while_it_is_mirrored(mirror, topic, there):
     def chain() -> tuple[str, ...]:
         return next((o.chain for o in origins(copies.client, map_) if o.source == name), ())
 
-    wait_for(lambda: fed() and len(chain()) == 1, "its origin", SECONDS)
+    wait_for(lambda: fed() and len(chain()) == 1, "its origin")
     make_map(here, map_, 1)
     of_c = Origin(name, describe_topics(here, [name])[name].id, "x", "x-id", ("c",))
     write_origin(here, map_, of_c)
-    wait_for(lambda: fed() and chain() == (cluster_of(copies.here), "c"), "the longer chain", SECONDS)
+    wait_for(lambda: fed() and chain() == (cluster_of(copies.here), "c"), "the longer chain")
     write_origin(here, map_, replace(of_c, chain=("c", cluster_of(there))))
-    wait_for(lambda: fed() and not query.isActive, "its end", SECONDS)
+    wait_for(lambda: fed() and not query.isActive, "its end")
     ended_by(query, "EOS_MIRROR_CIRCLE")
 
 
@@ -116,7 +116,7 @@ def test_a_target_that_is_created_anew_while_the_mirror_runs(mirror, topic, writ
     query, target = copies.start(), f"anew.{name}"
     until_there(there, target, 1)
     there.admin.delete_topics([target])[target].result()
-    wait_for(lambda: target not in there.admin.list_topics(timeout=30).topics, "the end of the topic")
+    wait_for(lambda: target not in there.admin.list_topics(timeout=TIMEOUT).topics, "the end of the topic")
     make(there, target)
     write(name, b"more")
     ended_by(query, "EOS_MIRROR_TARGET_RECREATED")

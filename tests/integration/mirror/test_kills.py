@@ -60,7 +60,7 @@ def strike(mirror: Mirror, topic: str, point: str, folder: Path) -> None:
         command = [sys.executable, "-m", "jobs.mirror", "--conf", str(config)]
         job = subprocess.Popen(command, stdout=out, stderr=out, cwd=ROOT, env=environment, start_new_session=True)
     try:
-        wait_for(lambda: (marks / point).exists() or job.poll() is not None, log.read_text, 180)
+        wait_for(lambda: (marks / point).exists() or job.poll() is not None, log.read_text)
         assert job.poll() is None, log.read_text()
     finally:
         processes.kill(job.pid)

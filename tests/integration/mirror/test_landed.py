@@ -15,7 +15,7 @@ from tests.support.kafka_view import KafkaView, open_view
 from tests.support.mirrors import Mirror, check_same
 from tests.support.proxy import Proxy
 from tests.support.session_faults import armed
-from tests.support.waiting import wait_for
+from tests.support.waiting import TIMEOUT, wait_for
 
 #: Record batches in each of two partitions, and rows of each: one task has all of them. A mirror puts none of these
 #: batches together with others, as they are large enough; it sends the first one of a partition alone, others at once.
@@ -44,7 +44,7 @@ def feed(servers: str, topic: str) -> None:
         for p in range(2):
             for i in range(ROWS):
                 producer.produce(topic, b"row %d.%d.%d " % (p, batch, i) + PADDING, partition=p)
-        assert producer.flush(30) == 0
+        assert producer.flush(TIMEOUT) == 0
 
 
 def test_a_broker_that_is_restarted_between_rows_and_their_answers(
@@ -70,9 +70,9 @@ def test_a_broker_that_is_restarted_between_rows_and_their_answers(
             behind.start(0)
             proxy.restore()
             proxy.flip(within=b"row ")  # of the target's rows, there are answers to `rows_in_log` alone
-            wait_for(lambda: proxy.flips or not query.isActive, "a look into the log", 60)
+            wait_for(lambda: proxy.flips or not query.isActive, "a look into the log")
             proxy.restore()
-            assert query.awaitTermination(60)
+            assert query.awaitTermination(TIMEOUT)
         assert proxy.flips > 0
         check_same(copies, name)
         assert there.open_transactions(query.id) == set()

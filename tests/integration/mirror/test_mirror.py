@@ -22,7 +22,7 @@ from tests.support.mirrors import Mirror, check_same, cluster_of, seen
 from tests.support.session_faults import armed
 from tests.support.sink_queries import ended_by
 from tests.support.source_calls import delete_before
-from tests.support.waiting import wait_for
+from tests.support.waiting import TIMEOUT, wait_for
 
 
 def feed(write, transactions, topic: str, partitions: int, rows: int = 600) -> None:
@@ -59,7 +59,7 @@ def test_topics_and_partitions_that_appear_are_followed(mirror, topic, write, ad
     copies = mirror("", prefix="new.")
     copies.reads = {"subscribePattern": f"^{name}"}
     copies.run()
-    before = set(view.admin.list_topics(timeout=30).topics), set(there.admin.list_topics(timeout=30).topics)
+    before = set(view.admin.list_topics(timeout=TIMEOUT).topics), set(there.admin.list_topics(timeout=TIMEOUT).topics)
     admin.create_partitions([NewPartitions(name, 3)])[name].result()
     admin.create_topics([NewTopic(f"{name}-2", 2, 1, config={"retention.ms": "-1"})])[f"{name}-2"].result()
     wait_for(lambda: len(view.partitions(name)) == 3, "the partitions")
@@ -68,8 +68,8 @@ def test_topics_and_partitions_that_appear_are_followed(mirror, topic, write, ad
     copies.run()
     check_same(copies, name, f"{name}-2")
     assert (len(there.partitions(f"new.{name}")), len(there.partitions(f"new.{name}-2"))) == (3, 2)
-    assert set(view.admin.list_topics(timeout=30).topics) == before[0] | {f"{name}-2"}
-    assert set(there.admin.list_topics(timeout=30).topics) == before[1] | {f"new.{name}-2"}
+    assert set(view.admin.list_topics(timeout=TIMEOUT).topics) == before[0] | {f"{name}-2"}
+    assert set(there.admin.list_topics(timeout=TIMEOUT).topics) == before[1] | {f"new.{name}-2"}
 
 
 def test_ranges_without_a_row_are_in_the_map(mirror, topic, transactions, there, view):
@@ -122,7 +122,7 @@ def first_offsets(copies: Mirror) -> list[int]:
 def set_of_topic(view: KafkaView, topic: str, setting: str, value: str) -> None:
     entry = ConfigEntry(setting, value, incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
-    view.admin.incremental_alter_configs([resource])[resource].result(10)
+    view.admin.incremental_alter_configs([resource])[resource].result(TIMEOUT)
 
 
 def test_a_verdict_can_be_told_by_a_data_partition(mirror, topic, write, there, tmp_path):
@@ -135,7 +135,7 @@ def test_a_verdict_can_be_told_by_a_data_partition(mirror, topic, write, there, 
         fault.wait()
         heads = [decode(row.value) for row in there.rows("__spark_eos_ledger") if row.key == query.id.encode()]
         fault.release()
-        assert query.awaitTermination(60)
+        assert query.awaitTermination(TIMEOUT)
     assert {written.probe.topic for written in heads[-1].decision.written} == {name}
 
 

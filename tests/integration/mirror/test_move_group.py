@@ -22,7 +22,7 @@ from tests.support.kafka_view import write as put
 from tests.support.mirrors import Mirror
 from tests.support.source_calls import delete_before
 from tests.support.transactions import arrow_producers
-from tests.support.waiting import wait_for
+from tests.support.waiting import TIMEOUT, wait_for
 
 
 class Group:
@@ -254,7 +254,7 @@ def test_a_row_that_is_mirrored_while_its_partition_is_looked_at(look, idle, wri
 
     late.looks = 0
     monkeypatch.setattr(offsets, "end_offsets", late)
-    assert mover(copies, group).move(apply=True, wait_s=60).done
+    assert mover(copies, group).move(apply=True, wait_s=TIMEOUT).done
     assert late.looks > look
     assert there.group(group.name, f"moved.{name}")[f"moved.{name}", 1] == 3
     group.consume(there, f"moved.{name}", 2)
@@ -277,7 +277,7 @@ def test_a_row_whose_entry_is_not_visible_yet(idle, there):
         refused(copies, group, "EOS_MIRROR_GROUP_REFUSED")
         assert there.group(group.name, f"moved.{name}") == {}
         there.end_transaction(producer.identity().id, commit=True)
-    moved = mover(copies, group).move(apply=True, wait_s=30)
+    moved = mover(copies, group).move(apply=True, wait_s=TIMEOUT)
     assert {one.partition: one.target.offset for one in moved.offsets} == {0: 1, 1: 3}
 
 

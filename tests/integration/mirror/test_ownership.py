@@ -16,7 +16,7 @@ from tests.support.command_line import command_line
 from tests.support.kafka_view import write as put
 from tests.support.mirrors import Mirror, check_same
 from tests.support.session_faults import armed
-from tests.support.waiting import wait_for
+from tests.support.waiting import TIMEOUT, wait_for
 
 CONTINUOUS = {"processingTime": "200 milliseconds"}
 
@@ -54,7 +54,7 @@ def claims(mirror: Mirror) -> list[Claim]:
 
 
 def _has_rows(mirror: Mirror, target: str) -> bool:
-    return target in mirror.there.admin.list_topics(timeout=30).topics and len(mirror.there.rows(target)) == 20
+    return target in mirror.there.admin.list_topics(timeout=TIMEOUT).topics and len(mirror.there.rows(target)) == 20
 
 
 def refused(mirror: Mirror, condition: str) -> EosError:
@@ -77,7 +77,7 @@ def test_a_mirror_that_was_believed_dead(mirror, topic, replica, capsys):
         return started[-1]
 
     query = start()
-    wait_for(lambda: _has_rows(old, f"p.{name}"), "the rows", 240)
+    wait_for(lambda: _has_rows(old, f"p.{name}"), "the rows")
     words = ["--source", old.here.bootstrap_servers, "--bootstrap-servers", old.there.bootstrap_servers]
     words += ["--query", query.id, "--map", old.targets.map, "--yes", "--format", "json"]
     capsys.readouterr()
@@ -181,7 +181,7 @@ def test_a_taker_that_is_killed(fault, mirror, topic, replica, tmp_path):
     taker = replica(first, name)
     taker.reads["startingOffsets"] = ends(first, name)
     with armed(first.spark, fault, tmp_path / "faults"), pytest.raises(StreamingQueryException):
-        taker.start().awaitTermination(60)
+        taker.start().awaitTermination(TIMEOUT)
     if fault == "mirror.claimed=die":
         assert first.run() == first_id
     else:

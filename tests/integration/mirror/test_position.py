@@ -21,7 +21,7 @@ from spark_eos.protocol.head import Decision
 from tests.support.kafka_view import write as put
 from tests.support.mirrors import Mirror, check_same, seen
 from tests.support.session_faults import armed
-from tests.support.waiting import wait_for
+from tests.support.waiting import TIMEOUT, wait_for
 
 #: Of each partition in a feed; two partitions of so many are two tasks.
 ROWS = 600
@@ -78,7 +78,7 @@ class Site:
             query = self.mirror.start()
             self.query = query.id
             with pytest.raises(Exception, match="fault injected"):
-                query.awaitTermination(120)
+                query.awaitTermination(TIMEOUT)
 
 
 @pytest.fixture
@@ -185,7 +185,7 @@ def test_what_the_map_does_not_tell(site, mirror, topic, there):
     assert caught.value.condition == "EOS_MIRROR_BEGINS_ELSEWHERE"
     assert seen(there, f"p.{lost.name}") == before
     there.admin.delete_topics([f"p.{lost.name}"])[f"p.{lost.name}"].result()
-    wait_for(lambda: f"p.{lost.name}" not in there.admin.list_topics(timeout=30).topics, "the end of the topic")
+    wait_for(lambda: f"p.{lost.name}" not in there.admin.list_topics(timeout=TIMEOUT).topics, "the end of the topic")
     lost.refused("EOS_MIRROR_TARGET_RECREATED", "--yes")
 
 

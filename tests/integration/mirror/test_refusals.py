@@ -9,7 +9,7 @@ from pyspark.errors import StreamingQueryException
 from spark_eos.errors import EosError
 from tests.support.kafka_view import open_view
 from tests.support.mirrors import Mirror, check_same, cluster_of, seen
-from tests.support.waiting import wait_for
+from tests.support.waiting import TIMEOUT, wait_for
 
 
 def refused(mirror: Mirror, condition: str) -> EosError:
@@ -62,7 +62,7 @@ def test_maps_and_ledgers_of_any_name(what, by_pattern, mirror, topic, write):
     if by_pattern:
         copies.reads = {"subscribePattern": f"^{name}$"}
     assert name in refused(copies, "EOS_MIRROR_TOPIC_REFUSED").message
-    assert name not in copies.there.admin.list_topics(timeout=30).topics
+    assert name not in copies.there.admin.list_topics(timeout=TIMEOUT).topics
 
 
 def test_there_and_back(mirror, topic, write, view, there, spark, tmp_path):
@@ -105,7 +105,7 @@ def test_rows_that_the_target_would_delete_at_once(mirror, topic, write, there):
     resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=[for_ever])
     for altered in there.admin.incremental_alter_configs([resource]).values():
         altered.result()
-    wait_for(lambda: _ran(copies), "an end of what workers remember of the settings", 60)
+    wait_for(lambda: _ran(copies), "an end of what workers remember of the settings")
     check_same(copies, name)
 
 

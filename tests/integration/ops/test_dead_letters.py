@@ -16,7 +16,7 @@ from spark_eos import cli
 from spark_eos.ops import dead_letters
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.kafka_view import KafkaView
-from tests.support.waiting import wait_for
+from tests.support.waiting import PROGRAM_S, TIMEOUT, wait_for
 
 TOO_LARGE, MALFORMED = "RecordTooLargeException", "EOS_JOB_MALFORMED_ROW"
 
@@ -203,7 +203,7 @@ def test_a_run_that_is_killed_around_its_commit_loses_and_doubles_no_letter(offi
     """The next run fences it, and sends just what is left."""
     office.post(write)
     words = ["--bootstrap-servers", office.cluster.bootstrap_servers, "dead-letters", "resend", office.topic, "--yes"]
-    killed = subprocess.run([sys.executable, "-c", DYING.format(before=before), *words], timeout=120)
+    killed = subprocess.run([sys.executable, "-c", DYING.format(before=before), *words], timeout=PROGRAM_S)
     assert killed.returncode == 9
     assert sum(office.resend().values()) == (8 if before else 4)
     assert office.values(office.out) == [f"large-{n}" for n in range(6)]
@@ -251,7 +251,7 @@ def test_receipts_behind_an_open_transaction_are_waited_for(office, write, trans
     assert (code, answer["error"]["condition"]) == (2, "EOS_LETTERS_FAILED")
     assert f"{office.topic}-0" in answer["error"]["message"]
     assert office.view.rows(office.out) == []
-    transactions.producer.abort_transaction(30)
+    transactions.producer.abort_transaction(TIMEOUT)
     monkeypatch.undo()
     assert office.resend() == {office.out: 2, office.source: 2}
 

@@ -22,6 +22,7 @@ from spark_eos.tools.devcluster import DevCluster
 from tests.support.command_line import command_line
 from tests.support.guarded import Guarded
 from tests.support.kafka_view import KafkaView, open_view
+from tests.support.waiting import TIMEOUT
 
 
 @dataclass
@@ -129,7 +130,7 @@ def test_a_ledger_that_is_not_there_is_not_made(patient):
     code, answer = patient.ask("--ledger-topic", "no-ledger")
     assert code == 2  # there is nothing to begin a transaction in, so that nobody knows the clock
     assert set(worst(answer)) == {"broker 0"}
-    assert "no-ledger" not in patient.view.admin.list_topics(timeout=30).topics
+    assert "no-ledger" not in patient.view.admin.list_topics(timeout=TIMEOUT).topics
 
 
 def test_two_phase_commit_that_brokers_do_not_offer(patient):

@@ -17,7 +17,8 @@ from tests.support.kafka_view import write
 from tests.support.object_store import object_store
 from tests.support.replaying import Life, killed, stalled
 from tests.support.session_faults import armed
-from tests.support.sink_queries import SECONDS, ended_by
+from tests.support.sink_queries import ended_by
+from tests.support.waiting import TIMEOUT
 
 #: A feed is one micro-batch of the life before, and micro-batch 0 is where it begins.
 LARGE = 4
@@ -213,7 +214,7 @@ def test_writes_within_foreach_batch_are_refused(spark, cluster, view, sink, top
         writer.option("kafka.bootstrap.servers", cluster.bootstrap_servers).save()
 
     started = life.frame().writeStream.foreachBatch(each).option("checkpointLocation", str(query.checkpoint))
-    assert started.trigger(availableNow=True).start().awaitTermination(SECONDS)
+    assert started.trigger(availableNow=True).start().awaitTermination(TIMEOUT)
     newest = max(int(name) for name in numbers(query.checkpoint / "offsets") if name.isdigit())
     shutil.copy(query.checkpoint / "offsets" / str(newest), query.checkpoint / "offsets" / str(newest + 1))
     life.refused("EOS_DROP_REFUSED", *drop(life, "--yes"))

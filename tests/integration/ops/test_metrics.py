@@ -26,7 +26,7 @@ from spark_eos.options.table import DEFAULT_LEDGER_TOPIC, DEFAULT_PREFIX
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.kafka_view import KafkaView
 from tests.support.session_faults import Fault, armed
-from tests.support.waiting import wait_for
+from tests.support.waiting import TIMEOUT, wait_for
 
 PARTITIONS, ROWS = 2, 20
 
@@ -65,7 +65,7 @@ class Scraped:
         return any(sample.name == name for family in self.families() for sample in family.samples)
 
     def families(self) -> list:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/metrics", timeout=30) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/metrics", timeout=TIMEOUT) as answer:
             return list(text_string_to_metric_families(answer.read().decode()))
 
 
@@ -131,7 +131,7 @@ def test_a_loss_and_its_repair_are_counted(spark, metrics, copies, write, topic,
     source, out = topic(PARTITIONS), topic(PARTITIONS)
     scraped = Scraped(metrics.port)
     feed(write, source)
-    assert copies(source, out).awaitTermination(60)
+    assert copies(source, out).awaitTermination(TIMEOUT)
     assert scraped.value("rows_total", query="copies") == len(view.values(out)) == PARTITIONS * ROWS
     assert scraped.value("replays_total", query="copies") == 0
     feed(write, source)
@@ -185,7 +185,7 @@ def test_a_last_stable_offset_that_stands_still_is_seen_from_outside(metrics, cl
     assert (held["topic"], held["partition"]) == (source, 0)
     assert transactions.transactional_id in held["text"]
     assert seen["lag"][0]["stalled_s"] >= 1
-    transactions.producer.commit_transaction(30)
+    transactions.producer.commit_transaction(TIMEOUT)
     wait_for(lambda: scraped.value("source_held_partitions", **labels) == 0, "the end of the transaction")
     wait_for(lambda: scraped.value("rows_total", query="copies") == 1, "the row")
     query.stop()

@@ -21,7 +21,7 @@ from spark_eos.protocol.head import NOBODY
 from spark_eos.protocol.ports import State
 from spark_eos.protocol.task import MicroBatch
 from tests.support.stopped_query import AT_ONCE, PREFIX, RUN, Left
-from tests.support.waiting import wait_for
+from tests.support.waiting import PROGRAM_S, wait_for
 
 
 def told(left: Left, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, Any]:
@@ -127,7 +127,7 @@ def killed_at(left: Left, fault: str, checkpoint: Path, folder: Path) -> None:
     words += ["recover", str(checkpoint), "--yes", *AT_ONCE]
     faults = {"SPARK_EOS_FAULTS": fault, "SPARK_EOS_FAULTS_DIR": str(folder)}
     command = [sys.executable, "-m", "spark_eos.cli", *words]
-    done = subprocess.run(command, env=os.environ | faults, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, env=os.environ | faults, capture_output=True, text=True, timeout=PROGRAM_S)
     assert done.returncode == -signal.SIGKILL, done.stdout + done.stderr
 
 

@@ -13,7 +13,8 @@ from pyspark.sql import DataFrame
 import spark_eos
 from spark_eos import cli
 from tests.support.kafka_view import write
-from tests.support.sink_queries import SECONDS, kafka_frame
+from tests.support.sink_queries import kafka_frame
+from tests.support.waiting import TIMEOUT
 
 
 class Query:
@@ -39,7 +40,7 @@ class Query:
 
         frame = kafka_frame(self._spark, self._cluster, self.source)
         writer = frame.writeStream.foreachBatch(both).option("checkpointLocation", str(checkpoint))
-        assert writer.trigger(availableNow=True).start().awaitTermination(SECONDS)
+        assert writer.trigger(availableNow=True).start().awaitTermination(TIMEOUT)
 
     def counts(self) -> list[Counter[str]]:
         return [Counter(self._view.values(out)) for out in self.outs]

@@ -26,7 +26,7 @@ from spark_eos.protocol.ports import NotPublished, State
 from spark_eos.protocol.task import MicroBatch
 from tests.support.stopped_query import AT_ONCE, PREFIX, RUN, Left, left_open
 from tests.support.transactions import Transaction
-from tests.support.waiting import wait_for
+from tests.support.waiting import PROGRAM_S, wait_for
 
 
 def listed(left: Left, capsys: pytest.CaptureFixture[str], *more: str) -> dict[str, dict[str, Any]]:
@@ -232,4 +232,4 @@ def test_a_batch_write_is_told_by_its_job_id(cluster, view, topic, capsys):
 def test_it_needs_no_spark():
     """The commands run where pyspark is not installed."""
     code = "import sys; sys.modules['pyspark'] = None; import spark_eos.ops.recover"
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=PROGRAM_S)

@@ -23,6 +23,7 @@ from spark_eos.registry.settings import registry_settings
 from tests.support.certificates import Authority
 from tests.support.fake_registry import fake_registry
 from tests.support.registry_front import TOKEN, TOKEN_PATH, front, guid_of
+from tests.support.waiting import PROGRAM_S
 
 SECRET = "the-secret-of-the-registry"
 ORDER = '{"type":"record","name":"Order","namespace":"acme","fields":[{"name":"id","type":"long"}]}'
@@ -331,7 +332,7 @@ def test_a_fork_makes_a_client_of_its_own(registry, subject):
     would keep a lock closed in the child."""
     id_ = registry.register(subject, ORDER)
     command = [sys.executable, "-c", FORKS, registry.url, str(id_)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PROGRAM_S)
     assert (done.returncode, done.stderr) == (0, "")
 
 

@@ -20,6 +20,7 @@ from spark_eos.registry import from_registry, to_registry
 from tests.support.connect import connect_server
 from tests.support.killed_program import ROOT
 from tests.support.registry_program import COPY
+from tests.support.waiting import PROGRAM_S, TIMEOUT
 
 SECRET = "the-secret-of-the-registry"
 FIRST = '{"type":"record","name":"Order","namespace":"acme","fields":[{"name":"id","type":"long"}]}'
@@ -37,7 +38,7 @@ def produce(cluster, registry, topic: str, rows=ROWS) -> None:
     for row in rows:
         value = row if row is None or isinstance(row, bytes) else serializers["name" in row](row, context)
         producer.produce(topic, value)
-    assert producer.flush(30) == 0
+    assert producer.flush(TIMEOUT) == 0
 
 
 def read(spark, cluster, topic: str):
@@ -71,7 +72,7 @@ def test_a_connect_client_needs_no_jvm(spark, cluster, registry, topic, tmp_path
         arguments = [server.remote, cluster.bootstrap_servers, source, target, registry.url]
         program = subprocess.run(
             [sys.executable, "-m", "tests.support.registry_program", *arguments],
-            cwd=ROOT, capture_output=True, text=True, check=False, timeout=180,
+            cwd=ROOT, capture_output=True, text=True, check=False, timeout=PROGRAM_S,
         )  # fmt: skip
         assert program.returncode == 0, program.stderr[-4000:] + server.log()[-2000:]
     assert json.loads(program.stdout.splitlines()[-1]) == EXPECTED

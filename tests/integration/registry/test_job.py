@@ -26,7 +26,7 @@ from spark_eos.registry.encoding import writing
 from spark_eos.registry.schemas import Schema
 from spark_eos.registry.settings import registry_settings
 from tests.support.schema_registry import SchemaRegistry
-from tests.support.waiting import wait_for
+from tests.support.waiting import TIMEOUT, wait_for
 
 FIRST = '{"type":"record","name":"Order","fields":[{"name":"id","type":"int"}]}'
 SECOND = FIRST.replace('"int"}', '"int"},{"name":"more","type":"string","default":"none"}')
@@ -68,7 +68,7 @@ class Setting:
         for number, row in enumerate(values):
             data = value(row, contexts[1]) if isinstance(row, dict) else row
             producer.produce(self.source, key=key(f"key {number}", contexts[0]), value=data)
-        assert producer.flush(30) == 0
+        assert producer.flush(TIMEOUT) == 0
 
     def run(self, on_malformed: str = "fail", version: int | None = None) -> None:
         """Until all that is there is read, through Spark."""
@@ -89,7 +89,7 @@ class Setting:
         self._ends(start_copy(self._spark, self._config(BY_DUCKDB, on_malformed, version)))
 
     def _ends(self, query: StreamingQuery) -> None:
-        assert query.awaitTermination(120)
+        assert query.awaitTermination(TIMEOUT)
         wait_for(lambda: self._view.held(self.target, self.letters) == {}, "the markers")
 
     def _config(self, sql: str, on_malformed: str, version: int | None) -> ConsumeTransformProduce:

@@ -15,7 +15,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from jobs.consume_transform_produce import ConsumeTransformProduce, start_copy
 from jobs.runner.config import load
 from spark_eos.errors import RowError
-from tests.support.waiting import wait_for
+from tests.support.waiting import TIMEOUT, wait_for
 
 ORDER = json.dumps(
     {
@@ -80,7 +80,7 @@ class Setting:
         for value in values:
             data = serialize({"at": 1_700_000_000_000, **value}, context) if isinstance(value, dict) else value
             producer.produce(self.source, key=b"k", value=data)
-        assert producer.flush(30) == 0
+        assert producer.flush(TIMEOUT) == 0
 
     def job(self, transform: str, on_malformed: str) -> ConsumeTransformProduce:
         file = self.folder / "job.yaml"
@@ -100,7 +100,7 @@ class Setting:
 
     def run(self, transform: str, on_malformed: str = "deadLetters") -> None:
         query = start_copy(self.spark, self.job(transform, on_malformed))
-        assert query.awaitTermination(120)
+        assert query.awaitTermination(TIMEOUT)
         wait_for(lambda: self.view.held(self.target, self.letters) == {}, "the markers")
 
     def written(self) -> list[tuple[int, str]]:

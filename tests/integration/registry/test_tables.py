@@ -19,6 +19,7 @@ from jobs.kafka_to_iceberg import KafkaToIceberg
 from jobs.runner.config import load
 from spark_eos.errors import EosError
 from tests.support.table_kinds import KINDS, Delta, Iceberg, TableKind
+from tests.support.waiting import TIMEOUT
 
 FIRST = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "int"}]}
 NEWER = FIRST | {"fields": [*FIRST["fields"], {"name": "who", "type": ["null", "string"], "default": None}]}
@@ -48,7 +49,7 @@ class Setting:
         producer, context = Producer({"bootstrap.servers": self._servers}), SerializationContext
         for value in values:
             producer.produce(self._topic, serialize(value, context(self._topic, MessageField.VALUE)), partition=0)
-        assert producer.flush(30) == 0
+        assert producer.flush(TIMEOUT) == 0
 
     def run(self, version: int | None = None, schema: str = "fail") -> None:
         """The job's query, until all that is there is read."""
@@ -69,7 +70,7 @@ class Setting:
         else:
             config = load(file, KafkaToIceberg)
             query = config.start_copy(self._spark, config.target.options())
-        assert query.awaitTermination(120)
+        assert query.awaitTermination(TIMEOUT)
 
     def forget_commit(self) -> None:
         """As if the query had been killed before Spark noted the last commit."""

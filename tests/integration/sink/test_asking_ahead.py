@@ -77,7 +77,7 @@ def tasks(cluster, view, topic, monkeypatch) -> Tasks:
 
 def waiting(tasks: Tasks, then: Callable[[], pa.RecordBatch]) -> Rows:
     """Rows that come only after the topic was asked for."""
-    wait_for(lambda: tasks.times, "a question about the topic", 10)
+    wait_for(lambda: tasks.times, "a question about the topic")
     yield then()
 
 

@@ -12,9 +12,10 @@ from pyspark.errors import PySparkException
 
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.hosts import a_silent_host, nobody
-from tests.support.kafka_view import TIMEOUT, open_view
+from tests.support.kafka_view import open_view
 from tests.support.refusal import Refusal
-from tests.support.sink_queries import SECONDS, Sink
+from tests.support.sink_queries import Sink
+from tests.support.waiting import TIMEOUT
 
 ROWS = "value string, topic string, partition int"
 
@@ -45,7 +46,7 @@ def test_unreachable_brokers(files, sink, refused, spark):
         for text in pool.map(text_of, (closed, silent)):
             assert float(re.search(r"within ([\d.]+) s", text)[1]) < 17
             assert "kafka.bootstrap.servers" in text.partition("Check ")[2]
-        assert time.monotonic() - began < 60  # that is 15 and a slow machine's start of queries
+        assert time.monotonic() - began < 150  # that is 15 and a slow machine's start of queries
 
 
 def test_a_missing_topic_by_option(files, sink, refused, view):
@@ -127,7 +128,7 @@ def test_a_group_without_a_checkpoint_option(spark, cluster, files, topic, tmp_p
     spark.conf.set("spark.sql.streaming.checkpointLocation", str(tmp_path / "checkpoints"))
     try:
         with pytest.raises(PySparkException, match=r"EOS_OPTION_MISSING.*checkpointLocation"):
-            writer.trigger(availableNow=True).start().awaitTermination(SECONDS)
+            writer.trigger(availableNow=True).start().awaitTermination(TIMEOUT)
     finally:
         spark.conf.unset("spark.sql.streaming.checkpointLocation")
     assert view.ends(out) == {(out, 0): 0}

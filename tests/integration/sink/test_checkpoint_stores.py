@@ -16,7 +16,8 @@ from spark_eos.sink.preflight import preflight
 from tests.support.fresh_preflight import forget_checks
 from tests.support.kafka_view import write
 from tests.support.object_store import SECRET_KEY, ObjectStore, object_store
-from tests.support.sink_queries import SECONDS, kafka_frame
+from tests.support.sink_queries import kafka_frame
+from tests.support.waiting import TIMEOUT
 
 
 @pytest.fixture(scope="module")
@@ -78,12 +79,12 @@ def test_a_store_that_python_cannot_read(spark, cluster, view, topic, odd):
 
     query = started("with", **{"offsets.group.id": "of-odd"})
     with pytest.raises(Exception, match="EOS_CHECKPOINT_STORE") as caught:
-        query.awaitTermination(SECONDS)
+        query.awaitTermination(TIMEOUT)
     reason = spark_eos.reason(caught.value)
     assert reason is not None
     assert "offsets.group.id" in reason.hint
     assert view.rows(out) == []
-    assert started("without").awaitTermination(SECONDS)
+    assert started("without").awaitTermination(TIMEOUT)
     assert [row.value for row in view.rows(out)] == [b"0", b"1", b"2"]
 
 

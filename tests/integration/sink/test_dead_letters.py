@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 
 from tests.support.kafka_view import KafkaView, Row
 from tests.support.session_faults import armed
-from tests.support.sink_queries import SECONDS, ended_by
-from tests.support.waiting import wait_for
+from tests.support.sink_queries import ended_by
+from tests.support.waiting import TIMEOUT, wait_for
 
 ROWS = "key string, value string, partition int"
 LIMIT = 20_000
@@ -144,7 +144,7 @@ def test_a_limit_that_is_lowered_while_a_task_writes(
         fault.wait()
         set_config(view, out, max_message_bytes=LIMIT)
         fault.release()
-        assert started.awaitTermination(SECONDS)
+        assert started.awaitTermination(TIMEOUT)
     taken, refused = expected()
     taken[2] = ["first"] * 4 + taken[2]
     assert in_order(view, out) == taken

@@ -22,14 +22,13 @@ from spark_eos.tools.devcluster import DevCluster
 from tests.support.session_faults import armed
 from tests.support.sink_queries import ended_by
 from tests.support.source_calls import anew
-from tests.support.waiting import wait_for
+from tests.support.waiting import TIMEOUT, wait_for
 
 TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"
 PARTITIONS = 2
 ROWS = [(str(number), number % PARTITIONS) for number in range(40)]
 COLUMNS = "value string, partition int"
 MISSING = "EOS_ROWS_MISSING"
-SECONDS = 180
 
 
 @pytest.fixture
@@ -42,7 +41,7 @@ def aborted(cluster: DevCluster, spark, tmp_path) -> Callable[..., Any]:
 
         def operator(fault: Any) -> None:
             try:
-                wait_for(fault.marker.exists, "the decision", SECONDS)
+                wait_for(fault.marker.exists, "the decision")
                 data = RecordLookup(broker_client(KafkaProperties({"bootstrap.servers": cluster.bootstrap_servers})))
                 (start,) = data.partition(topic, 1).open.values()
                 place = ["--topic", topic, "--partition", "1", "--start-offset", str(start)]
@@ -124,7 +123,7 @@ def test_the_next_start_tells(aborted, sink, files, topic, view):
     out = topic(PARTITIONS)
     stream, query = files(COLUMNS).add(ROWS), sink(topic=out)
     with aborted(out):
-        assert query.start(stream.stream()).awaitTermination(SECONDS)
+        assert query.start(stream.stream()).awaitTermination(TIMEOUT)
     ended_by(query.start(stream.add(ROWS).stream()), MISSING)
     assert len(view.values(out)) == len(ROWS) // 2
 

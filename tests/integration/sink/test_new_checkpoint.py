@@ -20,7 +20,8 @@ import spark_eos
 from spark_eos.errors import phrase
 from tests.support.kafka_view import KafkaView, write
 from tests.support.session_faults import armed
-from tests.support.sink_queries import SECONDS, Sink, ended_by
+from tests.support.sink_queries import Sink, ended_by
+from tests.support.waiting import TIMEOUT
 
 PARTITIONS = 2
 NEVER = "Do not begin with a new one"
@@ -113,7 +114,7 @@ def test_a_checkpoint_that_is_older_says_where_to_go_on(copy, view, interrupted)
     assert view.values(copy.out) == []
     assert view.group(copy.group, copy.source) == view.ends(copy.source)
     with pytest.raises(StreamingQueryException) as caught:
-        copy.rescue("rescue", lost.id).start(copy.frame("latest")).awaitTermination(SECONDS)
+        copy.rescue("rescue", lost.id).start(copy.frame("latest")).awaitTermination(TIMEOUT)
     why = spark_eos.reason(caught.value)
     assert why is not None
     assert why.condition == "EOS_CHECKPOINT_BEHIND"

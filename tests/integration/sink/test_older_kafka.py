@@ -31,9 +31,9 @@ from tests.chaos.test_kills import strike
 from tests.support.kafka_view import KafkaView, open_view
 from tests.support.scene import Scene, topics_of
 from tests.support.sink_queries import Sink
-from tests.support.waiting import wait_for
+from tests.support.transactions import LIFE_MS
+from tests.support.waiting import TIMEOUT, wait_for
 
-LIFE_MS = 60_000
 VERIFICATION = "transaction.partition.verification.enable"
 
 
@@ -224,4 +224,4 @@ def refused(kafka: KafkaProperties) -> bool:
 def alter(view: KafkaView, operation: AlterConfigOpType) -> None:
     entry = ConfigEntry(VERIFICATION, "false", incremental_operation=operation)
     broker = ConfigResource(ResourceType.BROKER, "0", incremental_configs=[entry])
-    view.admin.incremental_alter_configs([broker])[broker].result(30)
+    view.admin.incremental_alter_configs([broker])[broker].result(TIMEOUT)

@@ -16,6 +16,7 @@ from spark_eos.options.table import DEFAULT_LEDGER_TOPIC
 from spark_eos.protocol.head import Head
 from spark_eos.sink.preflight import preflight
 from spark_eos.tools.devcluster import DevCluster
+from tests.support.waiting import TIMEOUT
 
 KEY, VALUE = (
     b'{"query":"q","batch":0,"place":0}',
@@ -136,4 +137,4 @@ def test_a_copy_into_a_ledger(spark, cluster, topic, ledger, write, tmp_path):
         trigger={"availableNow": True},
     )
     with pytest.raises(Exception, match="EOS_TOPIC_RESERVED"):
-        query.awaitTermination(60)
+        query.awaitTermination(TIMEOUT)

@@ -10,7 +10,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 import spark_eos
-from tests.support.sink_queries import SECONDS
+from tests.support.waiting import TIMEOUT
 
 
 class Told:
@@ -76,7 +76,7 @@ def started(kafka, tmp_path, topic) -> Callable[..., Callable[[], None]]:
     def prepare(frame: DataFrame, mode: str = "append", **options: str) -> Callable[[], None]:
         given = {"topic": topic(), "checkpointLocation": str(tmp_path / "checkpoint")} | options
         writer = kafka(frame.writeStream, **given).outputMode(mode).trigger(availableNow=True)
-        return lambda: writer.start().awaitTermination(SECONDS)
+        return lambda: writer.start().awaitTermination(TIMEOUT)
 
     return prepare
 
@@ -92,7 +92,7 @@ def test_continuous_processing(spark, kafka, topic, tmp_path):
     frame = kafka(spark.readStream, subscribe=topic()).load().select("value")
     writer = kafka(frame.writeStream, topic=topic(), checkpointLocation=str(tmp_path)).trigger(continuous="1 second")
     with pytest.raises(Exception, match="continuous") as caught:
-        writer.start().awaitTermination(SECONDS)
+        writer.start().awaitTermination(TIMEOUT)
     assert spark_eos.reason(caught.value).condition == "EOS_USE_UNSUPPORTED"
 
 
@@ -118,7 +118,7 @@ def test_a_path_names_no_topic(rows, kafka, told, topic, tmp_path):
     """The rows would go to the topic of the option, or column, without a word."""
     writer = kafka(rows.writeStream, topic=topic(), checkpointLocation=str(tmp_path / "checkpoint"))
     writer = writer.trigger(availableNow=True)
-    told(lambda: writer.start("flights").awaitTermination(SECONDS), "EOS_OPTION_INVALID", '.option("topic"')
+    told(lambda: writer.start("flights").awaitTermination(TIMEOUT), "EOS_OPTION_INVALID", '.option("topic"')
 
 
 @pytest.fixture
@@ -128,7 +128,7 @@ def to_table(spark, rows, kafka, tmp_path) -> Iterator[Callable[..., Callable[[]
     def prepare(**options: str) -> Callable[[], None]:
         given = {"checkpointLocation": str(tmp_path / "checkpoint")} | options
         writer = kafka(rows.writeStream, **given).trigger(availableNow=True)
-        return lambda: writer.toTable("refused_stream").awaitTermination(SECONDS)
+        return lambda: writer.toTable("refused_stream").awaitTermination(TIMEOUT)
 
     yield prepare
     spark.sql("DROP TABLE IF EXISTS refused_stream")

@@ -18,9 +18,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tests.support.kafka_view import KafkaView, doubled, write
 from tests.support.session_faults import armed
-from tests.support.sink_queries import SECONDS, Sink, ended_by
+from tests.support.sink_queries import Sink, ended_by
 from tests.support.spark_versions import needs_admission_control
-from tests.support.waiting import wait_for
+from tests.support.waiting import TIMEOUT, wait_for
 
 FULL = (
     "key string, value string, topic string, partition int, timestamp timestamp, "
@@ -54,7 +54,7 @@ def test_java_reads_headers_and_every_codec(cluster, files, sink, topic):
         source = files("value string, headers array<struct<key:string,value:binary>>", f"{codec} input")
         rows = [(f"{codec} {n}" * 50, headers if n % 2 else None) for n in range(40)]
         sink(codec, topic=out, kafka__compression__type=codec).run(source.add(rows).stream())
-        seen = [(row.value, row.headers) for row in cluster.console_consume(out, max_messages=40, timeout_ms=60_000)]
+        seen = [(row.value, row.headers) for row in cluster.console_consume(out, max_messages=40)]
         assert seen == [(value, "trace:7f,none:\x1a" if own else "") for value, own in rows]
 
 
@@ -148,7 +148,7 @@ def test_a_running_query_takes_up_what_comes(spark, cluster, sink, topic, view):
     for i in range(3):
         write(cluster.bootstrap_servers, source, [(p, f"{i}.{p}") for p in range(2)], commit=True)
         expected += [f"{i}.{p}" for p in range(2)]
-        wait_for(has(len(expected)), f"the rows of round {i}", SECONDS)
+        wait_for(has(len(expected)), f"the rows of round {i}")
     query.stop()
     assert query.exception() is None
     assert sorted(view.values(out)) == expected
@@ -162,7 +162,7 @@ def test_several_queries_of_one_session_at_once(files, sink, topic, view):
     inputs = [files(name=f"input-{i}").add(*[[f"{i}.{t}.{n}" for n in range(50)] for t in range(2)]) for i in range(3)]
     running = [one.start(source.stream()) for one, source in zip(sinks, inputs, strict=True)]
     for query in running:
-        assert query.awaitTermination(SECONDS)
+        assert query.awaitTermination(TIMEOUT)
     for i, out in enumerate(outs):
         assert Counter(view.values(out)) == Counter(f"{i}.{t}.{n}" for t in range(2) for n in range(50))
 
@@ -210,7 +210,7 @@ def test_offsets_and_rows_become_durable_by_one_decision(spark, cluster, sink, t
         assert view.values(out) == []
         assert view.open_transactions(started.id) != set()
         after.release()
-        assert started.awaitTermination(SECONDS)
+        assert started.awaitTermination(TIMEOUT)
     assert sorted(view.values(out)) == ["a", "b", "c"]
 
 
@@ -333,7 +333,7 @@ def test_a_process_that_dies_before_the_decision_costs_a_replay(fault, spark, fi
     source = files().add(*[[f"{task}.{i}" for i in range(10)] for task in range(2)])
     query = sink(topic=out)
     with armed(spark, fault, tmp_path / "faults"), pytest.raises(StreamingQueryException):
-        query.start(source.stream()).awaitTermination(SECONDS)
+        query.start(source.stream()).awaitTermination(TIMEOUT)
     assert view.values(out) == []
     query.run(source.stream())
     assert Counter(view.values(out)) == Counter(f"{task}.{i}" for task in range(2) for i in range(10))
@@ -347,7 +347,7 @@ def test_a_failure_after_the_decision_aborts_nothing_of_it(fault, spark, files, 
     source = files().add(*[[f"{task}.{i}" for i in range(10)] for task in range(2)])
     query = sink(topic=out)
     with armed(spark, fault, tmp_path / "faults"), pytest.raises(StreamingQueryException):
-        query.start(source.stream()).awaitTermination(SECONDS)
+        query.start(source.stream()).awaitTermination(TIMEOUT)
     query.run(source.stream())
     assert Counter(view.values(out)) == Counter(f"{task}.{i}" for task in range(2) for i in range(10))
     assert len(view.rows(out, committed=False)) == 20

@@ -8,6 +8,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 from tests.support.source_calls import until_stable
+from tests.support.waiting import TIMEOUT
 
 NOON = 1_700_000_000_000
 
@@ -38,7 +39,7 @@ def test_a_batch_reads_what_is_stable(read, reader, topic, write, transactions):
     write(name, "behind")
     assert read(name) == ["a", "b", "c"]
     assert read(name, kafka__isolation__level="read_uncommitted") == ["a", "aborted", "b", "behind", "c", "open"]
-    transactions.producer.commit_transaction(30)
+    transactions.producer.commit_transaction(TIMEOUT)
     until_stable(reader, name, 5)
     assert read(name) == ["a", "b", "behind", "c", "open"]
 

@@ -10,7 +10,7 @@ import pytest
 from spark_eos.log import logger
 from spark_eos.source import lag
 from tests.support.source_calls import run, until_ends
-from tests.support.waiting import wait_for
+from tests.support.waiting import TIMEOUT, wait_for
 
 
 @pytest.fixture(autouse=True)
@@ -56,7 +56,7 @@ def test_a_partition_that_an_open_transaction_holds(reader, topic, write, transa
     wait_for(lambda: lag_now()["heldMs"] >= 200, "a lag that is held for 200 ms")
     now = lag_now()
     assert (now["stable"], now["high"]) == (0, 2)
-    transactions.producer.commit_transaction(30)
+    transactions.producer.commit_transaction(TIMEOUT)
     wait_for(lambda: lag_now()["heldMs"] == 0, "a lag that nothing holds")
 
 

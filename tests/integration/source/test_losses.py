@@ -297,7 +297,7 @@ def test_compacted_topics_have_gaps_that_are_no_loss(reader, topic, write, admin
         write(name, "roll", key=b"roll")  # an active segment is never compacted
         return len(rows(source, {name: {"0": 0}}, {name: {"0": 60}})) < 30
 
-    wait_for(compacted, "the compaction", 60.0)
+    wait_for(compacted, "the compaction")
     got = rows(source, {name: {"0": 0}}, {name: {"0": 60}})
     offsets = [row["offset"] for row in got]
     assert offsets == sorted(set(offsets))

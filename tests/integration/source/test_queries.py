@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.source_calls import topics
 from tests.support.spark_versions import needs_admission_control
-from tests.support.waiting import wait_for
+from tests.support.waiting import TIMEOUT, wait_for
 
 
 class Query:
@@ -41,7 +41,7 @@ class Query:
     def start(self, **trigger: object):
         return (self._writer.trigger(**trigger) if trigger else self._writer).start()
 
-    def wait(self, values: set[str], timeout: float = 120.0) -> None:
+    def wait(self, values: set[str], timeout: float = TIMEOUT) -> None:
         with self._arrived:
             assert self._arrived.wait_for(lambda: values <= {value for _, value in self.rows}, timeout), self.rows
 
@@ -73,7 +73,7 @@ def test_a_query_reads_what_is_stable_and_goes_on_after_a_restart(query, topic, 
     running.processAllAvailable()  # its commit log is written too; otherwise the restart replays 'c', as it should
     running.stop()
     assert sorted(first.values) == ["a", "b", "c"]
-    transactions.producer.commit_transaction(30)
+    transactions.producer.commit_transaction(TIMEOUT)
     second = query(",".join(names), startingOffsets="earliest")
     running = second.start()
     second.wait({"open", "hidden"})
@@ -108,14 +108,14 @@ def test_latest_survives_a_failure_of_micro_batch_0(query, topic, write, tmp_pat
     first = query(name, startingOffsets="latest")
     first.fail_in = 0
     with pytest.raises(StreamingQueryException, match="wants this micro-batch to fail"):
-        first.start().awaitTermination(120)
+        first.start().awaitTermination(TIMEOUT)
     assert (tmp_path / "checkpoint/offsets/0").exists()
     assert not (tmp_path / "checkpoint/commits/0").exists()
     write(name, "between")
     second = query(name, startingOffsets="latest")
     second.fail_in = 1
     with pytest.raises(StreamingQueryException, match="wants this micro-batch to fail"):
-        second.start().awaitTermination(120)
+        second.start().awaitTermination(TIMEOUT)
     write(name, "later")
     third = query(name, startingOffsets="latest")
     running = third.start()
@@ -130,11 +130,11 @@ def test_available_now_drains_and_ends(query, topic, write, tmp_path):
     name = topic(2)
     write(name, *"abc", partition=1)
     first = query(name, startingOffsets="earliest", maxOffsetsPerTrigger=2)
-    assert first.start(availableNow=True).awaitTermination(120)
+    assert first.start(availableNow=True).awaitTermination(TIMEOUT)
     assert first.rows == [(1, "a"), (1, "b"), (2, "c")]
     write(name, "d")
     second = query(name)
-    assert second.start(availableNow=True).awaitTermination(120)
+    assert second.start(availableNow=True).awaitTermination(TIMEOUT)
     assert second.rows == [(3, "d")]
     logged = (tmp_path / "checkpoint/offsets/3").read_text().splitlines()[-1]
     assert topics(json.loads(logged)) == {name: {"0": 1, "1": 3}}
@@ -149,7 +149,7 @@ def test_two_sources_in_one_query(spark, query, cluster, topic, write):
     other = query(names[1], startingOffsets="earliest")
     both._writer = both.frame.union(other.frame).writeStream.foreachBatch(both._collect)
     running = both._writer.trigger(availableNow=True).start()
-    assert running.awaitTermination(120)
+    assert running.awaitTermination(TIMEOUT)
     assert sorted(both.values) == ["a", "b"]
 
 
@@ -157,11 +157,11 @@ def test_a_query_says_what_is_wrong_before_any_task(spark, query, topic):
     """By `load` where the option alone says so; else the named error reaches whoever waits for the query."""
     before = len(spark.sparkContext.statusTracker().getJobIdsForGroup(None))
     with pytest.raises(StreamingQueryException, match="EOS_TOPIC_MISSING"):
-        query("no-such-topic").start().awaitTermination(120)
+        query("no-such-topic").start().awaitTermination(TIMEOUT)
     with pytest.raises(PySparkException, match="EOS_OPTION_INVALID"):
         query(topic(), startingOffsets='{"a":')
     with pytest.raises(StreamingQueryException, match="EOS_OPTION_UNSUPPORTED"):
-        query(topic(), endingTimestamp="5").start().awaitTermination(120)
+        query(topic(), endingTimestamp="5").start().awaitTermination(TIMEOUT)
     with pytest.raises(StreamingQueryException, match="EOS_OPTION_UNKNOWN"):
-        query(topic(), **{"kafka.fetch.min.byte": "1"}).start().awaitTermination(120)
+        query(topic(), **{"kafka.fetch.min.byte": "1"}).start().awaitTermination(TIMEOUT)
     assert len(spark.sparkContext.statusTracker().getJobIdsForGroup(None)) == before

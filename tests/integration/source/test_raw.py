@@ -26,6 +26,7 @@ from spark_eos.tools.devcluster import DevCluster
 from spark_eos.topic_partition import OffsetRange
 from tests.support.source_calls import delete_before
 from tests.support.transactions import write_in_turn
+from tests.support.waiting import TIMEOUT
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 TIME = int(time.time() * 1000) - 3_600_000  # rows past their retention go when the broker looks, every 5 minutes
@@ -43,7 +44,7 @@ def write(producer: Producer, topic: str, count: int, seed: int = 1, **message: 
         key = chance.choice([None, b"", b"key %d" % i])
         value = chance.choice([None, b"", b"%d" % i, b"value %d " % i * chance.randrange(40)])
         producer.produce(topic, value, key, timestamp=TIME + chance.randrange(10_000), **message)
-    assert producer.flush(20) == 0
+    assert producer.flush(TIMEOUT) == 0
 
 
 def end_of(kafka: KafkaProperties, topic: str) -> int:
@@ -100,7 +101,7 @@ def test_headers(kafka, topic, producer, cluster):
     write(writer, name, 5, headers=[("a", b"1"), ("a", None), ("ü", b"")])
     consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "test"})
     consumer.assign([TopicPartition(name, 0, 0)])
-    seen = [m.headers() for m in consumer.consume(10, 30)]
+    seen = [m.headers() for m in consumer.consume(10, TIMEOUT)]
     consumer.close()
     assert len(seen) == 10
     (batch,) = read_raw(Fetching(kafka, include_headers=True), OffsetRange(name, 0, 0, 10))
@@ -115,7 +116,7 @@ def test_more_than_a_fetch_holds(kafka, topic, producer, monkeypatch):
     large = producer(message_max_bytes=1_500_000, linger_ms=10)
     for size in (300_000, 10, 900_000, 1_400_000, 10):
         large.produce(name, b"x" * size)
-    assert large.flush(30) == 0
+    assert large.flush(TIMEOUT) == 0
     write(producer(linger_ms=10), name, 4000)
     monkeypatch.setattr(raw, "FETCH_BYTES", 100_000)
     same_as_by_a_consumer(kafka, name, 0, 4005)
@@ -218,13 +219,13 @@ def test_a_range_behind_an_open_transaction_stalls(kafka, topic, producer, monke
     monkeypatch.setattr(raw, "_SHORT_STALL_S", 0.3)
     name = topic()
     writer = producer(transactional_id=f"test-{uuid.uuid4()}")
-    writer.init_transactions(30)
+    writer.init_transactions(TIMEOUT)
     writer.begin_transaction()
     write(writer, name, 3)
     with pytest.raises(KafkaError) as caught:
         list(read_raw(Fetching(kafka), OffsetRange(name, 0, 0, 3)))
     assert caught.value.condition == "EOS_SOURCE_STALLED"
-    writer.abort_transaction(30)
+    writer.abort_transaction(TIMEOUT)
 
 
 def test_a_topic_that_is_missing(kafka):

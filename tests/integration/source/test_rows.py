@@ -25,7 +25,7 @@ from tests.support.source_calls import (
     until_stable,
     values,
 )
-from tests.support.waiting import wait_for
+from tests.support.waiting import TIMEOUT, wait_for
 
 # Which rows
 
@@ -64,7 +64,7 @@ def test_columns(reader, topic, cluster):
     for key, value in [(None, None), (b"", b""), (b"k", None), (None, b"v"), (b"k" * 70_000, large)]:
         producer.produce(created, value, key, partition=1, timestamp=1_700_000_000_123)
     producer.produce(appended, b"x", timestamp=1)
-    assert producer.flush(30) == 0
+    assert producer.flush(TIMEOUT) == 0
     (_, batch), _ = run(reader(f"{created},{appended}"))
     rows = sorted(batch, key=lambda row: (row["topic"] == appended, row["offset"]))
     assert [(r["key"], r["value"]) for r in rows[:5]] == [
@@ -146,7 +146,7 @@ def test_an_open_transaction_holds_the_end(reader, topic, write, transactions):
     assert values(batches) == ["before"]
     write(name, "later")
     assert run(source, at) == ([], at)
-    transactions.producer.commit_transaction(30)
+    transactions.producer.commit_transaction(TIMEOUT)
     until_new(source, at)
     batches, _ = run(source, at)
     assert values(batches) == ["inside", "after", "later"]
@@ -161,7 +161,7 @@ def test_an_aborted_transaction_lets_the_end_go_on_without_its_rows(reader, topi
     write(name, "after")
     batches, at = run(source)
     assert values(batches) == []
-    transactions.producer.abort_transaction(30)
+    transactions.producer.abort_transaction(TIMEOUT)
     until_new(source, at)
     batches, end = run(source, at)
     assert values(batches) == ["after"]
@@ -191,7 +191,7 @@ def test_a_tail_of_aborted_records_does_not_wait(reader, topic, transactions):
     until_stable(reader, name, 3003)
     began = time.monotonic()
     assert values([rows(reader(name), {name: {"0": 0}}, {name: {"0": 3003}})]) == ["row"]
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 4.5  # the shortest time-out is 5 s
 
 
 # AvailableNow

@@ -26,6 +26,7 @@ from spark_eos.tools.devcluster import DevCluster
 from spark_eos.topic_partition import OffsetRange
 from tests.support.source_calls import delete_before
 from tests.support.transactions import write_in_turn
+from tests.support.waiting import TIMEOUT
 
 PARTITIONS = 12
 
@@ -55,7 +56,7 @@ def write(producer: Producer, topic: str, partition: int, count: int, size: int 
         key = chance.choice([None, b"", b"key %d" % i])
         headers = [("n", b"%d" % i)] if i % 3 else None
         producer.produce(topic, bytes(size), key, partition, headers=headers)
-    assert producer.flush(20) == 0
+    assert producer.flush(TIMEOUT) == 0
 
 
 def ranges_of(kafka: KafkaProperties, *topics: str) -> tuple[OffsetRange, ...]:

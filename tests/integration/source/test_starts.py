@@ -23,7 +23,7 @@ from tests.support.source_calls import (
     until_stable,
     values,
 )
-from tests.support.waiting import wait_for
+from tests.support.waiting import TIMEOUT, wait_for
 
 NOON = 1_700_000_000_000
 
@@ -144,7 +144,7 @@ def test_a_time_within_an_open_transaction_begins_at_what_is_stable(reader, topi
     transactions.put(name, "inside", timestamp=NOON + 1)
     source = reader(name, None, startingTimestamp=NOON + 1, startingOffsetsByTimestampStrategy="latest")
     _, at = run(source)
-    transactions.producer.commit_transaction(30)
+    transactions.producer.commit_transaction(TIMEOUT)
     until_more(source, at)
     assert values(run(source, at)[0]) == ["inside"]
 

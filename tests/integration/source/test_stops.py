@@ -20,6 +20,7 @@ from tests.support.source_calls import (
     until_new,
     values,
 )
+from tests.support.waiting import TIMEOUT
 
 # What must stop
 
@@ -40,7 +41,7 @@ def test_a_missing_topic_is_named_and_not_created(reader, topic, admin):
     with pytest.raises(TopicError, match=name) as caught:
         reader(f"{topic()},{name}").initialOffset()
     assert caught.value.condition == "EOS_TOPIC_MISSING"
-    assert name not in admin.list_topics(timeout=30).topics
+    assert name not in admin.list_topics(timeout=TIMEOUT).topics
 
 
 def test_unreachable_brokers_are_named_within_a_bounded_time(monkeypatch):
@@ -51,7 +52,7 @@ def test_unreachable_brokers_are_named_within_a_bounded_time(monkeypatch):
     with pytest.raises(ConnectionFailed, match=r"127\.0\.0\.1:1.*refused") as caught:
         source.initialOffset()
     assert caught.value.condition == "EOS_KAFKA_UNREACHABLE"
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 10  # by default it is 12 and more
 
 
 @pytest.mark.parametrize("offsets", ['{"T":{"0":7}}', '{"T":{"0":1,"1":1}}', '{"T":{"0":1},"other":{"0":1}}'])
@@ -72,7 +73,7 @@ def test_a_start_inside_an_open_transaction_waits_for_it(reader, topic, transact
     source = reader(name, json.dumps({name: {"0": 2}}))
     batches, at = run(source)
     assert values(batches) == []
-    transactions.producer.commit_transaction(30)
+    transactions.producer.commit_transaction(TIMEOUT)
     until_new(source, at)
     assert values(run(source, at)[0]) == ["c"]
 

@@ -18,7 +18,7 @@ from spark_eos.topic_partition import OffsetRange
 from tests.support.kafka_view import KafkaView
 from tests.support.source_calls import delete_before
 from tests.support.transactions import write_in_turn
-from tests.support.waiting import wait_for
+from tests.support.waiting import TIMEOUT, wait_for
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 TIME = int(time.time() * 1000) - 3_600_000  # rows past their retention go when the broker looks, every 5 minutes
@@ -33,7 +33,7 @@ def write(writer: Producer, topic: str, count: int, seed: int = 1) -> None:
         value = chance.choice([None, b"", b"%d" % i, b"value %d " % i * chance.randrange(40)])
         headers = [(chance.choice("häö"), chance.choice([None, b"", b"x" * 70])) for _ in range(chance.randrange(3))]
         writer.produce(topic, value, key, timestamp=TIME + chance.randrange(10_000), headers=headers)
-    assert writer.flush(20) == 0
+    assert writer.flush(TIMEOUT) == 0
 
 
 def seen(view: KafkaView, topic: str, start: int = 0, end: int = 1 << 62) -> list[tuple]:
@@ -92,10 +92,10 @@ def test_a_range_without_rows(topic, producer, begin, view, kafka):
     """Aborted rows and markers: nothing is written, so there is no transaction."""
     source, target = topic(), topic()
     writer = producer(transactional_id=f"test-{uuid.uuid4()}")
-    writer.init_transactions(30)
+    writer.init_transactions(TIMEOUT)
     writer.begin_transaction()
     write(writer, source, 30)
-    writer.abort_transaction(30)
+    writer.abort_transaction(TIMEOUT)
     wait_for(lambda: not view.held(source), "the marker")
     own = begin()
     said = copy_range(Fetching(kafka), OffsetRange(source, 0, 0, view.ends(source)[source, 0]), (target, 0), own)
@@ -116,14 +116,14 @@ def test_a_compacted_source(topic, producer, copy, view, monkeypatch):
     writer = producer(linger_ms=50, compression_type="lz4")
     for i in range(300):
         writer.produce(source, b"v%d" % i, b"same" if i % 7 else b"k%d" % i, timestamp=TIME + i)
-    assert writer.flush(30) == 0
+    assert writer.flush(TIMEOUT) == 0
 
     def compacted() -> bool:
         writer.produce(source, b"roll", b"roll")  # an active segment is never compacted
-        assert writer.flush(30) == 0
+        assert writer.flush(TIMEOUT) == 0
         return len(seen(view, source, 0, 300)) < 60
 
-    wait_for(compacted, "the compaction", 60.0)
+    wait_for(compacted, "the compaction")
     left = offsets(view, source)
     said = copy(source, 0, 300, target)
     assert seen(view, target) == seen(view, source, 0, 300)
@@ -187,7 +187,7 @@ def test_the_probe_of_the_benchmark(topic, producer, view, cluster):
     writer = producer(linger_ms=50)
     for i in range(500):
         writer.produce(source, b"%d" % i, partition=i % 2)
-    assert writer.flush(30) == 0
+    assert writer.flush(TIMEOUT) == 0
     transactions = probe.copy_batches(probe.CopySpec(cluster.bootstrap_servers, source, target, 2, 100))
     assert [transaction.rows for transaction in transactions] == [100, 100, 50] * 2
     wait_for(lambda: not view.held(target), "the markers")
@@ -239,7 +239,7 @@ def test_a_row_that_the_target_does_not_take(topic, producer, begin, view, kafka
     writer = producer(linger_ms=50)
     for value in (b"a", b"b" * 9_000, b"c"):
         writer.produce(source, value)
-    assert writer.flush(30) == 0
+    assert writer.flush(TIMEOUT) == 0
     own = begin()
     with pytest.raises(EosError) as caught:
         copy_range(Fetching(kafka), OffsetRange(source, 0, 0, 3), (target, 0), own)
@@ -264,7 +264,7 @@ def test_rows_that_the_target_never_takes(config, reason, topic, producer, begin
     writer = producer(linger_ms=50)
     for i in range(10):
         writer.produce(source, b"%d" % i, timestamp=TIME)
-    assert writer.flush(30) == 0
+    assert writer.flush(TIMEOUT) == 0
     own = begin()
     with pytest.raises(EosError) as caught:
         copy_range(Fetching(kafka), OffsetRange(source, 0, 0, 10), (target, 0), own)

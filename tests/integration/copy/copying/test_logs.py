@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import Producer
 
 from spark_eos.tools.devcluster import DevCluster
+from tests.support.waiting import TIMEOUT
 
 TIME = int(time.time() * 1000) - 3_600_000  # rows past their retention go when the broker looks, every 5 minutes
 DUMP = "org.apache.kafka.tools.DumpLogSegments"
@@ -37,11 +38,11 @@ def test_batches_of_a_copy(codec, cluster, topic, copy, begin):
             "compression.type": codec,
         }
     )
-    writer.init_transactions(30)
+    writer.init_transactions(TIMEOUT)
     writer.begin_transaction()
     for i in range(2000):
         writer.produce(source, b"%d" % i * 20, timestamp=TIME + i)
-    writer.commit_transaction(30)
+    writer.commit_transaction(TIMEOUT)
     own = begin()
     copy(source, 0, 2001, target, own)
     before, after = batches(cluster, source), batches(cluster, target)

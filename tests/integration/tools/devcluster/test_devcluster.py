@@ -19,7 +19,7 @@ from spark_eos.errors import DevClusterError
 from spark_eos.tools.devcluster import DevCluster
 from spark_eos.tools.devcluster import cluster as cluster_module
 from spark_eos.tools.devcluster.jars import JarSet, resolve
-from tests.support.waiting import is_gone, wait_for
+from tests.support.waiting import PROGRAM_S, TIMEOUT, is_gone, wait_for
 
 ONE_JAR = JarSet("one-jar", plain=("org.apache.commons:commons-pool2:2.12.1",))
 
@@ -29,12 +29,12 @@ def produce(cluster, topic, *values, transaction=None):
     config = {"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0, "acks": "all"}
     producer = Producer(config | ({"transactional.id": transaction} if transaction else {}))
     if transaction:
-        producer.init_transactions(30)
+        producer.init_transactions(TIMEOUT)
         producer.begin_transaction()
     delivered = []
     for value in values:
         producer.produce(topic, value, partition=0, on_delivery=lambda error, _: delivered.append(error))
-    producer.flush(30)
+    producer.flush(TIMEOUT)
     assert delivered == [None] * len(values)
     return producer
 
@@ -45,7 +45,7 @@ def values(cluster, topic, count):
 
 def test_comes_up_and_answers(cluster):
     """A cluster has one living broker by default, and knows its own id."""
-    metadata = AdminClient({"bootstrap.servers": cluster.bootstrap_servers}).list_topics(timeout=30)
+    metadata = AdminClient({"bootstrap.servers": cluster.bootstrap_servers}).list_topics(timeout=TIMEOUT)
     assert list(metadata.brokers) == [0]
     assert metadata.cluster_id == cluster.cluster_id
     assert not is_gone(cluster.broker(0).pid)
@@ -56,7 +56,7 @@ def test_java_reads_what_was_produced(cluster, topic):
     name = topic(2, retention_ms=-1)
     producer = produce(cluster, name, "first\nvalue", "")
     producer.produce(name, None, key="key", partition=1, headers={"a": "b"}, timestamp=1234)
-    producer.flush(30)
+    producer.flush(TIMEOUT)
     records = sorted(cluster.console_consume(name, max_messages=3))
     assert [record[:2] + record[3:] for record in records] == [
         (0, 0, "", None, "first\nvalue"),
@@ -69,8 +69,8 @@ def test_java_reads_what_was_produced(cluster, topic):
 def test_java_does_not_read_an_aborted_transaction_as_committed(cluster, topic):
     """Transactions work: an aborted row is passed over by a read_committed consumer."""
     name = topic()
-    produce(cluster, name, "aborted", transaction=name).abort_transaction(30)
-    produce(cluster, name, "committed", transaction=name).commit_transaction(30)
+    produce(cluster, name, "aborted", transaction=name).abort_transaction(TIMEOUT)
+    produce(cluster, name, "committed", transaction=name).commit_transaction(TIMEOUT)
     (record,) = cluster.console_consume(name, max_messages=1)
     # At 0 is the aborted record, at 1 the marker of its transaction.
     assert (record.offset, record.value) == (2, "committed")
@@ -135,7 +135,7 @@ def test_a_paused_broker_is_silent_until_it_is_resumed(old_cluster):
     old_cluster.pause(0)
     assert not is_gone(old_cluster.broker(0).pid)
     # The connection is taken, by the kernel; an answer does not come.
-    assert old_cluster.broker(0).ask() is None
+    assert old_cluster.broker(0).ask(timeout_s=2) is None
     old_cluster.resume(0)
     old_cluster.wait_ready()
     produce(old_cluster, "paused", "value")
@@ -145,7 +145,9 @@ def test_three_brokers_replicate_and_outlive_one():
     """With three brokers, writing and reading go on while one is dead, and it finds its way back."""
     with DevCluster(3) as cluster:
         cluster.create_topic("replicated", 3)
-        metadata = AdminClient({"bootstrap.servers": cluster.bootstrap_servers}).list_topics("replicated", timeout=30)
+        metadata = AdminClient({"bootstrap.servers": cluster.bootstrap_servers}).list_topics(
+            "replicated", timeout=TIMEOUT
+        )
         partitions = metadata.topics["replicated"].partitions.values()
         assert [sorted(partition.replicas) for partition in partitions] == [[0, 1, 2]] * 3
         produce(cluster, "replicated", "by three")
@@ -246,9 +248,11 @@ def test_the_command_runs_until_interrupted(how, with_cli):
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ, cwd=with_cli.folder
     ) as process:
         servers = process.stdout.readline().strip().removeprefix("bootstrap.servers=")
-        assert list(AdminClient({"bootstrap.servers": servers, "log_level": 0}).list_topics(timeout=30).brokers) == [0]
+        assert list(
+            AdminClient({"bootstrap.servers": servers, "log_level": 0}).list_topics(timeout=TIMEOUT).brokers
+        ) == [0]
         process.send_signal(how)
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=PROGRAM_S)
     assert (process.returncode, said) == (0, "Ctrl-C stops it.\n")
     host, port = servers.split(":")
     with pytest.raises(ConnectionRefusedError):
@@ -261,9 +265,9 @@ def test_the_command_makes_topics_and_keeps_those_that_are_there(tmp_path):
         command = [sys.executable, "-m", "spark_eos.cli", "devcluster", "--data", str(tmp_path), "--topic", asked]
         with subprocess.Popen([*command, "--topic", "plain"], stdout=subprocess.PIPE, text=True) as process:
             servers = process.stdout.readline().strip().removeprefix("bootstrap.servers=")
-            topics = AdminClient({"bootstrap.servers": servers, "log_level": 0}).list_topics(timeout=30).topics
+            topics = AdminClient({"bootstrap.servers": servers, "log_level": 0}).list_topics(timeout=TIMEOUT).topics
             process.send_signal(signal.SIGINT)
-            assert process.wait(60) == 0
+            assert process.wait(TIMEOUT) == 0
         assert {name: len(topic.partitions) for name, topic in topics.items()} == {"made": 3, "plain": 1}
 
 
@@ -288,7 +292,7 @@ def resolved_at_once(tmp_path_factory):
         )
         for _ in range(2)
     ]
-    said = [process.communicate(timeout=60)[1] for process in processes]
+    said = [process.communicate(timeout=PROGRAM_S)[1] for process in processes]
     assert [process.returncode for process in processes] == [0, 0]
     return cache, said
 
