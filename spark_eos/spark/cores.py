@@ -28,3 +28,11 @@ def cores(spark: SparkSession) -> int | None:
     if is_changing or not (is_here or asked or there > _NONE_YET):
         return None
     return max(1, asked, there)
+
+
+def cores_now(spark: SparkSession, least: int) -> int:
+    """Those of executors that are there now; ``least`` where these are fewer, or the session does not say it."""
+    try:
+        return max(least, int(spark.sparkContext.defaultParallelism))
+    except Exception:  # as above
+        return least

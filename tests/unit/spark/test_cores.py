@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_eos.spark.cores import cores
+from spark_eos.spark.cores import cores, cores_now
 
 
 class Session:
@@ -65,3 +65,9 @@ class Session:
 def test_those_that_are_there_or_asked_for(session, found):
     """Executors come some time after the session; Spark says 2 until then. With dynamic allocation they go again."""
     assert cores(session) == found
+
+
+def test_those_that_are_there_now():
+    """Where executors come and go, work is for these, and for a few where they have yet to come."""
+    dynamic = [Session(there, dynamicAllocation_enabled="true") for there in (2, 160)]
+    assert [cores_now(session, 8) for session in (*dynamic, object())] == [8, 160, 8]
