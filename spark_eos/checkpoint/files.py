@@ -176,10 +176,11 @@ class Checkpoint:
         return stop("EOS_CHECKPOINT_UNREACHABLE", location=self.location, name=name, why=reason)
 
     def _without_names(self, reason: str, name: str) -> str:
-        """The words of a store's message that have nothing of the user's names, which may be anything."""
+        """The words of a store's message that have nothing of the user's names, which may be anything. Names are in
+        paths or quoted: a mere word is the store's own, whatever a folder is called."""
         parts = re.split(r"[/@:]", f"{self.location}/{self._root}/{name}")
         names = re.compile(rf"(?<!\w)(?:{'|'.join(re.escape(part) for part in parts if len(part) > 2)})(?!\w)")
-        return " ".join(word for word in reason.split() if not names.search(word))
+        return " ".join(word for word in reason.split() if word.isalpha() or not names.search(word))
 
     def elsewhere(self) -> EosError:
         """The error for an empty location of a query that has started: Spark's files are somewhere else."""

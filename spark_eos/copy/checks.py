@@ -90,8 +90,11 @@ def check_source(options: SourceOptions, *, ordered: bool, keeps_order: str) -> 
     """
     if options.isolation != "read_committed":
         raise stop("EOS_OPTION_CONFLICT.isolation", option="kafka.isolation.level")
-    splits = {"minPartitions": options.min_partitions, "maxRecordsPerPartition": options.max_records_per_partition}
-    given = [name for name, value in splits.items() if value is not None]
+    splits = {
+        "minPartitions": (options.min_partitions or 1) > 1,  # 1 is a task for each partition
+        "maxRecordsPerPartition": options.max_records_per_partition is not None,
+    }
+    given = [name for name, is_split in splits.items() if is_split]
     if ordered and given:
         raise stop("EOS_OPTION_CONFLICT.order", option=given[0], keeps_order=keeps_order)
 

@@ -24,6 +24,7 @@ from spark_eos.kafka.admin.topics import cluster_id
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.metrics_events import NOWHERE, Events
 from spark_eos.options.parse import SinkOptions, SourceOptions
+from spark_eos.source import range_math
 from spark_eos.source.losses import check_cluster
 from spark_eos.source.plan import ranges_between
 from spark_eos.source.reader import EosKafkaStreamReader, SparkOffset, read_position
@@ -171,7 +172,8 @@ class RangeStreamReader(EosKafkaStreamReader):
         if end == self._planned:
             self._readable(ranges, logged, planned_now=True)
         self._prepare(ranges, logged)
-        tasks = self._tasks(ranges)
+        options = self._options
+        tasks = range_math.tasks(ranges, options.min_partitions, options.max_records_per_partition, self._cores)
         return [RangesOfTask(task.ranges, len(tasks)) for task in tasks]
 
     def _prepare(self, ranges: Sequence[OffsetRange], end: Position) -> None:

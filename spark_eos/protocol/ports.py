@@ -160,7 +160,7 @@ class Coordinator(Protocol):
 
     def fence(self, names: Collection[str]) -> Collection[str]:
         """InitProducerId once for each transactional id: what is open under it is aborted, and its producer is
-        fenced. Returns the ids that were not given a new epoch (51, 14, 15, 16, or no answer in time): ask again."""
+        fenced. Returns the ids that were not given a new epoch, whatever the answer: ask again. Raises Unauthorized."""
         ...
 
 

@@ -126,8 +126,8 @@ def tasks(
 ) -> list[Task]:
     """The tasks for these ranges: one for each range, but ranges with at most `FEW` offsets together share one. If the
     user sets ``min_partitions`` or ``max_records``, ranges are split instead of shared. ``cores``: of Spark, if they
-    are known: then up to `TOGETHER` ranges with at most `MANY` offsets share a task, too, as long as there is one for
-    each core."""
+    are known, and a replay may have its rows in other tasks: then up to `TOGETHER` ranges with at most `MANY` offsets
+    share a task, too, as long as there is one for each core."""
     if min_partitions is not None or max_records is not None:
         return [Task((part,)) for part in split(reads, min_partitions, max_records)]
     shared: list[list[OffsetRange]] = []

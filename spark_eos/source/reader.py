@@ -95,9 +95,6 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """``readStream.format("eos-kafka")``. Holds no client, and travels to the tasks as its options only. ``events``:
     where the lag is reported for metrics."""
 
-    #: Of Spark, for `range_math.tasks`; not of queries whose replay has to have the same rows in the same tasks.
-    _cores: int | None = None
-
     def __init__(self, options: SourceOptions, events: Events = NOWHERE) -> None:
         self._options, self._events = options, events
         self._name = uuid.uuid4().hex  # by which events and progress find together, as no source knows its query
@@ -188,11 +185,7 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         check_cluster(before.cluster, after.cluster or "")
         self._run_batch(start, end)
         reads = self._readable(ranges_between(before, after), after, planned_now=end == self._planned)
-        return self._tasks(reads)
-
-    def _tasks(self, reads: list[OffsetRange]) -> list[range_math.Task]:
-        options = self._options
-        return range_math.tasks(reads, options.min_partitions, options.max_records_per_partition, self._cores)
+        return range_math.tasks(reads, self._options.min_partitions, self._options.max_records_per_partition)
 
     def reportLatestOffset(self) -> SparkOffset | None:
         """For the query's progress: the newest known last stable offsets, and the lag of each partition as marks."""

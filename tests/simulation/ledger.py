@@ -344,7 +344,7 @@ class SimulatedData:
         return Found.HELD if held else found
 
     def _gone_or_silent(self, probe: Probe) -> Found | None:
-        gone = self._absences.is_gone((probe.topic, probe.partition), self._world.now)
+        gone = self._absences.is_gone((probe.topic, probe.partition), self._world.now, as_topic=True)
         return Found.GONE if gone else None
 
     def partition(self, topic: str, partition: int) -> PartitionState | None:

@@ -38,7 +38,7 @@ _STARTED_TWICE: Scene = (
 def _missing_since_the_first_time(patch: pytest.MonkeyPatch) -> None:
     """A place is as long missing as it was for the first time, whatever was answered since."""
 
-    def is_gone(self: Any, place: Any, now: float) -> bool:
+    def is_gone(self: Any, place: Any, now: float, **_: bool) -> bool:
         since, _ = self._spans.setdefault(place, (now, now))
         return now - since > self._least
 

@@ -23,7 +23,7 @@ _FORMAT = "eos-kafka-from-table"
 _OPTIONS = ("format", "path", "startingVersion", "maxFilesPerTrigger", "maxBytesPerTrigger", "readChangeFeed")
 #: Files of a micro-batch where no option says otherwise, as in Delta's own source, and their bytes.
 _FILES, _BYTES = 1000, 1 << 30
-#: Tasks of a micro-batch where the session does not say how many run at once.
+#: Tasks of a micro-batch, at least, where the session does not say how many run at once.
 _TASKS = 8
 #: The name by which a decision knows rows that are written as they are, which no function can have.
 _AS_THEY_ARE = "columns=same"
@@ -85,11 +85,12 @@ def from_table(
     from spark_eos.copy.from_table.source import FileDataSource
     from spark_eos.copy.query import start_ranges
     from spark_eos.sink.ended import remember
-    from spark_eos.spark.cores import cores
+    from spark_eos.spark.cores import cores, cores_now
 
     session = of_session(spark)
     options = source_table_options(source, session)
-    plan = planned(options, sink, session, transform, name_of_transform, cores(spark) or _TASKS)
+    tasks = cores(spark) or cores_now(spark, _TASKS)
+    plan = planned(options, sink, session, transform, name_of_transform, tasks)
     query = start_ranges(spark, plan, FileDataSource, _FORMAT, checkpoint, trigger, name)
     remember(str(query.runId), plan.sink)
     return query

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
@@ -65,7 +65,9 @@ def _written(plan: TablePlan, identity: Identity, ranges: Sequence[OffsetRange])
     table = plan.table
     with stored(table):
         store = table.store()
-    with FileWriter(store, table.layout, attempt) as writer:
+    # For all ranges as many as each may have, so that it does not matter which of them share a task.
+    layout = replace(table.layout, most_partitions=len(ranges) * table.layout.most_partitions)
+    with FileWriter(store, layout, attempt) as writer:
         for range_ in readable.of(ranges):
             records = read_range(plan.source.fetching, range_)
             if plan.transform is None:

@@ -35,6 +35,12 @@ class KafkaProperties(Settings):
         return self._values["bootstrap.servers"]
 
 
+def shown_address(server: str, servers: str) -> str:
+    """One of the addresses, which is none, as an error shows it: what is before an @ may be a password, which may have
+    commas. ``servers``: all of them."""
+    return "***" if "@" in servers.partition(server)[2] else server.rpartition("@")[2]
+
+
 def is_secret(key: str) -> bool:
     """Whether the value of this Kafka property must not be printed."""
     return any(mark in key.lower() for mark in _SECRET_MARKS)

@@ -203,11 +203,12 @@ def test_an_error_passes_or_not_whatever_the_checkpoint_is_called(monkeypatch, p
 
 
 @pytest.mark.parametrize("words", ["This request is forbidden", "Permission denied"])
-@pytest.mark.parametrize("path", ["for/bid", "b/den", "x/bid/den"])
-def test_a_name_that_is_a_part_of_a_stores_word_hides_nothing(monkeypatch, path, words):
+@pytest.mark.parametrize("path", ["for/bid", "b/den", "x/bid/den", "forbidden/denied"])
+def test_a_name_that_is_a_part_of_a_stores_word_or_all_of_it_hides_nothing(monkeypatch, path, words):
     """Else a restart would be promised to help."""
     error = lambda path: OSError(f"Request for 'https://h/{path}' failed: {words}")  # noqa: E731
     assert condition_on(monkeypatch, f"gs://{path}", error) == "EOS_CHECKPOINT_STORE"
+    assert condition_on(monkeypatch, "s3a://b/status/jobs", by_aws("UNKNOWN", 403)) == "EOS_CHECKPOINT_STORE"
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,8 @@ from spark_eos.copy.by_key import check_rule
 from spark_eos.copy.checks import DEFAULT_BYTES, bounded, check_copy, check_source, check_trigger
 from spark_eos.errors import EosError, OptionError
 from spark_eos.options.parse import sink_options, stream_options
+from spark_eos.source import range_math
+from spark_eos.topic_partition import OffsetRange
 
 SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:1"}
 
@@ -54,6 +56,14 @@ def test_what_takes_the_order_of_a_partition_has_to_be_asked_for():
     for name in ("minPartitions", "maxRecordsPerPartition"):
         assert conflict(check_source, source(**{name: 4}), ordered=True, keeps_order="Remove it.") == name
         check_source(source(**{name: 4}), ordered=False, keeps_order="Remove it.")
+
+
+def test_a_task_for_each_partition_keeps_their_order():
+    """However many rows they have: nothing is split."""
+    given = source(minPartitions=1)
+    check_source(given, ordered=True, keeps_order="Remove it.")
+    reads = [OffsetRange("t", p, 0, 10**p) for p in range(9)]
+    assert range_math.tasks(reads, given.min_partitions, None, 2) == [range_math.Task((r,)) for r in reads]
 
 
 def test_what_chooses_the_partition_of_a_copy():
