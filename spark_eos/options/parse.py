@@ -11,7 +11,7 @@ from typing import Any
 
 from spark_eos.checkpoint.settings import HadoopSettings, without_settings
 from spark_eos.errors import EosError, stop
-from spark_eos.kafka.config.properties import Isolation, KafkaProperties
+from spark_eos.kafka.config.properties import Isolation, KafkaProperties, shown_address
 from spark_eos.log import logger
 from spark_eos.options.bounds import (
     ByTime,
@@ -35,7 +35,7 @@ _NO_SETTINGS = HadoopSettings()
 #: What may precede :// in kafka.bootstrap.servers: nothing, or a listener's protocol.
 _SCHEMES = ("", "plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
 #: What may follow: ``host``, which is no mere number, or ``[v6 address]``, each with or without a port.
-_SERVER = re.compile(r"(?:\[[^\]\s]+\]|(?![0-9]+(?::|$))[^\s:;/\[\]]+)(?::(?P<port>[0-9]{1,5}))?")
+_SERVER = re.compile(r"(?:\[[^\]\s]+\]|(?![0-9]+(?::|$))[^\s:;/@\[\]]+)(?::(?P<port>[0-9]{1,5}))?")
 
 #: A record batch that brokers take by default has 1 MiB, compressed, and seldom a hundred times as much.
 MAX_DECOMPRESSED_BYTES = 128 << 20
@@ -282,14 +282,15 @@ def _check_kafka(kafka: Mapping[str, str], owned: Mapping[str, str]) -> None:
     for key in kafka:
         if key in owned:
             raise stop("EOS_OPTION_RESERVED.kafka", option=f"kafka.{key}", key=key, owned=owned[key])
-    servers = list(filter(None, map(str.strip, kafka.get("bootstrap.servers", "").split(","))))
+    given = kafka.get("bootstrap.servers", "")
+    servers = list(filter(None, map(str.strip, given.split(","))))
     if not servers:
         raise stop("EOS_OPTION_MISSING.servers", option="kafka.bootstrap.servers")
     for server in servers:
         scheme, _, address = server.rpartition("://")
         found = _SERVER.fullmatch(address)
         if scheme.lower() not in _SCHEMES or found is None or not 0 < int(found["port"] or 9092) < 65_536:
-            shown = server.rpartition("@")[2]  # what is before it may be a password
+            shown = shown_address(server, given)
             raise stop("EOS_OPTION_INVALID.servers", option="kafka.bootstrap.servers", server=shown)
 
 

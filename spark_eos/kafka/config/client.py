@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from spark_eos.errors import stop
 from spark_eos.kafka.config.java_names import canonical
 from spark_eos.kafka.config.librdkafka import check_names
-from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.config.properties import KafkaProperties, shown_address
 from spark_eos.kafka.config.tls import Tls
 from spark_eos.kafka.config.tokens import token_settings
 from spark_eos.kafka.config.values import enumerated, integer
@@ -21,7 +21,7 @@ _DEFAULT_PORT = 9092
 _FAMILIES = {"any": socket.AF_UNSPEC, "v4": socket.AF_INET, "v6": socket.AF_INET6}
 #: ``host``, ``host:port``, ``[v6 address]:port``, each with or without ``PROTOCOL://`` before it (`canonical` compares
 #: that).
-_SERVER = re.compile(r"(?:\w+://)?(?:\[(?P<v6>[^\]\s]+)\]|(?P<host>[^\s:;/\[\]]+))(?::(?P<port>[0-9]{1,5}))?")
+_SERVER = re.compile(r"(?:\w+://)?(?:\[(?P<v6>[^\]\s]+)\]|(?P<host>[^\s:;/@\[\]]+))(?::(?P<port>[0-9]{1,5}))?")
 
 Address = tuple[str, int]
 
@@ -70,7 +70,7 @@ def client_config(kafka: KafkaProperties) -> ClientConfig:
     user = canonical(kafka)
     protocol = enumerated(user, "security.protocol", "plaintext")
     return ClientConfig(
-        servers=tuple(_address(server.strip()) for server in kafka.bootstrap_servers.split(",") if server.strip()),
+        servers=_addresses(kafka.bootstrap_servers),
         client_id=user.get("client.id", "spark-eos"),
         family=_FAMILIES[enumerated(user, "broker.address.family", "any")],
         silence_s=min(_SILENCE_S, integer(user, "socket.timeout.ms", 60_000) / 1000),
@@ -79,13 +79,15 @@ def client_config(kafka: KafkaProperties) -> ClientConfig:
     )
 
 
-def _address(server: str) -> Address:
-    found = _SERVER.fullmatch(server)
-    port = int(found["port"] or _DEFAULT_PORT) if found else 0
-    if found is None or not 0 < port < 65_536:
-        shown = server.rpartition("@")[2]  # what is before it may be a password
-        raise stop("EOS_OPTION_INVALID.address", server=shown)
-    return found["v6"] or found["host"], port
+def _addresses(servers: str) -> tuple[Address, ...]:
+    result = []
+    for server in filter(None, map(str.strip, servers.split(","))):
+        found = _SERVER.fullmatch(server)
+        port = int(found["port"] or _DEFAULT_PORT) if found else 0
+        if found is None or not 0 < port < 65_536:
+            raise stop("EOS_OPTION_INVALID.address", server=shown_address(server, servers))
+        result.append((found["v6"] or found["host"], port))
+    return tuple(result)
 
 
 def _sasl(user: Mapping[str, str]) -> Sasl:

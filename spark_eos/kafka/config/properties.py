@@ -35,6 +35,12 @@ class KafkaProperties(Settings):
         return self._values["bootstrap.servers"]
 
 
+def shown_address(server: str, servers: str) -> str:
+    """One of the addresses in ``servers``, as a message may have it: what is before an @ may be a password, which may
+    have commas, too, and is cut into several addresses by these."""
+    return servers.rpartition("@")[2] if "@" in servers else server
+
+
 def is_secret(key: str) -> bool:
     """Whether the value of this Kafka property must not be printed."""
     return any(mark in key.lower() for mark in _SECRET_MARKS)

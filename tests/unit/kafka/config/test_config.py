@@ -258,7 +258,18 @@ def test_what_is_no_address_is_refused(servers):
     assert caught.value.condition == "EOS_OPTION_INVALID"
 
 
-@pytest.mark.parametrize("servers", ["SSL://user:hunter2@h:1", "user:hunter2@h", "user:hunter2@p@h:1"])
+@pytest.mark.parametrize(
+    "servers",
+    [
+        "SSL://user:hunter2@h:1",
+        "user:hunter2@h",
+        "user:hunter2@p@h:1",
+        "a:1,user:hunter2,p@h:1",
+        "user:p,hunter2@h:1",
+        "user:1,hunter2@h:1",
+        "user:p,hunter2://p@h:1",
+    ],
+)
 def test_a_password_in_an_address_is_not_shown(servers):
     """Kafka's addresses have none, whatever the user thinks."""
     with pytest.raises(OptionError, match="h") as caught:
