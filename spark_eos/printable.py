@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterable
 from urllib.parse import unquote
 
-#: Characters of a part of a password that is no word of a message by chance.
-_PART = 4
+#: Characters that a secret, or a part of one, must have to be left out of a text: what is shorter is in it by chance.
+_SHORTEST_SECRET = 3
 
 
 def printable(text: str) -> str:
@@ -41,7 +41,7 @@ def hidden(text: str, secrets: Iterable[str], addresses: Iterable[str] = ()) -> 
     That may have any character, as users forget to escape ``/`` and ``@``, and then is in a message in parts, too."""
     found = {*secrets, *(part for address in addresses for part in _users(address))}
     for secret in sorted(found, key=len, reverse=True):  # one may be a part of another
-        if len(secret) > 2:
+        if len(secret) >= _SHORTEST_SECRET:
             text = text.replace(secret, "***")
     return text
 
@@ -54,7 +54,7 @@ def _users(address: str) -> set[str]:
     if not slashes or not at:
         return set()
     password = user.partition(":")[2]
-    parts = [part for part in re.split(r"[/@?#\s]", unquote(password)) if len(part) >= _PART]
+    parts = re.split(r"[/@?#\s]", unquote(password))
     return {form for each in (user, password, *parts) for form in (each, unquote(each))}
 
 

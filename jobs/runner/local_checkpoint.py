@@ -19,6 +19,7 @@ from spark_eos.errors import EosError, stop
 from spark_eos.printable import printable
 
 from .lines import say
+from .query import may_pass
 
 #: The file in the checkpoint that is locked; what is in it says who holds the lock.
 LOCK = ".spark-eos.lock"
@@ -126,12 +127,14 @@ def write_faster(spark: SparkSession) -> None:
 
 def _identity(lock: Path) -> str:
     """What the file is known by, whatever the names by which it is found; made where there is none. By this process,
-    which has no locks to lose. Raises CheckpointError."""
+    which has no locks to lose. Raises CheckpointError, and OSError for what may pass."""
     try:
         lock.parent.mkdir(parents=True, exist_ok=True)
         with lock.open("ab"):
             found = lock.stat()
     except OSError as error:
+        if may_pass(error):
+            raise
         raise stop("EOS_CHECKPOINT_STORE.lock", location=str(lock.parent), lock=lock, why=error.strerror) from None
     return f"{found.st_dev}:{found.st_ino}"
 

@@ -23,6 +23,8 @@ from spark_eos.checkpoint.stores import open_store
 from spark_eos.errors import stop
 from spark_eos.log import logger
 
+from .query import may_pass
+
 if TYPE_CHECKING:
     from spark_eos.registry.decoding import Decoding
 
@@ -130,7 +132,8 @@ class NotedSchemas:
         return found
 
     def add(self, notes: Sequence[Note]) -> None:
-        """Write those that are not the last ones of their columns yet, in one step."""
+        """Write those that are not the last ones of their columns yet, in one step. Raises CheckpointError, and OSError
+        for what may pass."""
         before = self.read()
         added = [note for note in notes if note != _last(note.column, before)]
         if not added:
@@ -147,4 +150,6 @@ class NotedSchemas:
             if self._store.renames:
                 files.move(f"{root}/{name}", f"{root}/{FILE}")
         except OSError as error:
+            if may_pass(error):
+                raise
             raise self._checkpoint.damaged(FILE, f"it cannot be written: {error}") from None

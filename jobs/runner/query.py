@@ -32,6 +32,11 @@ _CALLED = re.compile(r"^(?:py4j\.protocol\.Py4JJavaError: )?An error occurred wh
 _STOP_POLL_S = 0.5
 #: What a machine may have none of for a while: room on a disk, files, processes, memory.
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM})
+#: What a disk fails by that is mounted from elsewhere, while its server is away; and what a failing one does.
+_AWAY = frozenset(
+    {errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENETDOWN, errno.ENETUNREACH}
+    | {errno.ECONNREFUSED, errno.ECONNRESET, errno.ECONNABORTED, errno.ENOTCONN}
+)
 
 
 class Stop:
@@ -100,11 +105,18 @@ def say_restart(restart: Restart) -> None:
     say(f"restart {restart.attempt} of {restart.attempts} in {restart.pause_s:g} s")
 
 
+def may_pass(error: OSError) -> bool:
+    """Whether a restart may help, with nothing changed."""
+    return error.errno in _FULL | _AWAY
+
+
 def of_the_system(error: OSError) -> EosError:
     """The error for what the system has refused, such as to start a program or to write a file."""
     why = refused_by_system(error)
     if error.errno in _FULL:
         return stop("EOS_SYSTEM_FULL", why=why)
+    if error.errno in _AWAY:
+        return stop("EOS_SYSTEM_UNREACHABLE", why=why)
     return stop("EOS_SYSTEM_REFUSES", why=why)
 
 

@@ -97,8 +97,8 @@ def without_secrets(text: str, settings: HadoopSettings) -> str:
     """A library's message with the values of settings replaced by ``***``, except addresses and regions."""
     harmless = ("endpoint", "region", "defaultFS", "access", "enabled")
     endpoints = [value for name, value in settings.items() if name.endswith("endpoint")]
-    others = (value.removeprefix("?") for name, value in settings.items() if not name.endswith(harmless))
-    return " ".join(hidden(text, [value for value in others if len(value) > 3], endpoints).split())
+    others = [value.removeprefix("?") for name, value in settings.items() if not name.endswith(harmless)]
+    return " ".join(hidden(text, others, endpoints).split())
 
 
 def _split(location: str) -> tuple[str, str, str]:

@@ -77,11 +77,13 @@ class Folder:
             infos = [*self._walked()] if store.renames else self._listed(self._root, recursive=True)
         files, unnamed = [], False
         for info in infos:
+            try:
+                uri = self._uri + info.path[start:]
+            except UnicodeDecodeError:
+                unnamed = True
+                continue
             if info.type == FileType.File:
-                try:
-                    files.append(_file(self._uri + info.path[start:], info, store))
-                except UnicodeDecodeError:
-                    unnamed = True
+                files.append(_file(uri, info, store))
         if unnamed:
             self._check_names()
         return files
@@ -92,26 +94,28 @@ class Folder:
         return found
 
     def _walked(self) -> Iterator[FileInfo]:
-        """Folder by folder, without those for drafts, which come and go meanwhile."""
-        waiting = [self._root]
+        """Folder by folder, without those for drafts, which come and go meanwhile, and folders with names that are not
+        UTF-8. Raises FileError for a folder that is within itself."""
+        waiting: list[tuple[str, tuple[str, ...]]] = [(self._root, (self._root,))]
         while waiting:
-            folder = waiting.pop()
+            folder, above = waiting.pop()
             try:
                 infos = self._listed(folder, recursive=False)
             except FileNotFoundError:  # it has come again at once
                 infos = []
             for info in infos:
+                try:
+                    path, hidden = info.path, info.base_name.startswith(_HIDDEN)
+                except UnicodeDecodeError:
+                    yield info
+                    continue
                 if info.type != FileType.Directory:
                     yield info
-                elif not self._is_hidden(info):
-                    waiting.append(info.path)
-
-    def _is_hidden(self, info: FileInfo) -> bool:
-        try:
-            return bool(info.base_name.startswith(_HIDDEN))
-        except UnicodeDecodeError:
-            self._check_names()
-            return True
+                elif not hidden:
+                    real = os.path.realpath(path) if self._store.local else path
+                    if real in above:
+                        raise stop("EOS_FILE_UNREADABLE.loop", uri=self._uri + path[len(self._root) :])
+                    waiting.append((path, (*above, real)))
 
     def _check_may_be_absent(self) -> None:
         """An object store has no folders, only files whose names begin alike: there may be none yet, or none any

@@ -16,6 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
+from spark_eos.arrow_fields import plain_type
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.checkpoint.stores import without_secrets
 from spark_eos.errors import stop
@@ -54,9 +55,10 @@ def first_batch(file: File, settings: HadoopSettings, count: int) -> Iterator[pa
 
 
 def parquet_schema(file: File, settings: HadoopSettings) -> pa.Schema:
-    """The columns of a file. Raises FileError, also for a column with a name of `ADDED`."""
+    """The columns of a file, with what is stored in place of extension types: newer versions of pyarrow make such ones
+    of JSON and UUIDs. Raises FileError, also for a column with a name of `ADDED`."""
     with _opened(file, settings) as parquet:
-        return schema_of(parquet).remove_metadata()
+        return pa.schema([field.with_type(plain_type(field.type)) for field in schema_of(parquet)])
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from spark_eos.checkpoint.files import Checkpoint
-from spark_eos.checkpoint.offset_log import SourceLine, merged
+from spark_eos.checkpoint.offset_log import BUILT_IN, OURS, SourceLine, merged
 from spark_eos.errors import EosError, stop
 from spark_eos.kafka.admin.topics import begin_offsets, cluster_id, describe_topics, end_offsets
 from spark_eos.ledger.owners import Cluster, Transaction, TransactionPart, check_listed, find, parts
@@ -94,6 +94,11 @@ class CheckpointState:
         ]
         return found
 
+    @property
+    def loss(self) -> str:
+        """The condition of the error by which the source stops for `losses`; where there are several, of each kind."""
+        return " or ".join(name for kind, name in _LOSSES.items() if kind in self.sources)
+
 
 @dataclass(frozen=True)
 class Liveness:
@@ -164,7 +169,7 @@ class QueryState:
             return f"stops: {of}{stop_of(found, sink.head, self.start(sink.name))}"
         if at is None or self.problem or any(sink.head is None for sink in self.sinks):
             return None
-        stops = "unless its source stops (EOS_SOURCE_DATA_LOSS), as it lacks what was not read"
+        stops = f"unless its source stops ({at.loss}), as it lacks what was not read"
         return f"{self._step(at)}, {stops}" if at.losses else self._step(at)
 
     def _step(self, at: CheckpointState) -> str:
@@ -198,7 +203,8 @@ class QueryState:
         if stop is not None and (self.checkpoint is not None or stop[1] in _UNFINISHED):
             found.append(f"the next start {self.next}")
         if self.checkpoint is not None:
-            found += [f"{loss}: {_LOSS}" for loss in self.checkpoint.losses]
+            stops = f"the source stops for that ({self.checkpoint.loss}), unless failOnDataLoss is false"
+            found += [f"{loss}: {stops}" for loss in self.checkpoint.losses]
         for sink in self.sinks:
             if sink.head is None:
                 found.append(f"{name_of(sink)}: its record in the ledger topic cannot be read: {sink.problem}")
@@ -212,7 +218,8 @@ class QueryState:
         return found
 
 
-_LOSS = "the source stops for that (EOS_SOURCE_DATA_LOSS), unless failOnDataLoss is false"
+#: By the kind of a source, the condition of its error for offsets that are gone; Spark's own is of its connector.
+_LOSSES = {OURS: "EOS_SOURCE_DATA_LOSS", BUILT_IN: "KAFKA_DATA_LOSS"}
 _UNFINISHED = (Status.DROP_UNFINISHED, Status.REPLAY_UNFINISHED)
 
 

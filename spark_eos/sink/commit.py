@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -17,7 +17,7 @@ from spark_eos.metrics_events import NOWHERE, Events
 from spark_eos.options.parse import SinkOptions
 from spark_eos.protocol.abort import abort, clear_late
 from spark_eos.protocol.commit import CommitReport, commit, complete
-from spark_eos.protocol.head import BatchWrite, ForeachBatchWrite, Notes, Write
+from spark_eos.protocol.head import BatchWrite, ForeachBatchWrite, Notes, Pair, Write
 from spark_eos.protocol.ports import Ports
 from spark_eos.protocol.task import MicroBatch
 from spark_eos.sink.commit_events import CommitEvents
@@ -89,6 +89,11 @@ class Commit:
             abort(session.ports, self.run, self.batch)
             left = clear_late(session.ports)
         return len(left)
+
+    def decided(self) -> Collection[Pair]:
+        """The transactions of the query's last decision, by the ledger. Raises EosError."""
+        head = session_for(self.options, self.ledger_partitions, self.query).ports.ledger.read()
+        return head.decision.pairs if head is not None and head.decision is not None else ()
 
     def _micro_batch(self, received: Sequence[Message], ports: Ports) -> MicroBatch:
         """What the tasks have reported, with what is to be published beside it."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from spark_eos.errors import EosError, TransactionLost, Unclear
+from spark_eos.errors import EosError, TransactionLost
 from spark_eos.metrics_events import Events
 from spark_eos.protocol.commit import CommitReport
+from spark_eos.protocol.head import Pair
 from spark_eos.protocol.names import parse_task_name
 from spark_eos.protocol.task import MicroBatch
 from spark_eos.sink.job import Message
@@ -59,12 +60,10 @@ class CommitEvents:
         )
 
     def _failed(self, batch: MicroBatch, error: BaseException) -> None:
-        """``decided``: whether the micro-batch is, or may be, decided all the same."""
         if self.events:
             condition = error.condition if isinstance(error, EosError) else type(error).__name__
             lost = error.parameters["lost"] if isinstance(error, TransactionLost) else 0
-            decided = isinstance(error, TransactionLost | Unclear)
-            self.events.tell("failed", **self._of(batch), condition=condition, decided=decided, lost=lost)
+            self.events.tell("failed", **self._of(batch), condition=condition, lost=lost)
 
     def _of(self, batch: MicroBatch, rows: int | None = None) -> dict[str, object]:
         """``rows``: where they are not those that the tasks have reported."""
@@ -80,12 +79,21 @@ class CommitEvents:
         }
 
 
-def aborted(events: Events, query: str, run: str, batch: int, received: Sequence[object], left: int) -> None:
-    """A micro-batch was given up. ``left``: transactions that stay open for now."""
+def aborted(
+    events: Events,
+    query: str,
+    run: str,
+    batch: int,
+    received: Sequence[object],
+    left: int,
+    decided: Callable[[], Collection[Pair]],
+) -> None:
+    """A micro-batch was given up. ``left``: transactions that stay open for now. ``decided``: reads those of the last
+    decision, as a commit that raised, by whichever error, may have decided before: these are not aborted."""
     if events:
-        reports = [message.report for message in received if isinstance(message, Message)]
-        written = sum(report.written is not None for report in reports)
-        events.tell("aborted", query=query, sink=None, run=run, batch=batch, transactions=written, open=left)
+        written = [message.report.written for message in received if isinstance(message, Message)]
+        pairs = {one.pair for one in written if one is not None}.difference(decided() if any(written) else ())
+        events.tell("aborted", query=query, sink=None, run=run, batch=batch, transactions=len(pairs), open=left)
 
 
 def _of_tasks(received: Sequence[Message]) -> dict[str, object]:

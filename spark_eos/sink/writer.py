@@ -63,9 +63,10 @@ class EosKafkaStreamWriter(DataSourceStreamArrowWriter):
             if found is None:
                 return
             query, run, partitions = found
-            left = self._ending(query, run, batchId, partitions).abort()
+            ending = self._ending(query, run, batchId, partitions)
+            left = ending.abort()
             logger.warning("query=%s batch=%d aborted, %d transactions left open", query, batchId, left)
-            aborted(self._events, query, run, batchId, messages, left)
+            aborted(self._events, query, run, batchId, messages, left, ending.decided)
         except Exception as error:
             logger.warning("batch=%d could not be aborted: %s", batchId, error)
 

@@ -31,7 +31,10 @@ _END_A_QUERY = {
 
 
 #: Others that may also end a query which has begun, as what they are about may change meanwhile.
-_ALSO = {"EOS_OPTION_CONFLICT", "EOS_OPTION_INVALID", "EOS_QUERY_UNKNOWN", "EOS_SYSTEM_FULL", "EOS_USE_UNSUPPORTED"}
+_ALSO = {
+    "EOS_OPTION_CONFLICT", "EOS_OPTION_INVALID", "EOS_QUERY_UNKNOWN", "EOS_SYSTEM_FULL", "EOS_SYSTEM_UNREACHABLE",
+    "EOS_USE_UNSUPPORTED",
+}  # fmt: skip
 
 
 def stopped() -> dict[str, str]:

@@ -11,11 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spark_eos.checkpoint.settings import HadoopSettings
+from spark_eos.checkpoint.stores import without_secrets
 from spark_eos.cli.options import Format, print_answer
 from spark_eos.errors import DevClusterError, EosError
 from spark_eos.log import logger
 from spark_eos.ops.answer import Answer, table
 from spark_eos.printable import excerpt, hidden, json_text, printable, printable_lines
+from spark_eos.tools.verify.tables import TableAddress
 
 
 @pytest.mark.parametrize(
@@ -52,6 +55,22 @@ def test_users_and_passwords_of_addresses_are_left_out(address):
     assert "bob" not in text and "sswd" not in text
     assert text.startswith("cannot reach https://***@db/cat or https://***@db/cat: no host")
     assert hidden("to s3://bucket/a", (), ["s3://bucket/a", "x@y", ""]) == "to s3://bucket/a"
+
+
+def test_how_short_a_secret_may_be_is_the_same_for_all():
+    """Whoever hides it, and for a part of a password, too."""
+    settings = {"fs.s3a.secret.key": "abc", "fs.s3a.session.token": "de"}
+    for shown in (
+        hidden("no abc, de", settings.values()),
+        without_secrets("no abc, de", HadoopSettings(settings)),
+        hidden("no abc, de", (), ["s3://me:abc/de@host"]),
+    ):
+        assert shown == "no ***, de"
+    address = TableAddress.parse("delta:/t", settings)
+    assert address is not None
+    with pytest.raises(EosError) as caught, address.refused():
+        raise ValueError("no abc, de")
+    assert "no ***, de" in caught.value.message
 
 
 def is_plain(text: str) -> bool:

@@ -36,9 +36,10 @@ class KafkaProperties(Settings):
 
 
 def shown_address(server: str, servers: str) -> str:
-    """One of the addresses, which is none, as an error shows it: what is before an @ may be a password, which may have
-    commas. ``servers``: all of them."""
-    return "***" if "@" in servers.partition(server)[2] else server.rpartition("@")[2]
+    """One of the addresses, which is none, as an error shows it: what is before an @ may be a password, and have
+    commas, so that it is taken for several of ``servers``; then what is behind the last @ stands for it."""
+    text = servers if "@" in servers.partition(server)[2] else server
+    return text.rpartition("@")[2]
 
 
 def is_secret(key: str) -> bool:

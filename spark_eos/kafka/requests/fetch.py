@@ -287,34 +287,26 @@ def fetch_many(
     for (topic, partition), node in client.leaders(wanted, timeout_s)[0].items():
         by_leader.setdefault(node, {}).setdefault(topic, []).append((partition, *wanted[topic, partition]))
 
-    def send(node: int, connection: FetchConnection) -> FetchConnection:
+    def left_s() -> float:
+        return max(0.1, deadline - system.monotonic())
+
+    def fetch(node: int) -> Answers:
+        connection: FetchConnection | None = None
         try:
+            connection = client.connection(FetchConnection, node, left_s())
             connection.send_many(by_leader[node], isolation=isolation, max_bytes=max_bytes, max_wait_ms=0, ids=ids)
+            answers = connection.receive_many(min(client.silence_s, left_s()))
         except OSError:
-            connection.close()  # receiving from it fails below
-        return connection
-
-    def open_and_send(node: int) -> FetchConnection | None:
-        try:
-            return send(node, client.connection(FetchConnection, node, max(0.1, deadline - system.monotonic())))
-        except OSError:
-            return None
-
-    idle = {node: client.pool.take(FetchConnection, node) for node in by_leader}
-    asked = [send(node, connection) for node, connection in idle.items() if connection is not None]
-    unopened = [node for node, connection in idle.items() if connection is None]
-    # In threads only where there are several, as a host that drops packets would take the time of the others.
-    opened = map(open_and_send, unopened) if len(by_leader) == 1 else begin_each(open_and_send, unopened)()
-    asked += [connection for connection in opened if connection is not None]
-    found: Answers = {}
-    for connection in asked:
-        try:
-            answers = connection.receive_many(max(0.1, min(client.silence_s, deadline - system.monotonic())))
-        except OSError:
-            connection.close()
-            continue
-        found |= {place: (answer, answer.records) for place, answer in answers.items()}
+            if connection is not None:
+                client.pool.lost(connection)
+            return {}
+        found = {place: (answer, answer.records) for place, answer in answers.items()}
         give_back(client, connection)
+        return found
+
+    # In threads where there are several: a host that drops packets would take the time of the others.
+    fetched = map(fetch, by_leader) if len(by_leader) == 1 else begin_each(fetch, by_leader)()
+    found = {place: answer for answers in fetched for place, answer in answers.items()}
     for place in wanted:
         if place not in found or found[place][0].error in LEADER_MOVED:
             client.forget_leader(*place)

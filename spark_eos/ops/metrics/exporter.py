@@ -28,7 +28,6 @@ class Exporter:
         self._topics: dict[str, dict[str, set[str]]] = {}  # by the query's label, then by source
         self._commits: dict[str, bool] = {}  # by the query's label: whether a sink of this library has committed
         self._counted: dict[tuple[str, str | None], int] = {}
-        self._decided: set[tuple[str | None, int]] = set()
         self._make_sink(registry)
         self._make_query(registry)
         self._make_source(registry)
@@ -156,7 +155,6 @@ class Exporter:
             self._end.labels(*labels).observe(event["end_s"])
         if event["generation"] is not None:
             self._generation.labels(labels[0]).set(event["generation"])
-        self._decided.discard((event["query"], event["batch"]))
 
     def _committed_at(self, labels: tuple[str, str], event: Event) -> None:
         if self._commits.get(labels[0]) is False and labels[1]:
@@ -182,14 +180,11 @@ class Exporter:
     def _failed(self, event: Event) -> None:
         labels = self._labels(event)
         self._transactions.labels(*labels, "lost").inc(event["lost"])
-        if event["decided"]:
-            self._decided.add((event["query"], event["batch"]))
 
     def _aborted(self, event: Event) -> None:
         labels = self._labels(event)
         self._aborts.labels(*labels).inc()
-        if (event["query"], event["batch"]) not in self._decided:
-            self._transactions.labels(*labels, "aborted").inc(event["transactions"])
+        self._transactions.labels(*labels, "aborted").inc(event["transactions"])
         self._open.labels(*labels).set(event["open"])
 
     def _progress(self, event: Event) -> None:

@@ -390,6 +390,8 @@ def _parsed(file: Path) -> dict[str, Any]:
         state: dict[str, Any] = json.loads(file.read_text())
         kinds = {"cluster_id": str, "brokers": int, "features": dict, "ports": list}
         whole = all(isinstance(state[name], kind) for name, kind in kinds.items())
+        whole = whole and len(state["ports"]) in (0, state["brokers"])
+        whole = whole and all(isinstance(port, int) and 0 < port < 65_536 for port in state["ports"])
     except (ValueError, KeyError, TypeError):
         whole = False
     if not whole:

@@ -140,6 +140,30 @@ def test_a_name_that_is_not_utf_8(tmp_path: Path):
         assert name in raised.value.message
 
 
+@pytest.mark.parametrize("to", ["..", ".", "../..", "../other"])
+def test_a_link_to_a_folder_above_is_an_error(to: str, tmp_path: Path):
+    """Which names it: there would be no end of files. A draft, or a link to itself, leads nowhere."""
+    folder = tmp_path / "in"
+    for name in ("below", "other", "_draft"):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "a.csv").write_text(name)
+    (folder / "_draft" / "up").symlink_to("..")
+    (folder / "itself").symlink_to("itself")
+    (folder / "other" / "down").symlink_to("../below")
+    found = [file.uri for file in Folder(str(folder)).files()]
+    assert sorted(uri[len(f"file://{folder}/") :] for uri in found) == [
+        "below/a.csv",
+        "other/a.csv",
+        "other/down/a.csv",
+    ]
+    for name in ("one", "two"):  # the number of ways doubles with each step
+        (folder / "below" / name).symlink_to(to)
+    for look in (Folder(str(folder)).files, Folder(str(folder)).names):
+        with pytest.raises(FileError, match=r"/(one|two)\S* cannot be read: .* link") as raised:
+            look()
+        assert raised.value.entry == "EOS_FILE_UNREADABLE.loop"
+
+
 @pytest.mark.parametrize("marker", [None, ".done"])
 def test_a_file_with_a_time_in_whole_seconds_is_seen_for_a_second(marker: str | None):
     """Of two contents of one size that an object store was given within a second, the first is never taken."""

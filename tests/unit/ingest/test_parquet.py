@@ -10,14 +10,16 @@ import pyarrow as pa
 import pyarrow.fs
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql.types import StructType
 
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.checkpoint.stores import Store
 from spark_eos.errors import FileError
 from spark_eos.ingest import folder, parquet
 from spark_eos.ingest.folder import File, Folder, with_digest
-from spark_eos.ingest.parquet import parquet_schema
+from spark_eos.ingest.parquet import parquet_schema, spark_schema
 from spark_eos.ingest.source import Form, cast, first_rows, read_file
+from spark_eos.spark.arrow_types import arrow_schema
 
 NONE, PARQUET = HadoopSettings({}), Form(parquet=True)
 UTC = pa.timestamp("us", "UTC")
@@ -73,6 +75,34 @@ def test_timestamps_without_a_zone_beside_int96_stay_without(tmp_path):
     schema = pa.schema({"s": pa.struct({"n": pa.timestamp("us"), "d": pa.date32()}), "t": pa.timestamp("us")})
     pq.write_table(schema.empty_table(), path)
     assert parquet_schema(planned(path), NONE) == schema
+
+
+@pytest.mark.skipif(not hasattr(pa, "json_"), reason="this pyarrow reads JSON and UUIDs as what is stored")
+@pytest.mark.parametrize("store_schema", [True, False])
+@pytest.mark.parametrize(
+    "wrapped",
+    [
+        lambda x: x,
+        lambda x: pa.StructArray.from_arrays([x], names=["n"]),
+        lambda x: pa.ListArray.from_arrays(pa.array([0, 1, 2], pa.int32()), x),
+        lambda x: pa.MapArray.from_arrays(pa.array([0, 1, 2], pa.int32()), pa.array(["k", "k"]), x),
+    ],
+    ids=["plain", "struct", "list", "map"],
+)
+def test_json_and_uuids_are_what_is_stored(wrapped, store_schema, tmp_path, monkeypatch):
+    """A text and bytes, as versions of pyarrow read them that have no types for these."""
+    monkeypatch.setattr(StructType, "fromDDL", lambda _: None)  # which asks the JVM
+    json, bytes_ = pa.array(['{"a": 1}', None]), pa.array([bytes(range(16)), None], pa.binary(16))
+    stored = pa.table({"j": wrapped(json), "u": wrapped(bytes_)})
+    typed = {"j": (pa.json_(pa.string()), json), "u": (pa.uuid(), bytes_)}
+    columns = {name: wrapped(pa.ExtensionArray.from_storage(*of)) for name, of in typed.items()}
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table(columns), path, store_schema=store_schema)
+    found = parquet_schema(planned(path), NONE)
+    assert [str(kind).count("extension") for kind in found.types] == [0, 0]
+    schema = arrow_schema(spark_schema(planned(path), found))
+    (rows,) = read_file(planned(path), PARQUET, NONE)
+    assert cast(rows, schema, planned(path)).to_pylist() == stored.to_pylist()
 
 
 def test_texts_that_are_not_utf_8(tmp_path):

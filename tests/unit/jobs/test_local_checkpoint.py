@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 from py4j.protocol import Py4JJavaError
@@ -14,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from jobs.runner import local_checkpoint
 from jobs.runner.local_checkpoint import LOCK, LocalCheckpoint
+from spark_eos.errors import CheckpointError
 
 
 class OfTheJvm(Py4JJavaError):
@@ -86,3 +88,14 @@ def test_a_checkpoint_that_cannot_be_locked_is_told(tmp_path, monkeypatch, capsy
     said = capsys.readouterr().err
     assert said.startswith(f"{tmp_path / LOCK} cannot be locked") and "No locks available" in said
     assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("number", "raised"),
+    [(errno.EACCES, CheckpointError), (errno.ESTALE, OSError), (errno.EIO, OSError), (errno.ENOSPC, OSError)],
+)
+def test_a_lock_that_cannot_be_opened_now_is_not_for_somebody_to_mend(number, raised, tmp_path, monkeypatch):
+    """Of a disk that is mounted from a server which is away for a moment, the job is told that a restart helps."""
+    monkeypatch.setattr(Path, "mkdir", Mock(side_effect=OSError(number, os.strerror(number))))
+    with pytest.raises(raised, match=os.strerror(number)):
+        local_checkpoint._identity(tmp_path / LOCK)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
+from types import SimpleNamespace
 from typing import Literal
+from unittest.mock import Mock
 
 import pytest
 
@@ -109,3 +112,13 @@ def test_notes_that_cannot_be_written_are_an_error(tmp_path):
     (tmp_path / "checkpoint").write_text(json.dumps({}))
     with pytest.raises(EosError, match="EOS_CHECKPOINT"):
         NotedSchemas(str(tmp_path / "checkpoint"), HadoopSettings()).add([note(1)])
+
+
+def test_notes_that_cannot_be_written_now_are_no_damage(tmp_path, monkeypatch):
+    """On a disk that is full, or mounted from a server that is away, the job is told that a restart helps."""
+    noted = NotedSchemas(str(tmp_path), HadoopSettings())
+    full = OSError(errno.ENOSPC, "No space left on device")
+    files = SimpleNamespace(create_dir=Mock(side_effect=full))
+    monkeypatch.setattr(noted, "_store", SimpleNamespace(files=files, root=str(tmp_path), renames=True))
+    with pytest.raises(OSError, match="No space left"):
+        noted.add([note(1)])

@@ -242,6 +242,22 @@ def test_input_that_is_gone_before_it_was_read(state, lag, trouble):
         assert "trouble     none" not in as_text(state)
 
 
+@pytest.mark.parametrize(
+    ("sources", "condition"),
+    [
+        (["eos-kafka"], "EOS_SOURCE_DATA_LOSS"),
+        (["kafka", "another"], "KAFKA_DATA_LOSS"),
+        (["kafka", "eos-kafka"], "EOS_SOURCE_DATA_LOSS or KAFKA_DATA_LOSS"),
+    ],
+)
+def test_the_error_of_each_kind_of_source_is_named(sources, condition):
+    """By which it stops: Spark's own has one of its connector."""
+    state = at_end(400, 900)
+    state = replace(state, checkpoint=replace(state.checkpoint, sources=sources))
+    assert f"unless its source stops ({condition})," in state.next
+    assert f"the source stops for that ({condition}), unless" in state.troubles[0]
+
+
 def test_a_place_without_a_file_is_no_query(tmp_path):
     """A wrong path, or a mount that is not there, is not a query without troubles. One that Spark has begun to write is
     a query, though it has none of its files yet."""

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from spark_eos.errors import ProtocolStop
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.metrics_events import Events
 from spark_eos.options.parse import SinkOptions
+from spark_eos.protocol.head import Pair, Probe, Written
 from spark_eos.protocol.task import TaskReport, Work
+from spark_eos.sink import commit
 from spark_eos.sink.job import Message
 from spark_eos.sink.preflight import Facts
 from spark_eos.sink.schema import Columns
@@ -18,9 +24,9 @@ NOWHERE = SinkOptions(KafkaProperties({"bootstrap.servers": "127.0.0.1:1"}), top
 MESSAGE = Message("q", "r", Facts(60_000, 8, "d"), TaskReport(Work.WRITE, 0, 1, 1), 0.1, 0.0)
 
 
-def writer() -> EosKafkaStreamWriter:
+def writer(events: Events | None = None) -> EosKafkaStreamWriter:
     columns = Columns(key=False, topic=False, partition=False, headers=False, timestamp=False)
-    return EosKafkaStreamWriter(NOWHERE, SparkRows(columns))
+    return EosKafkaStreamWriter(NOWHERE, SparkRows(columns), events or Events())
 
 
 @pytest.mark.parametrize("messages", [[MESSAGE, None], [None, MESSAGE], [None, None]])
@@ -30,3 +36,27 @@ def test_a_task_that_has_not_reported_stops_the_commit(messages):
         writer().commit(messages, 7)
     assert caught.value.condition == "EOS_TASK_SILENT"
     assert caught.value.restart_helps
+
+
+def test_what_was_decided_before_the_commit_failed_is_not_told_as_aborted(monkeypatch):
+    """Whatever it failed by: rights may be taken away at any moment. Spark then asks to abort the micro-batch."""
+    told = []
+
+    class Told(Events):
+        def tell(self, event: str, **values: Any) -> None:
+            told.append((event, values["transactions"]))
+
+    pairs = [Pair(f"eos-q-1-{n}-1", n, 0) for n in range(3)]
+    decisions = iter([None, SimpleNamespace(pairs=frozenset(pairs[:2]))])
+    ledger = SimpleNamespace(read=lambda: SimpleNamespace(decision=next(decisions)))
+    session = SimpleNamespace(ports=SimpleNamespace(ledger=ledger), resume=lambda: None)
+    monkeypatch.setattr(commit, "session_for", lambda *_: session)
+    monkeypatch.setattr(commit, "abort", lambda *_: ())
+    messages = [
+        Message("q", "r", Facts(60_000, 8, "d"), TaskReport(Work.WRITE, n, 1, 1, written), 0.1, 0.0)
+        for n, pair in enumerate(pairs)
+        for written in [Written(n, pair, 1, 1, Probe("t", n, 0, 0))]
+    ]
+    for _ in range(2):
+        writer(Told("there")).abort(messages, 7)
+    assert told == [("aborted", 3), ("aborted", 1)]

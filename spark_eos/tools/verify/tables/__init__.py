@@ -66,7 +66,7 @@ class TableAddress:
 
     def _failed(self, error: Exception, secrets: Mapping[str, str]) -> EosError:
         given = [*secrets.items(), *self.settings.items()]
-        unsafe = [value for name, value in given if len(value) > 3 and not name.lower().endswith(_HARMLESS)]
+        unsafe = [value for name, value in given if not name.lower().endswith(_HARMLESS)]
         text = " ".join(f"{type(error).__name__}: {error}".split())
         text = hidden(text, unsafe, [value for _, value in given])
         text = re.sub(r"//[^/@\s]+@", "//***@", text)

@@ -268,6 +268,8 @@ def test_what_is_no_address_is_refused(servers):
         "hunter2@h:1",
         "a:1,user:hunter2,p@h:1",
         "user:1,hunter2@h:1",
+        "user:p,hunter2@h:1",
+        "user:p,hunter2://p@h:1",
     ],
 )
 def test_a_password_in_an_address_is_not_shown(servers):

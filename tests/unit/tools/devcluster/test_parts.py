@@ -168,6 +168,9 @@ def test_refuses_a_folder_that_it_cannot_use(tmp_path, monkeypatch):
         "{}",
         '{"brokers": 1, "features": {}, "cluster_id": "x"}',
         '{"brokers": 1, "features": {}, "cluster_id": "x", "ports": 9092}',
+        '{"brokers": 1, "features": {}, "cluster_id": "x", "ports": ["9092"]}',
+        '{"brokers": 1, "features": {}, "cluster_id": "x", "ports": [70000]}',
+        '{"brokers": 1, "features": {}, "cluster_id": "x", "ports": [9092, 9093]}',
         b"\xff",
     ],
 )
