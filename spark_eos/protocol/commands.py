@@ -40,7 +40,6 @@ from spark_eos.protocol.head import (
 from spark_eos.protocol.look_back import judged_head, unseen_places
 from spark_eos.protocol.open import verdicts_of
 from spark_eos.protocol.ports import NotPublished, Ports
-from spark_eos.protocol.status import Status, halted
 from spark_eos.protocol.take import newest_head, take, taking
 
 
@@ -409,12 +408,12 @@ def rows_lost(last: Decision) -> EosError:
 
 def check_not_halted(head: Head) -> None:
     """Raise ReplayError where the query was retired, or another replay of it is not finished."""
-    found, successor, unfinished = halted(head), head.marks.successor, head.marks.unfinished
-    if found is Status.RETIRED and successor is not None:
+    successor, unfinished = head.marks.successor, head.marks.unfinished
+    if successor is not None:
         raise stop("EOS_REPLAY_REFUSED.retired", by=successor.query, goes_on=goes_on(successor))
     if unfinished is None:
         return
-    if found is Status.DROP_UNFINISHED:
+    if unfinished.drops:
         raise stop(
             "EOS_REPLAY_NOT_FINISHED.drop",
             dropped=unfinished.dropped,

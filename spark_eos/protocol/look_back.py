@@ -72,7 +72,7 @@ def look_back(ports: Ports, places: Places, *, wait_for_others: bool = False, wi
         if not due or (until_ms is not None and ports.elapsed_ms() >= until_ms):
             break
     else:
-        if left and until_ms is None:
+        if left:
             raise _unanswered(left)
     if len(left) > MOST_WAITING:
         raise _unanswered(left)
@@ -93,7 +93,7 @@ def judged_head(ports: Ports, head: Head, verdicts: Mapping[Pair, Verdict], *, w
         own = places_of(replace(last, written=committed))
     within_ms = None if wait_for_others else MARKERS_MS
     left = look_back(ports, {**head.unseen, **own}, wait_for_others=wait_for_others, within_ms=within_ms)
-    waiting = {pair for pair, probe in left if (pair, probe) in own}
+    waiting = {pair for pair, _ in left}
     seen = {pair: verdict for pair, verdict in verdicts.items() if pair not in waiting}
     unseen = {place: batch for place, batch in left.items() if place not in own}
     return replace(head, decision=None if last is None else last.judged(seen), unseen=unseen)

@@ -107,7 +107,7 @@ def _open(ports: Ports, start: _Start) -> Head:
         head = _checked(ports, term.read(), start)
         # Taking the ledger ends the evidence of its own id. Between the look and this, there may have been a decision,
         # in a ledger that is lost by now; unless somebody else has taken it since, and begun.
-        if head is None and first and was_published(ports) and _checked(ports, ports.ledger.read(), start) is None:
+        if first and was_published(ports) and _checked(ports, ports.ledger.read(), start) is None:
             raise _lost(start)
         if head is not None and head.run == start.run:
             return head
@@ -148,10 +148,12 @@ def _cleared(ports: Ports, run: str) -> bool:
     query again, it is closed, so that none of that can be decided."""
     for _ in ports.retrying():
         head = ports.ledger.read()
-        if head is not None and head.run == run:
+        if head is None:
+            return False
+        if head.run == run:
             return True  # by another task of this run
-        found = undecided(ports, head) if head is not None else ()
-        if head is None or not found:
+        found = undecided(ports, head)
+        if not found:
             return False
         closed = close(ports, head.run)
         if closed is not None:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import pytest
 
 from spark_eos.errors import CommandError, Superseded, Unclear
+from spark_eos.kafka.transactions import NEVER_MS
 from spark_eos.protocol import commands
-from spark_eos.protocol.commands import abort_undecided, settle_decided
+from spark_eos.protocol.commands import abort_undecided, closes, recover, settle_decided
 from spark_eos.protocol.commit import commit
 from spark_eos.protocol.head import NOBODY, Verdict, is_waiting
+from spark_eos.protocol.names import ledger_name
 from spark_eos.protocol.ports import State
-from tests.simulation.ledger import QUERY
+from tests.simulation.client import Producer
+from tests.simulation.ledger import LEDGER, PREFIX, QUERY
 from tests.support.dying_driver import Killed, kill
-from tests.unit.protocol.test_stops import Brokers, on_brokers
+from tests.unit.protocol.test_stops import Brokers, on_brokers, stopped
 
 
 def decided(brokers: Brokers) -> tuple[str, str]:
@@ -84,6 +87,50 @@ def test_what_is_not_decided_is_aborted_and_cannot_be_decided_any_more():
         assert not caught.value.restart_helps
         assert commit(own, brokers.prepared(brokers.open("r2"))).transactions == 1  # who starts it again goes on
         assert not own.ledger.read().closed_by_operator
+
+    on_brokers(steps)
+
+
+@pytest.mark.parametrize("decides", [True, False])
+def test_a_run_is_closed_unless_it_has_decided_something_since_it_was_judged(decides):
+    """One that has is alive."""
+
+    def steps(brokers: Brokers) -> None:
+        own, judged = brokers.ports(), brokers.open("r1")
+        batch = brokers.prepared(judged)
+        if decides:
+            commit(brokers.ports(), batch)
+            stopped("EOS_COMMAND_OVERTAKEN", lambda: abort_undecided(own, QUERY, closes(judged, decided=True)))
+            assert own.ledger.read().run == "r1"
+        else:
+            assert abort_undecided(own, QUERY, closes(judged, decided=True)).head.run == NOBODY
+
+    on_brokers(steps)
+
+
+def test_who_recovers_closes_the_query_once():
+    """And notes what was committed; nothing has begun since that would have to be closed once more."""
+
+    def steps(brokers: Brokers) -> None:
+        decided(brokers)
+        before = len(brokers.heads)
+        ended = recover(brokers.ports(), QUERY)
+        assert (ended.head, ended.left) == (brokers.ports().ledger.read(), frozenset())
+        assert len(brokers.heads) == before + 2
+
+    on_brokers(steps)
+
+
+def test_a_ledger_that_a_dead_driver_holds():
+    """Nobody can read it: whoever closes the query takes it first, which ends that."""
+
+    def steps(brokers: Brokers) -> None:
+        brokers.open("r1")
+        dead = Producer(brokers.world, brokers.cluster, ledger_name(PREFIX, QUERY), NEVER_MS)
+        dead.init()
+        dead.produce(LEDGER, (QUERY, b""))
+        stopped("EOS_LEDGER_HELD", brokers.ports().ledger.read)
+        assert abort_undecided(brokers.ports(), QUERY).head.run == NOBODY
 
     on_brokers(steps)
 

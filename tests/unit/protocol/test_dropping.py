@@ -140,10 +140,12 @@ def test_two_commands_do_not_mix():
         halted = halt(own, FIRST)
         elsewhere = replace(FIRST, checkpoint="/d", to="/d")
         for step in (lambda: halt(own, elsewhere), lambda: halt(own, SECOND), lambda: back(own, to_0)):
-            assert "recover /c --drop-planned" in stopped("EOS_REPLAY_NOT_FINISHED", step).hint
+            error = stopped("EOS_REPLAY_NOT_FINISHED", step)
+            assert error.entry.endswith(".drop") and "recover /c --drop-planned" in error.hint
         resume(own, FIRST, halted)
         back(own, to_0)
-        assert "replay /c --in-place" in stopped("EOS_REPLAY_NOT_FINISHED", lambda: halt(own, FIRST)).hint
+        error = stopped("EOS_REPLAY_NOT_FINISHED", lambda: halt(own, FIRST))
+        assert error.entry.endswith(".replay") and "replay /c --in-place" in error.hint
 
     on_brokers(steps)
 

@@ -243,6 +243,9 @@ def test_a_job_that_is_completed_asks_the_brokers_for_nothing():
         head = open_run(own, "r2", BATCH, endtxn_version=5, prefix=PREFIX, write=JOB)
         again = replace(batch, run=head.run, reports=(replace(batch.reports[0], written=None),))
         assert commit(own, again).replayed
+        before = brokers.heads
+        complete(brokers.ports(), "r2")
+        assert brokers.heads == before
         other = replace(again, reports=(replace(again.reports[0], rows=2),))
         stopped("EOS_REPLAY_DIVERGED", lambda: commit(own, other))
 

@@ -70,9 +70,10 @@ def test_a_young_transaction_that_was_aborted_in_its_partition_is_told():
         assert "spark-eos verify" in error.hint
         assert not error.restart_helps
         assert marked(brokers.ports(), "r1", error) is error
-        log = brokers.cluster.log(OUTPUT)
+        log, before = brokers.cluster.log(OUTPUT), brokers.heads
         log.begin = log.end  # retention
         stopped(MISSING, lambda: commit(brokers.ports(), brokers.prepared(brokers.ports().ledger.read(), 1)))
+        assert brokers.heads == before
         abort(brokers.ports(), "r1", 1)
         for run in ("r2", "r3"):
             stopped(MISSING, lambda run=run: brokers.open(run, 1))
@@ -163,6 +164,22 @@ def test_a_look_waits_for_the_markers():
     on_brokers(steps)
 
 
+@pytest.mark.parametrize(("late_ms", "verdict"), [(1_000, Verdict.COMMITTED), (30_000, None)])
+def test_a_start_waits_for_markers_but_not_for_long(late_ms: int, verdict: Verdict | None):
+    """What cannot be read by then is left to its commits, without a verdict."""
+
+    def steps(brokers: Brokers) -> None:
+        batch = brokers.prepared(brokers.open("r1"))
+        with pytest.raises(Killed):
+            commit(brokers.ports("commit.decided", kill), batch)
+        brokers.cluster.next_markers = (late_ms, late_ms)
+        began_ms = brokers.world.now
+        assert [w.verdict for w in brokers.open("r2").decision.written] == [verdict]
+        assert brokers.world.now - began_ms < 5_000
+
+    on_brokers(steps)
+
+
 @pytest.mark.parametrize("aborted", [True, False])
 def test_what_others_hold_is_looked_at_later(aborted: bool):
     """A transaction of another program may be open for long; a look does not wait for its end, and forgets nothing."""
@@ -232,7 +249,8 @@ def test_the_places_that_nobody_could_look_at_are_in_the_head_of_the_next_decisi
         first, second = two_decisions(brokers)
         head = brokers.ports().ledger.read()
         assert (head.decision, head.unseen) == (second, places_of(first))
-        stopped("EOS_OUTCOME_UNCLEAR", lambda: look_at_last(brokers.ports()))
+        error = stopped("EOS_OUTCOME_UNCLEAR", lambda: look_at_last(brokers.ports()))
+        assert "(and 1 more)" in error.message
         started = brokers.open("r2", 2)
         assert started.unseen == head.unseen and unseen_places(started) == unseen_places(head)
         other.end(commit=True)

@@ -136,6 +136,13 @@ def test_a_decision_has_the_epochs_of_its_ranges():
     assert "decided with leader epoch 4, now 6" in unlike
 
 
+def test_epochs_of_another_cluster_say_nothing_of_a_log():
+    """That it was cut would be untrue: it is another one."""
+    last = decision(written(0, replace(A0, last_epoch=4)))
+    (unlike,) = differences(last, given(replace(A0, last_epoch=6), cluster="d"))
+    assert "cluster" in unlike
+
+
 def test_merged_ranges_have_the_epochs_of_their_ends():
     """The first one's of the start, the last one's of the end."""
     parts = [OffsetRange("a", 0, 7, 9, "", -1, 4, 4), OffsetRange("a", 0, 5, 7, "", 2, -1, 4)]

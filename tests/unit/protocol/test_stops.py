@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from spark_eos.errors import EosError, ProtocolStop, Superseded, Unclear, stop
+from spark_eos.kafka.transactions import NEVER_MS
 from spark_eos.protocol.abort import abort, abort_all, clear_found, close, sweep, undecided
 from spark_eos.protocol.checks import superseded
 from spark_eos.protocol.commit import CommitReport, commit
@@ -20,7 +21,7 @@ from spark_eos.protocol.ports import Description, EndTxnAnswer, Ports, State
 from spark_eos.protocol.task import MicroBatch, TaskReport, Work
 from tests.simulation.client import Producer
 from tests.simulation.codes import NOT_AVAILABLE
-from tests.simulation.coordinator import LAST_EPOCH, Cluster
+from tests.simulation.coordinator import LAST_EPOCH, WEEK_MS, Cluster
 from tests.simulation.faults import Fault, Strike
 from tests.simulation.ledger import LEDGER, PREFIX, QUERY, ports
 from tests.simulation.partition_log import PartitionLog
@@ -134,7 +135,7 @@ def test_nothing_stops_a_run_that_nothing_happens_to():
         batch = brokers.prepared(brokers.open("r1"))
         report = commit(brokers.ports(), batch)
         assert isinstance(report, CommitReport)
-        assert (report.transactions, report.replayed) == (1, False)
+        assert (report.transactions, report.replayed, batch.dropped) == (1, False, 0)
         (pair,) = batch.pairs
         assert brokers.state(pair) is State.COMPLETE_COMMIT
 
@@ -374,6 +375,19 @@ def test_a_ledger_that_was_lost_with_the_first_decision():
     on_brokers(steps)
 
 
+def test_a_ledger_that_was_lost_before_any_task_had_begun():
+    """Only the ledger's own id tells of the head that was there, and to take the ledger would end that: so each start
+    stops before it does."""
+
+    def steps(brokers: Brokers) -> None:
+        brokers.open("r1")
+        brokers.cluster.logs[LEDGER] = PartitionLog()
+        for run in ("r2", "r3"):
+            stopped("EOS_LEDGER_HEAD_LOST", lambda run=run: brokers.open(run))
+
+    on_brokers(steps)
+
+
 def test_a_first_run_that_published_nothing_is_no_loss():
     """It took the ledger and died."""
 
@@ -448,6 +462,27 @@ def test_a_checkpoint_that_passed_a_lost_transaction_stops():
         assert brokers.heads == before
         later = brokers.prepared(brokers.open("r3", batch=0), batch=1)
         stopped("EOS_CHECKPOINT_AHEAD", lambda: commit(brokers.ports(), later))
+
+    on_brokers(steps)
+
+
+def test_a_transaction_that_was_lost_stays_so_where_nobody_can_tell_of_another_one():
+    """Another program keeps readers from that one, and its coordinator has forgotten it. It counts as committed, as
+    Spark has passed it; the lost one does not."""
+
+    def steps(brokers: Brokers) -> None:
+        other = Producer(brokers.world, brokers.cluster, "another program", NEVER_MS)
+        other.init()
+        other.produce(OUTPUT, ("other", 0))
+        batch = brokers.prepared_by_two(brokers.open("r1"))
+        with pytest.raises(Killed):
+            commit(brokers.ports("commit.decided", kill), batch)
+        brokers.end(batch.written[0].pair, commit=False)
+        decision = brokers.open("r2").decision
+        assert decision is not None and [w.verdict for w in decision.written] == [Verdict.LOST, None]
+        brokers.world.now += WEEK_MS + 1
+        brokers.cluster.expire()
+        stopped("EOS_CHECKPOINT_AHEAD", lambda: brokers.open("r3", batch=1))
 
     on_brokers(steps)
 
@@ -606,6 +641,20 @@ def test_a_sweep_leaves_alone_what_the_run_writes_while_it_lists():
         own.coordinator.ongoing = late  # type: ignore[method-assign]
         assert sweep(own, "r1", 0) is None
         assert commit(brokers.ports(), written[0]).transactions == 1
+
+    on_brokers(steps)
+
+
+def test_a_sweep_says_what_it_has_found():
+    """Something, or nothing: the run has not gone on, so that whoever sweeps looks again."""
+
+    def steps(brokers: Brokers) -> None:
+        head = brokers.open("r1")
+        commit(brokers.ports(), brokers.prepared(head))
+        late = brokers.attempt(task_name(PREFIX, QUERY, TaskId(head.generation, 0, 0, 1)))
+        assert sweep(brokers.ports(), "r1", 0) == {late}
+        assert brokers.state(late) is State.COMPLETE_ABORT
+        assert sweep(brokers.ports(), "r1", 0) == set()
 
     on_brokers(steps)
 
