@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -25,11 +26,14 @@ def config(sql: str | None = LATE, **keys: str) -> ParsedTransform:
 
 @pytest.fixture
 def rows(spark: SparkSession):
-    """``rows(*values)``: records of the topic t, one of them in each offset of partition 0."""
+    """``rows(*values)``: records of the topic t, one of them in each offset of partition 0. Of Arrow, so that no Python
+    reads them: Spark may give one that it is about to kill, for a task before, to the next test."""
+    fields = [("key", pa.binary()), ("value", pa.binary()), ("topic", pa.string())]
+    schema = pa.schema([*fields, ("partition", pa.int32()), ("offset", pa.int64())])
 
     def make(*values: str | None) -> DataFrame:
-        data = [(None, value.encode() if value is not None else None, "t", 0, n) for n, value in enumerate(values)]
-        return spark.createDataFrame(data, "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT")
+        data = [(None, None if value is None else value.encode(), "t", 0, n) for n, value in enumerate(values)]
+        return spark.createDataFrame(pa.table([*zip(*data, strict=True)], schema=schema))
 
     return make
 
