@@ -40,10 +40,8 @@ from spark_eos.tools.devcluster.storage import (
     unusable,
     write_whole,
 )
-from spark_eos.tools.devcluster.tools import ConsoleRecord
+from spark_eos.tools.devcluster.tools import HANG_S, ConsoleRecord
 
-#: Far more than even a slow and busy machine needs: only what hangs is ended by it.
-HANG_S = 240.0
 #: To stop one broker in good order, and all of them at once.
 STOP_S, CLOSE_S = 60.0, 20.0
 #: After so long without a record the console consumer ends where nobody has said how many there are.

@@ -49,7 +49,7 @@ def formatted_files(runtime: Runtime, config: Mapping[str, str], features: Mappi
             # An id may begin with a dash, so the equals sign is needed.
             arguments = ["format", f"--cluster-id={new_id()}", "--config", str(server_properties)]
             arguments += [part for name, level in features.items() for part in ("--feature", f"{name}={level}")]
-            tools.run(runtime.command(_STORAGE_TOOL, *arguments), _STORAGE_TOOL, timeout_s=240)
+            tools.run(runtime.command(_STORAGE_TOOL, *arguments), _STORAGE_TOOL, timeout_s=tools.HANG_S)
             shutil.copytree(data, folder, ignore=shutil.ignore_patterns(_IDS), dirs_exist_ok=True)
 
     name = f"kafka-format-{runtime.version}-{digest(dict(config), dict(features))}"

@@ -88,12 +88,11 @@ def racks(_racks: Racks) -> Iterator[Racks]:
     close_all()
 
 
-def most(sent: list[int]) -> int:
-    """The one broker that has sent the rows; the others have said hardly anything, if one of them was silenced a moment
-    too late."""
+def most(sent: list[int], others: float = 20_000) -> int:
+    """The one broker that has sent the rows; the ``others`` have said hardly anything, less than so many bytes."""
     best = max(range(BROKERS), key=sent.__getitem__)
     assert sent[best] > ROWS * SIZE
-    assert sum(sent) - sent[best] < ROWS * SIZE / 10
+    assert sum(sent) - sent[best] < others
     return best
 
 
@@ -148,7 +147,8 @@ def test_a_replica_that_is_gone_is_left_for_the_leader(racks, monkeypatch, fault
         for batch in batches:
             offsets += batch["offset"].to_pylist()
         assert offsets == list(range(ROWS))
-        assert most(racks.read(fetching)) == racks.leader
+        # What was on its way when the replica fell silent may still be counted.
+        assert most(racks.read(fetching), ROWS * SIZE / 10) == racks.leader
     wait_for(lambda: racks.read(fetching)[follower] > ROWS * SIZE, "the nearest replica to be read again")
 
 
