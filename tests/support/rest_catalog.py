@@ -11,6 +11,7 @@ import json
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import unquote
 
+import pytest
 from pyiceberg.catalog.rest import CreateTableRequest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import (
@@ -29,8 +31,10 @@ from pyiceberg.exceptions import (
 )
 from pyiceberg.table import CommitTableRequest, Table
 
+from spark_eos.tables.iceberg import rest
 from tests.support.http_server import answering
 from tests.support.table_kinds import Iceberg
+from tests.support.waiting import wait_for
 
 #: The status that stands for an error.
 _STATUS = {
@@ -93,6 +97,8 @@ class CatalogServer:
         self._late: list[Callable[[], Answer]] = []
         self._lock = threading.Lock()
         self.closing = threading.Event()
+        #: A request has come that gets no whole answer.
+        self.silent = threading.Event()
         #: What the server itself has failed with, which a client would take for a fault.
         self.failed: list[BaseException] = []
 
@@ -204,10 +210,9 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(found[0], "application/json", json.dumps(found[1]).encode())
         elif found == "garbled":
             self._send(200, "text/html", b"<html>nothing of a catalog</html>")
-        elif found == "hung":
-            self.catalog.closing.wait()
-        elif found == "dripping":
-            self._drip()
+        elif found in ("hung", "dripping"):
+            self.catalog.silent.set()
+            self.catalog.closing.wait() if found == "hung" else self._drip()
         else:
             self.connection.shutdown(socket.SHUT_RDWR)
 
@@ -234,6 +239,32 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, *_: object) -> None:
         """To nowhere."""
+
+
+#: Seconds until a request is over which `soon_overdue` has seen to come to the server.
+SHORT_S = 0.5
+
+
+def soon_overdue(server: CatalogServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on, a request is over soon after the server has left it without an answer; any other has all its time,
+    as a machine may be busy."""
+    right = rest.within
+
+    def within(timeout_s: float, call: Callable[[], Any], thread: str) -> Any:
+        server.silent.clear()
+        future = Future[Any]()
+
+        def work() -> None:
+            try:
+                future.set_result(call())
+            except BaseException as error:
+                future.set_exception(error)
+
+        threading.Thread(target=work, name=thread, daemon=True).start()
+        wait_for(lambda: future.done() or server.silent.is_set(), "neither answer nor silence")
+        return right(SHORT_S, future.result, thread)
+
+    monkeypatch.setattr(rest, "within", within)
 
 
 @contextmanager

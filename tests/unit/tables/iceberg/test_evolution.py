@@ -9,15 +9,14 @@ import pytest
 from pyiceberg.types import IntegerType
 
 from spark_eos.errors import EosError, TableError
-from spark_eos.tables.iceberg import evolution, rest
+from spark_eos.tables.iceberg import evolution
 from spark_eos.tables.iceberg.target import IcebergTarget
 from tests.support.delta_files import SCHEMA
-from tests.support.rest_catalog import CatalogServer, Fault, RestIceberg, serving
+from tests.support.rest_catalog import CatalogServer, Fault, RestIceberg, serving, soon_overdue
 from tests.support.table_kinds import Iceberg
 from tests.unit.tables.iceberg.test_commit import targeted
 
 WIDE = pa.schema([*SCHEMA, ("c", pa.string())])
-SHORT_S = 0.5
 
 
 @pytest.fixture
@@ -52,7 +51,7 @@ def test_columns_are_added_once_whatever_becomes_of_the_request(
     kind, server, target, monkeypatch, done, answer
 ) -> None:
     """Whether it is done before the error, not at all, or after the driver has moved on; then it is refused."""
-    monkeypatch.setattr(rest, "REQUEST_S", SHORT_S)
+    soon_overdue(server, monkeypatch)
     server.faults = [Fault("commit", answer, done)]
     assert target.evolved(WIDE).layout.schema.equals(WIDE)
     assert not server.faults and is_read_between_commits(server)
