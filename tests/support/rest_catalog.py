@@ -31,6 +31,7 @@ from pyiceberg.exceptions import (
 )
 from pyiceberg.table import CommitTableRequest, Table
 
+from spark_eos import deadline
 from spark_eos.tables.iceberg import rest
 from tests.support.http_server import answering
 from tests.support.table_kinds import Iceberg
@@ -248,7 +249,7 @@ SHORT_S = 0.5
 def soon_overdue(server: CatalogServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """From now on, a request is over soon after the server has left it without an answer; any other has all its time,
     as a machine may be busy."""
-    right = rest.within
+    right = deadline.within
 
     def within(timeout_s: float, call: Callable[[], Any], thread: str) -> Any:
         server.silent.clear()
