@@ -74,6 +74,7 @@ def test_a_server_that_is_killed_after_a_decision(session, spec, view, tmp_path)
     assert there(view, spec.output) == EXPECTED
 
 
+@pytest.mark.chaos
 def test_a_query_that_run_starts_again(server, session, spec, view):
     """spark_eos.run knows the error of a query on a server, and that it had finished a micro-batch."""
 
@@ -112,6 +113,7 @@ def start_each(session: SparkSession, spec: query.Spec, function: Callable[[Data
     return writer.start()
 
 
+@pytest.mark.chaos
 def test_foreach_batch_that_fails_between_two_sinks(session, spec, view, topic, tmp_path):
     """The query is named, as Spark does not tell its id: no sink gets a row twice, and none is left out."""
     topics = [spec.output, topic(1)]

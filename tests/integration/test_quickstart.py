@@ -108,6 +108,7 @@ def test_the_quickstart_runs_as_it_stands(newcomer: Newcomer):
         ],
     ),
 )
+@pytest.mark.chaos
 def test_a_mistake_in_the_script_ends_in_one_sentence(newcomer: Newcomer, right: str, wrong: str, said: str):
     """The last line says what is wrong and what to do, whichever call has found it: load, start or the query."""
     (script,) = (text for _, text in newcomer.blocks if text.startswith("# copies.py"))

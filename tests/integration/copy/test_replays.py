@@ -103,6 +103,7 @@ def test_a_replay_of_what_is_visible_reads_nothing(transform, copy, write, view)
 
 
 @pytest.mark.parametrize("transform", [None, shouted])
+@pytest.mark.chaos
 def test_a_repair_from_a_source_that_has_changed_stops(transform, copy, write, view, tmp_path):
     """Records were deleted meanwhile, and data loss is none to this query: nobody can write what was lost."""
     query = copy(2)

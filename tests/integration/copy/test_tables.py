@@ -145,6 +145,7 @@ def test_a_table_and_a_checkpoint_that_do_not_belong_together_are_refused(to_del
     assert to_delta.kind.places() == Counter({(0, 0): 1, (0, 2): 1})
 
 
+@pytest.mark.chaos
 def test_credentials_that_expire_stop_nothing(spark, view, topic, write, tmp_path) -> None:
     """Each load of the table ends those that were handed out before, as in a query that runs for days. None of them is
     in the checkpoint."""

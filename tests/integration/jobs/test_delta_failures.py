@@ -77,6 +77,7 @@ def micro(delta, tmp_path) -> Iterator[Micro]:
     yield Micro(delta, tmp_path)
 
 
+@pytest.mark.chaos
 def test_a_constraint_of_the_table_is_named(micro: Micro):
     """With the table and what to do, by a merge and by an append; nothing of the micro-batch is there."""
     micro.sql("CREATE TABLE {t} (k STRING, n INT) USING delta", "ALTER TABLE {t} ADD CONSTRAINT positive CHECK (n > 0)")

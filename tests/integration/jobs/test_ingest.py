@@ -312,7 +312,7 @@ NOTHING = [
 ]
 
 
-@pytest.mark.parametrize("sql", NOTHING)
+@pytest.mark.parametrize("sql", one_for_every_day("a transform that makes no rows", NOTHING))
 def test_a_transform_that_makes_no_rows(sql: str, setting: Setting, capsys: pytest.CaptureFixture[str]):
     """The files are read all the same, one micro-batch after the other: so a malformed row is an error."""
     setting.put("a", "1", "2")

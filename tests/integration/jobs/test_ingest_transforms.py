@@ -155,6 +155,7 @@ def marked(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.record_batch({"value": values})
 
 
+@pytest.mark.chaos
 def test_another_transform_does_not_repair_what_is_decided(setting: Setting, tmp_path: Path):
     """Lost rows are written again if they are the decided ones, whoever makes them. With another transform, the start
     stops and writes nothing; the right one then finishes."""

@@ -208,6 +208,7 @@ def test_python_m_writes_each_row_once_and_goes_on_where_it_ended(setting: Setti
     assert setting.group_offsets() == 102
 
 
+@pytest.mark.chaos
 def test_spark_submit_runs_a_function_with_the_drivers_interpreter(setting: Setting):
     """Nothing but PATH says which Python: the job's own modules, the function's and the workers' interpreter fit."""
     modules = setting.folder / "modules"
@@ -372,6 +373,7 @@ def test_a_job_tells_of_rows_of_none_of_a_broker_that_dies_and_of_its_stop(topic
     ],
     ids=["SIGTERM to all processes, as by systemd", "SIGKILL to the JVM, as by the kernel for memory"],
 )
+@pytest.mark.chaos
 def test_a_job_whose_jvm_is_gone_says_so_without_a_stack(setting: Setting, ended, code: int, last: str):
     """At a stop it is what was asked for; else a restart helps."""
     setting.produce('{"n": 1}')

@@ -118,6 +118,7 @@ def test_sql_that_is_not_of_each_row_is_refused_before_spark_starts(config):
         plan(job, argparse.Namespace(source="eos-kafka", sink="eos-kafka"))
 
 
+@pytest.mark.chaos
 def test_several_tasks_read_a_partition_where_its_order_is_not_asked_for(config, view, write):
     """Every row once, by more tasks than the source has partitions; the sink's line of a micro-batch says how much
     was written, and from how many ranges, of which those of one partition that follow one another are one."""

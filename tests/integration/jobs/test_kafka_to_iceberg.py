@@ -78,6 +78,7 @@ def test_a_killed_job_goes_on_where_it_was(job: Job, write, view) -> None:
     assert "offsets in 2 ranges" in job.log and "the query goes on" in job.log
 
 
+@pytest.mark.chaos
 def test_the_example_runs_as_it_is(job: Job, write, view) -> None:
     """With its variables set, until it is asked to stop."""
     write(job.topic, b'{"carrier": "UA", "arr_delay": 16.5}', b'{"carrier": "DL"}', partition=1)
@@ -122,6 +123,7 @@ def test_a_rest_catalog_that_loses_answers_loses_no_record(cluster, topic, write
     assert "swordfish" not in job.log and "rosebud" not in job.log
 
 
+@pytest.mark.chaos
 def test_a_catalog_that_cannot_be_opened_ends_the_job(job: Job, write) -> None:
     """By name, with nothing written and no secret shown; where it may answer later, by the code after which a
     supervisor starts the job again."""

@@ -160,6 +160,7 @@ def circle(mirror, topic, write, other, tmp_path):
     return make_circle
 
 
+@pytest.mark.chaos
 def test_a_circle_that_was_followed_before_it_was_one_is_taken_off(circle, there):
     """It is in the offset log: leaving it out is all that is needed, and nobody has to allow losses."""
     copies, name, copy = circle(unfinished=False)
@@ -177,6 +178,7 @@ def test_a_micro_batch_with_rows_of_a_circle_is_finished_as_it_was_logged(circle
     assert [row.value for row in seen(there, f"c.{copy}")] == [b"its own"]
 
 
+@pytest.mark.chaos
 def test_a_topic_that_is_taken_off_may_lose_its_target(mirror, topic, write, there):
     """One start that may lose data says that it is meant; the next ones do not look at the topic again."""
     kept, gone = topic(1, retention_ms=-1), topic(1, retention_ms=-1)

@@ -64,6 +64,7 @@ def test_rows_go_through_columns_and_back(spark, cluster, registry, topic):
     assert [json.loads(value[5:]) for value in rows] == [row for row in EXPECTED if row is not None]
 
 
+@pytest.mark.chaos
 def test_a_connect_client_needs_no_jvm(spark, cluster, registry, topic, tmp_path):
     """The same by a program that has only Spark Connect."""
     source, target = topic(), topic()

@@ -102,6 +102,7 @@ def test_two_sinks_of_one_query(query, topics):
         "the second sink", ["prepare.flushed", "commit.entered", "commit.decided", "commit.between", "commit.cleaned"]
     ),
 )
+@pytest.mark.chaos
 def test_a_process_that_dies_in_the_second_sink(point, query, topics, tmp_path):
     """The first sink's rows are there and are not written again; the second one's are written, or were decided."""
 
@@ -241,6 +242,7 @@ def test_a_sink_that_begins_in_mid_life_and_pauses(query, topics):
     assert topics.there(0) == sorted("abcdef" + "be")
 
 
+@pytest.mark.chaos
 def test_a_second_write_to_a_sink_with_other_rows_is_an_error(query, topics):
     """With the same rows it counts as a retry."""
 

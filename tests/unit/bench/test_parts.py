@@ -92,8 +92,8 @@ def test_the_meter_sees_this_process_work():
     assert cost.cpu[CLIENT] > 0.3
 
 
-#: Waits for a line, and works half a second in a child, which ends at the end of its standard input. The last line comes
-#: when it has, or, where it lasts, from itself: what a child has used is counted for its parent once that knows of its end.
+#: Waits for a line, and works half a second in a child, which ends at the end of its input. The last line comes
+#: when it has ended, or, where it lasts, from itself: what a child has used is its parent's once that knows of its end.
 WORK = "import sys, time\nwhile time.process_time() < 0.5: pass\nprint(sys.argv[1], flush=True)\nsys.stdin.read()"
 ENDING, LASTING = 'read go; "$0" -c "$1" "" < /dev/null; echo done; read end', 'read go; "$0" -c "$1" done; read end'
 

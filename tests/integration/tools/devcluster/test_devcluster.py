@@ -83,6 +83,7 @@ def test_a_tool_that_fails_says_why(cluster):
     assert raised.value.condition == "EOS_DEVCLUSTER_FAILED"
 
 
+@pytest.mark.chaos
 def test_a_killed_broker_and_a_stopped_cluster_keep_their_data(tmp_path):
     """Data, id and ports outlive a kill and a stop; a second cluster, or one of another size, is refused."""
     with DevCluster(data_dir=tmp_path) as cluster:
@@ -297,12 +298,14 @@ def resolved_at_once(tmp_path_factory):
     return cache, said
 
 
+@pytest.mark.chaos
 def test_processes_that_resolve_at_once_download_once(resolved_at_once):
     """Of two processes that need the same jars, one downloads and the other waits."""
     _, said = resolved_at_once
     assert sorted("downloading one-jar" in text for text in said) == [False, True]
 
 
+@pytest.mark.chaos
 def test_a_damaged_download_is_resolved_afresh(resolved_at_once, monkeypatch, capfd):
     """A jar that was cut off in the cache is noticed and downloaded again."""
     cache, _ = resolved_at_once
