@@ -17,12 +17,11 @@ from typing import Any
 import pytest
 
 from jobs.runner import fork_server, forked_python
-from tests.support.waiting import is_gone, wait_for
+from tests.support.waiting import TIMEOUT, is_gone, wait_for
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere there is no such server")
 
 ROOT = Path(__file__).parents[3]
-SECONDS = 60
 LOCAL = {"spark.master": "local[2]"}
 #: A module that the program runs: it says what it is, and ends as it is asked to.
 PROBE = """
@@ -42,10 +41,11 @@ if os.environ.get("SPARK_WAITS"):
     sys.stdin.read()
 sys.exit(int(os.environ.get("SPARK_CODE", 0)))
 """
-#: What starts a server and then waits to be killed.
+#: What starts a server and then waits to be killed. Its first argument is `forked_python` as it is to be started.
 JOB = """
 import sys
-from jobs.runner import fork_server
+from jobs.runner import fork_server, forked_python
+forked_python.__file__ = sys.argv[1]
 print(fork_server.start({}))
 print(*fork_server.pids(), flush=True)
 sys.stdin.read()
@@ -57,11 +57,16 @@ class Job:
 
     def __init__(self, modules: Path, custom: str | None = None) -> None:
         (modules / "probe.py").write_text(PROBE)
+        # A server that is busy for longer than users are to wait would make each process one of its own.
+        source = Path(forked_python.__file__).read_text()
+        patient = source.replace("ANSWER_S = 5.0", f"ANSWER_S = {TIMEOUT}")
+        assert patient != source
+        (modules / "patient.py").write_text(patient)
         if custom is not None:
             (modules / "sitecustomize.py").write_text(custom)  # imported by Python itself when it starts
         self.environ = {**os.environ, "PYTHONPATH": os.pathsep.join([str(modules), str(ROOT)])}
         pipe = subprocess.PIPE
-        command = [sys.executable, "-c", JOB]
+        command = [sys.executable, "-c", JOB, str(modules / "patient.py")]
         self.process = subprocess.Popen(command, cwd=ROOT, env=self.environ, stdin=pipe, stdout=pipe, text=True)
         assert self.process.stdout is not None
         self.program = Path(self.process.stdout.readline().strip())
@@ -84,7 +89,7 @@ class Job:
     def probe(self, *, code: int = 0, cwd: Path = ROOT, **environ: str) -> dict[str, Any]:
         """What the probe finds itself to be."""
         with self.started(cwd=cwd, SPARK_CODE=str(code), **environ) as process:
-            output, errors = process.communicate("a line\n", timeout=SECONDS)
+            output, errors = process.communicate("a line\n", timeout=TIMEOUT)
         assert (process.returncode, errors) == (code, "an error\n")
         return {**json.loads(output), "forked": json.loads(output)["pid"] != process.pid}
 
@@ -154,7 +159,7 @@ def test_a_fork_ends_by_the_signal_that_spark_sends_to_the_program(job):
         pid = json.loads(process.stdout.readline())["pid"]
         assert pid != process.pid
         process.terminate()
-        assert process.wait(SECONDS) == 128 + signal.SIGTERM
+        assert process.wait(TIMEOUT) == 128 + signal.SIGTERM
     wait_for(lambda: is_gone(pid), "the end of the fork")
 
 
@@ -171,7 +176,7 @@ def test_a_signal_for_a_fork_that_has_just_ended_does_not_matter(tmp_path):
         ended.wait()
         listener.bind(str(tmp_path / "socket"))
         listener.listen()
-        listener.settimeout(SECONDS)
+        listener.settimeout(TIMEOUT)
         command = [sys.executable, forked_python.__file__, str(tmp_path / "socket"), sys.executable, "-m", "probe"]
         with subprocess.Popen(command, stderr=subprocess.PIPE) as program, listener.accept()[0] as asked:
             asked.sendall(forked_python.ACCEPTED)
@@ -184,7 +189,7 @@ def test_a_signal_for_a_fork_that_has_just_ended_does_not_matter(tmp_path):
             program.terminate()
             wait_for(lambda: not _has(program.pid, "ShdPnd", signal.SIGTERM), "the signal")
             asked.sendall(b"7\n")
-            assert program.communicate(timeout=SECONDS)[1] == b""
+            assert program.communicate(timeout=TIMEOUT)[1] == b""
             assert program.returncode == 7
 
 
@@ -193,7 +198,7 @@ def test_a_fork_whose_socket_spark_has_closed_prints_no_stack(job):
     printed = {}
     for error in ("BrokenPipeError", "ValueError"):
         with job.started(SPARK_RAISES=error) as process:
-            printed[error] = process.communicate("\n", timeout=SECONDS)[1]
+            printed[error] = process.communicate("\n", timeout=TIMEOUT)[1]
             assert process.returncode == 1
     assert printed["BrokenPipeError"] == "an error\n"
     assert "ValueError: of the probe" in printed["ValueError"] and "Traceback" in printed["ValueError"]
@@ -316,5 +321,5 @@ def test_forks_import_nothing_of_ours_or_of_arrow_again():
         "print(set(sys.modules) - had - {'pyspark.daemon', 'spark_eos.worker_daemon', 'spark_eos.spark.worker_daemon',"
         "'pyspark.sql.streaming.python_streaming_source_runner'})"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=SECONDS)
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT)
     assert done.stdout == "set()\n", done.stderr
