@@ -14,13 +14,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from tests.support.waiting import wait_for
+
 _ID, _VERSION = re.compile(r"/schemas/ids/(\d+)"), re.compile(r"/subjects/([^/]+)/versions/(\w+)")
 
 
 class FakeRegistry:
     """``schemas``: the texts of JSON Schemas, by id; ``versions``: the id of each subject's one version; ``late``: how
-    many more questions about an id are answered as if it were unknown; ``asked``: how often each id was asked for;
-    ``more``: what else is in each answer, or instead of what would be there."""
+    many more questions about an id are answered as if it were unknown, each when the next one has come, so that no task
+    is done before another one asks; ``asked``: how often each id was asked for; ``more``: what else is in each answer,
+    or instead of what would be there."""
 
     def __init__(self, schemas: dict[int, str], versions: dict[str, int]) -> None:
         self.schemas, self.versions = dict(schemas), dict(versions)
@@ -106,8 +109,11 @@ class FakeRegistry:
     def _by_id(self, id_: int) -> tuple[int, dict[str, object]]:
         with self._lock:
             self.asked[id_] += 1
+            number = self.asked[id_]
             late = self.late[id_] > 0
             self.late[id_] -= late
+        if late:
+            wait_for(lambda: self.asked[id_] > number, f"the next question about schema {id_}")
         if late or id_ not in self.schemas:
             return 404, {"error_code": 40403, "message": "Schema not found"}
         return 200, self._schema(id_)

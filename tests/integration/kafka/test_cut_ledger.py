@@ -81,7 +81,6 @@ def test_a_decision_that_the_ledger_has_lost(level: int, is_lost: bool, monkeypa
     """It was the second one of its run, whose driver died right after it: only the ledger's own id tells of it, at each
     start. A broker that was only killed has lost nothing."""
     with DevCluster(features={"transaction.version": level}) as cluster:
-        monkeypatch.setattr(query_module, "SETTLE_S", PATIENCE_S)
         query = Query(cluster)
         head = query.open("r1", 0)
         query.decide(head, 0)
@@ -95,6 +94,7 @@ def test_a_decision_that_the_ledger_has_lost(level: int, is_lost: bool, monkeypa
         if not is_lost:
             assert query.open("r2", 1).decision.batch == 1
             return
+        monkeypatch.setattr(query_module, "SETTLE_S", PATIENCE_S)
         for run in ("r2", "r3"):
             with pytest.raises(LedgerError) as caught:
                 query.open(run, 1)

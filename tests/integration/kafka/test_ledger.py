@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -21,8 +22,10 @@ from spark_eos.protocol.head import Decision, Head, Pair, Probe, Written
 from spark_eos.protocol.head_codec import encode
 from spark_eos.protocol.names import ledger_name
 from spark_eos.protocol.ports import NotPublished
+from spark_eos.retry import retrying
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.kafka_view import TIMEOUT, KafkaView, wait_for, write
+from tests.support.transactions import LIFE_MS
 
 PREFIX = "ledger-test"
 
@@ -53,7 +56,8 @@ class Foreign:
 
     def __init__(self, cluster: DevCluster, topic: str) -> None:
         config = {"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0, "linger.ms": 0}
-        self._producer = Producer(config | {"transactional.id": f"foreign-{uuid.uuid4()}"})
+        own = {"transactional.id": f"foreign-{uuid.uuid4()}", "transaction.timeout.ms": LIFE_MS}
+        self._producer = Producer(config | own)
         self._producer.init_transactions(TIMEOUT)
         self._producer.begin_transaction()
         self._producer.produce(topic, b"theirs", b"another-query", partition=0)
@@ -88,6 +92,14 @@ def others(cluster: DevCluster, topic: str, count: int) -> None:
         if i % 1000 == 0:  # so that there are many batches, as with many queries
             producer.flush(TIMEOUT)
     assert producer.flush(TIMEOUT) == 0
+
+
+@contextmanager
+def impatient() -> Iterator[None]:
+    """What cannot be read is not tried for long; each request has all its time, as a machine may be busy."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(log_module, "retrying", lambda _: retrying(0.3))
+        yield
 
 
 def count_fetches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
@@ -193,32 +205,29 @@ def test_a_read_waits_while_another_querys_transaction_hides_our_head(
     assert found == [head(2)]
 
 
-def test_a_ledger_that_stays_held_is_an_error_with_a_name(ledger, foreign, monkeypatch):
+def test_a_ledger_that_stays_held_is_an_error_with_a_name(ledger, foreign):
     """Bounded, and with the tool that finds the culprit."""
-    monkeypatch.setattr(log_module, "READ_S", 0.5)
     ledger().take().publish(head(1))
     theirs = foreign()
-    with pytest.raises(KafkaError, match="spark-eos status") as caught:
+    with impatient(), pytest.raises(KafkaError, match="spark-eos status") as caught:
         ledger().read()
     assert caught.value.condition == "EOS_LEDGER_HELD"
     theirs.end(False)
     assert ledger().read() == head(1)
 
 
-def test_a_search_that_fails_half_way_leaves_nothing_behind(ledger, ledger_topic, foreign, monkeypatch):
+def test_a_search_that_fails_half_way_leaves_nothing_behind(ledger, ledger_topic, foreign):
     """What it has found until then may be an old head: the next read begins anew."""
     writer = ledger()
     writer.take().publish(head(1))
     theirs = foreign()
     published_beside(writer, head(2))
-    monkeypatch.setattr(log_module, "READ_S", 0.3)
     reading = ledger()
     for _ in range(2):
-        with pytest.raises(KafkaError) as caught:
+        with impatient(), pytest.raises(KafkaError) as caught:
             reading.read()
         assert caught.value.condition == "EOS_LEDGER_HELD"
     theirs.end(commit=True)
-    monkeypatch.undo()
     assert reading.read() == head(2)
 
 
@@ -228,8 +237,7 @@ def test_a_ledger_that_cannot_be_read_is_told_with_the_brokers_reason(error, why
     ledger().take().publish(head(1))
     refused = FetchResponse(error, 0), b""
     monkeypatch.setattr(log_module, "fetch_once", lambda *place: refused)
-    monkeypatch.setattr(log_module, "READ_S", 0.3)
-    with pytest.raises(LedgerError, match=why) as caught:
+    with impatient(), pytest.raises(LedgerError, match=why) as caught:
         ledger().read()
     assert caught.value.condition == "EOS_LEDGER_NOT_READABLE"
 
@@ -249,9 +257,8 @@ def test_an_end_below_what_was_seen_before_is_not_believed(ledger, monkeypatch):
     monkeypatch.setattr(log_module, "end_offsets", lagging)
     assert writer.read() == head(2)
     assert not lag
-    monkeypatch.setattr(log_module, "READ_S", 0.3)
     lag += [2] * 10_000
-    with pytest.raises(LedgerError) as caught:
+    with impatient(), pytest.raises(LedgerError) as caught:
         writer.read()
     assert caught.value.condition == "EOS_LEDGER_TRUNCATED"
 
@@ -260,9 +267,8 @@ def test_an_end_below_what_this_process_has_published_is_not_believed(ledger, mo
     """Though it has not read it: the leader acknowledged it."""
     writer = ledger()
     writer.take().publish(head(1))
-    monkeypatch.setattr(log_module, "READ_S", 0.3)
     monkeypatch.setattr(log_module, "end_offsets", lambda kafka, of, isolation, timeout_s: {t: {0: 0} for t in of})
-    with pytest.raises(LedgerError) as caught:
+    with impatient(), pytest.raises(LedgerError) as caught:
         writer.read()
     assert caught.value.condition == "EOS_LEDGER_TRUNCATED"
 

@@ -246,6 +246,12 @@ def test_receipts_behind_an_open_transaction_are_waited_for(office, write, trans
     office.post(write, 2)
     transactions.producer.begin_transaction()
     transactions.put(office.topic, b"late", partition=0)
+
+    class Patient(Producer):
+        def init_transactions(self, *_):
+            super().init_transactions(TIMEOUT)
+
+    monkeypatch.setattr(dead_letters, "Producer", Patient)
     monkeypatch.setattr(dead_letters, "_SILENCE_S", 2.0)
     code, answer = office.ask("resend", office.topic, "--yes")
     assert (code, answer["error"]["condition"]) == (2, "EOS_LETTERS_FAILED")

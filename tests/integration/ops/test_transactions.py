@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 import uuid
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -24,6 +25,7 @@ from spark_eos.protocol.head import NOBODY, BatchWrite, Decision
 from spark_eos.protocol.names import ledger_name
 from spark_eos.protocol.ports import NotPublished, State
 from spark_eos.protocol.task import MicroBatch
+from spark_eos.retry import retrying
 from tests.support.stopped_query import AT_ONCE, PREFIX, RUN, Left, left_open
 from tests.support.transactions import Transaction
 from tests.support.waiting import PROGRAM_S, wait_for
@@ -34,6 +36,17 @@ def listed(left: Left, capsys: pytest.CaptureFixture[str], *more: str) -> dict[s
     capsys.readouterr()
     left.status("--format", "json", *more)
     return {t["transactional_id"]: t for state in json.loads(capsys.readouterr().out) for t in state["open"]}
+
+
+def not_waited_for(left: Left, holder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ledger is not read for long while this transaction holds it. What comes after it, and each request, has all
+    its time, as a machine may be busy."""
+
+    def tries(seconds: float) -> Iterator[None]:
+        is_held = left.coordinator.describe([holder])[holder].state is State.ONGOING
+        return retrying(0.5 if is_held else seconds)
+
+    monkeypatch.setattr(ledger_log, "retrying", tries)
 
 
 def test_a_list_tells_whose_transactions_are(left, capsys):
@@ -147,12 +160,12 @@ def test_without_a_ledger_nothing_is_ended(part, left, capsys, monkeypatch):
 
 def test_a_ledger_that_is_held_by_the_querys_own_transaction(left, capsys, monkeypatch):
     """The list names it, and to take the ledger ends it."""
-    monkeypatch.setattr(ledger_log, "READ_S", 0.5)
     holder = ArrowProducer(broker_client(left.kafka), ledger_name(PREFIX, left.query), 600_000)
     holder.init()
     holder.write(left.ledger, 1, key=pa.array(["another"]), value=pa.array(["row"]))
     holder.flush()
     holder.close()
+    not_waited_for(left, holder.name, monkeypatch)
     prepared = left.prepare(0)
     found = listed(left, capsys)
     assert found[holder.name]["kind"] == "ledger"
@@ -163,7 +176,6 @@ def test_a_ledger_that_is_held_by_the_querys_own_transaction(left, capsys, monke
     told = capsys.readouterr().out
     assert holder.name in told
     assert "not known until the ledger can be read" in told
-    monkeypatch.setattr(ledger_log, "READ_S", 2.0)
     assert left.recover("--abort-only", "--yes") == 0
     assert left.status() == 0
     assert left.ports.ledger.read().run == NOBODY
@@ -171,12 +183,12 @@ def test_a_ledger_that_is_held_by_the_querys_own_transaction(left, capsys, monke
 
 def test_a_ledger_that_is_held_by_another_query(left, capsys, monkeypatch):
     """Nothing of this query is ended; the hint leads to the other one."""
-    monkeypatch.setattr(ledger_log, "READ_S", 0.5)
     other, prepared = str(uuid.uuid4()), left.prepare(0)
     holder = ArrowProducer(broker_client(left.kafka), ledger_name(PREFIX, other), 600_000)
     holder.init()
     holder.write(left.ledger, 1, key=pa.array(["another"]), value=pa.array(["row"]))
     holder.flush()
+    not_waited_for(left, holder.name, monkeypatch)
     for part in ("--abort-only", "--settle-only"):
         assert left.recover(part, "--yes") == 2
         said = capsys.readouterr().err

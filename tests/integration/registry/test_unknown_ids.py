@@ -92,7 +92,7 @@ def test_a_dead_letter_that_is_lost_is_a_dead_letter_again_though_its_id_is_know
     assert setting.found() == ([], [])
     assert registry.register(subject, LATER_SCHEMA, "JSON") == later, "both were new to the registry"
     # Asked by other settings, the workers of this session have no answers that they keep.
-    setting.reads(reading(registry_settings({"url": registry.url, "timeout.ms": "9000"}), subject, 1))
+    setting.reads(reading(registry_settings({"url": registry.url, "timeout.ms": "90000"}), subject, 1))
     setting.feed((later, "e"))
     setting.run()
     assert setting.found() == (["a", "c", "e"], ["b", "d"])
@@ -100,21 +100,20 @@ def test_a_dead_letter_that_is_lost_is_a_dead_letter_again_though_its_id_is_know
 
 def test_tasks_that_had_other_answers_are_repaired_by_their_own(setting, fake):
     """The id became known between their questions; one task writes again what two have lost, and loses it, too."""
-    setting.reads(decoding(fake.url), ordered=False)
+    first = decoding(fake.url, **{"timeout.ms": "600000"})
+    setting.reads(first, ordered=False)
     setting.query.reads = {"minPartitions": 2}
     fake.schemas[LATER] = LATER_SCHEMA
-    registry_of(decoding(fake.url).settings).schema(
-        LATER
-    )  # so that this process, which looks at a sample, need not ask
+    registry_of(first.settings).schema(LATER)  # so that this process, which looks at a sample, need not ask
     fake.asked[LATER], fake.late[LATER] = 0, 1
     for p in range(2):
         setting.feed(*((KNOWN, f"{p}.{n}") for n in range(100)), (LATER, f"later {p}"), partition=p)
     setting.lose()
     assert fake.asked[LATER] == 2
     setting.query.reads = {}
-    setting.reads(decoding(fake.url, **{"timeout.ms": "9000"}))
+    setting.reads(decoding(fake.url, **{"timeout.ms": "90000"}))
     setting.lose("commit.decided=hold", "again")
-    setting.reads(decoding(fake.url, **{"timeout.ms": "8000"}))
+    setting.reads(decoding(fake.url, **{"timeout.ms": "80000"}))
     setting.run()
     rows, letters = setting.found()
     assert len(rows) == 201 and len(letters) == 1
@@ -127,7 +126,7 @@ def test_a_row_that_is_lost_needs_its_schema(setting, fake):
     fake.schemas[LATER] = LATER_SCHEMA
     setting.feed((KNOWN, "a"), (LATER, "b"))
     setting.lose()
-    setting.reads(decoding(fake.url, **{"timeout.ms": "9000"}))
+    setting.reads(decoding(fake.url, **{"timeout.ms": "90000"}))
     with fake.away():
         setting.stopped_by("EOS_REGISTRY_UNREACHABLE")
     del fake.schemas[LATER]
@@ -146,6 +145,6 @@ def test_a_registry_that_is_made_anew_while_a_query_runs_makes_no_dead_letters(s
         with fake.anew(schemas):
             assert "by which the query reads" in setting.stopped_by("EOS_REGISTRY_CHANGED")
     assert setting.found() == ([], [])
-    setting.reads(decoding(fake.url, **{"timeout.ms": "9000"}))
+    setting.reads(decoding(fake.url, **{"timeout.ms": "90000"}))
     setting.run()
     assert setting.found() == (["a"], ["b"])
