@@ -44,9 +44,9 @@ def test_unreachable_brokers(files, sink, refused, spark):
     with nobody() as closed, a_silent_host() as silent, ThreadPoolExecutor(2) as pool:
         began = time.monotonic()
         for text in pool.map(text_of, (closed, silent)):
-            assert float(re.search(r"within ([\d.]+) s", text)[1]) < 17
+            assert float(re.search(r"within ([\d.]+) s", text)[1]) < 60
             assert "kafka.bootstrap.servers" in text.partition("Check ")[2]
-        assert time.monotonic() - began < 150  # that is 15 and a slow machine's start of queries
+        assert time.monotonic() - began < TIMEOUT  # that is 15 and a slow machine's start of queries
 
 
 def test_a_missing_topic_by_option(files, sink, refused, view):
