@@ -18,7 +18,7 @@ from spark_eos.retry import retrying
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.guarded import Guarded
 from tests.support.kafka_view import KafkaView
-from tests.support.waiting import wait_for
+from tests.support.waiting import TIMEOUT, wait_for
 from tests.wire.faults import Schedule
 from tests.wire.judge import judge_rows
 from tests.wire.play import staged
@@ -82,7 +82,7 @@ def settled(client: BrokerClient, name: str, asked: dict[str, object]) -> int:
     """The code of an answer, once the coordinator is there."""
     plain = {"transactional_id": name, "transaction_timeout_ms": 1000, "producer_id": -1, "producer_epoch": -1}
     values = plain | {"enable2_pc": False, "keep_prepared_txn": False} | asked
-    for _ in retrying(20):
+    for _ in retrying(TIMEOUT):
         found, _ = client.coordinators([name], 10)
         answer = client.ask(next(iter(found)), INIT_PRODUCER_ID_TWO_PHASE, values) if found else None
         if answer is not None and answer.error_code not in COORDINATOR_RETRIES:

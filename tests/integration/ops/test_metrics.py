@@ -18,7 +18,7 @@ import spark_eos
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.ledger.owners import Cluster
-from spark_eos.ops.metrics import Metrics
+from spark_eos.ops.metrics import Metrics, hub
 from spark_eos.ops.metrics.recording import EventFile
 from spark_eos.ops.timeline import timeline_of
 from spark_eos.ops.top import top
@@ -75,7 +75,8 @@ def events(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def metrics(spark, events: Path) -> Iterator[Metrics]:
+def metrics(spark, events: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Metrics]:
+    monkeypatch.setattr(hub, "_READ_S", TIMEOUT)  # what is lost on the way is not counted
     metrics = spark_eos.metrics(spark, 0, host="127.0.0.1", events=str(events))
     yield metrics
     for query in spark.streams.active:

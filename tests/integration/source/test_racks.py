@@ -19,7 +19,7 @@ from spark_eos.tools.devcluster import DevCluster
 from spark_eos.topic_partition import OffsetRange
 from tests.support.kafka_view import write
 from tests.support.proxy import Proxy
-from tests.support.waiting import wait_for
+from tests.support.waiting import TIMEOUT, wait_for
 
 BROKERS = 3
 ROWS, SIZE = 300, 10_000
@@ -79,8 +79,11 @@ def _racks() -> Iterator[Racks]:
 
 
 @pytest.fixture
-def racks(_racks: Racks) -> Iterator[Racks]:
-    """Nothing is known of nearest replicas yet; every proxy lets everything through."""
+def racks(_racks: Racks, monkeypatch: pytest.MonkeyPatch) -> Iterator[Racks]:
+    """Nothing is known of nearest replicas yet; every proxy lets everything through. No replica is left because the
+    machine is busy."""
+    for limit in ("_REPLICA_SILENCE_S", "_REPLICA_BEHIND_S"):
+        monkeypatch.setattr(raw, limit, TIMEOUT)
     nearest_replica._choices.clear()
     yield _racks
     for proxy in _racks.proxies:
