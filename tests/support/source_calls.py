@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient
 
 from spark_eos.source.reader import EosKafkaStreamReader
 from spark_eos.tools.devcluster import DevCluster
+from tests.support.transactions import LIFE_MS
 from tests.support.waiting import TIMEOUT, wait_for
 
 
@@ -23,6 +24,7 @@ class Writer:
         self.transactional_id = f"test-{uuid.uuid4()}"
         if transactional:
             config["transactional.id"] = self.transactional_id
+            config["transaction.timeout.ms"] = LIFE_MS
         self.producer = Producer(config)
         if transactional:
             self.producer.init_transactions(TIMEOUT)

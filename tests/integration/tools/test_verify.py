@@ -21,6 +21,7 @@ from spark_eos.tools.devcluster import DevCluster
 from spark_eos.tools.verify import IdPlace, bounds
 from tests.support.hosts import nobody
 from tests.support.kafka_view import TIMEOUT, write
+from tests.support.transactions import LIFE_MS
 from tests.support.waiting import wait_for
 
 ROWS = [(n % 2, f"r{n}") for n in range(20)]
@@ -265,12 +266,13 @@ def test_group_behind_the_rows(copied: Copied) -> None:
     assert the_one(copied.ask(group=copied.set_group(5, 6)), "early") == expected
 
 
-def test_open_transaction_is_a_warning(copied: Copied, monkeypatch) -> None:
+def test_open_transaction_is_a_warning(copied: Copied, view, monkeypatch) -> None:
     """Readers of the output are held back; what they see already is whole."""
     monkeypatch.setattr(bounds, "PATIENCE_S", 0.2)
     copied.put(ROWS)
+    wait_for(lambda: not view.held(copied.output), "the markers of the rows")
     settings = {"bootstrap.servers": copied.cluster.bootstrap_servers, "transactional.id": f"open-{copied.output}"}
-    producer = Producer(settings)
+    producer = Producer(settings | {"transaction.timeout.ms": LIFE_MS})
     producer.init_transactions(TIMEOUT)
     producer.begin_transaction()
     producer.produce(copied.output, "r1", partition=1)
@@ -282,14 +284,16 @@ def test_open_transaction_is_a_warning(copied: Copied, monkeypatch) -> None:
     assert report.warnings == [f"an open transaction holds {copied.output}-1 back: readers get to 11 of 12"]
 
 
-def test_group_with_offsets_in_an_open_transaction(copied: Copied, monkeypatch) -> None:
+def test_group_with_offsets_in_an_open_transaction(copied: Copied, view, monkeypatch) -> None:
     """They do not count before the transaction is committed; a warning says that they are there."""
     monkeypatch.setattr(bounds, "PATIENCE_S", 0.2)
     copied.put(ROWS)
+    wait_for(lambda: not view.held(copied.output), "the markers of the rows")
     group = copied.set_group(10, 10)
     servers = copied.cluster.bootstrap_servers
     consumer = Consumer({"bootstrap.servers": servers, "group.id": group})
-    producer = Producer({"bootstrap.servers": servers, "transactional.id": f"open-{group}"})
+    life = {"transaction.timeout.ms": LIFE_MS}
+    producer = Producer({"bootstrap.servers": servers, "transactional.id": f"open-{group}", **life})
     producer.init_transactions(TIMEOUT)
     producer.begin_transaction()
     producer.send_offsets_to_transaction(

@@ -19,6 +19,7 @@ from spark_eos.errors import DevClusterError
 from spark_eos.tools.devcluster import DevCluster
 from spark_eos.tools.devcluster import cluster as cluster_module
 from spark_eos.tools.devcluster.jars import JarSet, resolve
+from tests.support.transactions import LIFE_MS
 from tests.support.waiting import PROGRAM_S, TIMEOUT, is_gone, wait_for
 
 ONE_JAR = JarSet("one-jar", plain=("org.apache.commons:commons-pool2:2.12.1",))
@@ -27,7 +28,8 @@ ONE_JAR = JarSet("one-jar", plain=("org.apache.commons:commons-pool2:2.12.1",))
 def produce(cluster, topic, *values, transaction=None):
     """Produces the values to partition 0; in a transaction of that id where one is given, which then is left open."""
     config = {"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0, "acks": "all"}
-    producer = Producer(config | ({"transactional.id": transaction} if transaction else {}))
+    own = {"transactional.id": transaction, "transaction.timeout.ms": LIFE_MS} if transaction else {}
+    producer = Producer(config | own)
     if transaction:
         producer.init_transactions(TIMEOUT)
         producer.begin_transaction()
