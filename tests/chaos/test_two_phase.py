@@ -44,8 +44,7 @@ def outlive(view: KafkaView, topic: str, query_id: str) -> None:
     kafka, name = KafkaProperties({"bootstrap.servers": view.bootstrap_servers}), f"plain-{topic}"
     plain = Transaction(kafka, topic, name, 1, TIMEOUT_MS)
     try:
-        assert view.open_transactions(name) == {name}
-        wait_for(lambda: not view.open_transactions(name), "the time-out")
+        wait_for(lambda: view.transactions(name) == {name: "CompleteAbort"}, "the time-out")
     finally:
         plain.producer.close()
     assert len(view.open_transactions(query_id)) == PARTITIONS
