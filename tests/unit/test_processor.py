@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from demo.processes import children
-from jobs.runner import fork_server
+from jobs.runner import fork_server, forked_python
 from spark_eos.tools.devcluster import watchdog
 from tests.support import processor
+from tests.support.forks import patient
 from tests.support.processor import Load
 from tests.support.waiting import wait_for
 
@@ -69,6 +70,7 @@ def test_a_worker_of_the_tests_session_counts(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
     monkeypatch.setattr(fork_server, "_running", [])
+    monkeypatch.setattr(forked_python, "__file__", patient(tmp_path))
     added = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"}
     program = fork_server.start({})
     assert program is not None

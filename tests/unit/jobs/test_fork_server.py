@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from jobs.runner import fork_server, forked_python
+from tests.support.forks import patient
 from tests.support.waiting import TIMEOUT, is_gone, wait_for
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere there is no such server")
@@ -57,16 +58,11 @@ class Job:
 
     def __init__(self, modules: Path, custom: str | None = None) -> None:
         (modules / "probe.py").write_text(PROBE)
-        # A server that is busy for longer than users are to wait would make each process one of its own.
-        source = Path(forked_python.__file__).read_text()
-        patient = source.replace("ANSWER_S = 5.0", f"ANSWER_S = {TIMEOUT}")
-        assert patient != source
-        (modules / "patient.py").write_text(patient)
         if custom is not None:
             (modules / "sitecustomize.py").write_text(custom)  # imported by Python itself when it starts
         self.environ = {**os.environ, "PYTHONPATH": os.pathsep.join([str(modules), str(ROOT)])}
         pipe = subprocess.PIPE
-        command = [sys.executable, "-c", JOB, str(modules / "patient.py")]
+        command = [sys.executable, "-c", JOB, patient(modules)]
         self.process = subprocess.Popen(command, cwd=ROOT, env=self.environ, stdin=pipe, stdout=pipe, text=True)
         assert self.process.stdout is not None
         self.program = Path(self.process.stdout.readline().strip())
