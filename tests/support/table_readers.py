@@ -11,12 +11,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 import duckdb
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset
+import pyarrow.fs
 from deltalake import DeltaTable, QueryBuilder
 
 OPERATORS = ("=", "<>", "<", "<=", ">", ">=", "is null", "is not null")
@@ -62,6 +65,16 @@ def nan_last(value: float) -> Any:
     return (1, 0.0) if math.isnan(value) else (0, value)
 
 
+def local_dataset(table: DeltaTable) -> pyarrow.dataset.Dataset:
+    """The table on this machine as delta-rs makes a dataset of it, by Arrow's own file system.
+
+    That of delta-rs is in Python, whose lock DuckDB holds while Arrow (26) begins to read. A thread of Arrow may wait
+    for it then, and hold a lock that this beginning needs: for ever.
+    """
+    folder = pyarrow.fs.SubTreeFileSystem(url2pathname(urlsplit(table.table_uri).path), pyarrow.fs.LocalFileSystem())
+    return table.to_pyarrow_dataset(filesystem=folder)
+
+
 class Opened:
     """A table as it is now, for readers."""
 
@@ -70,7 +83,7 @@ class Opened:
 
     @cached_property
     def dataset(self) -> pyarrow.dataset.Dataset:
-        return self.table.to_pyarrow_dataset()
+        return local_dataset(self.table)
 
     @cached_property
     def session(self) -> QueryBuilder:

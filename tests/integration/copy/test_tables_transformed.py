@@ -19,6 +19,7 @@ from spark_eos.errors import EosError
 from tests.support.session_faults import armed
 from tests.support.table_kinds import delta_places as places
 from tests.support.table_queries import IntoTable
+from tests.support.table_readers import local_dataset
 from tests.support.waiting import TIMEOUT
 
 #: Numbers of JSON, with their places; by day.
@@ -48,7 +49,7 @@ def found(query: IntoTable) -> list[dict[str, Any]]:
     table = DeltaTable(str(query.table))
     rows: list[dict[str, Any]] = table.to_pyarrow_table().sort_by(order).to_pylist()
     with duckdb.connect() as connection:
-        connection.register("t", table.to_pyarrow_dataset())
+        connection.register("t", local_dataset(table))
         assert connection.sql("SELECT * FROM t").to_arrow_table().sort_by(order).to_pylist() == rows
     return rows
 

@@ -27,6 +27,7 @@ from spark_eos.tables.target import Target
 from tests.support.delta_files import QUERY, SCHEMA, micro_batch, records
 from tests.support.evolving_program import evolved
 from tests.support.table_kinds import KINDS, Delta, Iceberg, TableKind
+from tests.support.table_readers import local_dataset
 from tests.support.waiting import wait_for
 
 ROOT = Path(__file__).parents[3]
@@ -90,7 +91,7 @@ def readers(kind: TableKind) -> list[list[dict[str, Any]]]:
     if isinstance(kind, Delta):
         table = DeltaTable(str(kind.path))
         with duckdb.connect() as connection:
-            connection.register("t", table.to_pyarrow_dataset())
+            connection.register("t", local_dataset(table))
             by_duckdb = connection.sql("SELECT * FROM t").to_arrow_table().to_pylist()
         found = [table.to_pyarrow_table().to_pylist(), polars.read_delta(str(kind.path)).to_dicts(), by_duckdb]
     else:
