@@ -12,6 +12,7 @@ from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net import client
 from spark_eos.kafka.net.client import broker_client
 from tests.support.fake_broker import FakeBroker
+from tests.support.waiting import TIMEOUT
 
 
 @pytest.fixture
@@ -34,5 +35,5 @@ def test_a_cluster_that_is_away_is_waited_for_as_long_as_was_said(broker, monkey
     assert caught.value.parameters["waited_s"] >= 0.4
     back = threading.Timer(0.5, lambda: setattr(broker, "fate", "works"))
     back.start()
-    assert module.topic_partitions(broker_client(kafka), ["t"], timeout_s=20) == {"t": 1}
+    assert module.topic_partitions(broker_client(kafka), ["t"], timeout_s=TIMEOUT) == {"t": 1}
     back.join()

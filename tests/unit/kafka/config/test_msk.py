@@ -13,8 +13,10 @@ import pytest
 from spark_eos.errors import ConnectionFailed
 from spark_eos.kafka.config import tokens
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net import client as client_module
 from spark_eos.kafka.net.client import BrokerClient
 from tests.support.fake_broker import FakeBroker
+from tests.support.waiting import TIMEOUT
 
 SECRET = "hunter2hunter2hunter2"
 
@@ -79,10 +81,12 @@ def test_the_profile_that_is_named(broker, tmp_path):
 
 
 @pytest.mark.parametrize(("more", "says"), [({}, "no AWS credentials were found"), ({"aws__profile": "x"}, "profile")])
-def test_without_credentials(more, says, broker):
+def test_without_credentials(more, says, broker, monkeypatch):
     """They may yet come, as a role of this machine; until then, the error says so."""
+    monkeypatch.setattr(client_module, "_FIRST_TRY_S", TIMEOUT)
+    monkeypatch.setattr(client_module, "retrying", lambda _: [None])
     with pytest.raises(ConnectionFailed, match=says):
-        client(broker, **more).metadata([], timeout_s=2)
+        client(broker, **more).metadata([], timeout_s=TIMEOUT)
     assert broker.said == []
 
 

@@ -13,6 +13,7 @@ from kafka.protocol.producer.transaction import EndTxnRequest, EndTxnResponse
 
 from spark_eos.kafka.net.pool import ConnectionPool
 from spark_eos.kafka.requests.end_txn import EndConnection, end_own_txn, end_txns
+from tests.support.waiting import TIMEOUT
 
 VERSION = 5
 #: Transactional id → what its coordinator answers, always or one after the other; "silent": nothing; "closes": nothing,
@@ -38,7 +39,8 @@ def answer(number: int, error: int) -> bytes:
 class Brokers:
     """A client, and what stands behind it: coordinators by number, each connection with a thread of its own.
 
-    ``most``: connections that can be had. ``deaf``: how many of the first do not answer.
+    ``most``: connections that can be had. ``deaf``: how many of the first do not answer. ``silent``: our ends of those
+    on which an answer has not come.
     """
 
     def __init__(self, homes: dict[str, int], answers: Answers) -> None:
@@ -49,6 +51,7 @@ class Brokers:
         self.forgotten: list[str] = []
         self.most: int | None = None
         self.deaf = 0
+        self.silent: set[socket.socket] = set()
         self._coordinators, self._answers = homes, answers
         self._threads: list[threading.Thread] = []
 
@@ -73,7 +76,7 @@ class Brokers:
             raise OSError("no connection")
         self.connections.append(node)
         ours, theirs = socket.socketpair()
-        self._threads.append(threading.Thread(target=self._serve, args=[theirs, len(self.connections)]))
+        self._threads.append(threading.Thread(target=self._serve, args=[ours, theirs, len(self.connections)]))
         self._threads[-1].start()
         return ours
 
@@ -81,23 +84,36 @@ class Brokers:
         for thread in self._threads:
             thread.join()
 
-    def _serve(self, broker: socket.socket, number: int) -> None:
+    def _serve(self, client: socket.socket, broker: socket.socket, number: int) -> None:
         with broker:
             while (request := read(broker)) is not None:
                 self.asked.append(request)
                 if number <= self.deaf:
+                    self.silent.add(client)
                     continue
                 what = self._answers[request.transactional_id]
                 what = what.pop(0) if isinstance(what, list) else what
                 if what == "closes":
                     return
-                if what != "silent":
+                if what == "silent":
+                    self.silent.add(client)
+                else:
                     broker.sendall(answer(request.header.correlation_id, what))
 
 
 @pytest.fixture
-def brokers() -> Iterator[Callable[..., Brokers]]:
+def brokers(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Brokers]]:
     made: list[Brokers] = []
+
+    def moved_at(self: EndConnection) -> float:
+        """Only silence counts as such: a machine may be busy."""
+        is_silent = any(self._socket in each.silent for each in made)
+        return self.__dict__["moved"] if is_silent else time.monotonic()
+
+    def move(self: EndConnection, at: float) -> None:
+        self.__dict__["moved"] = at
+
+    monkeypatch.setattr(EndConnection, "moved_at", property(moved_at, move), raising=False)
 
     def make(homes: dict[str, int], answers: Answers) -> Brokers:
         made.append(Brokers(homes, answers))
@@ -158,9 +174,7 @@ def test_no_answer_hides_no_other_one(brokers, what):
     codes = {f"t{i}": 0 for i in range(20)} | {"t3": what}
     client = brokers(dict.fromkeys(codes, 0) | {"t4": 1, "t5": 2}, codes)
     client.unreachable.add(2)
-    began = time.monotonic()
     answers = end_txns(client, [(name, 1, 1) for name in codes], True)
-    assert time.monotonic() - began < 10
     silent = {name for name, code in answers.items() if code is None}
     assert {"t3", "t5"} <= silent
     assert len(silent) <= 4  # t3's connection had two others at most
@@ -184,7 +198,7 @@ def test_an_answer_that_is_cut_off_makes_no_sense():
 def test_one_is_asked_for_until_the_answer_is_final(brokers, final):
     """Through a lost answer, a transition that is under way, and a coordinator that has moved."""
     client = brokers({"a": 0}, {"a": ["closes", 51, 16, final]})
-    assert end_own_txn(client, ("a", 1, 1), True, 10) == final
+    assert end_own_txn(client, ("a", 1, 1), True, TIMEOUT) == final
     assert len(client.asked) == 4
     assert client.forgotten == ["a", "a"]
 
@@ -201,10 +215,9 @@ def test_connections_that_died_in_silence_cost_one_wait(brokers):
     end_txns(client, [(name, 1, 1) for name in names], True)
     assert len(client.connections) == 16
     client.deaf = 16
-    began = time.monotonic()
-    assert end_own_txn(client, ("t0", 1, 1), True, 3.0) == 0
-    assert time.monotonic() - began < 3
+    assert end_own_txn(client, ("t0", 1, 1), True, TIMEOUT) == 0
     assert len(client.connections) == 17
+    assert len(client.asked) == len(names) + 2
 
 
 class Withheld(Brokers):
