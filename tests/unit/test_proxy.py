@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.proxy import HEADER, Proxy
-from tests.support.waiting import wait_for
+from tests.support.waiting import TIMEOUT, wait_for
 
 BODY = b"an answer of a broker"
 FRAME = struct.pack(">ii", 4 + len(BODY), 7) + BODY
@@ -59,7 +59,7 @@ def proxy(echo: Echo) -> Iterator[Proxy]:
 def client(proxy: Proxy) -> Iterator[socket.socket]:
     """A connection that works."""
     with socket.create_connection(("127.0.0.1", proxy.port)) as connection:
-        connection.settimeout(10)
+        connection.settimeout(TIMEOUT)
         assert ask(connection, FRAME) == FRAME
         yield connection
 
@@ -84,7 +84,7 @@ def is_silent(connection: socket.socket) -> bool:
     except TimeoutError:
         return True
     finally:
-        connection.settimeout(10)
+        connection.settimeout(TIMEOUT)
     return False
 
 
@@ -95,8 +95,9 @@ def test_one_direction_is_lost_and_comes_back(answers, echo, proxy, client):
     proxy.lose(answers=answers)
     client.sendall(FRAME)
     assert is_silent(client)
+    wait_for(lambda: proxy.awaited == 1, "the request")
+    wait_for(lambda: not answers or len(echo.got) > before, "what passes")
     assert (len(echo.got) > before) == answers
-    assert proxy.awaited == 1
     proxy.restore()
     assert receive(client, len(FRAME)) == FRAME
     wait_for(lambda: not proxy.awaited, "the end of the answer")
@@ -108,7 +109,7 @@ def test_a_trickle(proxy, client):
     began = time.monotonic()
     frame = struct.pack(">ii", 404, 7) + bytes(400)
     assert ask(client, frame) == frame
-    assert 0.4 <= time.monotonic() - began < 5
+    assert time.monotonic() - began >= 0.4
 
 
 def test_stalls(proxy, client):
@@ -116,7 +117,7 @@ def test_stalls(proxy, client):
     proxy.stall(1.0, 0.2)
     began = time.monotonic()
     assert ask(client, FRAME) == FRAME
-    assert 0.4 <= time.monotonic() - began < 5
+    assert time.monotonic() - began >= 0.4
 
 
 def test_a_connection_that_is_half_open(proxy, client):
@@ -127,7 +128,7 @@ def test_a_connection_that_is_half_open(proxy, client):
     client.sendall(FRAME)
     assert is_silent(client)
     with socket.create_connection(("127.0.0.1", proxy.port)) as fresh:
-        fresh.settimeout(10)
+        fresh.settimeout(TIMEOUT)
         assert ask(fresh, FRAME) == FRAME
 
 

@@ -33,7 +33,7 @@ from demo.show import Show, bar, both, table
 from demo.side import CountSample, JobEvent, Kind
 from demo.topics import TopicRow
 from demo.watch import Count, Tally
-from tests.support.waiting import wait_for
+from tests.support.waiting import TIMEOUT, wait_for
 
 IDS = range(6)
 EXPECTED = {i: Expected(LEGACY_TOPIC, f"UA{i}", {"id": i, "aborted": False, "arr_delay": 20}) for i in IDS}
@@ -154,7 +154,8 @@ time.sleep(600)
 
 def test_killing_a_driver_leaves_nothing_of_its_family(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Driver, JVM and a worker in a process group of its own that does not notice: all are gone on return."""
-    monkeypatch.setattr(processes, "_GONE_S", 0.3)
+    gone, seconds = processes._gone, iter((0.3, TIMEOUT))  # until it is killed, and from then on
+    monkeypatch.setattr(processes, "_gone", lambda family, _: gone(family, next(seconds)))
     log = tmp_path / "log"
     with log.open("w") as out:
         driver = subprocess.Popen([sys.executable, "-c", _FAMILY], stdout=out, start_new_session=True)
@@ -164,7 +165,7 @@ def test_killing_a_driver_leaves_nothing_of_its_family(tmp_path: Path, monkeypat
         assert int(log.read_text()) in [process.pid for process in family]
     finally:
         processes.kill(driver.pid)
-    assert driver.wait(10) == -signal.SIGKILL
+    assert driver.wait(TIMEOUT) == -signal.SIGKILL
     assert len(family) == 2
     assert not processes.alive(family)
 
@@ -177,6 +178,10 @@ with open(sys.argv[1], "ab", buffering=0) as log:
 """
 
 
+def state_of(pid: int) -> str:
+    return subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True).stdout
+
+
 def test_a_frozen_driver_writes_nothing_and_goes_on_afterwards(tmp_path: Path):
     """A driver in the frozen block is stopped, and goes on after it."""
     log = tmp_path / "log"
@@ -185,13 +190,12 @@ def test_a_frozen_driver_writes_nothing_and_goes_on_afterwards(tmp_path: Path):
     try:
         wait_for(lambda: log.stat().st_size > 0, "the first writing")
         with processes.frozen(driver.pid):
-            state = subprocess.run(["ps", "-o", "stat=", "-p", str(driver.pid)], capture_output=True, text=True)
-            assert state.stdout.startswith("T")
+            wait_for(lambda: state_of(driver.pid).startswith("T"), "the driver's stop")
             length = log.stat().st_size
         wait_for(lambda: log.stat().st_size > length, "more writing")
     finally:
         processes.kill(driver.pid)
-        driver.wait(10)
+        driver.wait(TIMEOUT)
 
 
 def test_jars_in_a_folder_with_a_blank_are_given_as_they_are(tmp_path: Path, monkeypatch):

@@ -28,7 +28,7 @@ from spark_eos.ops.metrics.exporter import Exporter
 from spark_eos.ops.metrics.hub import Hub, Inbox, parsed
 from spark_eos.ops.metrics.recording import EventFile, Recent, Recorder
 from tests.support.counted_events import COMMITTED, LAG
-from tests.support.waiting import wait_for
+from tests.support.waiting import TIMEOUT, wait_for
 
 ID = uuid.uuid4()
 
@@ -349,9 +349,9 @@ def small_endpoint(recent, counted, monkeypatch):
     endpoint.close()
 
 
-def closed_within(connection: socket.socket, seconds: float) -> bool:
+def is_closed(connection: socket.socket) -> bool:
     """Whether the other side ends the connection; what it sends before is passed over."""
-    connection.settimeout(seconds)
+    connection.settimeout(TIMEOUT)
     try:
         while connection.recv(4096):
             pass
@@ -375,21 +375,21 @@ def test_a_request_that_drips_has_an_end(small_endpoint):
 
             thread = threading.Thread(target=drip)
             thread.start()
-            assert closed_within(connection, 3.0)
+            assert is_closed(connection)
             over.set()
             thread.join()
 
 
 def test_many_connections_hold_no_more_than_a_few_threads(small_endpoint, monkeypatch):
     """The oldest go, so that somebody who asks something is answered at once."""
-    monkeypatch.setattr(module, "_REQUEST_S", 60.0)
+    monkeypatch.setattr(module, "_REQUEST_S", 2 * TIMEOUT)
     before = threading.active_count()
     with contextlib.ExitStack() as stack:
         address = ("127.0.0.1", small_endpoint.port)
         held = [stack.enter_context(socket.create_connection(address)) for _ in range(50)]
-        with urllib.request.urlopen(f"http://127.0.0.1:{small_endpoint.port}/metrics", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{small_endpoint.port}/metrics", timeout=TIMEOUT) as answer:
             assert answer.status == 200
-        assert all(closed_within(connection, 5.0) for connection in held[:40])
+        assert all(is_closed(connection) for connection in held[:40])
         wait_for(lambda: threading.active_count() - before <= module._MOST, "the end of the others' threads")
 
 
@@ -421,9 +421,10 @@ def test_what_is_in_the_way_of_metrics_is_logged(session, caplog, tmp_path, monk
     assert [said in record.getMessage() for record in caplog.records] == [True]
 
 
-def test_a_process_that_ends_waits_for_what_spark_says_of_its_end(session, tmp_path):
+def test_a_process_that_ends_waits_for_what_spark_says_of_its_end(session, tmp_path, monkeypatch):
     """So that nobody takes it for killed; and Spark does not call a listener that is gone."""
     metrics = start(session, None, None, str(tmp_path / "events"))
+    monkeypatch.setattr("spark_eos.ops.metrics.session._LAST_EVENT_S", TIMEOUT)
     (listener,) = session.listeners
     listener.onQueryStarted(QueryStartedEvent(ID, ID, "q", "2026-01-01T00:00:00Z", set()))
     threading.Timer(0.1, listener.onQueryTerminated, [QueryTerminatedEvent(ID, ID, None, None)]).start()

@@ -13,8 +13,7 @@ from spark_eos.protocol.head import Decision, Pair, Probe, Written
 from spark_eos.protocol.look_back import Looked
 from spark_eos.sink import session as module
 from spark_eos.sink.session import Session
-
-SECONDS = 10
+from tests.support.waiting import TIMEOUT
 
 PAIR = Pair("eos-q-1-0-0", 1000, 3)
 PLACE, HELD = (PAIR, Probe("out", 0, 5)), (PAIR, Probe("out", 1, 6))
@@ -37,6 +36,7 @@ def idle(monkeypatch):
         return found
 
     monkeypatch.setattr(module, "AHEAD_DELAY_S", 0)
+    monkeypatch.setattr(module, "SWEEPS_AFTER_S", (TIMEOUT,))  # none within a test that does not ask for it
     monkeypatch.setattr(module, "take_ahead", lambda ports, run: f"the ledger for {run}")
     monkeypatch.setattr(module, "sweep", sweep)
     monkeypatch.setattr(module, "look_back", lambda ports, places, **_: state.look(places))
@@ -59,7 +59,7 @@ def test_an_idle_driver_looks_until_two_looks_in_a_row_find_nothing(idle, monkey
     monkeypatch.setattr(module, "SWEEPS_AFTER_S", (0, 0, 0))
     idle.finds = list(finds)
     idle.session.rest("r", 7, NOTHING)
-    idle.session._sweeper.join(SECONDS)
+    idle.session._sweeper.join(TIMEOUT)
     assert idle.looks == looks
     assert idle.session.resume("r") == "the ledger for r"
 
@@ -71,7 +71,7 @@ def test_what_never_expires_is_looked_for_until_nothing_is_left(idle, monkeypatc
     idle.finds = ["a", (), failed, (), "b", (), (), ()]
     idle.session = Session(None, None, two_phase=True)
     idle.session.rest("r", 7, NOTHING)
-    idle.session._sweeper.join(SECONDS)
+    idle.session._sweeper.join(TIMEOUT)
     assert idle.looks == 7
 
 
@@ -89,7 +89,7 @@ def test_a_commit_does_not_wait_for_its_own_look(idle):
     goes_on, looked = threading.Event(), []
 
     def look(places):
-        assert goes_on.wait(SECONDS)
+        assert goes_on.wait(TIMEOUT)
         looked.append(dict(places))
         return {}
 
@@ -151,7 +151,7 @@ def test_what_could_not_be_looked_at_is_looked_at_again(idle, monkeypatch):
     monkeypatch.setattr(module, "SWEEPS_AFTER_S", (0,))
     idle.finds = [()]
     idle.session.rest("r", 7, CommitReport(1, False, decision=DECISION, unseen={HELD: 6}))
-    idle.session._sweeper.join(SECONDS)
+    idle.session._sweeper.join(TIMEOUT)
     assert looks == [{HELD: 6, PLACE: 7}, {HELD: 6}]
     idle.session.resume("r")
     assert idle.session.seen("r") == Looked(DECISION, {HELD: 6})

@@ -12,6 +12,7 @@ from spark_eos.errors import CommandError
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.tools.verify import reader
 from spark_eos.tools.verify.bounds import PartitionBounds
+from tests.support.waiting import TIMEOUT
 
 PLACE = PartitionBounds("t", 0, 0, 5, 5)
 
@@ -48,9 +49,9 @@ def event(code: int, offset: int = -1) -> Message:
 END = event(ClientError._PARTITION_EOF, 5)
 
 
-def offsets(monkeypatch: pytest.MonkeyPatch, *polls: list[Message]) -> list[int]:
+def offsets(monkeypatch: pytest.MonkeyPatch, *polls: list[Message], stall_s: float = TIMEOUT) -> list[int]:
     monkeypatch.setattr(reader, "Consumer", Consumer)
-    monkeypatch.setattr(reader, "STALL_S", 0.02)
+    monkeypatch.setattr(reader, "STALL_S", stall_s)
     monkeypatch.setattr(Consumer, "polls", polls)
     with reader.RowReader(KafkaProperties({"bootstrap.servers": "h:1"}), "read_committed", lambda rows: None) as opened:
         return [message.offset() for messages in opened.read(PLACE, PLACE.stable) for message in messages]
@@ -79,7 +80,7 @@ def test_reads_up_to_an_end_without_rows(monkeypatch, polls) -> None:
 def test_says_why_a_partition_does_not_go_on(monkeypatch) -> None:
     """With the last error of the broker, and how far it got."""
     with pytest.raises(CommandError, match="t-0 stopped at offset 1, of 0 to 5") as raised:
-        offsets(monkeypatch, [row(0)], [event(ClientError._TRANSPORT)])
+        offsets(monkeypatch, [row(0)], [event(ClientError._TRANSPORT)], stall_s=0.02)
     assert raised.value.condition == "EOS_VERIFY_IMPOSSIBLE"
 
 
