@@ -23,6 +23,7 @@ from spark_eos.kafka.requests.describe_transactions import describe_transactions
 from spark_eos.kafka.requests.init_producer_id import INIT_PRODUCER_ID
 from spark_eos.retry import retrying
 from spark_eos.tools.devcluster import DevCluster
+from tests.support.waiting import TIMEOUT
 
 from .codes import CONCURRENT, LOADING, MOVED, NOT_AVAILABLE
 from .coordinator import Cluster
@@ -33,7 +34,7 @@ IDS = ("a", "b")
 SEQUENCES = 60
 CALLS = 14
 TIMEOUT_MS = 60_000
-TRIES = 1_000
+TRIES = round(TIMEOUT / 0.005)
 
 _END = record(transactional_id=STRING, producer_id=INT64, producer_epoch=INT16, committed=BOOL)
 

@@ -20,6 +20,7 @@ from xml.sax.saxutils import escape
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.tables.delta.table import Location, StorageOptions, location_of
 from tests.support.http_server import answering
+from tests.support.waiting import TIMEOUT
 
 BUCKET = "tables"
 #: What becomes of a request that puts an object: it is answered as it should be; it is applied, and the connection
@@ -62,7 +63,7 @@ class S3StandIn:
             self.put(key, content, if_absent=if_absent)
 
     def location(self, path: str) -> Location:
-        """Of a table in the bucket, with a client that loses patience soon."""
+        """Of a table in the bucket, with a client that sends a request three times."""
         settings = {
             "fs.s3a.access.key": "a-key",
             "fs.s3a.secret.key": "a-secret",
@@ -71,8 +72,9 @@ class S3StandIn:
             "fs.s3a.path.style.access": "true",
         }
         found = location_of(f"s3a://{BUCKET}/{path}", HadoopSettings(settings))
-        soon = {"timeout": "5s", "retry_timeout": "5s", "max_retries": "2"}
-        return replace(found, options=StorageOptions({**found.options, **soon}))
+        within = f"{TIMEOUT:.0f}s"
+        few = {"timeout": within, "retry_timeout": within, "max_retries": "2"}
+        return replace(found, options=StorageOptions({**found.options, **few}))
 
 
 @contextlib.contextmanager

@@ -20,6 +20,7 @@ from spark_eos.cli import app as tree
 from spark_eos.cli import options
 from spark_eos.errors import EosError
 from spark_eos.kafka.config.client import client_config
+from tests.support.waiting import TIMEOUT
 
 ROOT = Path(__file__).parents[2]
 #: The options before the command, and the variables that stand for them.
@@ -324,7 +325,7 @@ def in_a_process(*words: str, code: str = "", **environ: str) -> subprocess.Comp
     code = f"import sys; {code}\nfrom spark_eos.cli import main\ncode = main(sys.argv[1:])\n"
     code += "print(*sorted(sys.modules), file=sys.stderr)\nsys.exit(code)"
     command = [sys.executable, "-c", code, *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, env=os.environ | environ)
+    return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, env=os.environ | environ)
 
 
 def test_without_its_extra_it_says_what_to_install():

@@ -16,7 +16,7 @@ from spark_eos.tools.devcluster import watchdog
 from tests.support import processor
 from tests.support.forks import patient
 from tests.support.processor import Load
-from tests.support.waiting import wait_for
+from tests.support.waiting import TIMEOUT, wait_for
 
 USED_S = 0.3
 SPINS = "import sys, time\nwhile time.process_time() < 0.5: pass\nprint(flush=True); sys.stdin.read()"
@@ -59,7 +59,7 @@ def test_what_an_ended_process_has_used_still_counts(query):
     used = load.used_s()
     assert used >= USED_S
     process.stdin.close()
-    assert process.wait(10) == 0
+    assert process.wait(TIMEOUT) == 0
     assert load.check() >= used
 
 
@@ -81,7 +81,7 @@ def test_a_worker_of_the_tests_session_counts(tmp_path, monkeypatch):
         fork.stdout.readline()
         (forked,), used = children(fork_server.pids()), processor._used_s()
     for server in fork_server._running:
-        server.communicate(timeout=60)
+        server.communicate(timeout=TIMEOUT)
     assert used[forked] >= USED_S
 
 

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from jobs.runner.jvm_stderr import JvmStderr
-from tests.support.waiting import wait_for
+from tests.support.waiting import TIMEOUT, wait_for
 
 LOST = """\
 Traceback (most recent call last):
@@ -66,7 +66,7 @@ def seen(capfd: pytest.CaptureFixture[str], *texts: str, stopping: bool = False)
     """What stands on stderr at the end, where a process has written these pieces one after the other."""
     with JvmStderr(lambda: stopping) as jvm:
         code = "import os, sys\nfor piece in sys.argv[1:]: os.write(2, piece.encode())"
-        subprocess.run([sys.executable, "-c", code, *texts], stderr=jvm.fd, check=True, timeout=60)
+        subprocess.run([sys.executable, "-c", code, *texts], stderr=jvm.fd, check=True, timeout=TIMEOUT)
     return capfd.readouterr().err
 
 
@@ -159,6 +159,6 @@ def test_a_line_that_cannot_be_written_does_not_hold_up_the_jvm(capfd, monkeypat
         os.write(jvm.fd, b"no room\n")
         wait_for(lambda: full.refused, "a line that is refused")
         code = "import os\nfor n in range(2_000): os.write(2, b'%099d\\n' % n)"
-        subprocess.run([sys.executable, "-c", code], stderr=jvm.fd, check=True, timeout=60)
+        subprocess.run([sys.executable, "-c", code], stderr=jvm.fd, check=True, timeout=TIMEOUT)
     said = capfd.readouterr().err
     assert "no room" not in said and said.count("\n") == 2_000

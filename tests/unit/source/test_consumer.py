@@ -14,6 +14,7 @@ from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from spark_eos.errors import KafkaError
 from spark_eos.kafka.records.encode import Encoder, Rows
 from spark_eos.source.consumer import to_arrow
+from tests.support.waiting import TIMEOUT
 
 
 def varint(number: int) -> bytes:
@@ -29,7 +30,7 @@ def put(address: tuple[str, int], key: bytes) -> None:
     data = bytes(sealed.data)
     head = struct.pack(">hhihc", 0, 7, 1, 1, b"c")  # Produce, version 7
     body = struct.pack(">hhiihcii", -1, -1, 5000, 1, 1, b"t", 1, 0) + struct.pack(">i", len(data)) + data
-    with socket.create_connection(address, 10) as connection:
+    with socket.create_connection(address, TIMEOUT) as connection:
         connection.sendall(struct.pack(">i", len(head + body)) + head + body)
         assert connection.recv(1000)
 
@@ -38,7 +39,7 @@ def put(address: tuple[str, int], key: bytes) -> None:
 def cluster() -> Iterator[tuple[str, int]]:
     """The address of a broker with an empty topic t."""
     producer = Producer({"test.mock.num.brokers": 1})
-    (broker,) = producer.list_topics("t", timeout=30).brokers.values()
+    (broker,) = producer.list_topics("t", timeout=TIMEOUT).brokers.values()
     yield broker.host, broker.port
     producer.flush(0)
 
@@ -46,7 +47,7 @@ def cluster() -> Iterator[tuple[str, int]]:
 def read(address: tuple[str, int]) -> Message:
     consumer = Consumer({"bootstrap.servers": "{}:{}".format(*address), "group.id": "g"})
     consumer.assign([TopicPartition("t", 0, 0)])
-    message = consumer.poll(30)
+    message = consumer.poll(TIMEOUT)
     consumer.close()
     assert message is not None and message.error() is None
     return message

@@ -16,6 +16,7 @@ from spark_eos.sink.writer import EosKafkaStreamWriter
 from spark_eos.source.reader import EosKafkaStreamReader
 from spark_eos.spark.datasource import EosKafkaDataSource
 from spark_eos.spark.tracebacks import hidden_traceback
+from tests.support.waiting import TIMEOUT
 
 VALUE = StructType([StructField("value", StringType())])
 
@@ -99,6 +100,6 @@ def test_the_stack_is_hidden_in_a_worker_and_nowhere_else():
         "    except Exception as caught: handle_worker_exception(caught, told)\n"
         "    print(told.getvalue()[8:].decode())\n"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=TIMEOUT)
     assert done.stdout.startswith("Traceback"), done.stderr
     assert done.stdout.strip().endswith("ValueError: a defect\n\nspark_eos.errors.EosError: [EOS_X] What. Hint: Do.")

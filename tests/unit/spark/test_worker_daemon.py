@@ -22,9 +22,9 @@ from spark_eos.options.parse import stream_options
 from spark_eos.sink.batch_writer import EosKafkaBatchWriter
 from spark_eos.spark.datasource import EosKafkaDataSource
 from spark_eos.topic_partition import OffsetRange
-from tests.support.waiting import is_gone, wait_for
+from tests.support.waiting import TIMEOUT, is_gone, wait_for
 
-SECONDS = 60
+SECONDS = TIMEOUT
 
 
 def printed(code: str, **environ: str) -> str:
@@ -58,7 +58,7 @@ def let_go(daemon: str, folder: Path, worker: str = "pyspark.worker") -> str:
             connection.connect(UTF8Deserializer().loads(process.stdout))
             with connection.makefile("rb") as stream:
                 pid = read_int(stream)
-        wait_for(lambda: is_gone(pid), "the end of the worker", SECONDS)
+        wait_for(lambda: is_gone(pid), "the end of the worker")
         return process.communicate(timeout=SECONDS)[1].decode()  # the end of its input is the daemon's end
     finally:
         process.kill()

@@ -28,7 +28,7 @@ from tests.support.delta_files import QUERY, SCHEMA, micro_batch, records
 from tests.support.evolving_program import evolved
 from tests.support.table_kinds import KINDS, Delta, Iceberg, TableKind
 from tests.support.table_readers import local_dataset
-from tests.support.waiting import wait_for
+from tests.support.waiting import PROGRAM_S, wait_for
 
 ROOT = Path(__file__).parents[3]
 FIRST, SECOND, THIRD = micro_batch(0, (0, 0, 2)), micro_batch(1, (0, 2, 4)), micro_batch(2, (0, 4, 5))
@@ -265,7 +265,7 @@ def test_a_driver_that_dies_leaves_a_table_that_the_next_start_goes_on_with(kind
     """It has died between the commit of the columns and that of the first rows."""
     commit(created(kind), FIRST)
     before = commits(kind)
-    assert program(kind, {"c": "int32"}, "table.evolved=die").wait(60) == -signal.SIGKILL
+    assert program(kind, {"c": "int32"}, "table.evolved=die").wait(PROGRAM_S) == -signal.SIGKILL
     target = evolving(kind, pa.schema([*SCHEMA, ("c", pa.int32())]))
     assert commits(kind) == before + 1
     commit(target, SECOND, c=1)
@@ -278,10 +278,10 @@ def test_a_driver_that_slept_before_its_commit_adds_nothing_that_is_there(kind) 
     before = commits(kind)
     sleeper = program(kind, {"c": "int32", "d": "string"}, "table.evolving=hold")
     mark = kind.folder / "marks" / "table.evolving"
-    wait_for(lambda: mark.exists() or sleeper.poll() is not None, "the sleeper", 60)
+    wait_for(lambda: mark.exists() or sleeper.poll() is not None, "the sleeper", PROGRAM_S)
     assert evolved(kind, {"c": "int32", "d": "string"}) == "topic, partition, offset, c, d"
     mark.unlink()
-    assert sleeper.communicate(timeout=60) == ("topic, partition, offset, c, d\n", None)
+    assert sleeper.communicate(timeout=PROGRAM_S) == ("topic, partition, offset, c, d\n", None)
     assert commits(kind) == before + 1
 
 

@@ -14,6 +14,7 @@ from spark_eos.kafka.config.properties import KafkaProperties, is_secret
 from spark_eos.kafka.config.values import BOOLEANS, ENUMERATIONS, INTEGERS
 from spark_eos.options.parse import stream_options
 from spark_eos.options.table import SINK_OWNED, SOURCE_OWNED
+from tests.support.waiting import TIMEOUT
 
 
 def properties(**more: str) -> KafkaProperties:
@@ -216,7 +217,7 @@ def test_an_unreachable_broker_prints_nothing():
         "try: client.list_topics(timeout=0.3)\n"
         "except KafkaException: print('unreachable')\n"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=TIMEOUT)
     assert (done.stdout, done.stderr) == ("unreachable\n", "")
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from spark_eos.kafka.partitioners import CONSISTENT_RANDOM, PARTITIONERS
 from spark_eos.kafka.producer.partitioner import Partitioner
+from tests.support.waiting import TIMEOUT
 
 KEYS = [None, b"", *(f"key {n}".encode() * (n % 4) for n in range(60)), "größe".encode(), bytes(range(256)) * 5]
 PARTITIONS = 4  # of a topic of the simulated brokers
@@ -23,7 +24,7 @@ def librdkafkas(name: str, keys: list[bytes | None]) -> list[int]:
     """The partition of each row as librdkafka's producer chooses it."""
     config = {"test.mock.num.brokers": 1, "partitioner": name, "sticky.partitioning.linger.ms": 0}
     producer = Producer(config)
-    assert len(producer.list_topics("t", timeout=30).topics["t"].partitions) == PARTITIONS
+    assert len(producer.list_topics("t", timeout=TIMEOUT).topics["t"].partitions) == PARTITIONS
     chosen = [-1] * len(keys)
 
     def delivered(place: int) -> Callable[..., None]:
@@ -31,7 +32,7 @@ def librdkafkas(name: str, keys: list[bytes | None]) -> list[int]:
 
     for place, key in enumerate(keys):
         producer.produce("t", b"", key, on_delivery=delivered(place))
-    assert producer.flush(30) == 0
+    assert producer.flush(TIMEOUT) == 0
     return chosen
 
 

@@ -43,6 +43,7 @@ from tests.support.delta_files import (
     read_by_log,
     records,
 )
+from tests.support.waiting import TIMEOUT
 
 FOREIGN = "foreign"
 #: More than the table keeps files that no version has, and versions of its log.
@@ -144,7 +145,7 @@ class History:
         try:
             files = files_of(on_disk(table.location), batch)
             self._reach("files written")
-            commit.commit_files(table, batch, files, len(records(batch)), patience_s=5)
+            commit.commit_files(table, batch, files, len(records(batch)), patience_s=TIMEOUT)
         except (Dead, OSError):  # an error of a task, which leaves its files
             return
         except TableError as error:
@@ -173,7 +174,7 @@ class History:
         before = self._start()
         wide = pa.schema([*self._columns(), (f"c{len(before.columns)}", pa.int32())])
         try:
-            self._table = evolution.add_columns(before, wide, patience_s=5)
+            self._table = evolution.add_columns(before, wide, patience_s=TIMEOUT)
         except Dead:
             return
         except TableError as error:

@@ -30,6 +30,7 @@ from tests.support.delta_files import (
     records,
     written,
 )
+from tests.support.waiting import TIMEOUT
 
 FIRST = micro_batch(0, (0, 0, 3), (1, 0, 2))
 SECOND = micro_batch(1, (0, 3, 5))
@@ -43,7 +44,7 @@ def table(tmp_path) -> Table:
 def committed(table: Table, batch, **more):
     """The outcome for a micro-batch whose files were written just now."""
     return commit_files(
-        table, batch, files_of(on_disk(table.location), batch), len(records(batch)), patience_s=5, **more
+        table, batch, files_of(on_disk(table.location), batch), len(records(batch)), patience_s=TIMEOUT, **more
     )
 
 

@@ -18,6 +18,7 @@ from spark_eos.tables.delta.table import Table, known, location_of
 from spark_eos.tables.delta.target import DeltaPlace
 from tests.support.delta_files import QUERY, SCHEMA, files_of, micro_batch, on_disk
 from tests.support.s3_stand_in import FINE, LATE, LOSE_REPLY, S3StandIn, s3_stand_in
+from tests.support.waiting import TIMEOUT
 
 WIDE = pa.schema([*SCHEMA, ("c", pa.string())])
 FIRST = micro_batch(0, (0, 0, 3))
@@ -169,7 +170,7 @@ def test_a_late_request_does_not_replace_what_came_before_it(store) -> None:
         return LATE
 
     store.fault = first
-    add_columns(table, WIDE, patience_s=20)
+    add_columns(table, WIDE, patience_s=TIMEOUT)
     store.apply_late()
     assert versions(store) == 2
     assert [applied for key, applied in store.puts if key.startswith("t/_delta_log/")].count(True) == 2

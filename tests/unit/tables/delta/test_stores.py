@@ -15,6 +15,7 @@ from spark_eos.tables.delta.table import Table, known
 from spark_eos.tables.micro_batch import Standing
 from tests.support.delta_files import SCHEMA, files_of, micro_batch, read_by_deltalake, read_by_log, records
 from tests.support.s3_stand_in import FINE, LATE, LOSE_REPLY, S3StandIn, s3_stand_in
+from tests.support.waiting import TIMEOUT
 
 BATCHES = [micro_batch(n, (0, 2 * n, 2 * n + 2)) for n in range(6)]
 
@@ -44,7 +45,7 @@ def rows(store: S3StandIn, table: Table) -> Counter:
 
 
 def committed(store: S3StandIn, table: Table, batch):
-    return commit_files(table, batch, files_of(kept_in(store), batch), len(records(batch)), patience_s=20)
+    return commit_files(table, batch, files_of(kept_in(store), batch), len(records(batch)), patience_s=TIMEOUT)
 
 
 def expected(batches=BATCHES) -> Counter:

@@ -32,6 +32,7 @@ from tests.support.delta_files import (
     records,
 )
 from tests.support.s3_stand_in import s3_stand_in
+from tests.support.waiting import TIMEOUT
 
 BATCHES = [micro_batch(n, (0, 2 * n, 2 * n + 2), (1, n, n + 1)) for n in range(24)]
 WEEKS = 8.0
@@ -40,7 +41,7 @@ WEEKS = 8.0
 def committed(table: Table, batch: MicroBatch) -> bool:
     """Whether the table already had it."""
     files = files_of(on_disk(table.location), batch)
-    return commit_files(table, batch, files, len(records(batch)), patience_s=5).again
+    return commit_files(table, batch, files, len(records(batch)), patience_s=TIMEOUT).again
 
 
 def expected(batches: list[MicroBatch]) -> Counter:

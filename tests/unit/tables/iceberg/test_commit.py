@@ -26,6 +26,7 @@ from spark_eos.tables.micro_batch import MicroBatch
 from spark_eos.tables.target import Outcome
 from tests.support.delta_files import QUERY, SCHEMA, micro_batch, records
 from tests.support.table_kinds import Iceberg
+from tests.support.waiting import TIMEOUT
 
 FIRST = micro_batch(0, (0, 0, 3), (1, 0, 2))
 SECOND = micro_batch(1, (0, 3, 5))
@@ -60,7 +61,7 @@ def files_of(target: IcebergTarget, batch: MicroBatch) -> tuple[DataFile, ...]:
 def committed(target: IcebergTarget, batch: MicroBatch, *, is_there: bool = False) -> Outcome:
     """The outcome for a micro-batch whose files were written just now."""
     files = () if is_there else files_of(target, batch)
-    return target.commit(batch, files, len(records(batch)), is_there=is_there, patience_s=5)
+    return target.commit(batch, files, len(records(batch)), is_there=is_there, patience_s=TIMEOUT)
 
 
 def refusal(target: IcebergTarget, batch: MicroBatch, kind: Iceberg) -> str:

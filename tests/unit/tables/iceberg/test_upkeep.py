@@ -20,6 +20,7 @@ from spark_eos.tables.micro_batch import MicroBatch
 from tests.support.delta_files import QUERY, micro_batch
 from tests.support.page_programs import run_program
 from tests.support.table_kinds import Iceberg
+from tests.support.waiting import TIMEOUT
 from tests.unit.tables.iceberg.test_commit import committed, expected, files_of, targeted
 
 WEEK_S = 7 * 24 * 3600.0
@@ -101,7 +102,7 @@ class History:
         for _ in range(self.chance.randint(1, 3)):
             self.chance.choice([self.run, *self.others])()
         try:
-            outcome = self.target.commit(batch_of(number), files, 3, is_there=False, patience_s=5)
+            outcome = self.target.commit(batch_of(number), files, 3, is_there=False, patience_s=TIMEOUT)
         except TableError as error:
             assert error.condition in ("EOS_TABLE_CHECKPOINT_BEHIND", "EOS_TABLE_FILES_OLD")
             return

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from spark_eos.tools.devcluster.cache import cache_dir, stored
+from tests.support.waiting import TIMEOUT
 
 
 @pytest.fixture(autouse=True)
@@ -95,7 +96,7 @@ def test_a_killed_making_is_noticed_and_cleared_away():
     """What a killed process has left is removed by the next one."""
     process = multiprocessing.get_context("spawn").Process(target=stored, args=("set", _make_half_and_die))
     process.start()
-    process.join(30)
+    process.join(TIMEOUT)
     assert process.exitcode == -signal.SIGKILL
     assert len(list(cache_dir().glob(".set.partial*"))) == 1
 
@@ -112,7 +113,7 @@ def _note_and_make(folder):
 
 
 def _meet_and_store(barrier):
-    barrier.wait(30)
+    barrier.wait(TIMEOUT)
     stored("set", _note_and_make)
 
 
@@ -124,7 +125,7 @@ def test_processes_that_want_it_at_once_make_it_once():
     for process in processes:
         process.start()
     for process in processes:
-        process.join(30)
+        process.join(TIMEOUT)
     assert [process.exitcode for process in processes] == [0, 0, 0]
     assert (cache_dir() / "calls").read_text() == "made\n"
     assert len(json.loads((cache_dir() / "set" / "manifest.json").read_text())["files"]) == 2

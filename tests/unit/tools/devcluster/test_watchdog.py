@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from spark_eos.tools.devcluster import watchdog
-from tests.support.waiting import is_gone, wait_for
+from tests.support.waiting import TIMEOUT, is_gone, wait_for
 
 SCRIPT = str(Path(watchdog.__file__))
 
@@ -40,7 +40,7 @@ def test_ends_the_command_when_the_pipe_ends(start):
     process, pid = start("sleep", "600")
     process.stdin.close()
     wait_for(lambda: is_gone(pid), "the end of the command")
-    assert process.wait(10) == 128 + signal.SIGKILL
+    assert process.wait(TIMEOUT) == 128 + signal.SIGKILL
 
 
 def test_ends_a_stopped_command_too(start):
@@ -54,7 +54,7 @@ def test_ends_a_stopped_command_too(start):
 def test_passes_on_the_exit_code(start):
     """A command that ends by itself is told by its exit code."""
     process, _ = start("sh", "-c", "exit 7")
-    assert process.wait(10) == 7
+    assert process.wait(TIMEOUT) == 7
 
 
 def test_leaves_the_folder_when_the_command_ends_by_itself(start, tmp_path):
@@ -62,7 +62,7 @@ def test_leaves_the_folder_when_the_command_ends_by_itself(start, tmp_path):
     (tmp_path / "data").mkdir()
     process, pid = start("sleep", "600", folder=tmp_path / "data")
     os.kill(pid, signal.SIGTERM)
-    assert process.wait(10) == 128 + signal.SIGTERM
+    assert process.wait(TIMEOUT) == 128 + signal.SIGTERM
     assert (tmp_path / "data").exists()
 
 
@@ -78,7 +78,7 @@ def test_ends_the_command_and_removes_its_folder_when_the_parent_is_killed(tmp_p
     fork, command = (int(parent.stdout.readline()) for _ in range(2))
     try:
         parent.kill()
-        parent.wait(10)
+        parent.wait(TIMEOUT)
         wait_for(lambda: is_gone(command), "the end of the command")
         wait_for(lambda: not folder.parent.exists(), "the end of the folder")
     finally:
