@@ -111,7 +111,6 @@ def test_a_lost_checkpoint_after_a_decision(site, tmp_path):
     check_same(lost.mirror, lost.name)
 
 
-@pytest.mark.chaos
 def test_a_lost_checkpoint_before_a_decision(site, tmp_path):
     """What is open is aborted, and the micro-batch is read again from where it began."""
     lost = site()

@@ -102,7 +102,6 @@ def test_two_sinks_of_one_query(query, topics):
         "the second sink", ["prepare.flushed", "commit.entered", "commit.decided", "commit.between", "commit.cleaned"]
     ),
 )
-@pytest.mark.chaos
 def test_a_process_that_dies_in_the_second_sink(point, query, topics, tmp_path):
     """The first sink's rows are there and are not written again; the second one's are written, or were decided."""
 
