@@ -47,7 +47,6 @@ def feed(servers: str, topic: str) -> None:
         assert producer.flush(TIMEOUT) == 0
 
 
-@pytest.mark.chaos
 def test_a_broker_that_is_restarted_between_rows_and_their_answers(
     proxy: Proxy, behind: DevCluster, topic, view: KafkaView, spark, tmp_path: Path
 ) -> None:
