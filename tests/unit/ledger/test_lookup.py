@@ -49,6 +49,17 @@ def test_what_the_record_at_the_place_says(
     assert found(monkeypatch, **batch) is says
 
 
+@pytest.mark.parametrize(("stable", "says"), [(0, None), (1, Found.GONE)])
+def test_no_record_at_the_place_is_an_outcome_only_below_the_stable_end(
+    stable: int, says: Found | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker holds the records of an open transaction back: they are there."""
+    answer = SimpleNamespace(error=0, high_watermark=9, stable=stable, size=0, aborted=())
+    monkeypatch.setattr(lookup, "fetch_once", lambda *_, **__: (answer, b""))
+    looking = RecordLookup(BrokerClient(KafkaProperties({"bootstrap.servers": "none:1"})))
+    assert looking.look(PAIR, PLACE) is says
+
+
 @dataclass
 class Log:
     """A partition as its broker answers for it: offsets of records and markers, one after the other, and transactions

@@ -88,6 +88,16 @@ def test_every_column_reaches_the_producer():
     assert more == {"partition": 3, "timestamp": FULL_MS, "headers": [("h", b"x")]}
 
 
+@pytest.mark.parametrize(("column", "given"), [("partition", 3), ("timestamp", FULL_MS), ("headers", [("h", b"x")])])
+def test_one_column_besides_value_reaches_the_producer(column, given):
+    """It is enough for the slower way of the two."""
+    recorder = Recorder()
+    produce_all(recorder.produce, recorder.wait, batch([{"value": b"v", column: FULL[column]}], "t"))
+    ((arguments, more),) = recorder.taken
+    assert arguments == ("t", b"v", None)
+    assert more == {"partition": -1, "timestamp": 0, "headers": None} | {column: given}
+
+
 def test_nulls_mean_what_they_mean_in_kafka():
     """A tombstone, no key, a partition that Kafka chooses, now, and no headers."""
     recorder = Recorder()
