@@ -12,6 +12,7 @@ from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.ledger import group_offsets
 from spark_eos.ledger.group_offsets import GroupOffsets
 from spark_eos.protocol.head import Pair
+from tests.support.waiting import TIMEOUT
 
 
 def test_what_one_run_leaves_out_the_next_one_gives(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture):
@@ -37,3 +38,25 @@ def test_what_one_run_leaves_out_the_next_one_gives(monkeypatch: pytest.MonkeyPa
             there.add("gone")
     assert given == [{"kept"}, {"kept"}, {"kept", "gone"}]
     assert caplog.text.count("does not get the offsets of gone") == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "after_s"), [(Code.UNKNOWN_TOPIC_OR_PARTITION, TIMEOUT), (Code.COORDINATOR_LOAD_IN_PROGRESS, 0.0)]
+)
+def test_a_coordinator_that_has_just_started_is_asked_again(
+    error: int, after_s: float, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    """It may not know a topic that is there, or its groups: nothing is left out for that."""
+    answers = iter([error, error, OK])
+    given: list[dict[str, object]] = []
+
+    def ask(client: object, own: object, group: str, offsets: dict[str, object], *_: object) -> int:
+        given.append(offsets)
+        return next(answers)
+
+    monkeypatch.setattr(group_offsets, "txn_offset_commit", ask)
+    monkeypatch.setattr(group_offsets, "_UNKNOWN_S", after_s)
+    monkeypatch.setattr(group_offsets, "describe_topics", lambda *_, **__: {})  # of a broker that does not know either
+    offsets = GroupOffsets(BrokerClient(KafkaProperties({"bootstrap.servers": "none:1"})), "g")
+    offsets.send(Pair("ledger", 1, 0), 5, {"t": {"0": 1}}, "r", TIMEOUT)
+    assert given == [{"t": {0: 1}}] * 3 and not caplog.text
