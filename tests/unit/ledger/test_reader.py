@@ -8,11 +8,13 @@ from itertools import repeat
 import pytest
 
 from spark_eos.errors import LedgerError
+from spark_eos.kafka.codes import Code
 from spark_eos.ledger.reader import Fetched, LedgerReader
 
 
 class Leaders:
-    """Of a ledger whose records, (key, value), begin at offset 0 of each partition. ``fetched``: what was asked for."""
+    """Of a ledger whose records, (key, value), begin at offset 0 of each partition. ``fetched``: what was asked for.
+    ``errors``: the first answers."""
 
     topic = "ledger"
     seconds = 1.0
@@ -20,6 +22,7 @@ class Leaders:
     def __init__(self, *partitions: list[tuple[bytes, bytes]]) -> None:
         self.records = partitions
         self.fetched: list[tuple[int, int]] = []
+        self.errors: list[int] = []
 
     def partitions(self) -> int:
         return len(self.records)
@@ -35,6 +38,8 @@ class Leaders:
 
     def fetch(self, partition: int, offset: int) -> Fetched:
         self.fetched.append((partition, offset))
+        if self.errors:
+            return Fetched(self.errors.pop(0))
         rows = [(at, *record) for at, record in enumerate(self.records[partition])][offset:]
         return Fetched(0, rows, self.end(partition), times=[1000 + at for at, _, _ in rows])
 
@@ -70,3 +75,14 @@ def test_a_ledger_that_has_become_shorter_is_not_believed():
     leaders.records[0].pop()
     with pytest.raises(LedgerError, match="EOS_LEDGER_TRUNCATED"):
         reader.newest_of_all()
+
+
+def test_a_leader_that_has_moved_is_asked_again_and_what_says_more_is_an_error_at_once():
+    """The next answer may be that of the new leader; what nobody knows is not waited for."""
+    leaders = Leaders([(b"a", b"1")])
+    leaders.errors = [Code.NOT_LEADER_OR_FOLLOWER, Code.OFFSET_NOT_AVAILABLE]
+    assert newest(LedgerReader(leaders, 0, "")) == {"a": (0, 0, 1000, b"1")}
+    leaders.errors = [Code.UNKNOWN_SERVER_ERROR]
+    with pytest.raises(LedgerError, match="UNKNOWN_SERVER_ERROR") as caught:
+        newest(LedgerReader(leaders, 0, ""))
+    assert caught.value.condition == "EOS_LEDGER_NOT_READABLE" and len(leaders.fetched) == 4
