@@ -84,6 +84,13 @@ def test_a_commit_ends_the_wait(idle):
     assert idle.looks == 0
 
 
+def test_the_ledger_that_was_taken_ahead_is_for_its_own_run_alone(idle):
+    """Another run of the query takes it itself; then that of the first one is the older one."""
+    idle.session.rest("r", 7, NOTHING)
+    assert idle.session.resume("later") is None
+    assert idle.session.resume("r") is None
+
+
 def test_a_commit_does_not_wait_for_its_own_look(idle):
     """It is begun, and goes on when the commit has returned; the next commit waits for the answer."""
     goes_on, looked = threading.Event(), []
