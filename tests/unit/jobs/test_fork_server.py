@@ -154,6 +154,7 @@ def test_a_fork_ends_by_the_signal_that_spark_sends_to_the_program(job):
         process.stdin.flush()
         pid = json.loads(process.stdout.readline())["pid"]
         assert pid != process.pid
+        wait_for(lambda: _has(process.pid, "SigCgt", signal.SIGTERM), "the program's handler")
         process.terminate()
         assert process.wait(TIMEOUT) == 128 + signal.SIGTERM
     wait_for(lambda: is_gone(pid), "the end of the fork")
