@@ -34,7 +34,8 @@ IDS = ("a", "b")
 SEQUENCES = 60
 CALLS = 14
 TIMEOUT_MS = 60_000
-TRIES = round(TIMEOUT / 0.005)
+LOOK_S = 0.005
+TRIES = round(TIMEOUT / LOOK_S)
 
 _END = record(transactional_id=STRING, producer_id=INT64, producer_epoch=INT16, committed=BOOL)
 
@@ -165,7 +166,7 @@ class Both:
             real = self.broker.describe(name)
             if not real[0].startswith("Prepare"):
                 break
-            time.sleep(0.005)
+            time.sleep(LOOK_S)
         self._compare(f"describe {name}", real, (state, self.same[model_id], epoch))
 
     def _compare(self, what: str, real: object, modelled: object) -> None:
@@ -179,7 +180,7 @@ def _settled(ask: Callable[[], Reply]) -> Reply:
         reply = ask()
         if reply.code not in (CONCURRENT, LOADING, NOT_AVAILABLE, MOVED):
             break
-        time.sleep(0.005)
+        time.sleep(LOOK_S)
     return reply
 
 

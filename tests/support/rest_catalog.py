@@ -11,7 +11,7 @@ import json
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
@@ -253,15 +253,9 @@ def soon_overdue(server: CatalogServer, monkeypatch: pytest.MonkeyPatch) -> None
 
     def within(timeout_s: float, call: Callable[[], Any], thread: str) -> Any:
         server.silent.clear()
-        future = Future[Any]()
-
-        def work() -> None:
-            try:
-                future.set_result(call())
-            except BaseException as error:
-                future.set_exception(error)
-
-        threading.Thread(target=work, name=thread, daemon=True).start()
+        pool = ThreadPoolExecutor(1)
+        future = pool.submit(call)
+        pool.shutdown(wait=False)
         wait_for(lambda: future.done() or server.silent.is_set(), "neither answer nor silence")
         return right(SHORT_S, future.result, thread)
 

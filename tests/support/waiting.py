@@ -30,5 +30,10 @@ def wait_for(condition: Callable[[], T | None], what: str | Callable[[], str], t
 
 def is_gone(pid: int) -> bool:
     """Whether the process is gone; a zombie that nobody has waited for yet is gone, too."""
-    state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], check=False, capture_output=True, text=True).stdout
-    return not state.strip() or state.strip().startswith("Z")
+    return not (state := state_of(pid)) or state.startswith("Z")
+
+
+def state_of(pid: int) -> str:
+    """The process's state as ``ps`` has it, such as T for one that is stopped; empty if there is none."""
+    command = ["ps", "-o", "stat=", "-p", str(pid)]
+    return subprocess.run(command, check=False, capture_output=True, text=True).stdout.strip()

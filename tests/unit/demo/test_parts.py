@@ -33,7 +33,7 @@ from demo.show import Show, bar, both, table
 from demo.side import CountSample, JobEvent, Kind
 from demo.topics import TopicRow
 from demo.watch import Count, Tally
-from tests.support.waiting import TIMEOUT, wait_for
+from tests.support.waiting import TIMEOUT, state_of, wait_for
 
 IDS = range(6)
 EXPECTED = {i: Expected(LEGACY_TOPIC, f"UA{i}", {"id": i, "aborted": False, "arr_delay": 20}) for i in IDS}
@@ -176,10 +176,6 @@ with open(sys.argv[1], "ab", buffering=0) as log:
     while log.write(b"."):
         time.sleep(0.001)
 """
-
-
-def state_of(pid: int) -> str:
-    return subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True).stdout
 
 
 def test_a_frozen_driver_writes_nothing_and_goes_on_afterwards(tmp_path: Path):

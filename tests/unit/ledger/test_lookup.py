@@ -22,12 +22,12 @@ from spark_eos.protocol.ports import Found
 PAIR, PLACE = Pair("eos-q-1-0-0", 1000, 3), Probe("out", 0, 0)
 
 
-def found(patch: pytest.MonkeyPatch, **batch: object) -> Found | None:
-    """What is said where the log has this batch at the place."""
+def found(patch: pytest.MonkeyPatch, *batches: dict[str, object], stable: int = 9) -> Found | None:
+    """What is said where the log has these batches from the place on."""
     there = {"base": 0, "last": 0, "producer_id": 1000, "epoch": 3, "control": False, "aborted": False}
-    answer = SimpleNamespace(error=0, high_watermark=9, stable=9, size=1, aborted=())
+    answer = SimpleNamespace(error=0, high_watermark=9, stable=stable, size=1, aborted=())
     patch.setattr(lookup, "fetch_once", lambda *_, **__: (answer, b""))
-    patch.setattr(lookup, "walk_batches", lambda *_: iter([SimpleNamespace(**there | batch)]))
+    patch.setattr(lookup, "walk_batches", lambda *_: (SimpleNamespace(**there | batch) for batch in batches))
     return RecordLookup(BrokerClient(KafkaProperties({"bootstrap.servers": "none:1"}))).look(PAIR, PLACE)
 
 
@@ -46,7 +46,7 @@ def test_what_the_record_at_the_place_says(
 ) -> None:
     """A marker of the same producer is no row of its transaction: in a topic that was created anew after its rows were
     written, an abort's may be there."""
-    assert found(monkeypatch, **batch) is says
+    assert found(monkeypatch, batch) is says
 
 
 @pytest.mark.parametrize(("stable", "says"), [(0, None), (1, Found.GONE)])
@@ -54,10 +54,7 @@ def test_no_record_at_the_place_is_an_outcome_only_below_the_stable_end(
     stable: int, says: Found | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A broker holds the records of an open transaction back: they are there."""
-    answer = SimpleNamespace(error=0, high_watermark=9, stable=stable, size=0, aborted=())
-    monkeypatch.setattr(lookup, "fetch_once", lambda *_, **__: (answer, b""))
-    looking = RecordLookup(BrokerClient(KafkaProperties({"bootstrap.servers": "none:1"})))
-    assert looking.look(PAIR, PLACE) is says
+    assert found(monkeypatch, stable=stable) is says
 
 
 @dataclass

@@ -24,13 +24,11 @@ from spark_eos.spark.datasource import EosKafkaDataSource
 from spark_eos.topic_partition import OffsetRange
 from tests.support.waiting import TIMEOUT, is_gone, wait_for
 
-SECONDS = TIMEOUT
-
 
 def printed(code: str, **environ: str) -> str:
     """What a program of Python prints."""
     command, env = [sys.executable, "-c", code], {**os.environ, **environ}
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=SECONDS)
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=TIMEOUT)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
@@ -54,12 +52,12 @@ def let_go(daemon: str, folder: Path, worker: str = "pyspark.worker") -> str:
     )
     try:
         with socket.socket(socket.AF_UNIX) as connection:
-            connection.settimeout(SECONDS)
+            connection.settimeout(TIMEOUT)
             connection.connect(UTF8Deserializer().loads(process.stdout))
             with connection.makefile("rb") as stream:
                 pid = read_int(stream)
         wait_for(lambda: is_gone(pid), "the end of the worker")
-        return process.communicate(timeout=SECONDS)[1].decode()  # the end of its input is the daemon's end
+        return process.communicate(timeout=TIMEOUT)[1].decode()  # the end of its input is the daemon's end
     finally:
         process.kill()
         process.wait()
