@@ -20,6 +20,7 @@ from confluent_kafka import KafkaError as ClientError
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
+from demo import processes
 from spark_eos import cli
 from spark_eos.errors import ConnectionFailed, OptionError
 from spark_eos.kafka.config.librdkafka import librdkafka_config
@@ -350,9 +351,10 @@ def commands() -> Iterator[bytes]:
 
 
 def run_telltale(what: Mapping[str, object], folder: Path) -> dict[str, bytes]:
-    """Run the program in the folder; the command lines of all processes meanwhile."""
+    """Run the program in the folder; the command lines of all processes meanwhile. Its JVM, which ends after it and
+    removes what it has in the folder, is gone, too."""
     folder.mkdir()
-    program, seen, next_look = Path(telltale.__file__), set(), 0.0
+    program, seen, family, next_look = Path(telltale.__file__), set(), [], 0.0
     environment = os.environ | {"PYTHONPATH": str(program.parents[2]), "PYSPARK_PYTHON": sys.executable}
     with (folder / "printed").open("wb") as printed:
         command = [sys.executable, str(program), str(folder)]
@@ -360,9 +362,10 @@ def run_telltale(what: Mapping[str, object], folder: Path) -> dict[str, bytes]:
 
         def ended() -> bool:
             """Looks around now and then: a look takes as long as Spark does for much."""
-            nonlocal next_look
+            nonlocal family, next_look
             if time.monotonic() >= next_look:
                 seen.update(commands())
+                family = processes.descendants(process.pid) or family
                 next_look = time.monotonic() + 0.3
             return process.poll() is not None
 
@@ -370,9 +373,11 @@ def run_telltale(what: Mapping[str, object], folder: Path) -> dict[str, bytes]:
             process.stdin.write(json.dumps(what).encode())
             process.stdin.close()
             wait_for(ended, "the program's end", PROGRAM_S)
+            wait_for(lambda: not processes.alive(family), "the end of its JVM")
         finally:
-            process.kill()
-            process.wait()
+            if process.poll() is None:
+                processes.kill(process.pid)
+                process.wait()
     return {"processes": b"\n".join(seen)}
 
 
