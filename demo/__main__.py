@@ -57,9 +57,9 @@ class DemoPlan:
 
     @property
     def micro_batches(self) -> int:
-        """Enough that every kill comes in mid-stream: one is under way at each. One comes before, one after, and two
-        more are for kills from outside that come too late."""
-        return self.kills + 4
+        """Enough that every kill comes in mid-stream: one is under way at each. One comes before, one after, and four
+        more are for kills from outside that come too late, as on a machine that has much else to do."""
+        return self.kills + 6
 
     def strikes(self, sink: str) -> tuple[Strike, ...]:
         return tuple(islice(cycle(STRIKES), self.kills)) if sink == OUR_FORMAT else (FROM_OUTSIDE,) * self.kills

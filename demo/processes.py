@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from spark_eos.tools.devcluster.broker import wait_until_stopped
+
 _GONE_S = 15.0
 _POLL_S = 0.02
 
@@ -59,6 +61,8 @@ def frozen(driver: int) -> Iterator[None]:
     pids = [driver, *(jvm.pid for jvm in children([driver]))]
     _send(pids, signal.SIGSTOP)
     try:
+        for pid in pids:
+            wait_until_stopped(pid)
         yield
     finally:
         _send(pids, signal.SIGCONT)

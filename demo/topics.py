@@ -6,7 +6,8 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from spark_eos.kafka.messages import offset_of, place_of
 
@@ -34,15 +35,21 @@ class Reader:
     """
 
     def __init__(self, bootstrap_servers: str, topics: Iterable[str], *, committed: bool, wait_ms: int = 20) -> None:
+        client: dict[str, str | int | float | bool] = {
+            "bootstrap.servers": bootstrap_servers,
+            "broker.address.family": "v4",
+        }
+        # Of its own: a consumer's questions wait behind its requests for rows, which the broker holds.
+        self._admin = AdminClient(client)
+        self._level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
         self._consumer = Consumer(
             {
-                "bootstrap.servers": bootstrap_servers,
+                **client,
                 "group.id": "demo-reader",  # asked for by the client; nothing is committed to it
                 "enable.auto.commit": False,
                 "isolation.level": "read_committed" if committed else "read_uncommitted",
                 "enable.partition.eof": True,
                 "fetch.wait.max.ms": wait_ms,
-                "broker.address.family": "v4",
             }
         )
         self._partitions = [TopicPartition(name, p, 0) for name in topics for p in self._partitions_of(name)]
@@ -77,15 +84,16 @@ class Reader:
         return list(self._rows(self._consumer.consume(10_000, timeout=timeout_s)))
 
     def end_offsets(self) -> dict[tuple[str, int], int]:
-        """The end offset of each partition: the last stable offset for ``committed``, else the high watermark."""
-        return {(p.topic, p.partition): self._end(p) for p in self._partitions}
+        """The end offset of each partition: the last stable offset for ``committed``, else the high watermark.
 
-    def _end(self, place: TopicPartition) -> int:
-        """A broker that a busy machine has starved may lead nothing for a moment: it is asked again."""
-        deadline = time.monotonic() + _TIMEOUT_S
+        A broker that a busy machine has starved may lead nothing for a moment: it is asked again.
+        """
+        newest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        wanted, deadline = dict.fromkeys(self._partitions, newest), time.monotonic() + _TIMEOUT_S
         while True:
+            asked = self._admin.list_offsets(wanted, isolation_level=self._level, request_timeout=_TIMEOUT_S)
             try:
-                return self._consumer.get_watermark_offsets(place, timeout=_TIMEOUT_S)[1]
+                return {(p.topic, p.partition): future.result().offset for p, future in asked.items()}
             except KafkaException as error:
                 if error.args[0].code() not in _NO_LEADER or time.monotonic() > deadline:
                     raise

@@ -15,7 +15,7 @@ from tests.support.scene import PARTITIONS, Course, Scene, tell, topics_of
 from tests.support.waiting import wait_for
 from tests.support.ways import also_by
 
-TIMEOUT_MS = 20_000  # no micro-batch may take half of it
+TIMEOUT_MS = 30_000  # no micro-batch may take half of it
 IN_BATCH_2 = "hold@3"  # micro-batch 0 is empty
 SECOND_HALF = "hold@2"  # micro-batch 0 has no transaction
 

@@ -33,6 +33,7 @@ from tests.support.fresh_preflight import forget_checks
 from tests.support.kafka_view import KafkaView, open_view, write
 from tests.support.secure import LIMITED, Secure
 from tests.support.sink_queries import Sink
+from tests.support.transactions import LIFE_MS
 from tests.support.waiting import TIMEOUT, wait_for
 
 PREFIX = "limited"
@@ -196,7 +197,7 @@ def test_the_transactions_of_others_are_out_of_reach(copied, secure, view, capsy
     name = task_name("other", query, TaskId(1, 0, 0))
     secure.cluster.create_topic(topic)
     own = ArrowProducer(
-        broker_client(KafkaProperties({"bootstrap.servers": secure.cluster.bootstrap_servers})), name, 60_000
+        broker_client(KafkaProperties({"bootstrap.servers": secure.cluster.bootstrap_servers})), name, LIFE_MS
     )
     own.init()
     own.write(topic, 1, value=pa.array([b"x"]))

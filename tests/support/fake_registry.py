@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from spark_eos.tools.devcluster.ports import free_ports
 from tests.support.waiting import wait_for
 
 _ID, _VERSION = re.compile(r"/schemas/ids/(\d+)"), re.compile(r"/subjects/([^/]+)/versions/(\w+)")
@@ -62,9 +63,9 @@ class FakeRegistry:
             def log_message(self, *_: object) -> None:
                 """To nowhere."""
 
+        self._port = self._port or free_ports(1)[0]  # none that a connection gets while nobody listens there
         self._server = ThreadingHTTPServer(("127.0.0.1", self._port), Handler)
         self._server.daemon_threads = True
-        self._port = self._server.server_port
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
         self._thread.start()
 

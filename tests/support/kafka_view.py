@@ -47,7 +47,11 @@ class Row:
 
 
 class KafkaView:
-    """One cluster, seen from outside. Close it."""
+    """One cluster, seen from outside. Close it.
+
+    A coordinator says that a transaction has ended a moment before its markers are written. What follows from them
+    (rows, ends and a group's offsets) is looked at when they are there; what is open stays so.
+    """
 
     def __init__(self, bootstrap_servers: str) -> None:
         self.bootstrap_servers = bootstrap_servers
@@ -77,6 +81,10 @@ class KafkaView:
 
         A leader is known to all a moment before it knows of that itself; the admin client does not ask again.
         """
+        self._wait_for_markers(*topics)
+        return self._ends(*topics, committed=committed)
+
+    def _ends(self, *topics: str, committed: bool) -> dict[tuple[str, int], int]:
         places = [TopicPartition(topic, p) for topic in topics for p in self.partitions(topic)]
         wanted, level = dict.fromkeys(places, OffsetSpec.latest()), _LEVELS[committed]
 
@@ -91,6 +99,11 @@ class KafkaView:
 
         return wait_for(ends, f"the leaders of {', '.join(topics)}") if places else {}
 
+    def _wait_for_markers(self, *topics: str) -> None:
+        if self.held(*topics):
+            prepared = "PrepareCommit", "PrepareAbort"
+            wait_for(lambda: not self.transactions("", *prepared), f"the markers in {', '.join(topics)}")
+
     def ends_at_rest(self, *topics: str) -> dict[tuple[str, int], int]:
         """Each partition's high watermark, when the markers of all that has been ended are written."""
         wait_for(lambda: not self.held(*topics), f"the markers in {', '.join(topics)}")
@@ -98,11 +111,13 @@ class KafkaView:
 
     def held(self, *topics: str) -> dict[tuple[str, int], tuple[int, int]]:
         """Partitions where an open transaction keeps readers back: last stable offset and end."""
-        ends, stable = self.ends(*topics), self.ends(*topics, committed=True)
+        ends, stable = (self._ends(*topics, committed=committed) for committed in (False, True))
         return {place: (stable[place], ends[place]) for place in ends if stable[place] != ends[place]}
 
     def rows(self, *topics: str, committed: bool = True) -> list[Row]:
         """Every row up to the present end, in the order of each partition, by a plain consumer."""
+        if committed:
+            self._wait_for_markers(*topics)
         places = [TopicPartition(topic, p, 0) for topic in topics for p in self.partitions(topic)]
         consumer = Consumer(
             {
@@ -133,6 +148,7 @@ class KafkaView:
 
         The admin client's own call ends the process where the group's coordinator has moved (librdkafka issue 5040).
         """
+        self._wait_for_markers("__consumer_offsets")
         own = {"group.id": group, "enable.auto.commit": False, "isolation.level": "read_uncommitted"}
         consumer = Consumer(self._client | own)
         places = [TopicPartition(topic, p) for p in self.partitions(topic)]
@@ -238,7 +254,8 @@ def open_view(bootstrap_servers: str) -> Iterator[KafkaView]:
 
 
 def write(bootstrap_servers: str, topic: str, rows: Iterable[tuple[int, str]], *, commit: bool | None = None) -> None:
-    """Produce (partition, value); with ``commit`` given, in one transaction that is committed or aborted."""
+    """Produce (partition, value); with ``commit`` given, in one transaction that is committed or aborted, and whose
+    markers are written."""
     config = {"bootstrap.servers": bootstrap_servers, "broker.address.family": "v4", "linger.ms": 0, "log_level": 0}
     if commit is not None:
         config["transactional.id"] = f"writer-of-{topic}"
@@ -251,6 +268,7 @@ def write(bootstrap_servers: str, topic: str, rows: Iterable[tuple[int, str]], *
     assert producer.flush(TIMEOUT) == 0
     if commit is not None:
         (producer.commit_transaction if commit else producer.abort_transaction)(TIMEOUT)
+        Producer(config).init_transactions(TIMEOUT)  # which has to wait for them
 
 
 def doubled(values: Iterable[object]) -> dict[object, int]:

@@ -47,7 +47,7 @@ class Proxy:
     @property
     def awaited(self) -> int:
         """How many requests have come whose answer has not been passed on."""
-        return sum(of.frames[False].ended - of.passed for of in self._open)
+        return sum(of.frames[False].ended - of.passed for of in list(self._open))  # which is changed meanwhile
 
     @property
     def address(self) -> str:

@@ -32,7 +32,7 @@ class Refusal:
         if query is not None and not tasks:
             ran = self._spark.sparkContext.statusTracker().getJobIdsForGroup(query.runId)
             assert list(ran) == [], "tasks ran"
-        assert set(self._spark.sparkContext.statusTracker().getJobIdsForGroup(None)) == jobs
+        assert set(self._spark.sparkContext.statusTracker().getJobIdsForGroup(None)) <= jobs  # Spark forgets old ones
         if not tasks:
             assert self.view.ends(*outputs) == ends
         assert self.view.values(*outputs) == []

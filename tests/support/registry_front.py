@@ -15,7 +15,7 @@ from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
 from tests.support.http_server import answering
-from tests.support.waiting import TIMEOUT
+from tests.support.waiting import TIMEOUT, wait_for
 
 #: GUIDs are made of this one and a schema's id.
 _NAMES = uuid.UUID("89791762-2336-4186-9674-299b90a802e2")
@@ -27,8 +27,8 @@ TOKEN_PATH, TOKEN = "/token", "a-token-of-the-front"
 @dataclass
 class Front:
     """``authorization``: what requests have to bring; ``status``: what each is answered instead; ``silent``: set while
-    nothing is answered; ``unknown``: how many more requests for a path are told that its schema is unknown;
-    ``requests``: methods and paths so far."""
+    nothing is answered; ``unknown``: how many more requests for a path are told that its schema is unknown, each when
+    the next one has come, so that no task is done before another one asks; ``requests``: methods and paths so far."""
 
     behind: str
     url: str = ""
@@ -36,6 +36,7 @@ class Front:
     status: int | None = None
     silent: bool = False
     unknown: Counter[str] = field(default_factory=Counter)
+    asked: Counter[str] = field(default_factory=Counter)
     requests: list[str] = field(default_factory=list)
     closed: threading.Event = field(default_factory=threading.Event)
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -53,10 +54,13 @@ class Front:
             return 401, json.dumps({"error_code": 401, "message": str(headers)}).encode()
         if self.status is not None:
             return self.status, json.dumps({"error_code": self.status, "message": "no"}).encode()
+        place = path.partition("?")[0]
         with self.lock:
-            unknown = self.unknown[path.partition("?")[0]] > 0
-            self.unknown[path.partition("?")[0]] -= unknown
+            self.asked[place] += 1
+            asked, unknown = self.asked[place], self.unknown[place] > 0
+            self.unknown[place] -= unknown
         if unknown:
+            wait_for(lambda: self.asked[place] > asked, f"the next request for {place}")
             return 404, json.dumps({"error_code": 40403, "message": "Schema not found"}).encode()
         if path.startswith(_GUIDS):
             path = f"/schemas/ids/{self._id_of(path.removeprefix(_GUIDS).partition('?')[0])}"

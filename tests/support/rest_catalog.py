@@ -222,6 +222,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _send(self, status: int, type_: str, body: bytes) -> None:
         self.send_response(status)
         self.send_header("Content-Type", type_)
+        if self.close_connection:
+            self.send_header("Connection", "close")
         self.send_header("Content-Length", "0" if status == 204 else str(len(body)))
         self.end_headers()
         if self.command != "HEAD" and status != 204:

@@ -43,6 +43,7 @@ class Left:
         self.ports, self.coordinator = query_ports(client, LedgerPlace(self.ledger, 1, PREFIX), self.query)
         self.head = open_run(self.ports, RUN, 0, endtxn_version=5, prefix=PREFIX, write=job)
         self.opened: list[Transaction] = []
+        self.wait_for_markers()
 
     def prepare(self, partition: int) -> Transaction:
         """One row, in a task's open transaction of micro-batch 0."""
@@ -51,10 +52,13 @@ class Left:
         return self.opened[-1]
 
     def decide(self, *prepared: Transaction) -> None:
-        """Publish that these are to be committed, and no more. Until its markers are written, the ledger's transaction
-        is open, too."""
+        """Publish that these are to be committed, and no more."""
         term = self.ports.ledger.take()
         term.publish(replace(self.head, decision=self.decision(*prepared)))
+        self.wait_for_markers()
+
+    def wait_for_markers(self) -> None:
+        """After a change of the ledger: until its markers are written, its transaction is open, too."""
         own = ledger_name(PREFIX, self.query)
         done = State.COMPLETE_COMMIT
         wait_for(lambda: self.coordinator.describe([own])[own].state is done, "the markers of the ledger")

@@ -217,6 +217,13 @@ class Exporter:
         if query is None:
             return
         label = self._queries.label(query)
+        losses = event["losses"] - self._losses.get(event["source"], 0)
+        self._losses[event["source"]] = event["losses"]
+        self._data_losses.labels(label).inc(max(0, losses))
+        if query in self._queries.running:  # else it has just ended, and nobody would take its lag back
+            self._show_lag(label, event)
+
+    def _show_lag(self, label: str, event: Event) -> None:
         by_source = self._topics.setdefault(label, {})
         before = by_source.get(event["source"], set())
         by_source[event["source"]] = set(event["lag"])
@@ -228,6 +235,3 @@ class Exporter:
             held = [place for place in places if is_held(place)]
             self._stalled.labels(label, topic).set(max((place["heldMs"] for place in held), default=0) / 1000)
             self._held.labels(label, topic).set(len(held))
-        losses = event["losses"] - self._losses.get(event["source"], 0)
-        self._losses[event["source"]] = event["losses"]
-        self._data_losses.labels(label).inc(max(0, losses))

@@ -81,7 +81,7 @@ class Broker:
         if self.running and self.pid is not None:
             os.kill(self.pid, signal_number)
             if signal_number == signal.SIGSTOP:
-                _wait_until_stopped(self.pid)
+                wait_until_stopped(self.pid)
             if signal_number in (signal.SIGSTOP, signal.SIGCONT):
                 self.paused = signal_number == signal.SIGSTOP
 
@@ -144,9 +144,9 @@ class Broker:
         )
 
 
-def _wait_until_stopped(pid: int) -> None:
-    """A thread may run on for a moment, and answer. Where the system does not tell (it is not Linux), or after some
-    seconds, nobody waits."""
+def wait_until_stopped(pid: int) -> None:
+    """Until all threads of a process that was sent SIGSTOP stand still. One may run on for a moment, and answer. Where
+    the system does not tell (it is not Linux), or after some seconds, nobody waits."""
     deadline = time.monotonic() + _STOPS_S
     while time.monotonic() < deadline:
         states = [_state(thread) for thread in Path(f"/proc/{pid}/task").glob("*/stat")]

@@ -48,6 +48,7 @@ LINES = re.compile(
     r"|starting Spark \S+ on local\[2\] …|Spark is up after \d+ s"
     r"|rows are read (past the JVM|through Spark): .+"
     r"|batch \d+: \d+ files?, [\d,]+ in, [\d,]+ out, [\d.]+( k)? rows/s|idle: there is nothing to read"
+    r"|no answer from \S+ for \d+ s|\S+ answers again, after \d+ s"
     r"|done: .+|stopping: SIGTERM; .+|stopped by SIG.+"
 )
 

@@ -124,6 +124,11 @@ def set_of_topic(view: KafkaView, topic: str, setting: str, value: str) -> None:
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
     view.admin.incremental_alter_configs([resource])[resource].result(TIMEOUT)
 
+    def known() -> bool:
+        return view.admin.describe_configs([resource])[resource].result(TIMEOUT)[setting].value == value
+
+    wait_for(known, f"{setting}={value} of {topic}")
+
 
 def test_a_verdict_can_be_told_by_a_data_partition(mirror, topic, write, there, tmp_path):
     """The place that a decision notes is none of the map's, which compaction may take."""

@@ -133,7 +133,8 @@ def test_a_loss_and_its_repair_are_counted(spark, metrics, copies, write, topic,
     scraped = Scraped(metrics.port)
     feed(write, source)
     assert copies(source, out).awaitTermination(TIMEOUT)
-    assert scraped.value("rows_total", query="copies") == len(view.values(out)) == PARTITIONS * ROWS
+    assert len(view.values(out)) == PARTITIONS * ROWS
+    wait_for(lambda: scraped.value("rows_total", query="copies") == PARTITIONS * ROWS, "the rows")
     assert scraped.value("replays_total", query="copies") == 0
     feed(write, source)
     with armed(spark, "commit.decided=hold", tmp_path / "faults") as fault, ThreadPoolExecutor(1) as pool:

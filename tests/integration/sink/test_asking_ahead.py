@@ -14,6 +14,7 @@ from pyspark.sql.types import IntegerType, StringType, StructType
 
 from spark_eos.kafka.admin.topics import topic_partitions
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net import client as client_module
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.net.connection import Connection
 from spark_eos.kafka.net.metadata import METADATA
@@ -61,6 +62,7 @@ def tasks(cluster, view, topic, monkeypatch) -> Tasks:
     """The first has opened the run, and has made the process know the cluster."""
     given = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": topic(1)}
     options, schema = sink_options(given), StructType().add("value", StringType()).add("partition", IntegerType())
+    monkeypatch.setattr(client_module, "_FIRST_TRY_S", TIMEOUT)
     asked: list[int] = []
     job = SinkJob(options, preflight(options), SparkRows(check_columns(schema, given["topic"])))
     tasks = Tasks(given["topic"], job, view, asked, str(uuid.uuid4()))

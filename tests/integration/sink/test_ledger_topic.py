@@ -71,7 +71,7 @@ def test_a_ledger_made_by_a_user_who_may_not_read_the_brokers_settings(three, ca
         partitions = preflight(options).ledger_partitions
     config = topic_config(client, options.ledger_topic)
     assert (config["min.insync.replicas"], config["unclean.leader.election.enable"]) == ("2", "false")
-    assert replicas(options) == {3}
+    wait_for(lambda: replicas(options) == {3}, "the topic at the broker that is asked")
     assert f"{options.ledger_topic} has 3 replica(s) and min.insync.replicas=2; whether" in caplog.text
     published(options, partitions)
 

@@ -33,7 +33,7 @@ class Told:
         assert not re.search("Traceback|PicklingError|UnboundLocalError|NOT_IMPLEMENTED", own_text), own_text
         ran = re.search(r"runId = ([-0-9a-f]+)", own_text)
         assert not ran or not tracker.getJobIdsForGroup(ran[1]), "tasks ran"
-        assert set(tracker.getJobIdsForGroup(None)) == jobs
+        assert set(tracker.getJobIdsForGroup(None)) <= jobs  # Spark forgets old ones
 
 
 @pytest.fixture

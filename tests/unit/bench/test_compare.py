@@ -179,7 +179,7 @@ def test_what_an_instance_leaves_behind_is_beside_its_log(tmp_path):
     """It is killed, and its folder is removed with the cell's."""
     program = "import os, tempfile, time; print(tempfile.mkdtemp(), os.environ['SPARK_SUBMIT_OPTS']); time.sleep(600)"
     instance = Instance([sys.executable, "-c", program], tmp_path / "log")
-    wait_for((tmp_path / "log").read_text, "its words")
+    wait_for(lambda: "\n" in (tmp_path / "log").read_text(), "its words")
     instance.kill()
     left, option = (tmp_path / "log").read_text().split()
     assert Path(left).is_dir() and Path(left).parent == tmp_path
@@ -202,8 +202,20 @@ def test_an_instance_names_the_error_that_has_ended_it(tmp_path, log, error):
     assert instance.error == error
 
 
-_BURNS = "import sys, time\nwhile time.process_time() < 1.0: pass\nopen(sys.argv[1], 'w').close()"
-_DETACHED = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', *sys.argv[1:]], start_new_session=True)"
+#: Works for a second when the parent with this id is gone, and then lives on to the end of its input.
+_BURNS = """
+import os, sys, time
+while os.getppid() == int(sys.argv[2]):
+    time.sleep(0.01)
+while time.process_time() < 1.0:
+    pass
+open(sys.argv[1], "w").close()
+sys.stdin.read()
+"""
+_DETACHED = """
+import os, subprocess, sys
+subprocess.Popen([sys.executable, "-c", *sys.argv[1:], str(os.getpid())], start_new_session=True)
+"""
 
 
 @pytest.mark.parametrize("is_own", [True, False])
@@ -213,10 +225,10 @@ def test_the_work_of_others_is_told_from_the_own(tmp_path, is_own):
     done, others = tmp_path / "done", Others(0.05)
     before, began = busy_s(), time.monotonic()
     others.start()
-    script = (_BURNS,) if is_own else (_DETACHED, _BURNS)  # the parent of a detached one is gone at once
-    subprocess.run([sys.executable, "-c", *script, str(done)], check=True)
-    wait_for(done.exists, "a second of processor time is used up")
-    found_s = others.stop() * (time.monotonic() - began) * os.cpu_count()
+    script = (_BURNS, str(done), "0") if is_own else (_DETACHED, _BURNS, str(done))
+    with subprocess.Popen([sys.executable, "-c", *script], stdin=subprocess.PIPE):
+        wait_for(done.exists, "a second of processor time is used up")
+        found_s = others.stop() * (time.monotonic() - began) * os.cpu_count()
     if is_own:
         assert found_s < busy_s() - before - 0.6
     else:

@@ -174,7 +174,7 @@ def test_a_signal_for_a_fork_that_has_just_ended_does_not_matter(tmp_path):
         listener.bind(str(tmp_path / "socket"))
         listener.listen()
         listener.settimeout(TIMEOUT)
-        command = [sys.executable, forked_python.__file__, str(tmp_path / "socket"), sys.executable, "-m", "probe"]
+        command = [sys.executable, patient(tmp_path), str(tmp_path / "socket"), sys.executable, "-m", "probe"]
         with subprocess.Popen(command, stderr=subprocess.PIPE) as program, listener.accept()[0] as asked:
             asked.sendall(forked_python.ACCEPTED)
             while not (streams := socket.recv_fds(asked, 100_000, 3)[1]):

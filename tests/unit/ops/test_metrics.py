@@ -255,6 +255,9 @@ def test_the_lag_of_a_source_belongs_to_its_query(counted):
     counted(event="terminated", run="r", condition=None)
     assert counted["source_lso_lag_offsets", "topic", "t"] is None
     assert counted["query_running", "query", "copies"] == 0
+    counted(event="lag", source="s", lag=LAG, losses=3)  # it was on its way
+    assert counted["source_lso_lag_offsets", "topic", "t"] is None
+    assert counted["source_data_losses_total", "query", "copies"] == 3
 
 
 def test_topics_that_are_no_longer_read_have_no_lag(counted):

@@ -55,6 +55,7 @@ def signed(broker: FakeBroker) -> dict[str, str]:
 
 def test_a_token_that_is_signed_with_the_credentials_of_the_environment(broker, monkeypatch):
     """It goes to the broker as OAUTHBEARER; one for all connections, until most of its quarter of an hour is over."""
+    monkeypatch.setattr(client_module, "_FIRST_TRY_S", TIMEOUT)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDOFANN")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
     for _ in range(2):

