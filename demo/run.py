@@ -45,7 +45,7 @@ _AGAIN = "aborted what the dead run left, wrote the micro-batch again"
 #: it finds and gets one further. (Before, "commit.between" is reached by the last decision and by the mended
 #: micro-batch; one that was decided is replayed without "commit.verified" and "commit.cleaned".)
 STRIKES = (
-    Strike("prepare.wrote", 6, "rows on their way, nothing decided", _AGAIN),
+    Strike("prepare.flushed", 6, "rows are written, nothing decided", _AGAIN),
     Strike(
         "commit.between",
         3,

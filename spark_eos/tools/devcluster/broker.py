@@ -149,7 +149,10 @@ def wait_until_stopped(pid: int) -> None:
     the system does not tell (it is not Linux), or after some seconds, nobody waits."""
     deadline = time.monotonic() + _STOPS_S
     while time.monotonic() < deadline:
-        states = [_state(thread) for thread in Path(f"/proc/{pid}/task").glob("*/stat")]
+        try:
+            states = [_state(thread) for thread in Path(f"/proc/{pid}/task").glob("*/stat")]
+        except OSError:  # the process has just ended
+            return
         if all(state in ("T", "") for state in states):
             return
         time.sleep(_LOOK_S)

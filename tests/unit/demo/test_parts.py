@@ -316,7 +316,7 @@ def test_events_are_whole_lines_where_no_terminal_is():
         show.event(JobEvent(70.6, "eos-kafka", Kind.RECOVERED, STRIKES[0].mended, kill=1, took_s=9.12), kills=3)
         show.refresh(force=True)
     assert console.file.getvalue().splitlines() == [
-        "1:01  eos-kafka  ✗ kill 1 of 3     rows on their way, nothing decided",
+        "1:01  eos-kafka  ✗ kill 1 of 3     rows are written, nothing decided",
         "1:10  eos-kafka  ↻ back in 9.1 s   aborted what the dead run left, wrote the micro-batch again",
     ]
 
