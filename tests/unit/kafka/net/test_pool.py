@@ -7,6 +7,7 @@ import socket
 import pytest
 
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net import sessions
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.net.pool import ConnectionPool
 
@@ -96,6 +97,31 @@ def test_what_has_cut_one_has_cut_those_to_the_same_broker():
         own.give_back(connection)
     own.lost(lost)
     assert (lost.closed, alike.closed, another.closed, other.closed) == (True, True, True, False)
+
+
+def test_a_fork_leaves_its_parents_connections_alone(monkeypatch):
+    """It neither uses nor closes them: TLS would tell the broker of the end."""
+    own, of_parent = ConnectionPool(), Another(7)
+    own.give_back(of_parent)
+    monkeypatch.setattr("os.getpid", lambda: -1)
+    assert own.take(Another, 7) is None
+    own.lost(Another(7))
+    assert not of_parent.closed
+
+
+def test_a_session_that_a_broker_limits_is_replaced_before_its_end(monkeypatch):
+    """One without a limit never is."""
+    now = 1000.0
+    monkeypatch.setattr(sessions.system, "monotonic", lambda: now)
+    limited, without = socket.socketpair()
+    with limited, without:
+        sessions.begin(limited, now, 1)
+        sessions.begin(without, now, 0)
+        assert not sessions.is_due(limited)
+        now += 0.9 * 0.001
+        assert sessions.is_due(limited)
+        now += 1e9
+        assert not sessions.is_due(without)
 
 
 def test_a_broker_that_cannot_be_reached_is_an_error(monkeypatch):

@@ -67,6 +67,15 @@ def test_rows_without_keys_go_round(name):
     assert sorted(calls, key=min) == [{0}, {1}, {2}]
 
 
+def test_rows_without_keys_among_others_go_round():
+    """One partition after the other, and no row with a key goes with them."""
+    keys = pa.array([b"a", None, b""], pa.binary())
+    partitioner = Partitioner(3, "murmur2_random")
+    calls = [partitioner.choose(keys, None, 3).tolist() for _ in range(3)]
+    assert sorted(of_null for _, of_null, _ in calls) == [0, 1, 2]
+    assert len({(of_a, of_empty) for of_a, _, of_empty in calls}) == 1
+
+
 @pytest.mark.parametrize("name", ["consistent", "murmur2", "fnv1a"])
 def test_without_a_column_of_keys_every_row_has_the_empty_key(name):
     """Where a null key counts as one."""

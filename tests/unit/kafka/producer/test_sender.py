@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,6 +26,7 @@ from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.producer import partition_queue
 from spark_eos.kafka.producer import sender as module
+from spark_eos.kafka.producer.partition_queue import UNKNOWN_OFFSET
 from spark_eos.kafka.producer.sender import Sender
 from spark_eos.kafka.records.encode import Sealed
 from spark_eos.kafka.requests.produce import ProduceResponse
@@ -217,10 +219,20 @@ def _deliver(
                     sender.wait_until_below(bound)
             sender.wait_until_below(0)
             assert sender.size == 0
+            for place, own in added.items():
+                _check_runs(sender.runs(place), sum(sealed.count for sealed in own))
         finally:
             sender.close()
             os.close(brokers.readable)
     return brokers, added
+
+
+def _check_runs(runs: tuple[tuple[int, int], ...], rows: int) -> None:
+    """Of a partition without other rows. Each is where it lies, or unknown, and no two runs could be one."""
+    found = [first if first == UNKNOWN_OFFSET else first + i for first, count in runs for i in range(count)]
+    assert len(found) == rows
+    assert all(offset in (UNKNOWN_OFFSET, i) for i, offset in enumerate(found))
+    assert all((before == UNKNOWN_OFFSET) != (after == UNKNOWN_OFFSET) for (before, _), (after, _) in pairwise(runs))
 
 
 fates = st.lists(st.tuples(st.sampled_from(FATES), st.integers(0, 11)), max_size=40)
