@@ -9,11 +9,13 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from types import SimpleNamespace
 
 import pytest
 
 from spark_eos import system
 from spark_eos.errors import ConnectionFailed, KafkaError
+from spark_eos.kafka.codes import Code
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net import client as module
 from spark_eos.kafka.net.client import BrokerClient, broker_client
@@ -523,6 +525,21 @@ def test_what_other_threads_forget_is_asked_again(brokers, monkeypatch):
         (forget, lambda _: True),
     ]
     assert at_once(calls, 1.5) == []
+
+
+@pytest.mark.parametrize(
+    ("topic", "code"),
+    [
+        (None, Code.UNKNOWN_TOPIC_OR_PARTITION),
+        (SimpleNamespace(error_code=29, partitions=[]), 29),
+        (SimpleNamespace(error_code=0, partitions=[SimpleNamespace(partition_index=1)]), Code.LEADER_NOT_AVAILABLE),
+        (SimpleNamespace(error_code=5, partitions=[SimpleNamespace(partition_index=1)]), Code.LEADER_NOT_AVAILABLE),
+        (SimpleNamespace(error_code=0, partitions=[]), Code.UNKNOWN_TOPIC_OR_PARTITION),
+    ],
+)
+def test_a_partition_without_a_leader_has_a_reason(topic, code):
+    """By what the brokers say of its topic."""
+    assert module._why_no_leader(topic, 1) == code
 
 
 def test_no_more_than_a_few_clients_are_kept(brokers, monkeypatch):
