@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TypeVar
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from kafka import KafkaAdminClient
 from kafka.errors import ConcurrentTransactionsError
+from kafka.errors import KafkaError as KafkaPythonError
 from kafka.protocol.producer.transaction import EndTxnRequest
 
 from tests.support.waiting import TIMEOUT, wait_for
 
+T = TypeVar("T")
 #: What a broker answers that does not coordinate a group any more, or not yet.
 COORDINATOR_MOVES = {
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
@@ -169,7 +172,8 @@ class KafkaView:
 
     def transactions(self, containing: str, *states: str) -> dict[str, str]:
         """Transactional ids that contain this text (such as a query id), with the state of each."""
-        listed = self.kafka_python.list_transactions(state_filters=list(states) or None)
+        asked = list(states) or None
+        listed = _asked(lambda: self.kafka_python.list_transactions(state_filters=asked), "the list of transactions")
         every = [t for of_broker in listed.values() for t in of_broker if containing in t.transactional_id]
         return {t.transactional_id: getattr(t.state, "value", t.state) for t in every}
 
@@ -179,12 +183,12 @@ class KafkaView:
 
     def pair(self, name: str) -> tuple[int, int]:
         """Producer id and epoch that the coordinator holds of a transactional id."""
-        described = self.kafka_python.describe_transactions([name])[name]
+        described = _asked(lambda: self.kafka_python.describe_transactions([name]), f"the state of {name}")[name]
         return described.producer_id, described.producer_epoch
 
     def feature(self, name: str) -> int:
         """Its finalized level; 0 where there is none."""
-        return self.kafka_python.describe_features().get(name, {}).get("finalized", (0, 0))[1]
+        return _asked(self.kafka_python.describe_features, "the features").get(name, {}).get("finalized", (0, 0))[1]
 
     def end_transaction(self, name: str, commit: bool) -> None:
         """End somebody's open transaction with its present producer id and epoch."""
@@ -214,6 +218,20 @@ class KafkaView:
             return (await manager.send(request, node_id=broker.node_id)).error_code
 
         return manager.run(send)
+
+
+def _asked(call: Callable[[], T], what: str) -> T:
+    """What kafka-python answers, which does not wait by itself where a broker was away a moment ago."""
+
+    def answer() -> tuple[T] | None:
+        try:
+            return (call(),)
+        except KafkaPythonError as error:
+            if not error.retriable:
+                raise
+            return None
+
+    return wait_for(answer, what)[0]
 
 
 def _unless_concurrent(code: int) -> tuple[int] | None:
