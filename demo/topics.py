@@ -13,7 +13,14 @@ from spark_eos.kafka.messages import offset_of, place_of
 
 _TIMEOUT_S = 30
 _CONSUME_S = 0.05
-_NO_LEADER = {KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE}
+#: What is answered where a leader is not known, or does not know its newest epoch or its end.
+_NO_LEADER = {
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.OFFSET_NOT_AVAILABLE,
+}
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,10 @@ COORDINATOR_MOVES = {
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.NOT_COORDINATOR,
 }
-#: What a leader answers that does not know of it yet, or of its newest epoch.
+#: What a leader answers that does not know of it yet, of its newest epoch, or of its end; and one that was away.
 _LEADER_NOT_READY = {
+    KafkaError._TRANSPORT,
+    KafkaError.OFFSET_NOT_AVAILABLE,
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.FENCED_LEADER_EPOCH,
