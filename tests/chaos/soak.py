@@ -36,7 +36,7 @@ from tests.support.mirrors import beside, misplaced_by
 from tests.support.query import Spec
 from tests.support.recorder import Recorded, Recorder
 from tests.support.two_phase import TWO_PHASE
-from tests.support.waiting import wait_for
+from tests.support.waiting import command_of, wait_for
 from tests.support.ways import WAYS
 
 PARTITIONS = 4
@@ -125,7 +125,7 @@ class Soak:
     def _worker_dies(self) -> None:
         """A Python process of a task, or of the commit."""
         family = descendants(self._running().pid)
-        python = [p for p in family if b"pyspark" in _command(p.pid) and b"java" not in _command(p.pid)]
+        python = [p for p in family if b"pyspark" in command_of(p.pid) and b"java" not in command_of(p.pid)]
         if python:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.chance.choice(python).pid, signal.SIGKILL)
@@ -318,13 +318,6 @@ def _query(seed: str, way: str, two_phase: bool) -> Iterator[tuple[Soak, Feeder]
             yield one, Feeder(cluster.bootstrap_servers, "input", PARTITIONS, ROWS_PER_SECOND)
         finally:
             one.close()
-
-
-def _command(pid: int) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return b""
 
 
 def _signal(pid: int, number: signal.Signals) -> None:

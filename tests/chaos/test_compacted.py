@@ -112,7 +112,7 @@ def query(source, spark, tmp_path) -> Iterator[CopiedFrom]:
 
 def horizons(cluster: DevCluster, topic: str) -> int:
     """Record batches that a cleaner has marked with a delete horizon, by Kafka's own tool."""
-    data = cluster.broker(0).home / "data"
+    data = cluster.broker(0).data
     logs = ",".join(str(log) for p in range(PARTITIONS) for log in (data / f"{topic}-{p}").glob("*.log"))
     return len(re.findall(r"deleteHorizonMs: OptionalLong\[", cluster.java_tool(DUMP, "--files", logs)))
 

@@ -86,7 +86,7 @@ class KafkaView:
 
         A leader is known to all a moment before it knows of that itself; the admin client does not ask again.
         """
-        self._wait_for_markers(*topics)
+        self._settle(*topics)
         return self._ends(*topics, committed=committed)
 
     def _ends(self, *topics: str, committed: bool) -> dict[tuple[str, int], int]:
@@ -104,10 +104,9 @@ class KafkaView:
 
         return wait_for(ends, f"the leaders of {', '.join(topics)}") if places else {}
 
-    def _wait_for_markers(self, *topics: str) -> None:
+    def _settle(self, *topics: str) -> None:
         if self.held(*topics):
-            prepared = "PrepareCommit", "PrepareAbort"
-            wait_for(lambda: not self.transactions("", *prepared), f"the markers in {', '.join(topics)}")
+            self.wait_for_markers()
 
     def ends_at_rest(self, *topics: str) -> dict[tuple[str, int], int]:
         """Each partition's high watermark, when the markers of all that has been ended are written."""
@@ -122,7 +121,7 @@ class KafkaView:
     def rows(self, *topics: str, committed: bool = True) -> list[Row]:
         """Every row up to the present end, in the order of each partition, by a plain consumer."""
         if committed:
-            self._wait_for_markers(*topics)
+            self._settle(*topics)
         places = [TopicPartition(topic, p, 0) for topic in topics for p in self.partitions(topic)]
         consumer = Consumer(
             {
@@ -153,7 +152,7 @@ class KafkaView:
 
         The admin client's own call ends the process where the group's coordinator has moved (librdkafka issue 5040).
         """
-        self._wait_for_markers("__consumer_offsets")
+        self._settle("__consumer_offsets")
         own = {"group.id": group, "enable.auto.commit": False, "isolation.level": "read_uncommitted"}
         consumer = Consumer(self._client | own)
         places = [TopicPartition(topic, p) for p in self.partitions(topic)]
@@ -178,6 +177,11 @@ class KafkaView:
         listed = _asked(lambda: self.kafka_python.list_transactions(state_filters=asked), "the list of transactions")
         every = [t for of_broker in listed.values() for t in of_broker if containing in t.transactional_id]
         return {t.transactional_id: getattr(t.state, "value", t.state) for t in every}
+
+    def wait_for_markers(self, containing: str = "") -> None:
+        """Until no transactional id that contains this text has a transaction that has ended without its markers."""
+        prepared = "PrepareCommit", "PrepareAbort"
+        wait_for(lambda: not self.transactions(containing, *prepared), f"the markers of '{containing}'")
 
     def open_transactions(self, containing: str) -> set[str]:
         """Those whose outcome is still open. One that only waits for its markers is not."""

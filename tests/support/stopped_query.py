@@ -16,14 +16,13 @@ from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.transactions import FENCING_END
 from spark_eos.ledger.query import LedgerPlace, query_ports
 from spark_eos.protocol.head import BatchWrite, Decision, Written
-from spark_eos.protocol.names import TaskId, ledger_name, task_name
+from spark_eos.protocol.names import TaskId, task_name
 from spark_eos.protocol.open import open_run
 from spark_eos.protocol.ports import State
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.command_line import command_line
 from tests.support.kafka_view import KafkaView
 from tests.support.transactions import Transaction
-from tests.support.waiting import wait_for
 
 RUN = "a run"
 PREFIX = "ours"
@@ -43,7 +42,7 @@ class Left:
         self.ports, self.coordinator = query_ports(client, LedgerPlace(self.ledger, 1, PREFIX), self.query)
         self.head = open_run(self.ports, RUN, 0, endtxn_version=5, prefix=PREFIX, write=job)
         self.opened: list[Transaction] = []
-        self.wait_for_markers()
+        view.wait_for_markers(self.query)
 
     def prepare(self, partition: int) -> Transaction:
         """One row, in a task's open transaction of micro-batch 0."""
@@ -52,16 +51,11 @@ class Left:
         return self.opened[-1]
 
     def decide(self, *prepared: Transaction) -> None:
-        """Publish that these are to be committed, and no more."""
+        """Publish that these are to be committed, and no more. Until its markers are written, the ledger's transaction
+        is open, too."""
         term = self.ports.ledger.take()
         term.publish(replace(self.head, decision=self.decision(*prepared)))
-        self.wait_for_markers()
-
-    def wait_for_markers(self) -> None:
-        """After a change of the ledger: until its markers are written, its transaction is open, too."""
-        own = ledger_name(PREFIX, self.query)
-        done = State.COMPLETE_COMMIT
-        wait_for(lambda: self.coordinator.describe([own])[own].state is done, "the markers of the ledger")
+        self.view.wait_for_markers(self.query)
 
     def decision(self, *prepared: Transaction) -> Decision:
         described = self.coordinator.describe([t.pair.id for t in prepared])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -31,6 +32,14 @@ def wait_for(condition: Callable[[], T | None], what: str | Callable[[], str], t
 def is_gone(pid: int) -> bool:
     """Whether the process is gone; a zombie that nobody has waited for yet is gone, too."""
     return not (state := state_of(pid)) or state.startswith("Z")
+
+
+def command_of(pid: int) -> bytes:
+    """The process's command line, of Linux, its parts ended by NUL; empty if there is none."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
 
 
 def state_of(pid: int) -> str:

@@ -45,6 +45,11 @@ class Broker:
         return f"127.0.0.1:{self.port}"
 
     @property
+    def data(self) -> Path:
+        """Kafka's ``log.dirs``: a folder for each partition, such as ``topic-0``."""
+        return self.home / "data"
+
+    @property
     def log_file(self) -> Path:
         """The log of all of its starts."""
         return self.home / "broker.log"

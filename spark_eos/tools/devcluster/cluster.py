@@ -329,15 +329,15 @@ class DevCluster:
         for i in range(self.size):
             home = self._folder / f"broker-{i}"
             home.mkdir(exist_ok=True)
+            broker = Broker(i, ports[i], home, self._command(i, self._runtime), keep_home=self._data_dir is not None)
             server_properties = home / "server.properties"
             listeners = self._listeners_of(i, others)
-            settings = broker_settings(i, ports, controller_ports, home / "data", listeners)
+            settings = broker_settings(i, ports, controller_ports, broker.data, listeners)
             settings |= {key: value.replace("{broker}", str(i)) for key, value in self._config.items()}
             server_properties.write_text(properties(settings))
-            broker = Broker(i, ports[i], home, self._command(i, self._runtime), keep_home=self._data_dir is not None)
             broker.ports = {name: listener.port for name, listener in listeners.items()}
             self._brokers.append(broker)
-            format_storage(home / "data", files, cluster_id=self.cluster_id, node_id=i)
+            format_storage(broker.data, files, cluster_id=self.cluster_id, node_id=i)
 
     def _listeners_of(self, i: int, ports: list[int]) -> dict[str, Listener]:
         """The other listeners of broker i, which take their ports from the list."""

@@ -80,7 +80,7 @@ def test_rows_and_bytes_that_were_written_are_told(transform, copy, write, clust
     inbox.close()
     told = [(event["batch"], event["rows"], event["bytes"], event["replayed"]) for event in committed_of(heard)]
     if transform is None:
-        log = cluster.broker(0).home / "data" / f"{query.target}-0" / "00000000000000000000.log"
+        log = cluster.broker(0).data / f"{query.target}-0" / "00000000000000000000.log"
         written = sum(size for _, _, size, _ in told)
         assert log.stat().st_size == written + 2 * MARKER_BYTES
         assert [(batch, rows, size > 0, again) for batch, rows, size, again in told] == [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
@@ -22,7 +21,7 @@ from demo import processes
 from demo.topics import Reader
 from spark_eos.ops.metrics.recording import EventFile
 from spark_eos.tools.devcluster import DevCluster
-from tests.support.waiting import PROGRAM_S, TIMEOUT, wait_for
+from tests.support.waiting import PROGRAM_S, TIMEOUT, command_of, wait_for
 
 ROOT = Path(__file__).parents[3]
 MODULE = (sys.executable, "-m", "jobs.consume_transform_produce")
@@ -144,12 +143,8 @@ def run(*command: str, **environ: str) -> subprocess.CompletedProcess[str]:
 
 def jvms(job: subprocess.Popen[bytes]) -> list[int]:
     """The process id of a job's JVM, if it has started. The job's other child is its server of Python processes."""
-    found = []
-    for process in processes.children([job.pid]):
-        with contextlib.suppress(OSError):  # it has ended meanwhile
-            if b"fork_server" not in Path(f"/proc/{process.pid}/cmdline").read_bytes():
-                found.append(process.pid)
-    return found
+    commands = {process.pid: command_of(process.pid) for process in processes.children([job.pid])}
+    return [pid for pid, command in commands.items() if command and b"fork_server" not in command]
 
 
 @contextmanager

@@ -87,7 +87,7 @@ def test_a_decision_that_the_ledger_has_lost(level: int, is_lost: bool, monkeypa
         end = KafkaLog(broker_client(query.kafka), LEDGER).end(0)
         query.decide(head, 1)
         cluster.kill(0)
-        folder = cluster.broker(0).home / "data" / f"{LEDGER}-0"
+        folder = cluster.broker(0).data / f"{LEDGER}-0"
         if is_lost:
             cut_off(folder, end)
         cluster.start(0)

@@ -12,7 +12,6 @@ from tests.support.replaying import Life
 from tests.support.scene import topics_of
 from tests.support.sink_queries import Sink
 from tests.support.stopped_query import Left, left_open
-from tests.support.waiting import wait_for
 
 
 def _lived(spark, cluster, view, folder: Path, capsys) -> Life:
@@ -25,7 +24,7 @@ def _lived(spark, cluster, view, folder: Path, capsys) -> Life:
         life.feed()
         life.run()
     assert life.counts() == life.expected(1, 1, 1)
-    wait_for(lambda: not view.transactions(sink.id, "PrepareCommit", "PrepareAbort"), "the markers")
+    view.wait_for_markers(sink.id)
     return life
 
 

@@ -28,7 +28,7 @@ def test_a_query_goes_on_after_a_command_that_was_not_told_its_prefix(by, left, 
     assert left.state(prepared) is State.COMPLETE_ABORT
     assert left.ports.ledger.read().run == NOBODY
     assert open_run(left.ports, "the next run", 0, endtxn_version=5, prefix=PREFIX).generation == 3
-    left.wait_for_markers()
+    left.view.wait_for_markers(left.query)
     assert left.status() == 0
 
 

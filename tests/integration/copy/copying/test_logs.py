@@ -18,7 +18,7 @@ DUMP = "org.apache.kafka.tools.DumpLogSegments"
 
 def batches(cluster: DevCluster, topic: str) -> list[dict[str, str]]:
     """The fields of each record batch of partition 0, markers left out."""
-    log = cluster.broker(0).home / "data" / f"{topic}-0" / "00000000000000000000.log"
+    log = cluster.broker(0).data / f"{topic}-0" / "00000000000000000000.log"
     lines = cluster.java_tool(DUMP, "--deep-iteration", "--files", str(log)).splitlines()
     found = [dict(re.findall(r"(\w+): (\S+)", line)) for line in lines if line.startswith("baseOffset")]
     return [batch for batch in found if batch["isControl"] == "false"]

@@ -108,7 +108,7 @@ def test_drivers_commit_while_the_table_is_looked_after(tmp_path) -> None:
     reader, driver = threading.Thread(target=read), threading.Thread(target=commit)
     reader.start()
     driver.start()
-    while driver.is_alive() or not rounds:
+    while driver.is_alive() or rounds < 2:
         looked_after(table.location)
         rounds += 1
     driver.join()
