@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,9 +13,9 @@ from spark_eos.cli.options import Connection, Format, Output, connection, print_
 if TYPE_CHECKING:
     from spark_eos.ops.acls import Query
     from spark_eos.ops.answer import Answer
-    from spark_eos.ops.doctor.findings import Severity
 
 _UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86400}
+_COLOURS = {"error": "red", "unknown": "magenta", "warning": "yellow", "ok": "green"}
 
 
 def seconds(text: str) -> float:
@@ -101,7 +100,7 @@ def doctor(
     if acls_only:
         return print_answer(output, lambda: _rights(query, principal, at.servers or "HOST:9092"))
     stop_s = seconds(longest_stop)
-    return print_answer(output, lambda: _checkup(query, at, timeout_ms, stop_s, trial, principal))
+    return print_answer(output, lambda: _checkup(query, at, timeout_ms, stop_s, trial, principal), paint=_paint)
 
 
 def _rights(query: Query, principal: str, servers: str) -> Answer:
@@ -132,8 +131,9 @@ def _checkup(
         group_id=query.group,
     )
     planned = PlannedQuery(options, query.inputs, query.outputs, stop_s, trial, principal)
-    return checkup(planned, _paint if sys.stdout.isatty() else lambda severity, text: text)
+    return checkup(planned)
 
 
-def _paint(severity: Severity, text: str) -> str:
-    return typer.style(text, fg={"error": "red", "unknown": "magenta", "warning": "yellow", "ok": "green"}[severity])
+def _paint(text: str) -> str:
+    """Colour the severity at the beginning of each finding."""
+    return re.sub(rf"(?m)^({'|'.join(_COLOURS)})  ", lambda match: typer.style(match[0], fg=_COLOURS[match[1]]), text)

@@ -304,14 +304,17 @@ def _settings_in(file: str) -> Iterator[Setting]:
             yield Setting(found.key, found.value.strip())
 
 
-def print_answer(output: Format, answering: Callable[[], Answer], *, failed: int = 2) -> int:
+def print_answer(
+    output: Format, answering: Callable[[], Answer], *, failed: int = 2, paint: Callable[[str], str] = str
+) -> int:
     """Print an answer, and return its exit code. An EosError goes to stderr, with JSON also to stdout as an object
-    ``error``; then the exit code is ``failed``."""
+    ``error``; then the exit code is ``failed``. ``paint`` adds colours to the text in a terminal."""
     try:
         answer = answering()
     except EosError as error:
         return print_error(output, error, failed)
-    print(json_text(answer.data) if output is Format.JSON else printable_lines(answer.text))
+    text = json_text(answer.data) if output is Format.JSON else printable_lines(answer.text)
+    print(paint(text) if output is Format.TEXT and sys.stdout.isatty() else text)
     return answer.code
 
 

@@ -18,11 +18,11 @@ from spark_eos.ops.doctor.trial import Trial, try_out
 from spark_eos.sink.preflight import KAFKA_DEFAULT_MAX_TIMEOUT_MS
 
 
-def doctor(query: PlannedQuery, paint: findings.Paint = lambda severity, text: text) -> Answer:
+def doctor(query: PlannedQuery) -> Answer:
     """Run all checks. Raises EosError where no broker answers, or a client property is invalid."""
     checkup = _Checkup(query, cluster_facts(query.options.kafka))
     found = list(checkup.findings())
-    text = findings.as_text(found, checkup.tried, paint)
+    text = findings.as_text(found, checkup.tried)
     return Answer(findings.as_json(found, checkup.tried), text, findings.exit_code(found))
 
 

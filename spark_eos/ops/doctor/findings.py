@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
@@ -94,7 +94,6 @@ def in_properties(setting: str) -> str:
 
 _WORST_FIRST = (Severity.ERROR, Severity.UNKNOWN, Severity.WARNING, Severity.OK)
 _PLURALS = {Severity.ERROR: "error(s)", Severity.WARNING: "warning(s)"}
-Paint = Callable[[Severity, str], str]
 
 
 def in_order(findings: Sequence[Finding]) -> list[Finding]:
@@ -128,12 +127,12 @@ def as_json(findings: Sequence[Finding], tried: Sequence[str]) -> dict[str, Any]
     }
 
 
-def as_text(findings: Sequence[Finding], tried: Sequence[str], paint: Paint = lambda severity, text: text) -> str:
-    """The report as text. ``paint`` colours a severity's word."""
+def as_text(findings: Sequence[Finding], tried: Sequence[str]) -> str:
+    """The report as text."""
     width = max(len(severity.value) for severity in Severity)
     lines: list[str] = []
     for finding in in_order(findings):
-        word = paint(finding.severity, finding.severity.value.ljust(width))
+        word = finding.severity.value.ljust(width)
         lines.append(f"{word}  {finding.subject}: {_what(finding)}")
         indent = " " * (width + 2)
         if finding.severity is not Severity.OK and finding.why:

@@ -19,7 +19,7 @@ from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.protocol.names import doctor_name
 from spark_eos.tools.devcluster import DevCluster
-from tests.support.command_line import command_line
+from tests.support.command_line import command_line, in_terminal
 from tests.support.guarded import Guarded
 from tests.support.kafka_view import KafkaView, open_view
 from tests.support.waiting import TIMEOUT
@@ -84,6 +84,15 @@ def test_a_cluster_that_is_well(patient):
     told = patient.capsys.readouterr().out
     assert "The exactly-once requirements are met here" in told
     assert "warning  " in told  # there is one broker only
+
+
+def test_a_terminal_shows_colours(patient):
+    """And not the codes that make them."""
+    topics = ["--input", patient.source, "--output", patient.out, "--ledger-topic", patient.ledger]
+    code, shown = in_terminal("doctor", "--bootstrap-servers", patient.servers, *topics)
+    assert code == 0
+    assert "\x1b[33mwarning  \x1b[0m" in shown
+    assert "\\x1b" not in shown
 
 
 def test_it_writes_nothing_but_the_end_of_its_trial(patient):
