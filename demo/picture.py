@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from demo.side import OUR_FORMAT, CountSample, JobEvent, Kind
+from demo.watch import Count
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,6 +28,12 @@ class SinkStory:
     events: Sequence[JobEvent]
     duplicated: int
 
+    def from_first_row(self) -> SinkStory:
+        """The story without the start of the job: its time begins with the first row in the output."""
+        begin = next((sample.at_s for sample in self.samples if sample.count != Count()), 0.0)
+        samples = [replace(sample, at_s=sample.at_s - begin) for sample in self.samples if sample.at_s >= begin]
+        return replace(self, samples=samples, events=[replace(event, at_s=event.at_s - begin) for event in self.events])
+
     @property
     def end(self) -> float:
         return max([*(sample.at_s for sample in self.samples), *(event.at_s for event in self.events)])
@@ -39,6 +46,7 @@ def draw(stories: Sequence[SinkStory], expected: int, file: Path) -> bool:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
+    stories = [story.from_first_row() for story in stories]
     lines = max(len(_kills(story)) for story in stories)
     figure = Figure(figsize=(5.4 * max(len(stories), 1.4), 4.2 + 0.2 * lines), layout="constrained")
     FigureCanvasAgg(figure)
@@ -97,7 +105,7 @@ def _frame(axes: Axes, story: SinkStory, expected: int) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.yaxis.set_major_formatter(lambda value, _: f"{abs(value):,.0f}")
     kills = "\n".join(f"✗ {number}  {kill.text}" for number, kill in enumerate(_kills(story), 1))
-    axes.set_xlabel(f"seconds\n{kills}", fontsize=9, loc="left")
+    axes.set_xlabel(f"seconds since the first row\n{kills}", fontsize=9, loc="left")
 
 
 def _kills(story: SinkStory) -> list[JobEvent]:

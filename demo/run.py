@@ -103,6 +103,7 @@ class DemoJob:
     def started(self, number: int, faults: Mapping[str, str] | None = None) -> Iterator[subprocess.Popen[bytes]]:
         """The running job, killed with all that belongs to it if it still runs at the end."""
         arguments = ["--conf", str(CONFIG), "--source", self.source_format, "--sink", self.sink_format]
+        self._temporary.mkdir(exist_ok=True)
         with self.log(number).open("wb") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", fast_start.JOB, *arguments],
@@ -130,7 +131,14 @@ class DemoJob:
     def _checkpoint(self) -> Path:
         return self.folder / "checkpoint"
 
+    @property
+    def _temporary(self) -> Path:
+        """Temporary files of the jobs, which a killed one does not remove. The name is short, as sockets are there."""
+        return self.folder.parent / "tmp"
+
     def _environment(self) -> dict[str, str]:
+        fast = fast_start.environment(prepare=True)
+        in_jvm = shlex.quote(f"-Djava.io.tmpdir={self._temporary}")
         environment = {
             "KAFKA_BOOTSTRAP_SERVERS": self.bootstrap_servers,
             "CHECKPOINT": str(self._checkpoint),
@@ -139,7 +147,9 @@ class DemoJob:
             "TOPIC_PREFIX": self.topic_prefix,
             "SPARK_MASTER": "local[2]",
             "PYSPARK_PYTHON": sys.executable,
-            **fast_start.environment(prepare=True),
+            **fast,
+            "SPARK_SUBMIT_OPTS": f"{fast['SPARK_SUBMIT_OPTS']} {in_jvm}",
+            "TMPDIR": str(self._temporary),
         }
         if self.jars:
             jars = shlex.quote(",".join(map(str, self.jars)))

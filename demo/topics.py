@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
@@ -47,9 +48,10 @@ class Reader:
             "broker.address.family": "v4",
         }
         # Of its own: a consumer's questions wait behind its requests for rows, which the broker holds.
-        self._admin = AdminClient(client)
+        self._clients = ExitStack()
+        self._admin = self._clients.enter_context(AdminClient(client))
         self._level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
-        self._consumer = Consumer(
+        consumer = Consumer(
             {
                 **client,
                 "group.id": "demo-reader",  # asked for by the client; nothing is committed to it
@@ -59,6 +61,7 @@ class Reader:
                 "fetch.wait.max.ms": wait_ms,
             }
         )
+        self._consumer = self._clients.enter_context(closing(consumer))
         self._partitions = [TopicPartition(name, p, 0) for name in topics for p in self._partitions_of(name)]
         self._consumer.assign(self._partitions)
         self._at_end: set[tuple[str, int]] = set()
@@ -66,7 +69,7 @@ class Reader:
         self.reached: dict[tuple[str, int], int] = {(p.topic, p.partition): 0 for p in self._partitions}
 
     def close(self) -> None:
-        self._consumer.close()
+        self._clients.close()
 
     def __enter__(self) -> Reader:
         return self

@@ -196,7 +196,7 @@ def test_a_frozen_driver_writes_nothing_and_goes_on_afterwards(tmp_path: Path):
 
 def test_jars_in_a_folder_with_a_blank_are_given_as_they_are(tmp_path: Path, monkeypatch):
     """As the cache of a user with a blank in the name of their home is."""
-    monkeypatch.setattr("demo.run.fast_start.environment", lambda *, prepare: {})
+    monkeypatch.setattr("demo.run.fast_start.environment", lambda *, prepare: {"SPARK_SUBMIT_OPTS": ""})
     jars = (tmp_path / "Jo Doe" / "a.jar", tmp_path / "Jo Doe" / "b.jar")
     job = DemoJob("", tmp_path, "group", 1, "kafka", "kafka", jars=jars)
     given = shlex.split(job._environment()["PYSPARK_SUBMIT_ARGS"])
@@ -331,6 +331,15 @@ def test_the_result_has_a_column_for_each_sink():
     values = {cell[0]: cell[1:-1] for cell in cells}
     assert (values["out"], values["duplicated"], values["lost"]) == (["10", "14"], ["0", "4"], ["0", "0"])
     assert (values["rewritten"], values["group offsets"]) == (["2", "0"], ["ok", "none"])
+
+
+def test_a_picture_begins_with_the_first_row():
+    """However long the start of the job took; with no row at all, it begins with the start."""
+    samples = [CountSample(0, Count()), CountSample(30, Count(waiting=5)), CountSample(50, Count(5))]
+    story = SinkStory("kafka", samples, [JobEvent(40, "kafka", Kind.KILLED, "…", 1)], 0).from_first_row()
+    assert [sample.at_s for sample in story.samples] == [0, 20]
+    assert (story.events[0].at_s, story.end) == (10, 20)
+    assert SinkStory("kafka", samples[:1], [], 0).from_first_row().samples == samples[:1]
 
 
 def test_the_picture_is_a_png_and_says_so_where_it_cannot_be_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
