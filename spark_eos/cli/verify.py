@@ -79,7 +79,8 @@ def verify(
 
     Reads topics and tables as any consumer or reader does, and reports rows that were lost, doubled or reordered, or
     should not be there.
-    Exit code: 0 if nothing is wrong, 1 if something is, 2 if the check was not possible.
+    Exit code: 0 if nothing is wrong, 1 if something is, 2 if the check was not possible, or there was nothing to
+    compare.
     """
     from spark_eos.checkpoint.settings import here
     from spark_eos.tools import verify as ops
@@ -128,7 +129,7 @@ def _answer(comparison: Comparison, file: str | None, output: Format) -> int:
         except OSError as error:
             print(f"spark-eos: {file} cannot be written: {error.strerror}", file=sys.stderr)
             return 2
-    return 0 if report.ok else 1
+    return 0 if report.ok else 1 if report.faults else 2
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_eos.tools.verify.comparison import Order
-from spark_eos.tools.verify.spill import RUN_ROWS, Spill, buckets_of
+from spark_eos.tools.verify.spill import BY_VALUE, RUN_ROWS, Spill, buckets_of
 
 FAULTS = ("lost", "doubled", "reordered", "aborted_visible", "unknown", "torn", "early")
 
@@ -141,7 +141,10 @@ def _judge_surplus(surplus: pa.Table, sent: pa.Table, uncommitted: pa.Table, fin
     strangers = surplus.filter(pc.invert(is_known))
     is_aborted = pc.is_in(strangers["id"], uncommitted["id"].combine_chunks())
     findings.add("aborted_visible", strangers.filter(is_aborted))
-    findings.add("unknown", strangers.filter(pc.invert(is_aborted)))
+    unknown = strangers.filter(pc.invert(is_aborted))
+    has_id = pc.invert(pc.starts_with(unknown["id"], BY_VALUE))
+    findings.add("unknown", unknown.filter(has_id))
+    findings.add("torn", unknown.filter(pc.invert(has_id)))
 
 
 def _pairs(sent: pa.Table, got: pa.Table, *, by_value: bool) -> tuple[pa.Table, pa.Table, pa.Table]:

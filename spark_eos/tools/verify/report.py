@@ -9,6 +9,7 @@ from typing import Any
 from spark_eos.tools.verify.bounds import Bounds, PartitionBounds
 from spark_eos.tools.verify.comparison import Comparison
 from spark_eos.tools.verify.judge import FAULTS, Case, Findings
+from spark_eos.tools.verify.spill import BY_VALUE
 from spark_eos.tools.verify.tables import TableAddress
 
 
@@ -34,8 +35,8 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether no fault was found; rows that were left out or that still wait are none."""
-        return not self.faults
+        """Whether rows were compared, and no fault was found; rows that were left out or that still wait are none."""
+        return not self.faults and self.counts["pairs"] > 0
 
     @property
     def verdict(self) -> str:
@@ -43,6 +44,8 @@ class Report:
         if self.ok:
             left_out = f", {self.counts['left_out']:,} left out" if self.counts["left_out"] else ""
             return f"OK: {self.counts['pairs']:,} rows got through exactly once{left_out}"
+        if not self.faults:
+            return f"NOTHING COMPARED: of {self.counts['input']:,} rows of the input, none is in the output"
         return "FAULTY: " + ", ".join(f"{self.counts[fault]:,} {label(fault)}" for fault in self.faults)
 
 
@@ -57,7 +60,7 @@ COUNTS = {
     "output_uncommitted": "rows of the output that only read_uncommitted sees",
     "pairs": "rows of the output that are a row of the input",
     "waiting": "rows of the input that are not due yet",
-    "lost": "due, and not in the output",
+    "lost": "due, and not in the output; where the job filters rows, ask with --allow-missing",
     "left_out": "due, not in the output, and allowed to be missing",
     "doubled": "more often in the output than in the input",
     "reordered": "after a younger row of the same input partition",
@@ -93,11 +96,12 @@ def make_report(
         return str(table) if table is not None else f"{places[place]}@{offset}"
 
     def example(case: Case) -> Example:
+        by_value = case.id.startswith(BY_VALUE)
         return Example(
-            None if case.note.startswith("no id") else case.id.decode(errors="backslashreplace"),
+            None if by_value or case.note.startswith("no id") else case.id.decode(errors="backslashreplace"),
             spot(bounds.inputs, comparison.input_table, case.in_place, case.in_offset),
             spot(bounds.outputs, comparison.output_table, case.out_place, case.out_offset),
-            case.note,
+            f"no id at {comparison.id if case.in_place >= 0 else comparison.output_id}" if by_value else case.note,
         )
 
     return Report(

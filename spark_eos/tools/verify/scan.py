@@ -19,7 +19,7 @@ from spark_eos.tools.verify.comparison import Comparison, IdPlace
 from spark_eos.tools.verify.judge import Case, Findings, History
 from spark_eos.tools.verify.reader import RowReader
 from spark_eos.tools.verify.sample import Sample
-from spark_eos.tools.verify.spill import Spill, buckets_of, shortened
+from spark_eos.tools.verify.spill import Spill, buckets_of, shortened, value_as_id
 from spark_eos.tools.verify.table_ids import VALUE, TableIds, check_columns
 from spark_eos.tools.verify.tables import TableAddress
 
@@ -80,17 +80,16 @@ class Scan:
         ids: Counter[str] = Counter()
         with self._reader("read_committed", side) as reader:
             for index, place in enumerate(places):
-                count, spilled = 0, spill.rows
+                count = 0
                 for messages in reader.read(place, place.stable):
                     count += len(messages)
-                    self._keep(spill, sample, side, index, id_place, messages)
+                    ids[place.topic] += self._keep(spill, sample, side, index, id_place, messages)
                 rows[place.topic] += count
-                ids[place.topic] += spill.rows - spilled
                 if count < place.end - place.begin:  # markers, aborted or open transactions, or compaction
                     gaps[index] = count
         self.counts[side] = rows.total()
         nameless = [topic for topic, count in rows.items() if count and not ids[topic]]
-        if nameless and not spill.rows:
+        if nameless and not ids.total():
             raise _no_id(side, rows, id_place, sample, "key, value, header:NAME or json:FIELD")
         self.warnings += [f"no row of {topic} has an id at {id_place}" for topic in nameless]
         return spill.finish(), gaps
@@ -126,20 +125,28 @@ class Scan:
 
     def _keep(
         self, spill: Spill, sample: Sample, side: str, place: int, id_place: IdPlace, messages: list[Message]
-    ) -> None:
+    ) -> int:
+        """Spill the messages of one partition. Returns how many have an id."""
         ids = id_place.ids(messages)
         if None in ids:
-            without = [message for message, found in zip(messages, ids, strict=True) if found is None]
+            without = [message for message, id_ in zip(messages, ids, strict=True) if id_ is None]
             sample.add(place, without)
             for message in without:
-                self._unreadable(side, place, offset_of(message), id_place)
-            messages = [message for message, found in zip(messages, ids, strict=True) if found is not None]
-        if messages:
-            self._spill(spill, place, [found for found in ids if found is not None], messages)
+                if message.value() is None:
+                    self._unreadable(side, place, offset_of(message), id_place)
+        self._spill(spill, place, ids, messages)
+        return len(ids) - ids.count(None)
 
-    def _spill(self, spill: Spill, place: int, ids: list[bytes], messages: list[Message]) -> None:
-        ids = shortened(ids)
-        spill.add(row_columns(messages, place, ids, spill.schema), buckets_of(ids, self._buckets))
+    def _spill(self, spill: Spill, place: int, ids: list[bytes | None], messages: list[Message]) -> None:
+        """Spill the messages that have an id, or a value that stands for it."""
+        if None in ids:
+            ids = [
+                value_as_id(message.value()) if id_ is None else id_ for message, id_ in zip(messages, ids, strict=True)
+            ]
+            messages = [message for message, id_ in zip(messages, ids, strict=True) if id_ is not None]
+        kept = shortened([id_ for id_ in ids if id_ is not None])
+        if kept:
+            spill.add(row_columns(messages, place, kept, spill.schema), buckets_of(kept, self._buckets))
 
     def _unreadable(self, side: str, place: int, offset: int, id_place: IdPlace) -> None:
         at = (-1, -1, place, offset) if side == "input" else (place, offset, -1, -1)
@@ -154,9 +161,7 @@ class Scan:
                 place = self._bounds.inputs[index]
                 for messages in reader.read(place, place.end):
                     total += len(messages)
-                    ids = self._question.id.ids(messages)
-                    readable = [message for message, found in zip(messages, ids, strict=True) if found is not None]
-                    self._spill(spill, index, [found for found in ids if found is not None], readable)
+                    self._spill(spill, index, self._question.id.ids(messages), messages)
         self.counts["input_uncommitted"] = total - sum(gaps.values())
         return spill.finish()
 

@@ -12,6 +12,8 @@ import pyarrow.compute as pc
 #: Bytes of an id that are kept. Longer ids are replaced by a 128-bit digest: two of n such ids are confused with a
 #: probability of n² / 2^129, which would report a doubled row or hide a lost one.
 MAX_ID = 64
+#: Begins what stands for an id (`value_as_id`), and no id of a real row: these are text, or Kafka's bytes.
+BY_VALUE = b"\0without an id\0"
 #: Rows that are collected in memory before they are written together.
 RUN_ROWS = 262_144
 
@@ -88,6 +90,12 @@ def shortened(ids: list[bytes]) -> list[bytes]:
     if max(map(len, ids), default=0) <= MAX_ID:
         return ids
     return [id_ if len(id_) <= MAX_ID else _digest(id_) for id_ in ids]
+
+
+def value_as_id(value: bytes | None) -> bytes | None:
+    """What stands for the id of a row that has none: a digest of its value, so that a row which passes unchanged, as
+    into a dead-letter topic, has its pair. None for a row without a value."""
+    return None if value is None else BY_VALUE + blake2b(value, digest_size=16).digest()
 
 
 def _digest(id_: bytes) -> bytes:

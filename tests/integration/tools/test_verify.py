@@ -185,6 +185,27 @@ def test_row_without_a_readable_id(copied: Copied, topic) -> None:
     assert the_one(report, "torn") == ops.Example(None, None, f"{output}-0@2", "no id at json:id.n")
 
 
+def test_rows_without_an_id_that_pass_unchanged(copied: Copied, topic) -> None:
+    """As into a dead-letter topic: their values stand for their ids. One that is missing is lost, or left out."""
+    input_, output, dead_letters = topic(1), topic(1), topic(1)
+    good, bad = [f'{{"id": {n}}}' for n in range(3)], ["no JSON", "{", "{"]
+    write(copied.cluster.bootstrap_servers, input_, [(0, value) for value in [*good, *bad]])
+    write(copied.cluster.bootstrap_servers, output, [(0, value) for value in good])
+    write(copied.cluster.bootstrap_servers, dead_letters, [(0, value) for value in bad])
+    sides = {"inputs": (input_,), "id": IdPlace.parse("json:id"), "output_id": IdPlace.parse("json:id")}
+    assert copied.ask(**sides, outputs=(output, dead_letters)).ok
+    report = copied.ask(**sides, outputs=(output,))
+    assert (report.faults, report.counts["lost"]) == (["lost"], 3)
+    assert report.examples["lost"][0] == ops.Example(None, f"{input_}-0@3", None, "no id at json:id")
+    assert copied.ask(**sides, outputs=(output,), allow_missing=True).ok
+
+
+def test_an_output_without_rows_is_not_ok(copied: Copied, capsys) -> None:
+    """Also where all rows may be left out, or none is due yet: nothing was compared."""
+    assert copied.command("--id", "value", "--allow-missing") == 2
+    assert capsys.readouterr().out.endswith("\nNOTHING COMPARED: of 20 rows of the input, none is in the output\n")
+
+
 def test_no_row_of_the_input_has_an_id(copied: Copied, capsys) -> None:
     """A wrong question, not 20 torn rows: no report, but what the rows look like."""
     copied.put(ROWS)
@@ -402,7 +423,7 @@ def test_no_room_on_disk(copied: Copied, monkeypatch, tmp_path, capsys) -> None:
 
 
 def test_empty_topics(copied: Copied, topic) -> None:
-    """Nothing in, nothing out: nothing wrong, but a warning that nothing was compared."""
+    """Nothing in, nothing out: no fault, but nothing that is right either."""
     report = copied.ask(inputs=(topic(1),), outputs=(topic(1),))
-    assert report.ok
+    assert (report.ok, report.faults) == (False, [])
     assert report.warnings == ["no row of the output is a row of the input"]
