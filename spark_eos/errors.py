@@ -29,7 +29,7 @@
     └── DevClusterError        the development cluster cannot run
 
 Every error has a condition name (``EOS_…``) for machines, a message with its parameters, and a hint with the next step
-for the user. conditions.toml has them all: code raises ``stop("EOS_TOPIC_MISSING.name", topic=…, servers=…)``.
+for the user. conditions.toml has them all: code raises ``stop("EOS_TOPIC_RESERVED", topic=…, what=…)``.
 """
 
 from __future__ import annotations

@@ -7,16 +7,15 @@ import json
 import re
 import signal
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from functools import partial
+from typing import Annotated
 
 import typer
 
 from spark_eos.cli.options import Format, Output, print_error
 from spark_eos.errors import EosError, stop
-
-if TYPE_CHECKING:
-    from spark_eos.tools.devcluster import DevCluster
 
 
 @dataclass(frozen=True)
@@ -61,10 +60,18 @@ def devcluster(
 ) -> int:
     """Run a real Apache Kafka on this machine.
 
-    It listens on loopback ports until interrupted. Its jars are downloaded once.
+    It listens on loopback ports until interrupted. Its jars are downloaded once. Where a cluster runs at --port
+    already, topics are created there, and that is all.
     """
-    from spark_eos.tools.devcluster import DevCluster
+    from spark_eos.tools.devcluster import DevCluster, probe
     from spark_eos.tools.devcluster.jars import KAFKA_VERSION
+
+    running = probe.ask(port) if port is not None and topic else None
+    if running is not None:
+        try:
+            return _add_topics(f"127.0.0.1:{port}", topic or [], len(running.brokers), output)
+        except EosError as error:
+            return print_error(output, error, 1)
 
     # Both stop the cluster cleanly.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -74,7 +81,7 @@ def devcluster(
             DevCluster(brokers, version=kafka_version or KAFKA_VERSION, data_dir=data, port=port) as cluster,
         ):
             for wanted in topic or ():
-                _create_topic(cluster, wanted)
+                _create_topic(cluster.create_topic, wanted)
             _print(cluster.bootstrap_servers, output)
             raise cluster.join().trouble("has ended")
     except EosError as error:
@@ -82,19 +89,33 @@ def devcluster(
     return 0
 
 
+def _add_topics(servers: str, topics: list[NewTopic], brokers: int, output: Format) -> int:
+    """Create topics on the cluster that runs already. Returns the exit code. Raises DevClusterError."""
+    from spark_eos.tools.devcluster.topics import create_topic
+
+    for wanted in topics:
+        _create_topic(partial(create_topic, servers, replication=min(3, brokers)), wanted)
+    print(_servers(servers, output))
+    print(f"It runs already, and has {', '.join(wanted.name for wanted in topics)} now.", file=sys.stderr)
+    return 0
+
+
 def _print(servers: str, output: Format) -> None:
-    """JSON on one line, so that whoever waits for it has it whole."""
-    json_ = json.dumps({"bootstrap.servers": servers})
-    print(json_ if output is Format.JSON else f"bootstrap.servers={servers}", flush=True)
+    print(_servers(servers, output), flush=True)
     print("Ctrl-C stops it.", file=sys.stderr, flush=True)
 
 
-def _create_topic(cluster: DevCluster, topic: NewTopic) -> None:
-    """Existing topics, as in a folder of `--data`, are not changed. Raises DevClusterError."""
+def _servers(servers: str, output: Format) -> str:
+    """JSON on one line, so that whoever waits for it has it whole."""
+    return json.dumps({"bootstrap.servers": servers}) if output is Format.JSON else f"bootstrap.servers={servers}"
+
+
+def _create_topic(create: Callable[[str, int], None], topic: NewTopic) -> None:
+    """Existing topics are not changed. Raises DevClusterError."""
     from confluent_kafka import KafkaError, KafkaException
 
     try:
-        cluster.create_topic(topic.name, topic.partitions)
+        create(topic.name, topic.partitions)
     except KafkaException as error:
         if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
             raise stop("EOS_DEVCLUSTER_CONFIG.topic", topic=topic.name, why=error.args[0].str()) from None

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from spark_eos.errors import (
-    EosError,
-    stop,
-)
+from spark_eos.errors import EosError, stop
 from spark_eos.kafka.codes import (
     ABOUT_THE_ROWS,
     ADMIN_RETRIES,
@@ -117,10 +115,20 @@ def fenced(name: str) -> EosError:
     return stop("EOS_FENCED", name=name)
 
 
-def refusal(servers: str, topic: str, code: int, elapsed_s: float, reason: str | None = None) -> EosError:
-    """The error for a request about a topic, or some of its partitions, that failed with this code."""
+def missing(servers: str, topic: str, near: Sequence[str] = (), required: str = "") -> EosError:
+    """The error for a topic or partition that is not there. ``near``: topics of the cluster with similar names;
+    ``required``: what requires it, as a clause."""
+    meant = f"Did you mean {' or '.join(near)}? " if near else ""
+    return stop("EOS_TOPIC_MISSING", topic=topic, servers=servers, near=meant, required=required)
+
+
+def refusal(
+    servers: str, topic: str, code: int, elapsed_s: float, reason: str | None = None, near: Sequence[str] = ()
+) -> EosError:
+    """The error for a request about a topic, or some of its partitions, that failed with this code. ``near``: topics
+    with similar names."""
     if code in UNKNOWN_TOPIC:
-        return stop("EOS_TOPIC_MISSING.name", topic=topic, servers=servers)
+        return missing(servers, topic, near)
     if code in TOPIC_RETRIES:
         return _unanswered(servers, topic, code, elapsed_s, reason)
     if code in UNAUTHORIZED:

@@ -18,6 +18,8 @@ from spark_eos.options.parse import SinkOptions
 _FRESH_S = 30
 
 _OPTION = "deadLetters.topic"
+#: Bytes that hints add to the largest row of other topics, for the headers of a dead letter.
+_ROOM_FOR_HEADERS = 65_536
 
 
 @dataclass(frozen=True)
@@ -63,11 +65,12 @@ def limits(client: BrokerClient, options: SinkOptions, topics: Iterable[str]) ->
     own = _settings(client, letters)
     found = {topic: _settings(client, topic) for topic in topics if topic != letters}
     for topic, other in found.items():
-        _compare(letters, own, topic, other)
+        _compare(client.bootstrap_servers, letters, own, topic, other)
     return {letters: own.max_bytes, **{topic: other.max_bytes for topic, other in found.items()}}
 
 
-def _compare(letters: str, own: _Settings, topic: str, other: _Settings) -> None:
+def _compare(servers: str, letters: str, own: _Settings, topic: str, other: _Settings) -> None:
+    needed = other.max_bytes + _ROOM_FOR_HEADERS
     if own.max_bytes <= other.max_bytes:
         raise stop(
             "EOS_DEAD_LETTER_TOPIC.too_small",
@@ -75,6 +78,8 @@ def _compare(letters: str, own: _Settings, topic: str, other: _Settings) -> None
             own_max_bytes=own.max_bytes,
             other_topic=topic,
             max_bytes=other.max_bytes,
+            servers=servers,
+            needed=needed,
         )
     if own.replicas < other.replicas or own.in_sync < other.in_sync:
         raise stop(
@@ -85,6 +90,7 @@ def _compare(letters: str, own: _Settings, topic: str, other: _Settings) -> None
             other_topic=topic,
             replicas=other.replicas,
             in_sync=other.in_sync,
+            needed=needed,
         )
 
 

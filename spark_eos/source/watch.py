@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Mapping
 
 from spark_eos.checkpoint.offset_log import TopicIds
-from spark_eos.errors import TopicError, Unauthorized, stop
+from spark_eos.errors import TopicError, Unauthorized
 from spark_eos.kafka.admin.topics import (
     TIMEOUT_S,
     Topic,
@@ -14,11 +14,13 @@ from spark_eos.kafka.admin.topics import (
     cluster_heard,
     describe_topics,
     ends_and_epochs,
+    names_near,
     offsets_and_epochs_at,
     topic_names,
 )
 from spark_eos.kafka.config.librdkafka import check
 from spark_eos.kafka.config.properties import Isolation
+from spark_eos.kafka.errors import missing
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.requests.offset_for_leader_epoch import UNKNOWN
 from spark_eos.ledger.own_topics import not_for_rows, reserved
@@ -94,14 +96,8 @@ class TopicWatch:
         """Raise TopicError (EOS_TOPIC_MISSING) unless everything exists that a new query is to read."""
         lacking = self._selection.lacking(self.topics(now=True).partitions)
         if lacking:
-            servers = self._client.bootstrap_servers
-            raise stop(
-                "EOS_TOPIC_MISSING.selection",
-                topic=lacking[0],
-                servers=servers,
-                lacking=", ".join(lacking),
-                selection=self._selection,
-            )
+            near, required = names_near(self._client, lacking[0]), f", which {self._selection} requires"
+            raise missing(self._client.bootstrap_servers, ", ".join(lacking), near, required)
 
     def look(self) -> tuple[Topics, PartitionOffsets]:
         """The topics, and the end of every partition for this query, exclusive, at most 50 ms old: its last stable

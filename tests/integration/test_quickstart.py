@@ -102,7 +102,11 @@ def test_the_quickstart_runs_as_it_stands(newcomer: Newcomer):
     one_for_every_day(
         "mistakes in the script",
         [
-            ('"topic", "copies"', '"topic", "copied"', r"\[EOS_TOPIC_MISSING\] .*copied.* Hint: .*"),
+            (
+                '"topic", "copies"',
+                '"topic", "copied"',
+                r"\[EOS_TOPIC_MISSING\] .*copied.* Hint: Did you mean copies\? .*",
+            ),
             ('"startingOffsets"', '"startingOffset"', r"\[EOS_OPTION_UNKNOWN\] .* Hint: .*'startingOffsets'\?"),
             ('"offsets.group.id"', '"offset.group.id"', r"\[EOS_OPTION_UNKNOWN\] .* Hint: .*'offsets\.group\.id'\?"),
         ],

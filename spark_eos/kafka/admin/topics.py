@@ -6,11 +6,13 @@ Offsets have the shape ``{topic: {partition: offset}}``. No request here creates
 from __future__ import annotations
 
 import base64
+import difflib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from spark_eos import system
+from spark_eos.errors import ConnectionFailed
 from spark_eos.kafka.codes import OK, TOPIC_RETRIES, UNKNOWN_TOPIC, Code, meaning_of, name_of
 from spark_eos.kafka.config.properties import Isolation
 from spark_eos.kafka.errors import refusal
@@ -31,6 +33,8 @@ TIMEOUT_S = 12.0
 #: Seconds for which a request is repeated if a topic is unknown: a broker that has just started may know none yet, and
 #: only one broker may know a topic that was created a moment ago.
 _UNKNOWN_TOPIC_S = 3.0
+#: Seconds for which names are looked up that may have been meant.
+_NEAR_S = 2.0
 #: As `_UNKNOWN_TOPIC_S`, for topics that may well be missing.
 _MAY_BE_MISSING_S = 1.0
 
@@ -154,6 +158,15 @@ def allowed_operations(topic: DescribedTopic) -> frozenset[str] | None:
 def topic_names(client: BrokerClient, timeout_s: float = TIMEOUT_S) -> list[str]:
     """The names of all topics that this user may describe. Raises ConnectionFailed."""
     return sorted(topic.name for topic in client.metadata(None, timeout_s).topics)
+
+
+def names_near(client: BrokerClient, topic: str) -> list[str]:
+    """Topics of the cluster with names like that of a missing topic or partition; none where nobody answers."""
+    try:
+        names = topic_names(client, _NEAR_S)
+    except ConnectionFailed:
+        return []
+    return difflib.get_close_matches(topic, [name for name in names if name != topic], n=2)
 
 
 def cluster_id(client: BrokerClient, timeout_s: float = TIMEOUT_S) -> str:
@@ -300,7 +313,8 @@ def _ask(
             if error in TOPIC_RETRIES and not gone:
                 waiting.append(item)
             elif left_out_s is None or error not in UNKNOWN_TOPIC:
-                raise refusal(client.bootstrap_servers, name(item), error, system.monotonic() - began)
+                near = names_near(client, name(item)) if error in UNKNOWN_TOPIC else ()
+                raise refusal(client.bootstrap_servers, name(item), error, system.monotonic() - began, near=near)
         if not waiting:
             return answers
         delay.note({name(item): meaning_of(errors[item]) for item in waiting})

@@ -41,6 +41,7 @@ from spark_eos.tools.devcluster.storage import (
     write_whole,
 )
 from spark_eos.tools.devcluster.tools import HANG_S, ConsoleRecord
+from spark_eos.tools.devcluster.topics import create_topic
 
 #: To stop one broker in good order, and all of them at once.
 STOP_S, CLOSE_S = 60.0, 20.0
@@ -220,16 +221,7 @@ class DevCluster:
         `replication`: 3, or the number of brokers when there are fewer, unless given. `config`: topic settings, with
         underscores or dots: cleanup_policy="compact". Raises confluent_kafka.KafkaException as the broker refuses.
         """
-        from confluent_kafka.admin import AdminClient, NewTopic
-
-        topic = NewTopic(
-            name,
-            num_partitions=partitions,
-            replication_factor=replication or min(3, self.size),
-            config={key.replace("_", "."): str(value) for key, value in config.items()},
-        )
-        admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
-        admin.create_topics([topic])[name].result(timeout=HANG_S)
+        create_topic(self.bootstrap_servers, name, partitions, replication=replication or min(3, self.size), **config)
         self.wait_for_leaders(name, partitions)
 
     def wait_for_leaders(self, topic: str, partitions: int, timeout_s: float = HANG_S) -> None:

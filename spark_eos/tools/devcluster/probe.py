@@ -34,7 +34,7 @@ def ask(port: int, topic: str | None = None, timeout_s: float = ANSWER_S) -> Met
         with socket.create_connection(("127.0.0.1", port), timeout=timeout_s) as connection:
             connection.sendall(_request(topic))
             return _parse(_Reader(_receive(connection)))
-    except (OSError, struct.error, UnicodeDecodeError):
+    except (OSError, OverflowError, struct.error, UnicodeDecodeError):
         return None
 
 

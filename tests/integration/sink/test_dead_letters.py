@@ -223,7 +223,7 @@ def test_a_dead_letter_topic_that_will_not_do(files, sink, topic, refused):
         [
             ("not-there", "EOS_TOPIC_MISSING", "not-there"),
             (compacted, "EOS_DEAD_LETTER_TOPIC", "compacted"),
-            (topic(), "EOS_DEAD_LETTER_TOPIC", "max.message.bytes"),
+            (topic(), "EOS_DEAD_LETTER_TOPIC", "--add-config max.message.bytes=1114124"),
             (topic(max_message_bytes=10_000_000, min_insync_replicas=2), "", ""),
             (out, "EOS_OPTION_CONFLICT", "'topic'"),
             ("__spark_eos_ledger", "EOS_TOPIC_RESERVED", "begins with __spark_eos_"),

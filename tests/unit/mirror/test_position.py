@@ -7,9 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from spark_eos.errors import EosError, KafkaError, stop
+from spark_eos.errors import EosError, KafkaError
 from spark_eos.kafka.admin.topics import Topic
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.errors import missing
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.ledger.owners import Cluster
 from spark_eos.mirror import offsets
@@ -126,7 +127,7 @@ def query(monkeypatch) -> MirrorQuery:
 
     def described(kafka, names, **_):
         for name in set(names) - topics.keys():
-            raise stop("EOS_TOPIC_MISSING.name", topic=name, servers="s")
+            raise missing("s", name)
         return {name: topics[name] for name in names}
 
     def origins_of(kafka, map_, cluster):

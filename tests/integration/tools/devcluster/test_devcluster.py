@@ -275,6 +275,17 @@ def test_the_command_makes_topics_and_keeps_those_that_are_there(tmp_path):
         assert {name: len(topic.partitions) for name, topic in topics.items()} == {"made": 3, "plain": 1}
 
 
+def test_the_command_adds_topics_to_a_cluster_that_runs(capsys):
+    """By the port of a broker; one that is there stays as it is."""
+    with DevCluster() as cluster:
+        port = cluster.broker(0).port
+        for asked in ("made:3", "made:5"):
+            assert main(["devcluster", "--port", str(port), "--topic", asked, "--topic", "plain"]) == 0
+            assert capsys.readouterr().out == f"bootstrap.servers=127.0.0.1:{port}\n"
+        assert len(cluster.broker(0).ask("made").leaders) == 3
+        assert len(cluster.broker(0).ask("plain").leaders) == 1
+
+
 @pytest.mark.parametrize("wrong", ["", "a b", "..", "t:0", "t:x", "t:1:2"])
 def test_a_topic_that_kafka_would_refuse_is_refused_before_anything_starts(wrong, capsys):
     """The command checks topics as arguments."""
