@@ -1,4 +1,8 @@
-"""Processes and their children: killing a driver and its JVM at once, and seeing that nothing of them is left."""
+"""Processes and their children: killing a driver and its JVM at once, and seeing that nothing of them is left.
+
+``python -m demo.processes PID`` waits until its stdin ends, as it does when the process that holds it open is gone,
+even by SIGKILL, and then kills the process with this id and its family.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import contextlib
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -110,3 +115,8 @@ def _ps_table() -> list[tuple[Process, int]]:
     ).stdout.splitlines()
     rows = [line.split(maxsplit=3) for line in lines]
     return [(Process(int(pid), begun), int(parent)) for pid, parent, state, begun in rows if state[0] != "Z"]
+
+
+if __name__ == "__main__":
+    sys.stdin.read()
+    kill(int(sys.argv[1]))

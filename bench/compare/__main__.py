@@ -3,7 +3,7 @@
 Each cell is a system, a fault and a seed. Those that stand in the file of results are not run again, so a run that was
 stopped goes on; ``--again`` runs what is chosen anew. ``--only copy/zombie/1`` chooses by system, fault and seed, of
 which each may be left out: ``--only flink``, ``--only /kill``. The results make docs/compare.md and its
-picture.
+picture. Where the first runs differ, there are ten.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from bench.compare.cell import BROKERS, SETTINGS, Cell, run
 from bench.compare.contenders import CONTENDERS, Contender
 from bench.compare.faults import FAULTS, Fault
 from bench.compare.judge import NoResult
-from bench.compare.page import SEEDS, page
+from bench.compare.page import OF_CHANCE, SEEDS, cells_of, depends_on_chance, page
 from bench.compare.picture import draw
 from jobs.runner.session import ROOT
 from spark_eos.tools.devcluster import DevCluster
@@ -39,13 +39,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The exit code: 1 where a cell could not be run."""
     parser = argparse.ArgumentParser(prog="python -m bench.compare", description=__doc__)
     parser.add_argument("--only", action="append", default=[], help="SYSTEM/FAULT/SEED; may be repeated")
-    parser.add_argument("--seeds", type=count, default=SEEDS, help=f"how many of each ({SEEDS})")
+    parser.add_argument(
+        "--seeds", type=count, default=SEEDS, help=f"how many of each ({SEEDS}; {OF_CHANCE} where they differ)"
+    )
     parser.add_argument("--again", action="store_true", help="run cells that have a result, too")
     options = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # else what was started would go on
     results = load()
     failed = 0
-    for contender, fault, seed in chosen(options.only, options.seeds):
+    for contender, fault, seed in chosen(options.only, max(options.seeds, OF_CHANCE)):
+        if seed > options.seeds and not depends_on_chance(cells_of(results.values(), contender, fault)):
+            continue
         name = f"{contender.name}/{fault.name}/{seed}"
         if (contender.name, fault.name, seed) in results and not options.again:
             continue

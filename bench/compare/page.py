@@ -9,8 +9,8 @@ from bench.compare.cell import Cell
 from bench.compare.contenders import CONTENDERS, Contender
 from bench.compare.faults import FAULTS, Fault
 
-#: That are wanted of each cell.
-SEEDS = 3
+#: Runs of each system and fault, and of one whose first runs differ: it depends on chance.
+SEEDS, OF_CHANCE = 3, 10
 _HEAD = """\
 # Under the same faults
 
@@ -22,15 +22,16 @@ started again at once, up to three times, as by a supervisor.
     make compare                              # what has no result yet, seed by seed
     make compare ARGS="--only flink/zombie/2 --again"   # one cell once more
 
-The results are in [compare.json](compare.json): {count} cells of {all}, which are {seeds} seeds of each system and
-fault. A cell without a result says so. A fault comes at the moment that its column names, or the cell is run again.
+The results are in [compare.json](compare.json): {count} runs, {seeds} of each system and fault, and {chance} where the
+first ones differ. What depends on chance and has fewer runs is not told. A fault comes at the moment that its column
+names, or the run is made again.
 
 ## Rows
 
-Of all seeds together: rows that are lost, doubled, or aborted and yet visible; "clean" where there are none. *Lost*: a
-later row of the same partition is visible, and this one did not come within {longest:.0f} s, nor after a restart. *With
-an error*: the program has ended by one, and went on when it was started again. *n* × stopped: in so many runs, it
-failed after every restart and was given up. *n* × stood still: alone on the machine, it kept running but did not write
+In how many runs rows were lost, doubled, or aborted and yet visible, and the most in one run; "clean" where there were
+none in any. *Lost*: a later row of the same partition is visible, and this one did not come within {longest:.0f} s, nor
+after a restart. *With an error*: the program has ended by one, and went on when it was started again. *Stopped*: it
+failed after every restart and was given up. *Stood still*: alone on the machine, it kept running but did not write
 the last rows; a restart did not always help. What was not written in the end is *missing*, not lost: it may be written
 yet.
 {strange}
@@ -38,7 +39,7 @@ yet.
 ![A square for each system and fault](compare.png)
 
 """
-_STRANGE = "*Strange*, in the {} newest cells: rows that nobody has written, or with another key."
+_STRANGE = "*Strange*, in the {} newest runs: rows that nobody has written, or with another key."
 _MEANING = """\
 *Believed dead* is a process that is stopped (SIGSTOP); a second one is started in its place, with the same settings,
 and the first one then goes on. Nothing elects one of them: there is no ZooKeeper or Kubernetes, by which Flink's
@@ -82,10 +83,9 @@ def page(cells: Mapping[tuple[str, str, int], Cell]) -> str:
     from bench.compare.scene import LONGEST_S
 
     own = list(cells.values())
-    wanted = SEEDS * sum(fault.strikes(one) for one in CONTENDERS for fault in FAULTS)
     looked = sum(cell.verdict.strange is not None for cell in own)
     parts = [
-        _HEAD.format(count=len(own), all=wanted, seeds=SEEDS, longest=LONGEST_S, strange=_STRANGE.format(looked)),
+        _HEAD.format(count=len(own), seeds=SEEDS, chance=OF_CHANCE, longest=LONGEST_S, strange=_STRANGE.format(looked)),
         _table(own, rows),
         "\n" + _MEANING.format(short=STOPPED_S, live=SHORT_MS / 1000),
         _table(own, _order),
@@ -116,7 +116,14 @@ def square(cells: Iterable[Cell], contender: Contender, fault: Fault, text: Call
     if not fault.strikes(contender):
         return "has no transactions"
     own = cells_of(cells, contender, fault)
+    if is_open(own):
+        return f"runs differ, {len(own)} of {OF_CHANCE} made"
     return text(own) if own else "not run"
+
+
+def is_open(cells: Sequence[Cell]) -> bool:
+    """Whether the outcome depends on chance, and there are too few runs to tell of it."""
+    return len(cells) < OF_CHANCE and depends_on_chance(cells)
 
 
 def cells_of(cells: Iterable[Cell], contender: Contender, fault: Fault) -> list[Cell]:
@@ -125,23 +132,35 @@ def cells_of(cells: Iterable[Cell], contender: Contender, fault: Fault) -> list[
 
 
 def rows(cells: Sequence[Cell]) -> str:
-    """What became of the rows, of all seeds together."""
-    stopped = sum(cell.stopped for cell in cells)
-    lost = [cell for cell in cells if cell.verdict.lost]
-    counts = {
-        "lost": sum(cell.verdict.lost for cell in lost if not cell.errors),
-        "lost with an error": sum(cell.verdict.lost for cell in lost if cell.errors),
-        "doubled": sum(cell.verdict.doubled for cell in cells),
-        "aborted": sum(cell.verdict.aborted for cell in cells),
-        "strange": sum(cell.verdict.strange or 0 for cell in cells),
-    }
-    found = [f"{count:,} {name}" for name, count in counts.items() if count]
-    stuck = sum(cell.stuck for cell in cells)
-    missing = sum(cell.verdict.missing for cell in cells)
-    stops = [f"{count} × {what}" for count, what in ((stopped, "stopped"), (stuck, "stood still")) if count]
-    if missing:
-        stops.append(f"{missing:,} missing")
-    return ", ".join([*(found or ([] if missing else ["clean"])), *stops])
+    """In how many runs which kinds of faults were seen."""
+    found = [text for kind in _KINDS if (text := _in_runs(cells, kind))]
+    return ", ".join(found) if found else "clean"
+
+
+def depends_on_chance(cells: Sequence[Cell]) -> bool:
+    """Whether some runs have shown a kind of fault, and others have not."""
+    return any(len({bool(count(cell)) for cell in cells}) > 1 for count in _KINDS.values())
+
+
+#: Kinds of faults, and how much of each a run has shown. Of the last two, once is all there is.
+_KINDS: dict[str, Callable[[Cell], int]] = {
+    "lost": lambda cell: cell.verdict.lost if not cell.errors else 0,
+    "lost with an error": lambda cell: cell.verdict.lost if cell.errors else 0,
+    "doubled": lambda cell: cell.verdict.doubled,
+    "aborted": lambda cell: cell.verdict.aborted,
+    "strange": lambda cell: cell.verdict.strange or 0,
+    "missing": lambda cell: cell.verdict.missing,
+    "stopped": lambda cell: cell.stopped,
+    "stood still": lambda cell: cell.stuck,
+}
+
+
+def _in_runs(cells: Sequence[Cell], kind: str) -> str:
+    counts = [count for cell in cells if (count := _KINDS[kind](cell))]
+    if not counts:
+        return ""
+    most = "" if kind in ("stopped", "stood still") else f" (up to {max(counts):,})"
+    return f"{kind} in {len(counts)} of {len(cells)} runs{most}"
 
 
 def _order(cells: Sequence[Cell]) -> str:

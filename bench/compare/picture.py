@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from bench.compare.cell import Cell
 from bench.compare.contenders import CONTENDERS
 from bench.compare.faults import FAULTS
-from bench.compare.page import cells_of, goes_on, rows, square
+from bench.compare.page import cells_of, goes_on, is_open, rows, square
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -56,7 +56,7 @@ def _draw_square(axes: Axes, x: int, y: int, cells: Sequence[Cell], text: str) -
     from matplotlib.patches import Rectangle
 
     colour = _NOT_RUN
-    if cells:
+    if cells and not is_open(cells):
         stopped = any(cell.has_halted or cell.verdict.missing for cell in cells)
         colour = _WRONG if any(cell.verdict.is_wrong for cell in cells) else _STOPPED if stopped else _CLEAN
     axes.add_patch(Rectangle((x + 0.02, y + 0.03), 0.96, 0.94, color=colour))

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -38,8 +39,8 @@ MOMENT_S = 60.0
 
 
 class Instance:
-    """A program with all that it starts, in a session of its own. ``log``: its temporary files are beside it, as a
-    program that is killed does not remove them."""
+    """A program with all that it starts, in a session of its own, which ends with this process, however that ends.
+    ``log``: its temporary files are beside it, as a program that is killed does not remove them."""
 
     def __init__(self, command: list[str], log: Path) -> None:
         self._log = log
@@ -55,6 +56,12 @@ class Instance:
                 env=environment,
                 start_new_session=True,
             )
+        self._leash = subprocess.Popen(
+            [sys.executable, "-m", "demo.processes", str(self._process.pid)],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            start_new_session=True,
+        )
 
     @property
     def has_ended(self) -> bool:
@@ -72,6 +79,8 @@ class Instance:
         """Everything at once, by SIGKILL."""
         self.signal(signal.SIGKILL)
         self._process.wait()
+        self._leash.kill()
+        self._leash.communicate()
 
     def signal(self, number: signal.Signals) -> None:
         for pid in (self._process.pid, *(process.pid for process in descendants(self._process.pid))):

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,8 @@ from bench.compare.page import page
 from bench.compare.picture import draw
 from bench.compare.scene import Instance, Scene
 from bench.machine import Others
-from tests.support.waiting import wait_for
+from jobs.runner.session import ROOT
+from tests.support.waiting import is_gone, wait_for
 
 FED = [4, 3]
 ABORTED, STRANGE = (b"0", b"0.aborted"), [(b"0", b"0.4"), (b"1", b"0.1"), (None, b"0.1"), (b"9", b"9.0"), (b"0", None)]
@@ -109,7 +111,8 @@ def test_cells_are_chosen_by_system_fault_and_seed(only, count):
 
 
 def test_results_are_read_as_they_were_written(tmp_path):
-    """And stand in the page: what was lost without a word, and who has stopped."""
+    """And stand in the page: what was lost without a word, and who has stopped. What differs between few runs does
+    not."""
     cells = [
         Cell("spark", "kill", 1, Verdict(100, 0, 17, 0, 0), [20.5], [], stopped=False, busy=0.05),
         Cell("quix", "kill", 1, Verdict(100, 0, 0, 0, 0, missing=30), [None], ["SomeError"] * 4, stopped=True),
@@ -122,11 +125,16 @@ def test_results_are_read_as_they_were_written(tmp_path):
     found = load(tmp_path / "compare.json")
     assert list(found.values()) == sorted(cells, key=lambda cell: cell.key)
     text = page(found)
-    assert "| 17 doubled | not run |" in text
-    assert "| 1 × stopped, 30 missing | not run |" in text
-    assert "| clean, 1 × stood still | not run |" in text
-    assert "| 4 lost, 3 lost with an error | not run |" in text
-    assert "| 2 lost, 4 strange, 3 missing | not run |" in text
+    assert "| doubled in 1 of 1 runs (up to 17) | not run |" in text
+    assert "| missing in 1 of 1 runs (up to 30), stopped in 1 of 1 runs | not run |" in text
+    assert "| stood still in 1 of 1 runs | not run |" in text
+    assert "| runs differ, 2 of 10 made | not run |" in text
+    assert (
+        "| lost in 1 of 1 runs (up to 2), strange in 1 of 1 runs (up to 4), missing in 1 of 1 runs (up to 3) |" in text
+    )
+    more = [replace(cells[3], seed=seed) for seed in range(3, 11)]
+    many = page({cell.key: cell for cell in [*cells, *more]})
+    assert "| lost in 9 of 10 runs (up to 4), lost with an error in 1 of 10 runs (up to 3) | not run |" in many
     assert "| 20.5 s, 20.5 s | not run |" in text
     assert "| 5.0 s, 5.0 s, 1 × never | not run |" in text
     assert text.count("| has no transactions |") == 3
@@ -184,6 +192,25 @@ def test_what_an_instance_leaves_behind_is_beside_its_log(tmp_path):
     left, option = (tmp_path / "log").read_text().split()
     assert Path(left).is_dir() and Path(left).parent == tmp_path
     assert option == f"-Djava.io.tmpdir={tmp_path}"
+
+
+_STARTS = """
+import sys, time
+from pathlib import Path
+from bench.compare.scene import Instance
+program = "import os, subprocess, sys, time; child = subprocess.Popen(['sleep', '600']); print(os.getpid(), child.pid)"
+Instance([sys.executable, "-c", program + "; time.sleep(600)"], Path(sys.argv[1]))
+time.sleep(600)
+"""
+
+
+def test_a_cell_that_is_killed_leaves_no_process(tmp_path):
+    """Whatever a contender has started ends with the comparison."""
+    with subprocess.Popen([sys.executable, "-c", _STARTS, str(tmp_path / "log")], cwd=ROOT) as comparison:
+        wait_for(lambda: (tmp_path / "log").exists() and "\n" in (tmp_path / "log").read_text(), "the contender")
+        comparison.kill()
+    started = [int(pid) for pid in (tmp_path / "log").read_text().split()]
+    wait_for(lambda: all(map(is_gone, started)), "its end")
 
 
 @pytest.mark.parametrize(
