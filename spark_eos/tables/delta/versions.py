@@ -10,9 +10,11 @@ without such files has deleted all rows of the files that it removes, and then i
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from posixpath import normpath
 from typing import Any
 from urllib.parse import unquote
 
@@ -23,6 +25,9 @@ from spark_eos.tables.delta.source import SourceTable, check_metadata, check_rul
 
 #: Kinds of files: all of their rows were deleted or inserted, or each row says what it is.
 DELETED, INSERTED, CHANGED = "delete", "insert", "change"
+
+#: The beginning of an absolute URI, by RFC 3986.
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 
 #: Files of a version. ``path``: within the table; ``size``: bytes; ``partition``: a JSON list of a text, or null, for
 #: each partition column; ``kind``: one of the three.
@@ -115,10 +120,13 @@ def _file(table: SourceTable, version: int, kind: str, body: Mapping[str, Any]) 
 
 
 def path_of(table: SourceTable, path: str) -> str:
-    """A file's path within the table: the log has paths in the form of URIs. Raises TableError."""
-    if path.startswith("/") or "://" in path or path.startswith("file:"):
-        check_rules(table.location, [f"a file elsewhere, {path}, as a shallow clone has them"])
-    return unquote(path)
+    """Return a file's path within the table: the log has paths in the form of URIs, which are decoded once. Raises
+    TableError for a file elsewhere, and for a path that is not in its normal form, such as one with ``..``."""
+    name = unquote(path)
+    first = name.partition("/")[0]
+    if _SCHEME.match(path) or "://" in path or first in ("", ".", "..") or name != normpath(name) or "\0" in name:
+        raise stop("EOS_DELTA_TABLE_SETTINGS.outside", path=table.location.path, file=path)
+    return name
 
 
 def digest_of(data: bytes) -> str:

@@ -415,4 +415,4 @@ def test_a_table_is_looked_at_as_a_new_query_would_begin(path) -> None:
     for more in ({}, {"startingVersion": "1"}):
         with pytest.raises(EosError) as error:
             check_new({**options, **more}, {})
-        assert error.value.entry == "EOS_DELTA_TABLE_SETTINGS.reading"
+        assert error.value.entry == "EOS_DELTA_TABLE_SETTINGS.outside"

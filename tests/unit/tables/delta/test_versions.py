@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from random import Random
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 import pytest
@@ -15,6 +17,7 @@ from spark_eos.errors import EosError
 from spark_eos.tables.delta.log import TableLog
 from spark_eos.tables.delta.source import SourceTable, source_table
 from spark_eos.tables.delta.table import Location
+from spark_eos.tables.delta.versions import path_of
 
 
 def opened(path: Path, *, changes: bool = False) -> SourceTable:
@@ -132,8 +135,14 @@ def test_the_first_files_are_in_the_same_order_with_and_without_a_checkpoint(pat
             [added(deletionVector={"storageType": "u"}), {"remove": {"path": "a.parquet", "dataChange": True}}],
             "EOS_DELTA_ROWS_CHANGED",
         ),
-        ([added("/elsewhere/a.parquet")], "EOS_DELTA_TABLE_SETTINGS.reading"),
-        ([added("s3://b/a.parquet")], "EOS_DELTA_TABLE_SETTINGS.reading"),
+        ([added("/elsewhere/a.parquet")], "EOS_DELTA_TABLE_SETTINGS.outside"),
+        ([added("s3://b/a.parquet")], "EOS_DELTA_TABLE_SETTINGS.outside"),
+        ([added("FILE:/elsewhere/a.parquet")], "EOS_DELTA_TABLE_SETTINGS.outside"),
+        ([added("../a.parquet")], "EOS_DELTA_TABLE_SETTINGS.outside"),
+        ([added("p=1/%2e%2E/../a.parquet")], "EOS_DELTA_TABLE_SETTINGS.outside"),
+        ([added("..%2Fa.parquet")], "EOS_DELTA_TABLE_SETTINGS.outside"),
+        ([added("%2Felsewhere/a.parquet")], "EOS_DELTA_TABLE_SETTINGS.outside"),
+        ([added(), added("./a.parquet")], "EOS_DELTA_TABLE_SETTINGS.outside"),
         ([added(), added()], "EOS_DELTA_LOG_DAMAGED"),
         ([added(partitionValues={"p": "1"})], "EOS_DELTA_LOG_DAMAGED"),
         ([{"add": {"path": "a", "partitionValues": {}, "size": 1}}], "EOS_DELTA_LOG_DAMAGED"),
@@ -151,6 +160,43 @@ def test_the_first_files_are_in_the_same_order_with_and_without_a_checkpoint(pat
 def test_what_a_version_may_not_have_is_refused(path, actions, entry) -> None:
     """By name."""
     assert refusal(path, *actions).entry == entry
+
+
+PARTS = ["..", ".", "", "a", "%2e%2e", "%2E.", "%252e%252e", "p=..", "...", "..%2f", "%2f", "%252f", "a%00", "%5c.."]
+BEGINNINGS = ["", "", "", "/", "//host/", "%2F", "file:", "FILE:///", "s3://b/", "s3a:/", "hdfs:", "a:b/", "p=1:2/"]
+
+
+def generated_path(seed: int) -> str:
+    random = Random(seed)
+    return random.choice(BEGINNINGS) + "/".join(random.choices(PARTS, k=random.randint(1, 5)))
+
+
+def is_inside(root: Path, path: str) -> bool:
+    """Whether it is a relative URI, and its decoded path below the root, by libraries alone."""
+    parts = urlsplit(path)
+    decoded = unquote(parts.path)
+    if parts.scheme or parts.netloc or "\0" in decoded:
+        return False
+    joined = (root / decoded).resolve()
+    return joined != root and joined.is_relative_to(root)
+
+
+@pytest.mark.parametrize("count", [500, pytest.param(50_000, marks=pytest.mark.chaos)])
+def test_no_path_of_a_log_leads_out_of_the_table(path, count) -> None:
+    """Whatever is accepted is below the table's folder, and each file has one path."""
+    table, accepted, inside = opened(path), 0, 0
+    for seed in range(count):
+        given = generated_path(seed)
+        inside += is_inside(path, given)
+        try:
+            name = path_of(table, given)
+        except EosError as error:
+            assert error.entry == "EOS_DELTA_TABLE_SETTINGS.outside"
+            assert not is_inside(path, given) or {".", "..", ""} & set(unquote(given).split("/")), given
+            continue
+        accepted += 1
+        assert is_inside(path, given) and str((path / name).resolve()) == f"{path}/{name}", given
+    assert 0 < accepted < inside < count
 
 
 def test_a_version_that_is_cut_off_is_refused(path) -> None:
@@ -421,7 +467,7 @@ def test_a_version_has_the_files_of_its_changes(feed, actions, kinds) -> None:
         ([removed(deletionVector={"storageType": "u"})], "EOS_DELTA_TABLE_SETTINGS.reading"),
         ([added("a"), removed("a")], "EOS_DELTA_TABLE_SETTINGS.reading"),
         ([removed(size=None)], "EOS_DELTA_TABLE_SETTINGS.reading"),
-        ([removed("s3://b/a.parquet")], "EOS_DELTA_TABLE_SETTINGS.reading"),
+        ([removed("s3://b/a.parquet")], "EOS_DELTA_TABLE_SETTINGS.outside"),
         ([removed(), removed()], "EOS_DELTA_LOG_DAMAGED"),
         ([changed(), changed()], "EOS_DELTA_LOG_DAMAGED"),
         ([changed(partitionValues=None)], "EOS_DELTA_LOG_DAMAGED"),
