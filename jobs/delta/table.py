@@ -123,6 +123,13 @@ class Table:
     def exists(self) -> bool:
         return DeltaTable.isDeltaTable(self.spark, self.path)
 
+    def has_log(self) -> bool:
+        """Whether the folder of the table's log is there. A process that was killed while it created the table leaves
+        it without a version."""
+        log = self._log().logPath()
+        hadoop = self.spark._jsparkSession.sessionState().newHadoopConf()
+        return bool(log.getFileSystem(hadoop).exists(log))
+
     def properties(self) -> dict[str, str]:
         return dict(self.spark.sql(f"SHOW TBLPROPERTIES {self.name}").collect())
 
@@ -173,7 +180,7 @@ class Table:
             raise stop("EOS_DELTA_TABLE_SETTINGS.change_feed", path=self.path, name=self.name)
 
     def check_remembers(self) -> None:
-        """The table does not forget which batches it has. Raises TableError."""
+        """Check that the table does not forget which batches it has. Raises TableError."""
         duration = self.properties().get(_RETENTION)
         if duration is not None:
             raise stop("EOS_DELTA_TABLE_SETTINGS.forgets", path=self.path, duration=duration, name=self.name)
@@ -208,7 +215,15 @@ def no_table(path: str, more: str = "") -> EosError:
 
 
 def create(table: Table, schema: StructType, partitions: Sequence[str], properties: Mapping[str, str]) -> None:
-    """Create the table where there is none."""
+    """Create the table where there is none. Raises TableError for a property by which each later start would be
+    refused."""
+    if _RETENTION in properties:
+        given = f"{_RETENTION}={properties[_RETENTION]}"
+        raise stop("EOS_DELTA_TABLE_SETTINGS.new", path=table.path, properties=given)
+    if table.has_log():  # Delta's builder takes the table for one that is there, and then does not find it
+        empty = table.spark.createDataFrame([], nullable(schema)).write.format("delta").mode("append")
+        empty.partitionBy(*partitions).options(**properties).save(table.path)
+        return
     builder = DeltaTable.createIfNotExists(table.spark).location(table.path).addColumns(nullable(schema))
     if partitions:
         builder = builder.partitionedBy(*partitions)

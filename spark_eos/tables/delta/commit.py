@@ -12,7 +12,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from spark_eos import failpoints, system
 from spark_eos.errors import stop
 from spark_eos.log import logger
+from spark_eos.tables.delta.creation import RETENTION, retention_ms
 from spark_eos.tables.delta.memory import note_of, remembered, transactions_of, was_ours
 from spark_eos.tables.delta.table import Table, without_secrets
 from spark_eos.tables.micro_batch import MicroBatch, Remembered, Standing, behind, standing
@@ -31,14 +31,9 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
     from deltalake.transaction import AddAction
 
-_RETENTION = "delta.deletedFileRetentionDuration"
-#: Delta's default for that property, a week.
-_RETENTION_MS = 7 * 24 * 3600 * 1000
 #: VACUUM removes files that are in no commit and older than the table's retention. Files have to be younger than the
 #: retention divided by this number: the rest of the time is for wrong clocks and slow commits.
 _SHARE = 4
-_UNITS_MS = {"week": 604_800_000, "day": 86_400_000, "hour": 3_600_000, "minute": 60_000, "second": 1000}
-_UNITS_MS |= {"millisecond": 1}
 #: The property with the number of micro-batches between two checkpoints of the log, and Delta's default.
 _CHECKPOINT, _EACH = "delta.checkpointInterval", 10
 #: Without that property, a large table's log has fewer: a version for so many actions of the last checkpoint, and no
@@ -212,7 +207,7 @@ class _Commit:
             return
         path, batch = self.table.location.path, self.batch.number
         age_ms = system.time_of_day() * 1000 - oldest.modification_time
-        if age_ms > retention_ms(handle.metadata().configuration.get(_RETENTION)) / _SHARE:
+        if age_ms > retention_ms(handle.metadata().configuration.get(RETENTION)) / _SHARE:
             raise stop("EOS_TABLE_FILES_OLD.late", path=path, batch=batch, hours=age_ms / 3_600_000)
         if not self.table.location.has(oldest.path):
             raise stop("EOS_TABLE_FILES_OLD.gone", path=path, batch=batch, file=oldest.path)
@@ -229,17 +224,6 @@ class _Commit:
     def _oldest(self) -> AddAction | None:
         """The file that VACUUM would remove first."""
         return min(self.files, key=lambda file: file.modification_time, default=None)
-
-
-def retention_ms(text: str | None) -> int:
-    """The milliseconds of a property such as ``interval 1 week 2 days``; Delta's default for None, and 0 for a text
-    that cannot be parsed, so that every file is too old."""
-    if text is None:
-        return _RETENTION_MS
-    parts = re.findall(r"(\d+)\s+([a-z]+?)s?\b", text.lower().removeprefix("interval"))
-    if not parts or any(unit not in _UNITS_MS for _, unit in parts):
-        return 0
-    return sum(int(number) * _UNITS_MS[unit] for number, unit in parts)
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -39,25 +38,6 @@ if TYPE_CHECKING:
 #: The application id of commits that add columns; its version is that of the table before.
 APPLICATION = "spark-eos#columns"
 _NTZ = "timestampNtz"
-#: What Delta takes in a column's name only with column mapping, which is refused.
-_MAPPED = re.compile(r"[ ,;{}()\n\t=]")
-
-
-def check_names(there: pa.Schema, wide: pa.Schema) -> None:
-    """The columns that were added may have their names. Raises SchemaError."""
-    for path, type_ in added(there, wide):
-        for name in (path[-1], *_names(type_)):
-            if _MAPPED.search(name):
-                raise stop("EOS_TABLE_COLUMNS.name", column=name)
-
-
-def _names(type_: pa.DataType) -> Iterator[str]:
-    """Of the fields in a type."""
-    for place in range(type_.num_fields):
-        field = type_.field(place)
-        if types.is_struct(type_):
-            yield field.name
-        yield from _names(field.type)
 
 
 def add_columns(table: Table, schema: pa.Schema, patience_s: float = PATIENCE_S) -> Table:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -22,6 +23,7 @@ from spark_eos.errors import stop
 from spark_eos.frozen_settings import Settings
 from spark_eos.printable import hidden
 from spark_eos.tables import values
+from spark_eos.tables.delta.creation import check_new
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -312,15 +314,17 @@ def known(
     from deltalake.exceptions import TableNotFoundError
 
     with refused(location):
-        if not location.is_local:
-            check_put_if_absent(location)
+        handle = None
         try:
             handle = location.open()
         except TableNotFoundError:
             if not create:
                 more = " The checkpoint has micro-batches that were written to it."
                 raise stop("EOS_DELTA_NO_TABLE.path", path=location.path, more=more) from None
-            values.check_columns(schema, partition_by)  # the tasks could not write to it
+            check_new(location.path, schema, partition_by, properties, partial(check_kept, location))
+        if not location.is_local:
+            check_put_if_absent(location)
+        if handle is None:
             if location.is_local:
                 Path(location.uri).mkdir(parents=True, exist_ok=True)
             DeltaTable.create(

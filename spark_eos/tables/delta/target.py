@@ -10,6 +10,7 @@ import pyarrow as pa
 from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.checkpoint.stores import Store, open_store
 from spark_eos.tables import evolution
+from spark_eos.tables.delta.creation import check_names
 from spark_eos.tables.delta.row_job import taken_over
 from spark_eos.tables.delta.table import Location, Table, columns_there, known, refused, without_secrets
 from spark_eos.tables.files import DataFile, FileLayout
@@ -43,8 +44,6 @@ class DeltaPlace:
         return TableColumns(columns, self.partition_by)
 
     def widened(self, there: pa.Schema, given: pa.Schema) -> pa.Schema:
-        from spark_eos.tables.delta.evolution import check_names
-
         columns = evolution.widened(there, table_schema(given))
         check_columns(columns)
         check_names(there, columns)

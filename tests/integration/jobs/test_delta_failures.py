@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 
 from tests.support.delta import DeltaSpark, Failed, ToDelta, session
 
@@ -45,6 +46,20 @@ def _recreated(path: str) -> None:
     session().sql(f"CREATE TABLE delta.`{path}` (k STRING) USING delta")
 
 
+def prepared(path: str, properties: dict[str, str], partition_by: tuple[str, ...] = ()) -> Failed | None:
+    """In the process: how the start of a job ends; it creates the table where there is none."""
+    from jobs.delta.table import Table
+    from jobs.kafka_to_delta import TableTarget, prepare
+    from spark_eos.errors import EosError
+
+    try:
+        target = TableTarget(path=path, partitionBy=partition_by, **properties)
+        prepare(Table(session(), path), session().sql("SELECT 'a' AS k, 1 AS n"), target)
+    except EosError as error:
+        return Failed(error.entry, str(error))
+    return None
+
+
 @dataclass(frozen=True)
 class Micro:
     """A table, and one micro-batch for it. ``{t}`` stands for the table."""
@@ -75,6 +90,29 @@ def micro(delta, tmp_path) -> Iterator[Micro]:
     (tmp_path / "checkpoint" / "offsets").mkdir(parents=True)
     (tmp_path / "checkpoint" / "offsets" / "0").write_text(OFFSETS)
     yield Micro(delta, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "left", [(), ("_delta_log",), ("_delta_log", "_delta_log/.0.json.tmp"), ("_delta_log/_commits",)]
+)
+def test_a_table_is_created_where_a_killed_start_left_no_version(micro: Micro, left: tuple[str, ...]):
+    """Whatever its folder has by then, with the properties and partition columns of the job."""
+    micro.table.mkdir()
+    for name in left:
+        (micro.table / name).mkdir(parents=True) if "tmp" not in name else (micro.table / name).write_text("{")
+    given = {"delta.deletedFileRetentionDuration": "interval 3 days", "delta.enableChangeDataFeed": "true"}
+    assert micro.delta(prepared, str(micro.table), given, ("k",)) is None
+    assert micro.outcome("SELECT 'a' AS k, 1 AS n") is None
+    table = DeltaTable(str(micro.table))
+    assert given.items() <= table.metadata().configuration.items() and table.metadata().partition_columns == ["k"]
+    assert table.to_pyarrow_table().to_pylist() == [{"k": "a", "n": 1}]
+
+
+def test_no_table_is_created_that_each_later_start_would_refuse(micro: Micro):
+    """As it would forget which micro-batches it has."""
+    refused = micro.delta(prepared, str(micro.table), {"delta.setTransactionRetentionDuration": "interval 1 day"})
+    assert refused is not None and refused.condition == "EOS_DELTA_TABLE_SETTINGS.new" and not micro.table.exists()
+    assert micro.delta(prepared, str(micro.table), {}) is None
 
 
 @pytest.mark.chaos

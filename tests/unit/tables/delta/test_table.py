@@ -155,6 +155,52 @@ def test_no_table_is_created_that_tasks_could_not_write_to(tmp_path, folders, en
 
 
 @pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"delta.enableDeletionVectors": "true"}, None),
+        ({"delta.columnMapping.mode": "name"}, None),
+        ({"delta.setTransactionRetentionDuration": "interval 1 day"}, None),
+        ({"delta.deletedFileRetentionDuration": "soon"}, None),
+        ({"delta.deletedFileRetentionDuration": "interval 0 hours"}, None),
+        ({"delta.constraints.c": "offset > 5"}, None),
+        ({"delta.inCommitTimestamp.enabled": "true"}, None),
+        ({"delta.nosuch": "x"}, None),
+        ({"delta.minReaderVersion": "3"}, None),
+        ({"delta.appendOnly": "true", "delta.enableDeletionVectors": "true"}, "delta.enableDeletionVectors=true"),
+    ],
+    ids=str,
+)
+def test_no_table_is_created_with_properties_that_would_refuse_each_start(tmp_path, given, named) -> None:
+    """They are named alone; without them, the next start creates the table."""
+    here = location(str(tmp_path / "t"))
+    with pytest.raises(TableError) as error:
+        known(here, SCHEMA, properties=given)
+    assert error.value.entry == "EOS_DELTA_TABLE_SETTINGS.new" and list(tmp_path.iterdir()) == []
+    (only,) = [f"{name}={value}" for name, value in given.items()] if named is None else [named]
+    assert error.value.parameters["properties"] == only
+    known(here, SCHEMA)
+
+
+def test_a_table_is_created_with_properties_that_bind_no_append(tmp_path) -> None:
+    """And has them."""
+    given = {"delta.appendOnly": "true", "delta.enableDeletionVectors": "false", "delta.checkpointPolicy": "v2"}
+    given |= {"delta.deletedFileRetentionDuration": "interval 2 days", "delta.enableChangeDataFeed": "true"}
+    here = location(str(tmp_path / "t"))
+    known(here, SCHEMA, properties=given)
+    assert DeltaTable(here.uri).metadata().configuration == given
+
+
+@pytest.mark.parametrize("name", ["a b", "a,b", "a;b", "{", "}", "(", ")", "a\nb", "a\tb", "a=b"])
+@pytest.mark.parametrize("within", [False, True])
+def test_a_table_is_created_with_names_that_evolution_takes_alone(tmp_path, name, within) -> None:
+    """Otherwise Spark could not write to it."""
+    kind = pa.list_(pa.struct([(name, pa.int32())])) if within else pa.int32()
+    with pytest.raises(EosError) as error:
+        known(location(str(tmp_path / "t")), pa.schema([*SCHEMA, ("s" if within else name, kind)]))
+    assert error.value.entry == "EOS_TABLE_COLUMNS.name" and list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
     ("there", "says"),
     [
         ([("topic", pa.string()), ("partition", pa.int32())], "offset is not there"),
