@@ -146,7 +146,7 @@ def _texts(properties: Mapping[str, Any], within: str = "") -> Iterator[tuple[st
 
 @contextmanager
 def refused(name: TableName) -> Iterator[None]:
-    """Raises TableError for what pyiceberg, the catalog or the store raise within: EOS_ICEBERG_UNREACHABLE where a REST
+    """Raises TableError for what pyiceberg, the catalog or the store raise within: EOS_ICEBERG_UNREACHABLE where a
     catalog may answer in a while, else EOS_ICEBERG_FAILED."""
     from spark_eos.tables.iceberg.rest import is_passing
 
@@ -157,4 +157,20 @@ def refused(name: TableName) -> Iterator[None]:
     except Exception as error:  # each catalog has a library of its own
         if is_passing(error):
             raise stop("EOS_ICEBERG_UNREACHABLE", path=name.table, cause=name.cause(error)) from None
+        raise stop("EOS_ICEBERG_FAILED", cause=f"{name.cause(error)}, table {name.table}") from None
+
+
+@contextmanager
+def before_commit(name: TableName) -> Iterator[None]:
+    """Raises TableError (EOS_ICEBERG_FAILED) for what fails within, where no catalog is asked to commit anything. So
+    the outcome is known, and another try would end in the same way. What a store raises may pass: it stays as it is."""
+    from spark_eos.tables.iceberg.rest import is_passing
+
+    try:
+        yield
+    except (EosError, OSError):
+        raise
+    except Exception as error:
+        if is_passing(error):
+            raise
         raise stop("EOS_ICEBERG_FAILED", cause=f"{name.cause(error)}, table {name.table}") from None

@@ -12,16 +12,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pyiceberg.manifest import DataFile as Entry
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
 from spark_eos import failpoints, system
 from spark_eos.errors import stop
 from spark_eos.tables.files import DataFile
+from spark_eos.tables.iceberg.catalog import before_commit
 from spark_eos.tables.iceberg.data_files import entry
 from spark_eos.tables.iceberg.known import KnownTable
 from spark_eos.tables.iceberg.memory import memory_of, summary_of, tag_of
-from spark_eos.tables.iceberg.snapshots import append
+from spark_eos.tables.iceberg.snapshots import append, stage
 from spark_eos.tables.iceberg.table import check_same, layout_of
 from spark_eos.tables.micro_batch import MicroBatch, Standing, behind, standing
 
@@ -63,21 +65,18 @@ class Commit:
             raise stop("EOS_OTHER_TABLE.rolled_back", path=path, snapshot=memory.snapshot, batch=batch.number)
         self._check_age(table)
         failpoints.reach("table.asked")
-        entries = [
-            entry(
-                file,
-                self.known.folder,
-                metadata.schema(),
-                metadata.default_spec_id,
-                self.known.layout,
-                metadata.properties,
-            )
-            for file in self.files
-        ]
-        append(table, entries, summary_of(batch, self.rows, memory.ends), tag_of(batch.query))
+        with before_commit(self.known.name):
+            staged = stage(table, self._entries(metadata), summary_of(batch, self.rows, memory.ends))
+        append(table, staged, tag_of(batch.query))
         failpoints.reach("table.committed")
         self._check_there(table)
         return False
+
+    def _entries(self, metadata: TableMetadata) -> list[Entry]:
+        """The files, as manifests have them."""
+        folder, layout, spec = self.known.folder, self.known.layout, metadata.default_spec_id
+        schema, properties = metadata.schema(), metadata.properties
+        return [entry(file, folder, schema, spec, layout, properties) for file in self.files]
 
     def _check(self, metadata: TableMetadata) -> None:
         """It is the table that the query knows, and it still takes what tasks have written. Raises TableError."""

@@ -28,10 +28,10 @@ from spark_eos import failpoints
 from spark_eos.errors import stop
 from spark_eos.log import logger
 from spark_eos.tables.evolution import added, in_words, widened
-from spark_eos.tables.iceberg.catalog import refused
-from spark_eos.tables.iceberg.columns import iceberg_type
+from spark_eos.tables.iceberg.catalog import before_commit, refused
+from spark_eos.tables.iceberg.columns import iceberg_schema, iceberg_type
 from spark_eos.tables.iceberg.known import KnownTable
-from spark_eos.tables.iceberg.table import differences, layout_of
+from spark_eos.tables.iceberg.table import check_field_names, differences, layout_of
 from spark_eos.tables.target import PATIENCE_S, until_known
 
 #: By this property, files without field ids are read by the names of their columns.
@@ -82,7 +82,11 @@ class _Addition:
             return True
         if _NAMES in metadata.properties:
             raise stop("EOS_ICEBERG_TABLE.columns", path=path, columns=new, name=_NAMES)
-        schema = _schema(table, there, wide)
+        with before_commit(self.known.name):
+            # Of all that the table has had, as older files are still by them.
+            fields = [field for spec in metadata.partition_specs for field in spec.fields]
+            check_field_names(iceberg_schema(wide), fields, metadata.schema())
+            schema = _schema(table, there, wide)
         failpoints.reach("table.evolving")
         # Parts of the request have the names of Iceberg's REST specification.
         table.catalog.commit_table(

@@ -1,4 +1,4 @@
-"""REST catalogs: a limit of time for each request, and which errors pass.
+"""REST catalogs: a limit of time for each request. And which errors of catalogs of any kind pass.
 
 pyiceberg limits no request, so that a server which never answers would hold a query for ever. This module and
 `spark_eos.tables.iceberg.snapshots` are the ones that use what is private in pyiceberg.
@@ -25,6 +25,18 @@ _PASSING = (
     TooManyRequestsError,
     requests.ConnectionError,
     requests.Timeout,
+)
+#: Errors of databases, Glue and Hive that pass, by their names, as their packages need not be there: one is locked, or
+#: nobody answers.
+_PASSING_NAMES = frozenset(
+    {
+        "botocore.exceptions.ConnectionError",
+        "botocore.exceptions.HTTPClientError",
+        "sqlalchemy.exc.InterfaceError",
+        "sqlalchemy.exc.OperationalError",
+        "sqlalchemy.exc.TimeoutError",
+        "thrift.transport.TTransport.TTransportException",
+    }
 )
 
 
@@ -59,5 +71,6 @@ def _limit(session: requests.Session, overdue: Callable[[], object]) -> None:
 
 
 def is_passing(error: BaseException) -> bool:
-    """Whether the same request may succeed in a while: there was no answer to it, or one that says so."""
-    return isinstance(error, _PASSING)
+    """Return whether the same request may succeed in a while: there was no answer to it, or one that says so."""
+    names = {f"{kind.__module__}.{kind.__qualname__}" for kind in type(error).__mro__}
+    return isinstance(error, _PASSING) or not names.isdisjoint(_PASSING_NAMES)

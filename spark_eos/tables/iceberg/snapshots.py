@@ -27,20 +27,23 @@ from pyiceberg.table.update import (
 
 from spark_eos.errors import stop
 
+#: A snapshot's id, and the updates that add it to the main branch.
+Staged = tuple[int, tuple[TableUpdate, ...]]
+
 #: The longest age of a tag in milliseconds. Without one of its own, it would have the table's default.
 _FOREVER_MS = (1 << 63) - 1
 #: The property by which commits delete files of metadata that the table no longer names.
 _DELETES = "write.metadata.delete-after-commit.enabled"
 
 
-def append(table: Table, files: Sequence[Entry], summary: Mapping[str, str], tag: str) -> int:
-    """Commit a snapshot that adds the files to the main branch, and move the tag to it; the snapshot's id.
+def append(table: Table, staged: Staged, tag: str) -> int:
+    """Commit a snapshot that adds files to the main branch, and move the tag to it; the snapshot's id.
 
     It is one request, which succeeds only if table, columns, partition fields, main branch and tag still are what
     ``table`` has read. Raises what pyiceberg raises; then the outcome is unknown.
     """
     metadata = table.metadata
-    snapshot, updates = _staged(table, files, summary)
+    snapshot, updates = staged
     refs = {name: ref.snapshot_id for name, ref in metadata.refs.items()}
     # Parts of the request have the names of Iceberg's REST specification.
     requirements: list[TableRequirement] = [
@@ -80,9 +83,9 @@ class _Staging(Transaction):
         return self._table.metadata
 
 
-def _staged(table: Table, files: Sequence[Entry], summary: Mapping[str, str]) -> tuple[int, tuple[TableUpdate, ...]]:
-    """The snapshot's id, and the updates that add it to the main branch. Its manifests are written, and no reader sees
-    them yet; many small ones are merged if the table's ``commit.manifest-merge.enabled`` says so."""
+def stage(table: Table, files: Sequence[Entry], summary: Mapping[str, str]) -> Staged:
+    """Write the manifests of a snapshot, which no reader sees yet; many small ones are merged if the table's
+    ``commit.manifest-merge.enabled`` says so. Raises what pyiceberg raises."""
     producer = _Staging(table).update_snapshot(snapshot_properties=dict(summary)).merge_append()
     for file in files:
         producer.append_data_file(file)

@@ -6,15 +6,16 @@ from itertools import pairwise
 
 import pyarrow as pa
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.types import IntegerType
 
 from spark_eos.errors import EosError, TableError
 from spark_eos.tables.iceberg import evolution
 from spark_eos.tables.iceberg.target import IcebergTarget
-from tests.support.delta_files import SCHEMA
+from tests.support.delta_files import SCHEMA, micro_batch
 from tests.support.rest_catalog import CatalogServer, Fault, RestIceberg, serving, soon_overdue
 from tests.support.table_kinds import Iceberg
-from tests.unit.tables.iceberg.test_commit import targeted
+from tests.unit.tables.iceberg.test_commit import files_of, targeted
 
 WIDE = pa.schema([*SCHEMA, ("c", pa.string())])
 
@@ -96,6 +97,40 @@ def test_a_table_whose_files_are_read_by_names_is_refused(tmp_path) -> None:
         target.evolved(WIDE)
     assert error.value.entry == "EOS_ICEBERG_TABLE.columns" and ": c." in error.value.message
     assert columns(kind) == SCHEMA.names
+
+
+@pytest.mark.parametrize("transform", ["bucket(4, offset)", "truncate(4, offset)"])
+def test_a_column_with_the_name_of_a_partition_field_is_refused_at_once(tmp_path, monkeypatch, transform) -> None:
+    """Also where the table is created, and in other letters: nothing is asked of the catalog."""
+    monkeypatch.setattr(SqlCatalog, "commit_table", lambda *_: pytest.fail("the catalog was asked"))
+    kind = Iceberg(tmp_path)
+    name = f"offset_{'bucket' if 'bucket' in transform else 'trunc'}"
+    for column in (name, name.upper()):
+        with pytest.raises(EosError) as error:
+            kind.place(tmp_path / "c", partitionBy=transform).target(
+                pa.schema([*SCHEMA, (column, pa.string())]), create=True
+            )
+        assert error.value.entry == "EOS_TABLE_COLUMNS.partition_field" and column in error.value.message
+        assert not kind.is_there()
+    target = targeted(kind, partitionBy=transform)
+    for column in (name, name.upper()):
+        with pytest.raises(EosError) as error:
+            target.evolved(pa.schema([*SCHEMA, (column, pa.string())]))
+        assert error.value.entry == "EOS_TABLE_COLUMNS.partition_field" and column in error.value.message
+    assert columns(kind) == SCHEMA.names
+
+
+@pytest.mark.parametrize("within", ["evolution._schema", "commit.entry", "commit.stage"])
+def test_what_fails_before_the_catalog_is_asked_is_no_unknown_outcome(tmp_path, monkeypatch, within) -> None:
+    """It would fail again; an error of a store may pass."""
+    target = targeted(Iceberg(tmp_path))
+    batch = micro_batch(0, (0, 0, 2))
+    files, failed = files_of(target, batch), [OSError("the store is away"), ValueError("a name of somebody else's")]
+    monkeypatch.setattr(f"spark_eos.tables.iceberg.{within}", lambda *_: (_ for _ in ()).throw(failed.pop(0)))
+    with pytest.raises(EosError) as error:
+        target.evolved(WIDE) if "evolution" in within else target.commit(batch, files, 2, is_there=False)
+    assert error.value.condition == "EOS_ICEBERG_FAILED" and not error.value.restart_helps
+    assert "somebody else's" in error.value.message and not failed
 
 
 def test_a_name_that_is_the_path_of_another_column_is_refused(tmp_path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import sqlite3
 from typing import Any
 
 import pyarrow as pa
@@ -183,3 +184,31 @@ def test_without_pyiceberg_the_extra_is_named(monkeypatch) -> None:
     with pytest.raises(EosError) as error:
         place_of("a.b", "default", {})
     assert error.value.entry == "EOS_NOT_INSTALLED.iceberg"
+
+
+@pytest.mark.parametrize("trouble", ["locked", "away"])
+def test_a_database_that_is_locked_or_away_when_a_query_starts_is_waited_for(tmp_path, trouble) -> None:
+    """By a restart; a running query waits by itself. The next start goes on, whether the table was there or not."""
+    kind = Iceberg(tmp_path / "catalog")
+    place = kind.place(tmp_path / "c", **{"catalog.uri": f"sqlite:///{kind.folder}/catalog.db?timeout=0.1"})
+    kind.opened()
+    if trouble == "away":
+        kind.folder.rename(tmp_path / "elsewhere")
+    else:
+        holder = sqlite3.connect(kind.folder / "catalog.db", isolation_level=None)
+        holder.execute("BEGIN EXCLUSIVE")
+    with pytest.raises(EosError) as error:
+        place.target(WRITTEN, create=True)
+    assert error.value.condition == "EOS_ICEBERG_UNREACHABLE" and error.value.restart_helps
+    if trouble == "away":
+        (tmp_path / "elsewhere").rename(kind.folder)
+    else:
+        holder.close()
+    place.target(WRITTEN, create=True)
+
+
+def test_errors_that_no_time_heals_are_not_waited_for(tmp_path) -> None:
+    """As of a catalog whose properties are wrong."""
+    with pytest.raises(EosError) as error:
+        Iceberg(tmp_path).place(tmp_path / "c", **{"catalog.uri": "nonsense"}).columns()
+    assert error.value.condition == "EOS_ICEBERG_FAILED" and not error.value.restart_helps
