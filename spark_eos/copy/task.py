@@ -204,7 +204,7 @@ class Parts:
         if transform.on_malformed == "deadLetters":
             return letters_of(chunk, rejected, self._plan.cluster)
         if rejected and transform.on_malformed == "fail":
-            raise rejection(chunk, rejected)
+            raise rejection(chunk.rows, rejected)
         return letters_of(chunk, {}, self._plan.cluster)
 
 

@@ -195,10 +195,10 @@ def called(
     return as_batch(result), failed
 
 
-def rejection(chunk: Chunk, rejected: Mapping[int, str]) -> EosError:
+def rejection(records: pa.RecordBatch, rejected: Mapping[int, str]) -> EosError:
     """The error that stops a query at the first record that was rejected. ``rejected``: as of `Transformed`."""
     first = min(rejected)
-    place = {name: chunk.rows.column(name)[first].as_py() for name in ("topic", "partition", "offset")}
+    place = {name: records.column(name)[first].as_py() for name in ("topic", "partition", "offset")}
     return stop("EOS_RECORD_REJECTED.record", **place, reason=rejected[first])
 
 

@@ -25,7 +25,7 @@ from spark_eos.checkpoint.stores import Store
 from spark_eos.errors import stop
 from spark_eos.log import logger
 from spark_eos.tables.keys import Key, by_key
-from spark_eos.tables.partitions import NoPartition, Partition, by_partition, directory_of
+from spark_eos.tables.partitions import Partition, by_partition, directory_of
 from spark_eos.tables.statistics import Bound, Collector, ColumnStatistics
 from spark_eos.tables.values import check_columns
 
@@ -175,17 +175,14 @@ class FileWriter:
     def write(self, batch: pa.RecordBatch) -> None:
         """Write the rows of a batch with the layout's schema (`spark_eos.tables.values.conformed`).
 
-        Raises EosError for an invalid partition value and for too many partitions, and what the store raises.
+        Raises NoPartition for a value that cannot be a partition value, EosError for too many partitions, and what the
+        store raises.
         """
         if not batch.schema.equals(self._layout.schema):
             raise ValueError(f"the batch has other columns than the layout: {batch.schema}")
-        try:
-            for partition, rows in self._split(batch):
-                for piece in _pieces(rows, self._layout.row_group_bytes):
-                    self._add(partition, piece)
-        except NoPartition as error:
-            columns = ", ".join(self._layout.parts)
-            raise stop("EOS_TABLE_PARTITIONS.value", columns=columns, reason=error) from None
+        for partition, rows in self._split(batch):
+            for piece in _pieces(rows, self._layout.row_group_bytes):
+                self._add(partition, piece)
 
     def _split(self, batch: pa.RecordBatch) -> Iterator[tuple[Partition, pa.RecordBatch]]:
         if self._layout.keys:
@@ -229,7 +226,7 @@ class FileWriter:
     def _new(self, partition: Partition) -> _Waiting:
         if len(self._waiting) >= self._layout.most_partitions:
             columns = ", ".join(self._layout.parts)
-            raise stop("EOS_TABLE_PARTITIONS.many", most=self._layout.most_partitions, columns=columns)
+            raise stop("EOS_TABLE_PARTITIONS", most=self._layout.most_partitions, columns=columns)
         return _Waiting("" if self._layout.keys else directory_of(self._layout.partition_by, partition))
 
     def _flush(self, partition: Partition) -> None:

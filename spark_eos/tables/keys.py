@@ -232,6 +232,24 @@ def by_key(batch: pa.RecordBatch, keys: Sequence[Key]) -> Iterator[tuple[Partiti
     return split(batch, [_coded(key.of(batch.column(key.column))) for key in keys])
 
 
+def without_key(rows: pa.RecordBatch, keys: Sequence[Key]) -> dict[int, str]:
+    """Why rows have no key, by their places: a value of theirs cannot be a partition value."""
+    reasons: dict[int, str] = {}
+    for key in keys:
+        column, waiting = rows.column(key.column), [(0, rows.num_rows)]
+        while waiting:
+            begin, end = waiting.pop()
+            try:
+                key.of(column.slice(begin, end - begin))
+            except NoPartition as error:
+                if end - begin > 1:  # find the value by bisection
+                    middle = (begin + end) // 2
+                    waiting += [(middle, end), (begin, middle)]
+                else:
+                    reasons.setdefault(begin, f"column {key.column}: no value of a partition: {error}")
+    return reasons
+
+
 def _coded(column: pa.Array) -> Coded:
     encoded = column.dictionary_encode(null_encoding="encode")
     values = encoded.dictionary.to_pylist()

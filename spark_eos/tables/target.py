@@ -22,6 +22,7 @@ from spark_eos.errors import EosError, stop
 from spark_eos.log import logger
 from spark_eos.retry import retrying
 from spark_eos.tables.files import DataFile, FileLayout
+from spark_eos.tables.keys import Key
 from spark_eos.tables.micro_batch import MicroBatch
 
 #: Seconds for which a commit is retried.
@@ -39,10 +40,12 @@ class Outcome:
 
 @dataclass(frozen=True)
 class TableColumns:
-    """The columns of a table. ``partition_by``: those whose values are texts in the table, and in none of its files."""
+    """The columns of a table. ``partition_by``: those whose values are texts in the table, and in none of its files;
+    ``keys``: its partitions, if they are computed from columns."""
 
     schema: pa.Schema
     partition_by: tuple[str, ...] = ()
+    keys: tuple[Key, ...] = ()
 
 
 class Target(Protocol):

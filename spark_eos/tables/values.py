@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.types as types
 
 from spark_eos.errors import stop
+from spark_eos.tables.keys import Key, without_key
 from spark_eos.tables.partitions import NoPartition, directory_of, is_partition_type, text_of
 
 
@@ -104,9 +105,12 @@ def _table_type(given: pa.DataType) -> pa.DataType:
     return next((wanted(given) for is_one, wanted in _TABLE_TYPES if is_one(given)), given)
 
 
-def conformed(batch: pa.RecordBatch, schema: pa.Schema, partition_by: Sequence[str] = ()) -> Conformed:
-    """The batch with the table's columns and types; a column that it lacks is null. Raises SchemaError for columns that
-    cannot be converted, whatever their values."""
+def conformed(
+    batch: pa.RecordBatch, schema: pa.Schema, partition_by: Sequence[str] = (), keys: Sequence[Key] = ()
+) -> Conformed:
+    """The batch with the table's columns and types; a column that it lacks is null. ``partition_by``, ``keys``: see
+    `spark_eos.tables.target.TableColumns`. Raises SchemaError for columns that cannot be converted, whatever their
+    values."""
     columns: list[pa.Array] = []
     bad: dict[int, str] = {}
     _check_names(batch.schema.names, schema.names)
@@ -118,6 +122,8 @@ def conformed(batch: pa.RecordBatch, schema: pa.Schema, partition_by: Sequence[s
             bad.setdefault(place, f"column {column.name}: {reason}")
         columns.append(found)
     rows = pa.RecordBatch.from_arrays(columns, schema=schema)
+    for place, reason in without_key(rows, keys).items():
+        bad.setdefault(place, reason)
     if bad:
         rows = rows.take(pa.array(np.delete(np.arange(rows.num_rows), sorted(bad))))
     return Conformed(rows, bad)

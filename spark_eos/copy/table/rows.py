@@ -26,18 +26,20 @@ from spark_eos.copy.transforming import (
     without_rejected,
 )
 from spark_eos.errors import stop
+from spark_eos.tables.keys import Key
 from spark_eos.tables.values import conformed
 
 
 @dataclass(frozen=True)
 class TableTransform(RowTransform):
-    """A transform to a table. ``names``: the columns that it returns; ``schema`` and ``partition_by``: the columns of
-    the table. A column ``error`` and, where the table has none, the ``offset`` beside it are for rejected records
-    alone."""
+    """A transform to a table. ``names``: the columns that it returns; the others: of the table, as
+    `spark_eos.tables.target.TableColumns`. A column ``error`` and, where the table has none, the ``offset`` beside it
+    are for rejected records alone."""
 
     names: frozenset[str]
     schema: pa.Schema
     partition_by: tuple[str, ...] = ()
+    keys: tuple[Key, ...] = ()
 
 
 def rows_of(transform: TableTransform, batches: Iterable[pa.RecordBatch]) -> Iterator[Transformed]:
@@ -48,7 +50,7 @@ def rows_of(transform: TableTransform, batches: Iterable[pa.RecordBatch]) -> Ite
     for chunk in chunks(batches):
         done = table_rows(transform, chunk)
         if done.rejected and transform.on_malformed == "fail":
-            raise rejection(chunk, done.rejected)
+            raise rejection(chunk.rows, done.rejected)
         yield done
 
 
@@ -62,16 +64,21 @@ def table_rows(transform: TableTransform, chunk: Chunk) -> Transformed:
     offsets = rows.column(OFFSET) if ERROR in transform.names else None
     if offsets is not None and OFFSET not in transform.schema.names:
         rows = rows.drop_columns([OFFSET])
-    fit = conformed(rows, transform.schema, transform.partition_by)
+    fit = conformed(rows, transform.schema, transform.partition_by, transform.keys)
     rejected = {**places_of(chunk.rows, by_offset), **failed}
     if not fit.bad:
         return Transformed(fit.rows, rejected)
     if offsets is not None:
-        unfit = {offsets[place].as_py(): reason for place, reason in fit.bad.items()}
+        unfit = {offsets[place].as_py(): in_words(reason) for place, reason in fit.bad.items()}
         return Transformed(fit.rows, {**places_of(chunk.rows, unfit), **rejected})
     if chunk.rows.num_rows == 1:
-        return Transformed(fit.rows, {0: next(iter(fit.bad.values())), **rejected})
+        return Transformed(fit.rows, {0: in_words(next(iter(fit.bad.values()))), **rejected})
     return _in_halves(transform, chunk)
+
+
+def in_words(reason: str) -> str:
+    """Why a record is rejected whose row the table cannot hold. ``reason``: see `spark_eos.tables.values.Conformed`."""
+    return f"the table cannot hold its row: {reason}"
 
 
 def _in_halves(transform: TableTransform, chunk: Chunk) -> Transformed:

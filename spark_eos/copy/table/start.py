@@ -123,7 +123,7 @@ def fitting(transform: RowTransform, reads: SourceOptions, place: Place, *, evol
     sample = taken(reads)
     there = place.columns()
     columns = place.new_columns(typed(rows.schema, transform, sample)) if there is None else there
-    schema, partition_by = columns.schema, columns.partition_by
+    schema, partition_by, keys = columns.schema, columns.partition_by, columns.keys
     if there is not None:
         if ERROR in result.schema.names and ERROR in schema.names:
             raise stop("EOS_TABLE_COLUMNS.reserved", column=ERROR)
@@ -134,7 +134,7 @@ def fitting(transform: RowTransform, reads: SourceOptions, place: Place, *, evol
         conformed(rows, schema, partition_by)
     names = frozenset(result.schema.names)
     fitted = TableTransform(
-        transform.function, transform.name, names, schema, partition_by, on_malformed=transform.on_malformed
+        transform.function, transform.name, names, schema, partition_by, keys, on_malformed=transform.on_malformed
     )
     check_chunks(fitted, sample, table_rows)
     return fitted

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -12,13 +13,16 @@ from pyspark.sql.datasource import WriterCommitMessage
 from spark_eos import failpoints
 from spark_eos.copy.readable import ReadableRanges
 from spark_eos.copy.table.plan import TablePlan
-from spark_eos.copy.table.rows import rows_of
+from spark_eos.copy.table.rows import in_words, rows_of
 from spark_eos.copy.task import ranges_in
+from spark_eos.copy.transforming import rejection
 from spark_eos.sink.job import Identity
 from spark_eos.source.task import read_range
 from spark_eos.spark.worker_gc import spare_collections
-from spark_eos.tables.files import Attempt, DataFile, FileWriter
+from spark_eos.tables.files import Attempt, DataFile, FileLayout, FileWriter
+from spark_eos.tables.partitions import NoPartition
 from spark_eos.tables.target import stored
+from spark_eos.tables.values import conformed
 from spark_eos.topic_partition import OffsetRange
 
 
@@ -56,6 +60,18 @@ def run_task(plan: TablePlan, identity: Identity, batches: Iterator[pa.RecordBat
     return TableMessage(identity.query, identity.run, ranges, files, rows, dropped, skipped, took_s, time.time())
 
 
+@contextmanager
+def _named(records: pa.RecordBatch, layout: FileLayout) -> Iterator[None]:
+    """Around the writing of records as they are. Raises RowError (EOS_RECORD_REJECTED) for the first one with a value
+    that cannot be a partition value."""
+    try:
+        yield
+    except NoPartition:
+        rows = records.select(layout.schema.names)
+        bad = conformed(rows, layout.schema, layout.partition_by, layout.keys).bad
+        raise rejection(records, {place: in_words(reason) for place, reason in bad.items()}) from None
+
+
 def _written(plan: TablePlan, identity: Identity, ranges: Sequence[OffsetRange]) -> tuple[tuple[DataFile, ...], int]:
     """The files, and how many records are left out."""
     ids = {r.topic: r.topic_id for r in ranges}
@@ -72,7 +88,7 @@ def _written(plan: TablePlan, identity: Identity, ranges: Sequence[OffsetRange])
             records = read_range(plan.source.fetching, range_)
             if plan.transform is None:
                 for batch in records:
-                    with stored(table):
+                    with stored(table), _named(batch, table.layout):
                         writer.write(batch.select(table.layout.schema.names))
                 continue
             for done in rows_of(plan.transform, records):

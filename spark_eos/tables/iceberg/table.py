@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -111,13 +111,15 @@ def created(name: TableName, schema: pa.Schema, partition_by: Sequence[str]) -> 
     and what pyiceberg raises."""
     check_columns(schema)
     catalog, columns = opened(name), iceberg_schema(schema)
-    spec = _spec(columns, schema, partition_by)
+    spec = partitioned(columns, schema, partition_by)
     catalog.create_namespace_if_not_exists(name.table.rpartition(".")[0])
     properties = {"format-version": str(_VERSION), _MERGES: "true"}
     return catalog.create_table_if_not_exists(name.table, columns, partition_spec=spec, properties=properties)
 
 
-def _spec(columns: Schema, schema: pa.Schema, partition_by: Sequence[str]) -> PartitionSpec:
+def partitioned(columns: Schema, schema: pa.Schema, partition_by: Sequence[str]) -> PartitionSpec:
+    """The partition fields of a table that is created with these columns, which are those of ``schema``. Raises
+    OptionError and SchemaError."""
     fields: list[PartitionField] = []
     for number, key in enumerate(map(key_of, partition_by)):
         if key.column not in schema.names:
@@ -128,4 +130,15 @@ def _spec(columns: Schema, schema: pa.Schema, partition_by: Sequence[str]) -> Pa
             raise stop("EOS_TABLE_COLUMNS.partition_type", column=key.column, type=schema.field(key.column).type)
         source, id_ = columns.find_field(key.column).field_id, PARTITION_FIELD_ID_START + number
         fields.append(PartitionField(source, id_, parse_transform(key.transform), key.name))
+    check_field_names(columns, fields, columns)
     return PartitionSpec(*fields)
+
+
+def check_field_names(columns: Schema, fields: Iterable[PartitionField], sources: Schema) -> None:
+    """Raise SchemaError for a column with the name of a partition field, which only the column of that field may have,
+    if it is not transformed. ``sources``: the columns that the fields are of."""
+    names = {name.lower(): name for name in columns.column_names}
+    for field in fields:
+        column, source = names.get(field.name.lower()), sources.find_column_name(field.source_id)
+        if column is not None and not (column == source and str(field.transform) in ("identity", "void")):
+            raise stop("EOS_TABLE_COLUMNS.partition_field", column=column, source=source, transform=field.transform)

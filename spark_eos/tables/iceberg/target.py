@@ -58,15 +58,20 @@ class IcebergPlace:
         with refused(self.table):
             if not opened(self.table).table_exists(self.name):
                 return None
-            return TableColumns(layout_of(self.table.load().metadata, self.name).schema)
+            layout = layout_of(self.table.load().metadata, self.name)
+            return TableColumns(layout.schema, keys=layout.keys)
 
     def new_columns(self, schema: pa.Schema) -> TableColumns:
         from spark_eos.tables.iceberg.columns import arrow_schema, iceberg_schema
+        from spark_eos.tables.iceberg.table import partitioned
+        from spark_eos.tables.keys import key_of
 
         columns = table_schema(schema)
         check_columns(columns)
         with refused(self.table):  # a field within a struct may have the name of a column, a.b
-            return TableColumns(arrow_schema(iceberg_schema(columns)))
+            created = iceberg_schema(columns)
+            partitioned(created, columns, self.partition_by)
+            return TableColumns(arrow_schema(created), keys=tuple(map(key_of, self.partition_by)))
 
     def widened(self, there: pa.Schema, given: pa.Schema) -> pa.Schema:
         from spark_eos.tables.iceberg.columns import arrow_schema, iceberg_schema

@@ -183,7 +183,7 @@ BY_FAILURE = "SELECT (value::INT)::VARCHAR AS value FROM input"
 @pytest.mark.parametrize(
     ("sql", "says"),
     [
-        (BY_ERROR, r"EOS_RECORD_REJECTED\] The transform rejects line 3 of file://.*/a: an x\."),
+        (BY_ERROR, r"EOS_RECORD_REJECTED\] A record is rejected at line 3 of file://.*/a: an x\."),
         (BY_FAILURE, r"EOS_TRANSFORM_SQL_ROW\] The SQL of the transform fails for line 3 of file://.*/a: Conversion"),
     ],
 )

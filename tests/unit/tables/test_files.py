@@ -17,6 +17,7 @@ from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.checkpoint.stores import Store, open_store
 from spark_eos.errors import EosError
 from spark_eos.tables.files import Attempt, DataFile, FileLayout, FileWriter
+from spark_eos.tables.partitions import NoPartition
 from spark_eos.tables.statistics import ColumnStatistics
 
 ATTEMPT = Attempt("3f0c-query", 7, 2, 31)
@@ -188,14 +189,14 @@ def test_too_many_partitions_stop_the_task(store: Store) -> None:
     ):
         for number in range(4):
             writer.write(rows(0, 1, str(number)))
-    assert caught.value.entry == "EOS_TABLE_PARTITIONS.many"
+    assert caught.value.entry == "EOS_TABLE_PARTITIONS"
     assert on_disk(store) == set()
 
 
 def test_a_value_that_cannot_be_a_partition_stops_the_task(store: Store) -> None:
     """The table could not be read any more; `spark_eos.tables.values` rejects such rows before."""
     with (
-        pytest.raises(EosError, match="readers take it for null"),
+        pytest.raises(NoPartition, match="readers take it for null"),
         FileWriter(store, FileLayout(SCHEMA, ("p",)), ATTEMPT) as writer,
     ):
         writer.write(rows(0, 1, "__HIVE_DEFAULT_PARTITION__"))

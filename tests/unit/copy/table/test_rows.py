@@ -40,6 +40,7 @@ from spark_eos.tables.delta.target import DeltaPlace
 from spark_eos.tables.files import Attempt, FileLayout, FileWriter
 from spark_eos.tables.micro_batch import MicroBatch
 from spark_eos.tables.values import table_schema
+from tests.support.table_kinds import Iceberg
 from tests.unit.copy.test_transforming import example
 
 COLUMNS = arrow_schema(include_headers=False)
@@ -107,9 +108,38 @@ def test_the_query_stops_at_the_first_record_whose_row_does_not_fit() -> None:
         return of_numbers(batch)
 
     transform = to_table(counting, pa.schema({"n": SMALL}), on_malformed="fail")
-    with pytest.raises(RowError, match=r"offset 43 of t-3: column n: a value of int64 that int8 cannot hold"):
+    with pytest.raises(
+        RowError,
+        match=r"offset 43 of t-3: the table cannot hold its row: column n: a value of int64 that int8",
+    ):
         list(rows_of(transform, [records([b"1", b"2", b"3", b"400", *[b"500"] * 100])]))
     assert len(calls) < 20
+
+
+@pytest.mark.parametrize("on_malformed", ["drop", "fail"])
+@pytest.mark.parametrize(
+    ("partition_by", "sql", "reason"),
+    [
+        ("day(c)", "make_timestamptz(decode(value)::INT, 1, 1, 0, 0, 0.0)", "year is not between 1 and 9999"),
+        ("truncate(10, c)", "(decode(value)::BIGINT * -214748 - 3648)::INT", "does not fit int32"),
+    ],
+)
+def test_a_record_whose_row_has_no_partition_is_rejected(
+    tmp_path, topic, on_malformed, partition_by, sql, reason
+) -> None:
+    """By its offset, as where it has no row; whether the table is there yet or not."""
+    place, values = Iceberg(tmp_path).place(tmp_path / "c", partitionBy=partition_by), (b"1", b"10000", b"3")
+    function = SqlTransform(f"SELECT {sql} AS c FROM input")
+    transform = RowTransform(function, "f", on_malformed=on_malformed)
+    for _ in range(2):
+        made = fitting(transform, READS, place)
+        if on_malformed == "fail":
+            with pytest.raises(RowError, match=rf"offset 41 of t-3: the table cannot .*{reason}"):
+                list(rows_of(made, [records(values)]))
+        else:
+            (done,) = rows_of(made, [records(values)])
+            assert done.rows.num_rows == 2 and list(done.rejected) == [1] and reason in done.rejected[1]
+        place.target(made.schema, create=True)
 
 
 def test_an_offset_beside_an_error_is_a_column_where_the_table_has_one() -> None:

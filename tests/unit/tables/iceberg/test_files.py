@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Iterator
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import polars
@@ -16,6 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyiceberg import expressions as by
+from pyiceberg.conversions import from_bytes, to_bytes
 from pyiceberg.table import Table
 from pyiceberg.transforms import (
     BucketTransform,
@@ -26,6 +29,7 @@ from pyiceberg.transforms import (
     Transform,
     TruncateTransform,
     YearTransform,
+    parse_transform,
 )
 from pyiceberg.types import (
     BinaryType,
@@ -305,6 +309,71 @@ def test_days_and_hours_are_those_of_pyiceberg(moments, days) -> None:
                         key.of(column)
                 else:
                     assert key.of(column).to_pylist() == expected
+
+
+DAY_US = 86_400_000_000
+#: Values at the ends of a type, of the years that Python has, and around 1970.
+ENDS = [0, 1, -1, *((sign << bits) + more for bits in (31, 63) for sign in (-1, 1) for more in (-1, 0, 1, 7))]
+YEARS = [day + more for day in (-719_162, 2_932_896, 0) for more in (-1, 0, 1)]
+TIMES = ("identity", "year", "month", "day", "hour", "bucket[7]")
+CUT = ("identity", "bucket[7]", "truncate[1]", "truncate[10]", "truncate[999999999]")
+OF_TYPES: dict[pa.DataType, tuple[IcebergType, tuple[str, ...]]] = {
+    pa.int32(): (IntegerType(), CUT),
+    pa.int64(): (LongType(), CUT),
+    pa.decimal128(9, 2): (DecimalType(9, 2), CUT),
+    pa.decimal128(38, 0): (DecimalType(38, 0), CUT),
+    pa.date32(): (DateType(), tuple(name for name in TIMES if name != "hour")),
+    UTC: (TimestamptzType(), TIMES),
+}
+
+
+def extreme(random: Random, type_: pa.DataType) -> Any:
+    """A value of the type as pyiceberg takes it: a decimal, or a whole number, of days or microseconds for times."""
+    if random.random() < 0.1:
+        return None
+    if pa.types.is_decimal(type_):
+        digits = random.choice([10**type_.precision - 1, random.randrange(10**type_.precision), random.randrange(30)])
+        return Decimal((random.randrange(2), tuple(map(int, str(digits))), -type_.scale))
+    bits = 32 if type_ in (pa.int32(), pa.date32()) else 64
+    if pa.types.is_temporal(type_) and random.random() < 0.6:
+        return random.choice(YEARS) * (DAY_US if bits == 64 else 1) + random.randrange(-2, 2)
+    chosen = random.choice([*ENDS, random.randrange(-(1 << bits - 1), 1 << bits - 1)])
+    return min(max(chosen, -(1 << bits - 1)), (1 << bits - 1) - 1)
+
+
+def can_be_committed(transform: Transform[Any, Any], theirs: IcebergType, value: Any) -> bool:
+    """By pyiceberg alone: it has the value's partition, can put it into a manifest, and can name it in a summary."""
+    try:
+        key = transform.transform(theirs)(value)
+        kind = transform.result_type(theirs)
+        if key is not None:
+            assert from_bytes(kind, to_bytes(kind, key)) == key
+        transform.to_human_string(theirs, key)
+    except (OverflowError, struct.error, ValueError):
+        return False
+    return not isinstance(kind, DecimalType) or key is None or len(key.as_tuple().digits) <= kind.precision
+
+
+@pytest.mark.parametrize("count", [500, pytest.param(50_000, marks=pytest.mark.chaos)])
+def test_rows_that_pyiceberg_cannot_commit_are_named_and_the_others_keep_their_keys(count) -> None:
+    """By any transform, of values at the ends of their types; and each row by itself."""
+    refused = kept = 0
+    for seed in range(count):
+        random = Random(seed)
+        type_ = random.choice(list(OF_TYPES))
+        theirs, names = OF_TYPES[type_]
+        transform = parse_transform(random.choice(names))
+        key = Key("k", "c", str(transform))
+        values = [extreme(random, type_) for _ in range(random.randrange(6))]
+        stored = pa.int32() if type_ == pa.date32() else pa.int64() if type_ == UTC else type_
+        rows = pa.RecordBatch.from_arrays([pa.array(values, stored).view(type_)], schema=pa.schema({"c": type_}))
+        expected = {place for place, one in enumerate(values) if not can_be_committed(transform, theirs, one)}
+        fit = conformed(rows, rows.schema, keys=(key,))
+        assert set(fit.bad) == expected, (type_, key, values)
+        theirs_keys = [transform.transform(theirs)(one) for n, one in enumerate(values) if n not in expected]
+        assert key.of(fit.rows.column("c")).to_pylist() == theirs_keys, (type_, key, values)
+        refused, kept = refused + len(expected), kept + len(theirs_keys)
+    assert refused > count // 10 and kept > count
 
 
 def test_rows_are_split_by_keys_in_their_order() -> None:
