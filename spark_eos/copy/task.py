@@ -12,6 +12,7 @@ from spark_eos.copy.copying import Copied, copy_range
 from spark_eos.copy.plan import LETTER_COLUMNS, ByRange, CopyPlan, Transform
 from spark_eos.copy.readable import ReadableRanges
 from spark_eos.copy.transforming import Chunk, chunks, letters_of, of_place, rejection, transformed
+from spark_eos.kafka.admin.retention import check_age
 from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.protocol.head import CopiedFrom, Decision, Digest
 from spark_eos.protocol.replay import assign_ranges
@@ -160,9 +161,12 @@ class Parts:
         return self._readable.of(ranges)
 
     def copied(self, range_: OffsetRange) -> Copied:
-        """Hand the range's records to the producer as they are."""
-        target = self._plan.target(range_.topic), range_.partition
-        return copy_range(self._plan.source.fetching, range_, target, arrow_producer(self.producer))
+        """Hand the range's records to the producer as they are. Raises TopicError (EOS_ROWS_EXPIRED)."""
+        topic = self._plan.target(range_.topic)
+        target, producer = (topic, range_.partition), arrow_producer(self.producer)
+        copied = copy_range(self._plan.source.fetching, range_, target, producer)
+        check_age(self._plan.sink.kafka, topic, copied.oldest_dated_ms)
+        return copied
 
     def _transformed(self, range_: OffsetRange, transform: Transform) -> Iterator[Part]:
         """The rows that the transform makes of each chunk, and behind them the dead letters, or how many records are

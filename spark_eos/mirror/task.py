@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
 from spark_eos import failpoints
-from spark_eos.caches import ttl_cache
 from spark_eos.copy.copying import Copied
 from spark_eos.copy.task import Parts, arrow_producer, part_of
 from spark_eos.errors import EosError, stop
-from spark_eos.kafka.admin.configs import topic_config
 from spark_eos.kafka.admin.topics import describe_topics, topic_partitions
 from spark_eos.kafka.codes import OK
 from spark_eos.kafka.config.properties import KafkaProperties
@@ -28,8 +25,6 @@ from spark_eos.retry import retrying
 from spark_eos.sink.attempt import Part
 from spark_eos.topic_partition import OffsetRange, TopicPartition
 
-#: How long a target's retention is remembered.
-_SETTINGS_S = 10.0
 #: How long to look in the log for rows whose offsets no acknowledgement had.
 _LOG_S = 30.0
 _FETCH_BYTES = 1 << 20
@@ -47,13 +42,11 @@ class MirrorParts:
         """Write every range, in order; then, when all rows are acknowledged, the map's entries, as a part without
         rows."""
         every = list(ranges)
-        kafka = self._mirror.sink.kafka
         names = sorted({self._mirror.target(r.topic) for r in every})
-        client = broker_client(kafka)
+        client = broker_client(self._mirror.sink.kafka)
         before = {name: topic.id for name, topic in describe_topics(client, names).items()}
         for range_ in self._copies.readable(every):
             copied = self._copies.copied(range_)
-            _check_age(kafka, self._mirror.target(range_.topic), copied.oldest_dated_ms)
             self._copied.append((range_, copied))
             yield part_of(range_, copied)
         self._producer.flush()
@@ -111,27 +104,6 @@ def _take(runs: list[tuple[int, int]], rows: int) -> list[tuple[int, int]]:
         if count > part:
             runs.insert(0, (first + part, count - part))
     return taken
-
-
-def _check_age(kafka: KafkaProperties, topic: str, oldest_ms: int | None) -> None:
-    """Raise TopicError for rows older than the topic's retention: it does not wait for a commit, so brokers may delete
-    them before anybody can read them. ``oldest_ms``: the oldest timestamp from 1970 on; without any, brokers go by the
-    time of their file."""
-    kept_ms = _retention_ms(kafka, topic)
-    now = int(time.time() * 1000)
-    if kept_ms is not None and oldest_ms is not None and oldest_ms < now - kept_ms:
-        raise stop("EOS_MIRROR_ROWS_EXPIRED", topic=topic, age_s=(now - oldest_ms) // 1000, retention_ms=kept_ms)
-
-
-@ttl_cache(_SETTINGS_S, maxsize=256)
-def _retention_ms(kafka: KafkaProperties, topic: str) -> int | None:
-    return retention_ms(topic_config(broker_client(kafka), topic))
-
-
-def retention_ms(target: Mapping[str, str]) -> int | None:
-    """How long a topic with these settings keeps rows; None for ever."""
-    age = int(target.get("retention.ms", -1))
-    return age if age >= 0 and "delete" in target.get("cleanup.policy", "delete") else None
 
 
 def _changed(topics: list[str]) -> EosError:

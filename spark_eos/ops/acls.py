@@ -55,10 +55,8 @@ class Acl:
 def needed(query: Query) -> list[Acl]:
     """The rights that a query needs; without one of them, it stops with an error that names it."""
     result = [Acl("TOPIC", topic, "READ") for topic in query.inputs]
-    operations: list[Operation] = ["WRITE", "READ"]
-    outputs = query.outputs
-    if query.dead_letters is not None:
-        operations, outputs = [*operations, "DESCRIBE_CONFIGS"], [*outputs, query.dead_letters]
+    operations: list[Operation] = ["WRITE", "READ", "DESCRIBE_CONFIGS"]
+    outputs = query.outputs if query.dead_letters is None else [*query.outputs, query.dead_letters]
     result += [Acl("TOPIC", topic, operation) for topic in outputs for operation in operations]
     operations = ["READ", "WRITE", "DESCRIBE_CONFIGS"]
     if query.creates_ledger:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from spark_eos import failpoints
 from spark_eos.errors import EosError, stop
+from spark_eos.kafka.admin.retention import check_age
 from spark_eos.kafka.admin.topics import topic_partitions
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.transactions import FENCING_END
@@ -76,6 +77,8 @@ class RowWriter:
         """Raises RowError, TopicError, and what the producer raises."""
         self._check_topics(columns)
         check_partitions(columns, columns.topic, self._counts)
+        for topic, oldest_ms in columns.oldest_by_topic().items():
+            check_age(self._options.kafka, topic, oldest_ms)
         self._producer.write_batch(columns, self._counts)
         return Part(columns.rows, columns.digest(digest_by), columns.oldest_ms)
 
@@ -151,6 +154,8 @@ class Attempt:
         if not rows and not beside:
             return TaskReport(self._assignment.work, partition, 0, 0, digest_by=by, bytes=size, dropped=dropped)
         self._producer.flush()
+        if self._job.options.dead_letters is not None and self._producer.refused:
+            check_age(self._job.options.kafka, self._job.options.dead_letters, oldest_ms)  # they keep their timestamps
         failpoints.reach("prepare.flushed")
         self._check_owner()
         digest %= 1 << DIGEST_BITS

@@ -98,7 +98,7 @@ class SinkJob:
     @classmethod
     def plan(cls, options: SinkOptions, rows: RowSource, write: Write | None = None) -> SinkJob:
         """Check the cluster, on the driver and before each micro-batch. Raises EosError."""
-        facts = preflight(options)
+        facts = preflight(options, dated=rows.columns.timestamp)
         if options.two_phase:
             from spark_eos.sink.two_phase import check_two_phase
 

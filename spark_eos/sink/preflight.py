@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from spark_eos.caches import log_once, ttl_cache
 from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.errors import CheckpointError, EosError, stop
-from spark_eos.kafka.admin.configs import BrokerConfig, broker_config
+from spark_eos.kafka.admin.configs import BrokerConfig, broker_config, topic_config
 from spark_eos.kafka.admin.groups import active_members
 from spark_eos.kafka.admin.topics import allowed_operations, cluster_id, describe_topic, describe_topics, topic_of
 from spark_eos.kafka.codes import UNAUTHORIZED
@@ -68,14 +68,14 @@ def this_driver() -> str:
     return hashlib.sha256(folders.encode()).hexdigest()[:16] if folders else ""
 
 
-def preflight(options: SinkOptions) -> Facts:
+def preflight(options: SinkOptions, *, dated: bool = False) -> Facts:
     """Check everything that can be checked on the driver. Raises EosError. Writes nothing, but creates a missing
-    ledger.
+    ledger. ``dated``: whether rows are given timestamps, which tasks compare with the topic's retention.
 
     Called for each micro-batch: the cluster is asked once in a while, and so is what belongs to a query; but that of
     another query, with a new checkpoint in the same place, is checked however soon it begins.
     """
-    facts = _of_cluster(options)
+    facts = _of_cluster(options, dated=dated)
     if options.checkpoint_location and _is_readable(options):
         with _going_on_unread(options):
             _check_checkpoint(options, facts, _checkpoint(options).query_id())
@@ -83,11 +83,13 @@ def preflight(options: SinkOptions) -> Facts:
 
 
 @ttl_cache(FRESH_S, maxsize=16)
-def _of_cluster(options: SinkOptions) -> Facts:
+def _of_cluster(options: SinkOptions, *, dated: bool) -> Facts:
     check(options.kafka, "producer")
     client = broker_client(options.kafka)
     if options.topic is not None:
         check_output(client, options.topic)
+        if dated:
+            topic_config(client, options.topic)  # this user may read it
     if options.dead_letters is not None:
         check_output(client, options.dead_letters)
     check_brokers(client, two_phase=options.two_phase)

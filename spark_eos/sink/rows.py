@@ -71,6 +71,16 @@ class RowBatch:
         oldest = pc.min(self.timestamp_column.cast(pa.int64())).as_py()
         return None if oldest is None else oldest // 1000
 
+    def oldest_by_topic(self) -> dict[str, int]:
+        """The earliest timestamp from 1970 on in the rows of each topic; empty where no row was given one."""
+        if self.timestamp_column is None:
+            return {}
+        times_ms = pc.divide(self.timestamp_column.cast(pa.int64()), 1000)
+        topics = pa.repeat(pa.scalar(self.topic), self.rows) if self.topics is None else pa.array(self.topics)
+        dated = pa.table([topics, times_ms], ["topic", "ms"]).filter(pc.greater_equal(times_ms, 0))
+        oldest = dated.group_by("topic").aggregate([("ms", "min")])
+        return dict(zip(oldest["topic"].to_pylist(), oldest["ms_min"].to_pylist(), strict=True))
+
     def by_topic(self) -> Iterator[tuple[Any, dict[str, pa.Array]]]:
         """Each topic with its rows, as the columns for `ArrowProducer.write`."""
         columns = {"value": self.value}

@@ -26,7 +26,10 @@ from spark_eos.ledger.coordinator import TransactionCoordinator
 from spark_eos.ops.acls import Acl, Query, as_commands, needed
 from spark_eos.options.parse import sink_options, stream_options
 from spark_eos.protocol.names import TaskId, ledger_name, task_name
-from spark_eos.sink import preflight, two_phase
+from spark_eos.sink import two_phase
+from spark_eos.sink.job import SinkJob
+from spark_eos.sink.schema import Columns
+from spark_eos.sink.spark_rows import SparkRows
 from spark_eos.source.reader import EosKafkaStreamReader
 from tests.support.command_line import command_line
 from tests.support.fresh_preflight import forget_checks
@@ -124,7 +127,7 @@ def sink(secure: Secure, folder: Path) -> Sink:
 def frame(spark, secure: Secure):
     kafka = {f"kafka.{key}": value for key, value in secure.limited().items()}
     rows = spark.readStream.format("eos-kafka").options(**kafka, subscribe="acl-in", startingOffsets="earliest")
-    return rows.load().select("value")
+    return rows.load().select("value", "timestamp")
 
 
 @pytest.fixture(scope="module")
@@ -152,8 +155,7 @@ def start(secure: Secure, query: Sink) -> None:
         cached.cache_clear()
     broker_client(options.kafka).forget([ledger_name(PREFIX, query.id)])
     EosKafkaStreamReader(source).initialOffset()
-    preflight.preflight(options)
-    two_phase.check_two_phase(broker_client(options.kafka), options.prefix)
+    SinkJob.plan(options, SparkRows(Columns(key=False, topic=False, partition=False, headers=False, timestamp=True)))
 
 
 @pytest.mark.parametrize("acl", NEEDED, ids=named)

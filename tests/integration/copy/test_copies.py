@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import StreamingQueryException
 
 from spark_eos import metrics_events
 from spark_eos.ops.metrics.hub import Event, Hub, Inbox
@@ -206,3 +207,38 @@ def test_the_group_has_the_offsets_with_the_decision(copy, write, view):
     write(query.source, b"a", b"b", partition=0)
     query.run(offsets__group__id=f"group-of-{query.target}")
     assert view.group(f"group-of-{query.target}", query.source) == view.ends(query.source)
+
+
+DAY_MS = 24 * 3600 * 1000
+PICKED = "SELECT key, value, timestamp FROM input"
+
+
+@pytest.mark.parametrize(
+    ("config", "asked", "stops"),
+    [
+        ({"retention_ms": 7 * DAY_MS}, {}, True),
+        ({"retention_ms": 7 * DAY_MS}, {"partition": "key"}, True),
+        ({"retention_ms": 7 * DAY_MS}, {"transform": PICKED}, True),
+        ({"retention_ms": 7 * DAY_MS}, {"transform": "SELECT key, value FROM input"}, False),
+        ({"retention_ms": 7 * DAY_MS, "message_timestamp_type": "LogAppendTime"}, {}, False),
+        ({"retention_ms": 7 * DAY_MS, "cleanup_policy": "compact"}, {}, False),
+        ({"retention_ms": 30 * DAY_MS}, {}, False),
+    ],
+    ids=["records", "by key", "transform", "new time", "time of the broker", "compacted", "kept"],
+)
+def test_rows_that_the_target_would_delete_at_once(copy, topic, write, view, config, asked, stops):
+    """Of 20 days ago, by their timestamps: named, and none of the micro-batch is visible, nor is what is new in it."""
+    query = copy()
+    query.target = topic(1, **config)
+    then = int(time.time() * 1000) - 20 * DAY_MS
+    write(query.source, b"new", key=b"k")
+    write(query.source, b"old", key=b"l", timestamp=then)
+    query.more = dict(asked)
+    transform = query.more.pop("transform", None)
+    if stops:
+        with pytest.raises(StreamingQueryException, match=rf"EOS_ROWS_EXPIRED.*{query.target}"):
+            query.start(transform).awaitTermination(TIMEOUT)
+        assert view.rows(query.target) == []
+    else:
+        query.run(transform)
+        assert query.values() == [b"new", b"old"]

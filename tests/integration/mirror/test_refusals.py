@@ -99,7 +99,7 @@ def test_rows_that_the_target_would_delete_at_once(mirror, topic, write, there):
     name = topic(1, retention_ms=-1)
     write(name, b"old", timestamp=1_000)
     copies = mirror(name, settings={"retention.ms": "3600000"})
-    copies.stopped_by("EOS_MIRROR_ROWS_EXPIRED")
+    copies.stopped_by("EOS_ROWS_EXPIRED")
     assert seen(there, name) == []
     for_ever = ConfigEntry("retention.ms", "-1", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=[for_ever])
@@ -113,7 +113,7 @@ def _ran(mirror: Mirror) -> bool:
     try:
         mirror.run()
     except StreamingQueryException as error:
-        assert "EOS_MIRROR_ROWS_EXPIRED" in str(error)
+        assert "EOS_ROWS_EXPIRED" in str(error)
         return False
     return True
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime, timedelta
 
 import pytest
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
@@ -212,6 +213,25 @@ def test_a_letter_that_is_too_large(files, sink, topic, refused):
     query = sink(topic=out, deadLetters__topic=letters)
     source = files(ROWS).add(some_rows()).stream()
     refused(query, source, "EOS_DEAD_LETTER_TOPIC", out, letters, tasks=True, says=letters)
+
+
+@pytest.mark.parametrize("kept", ["output", "letters"])
+def test_rows_that_a_topic_would_delete_at_once(files, sink, topic, refused, kept):
+    """Of 20 days ago, by their timestamps: the one that brokers refuse goes to the dead-letter topic with its own."""
+    week_ms, then = 7 * 24 * 3600 * 1000, datetime.now() - timedelta(days=20)
+    of_out, of_letters = ({"retention_ms": -1 if kept == name else week_ms} for name in ("output", "letters"))
+    out, letters = topic(3, max_message_bytes=LIMIT, **of_out), topic(2, max_message_bytes=10_000_000, **of_letters)
+    source = files("value string, timestamp timestamp").add([("a", then), (LARGE, then)]).stream()
+    short_lived = letters if kept == "output" else out
+    refused(
+        sink(topic=out, deadLetters__topic=letters),
+        source,
+        "EOS_ROWS_EXPIRED",
+        out,
+        letters,
+        tasks=True,
+        says=short_lived,
+    )
 
 
 def test_a_dead_letter_topic_that_will_not_do(files, sink, topic, refused):

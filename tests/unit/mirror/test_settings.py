@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from spark_eos.errors import TopicError
-from spark_eos.mirror.task import retention_ms
 from spark_eos.mirror.topics import check_settings, target_settings
 
 SOURCE = {"cleanup.policy": "delete", "retention.ms": "5", "max.message.bytes": "9", "compression.type": "lz4"}
@@ -41,18 +40,3 @@ def test_compacted_to_compacted():
     """A source that is compacted has a target that is."""
     compact = SOURCE | {"cleanup.policy": "compact"}
     check_settings("t", compact, compact)
-
-
-@pytest.mark.parametrize(
-    ("config", "kept"),
-    [
-        ({"retention.ms": "5"}, 5),
-        ({"retention.ms": "-1"}, None),
-        ({"retention.ms": "5", "cleanup.policy": "compact"}, None),
-        ({"retention.ms": "5", "cleanup.policy": "compact,delete"}, 5),
-        ({}, None),
-    ],
-)
-def test_for_how_long_rows_are_kept(config, kept):
-    """Retention is of topics that delete."""
-    assert retention_ms(config) == kept

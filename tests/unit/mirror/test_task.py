@@ -1,16 +1,14 @@
-"""Where rows of an open transaction lie, by a log whose answers are made here, and which rows are too old."""
+"""Where rows of an open transaction lie, by a log whose answers are made here."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
 from fastcrc.crc32 import iscsi as crc32c
 
-from spark_eos.errors import TopicError, Unclear
+from spark_eos.errors import Unclear
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.mirror import task as module
 from spark_eos.mirror.task import rows_in_log
@@ -20,7 +18,6 @@ from tests.support.record_batches import HEADER
 OWN = Pair("id", 7, 1)
 KAFKA = KafkaProperties({"bootstrap.servers": "127.0.0.1:1"})
 _CHECKED_FROM = 21
-NOW_MS = int(time.time() * 1000)
 
 
 def batch(base: int, count: int, producer: int = OWN.producer_id) -> bytearray:
@@ -75,15 +72,3 @@ def test_rows_that_cannot_be_read_are_not_made_up(answers):
     answers([batch(0, 2), damaged(batch(2, 2))])
     with pytest.raises(Unclear, match="EOS_TRANSACTION_NOT_FOUND"):
         rows_in_log(KAFKA, OWN, "t", 0, 4)
-
-
-@pytest.mark.parametrize(
-    ("oldest_ms", "kept_ms", "stops"),
-    [(None, 1000, False), (0, 1000, True), (0, None, False), (NOW_MS - 5000, 1000, True), (NOW_MS, 3_600_000, False)],
-    ids=["no date", "1970", "kept for ever", "too old", "new"],
-)
-def test_rows_that_brokers_would_delete_at_once_stop_the_mirror(monkeypatch, oldest_ms, kept_ms, stops):
-    """By their own timestamps: those that have none do not count."""
-    monkeypatch.setattr(module, "_retention_ms", lambda kafka, topic: kept_ms)
-    with pytest.raises(TopicError, match="EOS_MIRROR_ROWS_EXPIRED") if stops else nullcontext():
-        module._check_age(KAFKA, "t", oldest_ms)

@@ -12,7 +12,7 @@ def test_the_commands_of_a_plain_query(capsys):
     begin = "kafka-acls.sh --bootstrap-server HOST:9092 --add --allow-principal 'User:CN=ann o'"
     assert capsys.readouterr().out.splitlines() == [
         f"{begin} --operation Read --topic in",
-        f"{begin} --operation Write --operation Read --topic out",
+        f"{begin} --operation Write --operation Read --operation DescribeConfigs --topic out",
         f"{begin} --operation Read --operation Write --operation DescribeConfigs --topic __spark_eos_ledger",
         f"{begin} --operation Write --transactional-id spark-eos- --resource-pattern-type prefixed",
     ]
@@ -21,7 +21,7 @@ def test_the_commands_of_a_plain_query(capsys):
 def test_a_topic_that_is_read_and_written_is_named_once_for_each_operation():
     """A query may copy a topic into itself, by another partition."""
     found = [acl for acl in needed(Query(inputs=["t"], outputs=["t"])) if acl.name == "t"]
-    assert sorted(acl.operation for acl in found) == ["READ", "WRITE"]
+    assert sorted(acl.operation for acl in found) == ["DESCRIBE_CONFIGS", "READ", "WRITE"]
 
 
 def test_the_ids_of_one_query_only():

@@ -265,6 +265,18 @@ def test_the_earliest_timestamp_is_told():
     assert batch([{"value": b"v"}], "t").oldest_ms is None
 
 
+def test_the_earliest_timestamp_of_each_topic_is_told():
+    """As topics keep rows for different times; rows without one, or from before 1970, have no age."""
+    before, none = FULL["timestamp"] - datetime.timedelta(days=1), {"timestamp": None}
+    undated = {"timestamp": datetime.datetime(1969, 1, 1, tzinfo=datetime.UTC)}
+    rows = [FULL, FULL | {"timestamp": before}, FULL | none, FULL | undated, FULL | {"topic": "t2"}]
+    assert batch(rows).oldest_by_topic() == {"t1": FULL_MS - 86_400_000, "t2": FULL_MS}
+    assert batch([FULL | none, FULL | undated | {"topic": "t2"}]).oldest_by_topic() == {}
+    alone = [{name: row[name] for name in ("value", "timestamp")} for row in rows]
+    assert batch(alone, "t").oldest_by_topic() == {"t": FULL_MS - 86_400_000}
+    assert batch([{"value": b"v"}], "t").oldest_by_topic() == {}
+
+
 # Digests
 
 header = st.fixed_dictionaries({"key": st.text(max_size=2), "value": st.none() | st.binary(max_size=2)})

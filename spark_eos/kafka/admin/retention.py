@@ -1,0 +1,50 @@
+"""Whether a topic keeps a record, by its timestamp: brokers delete old ones, whether they were read or not."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from spark_eos.caches import ttl_cache
+from spark_eos.errors import stop
+from spark_eos.kafka.admin.configs import topic_config
+from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import broker_client
+
+#: How long a topic's settings are remembered, in seconds.
+_SETTINGS_S = 10.0
+#: The setting for how long a topic keeps records, and how old, or how far ahead of the broker's clock, a record may be
+#: when it is written; in milliseconds.
+RETENTION = "retention.ms"
+BEFORE, AFTER = "message.timestamp.before.max.ms", "message.timestamp.after.max.ms"
+
+_ANY_TIME = 2**63 - 1
+
+
+def check_age(kafka: KafkaProperties, topic: str, oldest_ms: int | None) -> None:
+    """Raise TopicError (EOS_ROWS_EXPIRED) for rows that the topic does not keep. ``oldest_ms``: the oldest timestamp;
+    without one from 1970 on, brokers go by the time of their file. Raises also what `topic_config` raises."""
+    if oldest_ms is None or oldest_ms < 0:
+        return
+    settings, now_ms = topic_settings(kafka, topic), int(time.time() * 1000)
+    if unfit_setting(settings, oldest_ms, now_ms) == RETENTION:
+        age_s = (now_ms - oldest_ms) // 1000
+        raise stop("EOS_ROWS_EXPIRED", topic=topic, age_s=age_s, retention_ms=settings[RETENTION])
+
+
+@ttl_cache(_SETTINGS_S, maxsize=256)
+def topic_settings(kafka: KafkaProperties, topic: str) -> dict[str, str]:
+    """The configuration of a topic, as of some seconds ago. Raises what `topic_config` raises."""
+    return topic_config(broker_client(kafka), topic)
+
+
+def unfit_setting(settings: Mapping[str, str], time_ms: int, now_ms: int) -> str | None:
+    """The setting by which a topic deletes a record with this timestamp at once, or refuses it; None if it keeps it."""
+    if settings.get("message.timestamp.type") == "LogAppendTime":
+        return None
+    age_ms = now_ms - time_ms
+    kept_ms = int(settings.get(RETENTION, -1))
+    if 0 <= kept_ms < age_ms and "delete" in settings.get("cleanup.policy", "delete"):
+        return RETENTION
+    limits = {BEFORE: age_ms, AFTER: -age_ms}
+    return next((name for name, ms in limits.items() if ms > int(settings.get(name, _ANY_TIME))), None)
