@@ -2,8 +2,12 @@
 
 Letters are sent again by transactions of some thousand. Each has the letters' records, and for each partition of the
 dead-letter topic that it takes letters from, a receipt in that partition with their offsets. So each letter is sent
-once, however often the command runs or is killed: retention removes the oldest records first, and a receipt outlives
-its letters. A consumer group's offsets would not, as brokers drop them after seven days.
+once, however often the command runs or is killed: retention removes the oldest records first, compaction keeps a record
+whose key no other has, and a receipt outlives its letters. A consumer group's offsets would not, as brokers drop them
+after seven days.
+
+A receipt names the log that its offsets are of. In a mirror or a copy of the topic, letters have other offsets, and
+nobody can tell by receipts of another log which of them were sent. So the commands stop where they find one.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
@@ -24,14 +28,9 @@ from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import TopicPartition as Position
 
 from spark_eos.errors import EosError, stop
-from spark_eos.kafka.admin.topics import (
-    Topic,
-    begin_offsets,
-    cluster_id,
-    describe_topics,
-    end_offsets,
-    topic_partitions,
-)
+from spark_eos.kafka.admin.configs import topic_config
+from spark_eos.kafka.admin.retention import unfit_setting
+from spark_eos.kafka.admin.topics import begin_offsets, cluster_id, describe_topics, end_offsets
 from spark_eos.kafka.config.librdkafka import librdkafka_config
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.letter_headers import (
@@ -47,12 +46,13 @@ from spark_eos.kafka.messages import headers_of, offset_of, place_of
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.ledger.own_topics import check_for_rows
 from spark_eos.ops.answer import Answer, table
-from spark_eos.printable import excerpt, printable_lines
+from spark_eos.printable import excerpt, printable
 from spark_eos.whole_numbers import whole_number
 
 #: Prefix of the transactional id with which letters of a topic are sent again.
 _ID = "spark-eos-dead-letters"
-#: The header of a receipt. Its value is JSON: ranges of offsets in its partition, each as first and last + 1.
+#: The header of a receipt, which has JSON as its key and value: its log with the first offset, and ranges of offsets,
+#: each as first and last + 1.
 RECEIPT = "__spark_eos.resent"
 #: The most letters in a transaction.
 _AT_ONCE = 5000
@@ -100,12 +100,16 @@ class Letter:
         return cls(partition, offset_of(message), message.key(), message.value(), headers, message.timestamp()[1])
 
     @cached_property
-    def _why(self) -> dict[str, str]:
-        """The headers that make it a letter, by name. Those before them are the record's own, which may have such
-        names, too: it may be a letter that was read, or somebody's who wants to choose where it is sent."""
+    def _own(self) -> int:
+        """The number of headers before those that make it a letter. They are the record's own, whatever their names: it
+        may be a letter that was read, or somebody's who wants to choose where it is sent."""
         names = [name for name, _ in self.headers]
-        begin = len(names) - names[::-1].index(EXCEPTION) - 1 if EXCEPTION in names else len(names)
-        return {name: value.decode(errors="replace") for name, value in self.headers[begin:] if value is not None}
+        return len(names) - names[::-1].index(EXCEPTION) - 1 if EXCEPTION in names else len(names)
+
+    @cached_property
+    def _why(self) -> dict[str, str]:
+        """The headers that make it a letter, by name."""
+        return {name: value.decode(errors="replace") for name, value in self.headers[self._own :] if value is not None}
 
     @property
     def reason(self) -> str:
@@ -128,8 +132,9 @@ class Letter:
 
     @property
     def own_headers(self) -> list[tuple[str, bytes | None]]:
-        """The headers that the record had before it was a letter."""
-        return [(name, value) for name, value in self.headers if not name.startswith(PREFIXES)]
+        """The headers that the record had before it was a letter, and those that others have added behind it."""
+        added = [header for header in self.headers[self._own :] if not header[0].startswith(PREFIXES)]
+        return [*self.headers[: self._own], *added]
 
 
 @dataclass(frozen=True)
@@ -158,11 +163,23 @@ class Sent:
         return before > 0 and offset < self._ends[before - 1]
 
 
+@dataclass(frozen=True)
+class LetterLog:
+    """The log of a partition: that of a mirror, of a copy, or of a topic that was created again is another one, with
+    other letters at its offsets."""
+
+    cluster: str
+    topic: str
+    topic_id: str
+    partition: int
+
+
 class Receipt:
     """The letters of a partition that one transaction sends, as ranges of offsets. Adjacent letters are in one range,
     whatever records are between them."""
 
-    def __init__(self) -> None:
+    def __init__(self, log: LetterLog) -> None:
+        self.log = log
         self.ranges: list[tuple[int, int]] = []
         self._in_a_row = False
 
@@ -173,6 +190,30 @@ class Receipt:
         elif sent:
             self.ranges.append((offset, offset + 1))
         self._in_a_row = sent
+
+    def record(self) -> dict[str, Any]:
+        """The arguments of `Producer.produce`. No other record has its key, so that compaction keeps it."""
+        key = {**asdict(self.log), "offset": self.ranges[0][0]}
+        return {
+            "partition": self.log.partition,
+            "key": json.dumps(key).encode(),
+            "value": json.dumps(self.ranges).encode(),
+            "headers": [(RECEIPT, None)],
+        }
+
+
+def ranges_in(receipt: Message, log: LetterLog) -> list[tuple[int, int]]:
+    """The ranges of offsets in a receipt that was read from ``log``. Raises CommandError where it names another one, or
+    none."""
+    try:
+        named, ranges = json.loads(receipt.key() or b"null"), json.loads(receipt.value() or b"[]")
+    except ValueError:
+        named, ranges = None, []
+    if not isinstance(named, dict) or any(named.get(field) != value for field, value in asdict(log).items()):
+        place = f"offset {offset_of(receipt)} of {log.topic}-{log.partition}"
+        found = excerpt(receipt.key() or b"it has no key")
+        raise stop("EOS_LETTER_UNSENDABLE.other_log", place=place, topic=log.topic, log=found)
+    return [(first, end) for first, end in ranges]
 
 
 def list_letters(letters: Letters) -> Answer:
@@ -211,8 +252,9 @@ def show_letters(letters: Letters, limit: int) -> Answer:
                 break
             if not sent[letter.partition].has(letter.offset):
                 shown.append(letter)
+    blocks = ["\n".join(_as_lines(letter)) for letter in shown]
     rows = [_as_json(letter) for letter in shown]
-    return Answer(rows, "\n\n".join(map(_as_text, rows)) or f"There are no such letters in {letters.topic}.")
+    return Answer(rows, "\n\n".join(blocks) or f"There are no such letters in {letters.topic}.")
 
 
 def resend_letters(letters: Letters, to: str | None, *, yes: bool) -> Answer:
@@ -225,7 +267,7 @@ def resend_letters(letters: Letters, to: str | None, *, yes: bool) -> Answer:
         counts = _sent_again(letters, to)
     else:
         with closing(_Reader(letters)) as reader:
-            counts = Counter(target for _, target in _targets(letters, reader, reader.sent(), to) if target is not None)
+            counts = _planned(letters, reader, reader.sent(), to)
     total, verb = counts.total(), "Sent" if yes else "Would send"
     rows = [{"topic": topic, "letters": count} for topic, count in sorted(counts.items())]
     lines = [f"{verb} {total:,} letter(s) of {letters.topic}{':' if total else '.'}"]
@@ -235,24 +277,35 @@ def resend_letters(letters: Letters, to: str | None, *, yes: bool) -> Answer:
     return Answer({"done": yes, "letters": rows}, "\n".join(lines))
 
 
+def _planned(letters: Letters, reader: _Reader, sent: dict[int, Sent], to: str | None) -> Counter[str]:
+    """How many letters are to be sent to each topic. Raises what `_targets` raises."""
+    return Counter(target for _, target in _targets(letters, reader, sent, to) if target is not None)
+
+
 def _sent_again(letters: Letters, to: str | None) -> Counter[str]:
-    """Send the letters of `_targets`; return how many went to each topic."""
+    """Send the letters of `_targets`, when all of them can be sent; return how many went to each topic."""
     ours = {**_WRITING, "transactional.id": f"{_ID}-{letters.topic}"}
     counts: Counter[str] = Counter()
     try:
         producer = Producer(librdkafka_config(letters.kafka, "producer", ours=ours))
         producer.init_transactions(_SILENCE_S)  # fences another run, which can add no receipt from now on
         with closing(_Reader(letters)) as reader:
-            waiting = _targets(letters, reader, reader.sent(), to)
-            while sent := _transaction(letters, producer, waiting, to):
-                counts += sent
+            sent = reader.sent()
+            _planned(letters, reader, sent, to)
+            waiting = _targets(letters, reader, sent, to)
+            while some := _transaction(letters, producer, reader, waiting, to):
+                counts += some
     except KafkaException as error:
         raise _failed(letters, error) from None
     return counts
 
 
 def _transaction(
-    letters: Letters, producer: Producer, waiting: Iterator[tuple[Letter, str | None]], to: str | None
+    letters: Letters,
+    producer: Producer,
+    reader: _Reader,
+    waiting: Iterator[tuple[Letter, str | None]],
+    to: str | None,
 ) -> Counter[str]:
     """Send the next letters by one transaction, if there are any; return how many went to each topic."""
     receipts: dict[int, Receipt] = {}
@@ -260,7 +313,8 @@ def _transaction(
     refused: list[ClientError] = []
     try:
         for letter, target in waiting:
-            receipts.setdefault(letter.partition, Receipt()).passed(letter.offset, sent=target is not None)
+            receipt = receipts.setdefault(letter.partition, Receipt(reader.log(letter.partition)))
+            receipt.passed(letter.offset, sent=target is not None)
             if target is not None:
                 if not counts:
                     producer.begin_transaction()
@@ -269,7 +323,10 @@ def _transaction(
             if counts.total() == _AT_ONCE:
                 break
         if counts:
-            _commit(letters, producer, receipts, refused)
+            for receipt in receipts.values():
+                _produce_receipt(producer, refused, receipt)
+            reader.check_log()
+            producer.commit_transaction(_SILENCE_S)
     except (KafkaException, EosError) as error:
         if counts:
             _abort(producer)
@@ -279,13 +336,9 @@ def _transaction(
     return counts
 
 
-def _commit(letters: Letters, producer: Producer, receipts: dict[int, Receipt], refused: list[ClientError]) -> None:
-    """Produce the receipts, and commit the transaction. Raises KafkaException; then it has to be aborted."""
-    for partition, receipt in receipts.items():
-        if receipt.ranges:
-            headers = [(RECEIPT, json.dumps(receipt.ranges).encode())]
-            _produce(producer, refused, letters.topic, {"partition": partition, "headers": headers})
-    producer.commit_transaction(_SILENCE_S)
+def _produce_receipt(producer: Producer, refused: list[ClientError], receipt: Receipt) -> None:
+    if receipt.ranges:
+        _produce(producer, refused, receipt.log.topic, receipt.record())
 
 
 def _abort(producer: Producer) -> None:
@@ -326,9 +379,8 @@ def _targets(
     letters: Letters, reader: _Reader, sent: dict[int, Sent], to: str | None
 ) -> Iterator[tuple[Letter, str | None]]:
     """Every letter, and the topic to send it to: None if it was sent before, or is not among ``letters``. Raises
-    CommandError for a letter that cannot be sent where it belongs, and TopicError for a topic that is not there, or is
-    not for rows."""
-    topics: dict[str, Topic] = {}
+    CommandError for a letter that cannot be sent where it belongs, or that would not stay there, and TopicError for a
+    topic that is not there, or is not for rows."""
     for letter in reader.letters():
         if sent[letter.partition].has(letter.offset) or not letters.has(letter):
             yield letter, None
@@ -339,10 +391,13 @@ def _targets(
             raise stop("EOS_LETTER_UNSENDABLE.origin", place=place)
         if to is None and letter.cluster not in (None, reader.cluster):
             raise stop("EOS_LETTER_UNSENDABLE.cluster", place=place, topic=target, cluster=letter.cluster)
-        if target not in topics:
-            topics |= reader.topics_for_rows(target)
-        if partition is not None and partition >= topics[target].partitions:
+        into = reader.target(target)
+        if partition is not None and partition >= into.partitions:
             raise stop("EOS_LETTER_UNSENDABLE.partition", place=place, topic=target, partition=partition)
+        unfit = unfit_setting(into.settings, letter.time_ms, reader.began_ms)
+        if unfit is not None:
+            fields = {"time": _time(letter.time_ms), "setting": unfit, "value": into.settings[unfit]}
+            raise stop("EOS_LETTER_UNSENDABLE.timestamp", place=place, topic=target, **fields)
         yield letter, target
 
 
@@ -351,16 +406,26 @@ def _failed(letters: Letters, error: KafkaException) -> EosError:
     return stop("EOS_LETTERS_FAILED.brokers", topic=letters.topic, error_name=cause.name(), error=cause.str())
 
 
+@dataclass(frozen=True)
+class _Target:
+    """A topic that letters go to."""
+
+    partitions: int
+    settings: dict[str, str]
+
+
 class _Reader:
-    """A consumer of a topic up to its end at the time when the reader is made. Close it. Raises TopicError,
-    CommandError."""
+    """A consumer of a topic up to its end at the time when the reader is made, ``began_ms``. Close it. Raises
+    TopicError, CommandError."""
 
     def __init__(self, letters: Letters) -> None:
-        self._letters = letters
+        self._letters, self._targets = letters, dict[str, _Target]()
+        self.began_ms = int(time.time() * 1000)
         topic, client = letters.topic, broker_client(letters.kafka)
         client.reach()
         self._client, self.cluster = client, cluster_id(client)
-        partitions = {topic: range(topic_partitions(client, [topic])[topic])}
+        self._topic = describe_topics(client, [topic])[topic]
+        partitions = {topic: range(self._topic.partitions)}
         #: High watermarks: receipts may be in transactions that are still open.
         self._ends = end_offsets(client, partitions, "read_uncommitted")[topic]
         self._begins = begin_offsets(client, partitions)[topic]
@@ -369,19 +434,34 @@ class _Reader:
     def close(self) -> None:
         self._consumer.close()
 
-    def topics_for_rows(self, name: str) -> dict[str, Topic]:
-        """The topic, by its name. Raises TopicError where it is not there, or is not for rows."""
-        found = describe_topics(self._client, [name])
-        check_for_rows(self._client, found)
-        return found
+    def log(self, partition: int) -> LetterLog:
+        """The log of a partition."""
+        return LetterLog(self.cluster, self._letters.topic, self._topic.id, partition)
+
+    def check_log(self) -> None:
+        """Raise CommandError where the topic is another one than when the reader was made."""
+        topic = self._letters.topic
+        now = describe_topics(self._client, [topic], missing_ok=True).get(topic)
+        if now is None or now.id != self._topic.id:
+            raise stop("EOS_LETTERS_FAILED.recreated", topic=topic)
+
+    def target(self, name: str) -> _Target:
+        """A topic that letters go to, as it was at the first call. Raises TopicError where it is not there, or is not
+        for rows."""
+        if name not in self._targets:
+            topics = describe_topics(self._client, [name])
+            check_for_rows(self._client, topics)
+            self._targets[name] = _Target(topics[name].partitions, topic_config(self._client, name))
+        return self._targets[name]
 
     def sent(self) -> dict[int, Sent]:
-        """The letters of each partition that were sent again, by their receipts."""
+        """The letters of each partition that were sent again, by their receipts. Raises CommandError for a receipt of
+        another log."""
         ranges: dict[int, list[tuple[int, int]]] = {partition: [] for partition in self._ends}
         for message in self._messages():
             if _is_receipt(message):
-                ((_, value),) = headers_of(message)
-                ranges[place_of(message)[1]] += [(first, end) for first, end in json.loads(value or b"[]")]
+                partition = place_of(message)[1]
+                ranges[partition] += ranges_in(message, self.log(partition))
         return {partition: Sent(mine) for partition, mine in ranges.items()}
 
     def letters(self) -> Iterator[Letter]:
@@ -415,8 +495,10 @@ class _Reader:
 
 
 def _is_receipt(message: Message) -> bool:
-    """A letter has headers of its own, whatever the record had."""
-    return message.key() is message.value() is None and [name for name, _ in headers_of(message)] == [RECEIPT]
+    """Whether the record is no letter, which says why it is one, whatever headers its record had. Programs that copy
+    records may add headers to them."""
+    names = {name for name, _ in headers_of(message)}
+    return RECEIPT in names and EXCEPTION not in names
 
 
 def _topic_of(letter: Letter) -> str:
@@ -445,7 +527,8 @@ def _as_json(letter: Letter) -> dict[str, Any]:
     }
 
 
-def _as_text(row: dict[str, Any]) -> str:
+def _as_lines(letter: Letter) -> list[str]:
+    row = _as_json(letter)
     head = f"partition {row['partition']}, offset {row['offset']}, {row['time']}: {row['reason']}, topic {row['topic']}"
-    lines = [head, *(f"  {name}: {row[name]}" for name in ("key", "value"))]
-    return printable_lines("\n".join([*lines, *(f"  {name}: {value}" for name, value in row["headers"])]))
+    fields = [*((name, row[name]) for name in ("key", "value")), *row["headers"]]
+    return [printable(head), *(printable(f"  {name}: {value}") for name, value in fields)]

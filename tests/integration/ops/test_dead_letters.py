@@ -5,17 +5,22 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from spark_eos import cli
+from spark_eos.copy.start import copy
 from spark_eos.ops import dead_letters
 from spark_eos.tools.devcluster import DevCluster
-from tests.support.kafka_view import KafkaView
+from tests.support.kafka_view import KafkaView, Row, open_view
+from tests.support.mirrors import Mirror
+from tests.support.source_calls import Writer, anew, delete_before
 from tests.support.waiting import PROGRAM_S, TIMEOUT, wait_for
 
 TOO_LARGE, MALFORMED = "RecordTooLargeException", "EOS_JOB_MALFORMED_ROW"
@@ -60,9 +65,9 @@ class Office:
             write(self.topic, b"large-%d" % n, partition=partition, key=b"k", headers=refused_by(self.out, partition))
             write(self.topic, b"bad-%d" % n, partition=partition, key=b"k", headers=malformed_in(self.source))
 
-    def ask(self, *words: str, json_: bool = True) -> tuple[int, Any]:
+    def ask(self, *words: str, json_: bool = True, at: str | None = None) -> tuple[int, Any]:
         self.capsys.readouterr()
-        servers = ["--bootstrap-servers", self.cluster.bootstrap_servers]
+        servers = ["--bootstrap-servers", at or self.cluster.bootstrap_servers]
         code = cli.main([*servers, "dead-letters", *words, *(["--format", "json"] if json_ else [])])
         out = self.capsys.readouterr().out
         return code, json.loads(out) if json_ else out
@@ -176,7 +181,7 @@ def test_the_letters_own_cluster_is_where_it_is_read(office, write):
     assert office.resend() == {office.source: 1}
 
 
-#: Ends as by kill -9, just before or just after the transaction of the second four letters is committed.
+#: Ends as by kill -9 at a step of the transaction of the second four letters; what it has produced is in the log.
 DYING = """
 import os, sys
 from confluent_kafka import Producer
@@ -184,28 +189,41 @@ from spark_eos import cli
 from spark_eos.ops import dead_letters
 
 class Dying(Producer):
-    left = 1
+    begun = 0
+
+    def reach(self, step):
+        if (self.begun, step) == (2, {step!r}):
+            self.flush(60)
+            os._exit(9)
+
+    def begin_transaction(self):
+        super().begin_transaction()
+        self.begun += 1
+        self.reach("begun")
+
+    def produce(self, topic, **record):
+        super().produce(topic, **record)
+        self.reach("receipt" if topic == {topic!r} else "letter")
+
     def commit_transaction(self, *arguments):
-        if not self.left and {before}:
-            os._exit(9)
+        self.reach("ready")
         super().commit_transaction(*arguments)
-        if not self.left:
-            os._exit(9)
-        self.left -= 1
+        self.reach("committed")
 
 dead_letters.Producer, dead_letters._AT_ONCE = Dying, 4
 sys.exit(cli.main(sys.argv[1:]))
 """
 
 
-@pytest.mark.parametrize("before", [True, False])
-def test_a_run_that_is_killed_around_its_commit_loses_and_doubles_no_letter(office, write, before):
+@pytest.mark.parametrize("step", ["begun", "letter", "receipt", "ready", "committed"])
+def test_a_run_that_is_killed_loses_and_doubles_no_letter(office, write, step):
     """The next run fences it, and sends just what is left."""
     office.post(write)
     words = ["--bootstrap-servers", office.cluster.bootstrap_servers, "dead-letters", "resend", office.topic, "--yes"]
-    killed = subprocess.run([sys.executable, "-c", DYING.format(before=before), *words], timeout=PROGRAM_S)
+    program = DYING.format(step=step, topic=office.topic)
+    killed = subprocess.run([sys.executable, "-c", program, *words], timeout=PROGRAM_S)
     assert killed.returncode == 9
-    assert sum(office.resend().values()) == (8 if before else 4)
+    assert sum(office.resend().values()) == (4 if step == "committed" else 8)
     assert office.values(office.out) == [f"large-{n}" for n in range(6)]
     assert office.values(office.source) == [f"bad-{n}" for n in range(6)]
 
@@ -260,6 +278,177 @@ def test_receipts_behind_an_open_transaction_are_waited_for(office, write, trans
     transactions.producer.abort_transaction(TIMEOUT)
     monkeypatch.undo()
     assert office.resend() == {office.out: 2, office.source: 2}
+
+
+def by_mirror(office: Office, spark, folder) -> str:
+    Mirror(spark, office.view, office.view, folder, office.topic, prefix="moved.", map=f"map-{office.topic}").run()
+    return f"moved.{office.topic}"
+
+
+def by_copy(office: Office, spark, folder) -> str:
+    office.cluster.create_topic(f"copy-{office.topic}", 2)
+    servers = {"kafka.bootstrap.servers": office.cluster.bootstrap_servers}
+    source = {**servers, "subscribe": office.topic, "startingOffsets": "earliest"}
+    sink, trigger = {**servers, "topic": f"copy-{office.topic}"}, {"availableNow": True}
+    assert copy(spark, source=source, sink=sink, checkpoint=str(folder), trigger=trigger).awaitTermination(TIMEOUT)
+    return f"copy-{office.topic}"
+
+
+def by_backup(office: Office, spark, folder) -> str:
+    """A topic of the same name, from what a backup has of the one before."""
+    rows = office.view.rows(office.topic)
+    anew(office.view.admin, office.cluster, office.topic, 2)
+    restore(office.cluster, office.topic, rows)
+    return office.topic
+
+
+def restore(cluster: DevCluster, topic: str, rows: list[Row]) -> None:
+    writer = Writer(cluster, transactional=False)
+    for row in rows:
+        writer.put(topic, row.value, partition=row.partition, key=row.key, headers=list(row.headers))
+
+
+def refused(office: Office, topic: str, at: str | None = None) -> None:
+    """Whatever is asked of the letters of a topic: named with the log of its receipts."""
+    for words in (["list"], ["show"], ["resend"], ["resend", "--yes"], ["resend", "--yes", "--to", office.out]):
+        code, answer = office.ask(words[0], topic, *words[1:], at=at)
+        assert (code, answer["error"]["condition"]) == (2, "EOS_LETTER_UNSENDABLE"), answer
+        assert f"offset 6 of {topic}-0" in answer["error"]["message"]
+        assert f'"topic": "{office.topic}"' in answer["error"]["message"]
+
+
+@pytest.mark.parametrize("move", [by_mirror, by_copy, by_backup])
+def test_letters_that_moved_are_not_sent_by_receipts_of_another_log(office, write, spark, tmp_path, move):
+    """Offsets are others there, as markers are left out, or by chance the same: nothing is sent, at all."""
+    office.post(write)
+    assert office.resend("--reason", TOO_LARGE) == {office.out: 6}
+    assert office.values(office.out) == [f"large-{n}" for n in range(6)]
+    refused(office, move(office, spark, tmp_path / "checkpoint"))
+    assert len(office.values(office.out)) == 6
+    assert office.values(office.source) == []
+
+
+def test_letters_that_moved_to_another_cluster_are_not_sent_by_receipts_of_the_first(office, write):
+    """Under the same name, with the same offsets, and to the same topics."""
+    office.post(write)
+    assert office.resend("--reason", TOO_LARGE) == {office.out: 6}
+    with DevCluster() as away, open_view(away.bootstrap_servers) as view:
+        for name in (office.topic, office.out, office.source):
+            away.create_topic(name, 2)
+        restore(away, office.topic, office.view.rows(office.topic))
+        refused(office, office.topic, at=away.bootstrap_servers)
+        assert view.rows(office.out, office.source) == []
+
+
+def test_letters_of_a_new_topic_of_the_same_name_are_its_own(office, write):
+    """At the same offsets as letters of the one before, which were sent."""
+    office.post(write, 2)
+    assert office.resend("--reason", TOO_LARGE) == {office.out: 2}
+    anew(office.view.admin, office.cluster, office.topic, 2)
+    office.post(write, 2)
+    assert office.resend() == {office.out: 2, office.source: 2}
+    assert office.resend() == {}
+
+
+def test_a_topic_that_is_created_again_while_its_letters_are_sent(office, write, monkeypatch):
+    """Nothing of that transaction is visible, and no receipt is in the new topic."""
+    office.post(write)
+
+    class Recreating(Producer):
+        def begin_transaction(self):
+            super().begin_transaction()
+            anew(office.view.admin, office.cluster, office.topic, 2)
+
+    monkeypatch.setattr(dead_letters, "Producer", Recreating)
+    code, answer = office.ask("resend", office.topic, "--yes")
+    assert (code, answer["error"]["condition"]) == (2, "EOS_LETTERS_FAILED")
+    assert office.values(office.out) == office.values(office.source) == []
+    monkeypatch.undo()
+    assert office.resend() == {}
+
+
+def test_letters_that_were_deleted_are_gone_and_the_others_are_sent_once(office, admin):
+    """As retention or kafka-delete-records take them, within a record batch, too."""
+    with Producer({"bootstrap.servers": office.cluster.bootstrap_servers, "linger.ms": 1000}) as batches:
+        for n in range(6):
+            batches.produce(office.topic, b"large-%d" % n, partition=0, headers=refused_by(office.out))
+            batches.produce(office.topic, b"bad-%d" % n, partition=0, headers=malformed_in(office.source))
+    assert office.resend("--reason", TOO_LARGE) == {office.out: 6}
+    delete_before(admin, office.topic, 5)
+    _, rows = office.ask("list", office.topic)
+    assert [(row["letters"], row["sent_again"]) for row in rows] == [(4, 0), (3, 3)]
+    assert office.resend() == {office.source: 4}
+    assert office.values(office.source) == [f"bad-{n}" for n in range(2, 6)]
+    assert len(office.values(office.out)) == 6
+
+
+def test_compaction_takes_no_receipt(office, topic, write, admin):
+    """So no letter is sent a second time that it has left."""
+    office.topic = dead = topic(1, segment_ms="100", min_cleanable_dirty_ratio="0.01", max_compaction_lag_ms="100")
+    for n in range(4):
+        write(dead, b"large-%d" % n, key=b"%d" % n, headers=refused_by(office.out))
+        write(dead, b"bad-%d" % n, key=b"same", headers=malformed_in(office.source))
+        assert office.resend("--reason", TOO_LARGE) == {office.out: 1}
+
+    def policy(value: str) -> None:
+        entry = ConfigEntry("cleanup.policy", value, incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ResourceType.TOPIC, dead, incremental_configs=[entry])
+        for altered in admin.incremental_alter_configs([resource]).values():
+            altered.result()
+
+    def compacted() -> bool:
+        write(dead, b"roll", key=b"roll", headers=malformed_in(office.source))  # an active segment is never compacted
+        return not any(row.key == b"same" and row.value != b"bad-3" for row in office.view.rows(dead))
+
+    policy("compact")
+    wait_for(compacted, "the compaction")
+    policy("delete")
+    assert office.resend("--reason", TOO_LARGE) == {}
+    _, rows = office.ask("list", dead, "--reason", TOO_LARGE)
+    assert [(row["letters"], row["sent_again"]) for row in rows] == [(4, 4)]
+    assert office.resend().keys() == {office.source}
+    assert office.values(office.out) == [f"large-{n}" for n in range(4)]
+
+
+DAY_MS = 24 * 3600 * 1000
+
+
+@pytest.mark.parametrize(
+    ("config", "setting"),
+    [
+        ({"retention_ms": 7 * DAY_MS}, "retention.ms"),
+        ({"retention_ms": 7 * DAY_MS, "cleanup_policy": "compact,delete"}, "retention.ms"),
+        ({"retention_ms": -1, "message_timestamp_before_max_ms": DAY_MS}, "message.timestamp.before.max.ms"),
+        ({"retention_ms": 7 * DAY_MS, "cleanup_policy": "compact"}, None),
+        ({"retention_ms": 7 * DAY_MS, "message_timestamp_type": "LogAppendTime"}, None),
+        ({"retention_ms": -1}, None),
+        ({"retention_ms": 30 * DAY_MS}, None),
+    ],
+)
+def test_a_letter_is_not_sent_to_a_topic_that_would_delete_it(office, write, topic, monkeypatch, config, setting):
+    """Of 20 days ago, by its timestamp. Nothing is sent, not even letters before it, and the setting is named."""
+    monkeypatch.setattr(dead_letters, "_AT_ONCE", 1)
+    into, then = topic(1, **config), int(time.time() * 1000) - 20 * DAY_MS
+    write(office.topic, b"new", headers=refused_by(office.out))
+    write(office.topic, b"old", key=b"k", headers=refused_by(into), timestamp=then)
+    if setting is None:
+        assert office.resend() == {office.out: 1, into: 1}
+        return
+    for words in ((), ("--yes",)):
+        code, answer = office.ask("resend", office.topic, *words)
+        assert (code, answer["error"]["condition"]) == (2, "EOS_LETTER_UNSENDABLE")
+        assert setting in answer["error"]["message"] and into in answer["error"]["message"]
+    assert office.view.rows(office.out, into) == []
+    assert office.resend("--to", office.out) == {office.out: 2}
+
+
+def test_a_header_of_the_record_stays_whatever_its_name(office, write):
+    """Also those that letters have."""
+    own = [("__streams.errors.exception", b"mine"), ("__spark_eos.target.topic", b"elsewhere")]
+    write(office.topic, b"row", headers=[*own, *refused_by(office.out)])
+    assert office.resend() == {office.out: 1}
+    office.values(office.out)
+    assert [row.headers for row in office.view.rows(office.out)] == [(*own, ("mine", b"kept"))]
 
 
 def test_what_cannot_be_sent_is_named(office, write, topic):

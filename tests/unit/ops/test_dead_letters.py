@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict, replace
+
+import pytest
 from confluent_kafka import KafkaError
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spark_eos.errors import CommandError
 from spark_eos.kafka.letter_headers import PREFIXES, SOURCE_CLUSTER
-from spark_eos.ops.dead_letters import RECEIPT, Letter, Receipt, Sent, _produce, _Reader
+from spark_eos.ops.dead_letters import (
+    RECEIPT,
+    Letter,
+    LetterLog,
+    Receipt,
+    Sent,
+    _as_lines,
+    _produce,
+    _Reader,
+    ranges_in,
+)
+from tests.unit.test_printable import HOSTILE, is_plain
+
+LOG = LetterLog("cluster", "dead", "id", 0)
 
 
 def letter(*headers: tuple[str, bytes | None]) -> Letter:
@@ -22,18 +40,18 @@ def test_what_several_receipts_name_is_what_was_sent(runs):
     ranges: list[tuple[int, int]] = []
     for run in runs:
         wanted = {offset for offset, is_sent in run if is_sent}
-        receipt = Receipt()
+        receipt = Receipt(LOG)
         for offset in offsets:
             receipt.passed(offset, sent=offset in wanted and offset not in sent)
         sent |= wanted
-        ranges += receipt.ranges
+        ranges += ranges_in(read(receipt), LOG) if receipt.ranges else []
     found = Sent(ranges)
     assert [offset for offset in offsets if found.has(offset)] == sorted(sent)
 
 
 def test_letters_that_follow_one_another_are_one_range():
     """Whatever lies between them, such as markers of transactions."""
-    receipt = Receipt()
+    receipt = Receipt(LOG)
     for offset, sent in ((2, True), (4, True), (9, True), (11, False), (12, True)):
         receipt.passed(offset, sent=sent)
     assert receipt.ranges == [(2, 10), (12, 13)]
@@ -77,29 +95,99 @@ def test_headers_of_the_record_itself_say_nothing_of_where_it_belongs(own):
     place = (("__streams.errors.topic", b"in"), ("__streams.errors.partition", b"2"))
     found = letter(*own, WHY, *place, ("__spark_eos.source.cluster", b"c"))
     assert (found.origin, found.cluster, found.reason) == (("in", 2), "c", "Some")
+    assert found.own_headers == own
+
+
+def test_headers_that_others_add_behind_it_stay():
+    """Such as the ids of a trace, by whatever has copied the letter."""
+    found = letter(("a", b"1"), WHY, ("__streams.errors.topic", b"in"), ("trace", b"2"))
+    assert found.own_headers == [("a", b"1"), ("trace", b"2")]
 
 
 class Record:
     """As a client gives it, of partition 0."""
 
-    def __init__(self, offset: int, headers: list[tuple[str, bytes | None]], value: bytes | None = None) -> None:
+    def __init__(
+        self,
+        offset: int,
+        headers: list[tuple[str, bytes | None]],
+        value: bytes | None = None,
+        key: bytes | None = None,
+    ) -> None:
         self.offset, self.headers = lambda: offset, lambda: headers
-        self.value, self.key = lambda: value, lambda: None
+        self.value, self.key = lambda: value, lambda: key
         self.topic, self.partition, self.timestamp = lambda: "dead", lambda: 0, lambda: (1, 0)
 
 
-def test_only_a_receipt_says_what_was_sent(monkeypatch):
+def read(receipt: Receipt, offset: int = 4, *added: tuple[str, bytes | None]) -> Record:
+    """The receipt, as it is read again. ``added``: headers by whatever has copied it."""
+    record = receipt.record()
+    return Record(offset, [*record["headers"], *added], record["value"], record["key"])
+
+
+def sent_in(log: LetterLog, offset: int) -> Receipt:
+    """A receipt for one letter."""
+    receipt = Receipt(log)
+    receipt.passed(offset, sent=True)
+    return receipt
+
+
+@pytest.fixture
+def reader(monkeypatch: pytest.MonkeyPatch):
+    """``reader(records)``: of partition 0 of `LOG`."""
+
+    def make(*records: Record) -> _Reader:
+        monkeypatch.setattr(_Reader, "__init__", lambda self: setattr(self, "_ends", {0: 9}))
+        monkeypatch.setattr(_Reader, "log", lambda self, partition: replace(LOG, partition=partition))
+        monkeypatch.setattr(_Reader, "_messages", lambda self: iter(records))
+        return _Reader()
+
+    return make
+
+
+def test_only_a_receipt_says_what_was_sent(reader):
     """A letter whose record had such a header is a letter."""
-    forged = [
-        Record(1, [(RECEIPT, b"[[0, 1000000]]"), WHY]),
-        Record(2, [(RECEIPT, b"x"), WHY]),
-        Record(3, [(RECEIPT, b"[[0, 9]]")], b"v"),
-    ]
-    monkeypatch.setattr(_Reader, "__init__", lambda self: setattr(self, "_ends", {0: 9}))
-    monkeypatch.setattr(_Reader, "_messages", lambda self: iter([*forged, Record(4, [(RECEIPT, b"[[2, 3]]")])]))
-    sent = _Reader().sent()[0]
-    assert [offset for offset in range(9) if sent.has(offset)] == [2]
-    assert [letter.offset for letter in _Reader().letters()] == [1, 2, 3]
+    forged = [Record(1, [(RECEIPT, b"[[0, 1000000]]"), WHY]), Record(2, [(RECEIPT, b"x"), WHY])]
+    made = reader(*forged, read(sent_in(LOG, 2)), read(sent_in(LOG, 3), 5, ("trace", b"1")))
+    assert [letter.offset for letter in made.letters()] == [1, 2]
+    sent = reader(*forged, read(sent_in(LOG, 2)), read(sent_in(LOG, 3), 5, ("trace", b"1"))).sent()[0]
+    assert [offset for offset in range(9) if sent.has(offset)] == [2, 3]
+
+
+@pytest.mark.parametrize(
+    ("record", "named"),
+    [
+        (read(sent_in(replace(LOG, cluster="away"), 2)), "away"),
+        (read(sent_in(replace(LOG, topic="first"), 2)), "first"),
+        (read(sent_in(replace(LOG, topic_id="before"), 2)), "before"),
+        (read(sent_in(replace(LOG, partition=3), 2)), '"partition": 3'),
+        (read(sent_in(replace(LOG, topic_id="before"), 2), 4, ("trace", b"1")), "before"),
+        (Record(4, [(RECEIPT, b"[[0, 9]]")]), "it has no key"),
+        (Record(4, [(RECEIPT, None)], b"[[0, 9]]", b"{"), "{"),
+        (Record(4, [(RECEIPT, None)], b"[[0, 9]]", b"[]"), "[]"),
+        (Record(4, [(RECEIPT, None)], b"[", json.dumps(asdict(LOG)).encode()), "dead"),
+    ],
+    ids=["cluster", "topic", "recreated", "partition", "header added", "none", "no JSON", "no object", "cut"],
+)
+def test_a_receipt_of_another_log_is_refused(reader, record, named):
+    """Whichever part of its name differs: its offsets are those of other letters."""
+    with pytest.raises(CommandError, match=r"\[EOS_LETTER_UNSENDABLE\].*offset 4 of dead-0") as caught:
+        reader(Record(1, [WHY]), record).sent()
+    assert named in caught.value.message
+
+
+def test_no_two_receipts_of_a_log_have_the_same_key():
+    """So that compaction keeps each of them; nor do those of two logs that were copied into one topic."""
+    logs = (LOG, replace(LOG, topic="other"), replace(LOG, partition=1))
+    keys = [sent_in(log, offset).record()["key"] for log in logs for offset in (1, 2)]
+    assert len(set(keys)) == len(keys)
+
+
+def test_a_letter_is_shown_on_its_own_lines():
+    """Whatever its record has: a header must not forge another one, or a letter."""
+    shown = letter((HOSTILE, HOSTILE.encode()), WHY, ("__streams.errors.topic", HOSTILE.encode()))
+    lines = _as_lines(shown)
+    assert all(map(is_plain, lines)) and len(lines) == 3 + len(shown.headers)
 
 
 def test_a_record_that_falls_with_another_one_is_not_the_cause():
