@@ -22,7 +22,13 @@ def printable(text: str) -> str:
 
 def printable_lines(text: str) -> str:
     """The text with each line made `printable`."""
-    return text if text.isprintable() else "\n".join(map(printable, text.split("\n")))
+    return text if text.isprintable() else in_lines(text.split("\n"))
+
+
+def in_lines(lines: Iterable[str]) -> str:
+    """A text of these lines, each made `printable`: an end of a line in one of them, which may have come from outside,
+    begins no other line."""
+    return "\n".join(map(printable, lines))
 
 
 def excerpt(text: str | bytes, most: int = 1000) -> str:

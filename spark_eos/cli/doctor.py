@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from spark_eos.cli.options import Connection, Format, Output, connection, print_answer, topic_option
+from spark_eos.printable import in_lines
 
 if TYPE_CHECKING:
     from spark_eos.ops.acls import Query
@@ -110,7 +111,7 @@ def _rights(query: Query, principal: str, servers: str) -> Answer:
 
     rights = needed(query)
     data = [{"principal": principal, **asdict(acl)} for acl in rights]
-    return Answer(data, "\n".join(as_commands(rights, principal, servers)))
+    return Answer(data, in_lines(as_commands(rights, principal, servers)))
 
 
 def _checkup(

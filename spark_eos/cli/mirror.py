@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from spark_eos.cli.options import Format, Output, Setting, Yes, client, connection, new_app, print_answer, setting
+from spark_eos.printable import in_lines
 
 if TYPE_CHECKING:
     from spark_eos.mirror.offsets import GroupMove, MirrorPosition, TranslatedOffset
@@ -151,7 +152,7 @@ def move_answer(move: GroupMove) -> Answer:
         lines.append(f"{move.group} was moved{', and deleted at the source for these topics' if move.deletes else ''}")
     else:
         lines.append("nothing was changed; --yes does it")
-    return Answer(asdict(move), "\n".join(lines))
+    return Answer(asdict(move), in_lines(lines))
 
 
 def position_answer(position: MirrorPosition) -> Answer:
@@ -178,7 +179,7 @@ def position_answer(position: MirrorPosition) -> Answer:
         "unread": [list(place) for place in position.unread],
         "written_again": [list(place) for place in position.lost],
     }
-    return Answer(data, "\n".join(lines))
+    return Answer(data, in_lines(lines))
 
 
 def translation_answer(offsets: Iterable[TranslatedOffset]) -> Answer:
@@ -187,7 +188,7 @@ def translation_answer(offsets: Iterable[TranslatedOffset]) -> Answer:
 
     found = list(offsets)
     data = {"offsets": [asdict(one) for one in found]}
-    return Answer(data, "\n".join(_line(one, "is at") for one in found))
+    return Answer(data, in_lines(_line(one, "is at") for one in found))
 
 
 def _line(one: TranslatedOffset, verb: str) -> str:

@@ -46,7 +46,7 @@ from spark_eos.kafka.messages import headers_of, offset_of, place_of
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.ledger.own_topics import check_for_rows
 from spark_eos.ops.answer import Answer, table
-from spark_eos.printable import excerpt, printable
+from spark_eos.printable import excerpt, in_lines
 from spark_eos.whole_numbers import whole_number
 
 #: Prefix of the transactional id with which letters of a topic are sent again.
@@ -239,7 +239,7 @@ def list_letters(letters: Letters) -> Answer:
     ]
     heading = ["reason", "topic", "letters", "sent again", "first", "last"]
     lines = table([heading, *([str(cell) for cell in row.values()] for row in rows)])
-    return Answer(rows, "\n".join(lines) if rows else f"There are no letters in {letters.topic}.")
+    return Answer(rows, in_lines(lines) if rows else f"There are no letters in {letters.topic}.")
 
 
 def show_letters(letters: Letters, limit: int) -> Answer:
@@ -252,9 +252,8 @@ def show_letters(letters: Letters, limit: int) -> Answer:
                 break
             if not sent[letter.partition].has(letter.offset):
                 shown.append(letter)
-    blocks = ["\n".join(_as_lines(letter)) for letter in shown]
     rows = [_as_json(letter) for letter in shown]
-    return Answer(rows, "\n\n".join(blocks) or f"There are no such letters in {letters.topic}.")
+    return Answer(rows, "\n\n".join(map(_as_text, rows)) or f"There are no such letters in {letters.topic}.")
 
 
 def resend_letters(letters: Letters, to: str | None, *, yes: bool) -> Answer:
@@ -274,7 +273,7 @@ def resend_letters(letters: Letters, to: str | None, *, yes: bool) -> Answer:
     lines += [f"  {row['letters']:,} to {row['topic']}" for row in rows]
     if total and not yes:
         lines.append("Nothing was sent. Add --yes to send them.")
-    return Answer({"done": yes, "letters": rows}, "\n".join(lines))
+    return Answer({"done": yes, "letters": rows}, in_lines(lines))
 
 
 def _planned(letters: Letters, reader: _Reader, sent: dict[int, Sent], to: str | None) -> Counter[str]:
@@ -527,8 +526,7 @@ def _as_json(letter: Letter) -> dict[str, Any]:
     }
 
 
-def _as_lines(letter: Letter) -> list[str]:
-    row = _as_json(letter)
+def _as_text(row: dict[str, Any]) -> str:
     head = f"partition {row['partition']}, offset {row['offset']}, {row['time']}: {row['reason']}, topic {row['topic']}"
     fields = [*((name, row[name]) for name in ("key", "value")), *row["headers"]]
-    return [printable(head), *(printable(f"  {name}: {value}") for name, value in fields)]
+    return in_lines([head, *(f"  {name}: {value}" for name, value in fields)])

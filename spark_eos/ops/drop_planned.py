@@ -20,6 +20,7 @@ from spark_eos.ops.answer import Answer, range_as_json, range_as_text
 from spark_eos.ops.checkpoint_files import MovedFiles
 from spark_eos.ops.checkpoint_logs import Logs, check_known
 from spark_eos.ops.heads import SinkHead, check_named, heads_of
+from spark_eos.printable import in_lines
 from spark_eos.protocol.commands import (
     check_not_halted,
     check_still,
@@ -80,7 +81,7 @@ def _as_text(planned: Drop, *, yes: bool) -> str:
         lines.append(f"  dropped: its file is now in {planned.unfinished.checkpoint}/{DROPPED}; start the query")
     else:
         lines.append("  Nothing was done: add --yes. Make sure that the query does not run meanwhile.")
-    return "\n".join(lines)
+    return in_lines(lines)
 
 
 def plan(checkpoint: Checkpoint, cluster: Cluster) -> Drop:

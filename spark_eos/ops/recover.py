@@ -17,6 +17,7 @@ from spark_eos.ledger.owners import Cluster, Transaction, find
 from spark_eos.ops.answer import Answer, ago
 from spark_eos.ops.state import QueryState, state_at, states_of
 from spark_eos.ops.status import transaction_as_json
+from spark_eos.printable import in_lines
 from spark_eos.protocol.commands import Ended, abort_undecided, closes, known_head, settle_decided
 from spark_eos.protocol.commands import recover as recover_query
 from spark_eos.protocol.end import decided_broken, look_at
@@ -320,7 +321,7 @@ def as_text(recovery: Recovery, wanted: Wanted) -> str:
         if recovery.state.liveness.running and wanted.part is not Part.SETTLE:
             lines.append("  A run of it seems to be alive: --yes is refused without --even-if-running.")
         lines.append("  Nothing was done." if recovery.errors else "  Nothing was done: add --yes.")
-    return "\n".join(lines)
+    return in_lines(lines)
 
 
 def _lines(sink: SinkPlan, done: bool) -> list[str]:

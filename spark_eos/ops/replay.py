@@ -21,6 +21,7 @@ from spark_eos.ops.checkpoint_files import MovedFiles, NewCheckpoint
 from spark_eos.ops.heads import SinkHead, heads_of
 from spark_eos.ops.replay_offsets import ReplayRange, as_offsets
 from spark_eos.ops.replay_plan import ReplayPlan, ReplayRequest, begun, plan
+from spark_eos.printable import in_lines
 from spark_eos.protocol.commands import begin, check_still, go_back, intend, retire
 from spark_eos.protocol.head import ForeachBatchWrite, Head, Successor
 from spark_eos.protocol.ports import Ports
@@ -191,7 +192,7 @@ def _as_text(planned: ReplayPlan, left: Sequence[str], *, done: bool) -> str:
         lines.append("  Done: start the query with its checkpoint.")
     else:
         lines.append("  Done: start the query with the new checkpoint; 'startingOffsets' has no effect on it.")
-    return "\n".join(lines)
+    return in_lines(lines)
 
 
 def _range_as_json(replayed: ReplayRange) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from spark_eos.ledger.owners import Cluster, Transaction, TransactionPart
 from spark_eos.ops.answer import Answer, ago, table
 from spark_eos.ops.heads import SinkHead
 from spark_eos.ops.state import CheckpointState, QueryState, in_words, name_of, state_at, states_of, with_parts
+from spark_eos.printable import in_lines
 from spark_eos.protocol.checks import as_json as offsets_as_json
 from spark_eos.protocol.checks import is_visible
 from spark_eos.protocol.head import NOBODY, BatchWrite, CopiedFrom, Decision, Head, Verdict
@@ -163,7 +164,7 @@ def overview(states: Sequence[QueryState], ledger: str) -> str:
     open_ = [t for state in states for t in state.open]
     lines += _transactions(open_, "no open transactions")
     lines += [f"trouble     query {state.query}: {text}" for state in states for text in state.troubles]
-    return "\n".join(lines)
+    return in_lines(lines)
 
 
 _HEADINGS = ("query", "sink or job", "generation", "micro-batch", "published", "state", "open transactions", "run")
@@ -198,7 +199,7 @@ def as_text(state: QueryState) -> str:
         lines.append("trouble     none found; why a run ended is in the log of its driver")
     if state.next is not None:
         lines += ["", f"The next start {state.next.rstrip('.')}."]
-    return "\n".join(lines)
+    return in_lines(lines)
 
 
 def _running(state: QueryState) -> str:

@@ -21,6 +21,7 @@ from spark_eos.ops.answer import Answer, duration
 from spark_eos.ops.metrics.hub import Event
 from spark_eos.ops.metrics.queries import is_held
 from spark_eos.ops.timeline import BatchAttempt, EventReader, Timeline, TopicLag, chosen, timeline_of
+from spark_eos.printable import in_lines
 from spark_eos.topic_partition import TopicPartition
 
 #: How many events are used, the newest.
@@ -176,7 +177,7 @@ def _who(now: Now, lag: TopicLag) -> Text:
         return Text("spark-eos --bootstrap-servers … top shows it", style="bright_black")
     own = [transaction for transaction in now.blocking if transaction.topic == lag.topic]
     lines = [f"{one.topic}-{one.partition}: {_owner(one)}{one.text}" for one in own]
-    return Text("\n".join(lines) or "ended by now", style="yellow" if lines else "bright_black")
+    return Text(in_lines(lines) or "ended by now", style="yellow" if lines else "bright_black")
 
 
 def _owner(transaction: BlockingTransaction) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import unicodedata
+from dataclasses import replace
 from urllib.parse import unquote
 
 import pytest
@@ -13,11 +14,21 @@ from hypothesis import strategies as st
 
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.checkpoint.stores import without_secrets
+from spark_eos.cli.mirror import move_answer
 from spark_eos.cli.options import Format, print_answer
 from spark_eos.errors import DevClusterError, EosError
+from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.log import logger
+from spark_eos.mirror.offsets import GroupMove
 from spark_eos.ops.answer import Answer, table
+from spark_eos.ops.doctor.findings import Finding, Severity
+from spark_eos.ops.doctor.findings import as_text as findings_as_text
+from spark_eos.ops.state import QueryState
+from spark_eos.ops.status import as_text as status_as_text
 from spark_eos.printable import excerpt, hidden, json_text, printable, printable_lines
+from spark_eos.tools.verify import Comparison, Example, IdPlace, Report
+from spark_eos.tools.verify import as_text as verify_as_text
+from spark_eos.tools.verify.report import COUNTS
 from spark_eos.tools.verify.tables import TableAddress
 
 
@@ -73,6 +84,12 @@ def test_how_short_a_secret_may_be_is_the_same_for_all():
     assert "no ***, de" in caught.value.message
 
 
+REPORT = Report(dict.fromkeys(COUNTS, 0), {}, (), [])
+COMPARISON = Comparison(
+    KafkaProperties({"bootstrap.servers": "h:1"}), ("in",), ("out",), IdPlace("key"), IdPlace("key"), group="g"
+)
+
+
 def is_plain(text: str) -> bool:
     """By Unicode's own categories: no control, no format, no surrogate, no separator but the space."""
     return all(unicodedata.category(c)[0] not in "CZ" or c == " " for c in text)
@@ -124,6 +141,25 @@ def test_a_line_of_the_log_is_one_line(caplog):
 def test_cells_of_tables_have_one_line():
     """Ids of transactions and names of groups may hold anything."""
     assert all(is_plain(line) for line in table([["id", "x"], [HOSTILE, "y"]]))
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        lambda text: findings_as_text([Finding("c", text, Severity.ERROR, text, text, (text,))], [text]),
+        lambda text: move_answer(GroupMove(text, (), (text,), deletes=False)).text,
+        lambda text: status_as_text(QueryState(text)),
+        lambda text: verify_as_text(
+            COMPARISON, replace(REPORT, examples={"doubled": [Example(text, text, text, text)]})
+        ),
+    ],
+    ids=["doctor", "mirror", "status", "verify"],
+)
+def test_a_text_of_others_begins_no_line_of_a_report(report):
+    """Names of groups and ids of rows and transactions may hold anything."""
+    hostile = report(HOSTILE)
+    assert all(map(is_plain, hostile.split("\n")))
+    assert hostile.count("\n") == report("x").count("\n")
 
 
 @pytest.mark.parametrize("output", list(Format))

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from spark_eos.options.parse import SinkOptions
+from spark_eos.printable import in_lines
 
 
 class Severity(StrEnum):
@@ -138,7 +139,7 @@ def as_text(findings: Sequence[Finding], tried: Sequence[str]) -> str:
         if finding.severity is not Severity.OK and finding.why:
             lines.append(f"{indent}{finding.why}")
         lines += [f"{indent}$ {fix}" if not fix.startswith("#") else f"{indent}{fix}" for fix in finding.fix]
-    return "\n".join([*lines, "", *tried, verdict(findings)])
+    return in_lines([*lines, "", *tried, verdict(findings)])
 
 
 def _what(finding: Finding) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from spark_eos.printable import in_lines
 from spark_eos.tools.verify.bounds import Bounds, PartitionBounds
 from spark_eos.tools.verify.comparison import Comparison
 from spark_eos.tools.verify.judge import FAULTS, Case, Findings
@@ -162,7 +163,7 @@ def as_text(comparison: Comparison, report: Report) -> str:
             lines += ["", f"{label(fault)}, {len(examples)} of {report.counts[fault]:,}:"]
             lines += [f"  {_example_text(example)}" for example in examples]
     lines += [""] * bool(report.warnings) + [f"warning: {warning}" for warning in report.warnings]
-    return "\n".join([*lines, "", report.verdict])
+    return in_lines([*lines, "", report.verdict])
 
 
 def _example_text(example: Example) -> str:

@@ -18,7 +18,8 @@ from spark_eos.ops.dead_letters import (
     LetterLog,
     Receipt,
     Sent,
-    _as_lines,
+    _as_json,
+    _as_text,
     _produce,
     _Reader,
     ranges_in,
@@ -186,7 +187,7 @@ def test_no_two_receipts_of_a_log_have_the_same_key():
 def test_a_letter_is_shown_on_its_own_lines():
     """Whatever its record has: a header must not forge another one, or a letter."""
     shown = letter((HOSTILE, HOSTILE.encode()), WHY, ("__streams.errors.topic", HOSTILE.encode()))
-    lines = _as_lines(shown)
+    lines = _as_text(_as_json(shown)).split("\n")
     assert all(map(is_plain, lines)) and len(lines) == 3 + len(shown.headers)
 
 
