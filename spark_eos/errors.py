@@ -8,7 +8,7 @@
     ├── SchemaError            a column is missing, unknown or of the wrong type
     ├── RowError               a row cannot be written to Kafka
     ├── KafkaError             the cluster does not provide what the connector needs
-    │   ├── ConnectionFailed   no broker responds
+    │   ├── ConnectionFailed   no broker responds, or lets this client in
     │   ├── Unauthorized       the user lacks a right
     │   ├── TopicError         a topic does not exist or is unsuitable
     │   └── DataLossError      offsets that the query needs are gone
@@ -170,7 +170,7 @@ class KafkaError(EosError):
 
 
 class ConnectionFailed(KafkaError):
-    """No broker responds."""
+    """No broker responds, or lets this client in."""
 
 
 class Unauthorized(KafkaError):

@@ -61,14 +61,17 @@ class JobCluster:
     def expect(self) -> None:
         """Wait until it answers, and for no longer than the query would.
 
-        Raises ConnectionFailed (EOS_KAFKA_UNREACHABLE), and TopicError (EOS_TOPIC_MISSING) for a required topic.
+        Raises ConnectionFailed, at once where waiting does not help, and TopicError (EOS_TOPIC_MISSING) for a required
+        topic.
         """
         silence = Silence(self.kafka.bootstrap_servers)
         began = time.monotonic()
         why = ""
-        while (reason := self._no_answer()) is not None:
+        while (error := self._no_answer()) is not None:
+            if error.condition != "EOS_KAFKA_UNREACHABLE":
+                raise error
             silence.goes_on()
-            waited = time.monotonic() - began
+            waited, reason = time.monotonic() - began, str(error.parameters["reason"])
             if not why or _TIMED_OUT not in reason:
                 why = reason
             if waited >= TIMEOUT_S:
@@ -79,13 +82,13 @@ class JobCluster:
         silence.broken()
         describe_topics(broker_client(self.kafka), self.required)
 
-    def _no_answer(self) -> str | None:
+    def _no_answer(self) -> ConnectionFailed | None:
         """Why it does not answer within a second; None if it answers. A refusal is an answer, too: the query says
         whether it needs what this user may not see."""
         try:
             describe_topics(broker_client(self.kafka), self.topics, _ASK_S, missing_ok=True)
         except ConnectionFailed as error:
-            return str(error.parameters["reason"])
+            return error
         except EosError:
             pass
         return None

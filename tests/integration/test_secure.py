@@ -20,6 +20,7 @@ from confluent_kafka import KafkaError as ClientError
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
+import spark_eos
 from demo import processes
 from spark_eos import cli
 from spark_eos.errors import ConnectionFailed, OptionError
@@ -157,8 +158,34 @@ def test_what_spark_users_have_for_the_java_client(secure, tmp_path):
 def test_a_client_without_a_certificate_is_told_why(secure):
     """Where the listener asks for one."""
     kafka = {key: value for key, value in secure.properties("MUTUAL").items() if not key.endswith(".pem")}
-    with pytest.raises(ConnectionFailed, match=r"wants a certificate of the client.*kafka\.ssl\.keystore"):
+    with pytest.raises(ConnectionFailed, match=r"wants a certificate of the client.*kafka\.ssl\.keystore") as caught:
         broker_client(KafkaProperties(kafka)).brokers()
+    assert caught.value.condition == "EOS_UNAUTHENTICATED"
+
+
+@pytest.mark.parametrize(
+    ("listener", "protocol", "condition", "says"),
+    [
+        ("TLS", "PLAINTEXT", "EOS_KAFKA_UNREACHABLE", "it may expect TLS"),
+        ("TLS", "SASL_PLAINTEXT", "EOS_KAFKA_UNREACHABLE", "it may expect TLS"),
+        ("SASL", "SSL", "EOS_KAFKA_UNREACHABLE", "it may expect SASL"),
+        ("PASSWORDS", "PLAINTEXT", "EOS_KAFKA_UNREACHABLE", "it may expect TLS or SASL"),
+        ("PASSWORDS", "SASL_SSL", "EOS_KAFKA_UNREACHABLE", "does this port of the broker speak TLS"),
+        ("BROKER", "SASL_PLAINTEXT", "EOS_UNAUTHENTICATED", "this port of the broker has no SASL"),
+        ("BROKER", "SSL", "EOS_KAFKA_UNREACHABLE", "does this port of the broker speak TLS"),
+    ],
+)
+def test_a_client_with_another_protocol_than_the_listener_is_told_which_it_may_be(
+    listener, protocol, condition, says, secure
+):
+    """Brokers close such connections without a word."""
+    servers = secure.cluster.bootstrap_servers if listener == "BROKER" else secure.cluster.servers(listener)
+    login = {"sasl.mechanism": "PLAIN", "sasl.username": USER, "sasl.password": PASSWORD}
+    kafka = {"bootstrap.servers": servers, "security.protocol": protocol, "ssl.ca.location": str(secure.ca), **login}
+    with pytest.raises(ConnectionFailed) as caught:
+        broker_client(KafkaProperties(kafka)).metadata([], 2.0)
+    assert caught.value.condition == condition
+    assert says in caught.value.message
 
 
 def test_record_batches_over_tls(secure, view):
@@ -179,17 +206,20 @@ def test_record_batches_over_tls(secure, view):
 
 @pytest.mark.parametrize(
     ("wrong", "reason"),
-    [({"sasl.password": "not-" + PASSWORD}, "uthenticat"), ({"ssl.ca.location": "foreign"}, "ertificate")],
+    [
+        ({"sasl.password": "not-" + PASSWORD}, "user 'ann' by SCRAM-SHA-512"),
+        ({"ssl.ca.location": "foreign"}, "ertificate"),
+    ],
 )
 def test_who_is_not_let_in_is_told_why(wrong, reason, secure, view, spark, tmp_path):
     """Before any task; without the password."""
-    source, sink = (new_topic(secure, f"{end}-{reason}") for end in ("refused-in", "refused-out"))
+    source, sink = (new_topic(secure, f"{end}-{reason[-3:]}") for end in ("refused-in", "refused-out"))
     wrong = {key: str(secure.foreign) if value == "foreign" else value for key, value in wrong.items()}
     with pytest.raises(StreamingQueryException) as caught:
         copy(spark, {**secure.properties("SCRAM-SHA-512"), **wrong}, source, sink, tmp_path / "checkpoint")
-    text = str(caught.value)
-    assert "EOS_KAFKA_UNREACHABLE" in text
-    assert reason in text
+    text, found = str(caught.value), spark_eos.reason(caught.value)
+    assert (found.condition, found.restart_helps) == ("EOS_UNAUTHENTICATED", False)
+    assert reason in found.message
     assert PASSWORD not in text
     assert view.values(sink) == []
 

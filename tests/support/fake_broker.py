@@ -43,7 +43,7 @@ class FakeBroker:
     """One broker on a port of its own. ``cluster``: number → broker, shared by all of a cluster.
 
     ``fate``: what becomes of each request: "works", "silent", or "closes" after the request was read. ``mechanism``:
-    the one by which clients say who they are, and ``said``: what they say, all of which is believed.
+    the one by which clients say who they are, and ``said``: what they say, which is believed if it ``believes``.
     """
 
     def __init__(
@@ -59,6 +59,7 @@ class FakeBroker:
         self.advertised: tuple[str, int] | None = None
         self.mechanism = "OAUTHBEARER"
         self.said: list[bytes] = []
+        self.believes = True
         self.connections = 0
         self._open: list[socket.socket] = []
         self._threads: list[threading.Thread] = []
@@ -124,6 +125,8 @@ class FakeBroker:
         elif api == SASL_AUTHENTICATE:
             self.said.append(request.auth_bytes)
             answer = SaslAuthenticateResponse(error_code=0, error_message=None, auth_bytes=b"", session_lifetime_ms=0)
+            if not self.believes:
+                answer.error_code, answer.error_message = 58, "invalid credentials"
         else:
             answer = self._metadata(request) if api == 3 else self._coordinator_of(request)
         return bytes(answer.encode(version=version))

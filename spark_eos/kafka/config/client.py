@@ -13,7 +13,7 @@ from spark_eos.kafka.config.java_names import canonical
 from spark_eos.kafka.config.librdkafka import check_names
 from spark_eos.kafka.config.properties import KafkaProperties, shown_address
 from spark_eos.kafka.config.tls import Tls
-from spark_eos.kafka.config.tokens import token_settings
+from spark_eos.kafka.config.tokens import token_owner, token_settings
 from spark_eos.kafka.config.values import enumerated, integer
 
 _SILENCE_S = 30.0
@@ -45,6 +45,17 @@ class Sasl:
     password: str = field(default="", repr=False)
     kerberos: Kerberos = field(default_factory=Kerberos)
     oauthbearer: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def who(self) -> str:
+        """The user in words, as far as the settings name one."""
+        if self.mechanism == "GSSAPI":
+            return (
+                f"user '{self.kerberos.principal}'" if self.kerberos.principal else "the user of Kerberos's credentials"
+            )
+        if self.mechanism == "OAUTHBEARER":
+            return token_owner(self.oauthbearer)
+        return f"user '{self.username}'"
 
 
 @dataclass(frozen=True)

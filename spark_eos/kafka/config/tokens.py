@@ -66,6 +66,16 @@ def token_settings(user: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
+def token_owner(settings: Mapping[str, str]) -> str:
+    """The owner of the tokens of these settings, in words."""
+    if "aws.region" in settings:
+        return "the owner of the AWS credentials"
+    if _is_unsecured(settings):
+        return f"user '{_unsecured_claims(settings)['principal']}'"
+    client = settings.get("sasl.oauthbearer.client.id")
+    return f"client '{client}'" if client else f"the owner of the token in {_shown(_endpoint(settings))}"
+
+
 def token(settings: Mapping[str, str]) -> Token:
     """A token that is valid for some time. Raises OSError; `TokenRefused` if retrying will not help."""
     key = frozenset(settings.items())

@@ -34,7 +34,7 @@ from spark_eos.kafka.net.metadata import (
     about_topics,
 )
 from spark_eos.kafka.net.pool import ConnectionPool
-from spark_eos.kafka.net.sasl import Refused
+from spark_eos.kafka.net.sasl import CertificateRefused, Refused
 from spark_eos.kafka.net.schema import Api, Record, Request
 from spark_eos.kafka.net.threads import begin_each
 from spark_eos.log import logger
@@ -96,8 +96,8 @@ class BrokerClient:
         self._reached = False
         self._unreached_since: float | None = None
         self._failures: dict[int, OSError] = {}
-        #: By address: until when connects fail at once, by the monotonic clock, and why the last one failed.
-        self._failed: dict[Address, tuple[float, str]] = {}
+        #: By address: until when connects fail at once, by the monotonic clock, and how the last one failed.
+        self._failed: dict[Address, tuple[float, OSError]] = {}
         #: The cluster's id as of the last Metadata response; empty if brokers have none.
         self.cluster_id = ""
         self.pool = ConnectionPool()
@@ -129,10 +129,12 @@ class BrokerClient:
         return answers
 
     def ask_any(self, request: Request[R], values: Mapping[str, Any], timeout_s: float = ANY_BROKER_S) -> R:
-        """The response of the first broker that answers. Raises ConnectionFailed (EOS_KAFKA_UNREACHABLE)."""
+        """The response of the first broker that answers. Raises ConnectionFailed: EOS_KAFKA_UNREACHABLE, and
+        EOS_UNAUTHENTICATED if one of those that were asked has refused this client."""
         began = system.monotonic()
         until, try_s = began + timeout_s, _FIRST_TRY_S
         failure: OSError = OSError("no broker is known")
+        refused: Refused | None = None
         for _ in retrying(timeout_s):
             for node in self._candidates():
                 left = min(try_s, until - system.monotonic())
@@ -144,10 +146,12 @@ class BrokerClient:
                     self._last = node
                     return answer
                 failure = failures[node]
-            if isinstance(failure, Refused) and not self._brokers:
+                if isinstance(failure, Refused):
+                    refused = failure
+            if refused is not None and not self._brokers:
                 break
             try_s *= 2
-        raise self._unreachable(failure, system.monotonic() - began)
+        raise self._unreachable(refused or failure, system.monotonic() - began)
 
     def _candidates(self) -> list[int]:
         """Brokers in the order in which to try them: the one that answered last, the others, those that did not answer
@@ -266,9 +270,9 @@ class BrokerClient:
         until = system.monotonic() + timeout_s
         address = self._address(node, timeout_s)
         began = system.monotonic()
-        again_at, why = self._failed.get(address, (-math.inf, ""))
+        again_at, failure = self._failed.get(address, (-math.inf, OSError()))
         if began < again_at:
-            raise OSError(why)
+            raise _again(failure)
         if began >= until:
             raise TimeoutError("no time is left to connect")  # which says nothing about the broker
         if node >= 0 and not self._reached:
@@ -289,7 +293,7 @@ class BrokerClient:
         many that need this broker do not wait for it one after the other; and what it led or coordinated is looked up
         anew."""
         now = system.monotonic()
-        self._failed[address] = now + min(max(now - began, _LEAST_PAUSE_S), _MOST_PAUSE_S), _text(error)
+        self._failed[address] = now + min(max(now - began, _LEAST_PAUSE_S), _MOST_PAUSE_S), _again(error)
         for place, leader in list(self._leaders.items()):
             if leader == node:
                 self._leaders.pop(place, None)
@@ -557,11 +561,25 @@ class BrokerClient:
             self.metadata([])  # another thread may forget at once what this has told
 
     def _unreachable(self, error: OSError, waited_s: float) -> EosError:
+        if isinstance(error, Refused):
+            return self._unauthenticated(error)
         return stop(
             "EOS_KAFKA_UNREACHABLE.bootstrap",
             bootstrap_servers=self.bootstrap_servers,
             waited_s=round(waited_s, 1),
             reason=_text(error),
+        )
+
+    def _unauthenticated(self, refused: Refused) -> EosError:
+        sasl, servers = self._config.sasl, self.bootstrap_servers
+        if sasl is None or isinstance(refused, CertificateRefused):
+            return stop("EOS_UNAUTHENTICATED.certificate", bootstrap_servers=servers, reason=_text(refused))
+        return stop(
+            "EOS_UNAUTHENTICATED.login",
+            bootstrap_servers=servers,
+            who=sasl.who,
+            mechanism=sasl.mechanism,
+            reason=_text(refused),
         )
 
 
@@ -573,6 +591,11 @@ def _answer(connection: Connection[None], request: Request[R], until: float) -> 
     if system.monotonic() >= until:
         raise TimeoutError(f"broker {connection.node} does not answer")
     return None
+
+
+def _again(error: OSError) -> OSError:
+    """The same failure without its stack, to be raised more than once."""
+    return type(error)(_text(error)) if isinstance(error, Refused) else OSError(_text(error))
 
 
 def _text(error: OSError) -> str:

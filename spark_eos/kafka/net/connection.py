@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from spark_eos import system
 from spark_eos.kafka.net import sessions
-from spark_eos.kafka.net.sasl import Refused
+from spark_eos.kafka.net.sasl import CertificateRefused
 from spark_eos.kafka.net.schema import NO_TAGS, FieldReader
 
 _PIECES = 64
@@ -59,6 +59,7 @@ class Connection(Generic[A]):
         self._socket = broker
         self._gathers = not isinstance(broker, ssl.SSLSocket)
         self._number = 0
+        self._answered = False
         self._asked: deque[tuple[int, bool, A]] = deque()
         self._unsent: deque[memoryview] = deque()
         self._received = bytearray()
@@ -163,9 +164,15 @@ class Connection(Generic[A]):
             check_certificate(error)
             count = 0
         if not count:
-            raise _Closed("the broker has closed the connection")
+            raise _Closed(self._why_closed())
         self.moved_at = system.monotonic()
         return self._complete(read)
+
+    def _why_closed(self) -> str:
+        if self._answered:
+            return "the broker has closed the connection"
+        expected = "TLS or SASL" if self._gathers else "SASL"
+        return f"the broker has closed the connection at once: it may expect {expected} (kafka.security.protocol)"
 
     def _receive(self) -> int:
         """Read once from the socket, into the buffer if a large response is on its way; returns the number of bytes."""
@@ -189,7 +196,7 @@ class Connection(Generic[A]):
             at += 4
             if not 0 < size <= self.largest:
                 raise ConnectionError(
-                    "the broker's answer has an impossible size: it may not speak Kafka's protocol, or TLS"
+                    "the broker's answer has an impossible size: it may expect TLS, or not speak Kafka's protocol"
                 )
             here = self._received[at : at + size]
             if len(here) < size:
@@ -224,14 +231,16 @@ class Connection(Generic[A]):
         except (struct.error, IndexError, UnicodeDecodeError):
             raise OSError("the broker's answer makes no sense") from None
         self._asked.popleft()
+        self._answered = True
         return answer
 
 
 def check_certificate(error: OSError) -> None:
-    """Raise `Refused` if the broker rejected the client's certificate. With TLS 1.3, it does so after the handshake."""
+    """Raise `CertificateRefused` if the broker rejected the client's certificate. With TLS 1.3, it does so after the
+    handshake."""
     reason = (error.reason or "") if isinstance(error, ssl.SSLError) else ""
     if "ALERT" in reason and ("CERT" in reason or "UNKNOWN_CA" in reason):
-        raise Refused(
+        raise CertificateRefused(
             "the broker wants a certificate of the client, or another one than kafka.ssl.keystore.* or "
             f"kafka.ssl.certificate.* has ({reason})"
         ) from None

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Self, TypeVar
 
 from spark_eos import system
-from spark_eos.kafka.codes import OK, name_of
+from spark_eos.kafka.codes import OK, Code, name_of
 from spark_eos.kafka.config.client import Address, ClientConfig
 from spark_eos.kafka.net import sessions
 from spark_eos.kafka.net.connection import Connection, check_certificate
-from spark_eos.kafka.net.sasl import Refused, conversation
+from spark_eos.kafka.net.sasl import CertificateRefused, Refused, conversation
 from spark_eos.kafka.net.schema import (
     BYTES,
     INT16,
@@ -144,10 +144,7 @@ def open_socket(config: ClientConfig, address: Address, timeout_s: float) -> soc
 def api_versions(broker: socket.socket, client_id: str, timeout_s: float) -> ApiVersions:
     """Request the broker's API versions. Raises OSError."""
     values = {"client_software_name": "spark-eos", "client_software_version": "0"}
-    try:
-        versions = _Talk(broker, _NOBODY, client_id).ask_for(_API_VERSIONS, values, timeout_s)
-    except ConnectionError:
-        raise ConnectionError("the broker closed the connection at once: is kafka.security.protocol right?") from None
+    versions = _Talk(broker, _NOBODY, client_id).ask_for(_API_VERSIONS, values, timeout_s)
     if versions.error_code != OK:
         raise OSError(f"the broker is older than Kafka 2.4 ({name_of(versions.error_code)})")
     return ApiVersions(
@@ -184,10 +181,12 @@ def _encrypt(broker: socket.socket, tls: ssl.SSLContext, host: str) -> socket.so
     try:
         return tls.wrap_socket(broker, server_hostname=host)
     except ssl.SSLCertVerificationError as error:
-        raise Refused(f"the broker's certificate is not trusted: {error.verify_message}") from None
+        raise CertificateRefused(f"the broker's certificate is not trusted: {error.verify_message}") from None
     except ssl.SSLError as error:
         check_certificate(error)
         raise OSError(f"TLS handshake failed ({error.reason}): does this port of the broker speak TLS?") from None
+    except TimeoutError:
+        raise TimeoutError("no answer to a TLS handshake: does this port of the broker speak TLS?") from None
     except (ValueError, TypeError) as error:  # as with a dot in front
         raise OSError(f"{host} cannot be the name of a host: {error}") from None
 
@@ -199,6 +198,8 @@ def _authenticate(broker: socket.socket, config: ClientConfig, host: str, until:
     body = struct.pack(">h", len(name)) + name
     connection.ask(_SASL_HANDSHAKE, _SASL_HANDSHAKE_VERSION, [body], None, flexible=False)
     code = connection.answer(INT16.read, _left(until))
+    if code == Code.ILLEGAL_SASL_STATE:
+        raise Refused("this port of the broker has no SASL: is kafka.security.protocol right?")
     if code != OK:
         raise Refused(f"the brokers do not offer the SASL mechanism {config.sasl.mechanism} ({name_of(code)})")
     talk = conversation(config.sasl, host)

@@ -41,6 +41,10 @@ class Refused(OSError):
     """Authentication failed, and retrying will not help."""
 
 
+class CertificateRefused(Refused):
+    """Client and broker do not trust each other's certificates."""
+
+
 def conversation(sasl: Sasl, host: str) -> Conversation:
     """The generator for this mechanism and a broker of this host name."""
     if sasl.mechanism == "PLAIN":

@@ -77,7 +77,7 @@ class LibrdkafkaProducer:
         try:
             self._client.reach(INIT_S)
         except ConnectionFailed as error:
-            if error.entry == "EOS_BROKER_UNREACHABLE":
+            if error.condition != "EOS_KAFKA_UNREACHABLE":
                 raise
             raise no_coordinator(self.name, INIT_S) from None
         for _ in retrying(INIT_S):

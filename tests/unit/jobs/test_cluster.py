@@ -12,6 +12,7 @@ from jobs.runner.cluster import JobCluster, Silence
 from spark_eos import system
 from spark_eos.errors import ConnectionFailed
 from spark_eos.kafka.config.properties import KafkaProperties
+from tests.support.fake_broker import FakeBroker
 from tests.support.hosts import nobody
 from tests.support.waiting import wait_for
 
@@ -59,6 +60,19 @@ def test_a_cluster_that_does_not_answer_ends_the_wait_with_the_reason(absent, mo
     assert caught.value.message.startswith(f"No answer from {servers} within ")
     assert "Connection refused" in caught.value.message
     assert f"no answer from {servers} for 1 s" in capsys.readouterr().err
+
+
+def test_a_wrong_password_ends_the_wait_at_once(capsys):
+    """Waiting does not help."""
+    broker = FakeBroker(0, {})
+    broker.mechanism, broker.believes = "PLAIN", False
+    login = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "ann"}
+    kafka = KafkaProperties({"bootstrap.servers": f"127.0.0.1:{broker.port}", "sasl.password": "x", **login})
+    with pytest.raises(ConnectionFailed, match="user 'ann'") as caught:
+        JobCluster(kafka, ["t"]).expect()
+    broker.close()
+    assert caught.value.condition == "EOS_UNAUTHENTICATED"
+    assert capsys.readouterr().err == ""
 
 
 def test_a_query_that_is_heard_of_is_not_asked_about(absent, monkeypatch, capsys):

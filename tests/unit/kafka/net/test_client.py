@@ -326,6 +326,38 @@ def test_a_cluster_that_is_gone_is_an_error_with_its_reason(brokers, clock):
     assert caught.value.parameters["waited_s"] <= 0.5
 
 
+@pytest.mark.parametrize(
+    ("login", "who"),
+    [
+        ({"sasl.mechanism": "PLAIN", "sasl.username": "ann", "sasl.password": "pa55word"}, "user 'ann' by PLAIN"),
+        ({"sasl.mechanism": "SCRAM-SHA-256", "sasl.username": "ann", "sasl.password": "pa55word"}, "user 'ann'"),
+        ({"sasl.mechanism": "SCRAM-SHA-512", "sasl.username": "", "sasl.password": "pa55word"}, "user ''"),
+        (
+            {
+                "sasl.mechanism": "OAUTHBEARER",
+                "enable.sasl.oauthbearer.unsecure.jwt": "true",
+                "sasl.oauthbearer.config": "principal=ann",
+            },
+            "user 'ann' by OAUTHBEARER",
+        ),
+    ],
+)
+@pytest.mark.parametrize("known", [False, True], ids=["at the start", "later"])
+def test_a_client_that_is_not_let_in_is_told_as_whom(login, who, known, brokers, monkeypatch):
+    """A broker has answered: this is not silence, also where the password is changed while a query runs."""
+    (first,) = brokers(1)
+    first.mechanism = login["sasl.mechanism"]
+    client = client_of(first, **{"security.protocol": "SASL_PLAINTEXT"}, **login)
+    if known:
+        client._brokers = {0: ("127.0.0.1", first.port)}
+    first.believes = False
+    with pytest.raises(ConnectionFailed, match=who) as caught:
+        client.metadata([], 0.5)
+    assert (caught.value.condition, caught.value.restart_helps) == ("EOS_UNAUTHENTICATED", False)
+    assert "invalid credentials" in caught.value.message
+    assert "pa55word" not in str(caught.value)
+
+
 @pytest.mark.parametrize("host", ["broker..local", "b" * 70])
 def test_a_name_that_no_host_can_have_is_an_error_with_its_reason(host, clock):
     """Mistyped by the user, or a byte of an answer that was changed on its way."""
@@ -575,7 +607,7 @@ def test_a_port_that_speaks_something_else_is_told(monkeypatch):
         thread = threading.Thread(target=answer)
         thread.start()
         client = BrokerClient(KafkaProperties({"bootstrap.servers": f"127.0.0.1:{server.getsockname()[1]}"}))
-        with pytest.raises(ConnectionFailed, match=r"security\.protocol right"):
+        with pytest.raises(ConnectionFailed, match="it may expect TLS"):
             client.metadata([], TIMEOUT)
         server.shutdown(socket.SHUT_RDWR)
         thread.join()
