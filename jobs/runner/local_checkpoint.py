@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import platform
+import re
 import time
 from pathlib import Path
 from types import TracebackType
@@ -17,9 +18,9 @@ from pyspark.sql import SparkSession
 
 from spark_eos.errors import EosError, stop
 from spark_eos.printable import printable
+from spark_eos.spark.system_errors import may_pass
 
 from .lines import say
-from .query import may_pass
 
 #: The file in the checkpoint that is locked; what is in it says who holds the lock.
 LOCK = ".spark-eos.lock"
@@ -36,6 +37,8 @@ FASTER = {
     MANAGER: "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",
     CHECKSUMS: "false",
 }
+#: A file of the offset log on its way to the name 0, and its checksum.
+_FIRST_DRAFT = re.compile(r"\.+0\.[0-9a-f-]+\.tmp(?:\.crc)?")
 _WAIT_S, _POLL_S = 5.0, 0.2
 
 
@@ -71,6 +74,7 @@ class LocalCheckpoint:
         folder = _local_folder(spark, location)
         if folder is None or not self._lock(spark, folder, wait_s):
             return
+        _remove_first_drafts(folder)
         write_faster(spark)
 
     def _lock(self, spark: SparkSession, folder: Path, wait_s: float) -> bool:
@@ -137,6 +141,15 @@ def _identity(lock: Path) -> str:
             raise
         raise stop("EOS_CHECKPOINT_STORE.lock", location=str(lock.parent), lock=lock, why=error.strerror) from None
     return f"{found.st_dev}:{found.st_ino}"
+
+
+def _remove_first_drafts(checkpoint: Path) -> None:
+    """Remove what a query has left that was killed while Spark wrote the first file of its offset log: temporary files,
+    beside which Spark starts no query with state. Nothing was planned yet, so nothing was decided."""
+    files = {name: list((checkpoint / name).glob("*")) for name in ("offsets", "commits", "state")}
+    if not files["commits"] and not files["state"] and all(_FIRST_DRAFT.fullmatch(f.name) for f in files["offsets"]):
+        for draft in files["offsets"]:
+            draft.unlink(missing_ok=True)
 
 
 def _has_class(spark: SparkSession, name: str) -> bool:

@@ -21,6 +21,7 @@ _NO_SOURCE = re.compile(_NAMED + r"There are \[0\] sources in the checkpoint off
 #: A source's line that Python was given and could not parse: what Spark was doing, and the error.
 _PERFORMING, _JSON = "Failed when Python streaming data source perform ", "json.decoder.JSONDecodeError"
 _METADATA = re.compile(r"\[STREAMING_CHECKPOINT_MISSING_METADATA_FILE\]")
+_NOT_EMPTY = re.compile(r"\[STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY\] The checkpoint location (?P<folder>\S+) should")
 _CONCURRENT = re.compile(_NAMED + "Multiple streaming queries are concurrently using")
 #: What parsers raise; a store that cannot be reached raises in the same places.
 _PARSER = r"\b(?:fasterxml\.jackson|json4s|NoSuchElementException|NumberFormatException)\b.*"
@@ -47,6 +48,8 @@ def damage(around: str, text: str, stack: str) -> EosError | None:
         return (_of_offsets if path["log"] == "offsets" else _of_commits)(path["path"])
     if missing is not None:
         return _missing(missing["one"] or missing["other"])
+    if (left := _NOT_EMPTY.match(text)) is not None:
+        return stop("EOS_CHECKPOINT_DAMAGED.leftover", folder=left["folder"])
     if _CONCURRENT.match(text):
         return _concurrent()
     if _METADATA.match(text):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import threading
+import uuid
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,8 +17,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
+import spark_eos
 from demo import processes
 from jobs.runner.local_checkpoint import CHECKSUMS, FASTER, LOCK, MANAGER, LocalCheckpoint
 from spark_eos.errors import CheckpointError
@@ -180,6 +184,39 @@ def test_a_lock_of_another_process_is_not_taken(fresh, tmp_path):
     with LocalCheckpoint() as taken:
         taken.take(fresh, str(folder), wait_s=0)
         assert looked(folder) == "refused"
+
+
+def counts(spark: SparkSession, checkpoint: Path) -> None:
+    """Run a query with state, of no more than there is now."""
+    rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 5).load().groupBy().count()
+    writer = rows.writeStream.format("noop").outputMode("complete").option("checkpointLocation", str(checkpoint))
+    writer.trigger(availableNow=True).start().awaitTermination()
+
+
+@pytest.mark.parametrize("others", [(), ("commits/.0.4c5b.tmp",), ("state/0",), ("offsets/.1.4c5b.tmp",)])
+def test_what_is_left_of_the_first_file_of_the_offset_log(others, fresh, tmp_path):
+    """Spark starts no query with state beside it; the error has a name. A job removes it, where there is nothing else:
+    then nothing was planned yet."""
+    folder = tmp_path / "checkpoint"
+    drafts = {"offsets/.0.0b5a2f51-7c0e-4f0c-8dd2-1a0e8c6f3d55.tmp", "offsets/..0.0b5a.tmp.crc"}
+    for name in (*drafts, *others):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
+    (folder / "metadata").write_text(json.dumps({"id": str(uuid.uuid4())}))
+    with pytest.raises(StreamingQueryException) as caught:
+        counts(fresh, folder)
+    found = spark_eos.reason(caught.value)
+    assert (found.condition, found.restart_helps) == ("EOS_CHECKPOINT_DAMAGED", False)
+    assert f"{folder}/offsets of the checkpoint" in found.message
+    with LocalCheckpoint() as taken:
+        taken.take(fresh, str(folder))
+        assert {name for name in (*drafts, *others) if (folder / name).exists()} == {
+            *(drafts if others else ()),
+            *others,
+        }
+        if not others:
+            counts(fresh, folder)
+            assert (folder / "commits" / "0").exists()
 
 
 def test_of_many_threads_one_has_the_lock_at_a_time(fresh, tmp_path):

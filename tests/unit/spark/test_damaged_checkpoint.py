@@ -62,6 +62,11 @@ class Captured(Exception):
         (Captured("requirement failed: Previous batch 12 not found in offset log"), "offsets/12", "backup"),
         (Exception(f"{CALLING}com.fasterxml.jackson.X: No content\n{READS_METADATA}"), "'metadata'", "id"),
         (Exception(f"{CALLING}org.json4s.MappingException: id\n{READS_METADATA}"), "'metadata'", "id"),
+        (
+            Captured("[STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY] The checkpoint location file:/c/offsets should be"),
+            "file:/c/offsets",
+            "Delete these files",
+        ),
         (Exception("[STREAMING_CHECKPOINT_MISSING_METADATA_FILE] Checkpoint location x"), "'metadata'", "id"),
     ],
 )
@@ -83,7 +88,6 @@ def test_a_file_that_is_there_already():
 @pytest.mark.parametrize(
     "error",
     [
-        Captured("No space left on device", f"\tat {CHECKPOINTING}.HDFSMetadataLog.write(HDFSMetadataLog.scala:1)\n"),
         Captured("There are [1] sources in the checkpoint offsets and now there are [2] sources requested"),
         Captured("Failed when Python streaming data source perform planPartitions: ValueError: x"),
         Captured("x json.decoder.JSONDecodeError: of somebody's function"),
@@ -94,5 +98,5 @@ def test_a_file_that_is_there_already():
     ],
 )
 def test_what_is_no_damage_is_left_alone(error):
-    """A full disk, a changed query, an error of a function, a store that cannot be reached."""
+    """A changed query, an error of a function, a store that cannot be reached."""
     assert spark_eos.reason(error) is None
