@@ -17,6 +17,7 @@ from bench.meter import BROKER, CLIENT
 from bench.queries import EOS_KAFKA
 from jobs.delta.table import with_delta
 from jobs.runner import fork_server, session
+from jobs.runner.jvm_stderr import JvmStderr
 from jobs.runner.local_checkpoint import FASTER
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.log import LEVEL_VARIABLE
@@ -74,9 +75,13 @@ def bench(cluster: DevCluster, *, delta: bool = False) -> Iterator[Bench]:
     # A line for each micro-batch is of use in a log, not here.
     os.environ.setdefault(LEVEL_VARIABLE, "WARNING")
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    with tempfile.TemporaryDirectory(prefix="spark-eos-bench-", ignore_cleanup_errors=True) as events:
+    with (
+        tempfile.TemporaryDirectory(prefix="spark-eos-bench-", ignore_cleanup_errors=True) as events,
+        JvmStderr(lambda: False) as stderr,
+    ):
         conf = _settings(Path(events), [*resolve(SPARK_KAFKA), *(resolve(DELTA) if delta else ())])
-        spark = session.start("benchmark", with_delta(KafkaProperties(conf | _DELTA)) if delta else conf)
+        settings = with_delta(KafkaProperties(conf | _DELTA)) if delta else conf
+        spark = session.start("benchmark", settings, stderr=stderr.fd)
         for name, value in FASTER.items():
             spark.conf.set(name, value)
         spark.sparkContext.setLogLevel("ERROR")  # the built-in sink's producers miss topics that are deleted
