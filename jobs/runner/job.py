@@ -27,6 +27,7 @@ from spark_eos.errors import ConfigError, EosError, OptionError
 from spark_eos.ops.metrics import Metrics as Measuring
 from spark_eos.ops.metrics.session import check as check_metrics
 from spark_eos.protocol.checks import ROWS_MISSING
+from spark_eos.spark.system_errors import system_error
 
 from . import query, session
 from .cluster import JobCluster
@@ -160,7 +161,7 @@ class JobCommand(Generic[J]):
             return failed(error, verbose=verbose)
         if verbose:
             traceback.print_exception(error)
-        return failed(query.of_the_system(error))
+        return failed(system_error(error))
 
     def _parser(self) -> argparse.ArgumentParser:
         parser = argparse.ArgumentParser(
@@ -181,6 +182,7 @@ def carry_out(plan: Plan, stop: Stop, *, name: str, verbose: bool = False) -> No
     ``name`` is that of the Spark application.
     """
     say(plan.line)
+    session.check_java()
     if plan.metrics is not None:
         check_metrics(plan.metrics.port)
     for cluster in plan.clusters:

@@ -22,8 +22,7 @@ from spark_eos.checkpoint.settings import HadoopSettings, here
 from spark_eos.checkpoint.stores import open_store
 from spark_eos.errors import stop
 from spark_eos.log import logger
-
-from .query import may_pass
+from spark_eos.spark.system_errors import may_pass
 
 if TYPE_CHECKING:
     from spark_eos.registry.decoding import Decoding

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 import signal
@@ -15,8 +14,7 @@ from contextlib import contextmanager
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 
 from spark_eos import Restart, reason
-from spark_eos.errors import EosError, stop
-from spark_eos.printable import refused_by_system
+from spark_eos.errors import EosError
 from spark_eos.spark.reasons import PLAN
 
 from .lines import say as say
@@ -30,13 +28,6 @@ _PYTHON = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): .+$", re
 #: The line before an exception of Java that Py4J has brought to Python: it says only what was called.
 _CALLED = re.compile(r"^(?:py4j\.protocol\.Py4JJavaError: )?An error occurred while calling .+\n: ", re.MULTILINE)
 _STOP_POLL_S = 0.5
-#: What a machine may have none of for a while: room on a disk, files, processes, memory.
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM})
-#: What a disk fails by that is mounted from elsewhere, while its server is away; and what a failing one does.
-_AWAY = frozenset(
-    {errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENETDOWN, errno.ENETUNREACH}
-    | {errno.ECONNREFUSED, errno.ECONNRESET, errno.ECONNABORTED, errno.ENOTCONN}
-)
 
 
 class Stop:
@@ -103,21 +94,6 @@ def say_restart(restart: Restart) -> None:
     """Print why the query has failed, and when it is started again."""
     say(f"failed: {restart.reason}")
     say(f"restart {restart.attempt} of {restart.attempts} in {restart.pause_s:g} s")
-
-
-def may_pass(error: OSError) -> bool:
-    """Whether a restart may help, with nothing changed."""
-    return error.errno in _FULL | _AWAY
-
-
-def of_the_system(error: OSError) -> EosError:
-    """The error for what the system has refused, such as to start a program or to write a file."""
-    why = refused_by_system(error)
-    if error.errno in _FULL:
-        return stop("EOS_SYSTEM_FULL", why=why)
-    if error.errno in _AWAY:
-        return stop("EOS_SYSTEM_UNREACHABLE", why=why)
-    return stop("EOS_SYSTEM_REFUSES", why=why)
 
 
 def failed(error: BaseException, *, verbose: bool = False) -> int:

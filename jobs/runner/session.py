@@ -22,9 +22,10 @@ import spark_eos
 from spark_eos.errors import stop
 from spark_eos.log import LEVEL_VARIABLE
 from spark_eos.memory_file import memory_file
+from spark_eos.tools.devcluster.java import find_java
 
 from . import fork_server
-from .spark_home import without_archives
+from .spark_home import HOME, installed, without_archives
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Set by spark-submit, whose JVM has started this process.
@@ -40,6 +41,19 @@ _LOG_SETTINGS = Path(spark_eos.__file__).with_name("log4j2.properties")
 _WORKER_LOG_LEVEL = "WARNING"
 
 
+def check_java() -> None:
+    """Raise DevClusterError (EOS_JAVA_NOT_FOUND) where there is no Java for the JVM that `start` is to start. Not where
+    Spark's own spark-env.sh may name one."""
+    home = Path(os.environ.get(HOME) or installed())
+    settings = Path(os.environ.get("SPARK_CONF_DIR") or home / "conf")
+    if _starts_jvm() and not (settings / "spark-env.sh").exists():
+        find_java()
+
+
+def _starts_jvm() -> bool:
+    return _GATEWAY not in os.environ and SparkContext._gateway is None  # noqa: SLF001  # no other way
+
+
 def start(name: str, conf: Mapping[str, str], *, verbose: bool = False, stderr: int | None = None) -> SparkSession:
     """Start a session, or take the one that spark-submit has started, with ``eos-kafka`` registered in it.
 
@@ -50,7 +64,7 @@ def start(name: str, conf: Mapping[str, str], *, verbose: bool = False, stderr: 
     # A worker of another interpreter lacks our packages and shows up as "Python worker failed to connect back".
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     settings = SparkConf(loadDefaults=False).setAppName(name).setAll(list(_with_defaults(conf, verbose).items()))
-    if _GATEWAY not in os.environ and SparkContext._gateway is None:  # noqa: SLF001  # no other way
+    if _starts_jvm():
         with fork_server.used(dict(settings.getAll())):
             # As getOrCreate does it, which then finds this context, but for where the JVM's stderr and its settings go.
             SparkContext(conf=settings, gateway=_launch(dict(settings.getAll()), verbose, stderr))

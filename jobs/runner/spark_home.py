@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-_HOME = "SPARK_HOME"
+HOME = "SPARK_HOME"
 #: What the JVM needs of it.
 _ENTRIES = ("bin", "conf", "jars", "sbin")
 
@@ -27,15 +27,15 @@ def without_archives(master: str) -> Iterator[None]:
     Nothing changes where the user has set SPARK_HOME, where ``master`` is not on this machine (YARN sends the archive
     to its executors), or where the folder cannot be made.
     """
-    home = None if _HOME in os.environ or not master.startswith("local") else _made()
+    home = None if HOME in os.environ or not master.startswith("local") else _made()
     if home is None:
         yield
         return
-    os.environ[_HOME] = str(home)
+    os.environ[HOME] = str(home)
     try:
         yield
     finally:
-        del os.environ[_HOME]
+        del os.environ[HOME]
 
 
 def linked(installed: Path, cache: Path) -> Path:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from spark_eos import errors
 from spark_eos.errors import HINT, EosError, restart_helps, stop
 from spark_eos.spark.damaged_checkpoint import damage
+from spark_eos.spark.system_errors import in_spark
 
 #: What Spark puts before the text of an error that it passes on, by the templates of its versions. A text consists of
 #: any number of these, one after the other, and then of the error itself. None of them has room for a record's content.
@@ -23,18 +24,18 @@ _AROUND = re.compile(
       \[STREAM_FAILED\]\ Query\ [^\n]*?\[id\ =\ [\w-]+,\ runId\ =\ [\w-]+\]\ terminated\ with\ exception:\s
     | \[FOREACH_BATCH_USER_FUNCTION_ERROR\]\ An\ error\ occurred\ in\ the\ user\ provided\ function\ [^:\n]*?Reason:\s
     | \[WRITING_JOB_ABORTED\]\ [^:\n]*?\.\s
-    | \[PYTHON_EXCEPTION\]\ \[session:\ [\w-]+\]\ \[userId:\ [^\]\n]*\]
-      \ Found\ error\ inside\ foreachBatch\ Python\ process:\s
+    | (?:\[PYTHON_EXCEPTION\]\ )?\[session:\ [\w-]+\]\ \[userId:\ [^\]\n]*\]
+      \ (?:Found\ error\ inside\ foreachBatch\ Python\ process:\s)?
     | \[PYTHON_\w+\]\ [^:\n]*:\s+
     | \[STREAMING_PYTHON_RUNNER_INITIALIZATION_\w+\]\ [^:\n]*?Cause:\s+
     | An\ exception\ was\ (?:thrown\ from\ the\ Python\ worker:|raised\ by\ the\ Python\ Proxy\.\ Return\ Message:)\s+
     | An\ error\ occurred\ while\ calling\ (?:z:)?[\w.$]+\.\s*(?::\s)?
     | Job\ aborted\ due\ to\ stage\ failure:\ Task\ \d+\ in\ stage\ [\d.]+\ failed\ \d+\ times?,
       \ most\ recent\ failure:\ Lost\ task\ [\d.]+\ in\ stage\ [\d.]+\ \(TID\ \d+\)\ \([^()\n]*\):\s
-    | \((?:org|java|py4j)\.[\w.$]+\)\s
+    | \([\w.$]+\)\s
     | (?:org\.apache\.spark\.(?:Spark\w*Exception|api\.python\.PythonException)
       |org\.apache\.spark\.sql\.(?:AnalysisException|[\w.]*QueryException)
-      |py4j\.Py4JException|pyspark\.errors\.exceptions\.[\w.]+|delta\.exceptions\.[\w.]+):\s
+      |py4j\.(?:Py4JException|protocol\.Py4JJavaError)|pyspark\.errors\.exceptions\.[\w.]+|delta\.exceptions\.[\w.]+):\s
     | Traceback\ \(most\ recent\ call\ last\):\n(?:[ ][^\n]*\n)+
     """,
     re.VERBOSE,
@@ -54,6 +55,16 @@ _RAISED_BY_PLAN = re.compile(
 _MISSING = re.compile(
     r"(?:\s*Error from python worker:\s+[^\n]+?: Error while finding module specification for '[\w.]+' \()?"
     r"ModuleNotFoundError: No module named '(?P<module>spark_eos|pyarrow|numpy|confluent_kafka|fastcrc)(?:\.[.\w]+)?'"
+)
+#: The process at the other end of a socket is gone: what Java says, and where in Spark a stack begins that says it.
+_CUT_OFF = re.compile(
+    r"(?:java\.[\w.]+Exception(?:: )?)?(?:Connection reset(?: by peer)?|Broken pipe|Stream closed|null)?"
+    r"\s*(?:SQLSTATE: |\n|$)"
+)
+_PYTHON_FRAME = re.compile(
+    r"^(?:Caused by: |: )?java\.(?:io|net|nio\.channels)\.\w+Exception[^\n]*\n(?:\s+at (?!org\.apache)[^\n]*\n)*"
+    r"\s+at org\.apache\.spark\.[\w.]+\.(?:Streaming)?(?:Python\w+|ForeachBatchHelper)[.$]",
+    re.MULTILINE,
 )
 #: In Spark's text, the query's plan follows this line. It may contain such texts as literals.
 PLAN = "=== Streaming Query ==="
@@ -88,9 +99,18 @@ def reason(error: BaseException) -> Reason | None:
         return _reason(found, restart_helps(found["condition"]))
     if raised is not None:
         return _reason(raised, restart_helps=False)
-    ours: EosError | None = damage(around, text, _stack(error)) or _without_package(text)
-    ours = ours or next((make() for theirs, make in _SPARKS if theirs.match(text)), None)
+    ours = _of_spark(around, text, _stack(error))
     return reason(ours) if ours is not None else None
+
+
+def _of_spark(around: str, text: str, stack: str) -> EosError | None:
+    """The error for one that Spark raises by itself."""
+    ours = damage(around, text, stack) or in_spark(around, text, stack) or _without_package(text)
+    if ours is None and _CUT_OFF.match(text) and _PYTHON_FRAME.search(stack):
+        return worker_died()
+    if ours is None and text.startswith("[JAVA_GATEWAY_EXITED]"):
+        return _without_java()
+    return ours or next((make() for theirs, make in _SPARKS if theirs.match(text)), None)
 
 
 def _reason(found: re.Match[str], restart_helps: bool) -> Reason:
@@ -130,10 +150,11 @@ def as_error(error: BaseException) -> EosError | None:
 
 
 def _stack(error: BaseException | None) -> str:
-    """The stack of Spark's JVM and of its causes: an attribute of PySpark's errors, part of the text of Py4J's."""
+    """The stack of Spark's JVM and of its causes: an attribute of PySpark's errors, by another name of Spark Connect's,
+    and part of the text of Py4J's."""
     if error is None:
         return ""
-    own = getattr(error, "_stackTrace", "")
+    own = getattr(error, "_stackTrace", "") or getattr(error, "_stacktrace", "")
     return f"{error}\n{own}\n{_stack(getattr(error, '_cause', None))}"
 
 
@@ -169,6 +190,17 @@ def _without_package(text: str) -> EosError | None:
     return stop("EOS_NOT_ON_WORKERS.executor", module=found["module"])
 
 
+def _without_java() -> EosError | None:
+    """The error for a JVM that could not be started, where that is because of the Java."""
+    from spark_eos.tools.devcluster.java import find_java
+
+    try:
+        find_java()
+    except EosError as error:
+        return error
+    return None
+
+
 def format_not_found() -> EosError:
     return stop("EOS_NOT_ON_WORKERS.driver", executable=sys.executable)
 
@@ -179,6 +211,11 @@ def _begins(text: str, condition: str = "") -> re.Pattern[str]:
     return re.compile(named + r"(?:(?:java\.lang\.IllegalArgumentException: )?requirement failed: )?" + re.escape(text))
 
 
+#: Spark's daemon of workers was killed while it started; with what Python has written, where it has.
+_DAEMON_KILLED = re.compile(
+    r"(?:\s*Error from python worker:\n(?:[ ][^\n]*\n)*PYTHONPATH was:\n[^\n]*\norg\.apache\.spark\.SparkException: )?"
+    r"EOFException occurred while reading the port number from [\w.]+'s stdout and terminated with code: 137\b"
+)
 #: The names of error classes. A text that has a condition, but none of these before it, is not an error of spark-eos.
 _TYPES = frozenset(name for name, value in vars(errors).items() if isinstance(value, type))
 
@@ -193,4 +230,5 @@ _SPARKS: tuple[tuple[re.Pattern[str], Callable[[], EosError]], ...] = (
     (_begins("Failed to find the data source: eos-kafka", "DATA_SOURCE_NOT_FOUND"), format_not_found),
     (_begins("Python worker exited unexpectedly"), worker_died),
     (_begins("Python worker failed to connect back"), worker_late),
+    (_DAEMON_KILLED, worker_died),
 )

@@ -9,7 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pyspark.sql.streaming import StreamingQuery
 
+import spark_eos
 from tests.support import query
 from tests.support.kafka_view import open_view
 from tests.support.scene import Course, Scene, tell, topics_of
@@ -66,13 +68,13 @@ def test_a_checkpoint_on_a_full_disk(point, cluster, way, spark, disk, tmp_path)
                     wait_for(lambda: not started.isActive, "the end of the query")
                 finally:
                     started.stop()
-            assert FULL in str(started.exception())
+            assert_full(started)
             (disk / "filler").unlink()
             since = time.time()
             scene.drain(spark)
             scene.check(started.id)
         assert scene.rewritten() == 0
-        tell(Course(FULL, scene.went_on(since), scene.rewritten()))
+        tell(Course("EOS_SYSTEM_FULL", scene.went_on(since), scene.rewritten()))
 
 
 @also_by("copy", "transform", "mirror")
@@ -92,7 +94,7 @@ def test_a_disk_that_is_full_before_a_batch_is_planned(cluster, way, spark, disk
                 wait_for(lambda: not started.isActive, "the end of the query")
             finally:
                 started.stop()
-            assert FULL in str(started.exception())
+            assert_full(started)
             assert set(view.values(scene.output, committed=False)) == {
                 scene.spec.expected(value) for values in scene.values.values() for value in values[:-1]
             }
@@ -101,7 +103,14 @@ def test_a_disk_that_is_full_before_a_batch_is_planned(cluster, way, spark, disk
             scene.drain(spark)
             scene.check(started.id)
         assert scene.rewritten() == 0
-        tell(Course(FULL, scene.went_on(since), scene.rewritten()))
+        tell(Course("EOS_SYSTEM_FULL", scene.went_on(since), scene.rewritten()))
+
+
+def assert_full(query: StreamingQuery) -> None:
+    """The query has ended by an error that says so, and after which a restart helps."""
+    found = spark_eos.reason(query.exception())
+    assert (found.condition, found.restart_helps) == ("EOS_SYSTEM_FULL", True)
+    assert FULL in found.message
 
 
 def numbers(log: Path) -> set[str]:

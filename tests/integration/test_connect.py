@@ -127,7 +127,7 @@ def test_foreach_batch_that_fails_between_two_sinks(session, spec, view, topic, 
 
 
 def test_errors_cross_from_the_server_to_the_client(session, spec, view, tmp_path):
-    """Of a stream, of foreachBatch without a name, and of a batch write: condition and hint."""
+    """Of a stream, raised and asked for, of foreachBatch without a name, and of a batch write: condition and hint."""
 
     def error(run: Callable[[], object]) -> spark_eos.Reason | None:
         with pytest.raises(PySparkException) as caught:
@@ -143,7 +143,10 @@ def test_errors_cross_from_the_server_to_the_client(session, spec, view, tmp_pat
     assert found.condition == "EOS_USE_UNSUPPORTED" and 'query="…"' in found.hint
     assert error(lambda: write_rows(topic="missing")).condition == "EOS_TOPIC_MISSING"
     bad = query.Spec(**{**vars(spec), "sink": {"offset.group.id": "g"}, "checkpoint": f"{spec.checkpoint}-2"})
-    assert error(lambda: query.start(session, bad).awaitTermination()).condition == "EOS_OPTION_UNKNOWN"
+    failed = query.start(session, bad)
+    raised = error(failed.awaitTermination)
+    assert raised.condition == "EOS_OPTION_UNKNOWN"
+    assert spark_eos.reason(failed.exception()) == raised
 
 
 def test_a_batch_write_and_a_batch_read(session, spec, view):

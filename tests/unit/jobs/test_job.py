@@ -12,14 +12,17 @@ from pathlib import Path
 from typing import NoReturn, cast
 
 import pytest
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from jobs.runner.job import JobCommand, JobContext, Plan, query_plan
+import spark_eos
+from jobs.runner.job import JobCommand, JobContext, Plan, carry_out, query_plan
 from jobs.runner.lines import BatchLines
 from jobs.runner.models import QueryJob
 from jobs.runner.query import Stop
 from spark_eos.errors import stop
+from spark_eos.tools.devcluster.java import _ask
 
 SPARK = cast(SparkSession, None)
 
@@ -77,6 +80,26 @@ def test_what_the_system_refuses_is_an_error_by_name(number, code, name, tmp_pat
 
     assert ended_by(refused, monkeypatch, tmp_path, "--verbose") == code
     assert "in refused\n" in capfd.readouterr().err
+
+
+def test_a_job_without_a_java_that_can_run_spark_says_so(tmp_path, monkeypatch, capfd):
+    """Before it starts anything, by the words of the development cluster: Spark's own scripts end by an error of bash.
+    `spark_eos.reason` says it of Spark's error to programs that start their session themselves."""
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\"' >&2\n")
+    java.chmod(0o755)
+    (tmp_path / "conf").mkdir()
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path / "conf"))
+    assert ended_by(carry_out, monkeypatch, tmp_path) == 1
+    said = capfd.readouterr().err
+    assert f"failed: [EOS_JAVA_NOT_FOUND] {java} is Java 11" in said and "Spark" not in said.splitlines()[0]
+    gone = PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
+    assert spark_eos.reason(gone).condition == "EOS_JAVA_NOT_FOUND"
+    java.write_text("#!/bin/sh\necho 'openjdk version \"17.0.2\"' >&2\n")
+    _ask.cache_clear()
+    assert spark_eos.reason(gone) is None
 
 
 @pytest.mark.parametrize("code", [0, None, "of the package"])

@@ -83,11 +83,11 @@ def test_an_exception_of_java_in_the_users_python_is_named_by_its_own_line():
     text = IN_SPARK.replace(
         f"spark_eos.errors.Superseded: {OURS}",
         "py4j.protocol.Py4JJavaError: An error occurred while calling o557.execute.\n"
-        ": org.apache.spark.SparkException: No space left on device\n\tat y",
+        ": org.apache.spark.SparkException: No port\n\tat y",
     )
     for error in (Exception(text), OfTheJvm(text)):
         said = failure_text(error)
-        assert said == "org.apache.spark.SparkException: No space left on device (--verbose shows all)"
+        assert said == "org.apache.spark.SparkException: No port (--verbose shows all)"
 
 
 UNREACHABLE = ConnectionFailed("EOS_KAFKA_UNREACHABLE", "No answer from h:1 within 60 s (x).", hint="Check it.")

@@ -38,6 +38,7 @@ AROUND = {
     "a source": f"{STREAM}[PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] Failed when Python streaming data source "
     "perform initialOffset: ",
     "Spark Connect": "(org.apache.spark.sql.streaming.StreamingQueryException) " + STREAM,
+    "exception() of Spark Connect": "(STREAM_FAILED) " + STREAM,
     "foreachBatch of Spark Connect": f"{STREAM}[PYTHON_EXCEPTION] [session: 7-9] [userId: ] Found error inside "
     f"foreachBatch Python process: {TRACE}",
     "foreachBatch": f"{STREAM}[FOREACH_BATCH_USER_FUNCTION_ERROR] An error occurred in the user provided function in "
@@ -57,7 +58,7 @@ QUOTING = (
     *(
         AROUND[where] + error
         for where in AROUND
-        if where != "Spark Connect"
+        if where not in ("Spark Connect", "exception() of Spark Connect")
         for error in (
             "ValueError: {}",
             TRACE + "ValueError: {}",
@@ -218,6 +219,77 @@ def test_a_worker_that_does_not_start_in_time_is_a_reason_to_start_again():
     """That happens on a machine that has too much to do."""
     found = spark_eos.reason(Exception(f"{STREAM}Python worker failed to connect back. SQLSTATE: X"))
     assert (found.condition, found.restart_helps) == ("EOS_WORKER_DIED", True)
+
+
+OF_SQL = "org.apache.spark.sql.execution"
+READ = "\tat java.base/java.io.DataInputStream.readInt(DataInputStream.java:386)\n"
+#: By the process that was killed: the first frame of Spark in the stack of the exception.
+FRAMES = {
+    "source": f"{OF_SQL}.python.streaming.PythonStreamingSourceRunner.latestOffset(P.scala:235)",
+    "source of Spark 4.0": f"{OF_SQL}.python.PythonStreamingSourceRunner.partitions(P.scala:9)",
+    "reading of an answer": "org.apache.spark.api.python.PythonWorkerUtils$.readUTF(PythonWorkerUtils.scala:1)",
+    "daemon": "org.apache.spark.api.python.PythonWorkerFactory.$anonfun$stopWorker$1(P.scala:501)",
+    "foreachBatch of Connect": "org.apache.spark.sql.connect.planner.StreamingForeachBatchHelper$.x(S.scala:1)",
+}
+
+
+class Captured(Exception):
+    """As PySpark's errors are: a text, beside it the stack of the JVM, and a cause."""
+
+    def __init__(self, text: str, stack: str = "", cause: Exception | None = None) -> None:
+        super().__init__(text)
+        self._stackTrace, self._cause = stack, cause
+
+
+@pytest.mark.parametrize(
+    "said", ["net.SocketException: Connection reset", "io.IOException: Broken pipe", "io.EOFException"]
+)
+@pytest.mark.parametrize("killed", FRAMES)
+def test_a_python_process_that_is_killed_while_spark_talks_to_it(killed, said):
+    """Spark passes on what its socket says, with the process in the stack alone: of the error, of its cause, or in the
+    text of Py4J's. The same words with another stack are somebody else's."""
+    text = said.partition(": ")[2] or "null"
+    for frame, ours in (
+        (FRAMES[killed], True),
+        (f"{OF_SQL}.jdbc.X.y(X.scala:1)", False),
+    ):
+        stack = f"java.{said}\n{READ}\tat {frame}\n"
+        errors = (
+            Captured(f"{STREAM}{text} SQLSTATE: XXKST", f"java.lang.X: y\nCaused by: {stack}"),
+            Captured(f"{text}\n=== Streaming Query ===\n", "", Captured(text, stack)),
+            Exception(f"An error occurred while calling o1.load.\n: {stack}"),
+        )
+        for error in errors:
+            found = spark_eos.reason(error)
+            assert (found and found.condition) == ("EOS_WORKER_DIED" if ours else None)
+
+
+PORT = "EOFException occurred while reading the port number from pyspark.daemon's stdout and terminated with code: "
+
+
+@pytest.mark.parametrize(
+    ("text", "ours"),
+    [
+        (f"{PORT}137.", True),
+        (f"{PORT}1.", False),
+        (
+            "\nError from python worker:\n  a warning\nPYTHONPATH was:\n  /a\n"
+            f"org.apache.spark.SparkException: {PORT}137.",
+            True,
+        ),
+        ("[session: 7-9] [userId: ann] Python worker exited unexpectedly (crashed)", True),
+        (
+            "[FOREACH_BATCH_USER_FUNCTION_ERROR] An error occurred in the user provided function in foreach batch "
+            "sink. Reason: [session: 7-9] [userId: ] Python worker exited unexpectedly (crashed)",
+            True,
+        ),
+    ],
+)
+def test_a_python_process_that_is_killed_as_spark_says_it(text, ours):
+    """The daemon of workers before it has told its port, but not one that ends by an error of its own; and the process
+    of foreachBatch on a server of Spark Connect."""
+    found = spark_eos.reason(Exception(STREAM + text))
+    assert (found and found.condition) == ("EOS_WORKER_DIED" if ours else None)
 
 
 def test_an_error_without_one_of_ours_has_no_reason():

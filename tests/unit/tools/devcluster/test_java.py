@@ -43,7 +43,7 @@ def test_refuses_an_older_java(fake_java, says, version):
     """A Java that is too old is named with its path and version."""
     path = fake_java(says)
     with pytest.raises(
-        DevClusterError, match=f"{path} is Java {version}, but Apache Kafka needs 17 or newer"
+        DevClusterError, match=f"{path} is Java {version}, but Spark and Apache Kafka need 17 or newer"
     ) as raised:
         find_java()
     assert raised.value.condition == "EOS_JAVA_NOT_FOUND"
