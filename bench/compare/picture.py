@@ -20,7 +20,7 @@ _CLEAN, _STOPPED, _WRONG, _NOT_RUN = "#bfe3d0", "#f6dfa4", "#f2a58e", "#eeeeee"
 #: The most characters of a line in a square.
 _LINE = 20
 #: Inches.
-_SQUARE, _LEFT, _TOP = (1.32, 0.62), 1.5, 0.75
+_SQUARE, _LEFT, _TOP = (1.32, 0.85), 1.5, 0.75
 
 
 def draw(cells: Sequence[Cell], file: Path) -> None:
@@ -38,7 +38,8 @@ def draw(cells: Sequence[Cell], file: Path) -> None:
     for y, contender in enumerate(CONTENDERS):
         for x, fault in enumerate(FAULTS):
             own = cells_of(cells, contender, fault)
-            text = "\n".join(dict.fromkeys(square(cells, contender, fault, told) for told in (_rows, goes_on)))
+            told = dict.fromkeys(square(cells, contender, fault, tell) for tell in (rows, goes_on))
+            text = "\n".join(map(_folded, told))
             _draw_square(axes, x, y, own, text)
     axes.set_xticks([x + 0.5 for x in range(len(FAULTS))], [_folded(fault.label) for fault in FAULTS], fontsize=8)
     axes.set_yticks([y + 0.5 for y in range(len(CONTENDERS))], [one.label for one in CONTENDERS], fontsize=9)
@@ -46,10 +47,6 @@ def draw(cells: Sequence[Cell], file: Path) -> None:
     for spine in axes.spines.values():
         spine.set_visible(False)
     figure.savefig(file, dpi=130)
-
-
-def _rows(cells: Sequence[Cell]) -> str:
-    return _folded(rows(cells))
 
 
 def _draw_square(axes: Axes, x: int, y: int, cells: Sequence[Cell], text: str) -> None:
