@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 
 import typer
@@ -28,13 +29,13 @@ app.callback()(connect)
 def run(arguments: list[str]) -> int:
     """Run a command line, and return the exit code: 2 with a message on stderr for wrong arguments."""
     command = typer.main.get_command(app)
+    of_cluster = {name for option in command.params if option.name != "version" for name in option.opts}
     try:
-        code: int | None = command.main(arguments, prog_name="spark-eos", standalone_mode=False)
+        code: int | None = command.main(
+            _cluster_first(arguments, of_cluster), prog_name="spark-eos", standalone_mode=False
+        )
     except TyperException as error:
         error.show()  # type: ignore[attr-defined]  # those that come here have it, but typer declares it for their base only
-        late = getattr(error, "option_name", None)
-        if late in {name for option in command.params for name in option.opts}:
-            print(f"{late} stands before the command: spark-eos {late} …", file=sys.stderr)
         return int(error.exit_code)
     except typer.Exit as ended:
         return int(ended.exit_code)
@@ -44,3 +45,18 @@ def run(arguments: list[str]) -> int:
         sys.stderr.close()
         return 1
     return code or 0
+
+
+def _cluster_first(words: list[str], options: set[str]) -> list[str]:
+    """The words of a command line, with the options that name the cluster before the command, wherever they stand."""
+    before: list[str] = []
+    after: list[str] = []
+    rest = iter(words)
+    for word in rest:
+        if word == "--" or (word == "run" and not after):  # what a job takes is its own
+            after += [word, *rest]
+        elif word.partition("=")[0] in options:
+            before += [word] if "=" in word else [word, *itertools.islice(rest, 1)]
+        else:
+            after.append(word)
+    return [*before, *after]

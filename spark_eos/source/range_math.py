@@ -40,11 +40,15 @@ def advance(start: PartitionOffsets, ends: PartitionOffsets, max_rows: int) -> P
     ``max_rows`` is divided in proportion to the backlog of each partition; one with a backlog gets at least one offset.
     A partition whose end is unknown or before its start does not advance.
     """
-    waiting = in_wait(start, ends)
+    shares = waiting = in_wait(start, ends)
     total = sum(waiting.values())
+    if total > max_rows:
+        shares = {place: max(1, size * max_rows // total) for place, size in waiting.items()}
+        rounded_off = max(0, max_rows - sum(shares.values()))
+        for place in [place for place in waiting if shares[place] < waiting[place]][:rounded_off]:
+            shares[place] += 1
     result = {topic: dict(partitions) for topic, partitions in start.items()}
-    for (topic, p), size in waiting.items():
-        share = size if total <= max_rows else max(1, size * max_rows // total)
+    for (topic, p), share in shares.items():
         result[topic][p] += share
     return result
 

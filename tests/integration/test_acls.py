@@ -31,7 +31,6 @@ from spark_eos.sink.job import SinkJob
 from spark_eos.sink.schema import Columns
 from spark_eos.sink.spark_rows import SparkRows
 from spark_eos.source.reader import EosKafkaStreamReader
-from tests.support.command_line import command_line
 from tests.support.fresh_preflight import forget_checks
 from tests.support.kafka_view import KafkaView, open_view, write
 from tests.support.secure import LIMITED, Secure
@@ -188,7 +187,7 @@ def test_the_printed_commands_are_those_rights(capsys):
     """One command for each resource."""
     given = ["--input", "acl-in", "--output", "acl-out", "--group", "acl-group", "--ledger-topic", "acl-ledger"]
     more = ["--prefix", PREFIX, "--two-phase", "--create-ledger", "--bootstrap-servers", "kafka:1"]
-    assert cli.main(command_line("doctor", "--acls", "--principal", "User:bob", *given, *more)) == 0
+    assert cli.main(["doctor", "--acls", "--principal", "User:bob", *given, *more]) == 0
     assert capsys.readouterr().out.splitlines() == as_commands(ALL, "User:bob", "kafka:1")
 
 

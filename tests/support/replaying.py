@@ -21,7 +21,6 @@ from pyspark.sql.streaming import StreamingQuery
 
 from spark_eos import cli
 from spark_eos.tools.devcluster import DevCluster
-from tests.support.command_line import command_line
 from tests.support.kafka_view import KafkaView, write
 from tests.support.sink_queries import Sink, kafka_frame
 from tests.support.waiting import PROGRAM_S, wait_for
@@ -83,7 +82,7 @@ class Life:
         return self.at(checkpoint, **options).stopped_by(self.frame(), condition)
 
     def command(self, *words: str) -> int:
-        return cli.main(command_line("--bootstrap-servers", self.cluster.bootstrap_servers, *words))
+        return cli.main(["--bootstrap-servers", self.cluster.bootstrap_servers, *words])
 
     def told(self, *words: str) -> Any:
         """What a command prints as JSON."""
@@ -142,7 +141,7 @@ def stalled(life: Life, point: str, folder: Path, *words: str) -> Iterator[None]
 def _program(life: Life, faults: str, folder: Path, *words: str) -> subprocess.Popen[str]:
     folder = folder / "faults"
     folder.mkdir()
-    connected = command_line("--bootstrap-servers", life.cluster.bootstrap_servers, *words)
+    connected = ["--bootstrap-servers", life.cluster.bootstrap_servers, *words]
     command = [sys.executable, "-m", "spark_eos.cli", *connected]
     environment = os.environ | {"SPARK_EOS_FAULTS": faults, "SPARK_EOS_FAULTS_DIR": str(folder)}
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -20,7 +20,6 @@ from spark_eos.protocol.names import TaskId, task_name
 from spark_eos.protocol.open import open_run
 from spark_eos.protocol.ports import State
 from spark_eos.tools.devcluster import DevCluster
-from tests.support.command_line import command_line
 from tests.support.kafka_view import KafkaView
 from tests.support.transactions import Transaction
 
@@ -91,7 +90,7 @@ class Left:
         """Any command about this ledger, unless the words name another one."""
         common = ["--bootstrap-servers", self.servers]
         common += [] if "--ledger-topic" in words else ["--ledger-topic", self.ledger]
-        return cli.main(command_line(*common, *words))
+        return cli.main([*common, *words])
 
 
 @contextmanager

@@ -112,12 +112,27 @@ def test_the_cluster_is_named_before_the_command():
 
 
 def test_without_brokers_a_command_says_where_they_are_named(monkeypatch, capsys):
-    """And so it does where they are named behind it."""
     monkeypatch.delenv("SPARK_EOS_BOOTSTRAP_SERVERS", raising=False)
     assert cli.main(["status"]) == 2
     assert "spark-eos --bootstrap-servers HOST:PORT COMMAND" in capsys.readouterr().err
-    assert cli.main(["status", "--bootstrap-servers", "h:1"]) == 2
-    assert "--bootstrap-servers stands before the command" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "first"),
+    [
+        (
+            ["status", "--bootstrap-servers", "h:1", "CHECKPOINT"],
+            ["--bootstrap-servers", "h:1", "status", "CHECKPOINT"],
+        ),
+        (["mirror", "position", "--kafka=a=b", "--yes"], ["--kafka=a=b", "mirror", "position", "--yes"]),
+        (["status", "--prefix"], ["--prefix", "status"]),
+        (["--prefix", "p", "run", "JOB", "--prefix", "q"], ["--prefix", "p", "run", "JOB", "--prefix", "q"]),
+        (["status", "--", "--prefix"], ["status", "--", "--prefix"]),
+    ],
+)
+def test_options_of_the_cluster_may_stand_anywhere(words, first):
+    """But for those of a job."""
+    assert tree._cluster_first(words, CONNECTION) == first
 
 
 def test_values_from_the_environment_are_not_printed(monkeypatch, capsys):

@@ -12,7 +12,6 @@ import spark_eos
 from spark_eos import cli
 from spark_eos.errors import EosError
 from spark_eos.mirror.owner import Claim, read_claims
-from tests.support.command_line import command_line
 from tests.support.kafka_view import write as put
 from tests.support.mirrors import Mirror, check_same
 from tests.support.session_faults import armed
@@ -81,7 +80,7 @@ def test_a_mirror_that_was_believed_dead(mirror, topic, replica, capsys):
     words = ["--source", old.here.bootstrap_servers, "--bootstrap-servers", old.there.bootstrap_servers]
     words += ["--query", query.id, "--map", old.targets.map, "--yes", "--format", "json"]
     capsys.readouterr()
-    assert cli.main(command_line("mirror", "position", *words)) == 0
+    assert cli.main(["mirror", "position", *words]) == 0
     found = json.loads(capsys.readouterr().out)
     new = replica(old, name)
     new.reads["startingOffsets"] = json.dumps(found["starting_offsets"])

@@ -19,9 +19,9 @@ from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.protocol.names import doctor_name
 from spark_eos.tools.devcluster import DevCluster
-from tests.support.command_line import command_line, in_terminal
 from tests.support.guarded import Guarded
 from tests.support.kafka_view import KafkaView, open_view
+from tests.support.terminal import in_terminal
 from tests.support.waiting import TIMEOUT
 
 
@@ -54,7 +54,7 @@ class Patient:
 
     def run(self, *words: str) -> int:
         topics = ["--input", self.source, "--output", self.out, "--ledger-topic", self.ledger, "--prefix", self.prefix]
-        return cli.main(command_line("doctor", "--bootstrap-servers", self.servers, *topics, *words))
+        return cli.main(["doctor", "--bootstrap-servers", self.servers, *topics, *words])
 
 
 def worst(answer: dict[str, Any]) -> dict[str, list[str]]:

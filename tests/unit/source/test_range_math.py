@@ -47,7 +47,8 @@ partitions = st.dictionaries(st.integers(0, 5), st.tuples(st.integers(0, 1000), 
 @given(st.dictionaries(st.sampled_from("abc"), partitions, min_size=1), st.integers(20, 2000))
 @settings(deadline=None)  # the machine may be busy; the number of steps is bounded
 def test_every_limit_moves_forward_and_arrives(sizes, limit):
-    """Never back, never past the end, never far over the limit; repeated, it reaches the end and stays there."""
+    """Never back, never past the end, never far over the limit, nor under it while there is more; repeated, it reaches
+    the end and stays there."""
     at = {t: {p: begin for p, (begin, _) in parts.items()} for t, parts in sizes.items()}
     ends = {t: {p: begin + size for p, (begin, size) in parts.items()} for t, parts in sizes.items()}
     while True:
@@ -55,7 +56,8 @@ def test_every_limit_moves_forward_and_arrives(sizes, limit):
         steps = [flat(then)[key] - flat(at)[key] for key in flat(at)]
         assert all(flat(then)[key] <= flat(ends)[key] for key in flat(at))
         assert min(steps) >= 0
-        assert sum(steps) <= limit + len(steps)
+        left = sum(flat(ends).values()) - sum(flat(at).values())
+        assert min(limit, left) <= sum(steps) <= limit + len(steps)
         if not sum(steps):
             break
         at = then
