@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from spark_eos.caches import process_cache
 from spark_eos.deadline import Overdue, within
 from spark_eos.errors import EosError, stop
-from spark_eos.registry.schemas import KINDS, Reference, Registered, Rule, Schema, kind_of
+from spark_eos.registry.schemas import KINDS, Reference, Registered, Rule, Schema, check_references, kind_of
 from spark_eos.registry.settings import RegistrySettings
 
 if TYPE_CHECKING:
@@ -145,6 +145,7 @@ class Registry:
                 raise self._no_answer("a reference without name, subject and version")
             place = each.subject, each.version
             if place not in used:
+                check_references(kind, len(used), list(used.values()).count(None))
                 used[place] = None
                 used[place] = self._version(*place, used).schema
             schema = used[place]

@@ -4,7 +4,8 @@ turns rows into bytes. Both report a value that does not fit by its index; it ne
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -13,11 +14,14 @@ from pyarrow import types
 
 from spark_eos.errors import stop
 from spark_eos.registry.avro import Decoded, Encoded
-from spark_eos.registry.schemas import Schema
+from spark_eos.registry.avro.schema import MOST_NODES
+from spark_eos.registry.schemas import Kind, Schema, too_large
 from spark_eos.registry.wire import bytes_of
 
-__all__ = ["Decode", "Decoded", "Encoded", "Reader", "Writer", "cast", "casts", "damaged", "own_bytes"]
+__all__ = ["Decode", "Decoded", "Encoded", "Reader", "Size", "Writer", "cast", "casts", "damaged", "own_bytes"]
 
+#: The most levels of types within one another; Arrow's messages, by which Spark sends columns, have at most 63.
+MOST_LEVELS = 60
 #: Decodes n values without nulls. The second argument: how many bytes of each value to skip, n int64.
 Decode = Callable[[pa.Array, np.ndarray], Decoded]
 
@@ -47,6 +51,27 @@ class Writer(Protocol):
 
     def encode(self, rows: pa.Array, prefix: bytes) -> Encoded:
         """The bytes of each row, after the prefix. Raises EosError where no row of this type could be written."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """The size of a type. ``nodes``: the types in it, each counted as often as it is used; ``levels``: of types within
+    one another."""
+
+    nodes: int = 1
+    levels: int = 1
+
+    @staticmethod
+    def around(inner: Iterable[Size], kind: Kind) -> Size:
+        """The size of a type with these types in it. Raises RegistryError (EOS_REGISTRY_SCHEMA) where it is too large:
+        a short schema, in which each type uses the next one twice, is a huge type."""
+        sizes = list(inner)
+        nodes, levels = 1 + sum(each.nodes for each in sizes), 1 + max((each.levels for each in sizes), default=0)
+        if nodes > MOST_NODES:
+            raise too_large(kind, MOST_NODES, "types, counting each as often as it is used")
+        if levels > MOST_LEVELS:
+            raise too_large(kind, MOST_LEVELS, "levels of types within one another")
+        return Size(nodes, levels)
 
 
 def cast(values: pa.Array, wanted: pa.DataType, column: str) -> tuple[pa.Array, list[int]]:

@@ -10,17 +10,25 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from decimal import Decimal, InvalidOperation
 from typing import Any
+from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
 
 from spark_eos.arrow_fields import lost_field
 from spark_eos.errors import stop
-from spark_eos.registry.formats import Decode, Decoded, Encoded, cast, own_bytes
-from spark_eos.registry.schemas import Schema
+from spark_eos.registry.formats import MOST_LEVELS, Decode, Decoded, Encoded, Size, cast, own_bytes
+from spark_eos.registry.schemas import Schema, too_large
+
+try:
+    from referencing import Registry, Specification
+    from referencing.exceptions import Unresolvable
+    from referencing.jsonschema import DRAFT7, specification_with
+except ImportError as missing:
+    raise stop("EOS_NOT_INSTALLED.registry", module=missing.name) from None
 
 _NOT_JSON = "it is not JSON"
 #: The most levels of arrays and objects within one another. Python's own limit depends on who calls.
@@ -30,24 +38,25 @@ _NO_BRACKETS = bytes({*range(256)} - {*b"[]{}"})
 #: By byte, how many levels more.
 _STEPS = np.zeros(256, np.int8)
 _STEPS[list(b"[{")], _STEPS[list(b"]}")] = 1, -1
-_LEVELS = 64
 
 
 @dataclass(frozen=True)
 class Shape:
     """The shape of values. ``type``: Arrow's; ``nullable``: whether they may be null. ``fields``: the properties of an
-    object: name, shape, whether it is required. ``items``: the shape of an array's items, or of a map's values."""
+    object: name, shape, whether it is required. ``items``: the shape of an array's items, or of a map's values.
+    ``size``: the type's."""
 
     type: pa.DataType
     nullable: bool = False
     fields: tuple[tuple[str, Shape, bool], ...] = ()
     items: Shape | None = None
+    size: Size = field(default_factory=Size)
 
 
 #: Words for other schemas that a value has to fit, and words that give it a type by themselves.
 _COMBINING = ("$ref", "oneOf", "anyOf", "allOf")
 _OF_TYPES = ("properties", "items")
-_Around = tuple[tuple[str, str], ...]
+_NESTED = "levels of types within one another"
 _SIMPLE = {"string": pa.string(), "integer": pa.int64(), "number": pa.float64(), "boolean": pa.bool_()}
 
 
@@ -118,12 +127,16 @@ def shape_of(schema: Schema) -> Shape:
     try:
         documents = {name: json.loads(one.text) for name, one in schema.all_references().items()}
         root = json.loads(schema.text)
-    except (ValueError, RecursionError):
+    except ValueError:
         raise stop("EOS_REGISTRY_SCHEMA.json", path="the schema", why="is not JSON") from None
+    except RecursionError:
+        raise too_large("JSON", MOST_LEVELS, _NESTED) from None
     try:
-        return _Shapes(root, documents).of(root, "", ())
-    except (AttributeError, TypeError, RecursionError):  # such as a list where an object belongs
+        return _Shapes(documents).of(root, "", _place_in(root))
+    except (AttributeError, TypeError, ValueError):  # such as a list where an object belongs
         raise stop("EOS_REGISTRY_SCHEMA.json", path="the schema", why="is no JSON Schema") from None
+    except RecursionError:
+        raise too_large("JSON", MOST_LEVELS, _NESTED) from None
 
 
 class _Real(str):
@@ -137,84 +150,131 @@ class _OtherShape(Exception):
 
 
 @dataclass(frozen=True)
+class _Place:
+    """A place in a document. ``resolver``: of references from there; ``dialect``: how schemas name themselves there."""
+
+    resolver: Any
+    dialect: Specification[Any]
+
+    def at(self, schema: dict[str, Any]) -> _Place:
+        """The place at a schema within the one at this place."""
+        return _Place(self.resolver.in_subresource(self.dialect.create_resource(schema)), self.dialect)
+
+
+def _place_in(document: Any) -> _Place:  # noqa: ANN401  # JSON
+    """The begin of a document. Nothing outside of it is known there."""
+    named = document.get("$schema", "") if isinstance(document, dict) else ""
+    dialect = specification_with(named, default=DRAFT7)
+    return _Place(Registry().with_resource("", dialect.create_resource(document)).resolver(), dialect)
+
+
 class _Shapes:
-    """Derives shapes. ``root``: the schema's JSON; ``documents``: that of its references, by name; ``name``: of the
-    root among them, empty for the schema that is read as."""
+    """Derives shapes. ``documents``: the JSON of the schema's references, by name."""
 
-    root: Any
-    documents: Mapping[str, Any]
-    name: str = ""
+    def __init__(self, documents: Mapping[str, Any]) -> None:
+        self._begins = {name: _place_in(document) for name, document in documents.items()}
+        #: By the id of the schema that is referred to; None while it is being derived.
+        self._referred: dict[int, Shape | None] = {}
 
-    def of(self, schema: Any, path: str, around: _Around) -> Shape:  # noqa: ANN401  # JSON
-        """The shape of a part of the schema. ``path``: where it is, for messages; ``around``: the references that lead
-        here, each the name of a document and a pointer in it."""
+    def of(self, schema: Any, path: str, place: _Place) -> Shape:  # noqa: ANN401  # JSON
+        """The shape of a part of the schema. ``path``: where it is, for messages; ``place``: around it."""
         if not isinstance(schema, dict):
-            raise self._refused(path, "is true or false, which says nothing of its type")
+            raise _refused(path, "is true or false, which says nothing of its type")
+        place = place.at(schema)
         combining = [word for word in _COMBINING if word in schema]
         has_own = any(word in schema for word in _OF_TYPES) or isinstance(schema.get("additionalProperties"), dict)
         if combining and (has_own or len(combining) > 1):
-            raise self._refused(
-                path, f"has '{combining[0]}' and its own properties or items, or other schemas, beside it"
-            )
+            raise _refused(path, f"has '{combining[0]}' and its own properties or items, or other schemas, beside it")
         if "$ref" in schema:
-            return self._referred(str(schema["$ref"]), path, around)
+            return self._at(str(schema["$ref"]), path, place)
         for word in ("oneOf", "anyOf"):
             if word in schema:
-                return self._one_of(schema[word], path, around)
+                return self._one_of(schema[word], path, place)
         if "allOf" in schema:
-            raise self._refused(path, "is 'allOf' of several schemas")
-        types = schema.get("type", "object" if "properties" in schema else None)
-        names = [types] if isinstance(types, str) else list(types or ())
+            raise _refused(path, "is 'allOf' of several schemas")
+        names = _types_of(schema)
         nullable, names = "null" in names, [name for name in names if name != "null"]
         if len(names) != 1:
-            raise self._refused(path, "has no single type")
-        return self._typed(schema, names[0], nullable, path, around)
+            raise _refused(path, "has no single type")
+        return self._typed(schema, names[0], nullable, path, place)
 
-    def _typed(self, schema: dict[str, Any], name: str, nullable: bool, path: str, around: _Around) -> Shape:
+    def _typed(self, schema: dict[str, Any], name: str, nullable: bool, path: str, place: _Place) -> Shape:
         if name in _SIMPLE:
             return Shape(_SIMPLE[name], nullable)
         if name == "array":
-            items = self.of(schema.get("items"), f"{path}[]", around)
-            return Shape(pa.list_(items.type), nullable, items=items)
+            items = self.of(schema.get("items"), f"{path}[]", place)
+            return Shape(pa.list_(items.type), nullable, items=items, size=Size.around([items.size], "JSON"))
         if name != "object":
-            raise self._refused(path, f"is of the type '{name}'")
+            raise _refused(path, f"is of the type '{name}'")
         properties = schema.get("properties", {})
         if not properties and isinstance(schema.get("additionalProperties"), dict):
-            values = self.of(schema["additionalProperties"], f"{path}{{}}", around)
-            return Shape(pa.map_(pa.string(), values.type), nullable, items=values)
+            values = self.of(schema["additionalProperties"], f"{path}{{}}", place)
+            size = Size.around([Size.around([Size(), values.size], "JSON")], "JSON")
+            return Shape(pa.map_(pa.string(), values.type), nullable, items=values, size=size)
         if not properties:
-            raise self._refused(path, "is an object without properties")
+            raise _refused(path, "is an object without properties")
         required = set(schema.get("required", ()))
         inner = f"{path}." if path else ""
-        fields = tuple((k, self.of(v, inner + k, around), k in required) for k, v in properties.items())
-        return Shape(pa.struct([pa.field(k, shape.type) for k, shape, _ in fields]), nullable, fields)
+        fields = tuple((k, self.of(v, inner + k, place), k in required) for k, v in properties.items())
+        size = Size.around((shape.size for _, shape, _ in fields), "JSON")
+        return Shape(pa.struct([pa.field(k, shape.type) for k, shape, _ in fields]), nullable, fields, size=size)
 
-    def _one_of(self, schemas: list[Any], path: str, around: _Around) -> Shape:
+    def _one_of(self, schemas: list[Any], path: str, place: _Place) -> Shape:
         """The shape of ``oneOf`` or ``anyOf``: null or one other schema."""
-        others = [one for one in schemas if not (isinstance(one, dict) and one.get("type") in ("null", ["null"]))]
+        others = [one for one in schemas if not (isinstance(one, dict) and _types_of(one) == ["null"])]
         if len(others) != 1:
-            raise self._refused(path, "is one of several schemas")
-        shape = self.of(others[0], path, around)
-        return Shape(shape.type, shape.nullable or len(others) < len(schemas), shape.fields, shape.items)
+            raise _refused(path, "is one of several schemas")
+        shape = self.of(others[0], path, place)
+        return replace(shape, nullable=shape.nullable or len(others) < len(schemas))
 
-    def _referred(self, reference: str, path: str, around: _Around) -> Shape:
-        name, _, pointer = reference.partition("#")
-        name = name or self.name
-        document = self.documents.get(name) if name else self.root
-        if document is None:
-            raise self._refused(path, f"refers to '{name}', which is not among the schema's references")
-        if (name, pointer) in around or len(around) > _LEVELS:
-            raise self._refused(path, f"contains itself ('{reference}')")
-        found = document
-        for part in filter(None, pointer.split("/")):
-            part = part.replace("~1", "/").replace("~0", "~")
-            if not isinstance(found, dict) or part not in found:
-                raise self._refused(path, f"refers to '{reference}', which is not there")
-            found = found[part]
-        return _Shapes(document, self.documents, name).of(found, path, (*around, (name, pointer)))
+    def _at(self, reference: str, path: str, place: _Place) -> Shape:
+        """The shape of the schema that is referred to, which is derived once: schemas may use one another twice."""
+        name, _, fragment = reference.partition("#")
+        known = next((each for each in (name, unquote(name)) if each in self._begins), None)
+        if known is not None:
+            place, name = self._begins[known], ""
+        try:
+            found = place.resolver.lookup(reference if name else f"#{fragment}")
+        except Unresolvable:
+            where = (
+                f"'{name}', which is not among the schema's references"
+                if name
+                else f"'{reference}', which is not there"
+            )
+            raise _refused(path, f"refers to {where}") from None
+        key = id(found.contents)
+        if key not in self._referred:
+            self._referred[key] = None
+            self._referred[key] = self.of(found.contents, path, _Place(found.resolver, place.dialect))
+        shape = self._referred[key]
+        if shape is None:
+            raise _refused(path, f"contains itself ('{reference}')")
+        return shape
 
-    def _refused(self, path: str, why: str) -> Exception:
-        return stop("EOS_REGISTRY_SCHEMA.json", path=path or "the schema", why=why)
+
+def _refused(path: str, why: str) -> Exception:
+    return stop("EOS_REGISTRY_SCHEMA.json", path=path or "the schema", why=why)
+
+
+def _types_of(schema: dict[str, Any]) -> list[str]:
+    """The names of a schema's types: those that it has, or those of its values."""
+    types = schema.get("type")
+    if isinstance(types, str):
+        return [types]
+    if types or "properties" in schema:
+        return list(types or ["object"])
+    values = [schema["const"]] if "const" in schema else schema.get("enum", ())
+    names = list(dict.fromkeys(map(_type_of, values)))
+    # Every integer is a number.
+    return [name for name in names if name != "integer" or "number" not in names]
+
+
+def _type_of(value: Any) -> str:  # noqa: ANN401  # JSON
+    """The type of a value, by JSON Schema, to which 1.0 is an integer."""
+    if isinstance(value, float) and value.is_integer():
+        return "integer"
+    types = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object"}
+    return types.get(type(value), "null")
 
 
 def _check_levels(text: bytes) -> None:

@@ -8,12 +8,8 @@ ptars fails for a whole column if one value is damaged, and does not tell which,
 
 from __future__ import annotations
 
-import base64
-import importlib
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from functools import lru_cache, reduce
-from pathlib import Path
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -24,23 +20,23 @@ from spark_eos.arrow_fields import lost_field
 from spark_eos.errors import stop
 from spark_eos.printable import printable
 from spark_eos.registry.avro.texts import twice
-from spark_eos.registry.formats import Decode, Decoded, Encoded, cast, casts, damaged, own_bytes
-from spark_eos.registry.schemas import Schema
+from spark_eos.registry.formats import MOST_LEVELS, Decode, Decoded, Encoded, Size, cast, casts, damaged, own_bytes
+from spark_eos.registry.schemas import Schema, too_large
 
 try:
     import ptars
     from google.protobuf.descriptor import Descriptor, FieldDescriptor
-    from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
-    from google.protobuf.descriptor_pool import DescriptorPool
     from google.protobuf.message import DecodeError
-    from grpc_tools import protoc
+    from google.protobuf.message_factory import GetMessageClass
 
+    from spark_eos.registry.protobuf_files import message_at, message_named, path_of
     from spark_eos.registry.protobuf_repeats import counting, is_twice
 except ImportError as missing:
     raise stop("EOS_NOT_INSTALLED.registry", module=missing.name) from None
 
 _DAMAGED = "it is not a message of Protobuf"
 _OUT_OF_RANGE = "a number out of its range"
+_RULES = "it has values for several fields of a oneof, or lacks a required field"
 _LOST = "null or -0.0 without presence, or no value of the enum"
 #: The types as which a field may be read: their bytes are the same, and no value is truncated.
 _WIDER = {
@@ -62,10 +58,10 @@ class _Message:
     """A message type, whose fields are columns of ``type``."""
 
     def __init__(self, schema: Schema, message: str | None = None) -> None:
-        self._message = _message_named(schema, message)
-        _check_columns(self._message)
+        self._message = message_named(schema, message)
+        _size_of(self._message, {})
         self._handler = _handler(self._message)
-        self._has_oneofs = _has_oneofs(self._message)
+        self._has_rules = _has_rules(self._message)
         self.type: pa.DataType = _of_spark(pa.struct(list(self._handler.schema())))
 
 
@@ -80,7 +76,7 @@ class ProtobufReader(_Message):
     def of_writer(self, schema: Schema, message: tuple[int, ...]) -> Decode:
         """The decoder of this writer's values. Raises RegistryError (EOS_REGISTRY_SCHEMA) where the writer's message
         has another name, or a field of another type."""
-        written = _message_at(schema, message)
+        written = message_at(schema, message)
         if written.full_name != self._message.full_name:
             raise stop("EOS_REGISTRY_SCHEMA.other_message", written=written.full_name, expected=self._message.full_name)
         _compare(written, self._message)
@@ -96,12 +92,20 @@ class ProtobufReader(_Message):
         good[bad] = False
         # ptars reads a null as a message without fields, which the last line makes null again.
         rows = self._handler.array_to_record_batch(_kept(messages, good)).to_struct_array().cast(self.type)
-        return Decoded(_kept(rows, good), dict.fromkeys(bad, _DAMAGED))
+        return Decoded(_kept(rows, good), {row: self._why(messages[row].as_py()) for row in bad})
+
+    def _why(self, message: bytes) -> str:
+        """Why a message is malformed."""
+        try:
+            missing = GetMessageClass(self._message).FromString(message).FindInitializationErrors()
+        except DecodeError:
+            return _DAMAGED
+        return f"it lacks the required field '{missing[0]}'" if missing else _DAMAGED
 
     def _parsed(self, messages: pa.Array) -> pa.RecordBatch | None:
-        """The fields of the messages; None where one message is damaged, has a time out of range, several fields of a
-        oneof, a map with a key twice, of which ptars reads all and not just the last, or a Timestamp or the like twice,
-        of which ptars reads just the last."""
+        """The fields of the messages; None where one message is damaged, lacks a required field, has a time out of
+        range, several fields of a oneof, a map with a key twice, of which ptars reads all and not just the last, or a
+        Timestamp or the like twice, of which ptars reads just the last."""
         try:
             batch = self._handler.array_to_record_batch(messages)
             if self._known is not None and any(map(is_twice, self._known.array_to_record_batch(messages).columns)):
@@ -114,7 +118,7 @@ class ProtobufReader(_Message):
             return None
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
         wrong = any(map(_has_no_time, batch.columns)) or any(map(_has_a_key_twice, batch.columns))
-        wrong = wrong or (self._has_oneofs and _has_several(columns, self._message))
+        wrong = wrong or (self._has_rules and _breaks_rule(columns, self._message))
         return None if wrong else batch
 
 
@@ -123,7 +127,7 @@ class ProtobufWriter(_Message):
 
     def __init__(self, schema: Schema, message: str | None = None) -> None:
         super().__init__(schema, message)
-        self.message: tuple[int, ...] = _path_of(schema, self._message)
+        self.message: tuple[int, ...] = path_of(schema, self._message)
 
     @property
     def record(self) -> str:
@@ -145,8 +149,8 @@ class ProtobufWriter(_Message):
             fits[list(found)] = False
             columns.append((_kept(column, fits), field))
             given[field.name] = columns[-1][0].cast(_nullable(field.type))
-        if self._has_oneofs:
-            unfit = dict.fromkeys(self._several(given), "it has values for several fields of a oneof") | unfit
+        if self._has_rules:
+            unfit = dict.fromkeys(self._rule_breakers(given), _RULES) | unfit
         messages = self._handler.record_batch_to_array(pa.RecordBatch.from_pydict(given)).cast(pa.binary())
         back = self._handler.array_to_record_batch(messages)
         there = np.asarray(pc.is_valid(rows))
@@ -162,10 +166,11 @@ class ProtobufWriter(_Message):
         values = pc.binary_join_element_wise(pa.scalar(prefix, pa.binary()), messages, pa.scalar(b"", pa.binary()))
         return Encoded(_kept(values, keep), bad)
 
-    def _several(self, columns: Mapping[str, pa.Array]) -> Iterator[int]:
-        """The rows with values for several fields of a oneof, of which readers would keep the last one."""
+    def _rule_breakers(self, columns: Mapping[str, pa.Array]) -> Iterator[int]:
+        """The rows with values for several fields of a oneof, of which readers would keep the last one, or without a
+        required field, which readers would refuse."""
         rows = pa.StructArray.from_arrays(list(columns.values()), list(columns))
-        return damaged(rows, lambda piece: not _has_several(_children(piece), self._message))
+        return damaged(rows, lambda piece: not _breaks_rule(_children(piece), self._message))
 
     def _columns(self, rows: pa.Array) -> Iterator[tuple[tuple[pa.Array, list[int]], pa.Field]]:
         """Each column of the rows, cast to the type that its field has in Spark, with the places that do not fit, and
@@ -185,130 +190,6 @@ class ProtobufWriter(_Message):
             yield cast(pc.struct_field(rows, column.name), wanted, column.name), fields[column.name]
 
 
-def _message_named(schema: Schema, name: str | None) -> Descriptor:
-    """The message with this full name; without a name, the first in the file. Raises RegistryError
-    (EOS_REGISTRY_SCHEMA)."""
-    file, pool = _file(schema)
-    if name is None:
-        return _message_at(schema, (0,))
-    try:
-        return pool.FindMessageTypeByName(name)
-    except KeyError:
-        known = ", ".join(message.full_name for message in file.message_types_by_name.values())
-        raise stop("EOS_REGISTRY_SCHEMA.no_message", message=name, known=known) from None
-
-
-def _message_at(schema: Schema, path: tuple[int, ...]) -> Descriptor:
-    """The message at these indexes. Raises RegistryError (EOS_REGISTRY_SCHEMA).
-
-    Protobuf has a nested message for the entries of each map. Confluent's client for Python counts these, and that for
-    Java does not. Indexes that lead to two different messages by these rules are refused.
-    """
-    if schema.kind != "PROTOBUF":
-        raise stop("EOS_REGISTRY_SCHEMA.other_kind", kind=schema.kind, expected="PROTOBUF")
-    file, _ = _file(schema)
-    found = {name: message for entries in (True, False) for name, message in _followed(file, path or (0,), entries)}
-    if len(found) > 1:
-        raise stop("EOS_REGISTRY_SCHEMA.ambiguous", path=list(path), messages=" or ".join(found))
-    if not found:
-        known = ", ".join(file.message_types_by_name)
-        raise stop("EOS_REGISTRY_SCHEMA.no_message", message=list(path), known=known)
-    return next(iter(found.values()))
-
-
-def _followed(file: Any, path: tuple[int, ...], entries: bool) -> list[tuple[str, Descriptor]]:  # noqa: ANN401  # a file
-    """The full name and the message at this path; none where the path leads nowhere, or to the entries of a map.
-    ``entries``: whether entries of maps are counted."""
-    siblings, found = list(file.message_types_by_name.values()), None
-    for number in path:
-        siblings = [each for each in siblings if entries or not each.GetOptions().map_entry]
-        if number >= len(siblings):
-            return []
-        found = siblings[number]
-        siblings = list(found.nested_types)
-    return [] if found is None or found.GetOptions().map_entry else [(found.full_name, found)]
-
-
-def _path_of(schema: Schema, message: Descriptor) -> tuple[int, ...]:
-    """The indexes of a message. Raises RegistryError (EOS_REGISTRY_SCHEMA) where some clients would take them for
-    another message's."""
-    path: list[int] = []
-    inner = message
-    while inner is not None:
-        outer = inner.containing_type
-        siblings = outer.nested_types if outer else inner.file.message_types_by_name.values()
-        path.insert(0, [each.full_name for each in siblings].index(inner.full_name))
-        inner = outer
-    file, _ = _file(schema)
-    if not all(_followed(file, tuple(path), entries) == [(message.full_name, message)] for entries in (True, False)):
-        raise stop("EOS_REGISTRY_SCHEMA.ambiguous_path", message=message.full_name)
-    return tuple(path)
-
-
-@lru_cache(maxsize=256)
-def _file(schema: Schema) -> tuple[Any, DescriptorPool]:
-    """The schema as a file descriptor, in a pool of its own. Raises RegistryError (EOS_REGISTRY_SCHEMA)."""
-    name = f"{schema.fingerprint}.proto"
-    pool = DescriptorPool()
-    for file in _files(schema, name):
-        pool.Add(file)
-    return pool.FindFileByName(name), pool
-
-
-def _files(schema: Schema, name: str) -> list[FileDescriptorProto]:
-    """The schema as a file of this name, after those that it imports."""
-    file = _serialized(schema.text)
-    if file is None:
-        return list(_compiled(schema, name).file)
-    file.name = name
-    imported = {each: one for each, used in schema.all_references().items() for one in _files(used, each)}
-    for each in file.dependency:
-        if each not in imported:
-            imported |= _well_known(each)
-    return [*imported.values(), file]
-
-
-def _serialized(text: str) -> FileDescriptorProto | None:
-    """The file of a serialized schema, as Confluent's client for Python registers it, in base64; None for a schema in
-    the language of .proto files."""
-    try:
-        return FileDescriptorProto.FromString(base64.b64decode(text, validate=True))
-    except (ValueError, DecodeError):
-        return None
-
-
-def _well_known(name: str) -> dict[str, FileDescriptorProto]:
-    """A file that comes with Protobuf, and the files that it imports, by name. Raises RegistryError
-    (EOS_REGISTRY_SCHEMA)."""
-    try:
-        module = importlib.import_module(name.removesuffix(".proto").replace("/", ".") + "_pb2")
-    except ImportError:
-        raise stop("EOS_REGISTRY_SCHEMA.import_missing", name=name) from None
-    found = FileDescriptorProto()
-    module.DESCRIPTOR.CopyToProto(found)
-    return {key: one for each in found.dependency for key, one in _well_known(each).items()} | {name: found}
-
-
-def _compiled(schema: Schema, name: str) -> FileDescriptorSet:
-    """The schema and its imports, compiled by protoc in this process."""
-    import grpc_tools
-
-    well_known = Path(grpc_tools.__file__).with_name("_proto")
-    with tempfile.TemporaryDirectory(prefix="spark-eos-protobuf-") as work:
-        folder, result = Path(work, "files"), Path(work, "set")
-        files = {name: schema, **schema.all_references()}
-        for each, one in files.items():
-            file = folder / each
-            if not file.resolve().is_relative_to(folder.resolve()):
-                raise stop("EOS_REGISTRY_SCHEMA.import_path", name=each)
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(one.text)
-        arguments = [f"-I{folder}", f"-I{well_known}", "--include_imports", f"--descriptor_set_out={result}", name]
-        if protoc.main(["protoc", *arguments]) != 0:
-            raise stop("EOS_REGISTRY_SCHEMA.protoc", fingerprint=schema.fingerprint)
-        return FileDescriptorSet.FromString(result.read_bytes())
-
-
 def _handler(message: Descriptor) -> Any:  # noqa: ANN401  # ptars has no types
     """What reads and writes such messages. Raises RegistryError (EOS_REGISTRY_SCHEMA) for a schema that ptars does not
     take though protoc does, such as one with an edition instead of a syntax."""
@@ -325,18 +206,32 @@ def _is_panic(error: BaseException) -> bool:
     return type(error).__module__ == "pyo3_runtime"
 
 
-def _check_columns(message: Descriptor, within: tuple[str, ...] = ()) -> None:
-    """Raise RegistryError (EOS_REGISTRY_SCHEMA) for a message that contains itself, for a group, which ptars reads as a
-    field without a value, and for Google's dates and times of day, which ptars reads as a day or time that there is."""
+def _size_of(message: Descriptor, sizes: dict[str, Size], within: tuple[str, ...] = ()) -> Size:
+    """The size of a message's type; that of each message is kept in ``sizes``. Raises RegistryError
+    (EOS_REGISTRY_SCHEMA) for a type that is too large, for a message that contains itself, for a group, which ptars
+    reads as a field without a value, and for Google's dates and times of day, which ptars reads as a day or time that
+    there is."""
     if message.full_name in within:
         raise stop("EOS_REGISTRY_SCHEMA.recursive", message=message.full_name, within=within[0])
-    for field in message.fields:
-        if field.type == FieldDescriptor.TYPE_GROUP:
-            raise stop("EOS_REGISTRY_SCHEMA.group", message=message.full_name, field=field.name)
-        if field.message_type is not None:
-            if field.message_type.full_name in _PARTIAL:
-                raise stop("EOS_REGISTRY_SCHEMA.partial", message=field.message_type.full_name, field=field.name)
-            _check_columns(field.message_type, (*within, message.full_name))
+    if message.full_name not in sizes:
+        if len(within) > MOST_LEVELS:
+            raise too_large("PROTOBUF", MOST_LEVELS, "levels of types within one another")
+        inner = [_size_of_field(message, field, sizes, (*within, message.full_name)) for field in message.fields]
+        sizes[message.full_name] = Size.around(inner, "PROTOBUF")
+    return sizes[message.full_name]
+
+
+def _size_of_field(
+    message: Descriptor, field: FieldDescriptor, sizes: dict[str, Size], within: tuple[str, ...]
+) -> Size:
+    if field.type == FieldDescriptor.TYPE_GROUP:
+        raise stop("EOS_REGISTRY_SCHEMA.group", message=message.full_name, field=field.name)
+    size = Size()
+    if field.message_type is not None:
+        if field.message_type.full_name in _PARTIAL:
+            raise stop("EOS_REGISTRY_SCHEMA.partial", message=field.message_type.full_name, field=field.name)
+        size = _size_of(field.message_type, sizes, within)
+    return Size.around([size], "PROTOBUF") if field.is_repeated else size
 
 
 def _compare(written: Descriptor, read: Descriptor, path: str = "") -> None:
@@ -415,9 +310,9 @@ def _unfit(column: pa.Array, type_: pa.DataType) -> dict[int, str]:
     return numbers | times | keys
 
 
-def _has_several(columns: Mapping[str, pa.Array], message: Descriptor) -> bool:
-    """Whether one of the messages, or a message within one, has values for several fields of a oneof. ``columns``: the
-    messages' fields, by name."""
+def _breaks_rule(columns: Mapping[str, pa.Array], message: Descriptor) -> bool:
+    """Whether one of the messages, or a message within one, has values for several fields of a oneof, or lacks a
+    required field. ``columns``: the messages' fields, by name."""
     for oneof in message.oneofs:
         if len(oneof.fields) > 1:
             there = [pc.is_valid(columns[field.name]).cast(pa.int32()) for field in oneof.fields]
@@ -425,26 +320,28 @@ def _has_several(columns: Mapping[str, pa.Array], message: Descriptor) -> bool:
                 return True
     for field in message.fields:
         column, inner = columns[field.name], field.message_type
+        if field.is_required and column.null_count:
+            return True
         if _is_map(field):
             inner = inner.fields_by_name["value"].message_type
             column = column if inner is None else _entries(column).items
         elif inner is not None and field.is_repeated:
             column = column.flatten()
         # ptars has no structs for messages that it knows, such as Timestamp.
-        if inner is not None and pa.types.is_struct(column.type) and _has_several(_children(column), inner):
+        if inner is not None and pa.types.is_struct(column.type) and _breaks_rule(_children(column), inner):
             return True
     return False
 
 
-def _has_oneofs(message: Descriptor) -> bool:
-    """Whether the message, or one within it, has a oneof of several fields."""
-    own = any(len(oneof.fields) > 1 for oneof in message.oneofs)
-    return own or any(_has_oneofs(field.message_type) for field in message.fields if field.message_type is not None)
+def _has_rules(message: Descriptor) -> bool:
+    """Whether the message, or one within it, has a oneof of several fields or a required field."""
+    own = any(len(oneof.fields) > 1 for oneof in message.oneofs) or any(field.is_required for field in message.fields)
+    return own or any(_has_rules(field.message_type) for field in message.fields if field.message_type is not None)
 
 
 def _children(column: pa.Array) -> dict[str, pa.Array]:
-    """The fields of a column of structs, by name; null where the struct is null."""
-    return dict(zip((field.name for field in column.type), column.flatten(), strict=True))
+    """The fields of a column of structs that are not null, by name."""
+    return dict(zip((field.name for field in column.type), column.drop_null().flatten(), strict=True))
 
 
 def _changed(given: pa.Array, read: pa.Array) -> Iterator[int]:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from spark_eos.errors import stop
+from spark_eos.errors import EosError, stop
 
 Kind = Literal["AVRO", "PROTOBUF", "JSON"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 #: Kinds by the names that users give them.
 KIND_NAMES: dict[str, Kind] = {"avro": "AVRO", "protobuf": "PROTOBUF", "json-schema": "JSON"}
+#: The most schemas to which one refers, directly or through others, and how many of them may lead to
+#: one.
+MOST_REFERENCES, LONGEST_WAY = 1_000, 50
 
 
 @dataclass(frozen=True)
@@ -37,28 +39,40 @@ class Rule:
 
 @dataclass(frozen=True)
 class Schema:
-    """A schema: its text as it was registered, its references, and its rules that are not disabled."""
+    """A schema: its text as it was registered, its references, and its rules that are not disabled.
 
-    kind: Kind
-    text: str
-    references: tuple[Reference, ...] = ()
+    ``fingerprint``: a hash of kind, text and references, without rules; it does not depend on the registry. Schemas are
+    compared by it, as a schema to which others refer may be reached in very many ways.
+    """
+
+    kind: Kind = field(compare=False)
+    text: str = field(compare=False)
+    references: tuple[Reference, ...] = field(default=(), compare=False, repr=False)
     rules: tuple[Rule, ...] = ()
+    fingerprint: str = field(init=False)
 
-    @cached_property
-    def fingerprint(self) -> str:
-        """A hash of kind, text and references, without rules; it does not depend on the registry."""
+    def __post_init__(self) -> None:
         parts = [self.kind, self.text, [(each.name, each.schema.fingerprint) for each in self.references]]
-        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
+        digest = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+        object.__setattr__(self, "fingerprint", digest[:32])
 
     def all_references(self) -> dict[str, Schema]:
         """All schemas to which this one refers, directly or through others, by name. Each comes after those to which it
         refers itself. Raises RegistryError (EOS_REGISTRY_SCHEMA) where a name means two different schemas."""
         found: dict[str, Schema] = {}
-        for reference in self.references:
-            for name, schema in [*reference.schema.all_references().items(), (reference.name, reference.schema)]:
-                if found.setdefault(name, schema).fingerprint != schema.fingerprint:
-                    raise stop("EOS_REGISTRY_SCHEMA.two_references", name=name)
+        _add_references(self, found, set())
         return found
+
+
+def _add_references(schema: Schema, found: dict[str, Schema], seen: set[str]) -> None:
+    """Add the schemas to which this one refers. ``seen``: fingerprints of schemas whose references are there."""
+    if schema.fingerprint in seen:
+        return
+    for reference in schema.references:
+        _add_references(reference.schema, found, seen)
+        if found.setdefault(reference.name, reference.schema).fingerprint != reference.schema.fingerprint:
+            raise stop("EOS_REGISTRY_SCHEMA.two_references", name=reference.name)
+    seen.add(schema.fingerprint)
 
 
 @dataclass(frozen=True)
@@ -75,3 +89,17 @@ class Registered:
 def kind_of(name: str | None) -> Kind | None:
     """The kind with this name in the registry's answers, where no name is Avro; None for an unknown kind."""
     return next((kind for kind in KINDS if kind == (name or "AVRO")), None)
+
+
+def check_references(kind: Kind, count: int, way: int) -> None:
+    """Raise RegistryError (EOS_REGISTRY_SCHEMA) where no further reference is looked up. ``count``: those that were;
+    ``way``: how many of them lead to this one, one through the other."""
+    if count >= MOST_REFERENCES:
+        raise too_large(kind, MOST_REFERENCES, "references")
+    if way >= LONGEST_WAY:
+        raise too_large(kind, LONGEST_WAY, "references that lead to one another")
+
+
+def too_large(kind: Kind, most: int, what: str) -> EosError:
+    """The error of a schema with more than ``most`` of ``what``."""
+    return stop("EOS_REGISTRY_SCHEMA.large", kind=kind, most=most, what=what)

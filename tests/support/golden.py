@@ -25,7 +25,7 @@ from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf.message_factory import GetMessageClass
 
-from spark_eos.registry.protobuf_values import _message_named
+from spark_eos.registry.protobuf_files import message_named
 from spark_eos.registry.schemas import Kind, Schema
 from spark_eos.tools.devcluster.jars import JarSet, resolve
 from spark_eos.tools.devcluster.java import find_java
@@ -215,7 +215,7 @@ def _serialized(
     elif case.kind == "JSON":
         found = JSONSerializer(case.text, client, conf=conf)(row, context)
     else:
-        message = GetMessageClass(_message_named(case.schema, str(case.message)))
+        message = GetMessageClass(message_named(case.schema, str(case.message)))
         serializer = ProtobufSerializer(message, client, conf | {"use.deprecated.format": False})
         found = serializer(message(**{name: value for name, value in row.items() if value is not None}), context)
     return found

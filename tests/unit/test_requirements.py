@@ -49,8 +49,10 @@ BROUGHT_BY_OTHERS = {
     "spark_eos/tools/verify/tables/delta.py": {"deltalake"},  # the extra tables; an error says that it is missing
     "spark_eos/tools/verify/tables/iceberg.py": {"pyiceberg"},  # the extra iceberg; likewise
     # the extra registry; errors say that it is missing
+    "spark_eos/registry/json_values.py": {"referencing"},
+    "spark_eos/registry/protobuf_files.py": {"google", "grpc_tools"},
     "spark_eos/registry/protobuf_repeats.py": {"google"},
-    "spark_eos/registry/protobuf_values.py": {"google", "grpc_tools", "ptars"},
+    "spark_eos/registry/protobuf_values.py": {"google", "ptars"},
     "bench/quix.py": {"quixstreams"},  # runs in an environment that the benchmark makes for it
     "bench/compare/quix_copy.py": {"quixstreams"},  # the same
 }

@@ -20,7 +20,7 @@ from google.protobuf.message_factory import GetMessageClass
 from spark_eos.errors import EosError
 from spark_eos.registry.decoding import reading
 from spark_eos.registry.encoding import schema_given, writing
-from spark_eos.registry.protobuf_values import _message_named
+from spark_eos.registry.protobuf_files import message_named
 from spark_eos.registry.schemas import Schema
 from spark_eos.registry.settings import registry_settings
 from spark_eos.source.schema import ARROW_HEADERS
@@ -109,7 +109,7 @@ class Confluent:
         return JSONDeserializer(None, schema_registry_client=self._client)(value, self._context())
 
     #: The official runtime's class of the message.
-    order = GetMessageClass(_message_named(Schema("PROTOBUF", PROTOBUF), "acme.Order"))
+    order = GetMessageClass(message_named(Schema("PROTOBUF", PROTOBUF), "acme.Order"))
 
 
 CASES = [("AVRO", AVRO, AVRO_ROWS), ("PROTOBUF", PROTOBUF, SIMPLE_ROWS), ("JSON", JSON, JSON_ROWS)]

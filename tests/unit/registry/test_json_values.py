@@ -7,12 +7,14 @@ import json
 import math
 from decimal import Decimal
 from fractions import Fraction
+from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from jsonschema import Draft7Validator
 
 from spark_eos.errors import EosError
 from spark_eos.registry.json_values import JsonReader, JsonWriter, shape_of
@@ -210,6 +212,73 @@ def test_a_null_beside_a_type_may_have_a_title(null):
         document = {"properties": {"a": {word: [null, {"type": "string"}], "description": "x"}}}
         found = decoded(document, b'{"a":"x"}', b'{"a":null}')
         assert (found.bad, found.rows.to_pylist()) == ({}, [{"a": "x"}, {"a": None}])
+
+
+SCALARS = st.none() | st.booleans() | st.integers(-9, 9) | st.sampled_from([0.5, 1.0, -2.5]) | st.text(max_size=2)
+NAMES = st.text(st.characters(codec="utf-8"), max_size=4) | st.sampled_from(
+    ["a b", "%25", "x/y", "~1", "ü#", "a?b", ""]
+)
+
+
+@given(st.lists(SCALARS, min_size=1, max_size=3), st.booleans(), SCALARS)
+@example(["a", None], False, "b")
+@example([1, 0.5], False, 2)
+@example([1.0], True, 1)
+def test_an_enum_or_const_has_the_type_of_its_values(values, constant, other):
+    """Of one type, null may come beside it: every value that fits is read as it is, and none of another type."""
+    part = {"const": values[0]} if constant else {"enum": values}
+    document = {"type": "object", "properties": {"a": part}, "required": ["a"]}
+    given = [*(values[:1] if constant else values), other]
+    types = [name for name in ("string", "boolean", "integer", "number") if holds(name, given[:-1])]
+    try:
+        found = decoded(document, *(json.dumps({"a": value}).encode() for value in given))
+    except EosError as error:
+        assert error.entry == "EOS_REGISTRY_SCHEMA.json" and (not types or given[:-1] == [None] * len(given[:-1]))
+        return
+    kind = Draft7Validator({"type": [types[0], "null"] if None in given[:-1] else types[0]})
+    assert found.bad.keys() == {n for n, value in enumerate(given) if not kind.is_valid(value)} <= {len(given) - 1}
+    read = [row["a"] for n, row in enumerate(found.rows.to_pylist()) if n not in found.bad]
+    assert read == [value for n, value in enumerate(given) if n not in found.bad]
+
+
+def holds(name: str, values: list[object]) -> bool:
+    return Draft7Validator({"items": {"type": [name, "null"]}}).is_valid(values)
+
+
+@given(st.lists(NAMES, min_size=1, max_size=3, unique=True), st.integers(0, 2), st.booleans())
+def test_a_reference_leads_where_jsonschema_has_it(path, deep, escaped):
+    """By a pointer with any names in it, percent-encoded or as far as URIs allow as they are, also through lists; or by
+    an identifier."""
+    types = ["string", "integer", "boolean", "number"]
+    inner: object = [{"type": name} for name in types]
+    for name in reversed(path):
+        inner = {name: inner, "other": {"type": "object"}}
+    safe = "" if escaped else "!$&'()*+,;=:@?"
+    steps = [name.replace("~", "~0").replace("/", "~1") for name in ("$defs", *path)]
+    pointer = "#/" + "/".join(quote(step, safe=safe) for step in steps)
+    document = {"$id": "http://example.com/a/b.json"} if deep else {}
+    document |= {"properties": {name: {"$ref": f"{pointer}/{n}"} for n, name in enumerate(types)}, "$defs": inner}
+    if deep == 2:
+        used = {"properties": {"used": {"$ref": "b.json"}}}
+        document = {"$id": "http://example.com/a/", **used, "definitions": {"b": document}}
+    found = shape_of(schema(document)).type
+    judge = Draft7Validator(document)
+    for value in ("x", 1, True, 0.5):
+        for name in types:
+            fits = Draft7Validator({"type": name}).is_valid(value)
+            assert judge.is_valid({"used": {name: value}} if deep == 2 else {name: value}) == fits
+    expected = [("string", pa.string()), ("integer", pa.int64()), ("boolean", pa.bool_()), ("number", pa.float64())]
+    assert (found.field("used").type if deep == 2 else found) == pa.struct(expected)
+
+
+@pytest.mark.parametrize("name", ["my line.json", "my%20line.json", "zeile-ü.json", "http://example.com/line"])
+def test_the_name_of_another_schema_may_be_percent_encoded(name):
+    """In either of the two, as registries keep names as they are given."""
+    line = schema({"$id": "http://example.com/same", "$ref": "#/$defs/it", "$defs": {"it": {"type": "string"}}})
+    for reference in (name, quote(name, safe="/:%")):
+        document = {"$id": "http://example.com/same", "properties": {"a": {"$ref": reference}}}
+        found = shape_of(schema(document, Reference(name, "line", 1, line)))
+        assert found.type == pa.struct([("a", pa.string())])
 
 
 def test_a_schema_may_use_others():

@@ -17,7 +17,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from spark_eos.errors import EosError
-from spark_eos.registry.protobuf_values import ProtobufReader, ProtobufWriter, _message_at, _message_named
+from spark_eos.registry.protobuf_files import message_at, message_named
+from spark_eos.registry.protobuf_values import ProtobufReader, ProtobufWriter
 from spark_eos.registry.schemas import Reference, Schema
 
 MONEY = Schema("PROTOBUF", 'syntax = "proto3"; package acme; message Money { int64 units = 1; uint64 nanos = 2; }')
@@ -54,7 +55,7 @@ ORDER = Schema(
     """,
     (Reference("acme/money.proto", "money", 1, MONEY),),
 )
-Order = GetMessageClass(_message_at(ORDER, (0,)))
+Order = GetMessageClass(message_at(ORDER, (0,)))
 LEAST, MOST = dt.datetime(1, 1, 1), dt.datetime(9999, 12, 31, 23, 59, 59, 999999)
 
 items = st.fixed_dictionaries({"what": st.text(max_size=3), "notes": st.lists(st.text(max_size=3), max_size=2)})
@@ -202,7 +203,7 @@ def test_a_oneof_with_several_values_is_bad_alone(path):
         M2 inner = 4; repeated M2 list = 5; map<int32, M2> map = 6;
         message M2 { oneof o { int32 a = 1; string b = 2; } } }""",
     )
-    cls = GetMessageClass(_message_at(schema, (0,)))
+    cls = GetMessageClass(message_at(schema, (0,)))
     one, two = b"\x08\x01", b"\x12\x01x"
     wrapped = {
         (): lambda text: text,
@@ -302,9 +303,53 @@ def test_a_known_message_that_is_there_twice_is_bad_alone(value, is_bad):
     assert [row and row["number"] for row in found.rows.to_pylist()][2:] == [None, 5]
     if not is_bad:
         found = decoded([value], KNOWN, KNOWN).rows.to_pylist()[0]
-        official = GetMessageClass(_message_at(KNOWN, (0,))).FromString(value)
+        official = GetMessageClass(message_at(KNOWN, (0,))).FromString(value)
         assert (found["at"] is not None) == official.HasField("at") and len(found["all"]) == len(official.all)
         assert not official.HasField("at") or found["at"] == official.at.ToDatetime(dt.UTC)
+
+
+REQUIRED = Schema(
+    "PROTOBUF",
+    """syntax = "proto2"; import "google/protobuf/timestamp.proto";
+    message M { required int32 id = 1; optional In one = 2; repeated In list = 3; map<int32, In> map = 4;
+      required google.protobuf.Timestamp at = 5; oneof o { In way = 6; int32 other = 7; }
+      message In { required string what = 1; optional Deep deep = 2; message Deep { required bool yes = 1; } } }""",
+)
+deeps = st.fixed_dictionaries({}, optional={"yes": st.booleans()})
+ins = st.fixed_dictionaries({}, optional={"what": st.text(max_size=2), "deep": deeps})
+whole_ins = st.fixed_dictionaries({"what": st.text(max_size=2)}, optional={"deep": st.just({"yes": True})})
+
+
+@pytest.mark.parametrize("parts", [ins, whole_ins])
+@given(st.data())
+def test_a_message_that_lacks_a_required_field_is_malformed(parts, data):
+    """At any depth, as to programs in Java and C++; so is a row of which it would be written."""
+    Required = GetMessageClass(message_at(REQUIRED, (0,)))
+    fields = st.fixed_dictionaries(
+        {"id": st.integers(0, 9), "at": st.just({"seconds": 5})},
+        optional={
+            "one": parts,
+            "list": st.lists(parts, max_size=2),
+            "map": st.dictionaries(st.integers(0, 2), parts, max_size=1),
+            "way": parts,
+        },
+    )
+    rows = data.draw(st.lists(fields, max_size=4))
+    for row in rows:
+        if data.draw(st.integers(0, 5)) == 0:
+            del row[data.draw(st.sampled_from(["id", "at"]))]
+    messages = [Required(**row) for row in rows]
+    values = [each.SerializePartialToString() for each in messages]
+    missing = {n: each.FindInitializationErrors()[0] for n, each in enumerate(messages) if not each.IsInitialized()}
+    found = decoded(values, REQUIRED, REQUIRED)
+    assert found.bad == {n: f"it lacks the required field '{field}'" for n, field in missing.items()}
+    expected = [None if n in missing else row_of(each) for n, each in enumerate(messages)]
+    assert equal(found.rows.to_pylist(), expected)
+    type_ = ProtobufReader(REQUIRED).type
+    written = ProtobufWriter(REQUIRED).encode(pa.array([row_of(each) for each in messages], type_), b"")
+    assert written.bad.keys() == missing.keys()
+    again = [value and row_of(Required.FromString(value)) for value in written.values.to_pylist()]
+    assert equal(again, expected)
 
 
 def proto(fields: str, name: str = "Order") -> Schema:
@@ -343,7 +388,7 @@ def test_a_field_of_another_type_is_refused(written, read):
 )
 def test_a_schema_may_evolve(written, read, value, expected):
     """By Protobuf's rules, as far as no value changes: wider numbers, other names, fields that come and go."""
-    text = GetMessageClass(_message_at(proto(written), (0,)))(**value).SerializeToString()
+    text = GetMessageClass(message_at(proto(written), (0,)))(**value).SerializeToString()
     assert decoded([text], proto(read), proto(written)).rows.to_pylist() == [expected]
 
 
@@ -375,10 +420,10 @@ def test_indexes_that_clients_count_differently_are_refused(path, name):
     """With the entry of the map: In, entry, B, C; without it: In, B, C. The entry itself is no message of a value."""
     schema = Schema("PROTOBUF", f'syntax = "proto3"; {NESTED}')
     if name is not None:
-        assert _message_at(schema, path).full_name == f"A.{name}"
+        assert message_at(schema, path).full_name == f"A.{name}"
         return
     with pytest.raises(EosError) as caught:
-        _message_at(schema, path)
+        message_at(schema, path)
     assert caught.value.entry == "EOS_REGISTRY_SCHEMA.ambiguous"
     assert caught.value.parameters["messages"] in ("A.B or A.C", "A.C or A.B")
 
@@ -400,7 +445,7 @@ def test_indexes_that_clients_count_differently_are_refused(path, name):
         (Schema("PROTOBUF", 'syntax = "proto3";'), "no_message"),
     ],
 )
-def test_a_schema_that_no_column_can_hold_is_refused(schema, entry, capfd):
+def test_a_schema_that_no_column_can_hold_is_refused(schema, entry):
     """Recursive messages, and what the compiler does not take."""
     with pytest.raises(EosError) as caught:
         ProtobufReader(schema)
@@ -432,7 +477,7 @@ def test_dates_that_may_be_partial_are_refused(name, use):
 def test_a_message_that_is_not_there_is_named():
     """With those that are."""
     with pytest.raises(EosError, match=r"no message acme\.None.*acme\.Order, acme\.Other"):
-        _message_named(ORDER, "acme.None")
+        message_named(ORDER, "acme.None")
 
 
 @given(st.lists(st.none() | orders, max_size=5))
@@ -615,7 +660,7 @@ def test_rows_of_another_type_are_refused(rows, entry):
 def test_a_schema_may_be_a_descriptor_in_base64():
     """As Confluent's client for Python registers it, with what it imports beside it and of Protobuf's own files."""
     file = FileDescriptorProto()
-    _message_at(ORDER, (0,)).file.CopyToProto(file)
+    message_at(ORDER, (0,)).file.CopyToProto(file)
     text = base64.b64encode(file.SerializeToString()).decode()
     schema = Schema("PROTOBUF", text, ORDER.references)
     assert ProtobufReader(schema).type == ProtobufReader(ORDER).type

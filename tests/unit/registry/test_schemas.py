@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import pickle
+import re
 
 import pytest
 
@@ -65,3 +67,61 @@ def test_two_versions_of_one_name_are_refused(kind, reverse):
         # The root itself may be what differs.
         with pytest.raises(EosError, match="two different versions"):
             make(refers(root, b=second, a=both[0], c=refers(users[1], b=first)))
+
+
+def lattice(kind: Kind, levels: int) -> str:
+    """A text in which each type uses the next one twice."""
+    if kind == "PROTOBUF":
+        used = [f"message M{n} {{ M{n + 1} a = 1; M{n + 1} b = 2; }}" for n in range(levels)]
+        return f'syntax = "proto3"; {" ".join(used)} message M{levels} {{ int32 a = 1; }}'
+    if kind == "JSON":
+        used = [{"$ref": f"#/$defs/M{n + 1}"} for n in range(levels)]
+        types = {f"M{n}": {"properties": {"a": one, "b": one}} for n, one in enumerate(used)}
+        return json.dumps({"$ref": "#/$defs/M0", "$defs": types | {f"M{levels}": {"type": "integer"}}})
+    inner: object = "int"
+    for n in reversed(range(levels)):
+        fields = [{"name": "a", "type": inner}, {"name": "b", "type": f"M{n + 1}" if n + 1 < levels else "int"}]
+        inner = {"type": "record", "name": f"M{n}", "fields": fields}
+    return json.dumps(inner)
+
+
+@pytest.mark.parametrize("kind", TEXTS)
+def test_a_short_text_of_a_huge_type_is_refused(kind):
+    """Before it costs anything: each of 29 levels uses the next one twice."""
+    for make in (reader_of, writer_of):
+        make(Schema(kind, lattice(kind, 6)))
+        with pytest.raises(EosError, match="has more than 20000 types, counting each as often as it is used") as caught:
+            make(Schema(kind, lattice(kind, 29)))
+        assert caught.value.condition in ("EOS_REGISTRY_SCHEMA", "EOS_AVRO_SCHEMA")
+
+
+@pytest.mark.parametrize("kind", ["PROTOBUF", "JSON"])
+def test_a_type_of_too_many_levels_is_refused(kind):
+    """They can be sent in no message of Arrow's."""
+    text = lattice(kind, 70).replace("M{n + 1} b = 2; ", "")
+    text = re.sub(r" M\d+ b = 2;", "", text) if kind == "PROTOBUF" else re.sub(r', "b": {[^}]*}', "", text)
+    with pytest.raises(EosError, match="has more than 60 levels of types within one another"):
+        reader_of(Schema(kind, text))
+
+
+@pytest.mark.parametrize("kind", TEXTS)
+def test_schemas_that_refer_to_others_twice_are_read_once(kind):
+    """Each of 25 levels has two schemas, which both refer to both of the level before, and use one of them."""
+    pair = {
+        name: Schema(kind, TEXTS[kind][0].replace('"b"', f'"{name}0"').replace(" B ", f" {name}0 ")) for name in "AB"
+    }
+    for level in range(25):
+        references = tuple(Reference(f"{name}{level}", name, 1, one) for name, one in pair.items())
+        for name in "AB":
+            old, new = f"{name}{level}", f"{name}{level + 1}"
+            text = {
+                "AVRO": avro(new, a=old),
+                "PROTOBUF": f'syntax = "proto3"; import "{old}"; message {new} {{ {old} a = 1; }}',
+                "JSON": json_schema(a={"$ref": old}),
+            }[kind]
+            pair[name] = Schema(kind, text, references)
+    schema = pair["A"]
+    assert len(schema.all_references()) == 50 and len(repr(schema)) < 2000
+    again = pickle.loads(pickle.dumps(schema))
+    assert (again, hash(again)) == (schema, hash(schema)) and again != pair["B"]
+    reader_of(again).of_writer(schema, (0,))
