@@ -2,7 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
+
+
+def name_twice(fields: Sequence[pa.Field]) -> str | None:
+    """A field, by its path, whose name another one beside it has, at any depth; None if there is none. Capital letters
+    make no difference. A name ends with NUL where Arrow hands a schema to other libraries."""
+    names = [field.name.partition("\0")[0].lower() for field in fields]
+    for field, name in zip(fields, names, strict=True):
+        if names.count(name) > 1:
+            return str(field.name)
+        within = name_twice([field.type.field(place) for place in range(field.type.num_fields)])
+        if within is not None:
+            return f"{field.name}.{within}"
+    return None
 
 
 def lost_field(given: pa.DataType, wanted: pa.DataType) -> str | None:

@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
 
+from spark_eos.arrow_fields import name_twice
 from spark_eos.caches import process_cache
+from spark_eos.copy.sql_types import Unfit, check_types, check_values, may_be_unfit
 from spark_eos.errors import stop
 
 if TYPE_CHECKING:
@@ -87,8 +89,8 @@ _BY_TIME_ZONE = _names(
     "millennium millisecond minute month monthname quarter range second strftime time_bucket timezone timezone_hour",
     "timezone_minute week weekday weekofyear year yearweek",
 )
-#: Consistent for DuckDB, but not from one version of it to the next.
-_BY_VERSION = _names("version")
+#: Consistent for DuckDB, but not from one version of it to the next; or by a query or a function that a text names.
+_IMPURE = _names("index_key json_serialize_plan to_aggregate_state version")
 #: Aggregates that may be computed over the values of a list: they depend on these values and their order alone.
 _OF_LISTS = _names(
     "any_value arbitrary array_agg avg bit_and bit_or bit_xor bool_and bool_or count count_if count_star countif",
@@ -101,8 +103,10 @@ _EXPRESSIONS = _names(
     "BOUND_FUNCTION BOUND_LAMBDA BOUND_LAMBDA_REF BOUND_OPERATOR BOUND_REF BOUND_UNNEST",
 )
 _READ = {"catalog": "memory", "schema": "main", "table": INPUT}
-#: Functions that a query may call without parentheses, as if they were columns.
-_LIKE_COLUMNS = _names("current_date current_time current_timestamp localtime localtimestamp")
+#: The argument by which a function of lists is given the name of an aggregate, in DuckDB's description of it.
+_AGGREGATE = "function_name"
+#: The function that stands in the plan for those of `_shadowed`.
+_SHADOW = "error"
 
 
 @dataclass(frozen=True)
@@ -143,9 +147,11 @@ def check_sql(query: str, schema: pa.Schema) -> None:
     except ImportError:
         raise stop("EOS_NOT_INSTALLED.sql") from None
 
+    if (twice := name_twice(list(schema))) is not None:
+        raise stop("EOS_TRANSFORM_SQL.names", column=twice)
     try:
         _judge(_plan(query, schema.empty_table()))
-        _judge_text(query, frozenset(name.lower() for name in schema.names))
+        _judge_text(query)
         _bound(threading.get_ident(), query, schema)  # a batch has no row ids, which a table has
     except duckdb.Error as error:
         raise stop("EOS_TRANSFORM_SQL.invalid", error=first_line(error), columns=", ".join(schema.names)) from None
@@ -156,6 +162,9 @@ def _plan(query: str, empty: pa.Table) -> dict[str, Any]:
     connection = _opened()
     connection.register("empty", empty)
     connection.execute(f"CREATE TABLE {INPUT} AS SELECT * FROM empty").unregister("empty")
+    for name, body in _shadowed():
+        shown = f"CASE WHEN {_SHADOW}('{name}') IS NULL THEN {body} END"
+        connection.execute(f'CREATE OR REPLACE MACRO "{name}"() AS {shown}')
     _lock(connection)
     row = connection.execute("SELECT json_serialize_plan(?, optimize := false)", [query]).fetchone()
     answer: dict[str, Any] = json.loads(row[0] if row else "{}")
@@ -216,6 +225,11 @@ def _judge_expression(node: dict[str, Any]) -> None:
     elif kind == "BOUND_FUNCTION":
         if len(path) == 1 and node.get("is_operator"):
             return  # casts and comparisons
+        if path[-1:] == [_SHADOW]:
+            named = (
+                one["value"].get("value") for one in _nodes(node) if one.get("expression_class") == "BOUND_CONSTANT"
+            )
+            _refuse_function(str(next(named, _SHADOW)))
         if path[:2] != ["system", "main"] or not _is_pure(path[-1], len(node.get("arguments", ()))):
             _refuse_function(path[-1] if path else "?")
 
@@ -226,17 +240,13 @@ def _path(node: dict[str, Any]) -> list[str]:
     return path
 
 
-def _judge_text(query: str, columns: frozenset[str], around: frozenset[str] = frozenset()) -> None:
+def _judge_text(query: str, around: frozenset[str] = frozenset()) -> None:
     """Raise SchemaError where the text calls a function that does not depend on its arguments alone, itself or by a
     macro. The plan does not show all of these: DuckDB puts ``now()`` in as a value where it is an argument of another
-    function. ``columns``: those of ``input``, in lower case; ``around``: the macros that this is the text of."""
+    function. ``around``: the macros that this is the text of."""
     for node in _nodes(_parsed(query)):
-        if node.get("class") == "COLUMN_REF":
-            name = str((node.get("column_names") or [""])[-1]).lower()
-            if name in _LIKE_COLUMNS - columns:
-                _refuse_function(name)
-        elif node.get("class") == "FUNCTION":
-            _judge_call(node, columns, around)
+        if node.get("class") == "FUNCTION":
+            _judge_call(node, around)
 
 
 @cache
@@ -250,19 +260,29 @@ def _parsed(query: str) -> list[dict[str, Any]]:
     return statements
 
 
-def _judge_call(node: dict[str, Any], columns: frozenset[str], around: frozenset[str]) -> None:
+def _judge_call(node: dict[str, Any], around: frozenset[str]) -> None:
     name = str(node.get("function_name") or (_path(node) or ["?"])[-1]).lower()
     arguments = [one.get("expression", one) for one in node.get("arguments") or node.get("children") or ()]
     if name in _stability() and not _is_pure(name, len(arguments)):
         _refuse_function(name)
+    if name in _by_aggregate():
+        aggregate = _text_of(arguments[1:2])
+        if aggregate is None or aggregate.lower() not in _OF_LISTS:
+            _refuse(f"the aggregate {aggregate or '?'} of {name} is not known to depend on its values alone")
     if name not in around:
         for macro in _macros().get(name, []):
-            _judge_text(macro, columns, around | {name})
+            _judge_text(macro, around | {name})
     if name == "query":  # a function of tables, whose argument is a query itself
-        literal = arguments[0].get("literal") if len(arguments) == 1 else None
-        if not literal or literal.get("kind") != "STRING":
+        text = _text_of(arguments) if len(arguments) == 1 else None
+        if text is None:
             _refuse("it computes a query")
-        _judge_text(literal["text"], columns, around)
+        _judge_text(text, around)
+
+
+def _text_of(arguments: list[dict[str, Any]]) -> str | None:
+    """The text that the first argument is; None for one that is computed."""
+    literal = arguments[0].get("literal") if arguments else None
+    return str(literal["text"]) if literal and literal.get("kind") == "STRING" else None
 
 
 def _refuse_function(name: str) -> NoReturn:
@@ -274,7 +294,7 @@ def _is_pure(function: str, arguments: int) -> bool:
         return arguments == 2  # with one argument it counts from now
     if function in _BY_TIME_ZONE:
         return True
-    return function not in _BY_VERSION and _stability().get(function) == {"CONSISTENT"}
+    return function not in _IMPURE and _stability().get(function) == {"CONSISTENT"}
 
 
 @cache
@@ -287,6 +307,27 @@ def _stability() -> dict[str, set[str]]:
     for name, stability in rows.fetchall():
         found.setdefault(name, set()).add(stability)
     return found
+
+
+@cache
+def _shadowed() -> list[tuple[str, str]]:
+    """The functions without arguments that are not pure, as some may be called without parentheses, like columns; and
+    SQL that calls each. The plan of a query is made where macros stand before them, which show in it."""
+    rows = _opened().execute(
+        "SELECT function_name, coalesce(macro_definition, '\"system\".main.\"' || function_name || '\"()') "
+        "FROM duckdb_functions() WHERE len(parameters) = 0 AND function_type IN ('scalar', 'macro')"
+    )
+    return [(name, body) for name, body in rows.fetchall() if not _is_pure(name, 0)]
+
+
+@cache
+def _by_aggregate() -> frozenset[str]:
+    """The functions of lists one of whose arguments is the name of an aggregate."""
+    rows = _opened().execute(
+        "SELECT function_name FROM duckdb_functions() WHERE function_type = 'scalar' AND list_contains(parameters, ?)",
+        [_AGGREGATE],
+    )
+    return frozenset(name for (name,) in rows.fetchall())
 
 
 @cache
@@ -330,14 +371,19 @@ class _Bound:
         self._input = _Batch(schema)
         self.connection.register(INPUT, self._input)
         self._rows = self.connection.sql(query)
+        check_types(self._rows.columns, self._rows.types)
+        self._may_be_unfit = may_be_unfit(self._rows.types)
 
     def run(self, batch: pa.RecordBatch) -> pa.Table:
-        """The query's rows for a batch of its schema. Raises duckdb.Error."""
+        """The query's rows for a batch of its schema. Raises duckdb.Error, and Unfit."""
         self._input.batch = batch
         try:
-            return self._rows.to_arrow_table()
+            rows = self._rows.to_arrow_table()
         finally:
             self._input.batch = None
+        if self._may_be_unfit:
+            check_values(rows)
+        return rows
 
 
 def _run(query: str, batch: pa.RecordBatch) -> pa.Table:
@@ -374,7 +420,7 @@ def _halves(query: str, batch: pa.RecordBatch, first: int, failed: dict[int, str
 
     try:
         return [_run(query, batch)]
-    except (duckdb.DataError, duckdb.InvalidInputException) as error:  # of a value; others are no fault of a record
+    except (duckdb.DataError, duckdb.InvalidInputException, Unfit) as error:  # of a value; others are no record's fault
         if batch.num_rows <= 1:
             failed[first] = first_line(error)
             return [_run(query, batch.slice(0, 0))]

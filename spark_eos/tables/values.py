@@ -33,6 +33,12 @@ class Conformed:
 _MOST_DIGITS = 38
 
 
+#: Days and microseconds, since 1970, of the first and the last moment that all readers of a table know: of the years 1
+#: and 9999.
+_DAYS = -719_162, 2_932_896
+_MICROSECONDS = _DAYS[0] * 86_400_000_000, (_DAYS[1] + 1) * 86_400_000_000 - 1
+
+
 class _Unfit(Exception):
     """The column cannot hold one of these values."""
 
@@ -295,7 +301,19 @@ def _as_type(array: pa.Array, wanted: pa.DataType) -> pa.Array:
         if types.is_string(wanted):
             raise _Unfit("bytes that are not UTF-8") from None
         raise _Unfit(f"a value of {array.type} that {wanted} cannot hold") from None
+    if types.is_temporal(wanted):
+        _check_year(result)
     return result
+
+
+def _check_year(array: pa.Array) -> None:
+    """Raise _Unfit for a date or timestamp that readers cannot hold: some of them end with an error for the whole
+    table."""
+    is_date = types.is_date(array.type)
+    first, last = _DAYS if is_date else _MICROSECONDS
+    ends = pc.min_max(array.view(pa.int32() if is_date else pa.int64()))
+    if len(array) > array.null_count and not first <= ends["min"].as_py() <= ends["max"].as_py() <= last:
+        raise _Unfit(f"a {'date' if is_date else 'timestamp'} whose year is not between 1 and 9999")
 
 
 def _struct(array: pa.StructArray, wanted: pa.StructType) -> pa.StructArray:
@@ -349,6 +367,4 @@ def _unfit_partition(value: pa.Scalar, column: pa.Field) -> str:
         directory_of([column.name], (text,))
     except NoPartition as error:
         return f"no value of a partition: {error}"
-    except OverflowError:  # of a date, which Python does not have
-        return "no value of a partition: its year is not between 1 and 9999"
     return "" if text is not None or column.nullable else "an empty string, which is null in a partition column"

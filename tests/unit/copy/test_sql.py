@@ -48,7 +48,7 @@ def records(*rows: dict[str, object]) -> pa.RecordBatch:
         "SELECT list_sum(xs) AS a, list_transform(xs, lambda x: x + id) AS b, [x * 2 FOR x IN xs IF x > 1] FROM input",
         "SELECT CASE WHEN id > 1 THEN 'a' ELSE name END, coalesce(name, 'x'), try_cast(name AS INT), price FROM input",
         "SELECT id IN (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20) FROM input",
-        "SELECT seen + INTERVAL 1 DAY, date_trunc('day', seen), strftime(seen, '%Y'), age(seen, seen) FROM input",
+        "SELECT seen + INTERVAL 1 DAY, date_trunc('day', seen), strftime(seen, '%Y'), hour(age(seen, seen)) FROM input",
         "SELECT json_extract_string(decode(value), '$.a'), regexp_extract(name, '(a)(b)', 1), md5(name) FROM input",
         "SELECT key FROM query('SELECT key FROM input')",
         "SELECT key FROM input WHERE false",
@@ -125,6 +125,15 @@ def test_functions_of_each_row_are_taken(query):
         ("SELECT ago(INTERVAL 1 DAY) AS value FROM input", "current_timestamp|now"),
         ("SELECT list_aggregate(xs, 'reservoir_quantile', 0.5) FROM input", "reservoir_quantile"),
         ("SELECT list_aggregate(xs, 'approx_quantile', 0.5) FROM input", "approx_quantile"),
+        ("SELECT list_aggr(xs, lower('SUM')) FROM input", "aggregate"),
+        ("SELECT strftime(seen, list_aggr(['%Y'], 'approx_top_k', 1)[1]) FROM input", "approx_top_k"),
+        ("SELECT regexp_matches(name, aggregate([name], 'arg_min_null', 1)) FROM input", "arg_min_null"),
+        ("SELECT xs[array_aggregate([1, 2], 'approx_count_distinct')] FROM input", "approx_count_distinct"),
+        ("SELECT concat(current_user, name) FROM input", "current_user"),
+        ("SELECT upper(user) FROM input", "user"),
+        ("SELECT concat(current_catalog, current_schema) FROM input", "current_catalog|current_schema"),
+        ("SELECT pg_conf_load_time() FROM input", "pg_conf_load_time"),
+        ("SELECT json_serialize_plan('SELECT concat(now())') FROM input", "json_serialize_plan"),
     ],
 )
 def test_what_is_not_a_function_of_each_row_is_refused(query, why):
@@ -186,12 +195,22 @@ def test_no_function_of_the_time_or_of_chance_is_taken_without_arguments(functio
         check_sql(f'SELECT concat("{function[0]}"(), name) AS value FROM input', SCHEMA)
 
 
-def test_a_column_may_have_the_name_of_a_function_of_the_time():
-    """Then it is the column."""
-    transform = SqlTransform("SELECT upper(current_date) AS value FROM input")
-    rows = records({"name": "a"})
-    named = rows.rename_columns(["current_date" if name == "name" else name for name in rows.schema.names])
-    assert transform(named)["value"].to_pylist() == ["A"]
+@pytest.mark.parametrize("name", ["current_timestamp", "Current_Date", "localtime", "user", "current_schema"])
+def test_a_column_may_have_the_name_of_a_function_and_hides_no_call_of_it(name):
+    """A name is the column where the column is in sight, and a function everywhere else."""
+    schema = pa.schema([*SCHEMA, (name, pa.string()), ("within", pa.struct([(name, pa.string())]))])
+    rows = pa.RecordBatch.from_pylist([{name: "a", "within": {name: "b"}}], schema)
+    transform = SqlTransform(f'SELECT upper({name}) AS value, upper(within."{name}") AS key FROM input')
+    assert transform(rows).to_pylist() == [{"value": "A", "key": "B"}]
+    for text in (
+        f"SELECT concat({name}, 'x') FROM (SELECT key FROM input)",
+        f'SELECT concat("{name}", key) FROM (SELECT key FROM input)',
+        f"SELECT to_json(x) FROM (SELECT {name} AS x FROM (SELECT key FROM input))",
+        "SELECT concat(pg_conf_load_time()) FROM input",
+    ):
+        with pytest.raises(SchemaError) as caught:
+            check_sql(text, schema)
+        assert caught.value.entry == "EOS_TRANSFORM_SQL.not_by_row"
 
 
 @pytest.mark.parametrize("type_", ["DATE", "TIMESTAMP", "TIMESTAMPTZ", "TIME"])
@@ -229,6 +248,31 @@ def test_each_batch_is_read_by_itself():
         assert transform(rows.slice(0, 0)).num_rows == 0
         with pytest.raises(RowError, match="offset 1 of t-3"):
             transform(records({"name": "1"}, {"name": "one"}))
+
+
+ALIKE = pa.struct([("id", pa.int32()), ("ID", pa.string())])
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ([("id", pa.int32()), ("ID", pa.string())], "id"),
+        ([("value", ALIKE)], "value.id"),
+        ([("value", pa.struct([("a", pa.list_(ALIKE))]))], "value.a.item.id"),
+        ([("value", pa.map_(pa.string(), ALIKE))], "value.entries.value.id"),
+        ([("value", pa.list_(pa.struct([("Größe", pa.int32()), ("GRÖSSE", pa.int32())]), 1))], None),
+        ([("value", pa.struct([("a\0b", pa.int32()), ("a", pa.int32())]))], "value.a\0b"),
+        ([("value", pa.struct([("id", pa.int32())])), ("ID", pa.string())], None),
+    ],
+)
+def test_fields_that_differ_in_capital_letters_alone_are_refused(fields, named):
+    """DuckDB reads one of them for the other, whatever the query is."""
+    schema = pa.schema([("key", pa.binary()), *fields])
+    if named is None:
+        return check_sql("SELECT key FROM input", schema)
+    with pytest.raises(SchemaError) as caught:
+        check_sql("SELECT key FROM input", schema)
+    assert (caught.value.entry, caught.value.parameters["column"]) == ("EOS_TRANSFORM_SQL.names", named)
 
 
 ROWS = st.lists(

@@ -238,17 +238,6 @@ def test_columns_that_files_cannot_have_are_refused(
     assert caught.value.entry == f"EOS_TABLE_COLUMNS.{entry}"
 
 
-@pytest.mark.parametrize("days", [-719_163, 2_932_897, -(2**31), 2**31 - 1])
-def test_a_date_of_a_year_without_four_digits_is_no_value_of_a_partition(days: int) -> None:
-    """The row is rejected; in another column it is a value like others."""
-    dates = pa.array([0, days, None], pa.date32())
-    values, bad = one(dates, pa.date32(), partition=True)
-    assert values == [date(1970, 1, 1), None]
-    assert bad == {1: "column c: no value of a partition: its year is not between 1 and 9999"}
-    found = conformed(pa.record_batch([dates], ["c"]), pa.schema({"c": pa.date32()}))
-    assert found.rows.column("c").equals(dates) and not found.bad
-
-
 def test_all_types_of_tables_are_taken() -> None:
     """As Delta has them."""
     plain = {
@@ -307,3 +296,28 @@ def test_types_that_no_table_has_stay_and_are_refused(type_: pa.DataType) -> Non
     with pytest.raises(EosError, match=r"column c has the type") as caught:
         check_columns(table_schema(pa.schema({"c": type_})))
     assert caught.value.entry == "EOS_TABLE_COLUMNS.unsupported"
+
+
+@pytest.mark.parametrize(
+    ("type_", "first", "last"),
+    [
+        (pa.date32(), date(1, 1, 1), date(9999, 12, 31)),
+        (pa.timestamp("us"), datetime(1, 1, 1), datetime(9999, 12, 31, 23, 59, 59, 999_999)),
+        (TIMESTAMP, datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, 999_999, UTC)),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("partition", [False, True])
+def test_a_date_that_no_reader_has_is_rejected_at_any_depth(
+    type_: pa.DataType, first: Any, last: Any, partition: bool
+) -> None:
+    """Those of the years 1 to 9999 stay; of others, readers of the whole table fail."""
+    numbers = pa.int32() if type_ == pa.date32() else pa.int64()
+    ends = pa.array([first, last], type_).view(numbers).to_pylist()
+    most = (1 << (numbers.bit_width - 1)) - 1
+    array = pa.array([ends[0] - 1, ends[0], None, ends[1], ends[1] + 1, most, -most], numbers).view(type_)
+    values, bad = one(array, type_, partition=partition)
+    assert (values, [*bad]) == ([first, None, last], [0, 4, 5, 6])
+    assert "whose year is not between 1 and 9999" in bad[0]
+    within = pa.array([[{"a": [each]}] for each in array], pa.list_(pa.struct([("a", pa.list_(type_))])))
+    assert [*one(within, within.type)[1]] == [0, 4, 5, 6]

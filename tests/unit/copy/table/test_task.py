@@ -75,12 +75,13 @@ NUMBERS = pa.schema({"p": pa.int32(), "v": pa.int64()})
     [
         (FileLayout(TIMES, keys=(Key("p_day", "p", "day"),)), 253_402_300_800_000_000, "year is not between"),
         (FileLayout(TIMES, ("p",)), 253_402_300_800_000_000, "year is not between"),
+        (FileLayout(TIMES), 253_402_300_800_000_000, "year is not between"),
         (FileLayout(NUMBERS, keys=(Key("p_trunc", "p", "truncate[10]"),)), -(1 << 31), "rounded down"),
         (FileLayout(SCHEMA, ("p",)), NULL, "take it for null"),
         (FileLayout(SCHEMA, ("p",)), "x" * 300, "255 bytes"),
     ],
 )
-def test_a_record_that_cannot_be_in_a_partition_is_named(tmp_path, monkeypatch, layout, worst, says):
+def test_a_record_that_cannot_be_in_a_table_or_a_partition_is_named(tmp_path, monkeypatch, layout, worst, says):
     """By its offset, also where records are written as they are."""
     good = "a" if layout.schema is SCHEMA else 5
     with pytest.raises(EosError, match=r"offset 7 of t-3: the table cannot hold its row: column p: ") as error:
