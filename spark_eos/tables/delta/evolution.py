@@ -33,7 +33,7 @@ from spark_eos.tables.evolution import added, in_words, widened
 from spark_eos.tables.target import PATIENCE_S, until_known
 
 if TYPE_CHECKING:
-    from deltalake import DeltaTable
+    from deltalake import DeltaTable, Field
 
 #: The application id of commits that add columns; its version is that of the table before.
 APPLICATION = "spark-eos#columns"
@@ -83,13 +83,13 @@ class _Addition:
         return False
 
     def _commit(self, handle: DeltaTable, there: pa.Schema, wide: pa.Schema) -> None:
-        from deltalake import CommitProperties, PostCommitHookProperties, Schema, Transaction
+        from deltalake import CommitProperties, PostCommitHookProperties, Transaction
 
-        before = columns_of(there)
-        changed = [name for name, kind in columns_of(wide).items() if before.get(name) != kind]
+        with refused(self.table.location):  # nothing is committed yet: another try would end in the same way
+            fields = _changed(there, wide)
         now_ms = int(system.time_of_day() * 1000)
         handle.alter.add_columns(
-            [field for field in Schema.from_arrow(wide).fields if field.name in changed],
+            fields,
             commit_properties=CommitProperties(app_transactions=[Transaction(APPLICATION, handle.version(), now_ms)]),
             # A hook that fails would raise an error after a successful commit.
             post_commithook_properties=PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False),
@@ -104,6 +104,15 @@ class _Addition:
             if _has_ntz(type_):
                 location = self.table.location.path
                 raise stop("EOS_DELTA_TABLE_SETTINGS.columns", path=location, column=".".join(path), feature=_NTZ)
+
+
+def _changed(there: pa.Schema, wide: pa.Schema) -> list[Field]:
+    """The columns of ``wide`` that are not as they are there."""
+    from deltalake import Schema
+
+    before = columns_of(there)
+    changed = [name for name, kind in columns_of(wide).items() if before.get(name) != kind]
+    return [field for field in Schema.from_arrow(wide).fields if field.name in changed]
 
 
 def _has_ntz(type_: pa.DataType) -> bool:

@@ -12,6 +12,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.errors import EosError, TableError
+from spark_eos.tables.delta import evolution
 from spark_eos.tables.delta.commit import commit_files
 from spark_eos.tables.delta.evolution import APPLICATION, add_columns
 from spark_eos.tables.delta.table import Table, known, location_of
@@ -102,6 +103,15 @@ def test_a_column_that_would_change_the_protocol_is_refused(table, column) -> No
 def test_names_that_need_column_mapping_are_refused(table, given) -> None:
     """Spark could not change such a table any more."""
     assert refusal(table, pa.schema([*SCHEMA, *given.items()])).entry == "EOS_TABLE_COLUMNS.name"
+
+
+def test_what_fails_before_the_commit_is_no_unknown_outcome(table, monkeypatch) -> None:
+    """It would fail again, for a minute."""
+    failed = [ValueError("a type that it does not know")]
+    monkeypatch.setattr(evolution, "_changed", lambda *_: (_ for _ in ()).throw(failed.pop()))
+    with pytest.raises(TableError) as error:
+        add_columns(table, WIDE)
+    assert error.value.condition == "EOS_DELTA_FAILED" and not error.value.restart_helps
 
 
 def test_rules_that_came_meanwhile_are_kept(table) -> None:
