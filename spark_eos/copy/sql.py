@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -42,6 +43,9 @@ _SETTINGS = {
     "python_enable_replacements": "false",
     "lock_configuration": "true",
 }
+
+#: Memory for a query, at least and at most: a batch has 16 MiB of keys and values, or a single record.
+_MIB = 256, 1024
 
 #: A query within WITH is read once at the most, as nothing that reads two inputs is allowed.
 _OPERATORS = frozenset(
@@ -409,8 +413,18 @@ def _opened() -> duckdb.DuckDBPyConnection:
 
 
 def _lock(connection: duckdb.DuckDBPyConnection) -> None:
+    connection.execute(f"SET memory_limit = '{_memory_mib()}MiB'")
     for name, value in _SETTINGS.items():
         connection.execute(f"SET {name} = '{value}'")
+
+
+def _memory_mib() -> int:
+    """What a query may use: half of what Spark gives to its Python process, or of this one's share of the machine."""
+    given = int(os.environ.get("PYSPARK_EXECUTOR_MEMORY_MB", "0"))
+    if given <= 0:
+        pages = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        given = (pages >> 20) // (os.cpu_count() or 1)
+    return min(max(given // 2, _MIB[0]), _MIB[1])
 
 
 def _halves(query: str, batch: pa.RecordBatch, first: int, failed: dict[int, str]) -> list[pa.Table]:
@@ -420,7 +434,8 @@ def _halves(query: str, batch: pa.RecordBatch, first: int, failed: dict[int, str
 
     try:
         return [_run(query, batch)]
-    except (duckdb.DataError, duckdb.InvalidInputException, Unfit) as error:  # of a value; others are no record's fault
+    except (duckdb.DataError, duckdb.InvalidInputException, duckdb.OutOfMemoryException, Unfit) as error:
+        # Of a value, or of one record that needs more than a query may use; other errors are no record's fault.
         if batch.num_rows <= 1:
             failed[first] = first_line(error)
             return [_run(query, batch.slice(0, 0))]

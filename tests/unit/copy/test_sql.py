@@ -326,15 +326,25 @@ def test_records_for_which_the_query_fails_are_rejected_and_no_other(names):
 
 
 def test_what_is_no_fault_of_a_record_rejects_none(monkeypatch):
-    """Such as a lack of memory."""
+    """Such as an error of the system."""
     from spark_eos.copy import sql
 
     def fail(query: str, batch: pa.RecordBatch) -> pa.Table:
-        raise duckdb.OutOfMemoryException("no memory")
+        raise duckdb.IOException("no disk")
 
     monkeypatch.setattr(sql, "_run", fail)
-    with pytest.raises(duckdb.OutOfMemoryException):
+    with pytest.raises(duckdb.IOException):
         SqlTransform("SELECT value FROM input").rejecting(records({"value": b"x"}))
+
+
+def test_a_record_for_which_the_memory_of_a_query_is_not_enough_is_rejected(monkeypatch):
+    """DuckDB has a limit, by what Spark gives to the process; 60 kB of brackets would need 5 GB."""
+    monkeypatch.setenv("PYSPARK_EXECUTOR_MEMORY_MB", "512")
+    transform = SqlTransform("SELECT json_pretty(decode(value)::JSON) AS value FROM input WHERE true")
+    values = [b"[1]", b"[" * 30_000 + b"]" * 30_000, b"[2]"]
+    rows, failed = transform.rejecting(records(*({"value": value} for value in values)))
+    assert (rows.num_rows, [*failed]) == (2, [1])
+    assert "Out of Memory" in failed[1] and "256.0 MiB" in failed[1]
 
 
 def test_a_connection_that_has_failed_within_is_not_used_again():
