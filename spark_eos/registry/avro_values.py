@@ -1,4 +1,7 @@
-"""Avro values of a registry, by the codec in `spark_eos.registry.avro`."""
+"""Avro values of a registry, by the codec in `spark_eos.registry.avro`.
+
+A whole value whose schema is ``bytes`` is no datum of Avro's: Confluent's clients write the bytes without their size.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import pyarrow as pa
 from spark_eos.errors import stop
 from spark_eos.registry.avro import Decoder, Encoder, arrow_type, parse
 from spark_eos.registry.avro import Schema as AvroSchema
-from spark_eos.registry.avro.schema import Enum, Fixed, Record
+from spark_eos.registry.avro.schema import Enum, Fixed, Primitive, Record
 from spark_eos.registry.formats import Decode, Encoded
 from spark_eos.registry.schemas import Schema
 
@@ -25,7 +28,8 @@ class AvroReader:
         """The decoder of this writer's values. Raises SchemaError where they cannot be read as the reader's."""
         if schema.kind != "AVRO":
             raise stop("EOS_REGISTRY_SCHEMA.other_kind", kind=schema.kind, expected="AVRO")
-        return Decoder(_parsed(schema), self._schema).decode
+        writer = _parsed(schema)
+        return Decoder(writer, self._schema, sized=not _is_bytes(writer)).decode
 
 
 class AvroWriter:
@@ -48,7 +52,12 @@ class AvroWriter:
 
 @lru_cache(maxsize=64)
 def _encoder(schema: AvroSchema, type_: pa.DataType) -> Encoder:
-    return Encoder(schema, type_)
+    return Encoder(schema, type_, sized=not _is_bytes(schema))
+
+
+def _is_bytes(schema: AvroSchema) -> bool:
+    """Whether the schema is ``bytes``, with or without a logical type."""
+    return isinstance(schema, Primitive) and schema.type == "bytes"
 
 
 @lru_cache(maxsize=256)

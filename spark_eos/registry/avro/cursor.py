@@ -213,6 +213,15 @@ class Cursor:
         return number
 
 
+class WholeCursor(Cursor):
+    """Lanes whose datum is a single value of the type bytes, without a size before it."""
+
+    def piece(self, path: str) -> tuple[np.ndarray, np.ndarray]:
+        """Read all bytes of each lane: where they begin, and their number (n int64 each)."""
+        start, self.at = self.at, self.end
+        return start, self.end - start
+
+
 def _long_varints(data: Data, at: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Varints of two and more bytes: the numbers (int64), their sizes, and which are malformed (bool)."""
     words = data.words(at, "<u8")

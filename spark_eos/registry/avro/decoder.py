@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from spark_eos.registry.avro.cursor import Cursor, Data, Verdicts
+from spark_eos.registry.avro.cursor import Cursor, Data, Verdicts, WholeCursor
 from spark_eos.registry.avro.resolve import resolve
 from spark_eos.registry.avro.schema import Schema
 
@@ -29,10 +29,12 @@ class Decoded:
 
 class Decoder:
     """Reads datums of a writer's schema as values of a reader's schema, of the Arrow type ``type``; several threads can
-    use it. Raises SchemaError where the schemas do not match."""
+    use it. ``sized=False``: for a writer's schema that is ``bytes``, a datum is these bytes without their size. Raises
+    SchemaError where the schemas do not match."""
 
-    def __init__(self, writer: Schema, reader: Schema) -> None:
+    def __init__(self, writer: Schema, reader: Schema, *, sized: bool = True) -> None:
         self._reader = resolve(writer, reader)
+        self._cursor = Cursor if sized else WholeCursor
         self.type: pa.DataType = self._reader.type
 
     def decode(self, values: pa.Array, begin: int | np.ndarray = 0) -> Decoded:
@@ -65,7 +67,7 @@ class Decoder:
         at, end = at[rows], end[rows]
         first, last = int(at.min()), int(end.max())
         data = Data(np.frombuffer(values.buffers()[2] or b"", np.uint8)[first:last])
-        cursor = Cursor(data, at - first, end - first, rows, verdicts)
+        cursor = self._cursor(data, at - first, end - first, rows, verdicts)
         column = self._reader.read(cursor)
         left = cursor.at != cursor.end
         if left.any():

@@ -30,9 +30,11 @@ class Encoder:
     """Writes values of an Arrow type as datums of a schema; several threads can use it.
 
     ``type``: `arrow_type` of the schema, or another type that `plan` accepts. Raises SchemaError for any other type.
+    ``sized=False``: of a schema that is ``bytes``, write the bytes without their size.
     """
 
-    def __init__(self, schema: Schema, type: pa.DataType) -> None:
+    def __init__(self, schema: Schema, type: pa.DataType, *, sized: bool = True) -> None:
+        self._sized = sized
         self._writer = plan(schema, type, name_of(schema).rpartition(".")[2])
 
     def encode(self, rows: pa.Array, prefix: bytes = b"") -> Encoded:
@@ -55,4 +57,6 @@ class Encoder:
         live = rows.is_valid().to_numpy(zero_copy_only=False) if rows.null_count else None
         lanes = Lanes(np.arange(begin, begin + count), live, verdicts)
         parts = self._writer.write(rows, lanes)
+        if not self._sized:
+            parts = parts[1:]  # all writers of bytes write the size first
         return join([constant(prefix, count), *parts] if prefix else parts, count)
