@@ -9,7 +9,6 @@ than 38 digits. It also refuses arrays whose items take no bytes. Errors name th
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -30,7 +29,6 @@ MOST_NODES = 20_000
 MOST_DIGITS = 38
 DURATION_BYTES, UUID_BYTES = 12, 16
 
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 #: The supported logical types by base type. Any other logical type is ignored.
 _LOGICAL = {
     "int": ("date", "time-millis"),
@@ -303,7 +301,7 @@ class _Parser:
 
     def _field(self, tree: Json, namespace: str, path: str) -> Field:
         name = tree.get("name") if isinstance(tree, dict) else None
-        if not isinstance(name, str) or not _NAME.fullmatch(name):
+        if not _is_name(name):
             raise _invalid(path, f"{name!r} is no name of a field")
         path = f"{path}.{name}"
         aliases = tree.get("aliases", [])
@@ -318,9 +316,9 @@ class _Parser:
             symbols, default = _needed(tree, "symbols", path), tree.get("default")
             if not isinstance(symbols, list) or not symbols:
                 raise _invalid(path, "'symbols' is no list of names")
-            wrong = next((one for one in symbols if not isinstance(one, str) or not _NAME.fullmatch(one)), None)
-            if wrong is not None:
-                raise _invalid(path, f"{wrong!r} is no name of a symbol")
+            for symbol in symbols:
+                if not _is_name(symbol):
+                    raise _invalid(path, f"{symbol!r} is no name of a symbol")
             _no_twins(path, "symbol", symbols)
             if default is not None and default not in symbols:
                 raise _invalid(path, f"the default {default!r} is not among the symbols")
@@ -373,12 +371,18 @@ def _own_name(tree: dict[str, Json], namespace: str, path: str) -> str:
     """The full name of a type that is defined here."""
     name, given = tree.get("name"), tree.get("namespace")
     given = namespace if given is None else given
-    if not isinstance(name, str) or not isinstance(given, str):
+    if not _is_name(name) or not isinstance(given, str):
         raise _invalid(path, f"{name!r} is no name of a type")
     full = _full(name, given)
-    if not all(_NAME.fullmatch(part) for part in full.split(".")) or full in PRIMITIVES:
-        raise _invalid(path, f"'{full}' is no name of a type")
+    if not _is_name(full) or not full.rpartition(".")[2] or full in PRIMITIVES:
+        raise _invalid(path, f"{full!r} is no name of a type")
     return full
+
+
+def _is_name(name: Json) -> bool:
+    """Whether this is a name. The specification has letters, digits and underscores, but Confluent's clients and
+    Debezium take and write others, such as a hyphen or ``größe``; only those that no message can show are left out."""
+    return isinstance(name, str) and name != "" and name.isprintable()
 
 
 def _aliases(tree: dict[str, Json], namespace: str, path: str) -> tuple[str, ...]:

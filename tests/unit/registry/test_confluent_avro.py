@@ -81,6 +81,16 @@ WHOLE: list[tuple[Any, Draw]] = [
     (["null", "string"], _nullable(_text)),
     (["null", "long"], _nullable(_whole(64))),
     (["null", NUMBER], _nullable(_decimal)),
+    # as Debezium names a table of a server with a hyphen, and its columns
+    (
+        {
+            "type": "record",
+            "name": "Value-1",
+            "namespace": "my-server.public.größe",
+            "fields": [{"name": "größe-1", "type": "int"}, {"name": "1 b$", "type": FIXED | {"name": "Fü-1"}}],
+        },
+        lambda draw: {"größe-1": _whole(32)(draw), "1 b$": draw.randbytes(3)},
+    ),
 ]
 EACH = pytest.mark.parametrize(("tree", "draw"), WHOLE, ids=[json.dumps(tree) for tree, _ in WHOLE])
 

@@ -131,13 +131,16 @@ def test_a_logical_type_that_is_unknown_or_unfit_is_its_base(tree, logical):
         (record({"type": "array", "items": record(["int", "int"], name="S")}), "R.a[].a", "'int' is there twice"),
         (record([]), "R.a", "no branch"),
         (["null", ["int"]], "the schema", "a union"),
-        ({"type": "record", "name": "R", "fields": [{"name": "a-b", "type": "int"}]}, "R", "'a-b'"),
+        ({"type": "record", "name": "R", "fields": [{"name": "", "type": "int"}]}, "R", "''"),
         ({"type": "record", "name": "R", "fields": 2 * [{"name": "a", "type": "int"}]}, "R", "'a' is there twice"),
-        ({"type": "record", "name": "1R", "fields": []}, "the schema", "'1R'"),
+        ({"type": "record", "name": "R\n", "fields": []}, "the schema", r"'R\n'"),
+        ({"type": "record", "name": "a.", "fields": []}, "the schema", "'a.'"),
+        ({"type": "record", "name": "R", "namespace": "a\x1b", "fields": []}, "the schema", r"\x1b"),
         ({"type": "record", "name": "R", "fields": {}}, "R", "no list"),
         ({"type": "record", "name": "R", "fields": [], "aliases": "S"}, "R", "aliases"),
         ({"type": "enum", "name": "E", "symbols": ["A", "A"]}, "the schema", "'A' is there twice"),
-        ({"type": "enum", "name": "E", "symbols": ["A", "B C"]}, "the schema", "'B C'"),
+        ({"type": "enum", "name": "E", "symbols": ["A", 7]}, "the schema", "7"),
+        ({"type": "enum", "name": "E", "symbols": ["A", "\ud800"]}, "the schema", r"'\ud800'"),
         ({"type": "enum", "name": "E", "symbols": ["A"], "default": "B"}, "the schema", "'B'"),
         ({"type": "enum", "name": "E", "symbols": []}, "the schema", "symbols"),
         ({"type": "fixed", "name": "F", "size": -1}, "the schema", "-1"),
@@ -153,6 +156,15 @@ def test_what_the_specification_forbids_is_refused_with_its_path(tree, path, rea
     error = refused("invalid", tree)
     assert error.parameters["path"] == path
     assert reason in error.parameters["reason"]
+
+
+@pytest.mark.parametrize("name", ["my-server.public.Key", "größe", "1R", "a b", "a$1"])
+def test_names_that_other_clients_take_are_read(name):
+    """Of types, fields and symbols: Debezium has names of servers and tables in them."""
+    symbols = {"type": "enum", "name": f"n-1.{name}", "symbols": [name]}
+    tree = {"type": "record", "name": name, "fields": [{"name": name, "type": symbols}]}
+    field = Field(name, Enum(f"n-1.{name}", (name,)))
+    assert parsed(tree) == Record(name, (field,))
 
 
 @pytest.mark.parametrize("text", ["", "{", "long", '{"type": NaN}'])
