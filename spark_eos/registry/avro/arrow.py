@@ -52,7 +52,7 @@ def arrow_type(schema: Schema) -> pa.DataType:
                                               which one has a value; null for null. As in Spark's own Avro functions,
                                               but without their exceptions for int with long, and float with double
     a union of one branch                     that branch
-    decimal, of bytes or fixed                decimal128
+    decimal, of bytes or fixed                decimal128, of at most 38 digits
     date                                      date32
     time-millis, time-micros                  time64[us]
     timestamp-millis, timestamp-micros        timestamp[us, UTC]
@@ -67,8 +67,8 @@ def arrow_type(schema: Schema) -> pa.DataType:
     match schema:
         case Primitive(type=type_, logical=None):
             return _PRIMITIVE[type_]
-        case Primitive(logical=Decimal(precision=p, scale=s)) | Fixed(logical=Decimal(precision=p, scale=s)):
-            return pa.decimal128(p, s)
+        case Primitive(logical=Decimal() as decimal) | Fixed(logical=Decimal() as decimal):
+            return pa.decimal128(decimal.digits, decimal.scale)
         case Primitive(logical=str(logical)) | Fixed(logical=str(logical)):
             return _LOGICAL[logical]
         case Fixed():

@@ -158,7 +158,7 @@ def _decimal(
     # Zeros are added to a smaller scale: the longest number must still fit.
     if type_.scale > decimal.scale or type_.precision + decimal.scale - type_.scale > MOST_DIGITS:
         raise _unfit(schema, type_, path)
-    return DecimalWriter(path, pa.decimal128(MOST_DIGITS, decimal.scale), decimal.precision, size)
+    return DecimalWriter(path, pa.decimal128(MOST_DIGITS, decimal.scale), decimal.digits, size)
 
 
 def _primitive(schema: Primitive, type_: pa.DataType, path: str) -> Writer:

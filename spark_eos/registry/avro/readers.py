@@ -187,7 +187,7 @@ class Text(Piece):
 
 @dataclass(frozen=True)
 class Decimals(Piece):
-    """Reads decimals. ``precision``: the most digits of the writer's type."""
+    """Reads decimals. ``precision``: the most digits of the writer's type that a column can hold."""
 
     type: pa.DataType
     precision: int

@@ -239,7 +239,7 @@ def _decimals(writer: Primitive | Fixed, reader: Primitive | Fixed, size: int | 
     written = written if isinstance(written, Decimal) else wanted
     if written.scale != wanted.scale or written.precision > wanted.precision:
         raise _mismatch(writer, reader, path)
-    return Decimals(path, size, arrow_type(reader), written.precision)
+    return Decimals(path, size, arrow_type(reader), written.digits)
 
 
 def _primitive(writer: Primitive, reader: Primitive, path: str) -> Reader:

@@ -1,7 +1,7 @@
 """Avro schemas as trees of frozen values. No I/O.
 
-`parse` refuses what the specification forbids, and what an Arrow column cannot hold: recursive types, decimals of more
-than 38 digits. It also refuses arrays whose items take no bytes. Errors name the path in the schema, such as
+`parse` refuses what the specification forbids, and what an Arrow column cannot hold: recursive types, decimals with more
+than 38 digits behind the point. It also refuses arrays whose items take no bytes. Errors name the path in the schema, such as
 ``Order.lines[].price``: fields are joined by dots, ``[]`` are the items of an array, ``{}`` the values of a map, and
 ``|2`` is the third branch of a union.
 """
@@ -51,6 +51,11 @@ class Decimal:
 
     precision: int
     scale: int
+
+    @property
+    def digits(self) -> int:
+        """The most digits that a column has of it. Kafka Connect gives decimals a precision of 64 by default."""
+        return min(self.precision, MOST_DIGITS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,8 +367,8 @@ def _decimal(tree: dict[str, Json], base: str, path: str) -> Decimal | None:
         return None
     if base == "fixed" and precision > len(str((1 << max(0, 8 * tree["size"] - 1)) - 1)) - 1:
         return None  # ``size`` bytes cannot hold as many digits
-    if precision > MOST_DIGITS:
-        raise stop("EOS_AVRO_SCHEMA.digits", path=path or "the schema", precision=precision, most=MOST_DIGITS)
+    if scale > MOST_DIGITS:
+        raise stop("EOS_AVRO_SCHEMA.digits", path=path or "the schema", scale=scale, most=MOST_DIGITS)
     return Decimal(precision, scale)
 
 

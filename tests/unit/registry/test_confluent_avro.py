@@ -7,7 +7,7 @@ import json
 import random
 import uuid
 from collections.abc import Callable
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -180,3 +180,29 @@ def test_a_decimal_of_a_whole_value_is_its_bytes():
         pa.array([Decimal("2.56"), None, Decimal("12345678.90")], pa.decimal128(12, 2)), prefix(7)
     )
     assert written.values.to_pylist() == [prefix(7) + b"\x01\x00", None, None] and set(written.bad) == {2}
+
+
+def connect_decimal(scale: int, **type_: object) -> Any:
+    """The field of a record as Kafka Connect writes a decimal, of 64 digits if nobody says otherwise."""
+    decimal = {"type": "bytes", **type_, "scale": scale, "precision": 64, "logicalType": "decimal"}
+    connect = {"connect.name": "org.apache.kafka.connect.data.Decimal", "connect.parameters": {"scale": str(scale)}}
+    return {"type": "record", "name": "R", "fields": [{"name": "a", "type": ["null", {**decimal, **connect}]}]}
+
+
+@COUNTS
+@pytest.mark.parametrize("type_", [{}, {"type": "fixed", "name": "F", "size": 27}], ids=["bytes", "fixed"])
+def test_decimals_of_more_digits_than_a_column_has_are_read_by_row(type_, count):
+    """Each that has 38 digits at most is read and written; each other one is malformed, and no other row is."""
+    tree, chance = connect_decimal(9, **type_), random.Random(48)
+    client = Client(tree)
+    edges = [sign * (10**power + more) for power in (0, 18, 38, 63) for more in (-1, 0) for sign in (1, -1)]
+    bits = [chance.getrandbits(chance.randrange(1, 212)) * chance.choice((1, -1)) for _ in range(count)]
+    numbers = [number for number in (*edges, *bits) if abs(number) < 10**64]
+    rows = [{"a": Decimal(number).scaleb(-9, Context(prec=64))} for number in numbers]
+    values = pa.array([client.write(row, CONTEXT) for row in rows], pa.binary())
+    result = AvroReader(client.schema).of_writer(client.schema, ())(values, split(values).begin)
+    short = [row if abs(number) < 10**38 else None for row, number in zip(rows, numbers, strict=True)]
+    assert result.rows.to_pylist() == short
+    assert set(result.bad) == {place for place, row in enumerate(short) if row is None}
+    written = AvroWriter(client.schema).encode(result.rows, prefix(1)).values
+    assert [None if value is None else client.read(value, CONTEXT) for value in written.to_pylist()] == short

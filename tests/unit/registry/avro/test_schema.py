@@ -219,8 +219,8 @@ def test_arrays_of_items_without_bytes_are_refused(items):
 
 def test_a_decimal_that_no_column_can_hold_is_refused():
     """Though the specification allows it."""
-    tree = {"type": "bytes", "logicalType": "decimal", "precision": 39}
-    assert refused("digits", record(tree)).parameters == {"path": "R.a", "precision": 39, "most": 38}
+    tree = {"type": "bytes", "logicalType": "decimal", "precision": 64, "scale": 39}
+    assert refused("digits", record(tree)).parameters == {"path": "R.a", "scale": 39, "most": 38}
 
 
 MICROS = pa.timestamp("us", "UTC")
@@ -238,6 +238,7 @@ TYPES: list[tuple[object, pa.DataType]] = [
     ({"type": "fixed", "name": "F", "size": 3}, pa.binary()),
     ({"type": "enum", "name": "E", "symbols": ["A"]}, pa.string()),
     ({"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}, pa.decimal128(9, 2)),
+    ({"type": "bytes", "logicalType": "decimal", "precision": 64, "scale": 38}, pa.decimal128(38, 38)),
     ({"type": "int", "logicalType": "date"}, pa.date32()),
     ({"type": "int", "logicalType": "time-millis"}, pa.time64("us")),
     ({"type": "long", "logicalType": "time-micros"}, pa.time64("us")),
