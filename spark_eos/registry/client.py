@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from spark_eos.caches import process_cache
 from spark_eos.deadline import Overdue, within
 from spark_eos.errors import EosError, stop
+from spark_eos.registry.answers import bound_answers
 from spark_eos.registry.schemas import KINDS, Reference, Registered, Rule, Schema, check_references, kind_of
 from spark_eos.registry.settings import RegistrySettings
 
@@ -195,9 +196,11 @@ def _new_client(settings: RegistrySettings) -> SchemaRegistryClient:
     except ImportError as error:
         raise stop("EOS_NOT_INSTALLED.registry", module=error.name) from None
     try:
-        return SchemaRegistryClient(settings.client_conf(_RETRIES))
+        client = SchemaRegistryClient(settings.client_conf(_RETRIES))
     except (OSError, ValueError) as error:  # certificate files (ssl.SSLError is an OSError), missing settings
         raise stop("EOS_OPTION_INVALID.registry", reason=_hidden(error, settings)) from None
+    bound_answers(client)
+    return client
 
 
 def _are_numbers(*values: object) -> bool:
