@@ -1,9 +1,9 @@
 """Avro schemas as trees of frozen values. No I/O.
 
-`parse` refuses what the specification forbids, and what an Arrow column cannot hold: recursive types, decimals with more
-than 38 digits behind the point. It also refuses arrays whose items take no bytes. Errors name the path in the schema, such as
-``Order.lines[].price``: fields are joined by dots, ``[]`` are the items of an array, ``{}`` the values of a map, and
-``|2`` is the third branch of a union.
+`parse` refuses what the specification forbids, and what an Arrow column cannot hold: recursive types, decimals with
+more than 38 digits behind the point. It also refuses arrays whose items take no bytes. Errors name the path in the
+schema, such as ``Order.lines[].price``: fields are joined by dots, ``[]`` are the items of an array, ``{}`` the values
+of a map, and ``|2`` is the third branch of a union.
 """
 
 from __future__ import annotations
