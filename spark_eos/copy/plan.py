@@ -28,7 +28,7 @@ class ByRange(Protocol):
 
     @property
     def unknown(self) -> tuple[str, ...]:
-        """The unknown ids so far, sorted."""
+        """Runs of the unknown ids so far, sorted."""
 
 
 #: The rule of copies by which a record goes to the partition of the same number.

@@ -56,7 +56,7 @@ class SchemaTransform:
 
     @property
     def unknown(self) -> tuple[str, ...]:
-        """See `spark_eos.copy.plan.ByRange`: each id, or GUID, behind its column, as in ``value 17``."""
+        """See `spark_eos.copy.plan.ByRange`: each of `UnknownIds.names` behind its column, as in ``value 17..99``."""
         return tuple(sorted(f"{column} {name}" for column, ids in self.unknown_ids.items() for name in ids.names))
 
     @property
@@ -154,7 +154,7 @@ class SchemaTransform:
 
 
 def _of_column(noted: Collection[str], column: str) -> list[str]:
-    """Of `SchemaTransform.unknown`, the ids of one column."""
+    """Of `SchemaTransform.unknown`, the runs of one column."""
     return [name for of, _, name in (each.partition(" ") for each in noted) if of == column]
 
 

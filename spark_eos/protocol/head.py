@@ -197,10 +197,10 @@ class Written:
     ``dead_letters``: how many of the rows are in the dead-letter topic. A replay may find other rows too large, so that
     this is only noted; ``rows`` and ``digest`` are of all rows, wherever they went. ``empty``: partitions, (topic,
     number), of the transaction without a row in them, as brokers refused all of those: it is never open there.
-    ``ranges``: of a copy, what the rows were read from. ``unknown``: for each of these, the schema ids that a registry
-    did not know, as which they count when it is read again; empty where there were none. ``begins``: its first record
-    in each of its partitions, and the number of its last one there. Rows are looked for by these before an end, and
-    after one that came late; the head leaves them out where they are long.
+    ``ranges``: of a copy, what the rows were read from. ``unknown``: for each of these, runs of the schema ids that a
+    registry did not know, as which they count when it is read again; empty where there were none. ``begins``: its first
+    record in each of its partitions, and the number of its last one there. Rows are looked for by these before an end,
+    and after one that came late; the head leaves them out where they are long.
     """
 
     partition: int

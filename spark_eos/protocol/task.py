@@ -211,13 +211,13 @@ def check_count(pair: Pair, records: int, found: Collection[Probe]) -> None:
         raise stop("EOS_TRANSACTION_NOT_HELD.count", transactional_id=pair.id, records=records, held=sum(held))
 
 
-#: Unknown schema ids that a decision notes, counted for each range: they take 120 kB or so, of the megabyte that a
-#: record has. One that is in all partitions of the widest topic is no reason to stop.
+#: Runs of unknown schema ids that a decision notes, counted for each range: they take 300 kB or so, of the megabyte
+#: that a record has. A range has one for each known id at most, and one.
 MOST_UNKNOWN = 10_000
 
 
 def check_unknown(count: int) -> None:
-    """Raise RegistryError where more schema ids are unknown than a decision can note."""
+    """Raise RegistryError where there are more runs of unknown schema ids than a decision can note."""
     if count > MOST_UNKNOWN:
         raise stop("EOS_REGISTRY_NOT_FOUND.many_ranges", count=count, most=MOST_UNKNOWN)
 
@@ -330,7 +330,7 @@ class MicroBatch:
 
     @property
     def unknown_ids(self) -> int:
-        """How many schema ids a registry did not know, counted for each range."""
+        """Runs of schema ids that a registry did not know, counted for each range."""
         return sum(len(names) for w in self.written for names in w.unknown)
 
     @property

@@ -46,6 +46,7 @@ class Registry:
         self._client: SchemaRegistryClient | None = None
         self._schemas: dict[int | str, Schema] = {}
         self._unknown: dict[int | str, float] = {}
+        self._versions: dict[tuple[str, int], frozenset[str]] = {}
 
     def schema(self, name: int | str, reader: Registered | None = None, *, anew: bool = False) -> Schema:
         """The schema of this id or GUID. ``anew``: look it up even if it was unknown less than 30 s ago.
@@ -106,6 +107,21 @@ class Registry:
         if version not in ("latest", -1, found.version):  # the second is the latest, too, in references
             raise self._no_answer(f"version {found.version} of subject '{subject}' instead of version {version}")
         return found
+
+    def names(self, registered: Registered) -> frozenset[str]:
+        """The ids and GUIDs, as texts, of this version and all others that the subject has now, or has had."""
+        name = self._settings.qualified(registered.subject)
+        versions = self._find(lambda client: client.get_versions(name, deleted=True))
+        here = frozenset({str(registered.id), registered.guid})
+        numbers = versions if isinstance(versions, list) else ()
+        return here.union(*(self._names_of(name, number) for number in numbers)) - {""}
+
+    def _names_of(self, subject: str, version: int) -> frozenset[str]:
+        if (subject, version) not in self._versions:
+            answer = self._find(lambda client: client.get_version(subject, version, deleted=True))
+            names = () if answer is None else (str(answer.schema_id), answer.guid or "")
+            self._versions[subject, version] = frozenset(names)
+        return self._versions[subject, version]
 
     def register(self, subject: str, schema: Schema) -> Registered:
         """Register the schema unless it is registered. Raises RegistryError (EOS_REGISTRY_INCOMPATIBLE)."""

@@ -45,7 +45,8 @@ def decoded_or_why(decoding: Decoding, column: Column, headers: Column | None, *
         unknown = UnknownIds()
         found = decoding.decode(given[0], given[1] if len(given) > 1 else None, unknown)
         if twice and unknown.names:
-            raise stop("EOS_REGISTRY_NOT_FOUND.twice", schema=min(unknown.names), registry=decoding.settings.name)
+            first = unknown.names[0].partition("..")[0]
+            raise stop("EOS_REGISTRY_NOT_FOUND.twice", schema=first, registry=decoding.settings.name)
         count = len(found.rows)
         why = pa.nulls(count, pa.string())
         if found.bad:

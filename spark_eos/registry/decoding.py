@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from spark_eos.caches import process_cache
-from spark_eos.errors import EosError, stop
+from spark_eos.errors import EosError
 from spark_eos.registry.client import Registry, registry_of
 from spark_eos.registry.codecs import check_rules_of_reading, reader_of
 from spark_eos.registry.formats import Decode, Decoded, Reader
@@ -25,9 +25,8 @@ from spark_eos.registry.settings import RegistrySettings
 from spark_eos.registry.unknown_ids import UnknownIds
 from spark_eos.registry.wire import WriterKey, split
 
-#: The most unknown ids in one column of a batch. Bytes that were not written with a registry, and begin with 0 by
-#: chance, seem to have another id in each row.
-MOST_UNKNOWN = 32
+#: The most writers whose decoders, or the reasons why there are none, are kept: a message of Protobuf is a writer.
+_MOST_WRITERS = 10_000
 #: Errors of one writer's schema, which do not affect the values of other writers.
 _OF_THE_SCHEMA = ("EOS_REGISTRY_SCHEMA", "EOS_AVRO_SCHEMA")
 
@@ -51,7 +50,7 @@ class Decoding:
         """The values as rows of the type. ``values``: binary; ``headers``: a column like that of the source. An id in
         ``unknown`` is unknown whatever the registry says, and other ids that it does not know are added there.
 
-        Raises RegistryError where the registry does not answer, lacks too many schemas, or is not the same any more.
+        Raises RegistryError where the registry does not answer, or is not the same any more.
         """
         return _of_process(self).decode(values, headers, UnknownIds() if unknown is None else unknown)
 
@@ -93,14 +92,10 @@ class _Decoders:
     def decode(self, values: pa.Array, headers: pa.Array | None, ids: UnknownIds) -> Decoded:
         found = split(values, headers, key=self._key, messages=self._messages)
         bad, pieces, places = dict(found.bad), [], []
-        unknown = 0
         for number, rows in _groups(found.writer):
             decode = self._of_writer(found.keys[number], ids)
             if isinstance(decode, str):
                 bad |= dict.fromkeys(rows.tolist(), decode)
-                unknown += decode.startswith(_UNKNOWN)
-                if unknown > MOST_UNKNOWN:
-                    raise stop("EOS_REGISTRY_NOT_FOUND.many", count=unknown)
                 continue
             part = decode(values if len(rows) == len(values) else values.take(pa.array(rows)), found.begin[rows])
             pieces.append(part.rows)
@@ -110,9 +105,11 @@ class _Decoders:
 
     def _of_writer(self, key: WriterKey, ids: UnknownIds) -> Decode | str:
         """The decoder of a writer's values, or why they cannot be decoded."""
-        if key.name in ids:
+        if ids.counts(key.name):
             return f"{_UNKNOWN} {key}"
         if key not in self._by_writer:
+            if len(self._by_writer) >= _MOST_WRITERS:
+                self._by_writer.clear()
             try:
                 schema = self._registry.schema(key.guid or key.id, self._registered, anew=ids.are_noted)
                 check_rules_of_reading(schema)
@@ -120,6 +117,8 @@ class _Decoders:
             except EosError as error:
                 if error.entry == "EOS_REGISTRY_NOT_FOUND.schema":
                     ids.note_unknown(key.name, str(error.parameters["registry"]))
+                    if ids.is_full:
+                        ids.ask_only(self._registry.names(self._registered))
                     return f"{_UNKNOWN} {key}"
                 if error.condition not in _OF_THE_SCHEMA:
                     raise

@@ -18,6 +18,7 @@ from spark_eos.tools.devcluster.ports import free_ports
 from tests.support.waiting import wait_for
 
 _ID, _VERSION = re.compile(r"/schemas/ids/(\d+)"), re.compile(r"/subjects/([^/]+)/versions/(\w+)")
+_VERSIONS = re.compile(r"/subjects/([^/]+)/versions")
 
 
 class FakeRegistry:
@@ -96,10 +97,12 @@ class FakeRegistry:
         finally:
             self.schemas, self.versions = before
 
-    def answer(self, path: str) -> tuple[int, dict[str, object]]:
+    def answer(self, path: str) -> tuple[int, object]:
         """Status and body."""
         if (found := _ID.fullmatch(path)) and int(found[1]) < 1 << 31:
             return self._by_id(int(found[1]))
+        if found := _VERSIONS.fullmatch(path):
+            return 200, [1] if found[1] in self.versions else []
         if found := _VERSION.fullmatch(path):
             id_ = self.versions.get(found[1])
             if id_ is None:

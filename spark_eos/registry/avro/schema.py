@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
 from spark_eos.errors import EosError, stop
 
@@ -384,7 +384,7 @@ def _own_name(tree: dict[str, Json], namespace: str, path: str) -> str:
     return full
 
 
-def _is_name(name: Json) -> bool:
+def _is_name(name: Json) -> TypeGuard[str]:
     """Whether this is a name. The specification has letters, digits and underscores, but Confluent's clients and
     Debezium take and write others, such as a hyphen or ``größe``; only those that no message can show are left out."""
     return isinstance(name, str) and name != "" and name.isprintable()

@@ -120,6 +120,19 @@ def test_tasks_that_had_other_answers_are_repaired_by_their_own(setting, fake):
     assert {*rows, *letters} == {f"{p}.{n}" for p in range(2) for n in range(100)} | {"later 0", "later 1"}
 
 
+def test_any_number_of_unknown_ids_in_a_batch_are_dead_letters_now_and_when_they_are_lost(setting, fake):
+    """More than the registry is asked for, and than a decision could note one by one, though it knows all by then."""
+    setting.reads(decoding(fake.url))
+    later = range(1_000, 1_000 + 12_000)
+    setting.feed((KNOWN, "a"), *((id_, f"later {id_}") for id_ in later), (KNOWN, "b"))
+    setting.lose()
+    fake.schemas |= dict.fromkeys(later, LATER_SCHEMA)
+    setting.reads(decoding(fake.url, **{"timeout.ms": "90000"}))
+    setting.run()
+    rows, letters = setting.found()
+    assert rows == ["a", "b"] and letters == sorted(f"later {id_}" for id_ in later)
+
+
 def test_a_row_that_is_lost_needs_its_schema(setting, fake):
     """While the registry is away, or has lost it, nothing is written; then the row is the same."""
     setting.reads(decoding(fake.url))

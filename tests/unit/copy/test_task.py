@@ -123,11 +123,11 @@ def test_a_range_that_is_read_again_gets_its_own_note(monkeypatch):
     assert parts.unknown == before
 
 
-def test_a_task_with_more_unknown_ids_than_can_be_noted_stops(monkeypatch):
-    """As soon as it has them: the registry is asked for each."""
+def test_a_task_with_more_runs_of_unknown_ids_than_can_be_noted_stops(monkeypatch):
+    """As soon as it has them."""
     monkeypatch.setattr(protocol_task, "MOST_UNKNOWN", 3)
     parts = transforming(monkeypatch, {0: [b"1", b"2"], 1: [b"1"], 2: [b"3"]})
-    with pytest.raises(EosError, match=r"EOS_REGISTRY_NOT_FOUND.*4 schema ids"):
+    with pytest.raises(EosError, match=r"EOS_REGISTRY_NOT_FOUND.*4 runs of schema ids"):
         list(parts.of(RANGES))
 
 

@@ -106,6 +106,18 @@ def test_a_value_whose_writer_had_such_a_rule_is_bad(registry):
     assert "rule 'pii'" in found.bad[0]
 
 
+def test_the_names_of_a_subject_s_schemas_are_asked_for_once_each(registry):
+    """Of all versions, and of the one that is given where the subject is gone."""
+    asked = registry_of(registry_settings(registry.url))
+    registered = asked.version("orders-value", 1)
+    registry.more = {"guid": "a-guid"}
+    assert asked.names(registered) == {"7", "a-guid"}
+    registry.more, registry.schemas = {}, {}
+    assert asked.names(registered) == {"7", "a-guid"}
+    registry.versions = {}
+    assert asked.names(registered) == {"7"}
+
+
 BY_ID, BY_VERSION = "schema", "version"
 
 

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from spark_eos.errors import EosError, stop
-from spark_eos.registry import decoding, wire
+from spark_eos.registry import decoding, unknown_ids, wire
 from spark_eos.registry.codecs import reader_of
 from spark_eos.registry.decoding import Decoding, _Decoders
 from spark_eos.registry.encoding import Encoding
 from spark_eos.registry.formats import Decoded
 from spark_eos.registry.schemas import Registered, Schema
 from spark_eos.registry.settings import registry_settings
-from spark_eos.registry.unknown_ids import UnknownIds
+from spark_eos.registry.unknown_ids import MOST_ASKED, UnknownIds
 
 ORDER = '{"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]}'
 OPEN = '{"type": "object", "properties": {"id": {"type": "integer"}, "more": {"type": "string"}}}'
@@ -30,10 +30,12 @@ READER = Registered("orders-value", 1, 1, SCHEMAS[1])
 
 
 class Known:
-    """A registry with these schemas; notes what it is asked, and of what ``anew``. It is asked for GUIDs in vain."""
+    """A registry with these schemas; notes what it is asked, and of what ``anew``. It is asked for GUIDs in vain.
+    ``subject``: ids of the reader's subject."""
 
-    def __init__(self, schemas: Mapping[int, Schema] = SCHEMAS) -> None:
+    def __init__(self, schemas: Mapping[int, Schema] = SCHEMAS, subject: Iterable[int] = ()) -> None:
         self.schemas = schemas
+        self.subject = frozenset(map(str, subject))
         self.asked: list[int | str] = []
         self.anew: list[int | str] = []
 
@@ -46,6 +48,10 @@ class Known:
         if name not in self.schemas:
             raise stop("EOS_REGISTRY_NOT_FOUND.schema", schema=name, registry="here")
         return self.schemas[name]
+
+    def names(self, registered: Registered) -> frozenset[str]:
+        assert registered == READER
+        return self.subject
 
 
 class Reading:
@@ -117,13 +123,40 @@ def test_a_registry_that_does_not_answer_is_no_verdict_on_a_value():
     assert caught.value.condition == "EOS_REGISTRY_UNREACHABLE" and caught.value.restart_helps
 
 
-def test_bytes_that_were_never_in_the_format_do_not_flood_the_registry():
-    """Each has another id; after some of them the query stops."""
-    registry = Known()
-    values = [wire.prefix(number) for number in range(100, 1000)]
-    with pytest.raises(EosError, match=r"EOS_REGISTRY_NOT_FOUND\b"):
-        decoders(registry).decode(pa.array(values, pa.binary()), None)
-    assert len(registry.asked) == decoding.MOST_UNKNOWN + 1
+SOME = {7: SCHEMAS[2], 400: SCHEMAS[2], 9: SCHEMAS[2]}
+
+
+def numbered(ids: Iterable[int]) -> pa.Array:
+    """A value of each of the ids, with that id in it."""
+    return pa.array([wire.prefix(id_) + b'{"id":%d}' % id_ for id_ in ids], pa.binary())
+
+
+def test_any_number_of_unknown_ids_leaves_the_other_values_as_they_are():
+    """The registry is asked for so many. After them, what may be known are ids that were known before, and those of the
+    reader's subject; all others count as unknown, and a short note says which."""
+    registry, ids = Known({**SCHEMAS, **SOME}, subject=(1, 400)), UnknownIds()
+    flood = list(range(1_000, 60_000))
+    order = [7, *flood[:30_000], 400, 9, 7, 1, *flood[30_000:], 5, 8, 300, 500, 2, 400]
+    chunks = [order[begin : begin + 9_999] for begin in range(0, len(order), 9_999)]
+    reading = decoders(registry)
+    found = [reading.decode(numbered(chunk), unknown=ids) for chunk in chunks]
+    rows = [row for each in found for row in each.rows.to_pylist()]
+    assert [row["id"] for row in rows if row is not None] == [7, 400, 7, 1, 400]
+    assert len(registry.asked) == MOST_ASKED + 3
+    assert ids.names == ("2..5", "8..300", "500..59999")
+    assert len(ids._unknown) < 4 * MOST_ASKED
+    again = decoders(Known(dict.fromkeys(range(1, 60_000), SCHEMAS[2]) | SCHEMAS))
+    noted = [again.decode(numbered(chunk), unknown=UnknownIds(ids.names)) for chunk in chunks]
+    assert [each.rows.to_pylist() for each in noted] == [each.rows.to_pylist() for each in found]
+    assert [each.bad for each in noted] == [each.bad for each in found]
+
+
+def test_many_writers_that_do_not_fit_are_not_kept(monkeypatch):
+    """Each message of a schema is one."""
+    monkeypatch.setattr(decoding, "_MOST_WRITERS", 3)
+    reading = decoders(Known(dict.fromkeys(range(1, 9), SCHEMAS[2])))
+    assert reading.decode(numbered(range(1, 9))).rows.to_pylist() == [{"id": id_} for id_ in range(1, 9)]
+    assert len(reading._decoders._by_writer) <= 3
 
 
 WITH_NINE = {**SCHEMAS, 9: SCHEMAS[2]}
@@ -137,7 +170,7 @@ def test_what_was_unknown_once_stays_so_while_a_range_is_read():
     assert reading.decode(NINE, unknown=ids).bad == {0: "the registry does not know schema id 9"}
     registry.schemas = WITH_NINE
     assert reading.decode(NINE, unknown=ids).bad == {0: "the registry does not know schema id 9"}
-    assert ids.names == {"9"}
+    assert ids.names == ("9",)
     assert reading.decode(NINE).rows.to_pylist() == [{"id": 3}]
 
 
@@ -171,23 +204,31 @@ def test_a_schema_that_is_lost_while_a_range_is_read_stops_the_query():
         decoders(Known()).decode(NINE, unknown=ids)
 
 
-@given(st.lists(st.lists(st.sampled_from([1, 2, 7, 8, 9]), max_size=4), max_size=4), st.data())
-def test_a_range_that_is_read_again_by_its_note_gives_the_same(chunks, data):
-    """Whatever the registry has learned while it was read first, and since, and whoever reads how much at once."""
-    some = {7: SCHEMAS[2], 8: SCHEMAS[2], 9: SCHEMAS[2]}
-    values = [[wire.prefix(id_) + b'{"id":%d}' % id_ for id_ in chunk] for chunk in chunks]
-    registry, ids = Known(), UnknownIds()
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(st.lists(st.sampled_from([1, 2, 7, 8, 9, 10, 11, 300, 2**31]), max_size=6), max_size=4),
+    st.sets(st.sampled_from([1, 2, 9, 300])),
+    st.sampled_from([2, 4, MOST_ASKED]),
+    st.data(),
+)
+def test_a_range_that_is_read_again_by_its_note_gives_the_same(monkeypatch, chunks, subject, most, data):
+    """Whatever the registry has learned while it was read first, and since, whoever reads how much at once, and for how
+    many ids it may be asked."""
+    monkeypatch.setattr(unknown_ids, "MOST_ASKED", most)
+    some = dict.fromkeys((7, 8, 9, 10, 11, 300), SCHEMAS[2])
+    registry, ids = Known(subject=subject), UnknownIds()
     first = decoders(registry)
     rows, bad = [], []
-    for chunk in values:
+    for chunk in chunks:
         learned = data.draw(st.sets(st.sampled_from(sorted(some))))
         registry.schemas = {**registry.schemas, **{id_: some[id_] for id_ in learned}}
         reading = first if data.draw(st.booleans()) else decoders(registry)
-        found = reading.decode(pa.array(chunk, pa.binary()), unknown=ids)
+        found = reading.decode(numbered(chunk), unknown=ids)
         bad += [found.bad.get(place) for place in range(len(chunk))]
         rows += found.rows.to_pylist()
+    assert len(ids.names) <= len(ids._known | (ids._only or set())) + 1
     again = decoders(Known({**SCHEMAS, **some})).decode(
-        pa.array([value for chunk in values for value in chunk], pa.binary()), unknown=UnknownIds(ids.names)
+        numbered(id_ for chunk in chunks for id_ in chunk), unknown=UnknownIds(ids.names)
     )
     assert again.rows.to_pylist() == rows
     assert [again.bad.get(place) for place in range(len(rows))] == bad
