@@ -69,9 +69,9 @@ def _by_consumer(fetching: Fetching, range_: OffsetRange) -> Iterator[FetchedBat
 class _Copy:
     """The copy of one range.
 
-    The digest is the same whenever the same range of the same log is copied: a sum over record batches, each with its
-    place, its checksum, and the part of it that is in the range. How a batch came to the target does not count, as
-    another limit there, or another attempt, may change that; nor how the batches were fetched.
+    The digest is the same whenever the same offsets of the same log are copied: a sum over record batches, each with
+    its place, its checksum, and the part of it that is read. How a batch came to the target does not count, as another
+    limit there, or another attempt, may change that; nor how the batches were fetched.
     """
 
     def __init__(
@@ -88,6 +88,7 @@ class _Copy:
         if isinstance(piece, pa.RecordBatch):
             self._take_rows(piece)
             return
+        self._range = piece.range  # less than was planned, where the log has lost the rest
         for whole, batches in self._runs(piece.batches):
             for batch in batches:
                 self._count(batch)

@@ -97,11 +97,13 @@ def supports(client: BrokerClient) -> bool:
 @dataclass(frozen=True)
 class FetchedBatches:
     """Record batches with rows, and the bytes in which they lie, which belong to whoever has them. ``next_offset``:
-    where the next fetch begins."""
+    where the next fetch begins; ``range``: the range that is read. Rows outside of it are not wanted, though batches
+    may hold some: also those of a log from which records were deleted."""
 
     data: bytearray
     batches: list[RecordBatch]
     next_offset: int
+    range: OffsetRange
 
 
 def _why_waiting(answer: FetchResponse | None) -> str:
@@ -282,7 +284,7 @@ class _Fetches:
             )
         except Damage as damage:
             raise damaged(unread, unread.start, damage) from damage
-        return FetchedBatches(data, found, next_offset)
+        return FetchedBatches(data, found, next_offset, self._range)
 
     @property
     def _unread(self) -> OffsetRange:

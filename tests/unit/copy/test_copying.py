@@ -76,7 +76,7 @@ def fetches(data: bytes, range_: OffsetRange, aborted, size: int) -> Iterator[Fe
         assert position > last
         last = position
         if found:
-            yield FetchedBatches(answer, found, position)
+            yield FetchedBatches(answer, found, position, range_)
 
 
 def marker_of(data: bytes, producer: int, first: int) -> int:
@@ -105,9 +105,12 @@ def copy():
     which batches are put together."""
     patch = pytest.MonkeyPatch()
 
-    def run(data: bytes, start: int, end: int, *, aborted=(), size: int = 1 << 20, topic: str = "in", small: int = 0):
+    def run(
+        data: bytes, start: int, end: int, *, aborted=(), size: int = 1 << 20, topic="in", small: int = 0, readable=None
+    ):
         range_ = OffsetRange(topic, 3, start, end)
-        patch.setattr(copying, "resuming", lambda *_: fetches(data, range_, aborted, size))
+        left = range_.cut(*(readable or (start, end)))
+        patch.setattr(copying, "resuming", lambda *_: fetches(data, left, aborted, size))
         patch.setattr(copying, "is_small", lambda batch: batch.size < small)
         written = Written()
         return copy_range(FETCHING, range_, TARGET, written), written
@@ -133,6 +136,19 @@ def test_every_committed_row_of_the_range_once_and_in_order(copy, log, edges, si
     assert written.rows == [without_place(row) for row in expected(committed, own, with_headers=True)]
     assert said.rows == len(written.rows) == sum(sealed.count for sealed in written.batches)
     assert copy(data, start, end, aborted=aborted)[0] == said
+
+
+@pytest.mark.parametrize("small", [0, 1 << 20], ids=["whole batches", "encoded anew"])
+@pytest.mark.parametrize("readable", [(15, 40), (10, 15), (15, 35), (20, 40)])
+def test_a_log_that_has_only_a_part_of_the_range(copy, small, readable):
+    """After records were deleted, or a log was truncated, a broker still sends the batch that this has cut. A replay of
+    the planned range has the digest of the part, wherever its limits are."""
+    data = b"".join(encode(plain(base, *(b"%d" % (base + n) for n in range(10)))) for base in (10, 20, 30))
+    said, written = copy(data, 10, 40, small=small, readable=readable)
+    assert [value for _, value, *_ in written.rows] == [b"%d" % n for n in range(*readable)]
+    assert said.runs == ((readable[0], readable[1] - readable[0]),)
+    assert said.rows == readable[1] - readable[0]
+    assert said.digest == copy(data, *readable)[0].digest
 
 
 def test_nothing_in_the_range_hands_nothing_over(copy):
