@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import fnmatch
+import re
+import string
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
@@ -10,6 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructType
 
 from spark_eos.checkpoint.settings import HadoopSettings
+from spark_eos.ingest.folder import HIDDEN
 from spark_eos.ingest.notes import Splits
 from spark_eos.ingest.parquet import parquet_schema, spark_schema
 from spark_eos.ingest.source import FILE, FILES_FORMAT, LINE, Form, options_of
@@ -32,6 +36,13 @@ _OURS = ("header", "multiLine")
 #: What a line break, or Spark's parser, needs for itself.
 _NOT_SPECIAL = "\r\n\0"
 _UNCHANGED_FOR = "10 seconds"
+#: What patterns of other programs have, and what to write instead.
+_NOT_IN_PATTERNS = {
+    "/": "It is a pattern of names, without folders: files in all folders below 'files.path' are taken.",
+    "{": "There are no alternatives: use *, ? and […], or one ingest for each pattern. A brace itself is [{].",
+    "\\": "A special letter itself is written in brackets, as in [*].",
+}
+_HIDDEN_HINT = "Use *, ? and […]. Files whose names begin with a dot or an underscore are left out."
 
 
 class Files(Section, extra="allow"):
@@ -68,6 +79,7 @@ class Files(Section, extra="allow"):
     def _possible(self) -> Self:
         if self.format != "json":  # whose lines may go on as they are: only the job knows
             check_schema(self.ddl, required=self.format == "csv")
+        _check_pattern(self.pattern)
         if self.marker is not None and self.unchanged_for is not None:
             raise Rejected("is not for files with a marker.", "Keep one of them.", ["unchangedFor"])
         known = OPTIONS[self.format].split()
@@ -131,6 +143,18 @@ class Files(Section, extra="allow"):
             multi_line=self._is_set("multiLine", "true"),
             header=tuple(self.struct().names) if self._is_set("header", "false") else (),
         )
+
+
+def _check_pattern(pattern: str) -> None:
+    """A pattern that the name of a file can match, if it is read as `fnmatch` does."""
+    first = re.match(r"\[!?\]?[^]]*\]|.", pattern, re.DOTALL)
+    assert first is not None  # a text that is not empty
+    letters = {*string.printable, *first[0]} - {"/", *HIDDEN}
+    if not any(fnmatch.fnmatchcase(letter, first[0]) for letter in letters) or "(?!)" in fnmatch.translate(pattern):
+        raise Rejected("matches no file that is taken.", _HIDDEN_HINT, ["pattern"])
+    for sign, hint in _NOT_IN_PATTERNS.items():
+        if sign in re.sub(r"\[!?\]?[^]]*\]", "", pattern):
+            raise Rejected("matches no name that a file is likely to have.", hint, ["pattern"])
 
 
 def rows_of(spark: SparkSession, config: Files, splits: Splits, settings: HadoopSettings) -> DataFrame:

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 
 from spark_eos.checkpoint.settings import HadoopSettings, here, of_session
 from spark_eos.errors import EosError, stop
-from spark_eos.ingest.folder import CompleteFiles, File, Folder, as_it_is_now, with_digest
+from spark_eos.ingest.folder import CompleteFiles, File, Folder, Stamp, as_it_is_now, with_digest
 from spark_eos.ingest.notes import Splits
 from spark_eos.ingest.parquet import parquet_schema
 from spark_eos.ingest.run import IngestRun
+from spark_eos.ingest.source import has_rows, longest_record
 from spark_eos.spark.reasons import Reason, reason
 
 from ..runner.job import JobContext
@@ -47,7 +48,7 @@ class Taking:
         self._run = IngestRun(job.ingest())
         self._readers = ThreadPoolExecutor(_READERS, "eos digest")
         self._ahead: dict[File, Future[File]] = {}
-        self._same: dict[str, tuple[int, int]] = {}
+        self._same: dict[str, Stamp] = {}
         self._first: frozenset[str] | None = None
         self._next_look = 0.0
         self.recentProgress: list[dict[str, dict[str, int]]] = []
@@ -159,12 +160,13 @@ class Taking:
         for file in files:
             before = taken.files.get(file.uri)
             if before is not None and before.digest == file.digest:
-                self._same[file.uri] = file.stamp  # only its time is another one
+                self._same[file.uri] = file.stamp  # only its times are others
                 continue
             if before is not None and self._files.on_changed == "fail":
                 raise _changed(file)
             original = copies.get(file.digest)
-            if file.size and original not in (None, file.uri) and self._files.on_copy == "fail":
+            is_copy = original not in (None, file.uri) and self._files.on_copy == "fail"
+            if is_copy and has_rows(file, self._files.form(), self._settings):
                 raise _copied(file, str(original))
             copies.setdefault(file.digest, file.uri)
             self._same.pop(file.uri, None)  # as what was taken before this
@@ -173,7 +175,7 @@ class Taking:
 
     def _write(self, splits: Splits) -> None:
         began, number = time.monotonic(), self._run.batch
-        with self._cancelled_by_stop():
+        with self._cancelled_by_stop(), self._named_record(splits):
             counts = self._writing.write(splits, self._run.options_for(splits))
         self._run.mark_taken(splits)
         took_s = time.monotonic() - began
@@ -182,6 +184,25 @@ class Taking:
             Batch(number, counts.rows_in, counts.rows_out, took_s, None, 0, files, malformed=counts.malformed)
         )
         self.recentProgress = [{"durationMs": {"addBatch": int(1000 * took_s)}}]
+
+    @contextmanager
+    def _named_record(self, splits: Splits) -> Iterator[None]:
+        """Raise an error of a row that is too large with the longest record of the files, of which it probably is."""
+        try:
+            yield
+        except Exception as error:
+            cause = reason(error)
+            if cause is None or cause.condition != "EOS_ROW_TOO_LARGE":
+                raise
+            try:
+                longest = longest_record(
+                    (file for files in splits for file in files), self._files.form(), self._settings
+                )
+            except EosError:  # of a file that has changed meanwhile
+                longest = None
+            if longest is None:
+                raise
+            raise stop("EOS_ROW_TOO_LARGE.file", why=cause.message, **longest) from None
 
     @contextmanager
     def _cancelled_by_stop(self) -> Iterator[None]:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from fastcrc.crc32 import iscsi, iso_hdlc
 from pyarrow.fs import FileInfo, FileSelector, FileType
@@ -25,16 +26,20 @@ from spark_eos.errors import EosError, stop
 BLOCK_BYTES, _FAR_BLOCK_BYTES = 896 << 10, 4 << 20
 _SECOND_NS = 10**9
 _S3 = re.compile(r"s3n?://")
-_HIDDEN = (".", "_")
+#: How the names of files and folders begin that are left out, as drafts are.
+HIDDEN = (".", "_")
 #: Errors that do not go away by themselves, as those of a store that does not answer do.
 _LASTING = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError)
 _NO_SETTINGS = HadoopSettings()
+#: Size in bytes, modification time and change time in nanoseconds.
+Stamp = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
 class File:
     """A file, by its normalised URI. ``size`` is in bytes; ``digest`` is that of its content, and empty until the file
     has been read. ``checksum``: of the same content, where this run of the job has read it. Both are from `HashedFile`.
+    ``ctime_ns``: when content or attributes last changed, which no program can set; 0 where the store does not say.
     """
 
     uri: str
@@ -42,11 +47,12 @@ class File:
     mtime_ns: int
     digest: str = ""
     checksum: str = ""
+    ctime_ns: int = 0
 
     @property
-    def stamp(self) -> tuple[int, int]:
-        """Size and time: if they differ, the content may have changed."""
-        return self.size, self.mtime_ns
+    def stamp(self) -> Stamp:
+        """Size and times: if they differ, the content may have changed."""
+        return self.size, self.mtime_ns, self.ctime_ns
 
 
 class Folder:
@@ -61,8 +67,14 @@ class Folder:
     def files(self) -> list[File]:
         """All files whose names match the pattern, the oldest first. Files are left out if their name, or a folder's
         above them, begins with a dot or an underscore, as drafts do."""
-        files = [file for file in self._all() if self._fits(file.uri[len(self._uri) :])]
+        visible = [file for file in self._all() if not _is_hidden(self._path_of(file))]
+        files = [file for file in visible if self._fits(self._path_of(file))]
+        if visible and not files:
+            log_once(logging.WARNING, "%s has files, but none whose name matches '%s'", self._uri, self._pattern)
         return sorted(files, key=lambda file: (file.mtime_ns, file.uri))
+
+    def _path_of(self, file: File) -> str:
+        return file.uri[len(self._uri) :]
 
     def names(self) -> frozenset[str]:
         """The URIs of all files, whatever their names."""
@@ -82,8 +94,9 @@ class Folder:
             except UnicodeDecodeError:
                 unnamed = True
                 continue
-            if info.type == FileType.File:
-                files.append(_file(uri, info, store))
+            file = _file(uri, info, store) if info.type == FileType.File else None
+            if file is not None:
+                files.append(file)
         if unnamed:
             self._check_names()
         return files
@@ -105,7 +118,7 @@ class Folder:
                 infos = []
             for info in infos:
                 try:
-                    path, hidden = info.path, info.base_name.startswith(_HIDDEN)
+                    path, hidden = info.path, info.base_name.startswith(HIDDEN)
                 except UnicodeDecodeError:
                     yield info
                     continue
@@ -128,13 +141,17 @@ class Folder:
         """Raise FileError for a file of a local folder that matches, but whose name is not UTF-8."""
         for folder, _, names in os.walk(os.fsencode(self._root), followlinks=True):
             for path in (os.path.join(folder, name) for name in names):  # noqa: PTH118  # of bytes
-                if _is_utf8(path) or not self._fits(os.fsdecode(path)[len(self._root) :]):
+                below = os.fsdecode(path)[len(self._root) :]
+                if _is_utf8(path) or _is_hidden(below) or not self._fits(below):
                     continue
                 raise stop("EOS_FILE_UNREADABLE.name", uri=repr(path), path=path)
 
     def _fits(self, path: str) -> bool:
-        *_, name = parts = path.strip("/").split("/")
-        return fnmatch.fnmatchcase(name, self._pattern) and not any(part.startswith(_HIDDEN) for part in parts)
+        return fnmatch.fnmatchcase(path.rpartition("/")[2], self._pattern)
+
+
+def _is_hidden(path: str) -> bool:
+    return any(part.startswith(HIDDEN) for part in path.strip("/").split("/"))
 
 
 def _is_utf8(name: bytes) -> bool:
@@ -173,14 +190,18 @@ def current(file: File, settings: HadoopSettings) -> File | None:
     return _file(file.uri, info, store) if info.is_file else None
 
 
-def _file(uri: str, info: FileInfo, store: Store) -> File:
-    """Some object stores give milliseconds when they list files, but seconds when they describe one: only seconds count
-    there. Raises FileError for a store that gives no times."""
+def _file(uri: str, info: FileInfo, store: Store) -> File | None:
+    """The file; None if it is gone. Some object stores give milliseconds when they list files, but seconds when they
+    describe one: only seconds count there. Raises FileError for a store that gives no times."""
     if info.mtime_ns is None:
         why = "its file system does not say when a file was written, so that a change could not be seen"
         raise stop("EOS_FILE_UNREADABLE.store", uri=uri, error=why)
-    beyond_ns = 0 if store.local else info.mtime_ns % _SECOND_NS
-    return File(uri, info.size, info.mtime_ns - beyond_ns)
+    if not store.local:
+        return File(uri, info.size, info.mtime_ns - info.mtime_ns % _SECOND_NS)
+    try:
+        return File(uri, info.size, info.mtime_ns, ctime_ns=Path(info.path).stat().st_ctime_ns)
+    except FileNotFoundError:
+        return None
 
 
 def as_it_is_now(file: File, settings: HadoopSettings) -> File:
@@ -250,9 +271,10 @@ def blocks_of(file: File, settings: HadoopSettings) -> Iterator[bytes]:
 
 
 def check_unchanged(file: File, settings: HadoopSettings) -> None:
-    """Raise FileError unless the file is as it was listed. To be called before the first byte and after the last."""
+    """Raise FileError unless the file is as it was listed. To be called before the first byte and after the last; for
+    what neither size nor modification time shows, `HashedFile.check` looks at the content."""
     found = current(file, settings)
-    if found is None or found.stamp != file.stamp:
+    if found is None or (found.size, found.mtime_ns) != (file.size, file.mtime_ns):
         raise changed_meanwhile(file, "it is gone" if found is None else _difference(file, found))
 
 
@@ -285,7 +307,7 @@ class CompleteFiles:
         self, unchanged_s: float = 0.0, marker: str | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._unchanged_s, self._marker, self._clock = unchanged_s, marker, clock
-        self._seen: dict[str, tuple[tuple[int, int], float]] = {}
+        self._seen: dict[str, tuple[Stamp, float]] = {}
         self.expected: frozenset[str] = frozenset()
         self.soon = False
 

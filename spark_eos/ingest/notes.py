@@ -25,7 +25,7 @@ def notes_of(query: str, ingest: str, topic: str, batch: int, splits: Splits) ->
         for file in files:
             key = {"query": query, "batch": batch, "place": len(notes)}
             value = {"ingest": ingest, "topic": topic, "uri": file.uri, "size": file.size, "mtime_ns": file.mtime_ns}
-            value |= {"digest": file.digest, "task": task, "tasks": len(splits)}
+            value |= {"ctime_ns": file.ctime_ns, "digest": file.digest, "task": task, "tasks": len(splits)}
             notes.append((_text(key), _text(value)))
     return tuple(notes)
 
@@ -63,7 +63,8 @@ class Taken:
         return taken
 
     def _add(self, place: tuple[int, int], value: dict[str, object]) -> None:
-        file = File(str(value["uri"]), int(str(value["size"])), int(str(value["mtime_ns"])), str(value["digest"]))
+        size, mtime_ns, ctime_ns = (int(str(value[name])) for name in ("size", "mtime_ns", "ctime_ns"))
+        file = File(str(value["uri"]), size, mtime_ns, str(value["digest"]), ctime_ns=ctime_ns)
         if place[1] == 0:
             self.splits = [[] for _ in range(int(str(value["tasks"])))]
         self.splits[int(str(value["task"]))].append(file)

@@ -196,6 +196,31 @@ def first_rows(file: File, form: Form, settings: HadoopSettings, count: int) -> 
             return
 
 
+def has_rows(file: File, form: Form, settings: HadoopSettings) -> bool:
+    """Whether a file has rows, besides a header and blank lines. Raises FileError, and what Arrow raises."""
+    return bool(file.size) and any(batch.num_rows for batch in first_rows(file, form, settings, 1))
+
+
+def longest_record(files: Iterable[File], form: Form, settings: HadoopSettings) -> dict[str, object] | None:
+    """URI, line and bytes of the longest record of some files, in Parquet of texts and binaries; None without one.
+    Raises FileError."""
+    longest: dict[str, object] | None = None
+    most = -1
+    for file in files:
+        for batch in read_file(file, form, settings):
+            own = batch.drop_columns([FILE, LINE])
+            lengths = [pc.fill_null(pc.binary_length(column), 0) for column in own.columns if _is_text(column.type)]
+            sizes = sum((np.asarray(each, np.int64) for each in lengths), np.zeros(own.num_rows, np.int64))
+            if own.num_rows and sizes.max() > most:
+                most, row = int(sizes.max()), int(sizes.argmax())
+                longest = {"file": file.uri, "line": batch.column(LINE)[row].as_py(), "bytes": most}
+    return longest
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
 def _with_position(batch: pa.RecordBatch, file: File, lines: pa.Array) -> pa.RecordBatch:
     return batch.append_column(FILE, pa.repeat(file.uri, batch.num_rows)).append_column(LINE, lines)
 

@@ -166,12 +166,14 @@ class Setting:
         while not taking.awaitTermination(0.1):
             pass
 
-    def fails(self, condition: str | None = None, **how: object) -> None:
+    def fails(self, condition: str | None = None, **how: object) -> str:
+        """The error's text."""
         with pytest.raises(FAILED) as raised:
             self.run(**how)
         if condition is not None:
             found = spark_eos.reason(raised.value)
             assert found is not None and found.condition == condition, raised.value
+        return str(raised.value)
 
     def there(self) -> list[str]:
         """All rows, when the markers are written."""

@@ -25,7 +25,7 @@ from spark_eos.errors import FileError
 from spark_eos.ingest import folder
 from spark_eos.ingest.folder import BLOCK_BYTES, CompleteFiles, File, Folder, HashedFile, with_digest
 from spark_eos.ingest.parquet import parquet_schema
-from spark_eos.ingest.source import Form, read_file
+from spark_eos.ingest.source import Form, has_rows, longest_record, read_file
 
 NONE = HadoopSettings()
 TEXT = Form(blank=True)
@@ -91,6 +91,62 @@ def test_a_file_is_complete_when_it_was_seen_unchanged_for_a_while():
     clock.now = 19.0
     assert complete.of([grown]) == [grown]
     assert CompleteFiles(10.0, clock=clock).of([grown]) == []
+
+
+def test_a_file_that_is_replaced_with_the_same_size_and_time(tmp_path: Path):
+    """Its change time shows it, which no program can set."""
+    (tmp_path / "a").write_text("count=1")
+    os.utime(tmp_path / "a", (100, 100))
+    (before,) = Folder(str(tmp_path)).files()
+    (tmp_path / "_b").write_text("count=2")
+    os.utime(tmp_path / "_b", (100, 100))
+    (tmp_path / "_b").rename(tmp_path / "a")
+    (after,) = Folder(str(tmp_path)).files()
+    assert (before.uri, before.size, before.mtime_ns) == (after.uri, after.size, after.mtime_ns)
+    assert before.stamp != after.stamp
+    assert Folder(str(tmp_path)).files() == [after]
+
+
+def test_a_pattern_that_matches_none_of_the_files_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    """Once, and not for drafts."""
+    (tmp_path / "_a.csv").write_text("1")
+    assert Folder(str(tmp_path), "*.CSV").files() == [] and not caplog.records
+    (tmp_path / "a.csv").write_text("1")
+    assert [Folder(str(tmp_path), "*.CSV").files() for _ in range(2)] == [[], []]
+    assert [record.getMessage() for record in caplog.records] == [
+        f"file://{tmp_path} has files, but none whose name matches '*.CSV'"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("form", "text", "rows"),
+    [
+        (TEXT, "", False),
+        (TEXT, "\n", True),
+        (Form(), "\ufeff \n\t", False),
+        (Form(), "1", True),
+        (Form(quote='"', header=("n",)), "n\n\n", False),
+        (Form(quote='"', header=("n",)), "n\n1", True),
+    ],
+)
+def test_whether_a_file_has_rows(form: Form, text: str, rows: bool, tmp_path: Path):
+    """A header and blank lines are none."""
+    (tmp_path / "a").write_text(text)
+    assert has_rows(planned(tmp_path / "a"), form, NONE) is rows
+
+
+def test_the_longest_record(tmp_path: Path):
+    """Of text with its header left out; of Parquet by its texts and binaries; of files without rows none."""
+    (tmp_path / "a.csv").write_text("a long header\n1\n\n333\n22\n")
+    (tmp_path / "b.csv").write_text("a long header\n")
+    files = [planned(tmp_path / name) for name in ("a.csv", "b.csv")]
+    form = Form(quote='"', header=("a long header",))
+    assert longest_record(files, form, NONE) == {"file": f"file://{tmp_path}/a.csv", "line": 4, "bytes": 3}
+    assert longest_record(files[1:], form, NONE) is None
+    table = pa.table({"n": [1, 2, 3], "t": ["a", "bb", None], "b": [b"4444", b"", b"55555"]})
+    pq.write_table(table, tmp_path / "c.parquet")
+    (file,) = [planned(tmp_path / "c.parquet")]
+    assert longest_record([file], Form(parquet=True), NONE) == {"file": file.uri, "line": 1, "bytes": 5}
 
 
 class Listing:

@@ -9,7 +9,7 @@ from spark_eos.ingest.folder import File
 from spark_eos.ingest.notes import Taken, notes_of
 from spark_eos.protocol.head import Noted, Notes
 
-A, B, C = (File(f"file:///{name}", 5, 7, f"blake2b-{name}") for name in "abc")
+A, B, C = (File(f"file:///{name}", 5, 7, f"blake2b-{name}", ctime_ns=9) for name in "abc")
 A2 = File(A.uri, 6, 8, "blake2b-a2")
 FIRST = notes_of("q", "ingest", "topic", 0, [[A], [B, C]])
 SECOND = notes_of("q", "ingest", "topic", 1, [[A2]])

@@ -12,8 +12,9 @@ from jobs.files.taking import Taking, _dealt
 from jobs.files.writing import way_of
 from jobs.ingest_files import IngestFiles, plan
 from jobs.runner.config import load
-from spark_eos.errors import ConfigError, EosError
-from spark_eos.ingest.folder import File
+from spark_eos.checkpoint.settings import HadoopSettings
+from spark_eos.errors import ConfigError, EosError, FileError
+from spark_eos.ingest.folder import File, Folder, with_digest
 from spark_eos.ingest.notes import Taken
 
 NOTHING = argparse.Namespace()
@@ -67,6 +68,12 @@ def test_the_example_by_duckdb_is_right():
         ("header: true", "quote: x, escape: '\"'", "'files.escape' is neither the quote nor a backslash"),
         ("sink:", "tasks: 0\nsink:", "'tasks' is too small"),
         ("path: /data", "path: /data, unchangedFor: 1 second, marker: .done", "'files.unchangedFor' is not for files"),
+        ("path: /data", "path: /data, pattern: '*.{csv,txt}'", "'files.pattern' matches no name that a file is likely"),
+        ("path: /data", "path: /data, pattern: '**/*.csv'", "'files.pattern' matches no name that a file is likely"),
+        ("path: /data", "path: /data, pattern: 'in\\*.csv'", "'files.pattern' matches no name that a file is likely"),
+        ("path: /data", "path: /data, pattern: _*.csv", "'files.pattern' matches no file that is taken"),
+        ("path: /data", "path: /data, pattern: '[._]*'", "'files.pattern' matches no file that is taken"),
+        ("path: /data", "path: /data, pattern: '*[z-a]'", "'files.pattern' matches no file that is taken"),
         ("path: /data", "path: /data, unchangedFor: soon", "'files.unchangedFor' is not an interval"),
         ("{sql:", "{format: string, sql:", "'transform.format' is not a known key"),
         ("topic: t", "deadLetters.topic: t", "'sink.topic' is missing"),
@@ -77,6 +84,12 @@ def test_a_mistake_is_named_with_its_place(right: str, wrong: str, says: str, tm
     with pytest.raises(ConfigError) as raised:
         read(RIGHT.replace(right, wrong), tmp_path)
     assert says in raised.value.message
+
+
+@pytest.mark.parametrize("pattern", ["*", "?_.csv", "[!_]*.csv", "[._a]*", "[{]*[/]", "[日]*", "[", "a[]b]*"])
+def test_a_pattern_that_matches_a_name(pattern: str, tmp_path: Path):
+    """Whatever its special letters."""
+    assert read(RIGHT.replace("path: /data", f"path: /data, pattern: '{pattern}'"), tmp_path).files.pattern == pattern
 
 
 LINES_OF_JSON = RIGHT.replace("format: csv, schema: n INT, header: true", "format: json")
@@ -170,6 +183,22 @@ def test_files_are_dealt_in_their_order(sizes: list[int], tasks: int, expected: 
     """To no more tasks than asked for, each with about its share of the bytes."""
     splits = _dealt([File(f"f{n}", size, 0) for n, size in enumerate(sizes)], tasks)
     assert [[file.size for file in files] for files in splits] == expected
+
+
+def test_files_without_rows_are_no_copies(tmp_path: Path):
+    """Whether they are empty, or have blank lines; a file that has a row is a copy."""
+    folder = tmp_path / "files"
+    folder.mkdir()
+    for name, text in zip("abcdef", ("", "", "\n \n", "\n \n", "1\n", "1\n"), strict=True):
+        (folder / name).write_text(text)
+    taking = Taking.__new__(Taking)
+    taking._same, taking._settings = {}, HadoopSettings()
+    taking._run = SimpleNamespace(taken=Taken())  # type: ignore[assignment]
+    taking._files = read(AS_THEY_ARE, tmp_path).files
+    *files, copy = [with_digest(file, HadoopSettings()) for file in Folder(str(folder)).files()]
+    assert taking._checked(files) == files
+    with pytest.raises(FileError, match="EOS_FILE_COPIED"):
+        taking._checked([*files, copy])
 
 
 def test_a_file_that_is_put_back_with_the_time_that_it_once_had():
