@@ -86,6 +86,9 @@ class Files(Section, extra="allow"):
         for name in self.options:
             if name not in known:
                 raise unknown(name, [*self.key_names(), *known], [name])
+        for name in ("timestampFormat", "timestampNTZFormat"):
+            if "SSSSSSS" in self.options.get(name, ""):
+                raise Rejected("has more digits of a second than a timestamp.", "Use SSSSSS at most.", [name])
         if self.format == "csv":
             self._check_csv()
         return self

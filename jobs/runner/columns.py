@@ -7,6 +7,7 @@ they come out where they were put.
 
 from __future__ import annotations
 
+import re
 import secrets
 import string
 from collections.abc import Collection, Mapping
@@ -17,6 +18,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, BooleanType, StringType, StructField, StructType
 
 from spark_eos.errors import HINT, stop, texts_of
+
+from .exact import Texts, marked, separators_of
 
 #: The column of the parsed fields: a struct, or null where the text does not fit.
 PARSED = "_parsed"
@@ -62,6 +65,8 @@ def struct_of(ddl: str, key: str, taken: Collection[str]) -> StructType:
         raise stop("EOS_CONFIG_INVALID_VALUE.schema", key=key, why=first_line(error)) from None
     if not isinstance(schema, StructType):
         raise stop("EOS_CONFIG_INVALID_VALUE.one_type", key=key, type=schema.simpleString())
+    if re.search(r'"(type|elementType|valueType)":"variant"', schema.json()):
+        raise stop("EOS_CONFIG_INVALID_VALUE.variant", key=key)
     clash = {name.lower() for name in schema.names} & {name.lower() for name in (*taken, *_RESERVED)}
     if clash:
         raise stop("EOS_CONFIG_INVALID_VALUE.names_taken", key=key, names=", ".join(sorted(clash)))
@@ -70,32 +75,39 @@ def struct_of(ddl: str, key: str, taken: Collection[str]) -> StructType:
 
 def with_fields(rows: DataFrame, text: Column, form: str, schema: str, options: Mapping[str, str]) -> DataFrame:
     """The rows with the column `PARSED`. ``form`` is ``json`` or ``csv``, ``schema`` is DDL, ``options`` are those of
-    Spark's parser. The column is also null where the text is null, or not UTF-8."""
+    Spark's parser. The column is also null where the text is null, or not UTF-8, or where a value would be another one
+    than its text says."""
     # Without options, the optimizer would parse only those fields that are used.
     options = dict(options) | {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
     # Bytes that are no text would be replaced by others.
     text = F.when(F.is_valid_utf8(text), text)
-    raw, fits, fields = _json(text, schema, options) if form == "json" else _csv(text, schema, options)
+    kinds = StructType.fromDDL(schema)
+    assert isinstance(kinds, StructType)
+    texts = Texts(options, f"~{_mark()}" if form == "json" else "", separators_of(rows.sparkSession, options))
+    raw, fits, fields = _json(text, kinds, texts) if form == "json" else _csv(text, kinds, texts)
     fits = F.col(_RAW)[_CORRUPT].isNull() & fits
-    return rows.withColumn(_RAW, raw).withColumn(PARSED, F.when(fits, fields)).drop(_RAW)
+    rows = rows.withColumn(_RAW, raw).withColumn(PARSED, F.when(fits, texts.value(fields, kinds)))
+    value = F.col(PARSED)
+    return rows.withColumn(PARSED, F.when(~texts.is_lost(fields, value, kinds), value)).drop(_RAW)
 
 
-def _json(text: Column, schema: str, options: Mapping[str, str]) -> tuple[Column, Column, Column]:
+def _json(text: Column, schema: StructType, texts: Texts) -> tuple[Column, Column, Column]:
     """The record as the second of three values in an array. What ends the array within the text ends it before the
     second mark, and what is more than one value makes the array longer."""
     mark = _mark()
-    struct = StructType.fromDDL(schema)
-    assert isinstance(struct, StructType)
-    values = ArrayType(StructType([*struct.fields, StructField(mark, BooleanType())]))
+    fields = [StructField(each.name, texts.parsed_as(each.dataType)) for each in schema.fields]
+    values = ArrayType(StructType([*fields, StructField(mark, BooleanType())]))
+    text = marked(text, texts.mark, texts.options)
     whole = F.concat(F.lit(f'{{"{_ALL}":[{{"{mark}":true}},'), text, F.lit(f',{{"{mark}":true}}]}}'))
-    raw = F.from_json(whole, StructType().add(_ALL, values).add(_CORRUPT, StringType()), options)
+    raw = F.from_json(whole, StructType().add(_ALL, values).add(_CORRUPT, StringType()), texts.options)
     found = F.col(_RAW)[_ALL]
     first, value, last = (F.get(found, F.lit(n)) for n in range(3))
     return raw, (F.size(found) == 3) & first[mark] & last[mark] & value.isNotNull(), value
 
 
-def _csv(text: Column, schema: str, options: dict[str, str]) -> tuple[Column, Column, Column]:
+def _csv(text: Column, schema: StructType, texts: Texts) -> tuple[Column, Column, Column]:
     """The record with one field more at its end, which is swallowed where a quote is not closed."""
+    options = dict(texts.options)
     delimiter = options.get("delimiter", ",")
     quote = options.get("quote", '"')
     options.setdefault("escape", quote)
@@ -105,7 +117,9 @@ def _csv(text: Column, schema: str, options: dict[str, str]) -> tuple[Column, Co
     # Univocity leaves out a NUL behind a quote that is escaped: then the row would not be what is in the record.
     exact = ~(F.contains(text, F.lit("\0")) & F.contains(text, F.lit(quote)))
     parsable = F.when(exact & ((F.length(text) < _MOST_COLUMNS) | (delimiters < _MOST_COLUMNS)), whole)
-    raw = F.from_csv(parsable, f"{schema}, `{mark}` STRING, {_CORRUPT} STRING", options)
+    fields = [(each.name.replace("`", "``"), texts.parsed_as(each.dataType)) for each in schema.fields]
+    ddl = "".join(f"`{name}` {kind.simpleString()}, " for name, kind in fields)
+    raw = F.from_csv(parsable, f"{ddl}`{mark}` STRING, {_CORRUPT} STRING", options)
     return raw, F.col(_RAW)[mark] == mark, F.col(_RAW)
 
 

@@ -57,6 +57,7 @@ def test_the_example_by_duckdb_is_right():
         ("schema: n INT, ", "", "'files.schema' is missing, and the format needs it"),
         ("format: csv", "format: text", "'files.schema' is not for this format"),
         ("header: true", "lineSep: x", "'files.lineSep' is not a known key"),
+        ("header: true", "timestampFormat: ss.SSSSSSS", "'files.timestampFormat' has more digits of a second"),
         ("header: true", "multiLine: 1", "'files.multiLine' is neither true nor false"),
         ("header: true", "quote: «", "'files.quote' is not one byte"),
         ("header: true", 'quote: "\\0"', "'files.quote' is not one byte"),

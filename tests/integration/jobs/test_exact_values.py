@@ -1,0 +1,273 @@
+"""Fields of CSV and JSON: each value is its text, as Python reads it, or the row is malformed."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import re
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from jobs.runner.columns import PARSED, struct_of, with_fields
+from spark_eos.errors import ConfigError
+
+from .test_ingest_texts import rounds
+
+DIGITS = [
+    "0",
+    "1",
+    "7",
+    "00",
+    "12",
+    "255",
+    "999",
+    "2147483648",
+    "9223372036854775807",
+    "12345678901234567",
+    ".5",
+    "005",
+]
+SIGNS = ["", "", "", "+", "-", " ", "--", "\u2212"]
+ENDS = ["", "", "", "", " ", "d", "f", "L", "e5", "E-3", "e400", "e-400", "%", "\t", "_000", "%", ".", ","]
+BETWEEN = [".", ",", "", "e", "_", " ", "'", "\u00a0"]
+WORDS = [
+    "NaN",
+    "nan",
+    "inf",
+    "INF",
+    "Inf",
+    "Infinity",
+    "-Infinity",
+    "+INF",
+    "true",
+    "TRUE",
+    "yes",
+    "t",
+    "0x10",
+    "0x1p3",
+]
+WORDS += ["null", "", "٣", "\uff11", "1e", ".", "-", "-0", "-0.0", "0.10", "1234567890123456.78", "12,50", "1.234,50"]
+YEARS = ["2026", "1999", "0001", "0000", "12026", "26", "1582", "-2026"]
+REST = ["-01-31", "-02-30", "-02-29", "-1-5", "-13-01", "-10-05", "", "-01", "/01/31", "0131"]
+TIMES = ["", "", " 12:30:00", "T23:59:59", "T24:00:00", " 12:30", " x", "T", " 12:30:60", " 1:2:3", "T12"]
+FRACTIONS = ["", "", ".5", ".123456", ".1234560", ".1234567", ".000000001", ",5"]
+ZONES = ["", "", "Z", "+01:00", " UTC", "-0130", "+19:00", " CET", " Mars/Base"]
+DECIMALS = {"DECIMAL(12, 2)": (12, 2), "DECIMAL(38, 18)": (38, 18), "DECIMAL(5, 0)": (5, 0), "DECIMAL(3, 3)": (3, 3)}
+INTEGERS = {"TINYINT": 8, "SMALLINT": 16, "INT": 32, "BIGINT": 64}
+KINDS = [*DECIMALS, *INTEGERS, "FLOAT", "DOUBLE", "BOOLEAN", "DATE", "TIMESTAMP", "TIMESTAMP_NTZ", "STRING"]
+
+
+def made(seed: object, count: int) -> list[str]:
+    """Numbers, dates and other words, more or less as programs write them."""
+    random_ = random.Random(str(seed))
+
+    def one() -> str:
+        pick = random_.choice
+        kind = random_.random()
+        if kind < 0.1:
+            return pick(WORDS)
+        if kind < 0.4:
+            return pick(YEARS) + pick(REST) + pick(TIMES) + pick(FRACTIONS) + pick(ZONES)
+        return pick(SIGNS) + pick(DIGITS) + (pick(BETWEEN) + pick(DIGITS)) * random_.randrange(3) + pick(ENDS)
+
+    return [one() for _ in range(count)]
+
+
+def parsed(spark: SparkSession, records: Sequence[str], form: str, kinds: Sequence[str], **options: str) -> list[Any]:
+    """For each record its field ``x`` by type; a type is missing where the row is malformed."""
+    rows = spark.createDataFrame([*enumerate(records)], "n INT, record STRING").coalesce(1)
+    for kind in kinds:
+        rows = with_fields(rows, F.col("record"), form, f"x {kind}", options).withColumnRenamed(PARSED, kind)
+    return [{kind: row[kind]["x"] for kind in kinds if row[kind] is not None} for row in rows.orderBy("n").collect()]
+
+
+def check(text: str, value: Any, kind: str) -> None:
+    """The value is what Python makes of the text."""
+    if kind == "STRING":
+        assert value == text
+    elif kind == "BOOLEAN":
+        assert str(value).lower() == text.lower()
+    elif kind == "DATE":
+        assert value == date(*map(int, text.split("-")))
+    elif kind.startswith("TIMESTAMP"):
+        check_time(text, value, with_zone=kind == "TIMESTAMP")
+    elif kind in ("FLOAT", "DOUBLE"):
+        number = float(re.sub("inf$", "inf", text, flags=re.IGNORECASE))
+        expected = float(np.float32(number)) if kind == "FLOAT" else number
+        assert value == expected or (math.isnan(value) and math.isnan(expected))
+        assert math.isfinite(value) or not re.search("[0-9]", text)
+        assert value or not Decimal(text)
+    else:
+        assert Decimal(value) == Decimal(text)
+
+
+def check_time(text: str, value: datetime, *, with_zone: bool) -> None:
+    """A day alone is its first moment; fractions of a microsecond are none."""
+    text = re.sub(" ?(UTC|Z)$", "+00:00", text)
+    fraction = re.search(r"[.](\d+)", text)
+    assert fraction is None or not fraction[1][6:].strip("0")
+    text = re.sub(r"[.]\d+", f".{fraction[1][:6]:0<6}" if fraction else "", text)
+    day, *rest = re.split("[ T]", text, maxsplit=1)
+    text = "-".join(f"{int(part):0{4 if n == 0 else 2}}" for n, part in enumerate(day.split("-")))
+    if rest:
+        clock = re.match(r"(\d+):(\d+)(?::(\d+))?", rest[0])
+        assert clock is not None
+        text += "T" + ":".join(f"{int(part or 0):02}" for part in clock.groups()) + rest[0][clock.end() :]
+    expected = datetime.fromisoformat(text.replace(" ", ""))
+    assert with_zone or expected.tzinfo is None
+    if with_zone:
+        value = value.astimezone(UTC)
+        expected = expected.replace(tzinfo=expected.tzinfo or UTC)
+    assert value == expected
+
+
+def is_beyond_python(text: str) -> bool:
+    """A zone by name, or one that is too far away."""
+    return text.endswith((" CET", "Mars/Base", "+19:00"))
+
+
+@pytest.fixture
+def in_utc(spark: SparkSession):
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    yield
+    spark.conf.set("spark.sql.session.timeZone", before)
+
+
+def quoted(text: str) -> str:
+    return '"' + text.replace('"', '""') + '"'
+
+
+def check_all(texts: Sequence[str], values: Sequence[Mapping[str, Any]]) -> None:
+    for text, by_kind in zip(texts, values, strict=True):
+        for kind, value in by_kind.items():
+            if value is None or (kind in ("DATE", "TIMESTAMP", "TIMESTAMP_NTZ") and is_beyond_python(text)):
+                continue
+            try:
+                check(text, value, kind)
+            except Exception as error:
+                raise AssertionError(f"{text!r} as {kind} is {value!r}") from error
+
+
+@pytest.mark.usefixtures("in_utc")
+@pytest.mark.parametrize(("number", "count"), rounds((1, 500), (25, 2000)))
+def test_a_value_of_csv_is_its_text_or_malformed(number: int, count: int, spark: SparkSession):
+    """Of all types of fields."""
+    texts = [text for text in made(("csv", number), count) if text and not text.isspace()]
+    texts = [text for text in texts if text not in ("Inf", "-Inf")]
+    check_all(texts, parsed(spark, [quoted(text) for text in texts], "csv", KINDS))
+
+
+@pytest.mark.usefixtures("in_utc")
+@pytest.mark.parametrize(("number", "count"), rounds((1, 500), (25, 2000)))
+def test_a_value_of_json_is_its_text_or_malformed(number: int, count: int, spark: SparkSession):
+    """Whether it is quoted or not: without quotes, it must be a value of JSON."""
+    texts = made(("json", number), count)
+    bare = parsed(spark, [f'{{"x": {text}}}' for text in texts], "json", KINDS)
+    assert [text for text, row in zip(texts, bare, strict=True) if row and not is_json(text)] == []
+    moments = [{kind: value for kind, value in row.items() if kind != "TIMESTAMP"} for row in bare]
+    check_all([text.strip() for text in texts], moments)
+    check_all(texts, parsed(spark, [json.dumps({"x": text}) for text in texts], "json", KINDS))
+
+
+def is_json(text: str) -> bool:
+    """Whether Python takes the text for one value of JSON. Spark has more names of infinity."""
+    try:
+        json.loads(text)
+    except ValueError:
+        return text.strip() in ("INF", "+INF", "-INF", "+Infinity")
+    return True
+
+
+WELL_FORMED: list[tuple[str, str, object]] = [
+    ("12.50", "DECIMAL(12, 2)", Decimal("12.5")),
+    ("12.5000", "DECIMAL(12, 2)", Decimal("12.5")),
+    ("1.25e1", "DECIMAL(12, 2)", Decimal("12.5")),
+    ("-0.001", "DECIMAL(3, 3)", Decimal("-0.001")),
+    ("127", "TINYINT", 127),
+    ("-9223372036854775808", "BIGINT", -(2**63)),
+    ("1e3", "DOUBLE", 1000.0),
+    ("0.1", "FLOAT", float(np.float32(0.1))),
+    ("0e0", "DOUBLE", 0.0),
+    ("NaN", "STRING", "NaN"),
+    ("1234567890123456.78", "STRING", "1234567890123456.78"),
+    ("0.10", "STRING", "0.10"),
+    ("true", "BOOLEAN", True),
+    ("2024-02-29", "DATE", date(2024, 2, 29)),
+    ("2024-02-29T12:00:00.123456", "TIMESTAMP_NTZ", datetime(2024, 2, 29, 12, 0, 0, 123456)),
+    ("2024-02-29", "TIMESTAMP_NTZ", datetime(2024, 2, 29)),
+]
+
+
+def test_values_that_programs_write_are_taken(spark: SparkSession):
+    """In CSV, and in JSON with quotes around what is none of its values."""
+    kinds = sorted({kind for _, kind, _ in WELL_FORMED})
+    in_csv = parsed(spark, [text for text, *_ in WELL_FORMED], "csv", kinds)
+    records = [f'{{"x": {text if is_json(text) else json.dumps(text)}}}' for text, *_ in WELL_FORMED]
+    in_json = parsed(spark, records, "json", kinds)
+    for (text, kind, value), *rows in zip(WELL_FORMED, in_csv, in_json, strict=True):
+        assert [row.get(kind) for row in rows] == [value, value], text
+
+
+def test_numbers_within_other_values_of_json(spark: SparkSession):
+    """At any depth, also of the text of an object; a part that is no such value makes the row malformed."""
+    kind = "STRUCT<a: ARRAY<DECIMAL(5, 2)>, m: MAP<STRING, STRUCT<n: BIGINT, s: STRING>>, o: STRING>"
+    good = '{"x": {"a": [1.5, null], "m": {"1.0": {"n": 7, "s": 1.50}, "k": null}, "o": {"p": [1.10, true, "1"]}}}'
+    bad = ('{"x": {"a": [1.555]}}', '{"x": {"m": {"k": {"n": 1.5}}}}', '{"x": {"a": [[1]]}}', '{"x": {"m": 1}}')
+    first, *others = parsed(spark, [good, *bad], "json", [kind])
+    assert first[kind].asDict(recursive=True) == {
+        "a": [Decimal("1.50"), None],
+        "m": {"1.0": {"n": 7, "s": "1.50"}, "k": None},
+        "o": '{"p":[1.10,true,"1"]}',
+    }
+    assert others == [{}] * len(bad)
+
+
+@pytest.mark.parametrize(
+    ("locale", "thousands", "fraction"), [("de-DE", ".", ","), ("en-US", ",", "."), ("fr-FR", "\u202f", ",")]
+)
+def test_separators_of_a_locale(locale: str, thousands: str, fraction: str, spark: SparkSession):
+    """In their places alone; without a locale, numbers have no separators of thousands."""
+
+    def written(text: str) -> str:
+        return text.translate({ord(","): thousands, ord("."): fraction})
+
+    right = {"1234567.5": "1,234,567.5", "-1234": "-1,234", "12.5": "12.5", "1234567": "1234567"}
+    wrong = ["1,23", "12,345,6", "1,2345", ",123", "1.234.5", "1.2,345"]
+    numbers = [written(text) for text in (*right.values(), *wrong)]
+    kinds = ["DECIMAL(12, 2)", "DOUBLE"]
+    values = parsed(spark, [quoted(text) for text in numbers], "csv", kinds, locale=locale)
+    for expected, row in zip(right, values, strict=False):
+        assert {kind: Decimal(value) for kind, value in row.items()} == dict.fromkeys(kinds, Decimal(expected))
+    assert values[len(right) :] == [{}] * len(wrong)
+    plain = parsed(spark, [quoted(text) for text in ("1,234", "12,50", "1.234,50")], "csv", kinds)
+    assert plain == [{}, {}, {}]
+
+
+@pytest.mark.usefixtures("spark")
+@pytest.mark.parametrize("ddl", ["x VARIANT", "x ARRAY<VARIANT>", "x MAP<STRING, VARIANT>", "a STRUCT<x: VARIANT>"])
+def test_a_type_that_rounds_is_refused(ddl: str):
+    """Its parser takes long numbers for doubles."""
+    with pytest.raises(ConfigError, match=r"'transform.schema' has a field of type VARIANT"):
+        struct_of(ddl, "transform.schema", ())
+    assert struct_of("variant STRING", "transform.schema", ()).names == ["variant"]
+
+
+def test_moments_that_clocks_leave_out(spark: SparkSession):
+    """They are malformed where no zone is given."""
+    zone: Callable[[str], None] = lambda name: spark.conf.set("spark.sql.session.timeZone", name)  # noqa: E731
+    before = spark.conf.get("spark.sql.session.timeZone")
+    zone("Europe/Berlin")
+    try:
+        texts = ["2026-03-29 02:30:00", "2026-03-29 02:30:00+01:00", "2026-03-29 03:30:00"]
+        assert [len(row) for row in parsed(spark, texts, "csv", ["TIMESTAMP"])] == [0, 1, 1]
+    finally:
+        zone(str(before))
