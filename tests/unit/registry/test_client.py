@@ -18,7 +18,7 @@ from spark_eos.registry.client import _hidden, registry_of
 from spark_eos.registry.decoding import reading
 from spark_eos.registry.encoding import schema_given, writing
 from spark_eos.registry.settings import registry_settings
-from tests.support.fake_registry import fake_registry
+from tests.support.fake_registry import FakeRegistry, fake_registry
 
 ORDER = '{"type": "object", "properties": {"id": {"type": "integer"}}}'
 
@@ -151,3 +151,39 @@ def test_an_answer_of_another_form_is_refused(registry, by, answer):
     assert caught.value.condition == "EOS_REGISTRY_ANSWER"
     registry.more = {}
     ask()
+
+
+class References(FakeRegistry):
+    """Has the schema 0, and others that refer twice to the one before, or, from 10,000 on, to all up to 1,500."""
+
+    def _schema(self, id_: int) -> dict[str, object]:
+        if id_ >= 10_000:
+            used = [f"s{number}" for number in range(10_001, id_)] if id_ == 11_500 else []
+        else:
+            used = [f"s{id_ - 1}"] * 2 if id_ else []
+        references = [{"name": f"{n}-{subject}", "subject": subject, "version": 1} for n, subject in enumerate(used)]
+        return {"schema": '{"type":"integer"}', "schemaType": "JSON", "references": references}
+
+
+@pytest.mark.parametrize(
+    ("id_", "what"),
+    [(40, None), (60, "more than 50 references that lead to one another"), (11_500, "more than 1000 references")],
+)
+def test_schemas_that_use_each_other_are_asked_for_once_and_not_without_end(id_, what):
+    """On the driver they are refused by name, in a task the values that were written with them are malformed."""
+    subjects = {f"s{number}": number for number in [*range(61), *range(10_000, 11_501)]}
+    registry = References(dict.fromkeys(subjects.values(), ""), subjects)
+    registry.open()
+    try:
+        asked = registry_settings(registry.url)
+        found = reading(asked, "s0").decode(pa.array([b"\0" + id_.to_bytes(4, "big") + b"7", b"\0\0\0\0\0" + b"8"]))
+        assert found.rows.to_pylist() == [None if what else 7, 8]
+        assert (what or "") in found.bad.get(0, "") and found.bad.keys() == ({0} if what else set())
+        if what:
+            with pytest.raises(EosError, match=what) as caught:
+                reading(asked, f"s{id_}")
+            assert caught.value.entry == "EOS_REGISTRY_SCHEMA.large"
+        else:
+            assert reading(asked, f"s{id_}").type == pa.int64()
+    finally:
+        registry.close()
