@@ -20,6 +20,8 @@ from spark_eos.registry.avro.schema import (
 )
 
 _INT_BITS, _LONG_BITS = 32, 64
+#: The most bytes of a default: lists in defaults, whose items have defaults with lists, double with each level.
+MOST_BYTES = 1 << 16
 
 
 def default_bytes(schema: Schema, default: str, path: str) -> bytes:
@@ -38,6 +40,13 @@ def long_bytes(number: int) -> bytes:
 
 
 def _bytes(schema: Schema, value: Json, path: str) -> bytes:
+    data = _datum(schema, value, path)
+    if len(data) > MOST_BYTES:
+        raise stop("EOS_AVRO_SCHEMA.long_default", path=path, most=MOST_BYTES)
+    return data
+
+
+def _datum(schema: Schema, value: Json, path: str) -> bytes:
     match schema:
         case Union():
             return _union(schema, value, path)
@@ -62,8 +71,9 @@ def _union(schema: Union, value: Json, path: str) -> bytes:
     for number, branch in enumerate(schema.branches):
         try:
             return long_bytes(number) + _bytes(branch, value, path)
-        except EosError:
-            continue
+        except EosError as error:
+            if error.entry != "EOS_AVRO_SCHEMA.default":
+                raise
     raise _invalid(schema, value, path)
 
 

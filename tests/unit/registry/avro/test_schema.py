@@ -10,6 +10,7 @@ from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
 
 from spark_eos.errors import SchemaError
 from spark_eos.registry.avro import arrow_type, parse
+from spark_eos.registry.avro.resolve import resolve
 from spark_eos.registry.avro.schema import (
     MOST_LEVELS,
     NULL,
@@ -276,3 +277,16 @@ def test_each_schema_has_a_type_of_arrow_and_of_spark(tree, type_):
     assert found.equals(type_)
     spark = from_arrow_type(found)
     assert from_arrow_type(to_arrow_type(spark, timezone="UTC")) == spark
+
+
+def test_a_short_default_of_many_values_is_refused():
+    """Each level is a list of the next one, by default of two or 40: a few more, and it would fill the memory."""
+    inner: object = {"type": "record", "name": "R0", "fields": [{"name": "x", "type": "int", "default": 1}]}
+    for level in range(1, 11):
+        field = {"name": "a", "type": {"type": "array", "items": inner}, "default": [{}] * (2 if level < 9 else 40)}
+        inner = {"type": "record", "name": f"R{level}", "fields": [field]}
+    outer = {"type": "record", "name": "Outer", "fields": [{"name": "r", "type": ["null", inner], "default": {}}]}
+    empty = parse('{"type": "record", "name": "Outer", "fields": []}')
+    with pytest.raises(SchemaError, match="has more than 65536 bytes") as caught:
+        resolve(empty, parse(json.dumps(outer)))
+    assert caught.value.entry == "EOS_AVRO_SCHEMA.long_default"
