@@ -42,8 +42,7 @@ class MicroBatch:
     @cached_property
     def digest(self) -> int:
         """A digest of the number, the topics' ids and the offsets, so that a replay has the same digest."""
-        text = json.dumps([self.number, [[*place, *span] for place, span in self.spans.items()]])
-        return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest()) >> (64 - _DIGEST_BITS)
+        return digest_of(json.dumps([self.number, [[*place, *span] for place, span in self.spans.items()]]))
 
     @property
     def places(self) -> dict[str, tuple[int, int]]:
@@ -53,6 +52,11 @@ class MicroBatch:
     def __str__(self) -> str:
         """The first ranges, for messages."""
         return in_words(self.places)
+
+
+def digest_of(text: str) -> int:
+    """A digest that fits into the version of one of Delta's transactions."""
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest()) >> (64 - _DIGEST_BITS)
 
 
 def in_words(places: Mapping[str, tuple[int, int]]) -> str:
@@ -65,11 +69,13 @@ def in_words(places: Mapping[str, tuple[int, int]]) -> str:
 @dataclass(frozen=True)
 class Remembered:
     """What a table has of a query; None for what it does not have. ``last``: the last micro-batch; ``digest``: of that
-    one, if it was committed past the JVM; ``read``: the version of a Delta table before that commit."""
+    one, if it was committed past the JVM. And of a Delta table ``read``: its version before that commit; ``table``: a
+    digest of the id of the table that the commit was meant for."""
 
     last: int | None
     digest: int | None
     read: int | None = None
+    table: int | None = None
 
 
 class Standing(Enum):
@@ -102,6 +108,11 @@ def check_start(path: str, last: int | None, *, finished: int | None, planned: i
         raise behind(path, finished, last)
     if last is not None and last > (-1 if planned is None else planned):
         raise stop("EOS_TABLE_CHECKPOINT_BEHIND", path=path, there=last, planned=planned)
+
+
+def landed(path: str, batch: int | None, table: str, query: str) -> EosError:
+    """The error for a table with this id, whose last commit of the query was meant for another table."""
+    return stop("EOS_OTHER_TABLE.landed", path=path, batch=batch, id=table, query=query)
 
 
 def behind(path: str, finished: int, last: int | None) -> EosError:

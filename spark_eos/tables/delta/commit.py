@@ -3,6 +3,10 @@
 - *Check and commit use one handle.* delta-rs detects a conflict only with commits after the version that the handle has
   read: a handle that was updated after another driver's commit would commit the micro-batch again. So each try opens
   the table, looks up the query's last micro-batch, and commits with that handle.
+- *A commit says which table it is meant for.* If the table was recreated between look and commit, neither the store nor
+  delta-rs can tell. The first try, after which most commits are done, lets no version of anybody else come between; and
+  behind each commit the table is opened once more. One that has landed in another table is taken back, and no start
+  takes it for its own.
 - *An error does not tell the outcome.* The response to a successful commit may be lost, and its retry is then refused
   as a conflict. So after each error the next try looks into the table.
 - *Every commit has the query's transaction*, even without files: it is what delta-rs compares when it rebases a commit
@@ -12,20 +16,29 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from spark_eos import failpoints, system
-from spark_eos.errors import stop
+from spark_eos.errors import EosError, stop
 from spark_eos.log import logger
 from spark_eos.tables.delta.creation import RETENTION, retention_ms
-from spark_eos.tables.delta.memory import note_of, remembered, transactions_of, was_ours
-from spark_eos.tables.delta.table import Table, without_secrets
-from spark_eos.tables.micro_batch import MicroBatch, Remembered, Standing, behind, standing
+from spark_eos.tables.delta.memory import (
+    check_meant,
+    is_meant_for,
+    note_of,
+    remembered,
+    transactions_of,
+    was_ours,
+)
+from spark_eos.tables.delta.table import Table, taken_back, without_secrets
+from spark_eos.tables.micro_batch import MicroBatch, Remembered, Standing, behind, landed, standing
 from spark_eos.tables.target import PATIENCE_S, Outcome, until_known
+from spark_eos.whole_numbers import whole_number
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -44,6 +57,9 @@ _MOST_VERSIONS = 10_000
 
 #: How many versions of the log are read at once.
 _AT_ONCE = 8
+#: How often delta-rs rebases a commit on others that came first, its default, when the first try has failed: in a table
+#: with many writers, no look might be the last word for long enough.
+_RETRIES = 15
 
 #: Gets the digest that a job which wrote by Spark has noted in its commit's ``userMetadata``; None without such a note.
 NotedDigest = Callable[[str], str | None]
@@ -89,6 +105,7 @@ class _Commit:
     is_there: bool
     taken_over: TakenOver | None
     after_restore: int | None
+    tries: Iterator[int] = field(default_factory=count, repr=False)
 
     @property
     def name(self) -> str:
@@ -102,8 +119,8 @@ class _Commit:
         """
         handle = self._opened()
         version = handle.version()
-        self.table.check(handle, self.batch.number)
-        found = remembered(handle.transaction_version, self.batch.query)
+        found = self._remembered(handle)
+        self.table.check(handle)
         path = self.table.location.path
         state = standing(path, found, self.batch)
         if state is Standing.UNCLEAR:
@@ -112,23 +129,48 @@ class _Commit:
             return True
         if self.is_there:
             raise behind(path, self.batch.number, found.last)
-        self._check_restored(handle, found)
+        self._check_restored(version, found)
         self._check_age(handle)
         failpoints.reach("table.asked")
         self._commit(handle, version)
         failpoints.reach("table.committed")
+        after = self._opened()
+        self._remembered(after)
         self._check_there()
-        self._sum_up(handle.metadata().configuration, version + 1)
+        self._sum_up(after)
         return False
 
-    def _sum_up(self, properties: Mapping[str, str | None], version: int) -> None:
+    def _remembered(self, handle: DeltaTable) -> Remembered:
+        """What the table has of the query. Raises TableError (EOS_OTHER_TABLE) where it is another table, and takes
+        back this micro-batch where that is there."""
+        query, number, path = self.batch.query, self.batch.number, self.table.location.path
+        table = str(handle.metadata().id)
+        found = remembered(handle.transaction_version, query)
+        if table != self.table.id and found.last == number and is_meant_for(found, self.table.id):
+            raise self._taken_back(handle)
+        check_meant(path, found, table, query)
+        if table != self.table.id:
+            raise stop("EOS_OTHER_TABLE.recreated", path=path, doing=f"micro-batch {number} was written to it")
+        return found
+
+    def _taken_back(self, handle: DeltaTable) -> EosError:
+        """Take the micro-batch back from a table that it was not meant for, unless somebody has committed there since.
+        Returns the error for it."""
+        newest, path, table = handle.version(), self.table.location.path, str(handle.metadata().id)
+        query, number = self.batch.query, self.batch.number
+        if _is_commit_of(_actions(self.table, newest), query, number) and taken_back(self.table.location, handle):
+            ids = {"id": table, "meant": self.table.id}
+            return stop("EOS_OTHER_TABLE.withdrawn", path=path, batch=number, version=newest, **ids)
+        return landed(path, number, table, query)
+
+    def _sum_up(self, handle: DeltaTable) -> None:
         """Create a checkpoint of the log after every few micro-batches: without it, whoever opens the table would read
-        the whole log. An error is only logged, as a missing checkpoint only makes the table slower. ``version``: that
-        of the commit, or an earlier one if others have committed meanwhile."""
+        the whole log. An error is only logged, as a missing checkpoint only makes the table slower."""
+        properties = handle.metadata().configuration
         try:
             each = int(properties.get(_CHECKPOINT) or _EACH)
-            if self.batch.number % each == each - 1 and (_CHECKPOINT in properties or self._is_long(version)):
-                self._opened().create_checkpoint()
+            if self.batch.number % each == each - 1 and (_CHECKPOINT in properties or self._is_long(handle.version())):
+                handle.create_checkpoint()
         except Exception as error:
             cause = without_secrets(error, self.table.location)
             logger.warning("%s: the table's log was not summed up in a checkpoint: %s", self.name, cause)
@@ -153,14 +195,15 @@ class _Commit:
         from deltalake import CommitProperties, PostCommitHookProperties, Transaction
 
         now_ms = int(system.time_of_day() * 1000)
-        transactions = [Transaction(name, number, now_ms) for name, number in transactions_of(self.batch, version)]
+        named = transactions_of(self.batch, version, self.table.id)
+        transactions = [Transaction(name, number, now_ms) for name, number in named]
         metadata = {"isBlindAppend": True, "userMetadata": note_of(self.batch, self.rows)}
         handle.create_write_transaction(
             list(self.files),
             "append",
             handle.schema(),
             partition_by=list(self.table.partition_by) or None,
-            commit_properties=CommitProperties(custom_metadata=metadata, app_transactions=transactions),
+            commit_properties=CommitProperties(metadata, _RETRIES if next(self.tries) else 0, transactions),
             # A hook that fails would raise an error after a successful commit.
             post_commithook_properties=PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False),
         )
@@ -186,19 +229,21 @@ class _Commit:
             cause = f"micro-batch {batch.number} was written to the table {path} with other offsets, and {here}"
             raise stop("EOS_TABLE_TWO_QUERIES", cause=cause)
 
-    def _check_restored(self, handle: DeltaTable, found: Remembered) -> None:
-        """Check that the table was not restored to an earlier version since the query's last commit, which may have
-        removed its rows. Raises TableError (EOS_OTHER_TABLE)."""
-        now = handle.version()
+    def _check_restored(self, now: int, found: Remembered) -> None:
+        """Check that the table, at version ``now``, was not restored to one before the query's last commit, which would
+        have removed its rows. Raises TableError (EOS_OTHER_TABLE)."""
         if found.read is None or now <= found.read + 1:  # the only version since is that commit
             return
+        committed = None
         # delta-rs's history has the newest versions, however old the handle is, under wrong numbers.
         oldest = max(found.read, now - _MOST_VERSIONS, self.after_restore or 0) + 1
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             for version, actions in enumerate(pool.map(partial(_actions, self.table), range(oldest, now + 1)), oldest):
-                if any(each.get("commitInfo", {}).get("operation") == "RESTORE" for each in actions or ()):
+                if any(_removes(each.get("commitInfo", {}), committed) for each in actions or ()):
                     path, batch = self.table.location.path, self.batch.number
                     raise stop("EOS_OTHER_TABLE.restored", path=path, version=version, batch=batch)
+                if _is_commit_of(actions, self.batch.query, found.last):
+                    committed = version
 
     def _check_age(self, handle: DeltaTable) -> None:
         """Check that the files exist, and that VACUUM will not remove them. Raises TableError (EOS_TABLE_FILES_OLD)."""
@@ -214,10 +259,9 @@ class _Commit:
 
     def _check_there(self) -> None:
         """After the commit, check that no VACUUM has removed the files meanwhile. Raises TableError
-        (EOS_TABLE_FILES_LOST, EOS_OTHER_TABLE)."""
+        (EOS_TABLE_FILES_LOST)."""
         oldest = self._oldest()
         if oldest is not None and not self.table.location.has(oldest.path):
-            self.table.check(self._opened(), self.batch.number)
             path, batch = self.table.location.path, self.batch.number
             raise stop("EOS_TABLE_FILES_LOST", path=path, batch=batch, file=oldest.path)
 
@@ -240,10 +284,25 @@ def _commit_of(handle: DeltaTable, table: Table, batch: MicroBatch) -> _Found | 
         actions = _actions(table, version)
         if actions is None:
             return None
-        done = [action["txn"] for action in actions if "txn" in action]
-        if any(each["appId"] == batch.query and each["version"] == batch.number for each in done):
+        if _is_commit_of(actions, batch.query, batch.number):
+            done = [action["txn"] for action in actions if "txn" in action]
             return _Found(next((each["commitInfo"] for each in actions if "commitInfo" in each), {}), done)
     return None
+
+
+def _is_commit_of(actions: Iterable[Mapping[str, Any]] | None, query: str, batch: int | None) -> bool:
+    """Whether a version with these transactions is the commit of the query's micro-batch with this number."""
+    done = (action.get("txn", {}) for action in actions or ())
+    return any((each.get("appId"), each.get("version")) == (query, batch) for each in done)
+
+
+def _removes(commit: Mapping[str, Any], version: int | None) -> bool:
+    """Whether a commit is a RESTORE to a version before this one, or to one that is not known. ``version``: None where
+    that is not known."""
+    if commit.get("operation") != "RESTORE":
+        return False
+    to = whole_number(str(commit.get("operationParameters", {}).get("version")))
+    return to is None or version is None or to < version
 
 
 def _actions(table: Table, version: int) -> list[dict[str, Any]] | None:

@@ -1,7 +1,8 @@
 """Adds columns to a Delta table, for a query that begins: one commit, which has nothing else.
 
-- *It has a transaction of its own application id*, the same for all queries: what delta-rs resends after a lost
-  response is refused by it, and so is the second of two drivers that add columns at the same moment.
+- *It is the version after the one that was read, or nothing.* So delta-rs refuses what it resends after a lost
+  response, and the second of two drivers that add columns at the same moment. If the table was recreated meanwhile, and
+  is just as long, the new one gets the columns and the old one's id: the version before tells, and they are taken back.
 - *An error does not tell the outcome.* So after each error the table is opened anew. If it has the columns by then,
   nobody needs to know who has added them.
 - *The query's transactions stay as they are*: columns are no micro-batch.
@@ -17,8 +18,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.types as types
 
-from spark_eos import failpoints, system
-from spark_eos.errors import stop
+from spark_eos import failpoints
+from spark_eos.errors import EosError, stop
 from spark_eos.log import logger
 from spark_eos.tables.delta.table import (
     Table,
@@ -27,6 +28,7 @@ from spark_eos.tables.delta.table import (
     columns_of,
     differences,
     refused,
+    taken_back,
     without_secrets,
 )
 from spark_eos.tables.evolution import added, in_words, widened
@@ -35,8 +37,6 @@ from spark_eos.tables.target import PATIENCE_S, until_known
 if TYPE_CHECKING:
     from deltalake import DeltaTable, Field
 
-#: The application id of commits that add columns; its version is that of the table before.
-APPLICATION = "spark-eos#columns"
 _NTZ = "timestampNtz"
 
 
@@ -64,8 +64,7 @@ class _Addition:
         """Add the columns unless the table has them. Returns whether it had them."""
         location, path = self.table.location, self.table.location.path
         handle = location.open()
-        if str(handle.metadata().id) != self.table.id:
-            raise stop("EOS_OTHER_TABLE.recreated", path=path, doing="columns were to be added to it")
+        self._check_id(handle)
         check_kept(location, handle)
         there = pa.schema(handle.schema().to_arrow())
         wide = widened(there, self.schema)
@@ -77,20 +76,37 @@ class _Addition:
             return True
         self._check_protocol(handle, new)
         failpoints.reach("table.evolving")
+        version = handle.version()
         self._commit(handle, there, wide)
+        self._check_same(version)
         logger.info("table=%s: added %s", path, in_words(name for name, _ in new))
         failpoints.reach("table.evolved")
         return False
 
+    def _check_id(self, handle: DeltaTable) -> None:
+        if str(handle.metadata().id) != self.table.id:
+            path = self.table.location.path
+            raise stop("EOS_OTHER_TABLE.recreated", path=path, doing="columns were to be added to it")
+
+    def _check_same(self, version: int) -> None:
+        """Check that the columns were added behind a version of this table; else take them back. Raises TableError
+        (EOS_OTHER_TABLE)."""
+        try:
+            self._check_id(self.table.location.open(version))
+        except EosError:
+            newest = self.table.location.open()
+            if newest.version() == version + 1:
+                taken_back(self.table.location, newest)
+            raise
+
     def _commit(self, handle: DeltaTable, there: pa.Schema, wide: pa.Schema) -> None:
-        from deltalake import CommitProperties, PostCommitHookProperties, Transaction
+        from deltalake import CommitProperties, PostCommitHookProperties
 
         with refused(self.table.location):  # nothing is committed yet: another try would end in the same way
             fields = _changed(there, wide)
-        now_ms = int(system.time_of_day() * 1000)
         handle.alter.add_columns(
             fields,
-            commit_properties=CommitProperties(app_transactions=[Transaction(APPLICATION, handle.version(), now_ms)]),
+            commit_properties=CommitProperties(max_commit_retries=0),
             # A hook that fails would raise an error after a successful commit.
             post_commithook_properties=PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False),
         )

@@ -21,6 +21,7 @@ from spark_eos.checkpoint.settings import DEFAULT_FS, HadoopSettings
 from spark_eos.checkpoint.stores import Store, absolute, open_store
 from spark_eos.errors import stop
 from spark_eos.frozen_settings import Settings
+from spark_eos.log import logger
 from spark_eos.printable import hidden
 from spark_eos.tables import values
 from spark_eos.tables.delta.creation import check_new
@@ -185,12 +186,8 @@ class Table:
     columns: tuple[tuple[str, str], ...]
     partition_by: tuple[str, ...] = ()
 
-    def check(self, handle: DeltaTable, batch: int) -> None:
-        """The handle is of this table, and the table still takes what tasks have written. Raises TableError."""
-        if str(handle.metadata().id) != self.id:
-            raise stop(
-                "EOS_OTHER_TABLE.recreated", path=self.location.path, doing=f"micro-batch {batch} was written to it"
-            )
+    def check(self, handle: DeltaTable) -> None:
+        """The table still takes what tasks have written. Raises TableError."""
         check_kept(self.location, handle)
         check_columns(self.location, handle, dict(self.columns), self.partition_by)
 
@@ -278,6 +275,18 @@ def _kind(text: str) -> str:
     found = json.loads(text)
     kind = found["type"] if isinstance(found["type"], str) else json.dumps(found["type"])
     return kind if found["nullable"] else f"{kind} NOT NULL"
+
+
+def taken_back(location: Location, handle: DeltaTable) -> bool:
+    """Take back the newest version by a RESTORE to the one before, which fails if there is a newer one than the handle
+    has read. Returns whether that has worked."""
+    try:
+        handle.restore(handle.version() - 1)
+    except Exception as error:
+        cause = without_secrets(error, location)
+        logger.warning("version %d of the table %s was not taken back: %s", handle.version(), location.path, cause)
+        return False
+    return True
 
 
 # The start of a query

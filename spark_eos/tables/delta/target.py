@@ -83,8 +83,14 @@ class DeltaTarget:
         return without_secrets(error, self.table.location)
 
     def last(self, query: str) -> int | None:
-        with refused(self.table.location):
-            return self.table.location.open().transaction_version(query)
+        from spark_eos.tables.delta.memory import check_meant, remembered
+
+        location = self.table.location
+        with refused(location):
+            handle = location.open()
+            found = remembered(handle.transaction_version, query)
+        check_meant(location.path, found, str(handle.metadata().id), query)
+        return found.last
 
     def evolved(self, schema: pa.Schema) -> DeltaTarget:
         from spark_eos.tables.delta.evolution import add_columns

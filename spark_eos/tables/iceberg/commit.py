@@ -51,8 +51,8 @@ class Commit:
         """
         table, batch, path = self.known.name.load(), self.batch, self.known.name.table
         metadata = table.metadata
-        self._check(metadata)
         memory = memory_of(metadata, batch.query, path)
+        self._check(metadata)
         state = standing(path, memory.found, batch)
         if state is Standing.UNCLEAR:
             cause = f"micro-batch {batch.number} in the table {path} has other offsets, and here it has {batch}"
@@ -65,10 +65,12 @@ class Commit:
             raise stop("EOS_OTHER_TABLE.rolled_back", path=path, snapshot=memory.snapshot, batch=batch.number)
         self._check_age(table)
         failpoints.reach("table.asked")
+        summary = summary_of(batch, self.rows, memory.ends, self.known.id)
         with before_commit(self.known.name):
-            staged = stage(table, self._entries(metadata), summary_of(batch, self.rows, memory.ends))
-        append(table, staged, tag_of(batch.query))
+            staged = stage(table, self._entries(metadata), summary)
+        after = append(table, staged, tag_of(batch.query))
         failpoints.reach("table.committed")
+        memory_of(after, batch.query, path)
         self._check_there(table)
         return False
 

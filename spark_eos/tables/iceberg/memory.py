@@ -11,6 +11,7 @@ key of the summary        value
 ``spark-eos.digest``      digest of the micro-batch's number and offsets, in hex
 ``spark-eos.rows``        number of rows
 ``spark-eos.ranges``      ``topic/partition`` → first offset and end, as JSON
+``spark-eos.table``       id of the table that the commit was meant for
 ========================  =======================================================
 
 The ranges are of all partitions that the query has read, as earlier snapshots may have expired: where the micro-batch
@@ -28,19 +29,20 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 
 from spark_eos.errors import stop
-from spark_eos.tables.micro_batch import MicroBatch, Remembered
+from spark_eos.tables.micro_batch import MicroBatch, Remembered, landed
 
 _PREFIX = "spark-eos."
 _QUERY, _BATCH, _DIGEST = f"{_PREFIX}query", f"{_PREFIX}batch", f"{_PREFIX}digest"
-_ROWS, _RANGES = f"{_PREFIX}rows", f"{_PREFIX}ranges"
+_ROWS, _RANGES, _TABLE = f"{_PREFIX}rows", f"{_PREFIX}ranges", f"{_PREFIX}table"
 
 
 def tag_of(query: str) -> str:
     return f"eos-{query}"
 
 
-def summary_of(batch: MicroBatch, rows: int, ends: Mapping[str, int]) -> dict[str, str]:
-    """What the summary of the micro-batch's snapshot has besides. ``ends``: `Memory.ends` before it."""
+def summary_of(batch: MicroBatch, rows: int, ends: Mapping[str, int], table: str) -> dict[str, str]:
+    """What the summary of the micro-batch's snapshot has besides. ``ends``: `Memory.ends` before it; ``table``: the
+    table's id."""
     ranges = json.dumps({place: (end, end) for place, end in ends.items()} | batch.places, separators=(",", ":"))
     return {
         _QUERY: batch.query,
@@ -48,6 +50,7 @@ def summary_of(batch: MicroBatch, rows: int, ends: Mapping[str, int]) -> dict[st
         _DIGEST: f"{batch.digest:x}",
         _ROWS: str(rows),
         _RANGES: ranges,
+        _TABLE: table,
     }
 
 
@@ -65,13 +68,17 @@ class Memory:
 
 def memory_of(metadata: TableMetadata, query: str, path: str) -> Memory:
     """The query's memory. ``path``: the table, for messages. Raises TableError (EOS_ICEBERG_TAG) where the tag was
-    removed or moved by somebody else."""
+    removed or moved by somebody else, and EOS_OTHER_TABLE where its snapshot was meant for another table: some catalogs
+    do not check for which one a commit is."""
     snapshots = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
     tag, main = metadata.refs.get(tag_of(query)), metadata.refs.get(MAIN_BRANCH)
     tagged = None if tag is None else snapshots[tag.snapshot_id]
     if tagged is not None and not _own(tagged, query):
         raise stop("EOS_ICEBERG_TAG.foreign", path=path, tag=tag_of(query), snapshot=tagged.snapshot_id)
     last = None if tagged is None else int(_summary(tagged, _BATCH))
+    table = str(metadata.table_uuid)
+    if tagged is not None and _summary(tagged, _TABLE) not in ("", table):  # earlier versions have not noted it
+        raise landed(path, last, table, query)
     # From the newest snapshot back to those before the tag's: no later micro-batch of the query may be among them.
     newest = None if main is None else snapshots[main.snapshot_id]
     place = newest
@@ -99,4 +106,4 @@ def _own(snapshot: Snapshot, query: str) -> bool:
 
 
 def _summary(snapshot: Snapshot, key: str) -> str:
-    return "" if snapshot.summary is None else str(snapshot.summary[key])
+    return "" if snapshot.summary is None else str(snapshot.summary[key] or "")

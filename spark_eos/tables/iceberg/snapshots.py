@@ -36,8 +36,8 @@ _FOREVER_MS = (1 << 63) - 1
 _DELETES = "write.metadata.delete-after-commit.enabled"
 
 
-def append(table: Table, staged: Staged, tag: str) -> int:
-    """Commit a snapshot that adds files to the main branch, and move the tag to it; the snapshot's id.
+def append(table: Table, staged: Staged, tag: str) -> TableMetadata:
+    """Commit a snapshot that adds files to the main branch, and move the tag to it. Returns the metadata after it.
 
     It is one request, which succeeds only if table, columns, partition fields, main branch and tag still are what
     ``table`` has read. Raises what pyiceberg raises; then the outcome is unknown.
@@ -59,7 +59,7 @@ def append(table: Table, staged: Staged, tag: str) -> int:
     )
     done = table.catalog.commit_table(table, tuple(requirements), (*updates, moved))
     _delete_old_metadata(table, done.metadata)
-    return snapshot
+    return done.metadata
 
 
 def _delete_old_metadata(table: Table, now: TableMetadata) -> None:

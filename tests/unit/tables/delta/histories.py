@@ -50,7 +50,7 @@ FOREIGN = "foreign"
 WEEKS = 8
 #: What somebody may do to a table after which the query must stop, and the errors that say so.
 HOSTILE = {
-    "recreate": {"EOS_OTHER_TABLE.recreated", "EOS_OTHER_TABLE.behind"},
+    "recreate": {f"EOS_OTHER_TABLE.{entry}" for entry in ("recreated", "behind", "landed", "withdrawn")},
     "restore": {"EOS_OTHER_TABLE.restored"},
     "add column": {"EOS_TABLE_DIFFERS"},
     "forget": {"EOS_DELTA_TABLE_SETTINGS.forgets"},
@@ -192,9 +192,9 @@ class History:
         return set(self._columns().names) > {name for name, _ in table.columns}
 
     def _expected(self) -> set[str]:
-        """Errors after what somebody has done to the table. A RESTORE takes columns, too."""
+        """Errors after what somebody has done to the table. A RESTORE takes columns, too, and a new table has fewer."""
         assert self._hostile is not None
-        return HOSTILE[self._hostile] | ({"EOS_TABLE_DIFFERS"} if self._hostile == "restore" else set())
+        return HOSTILE[self._hostile] | ({"EOS_TABLE_DIFFERS"} if self._hostile in ("recreate", "restore") else set())
 
     def _plan(self) -> None:
         ranges = []
@@ -244,8 +244,11 @@ class History:
         self._hostile = self.chance.choice(sorted(HOSTILE))
         self.trace.append(f"{'  ' * self._depth}  {self._hostile}")
         if self._hostile == "recreate":
+            version, self._foreign = table.version(), 0
             shutil.rmtree(self._folder)
             DeltaTable.create(self._folder, SCHEMA)
+            for _ in range(max(0, version + self.chance.choice([-version, 0, 0, 1]))):
+                self._append()
         elif self._hostile == "restore":
             kept = sorted(int(file.stem) for file in Path(self._folder, "_delta_log").glob("*.json"))
             table.restore(self.chance.choice(kept[:-1] or kept))
@@ -298,5 +301,8 @@ class History:
             self._note(self._run)
             if self._done == len(self._planned):
                 self._plan()
-        if self._done > done + 1:
+        if self._done > done + (self._hostile != "recreate"):
             raise Wrong(f"the query went on after {self._hostile}")
+        with readable():
+            if self._hostile == "recreate" and read_by_deltalake(self._table.location).total() != self._foreign:
+                raise Wrong("rows of this query are in the other table")

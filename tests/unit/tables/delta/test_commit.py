@@ -6,6 +6,7 @@ import json
 import shutil
 import threading
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,6 +19,8 @@ from spark_eos.errors import TableError
 from spark_eos.tables.delta import commit as commit_module
 from spark_eos.tables.delta.commit import TakenOver, commit_files, retention_ms
 from spark_eos.tables.delta.table import Location, Table, known, location_of
+from spark_eos.tables.delta.target import DeltaTarget
+from spark_eos.tables.files import FileLayout
 from tests.support.delta_files import (
     QUERY,
     SCHEMA,
@@ -277,6 +280,147 @@ def test_a_change_after_the_table_was_asked_is_noticed(table, monkeypatch, chang
     assert DeltaTable.is_deltatable(table.location.uri) == (change is not dropped)
     if change is not dropped:
         assert not rows(table).keys() & set(records(SECOND))
+
+
+OTHERS = [micro_batch(number, (0, number, number + 1), topic="u", query="another") for number in range(4)]
+
+
+def filled_anew(table: Table, versions: int, *, removed: str) -> Table:
+    """Another table at the same path, to which another query has committed so many micro-batches. ``removed``: the
+    folder within the old table that was deleted before."""
+    shutil.rmtree(Path(table.location.uri, removed))
+    other = known(table.location, SCHEMA)
+    for batch in OTHERS[:versions]:
+        committed(other, batch)
+    return other
+
+
+@pytest.fixture
+def meanwhile(monkeypatch) -> Callable[[str, Callable[[], object]], None]:
+    """``meanwhile(point, work)``: when a driver first comes to the point, this is done before it goes on."""
+
+    def arrange(point: str, work: Callable[[], object]) -> None:
+        left = [point]
+
+        def reach(reached: str) -> None:
+            if reached in left:
+                left.clear()
+                work()
+
+        monkeypatch.setattr(failpoints, "reach", reach)
+
+    return arrange
+
+
+def last_in(table: Table) -> int | None:
+    """What a start of the query finds."""
+    return DeltaTarget(table, FileLayout(SCHEMA), "c").last(QUERY)
+
+
+@pytest.mark.parametrize("removed", ["_delta_log", ""])
+@pytest.mark.parametrize(("versions", "entry"), [(0, "recreated"), (1, "withdrawn"), (2, "recreated")])
+def test_a_driver_that_wakes_up_in_front_of_another_table_leaves_nothing_there(
+    table, meanwhile, removed, versions, entry
+) -> None:
+    """Whether that is shorter than the old table, as long, or longer. Its own query goes on, and readers need no file
+    that is gone."""
+    committed(table, FIRST)
+    meanwhile("table.asked", lambda: filled_anew(table, versions, removed=removed))
+    with pytest.raises(TableError) as error:
+        committed(table, SECOND)
+    assert error.value.entry == f"EOS_OTHER_TABLE.{entry}" and not error.value.restart_helps
+    other = known(table.location, SCHEMA)
+    for batch in OTHERS[versions:3]:
+        committed(other, batch)
+    assert read_by_deltalake(table.location) == Counter(record for batch in OTHERS[:3] for record in records(batch))
+    if entry == "withdrawn":
+        assert table.id in error.value.message and other.id in error.value.message
+        assert refused_start(other)
+
+
+def refused_start(table: Table) -> bool:
+    """The query's next start, and a commit of it."""
+    with pytest.raises(TableError) as error:
+        last_in(table)
+    assert error.value.entry == "EOS_OTHER_TABLE.landed" and table.id in error.value.message
+    return condition_of(table, SECOND) == "EOS_OTHER_TABLE.landed"
+
+
+def test_a_commit_that_was_rebased_on_another_table_is_taken_back(table, meanwhile) -> None:
+    """As its second try may be, after somebody else's commit."""
+
+    def beside_another_writer() -> None:
+        write_deltalake(table.location.uri, pa.Table.from_pylist([], SCHEMA), mode="append")
+        meanwhile("table.asked", lambda: filled_anew(table, 4, removed=""))
+
+    committed(table, FIRST)
+    meanwhile("table.asked", beside_another_writer)
+    with pytest.raises(TableError) as error:
+        committed(table, SECOND)
+    assert error.value.entry == "EOS_OTHER_TABLE.withdrawn" and "became version 5 of" in error.value.message
+    assert read_by_deltalake(table.location) == Counter(record for batch in OTHERS for record in records(batch))
+
+
+def test_a_commit_that_has_landed_in_another_table_stays_if_others_have_committed_since(table, meanwhile) -> None:
+    """Nothing of theirs is taken back. The query stops, and says where the rows are."""
+    committed(table, FIRST)
+    meanwhile("table.asked", lambda: filled_anew(table, 1, removed="_delta_log"))
+    right = DeltaTable.restore
+
+    def late(handle: DeltaTable, *target: object, **more: object) -> object:
+        committed(known(table.location, SCHEMA), OTHERS[1])
+        return right(handle, *target, **more)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DeltaTable, "restore", late)
+        with pytest.raises(TableError) as error:
+            committed(table, SECOND)
+    assert error.value.entry == "EOS_OTHER_TABLE.landed" and f"eos-{QUERY}-1-" in error.value.hint
+    assert rows(table) == Counter(record for batch in (*OTHERS[:2], SECOND) for record in records(batch))
+    assert refused_start(known(table.location, SCHEMA))
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_a_driver_that_cannot_look_after_its_commit_stops_at_the_next_look(table, meanwhile, dies) -> None:
+    """Its reply was lost, or it was killed: then the next start notices."""
+
+    class Dead(BaseException):
+        """The process was killed."""
+
+    def asked() -> None:
+        filled_anew(table, 1, removed="_delta_log")
+        meanwhile("table.committed", failed)
+
+    def failed() -> None:
+        raise Dead if dies else OSError("the connection was closed")
+
+    committed(table, FIRST)
+    meanwhile("table.asked", asked)
+    with pytest.raises(Dead if dies else TableError):
+        committed(table, SECOND)
+    assert refused_start(known(table.location, SCHEMA))
+    assert rows(table) == Counter(records(OTHERS[0]) + (records(SECOND) if dies else []))
+
+
+def test_a_query_whose_commits_have_no_note_of_their_table_goes_on(table, monkeypatch) -> None:
+    """Those of versions before; from its next commit on, there is one."""
+    right = commit_module.transactions_of
+    monkeypatch.setattr(commit_module, "transactions_of", lambda *given: right(*given)[:2])
+    committed(table, FIRST)
+    monkeypatch.setattr(commit_module, "transactions_of", right)
+    assert last_in(table) == 0 and not committed(table, SECOND).again and last_in(table) == 1
+    assert DeltaTable(table.location.uri).transaction_version(f"{QUERY}#table") is not None
+
+
+def test_a_restore_that_takes_nothing_of_the_query_is_no_reason_to_stop(table) -> None:
+    """To its last commit, or a later version."""
+    committed(table, FIRST)
+    committed(table, OTHERS[0])
+    for version in (1, 2):
+        DeltaTable(table.location.uri).restore(version)
+    assert not committed(table, SECOND).again
+    DeltaTable(table.location.uri).restore(4)
+    assert condition_of(table, micro_batch(2)) == "EOS_OTHER_TABLE.restored"
 
 
 def test_a_restore_that_the_user_knows_of_is_no_reason_to_stop(table) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,11 +11,12 @@ import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from spark_eos import failpoints
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.errors import EosError, TableError
 from spark_eos.tables.delta import evolution
 from spark_eos.tables.delta.commit import commit_files
-from spark_eos.tables.delta.evolution import APPLICATION, add_columns
+from spark_eos.tables.delta.evolution import add_columns
 from spark_eos.tables.delta.table import Table, known, location_of
 from spark_eos.tables.delta.target import DeltaPlace
 from tests.support.delta_files import QUERY, SCHEMA, files_of, micro_batch, on_disk
@@ -54,7 +56,7 @@ def refusal(table: Table, given: pa.Schema) -> EosError:
     return error.value
 
 
-def test_the_commit_has_nothing_but_the_columns_and_a_transaction_of_its_own(table) -> None:
+def test_the_commit_has_nothing_but_the_columns(table) -> None:
     """The query's own transactions stay, and so does what the table has else: comments, properties, protocol."""
     commit_files(table, FIRST, files_of(on_disk(table.location), FIRST), 3)
     handle = DeltaTable(table.location.uri)
@@ -63,8 +65,7 @@ def test_the_commit_has_nothing_but_the_columns_and_a_transaction_of_its_own(tab
     before, version = DeltaTable(table.location.uri), DeltaTable(table.location.uri).version()
     assert dict(add_columns(table, WIDE).columns).keys() == {*SCHEMA.names, "c"}
     done = actions(table)
-    assert [next(iter(action)) for action in done] == ["commitInfo", "metaData", "txn"]
-    assert done[2]["txn"]["appId"] == APPLICATION and done[2]["txn"]["version"] == version
+    assert [next(iter(action)) for action in done] == ["commitInfo", "metaData"]
     after = DeltaTable(table.location.uri)
     assert after.transaction_version(QUERY) == 0 and after.version() == version + 1
     assert after.metadata().configuration == before.metadata().configuration
@@ -86,6 +87,27 @@ def test_columns_within_a_struct_keep_its_comments(tmp_path) -> None:
         ("a", False, {"comment": "inner"}),
         ("b", True, {}),
     ]
+
+
+@pytest.mark.parametrize("versions", [0, 1, 2])
+def test_a_table_that_was_recreated_meanwhile_stays_as_it_is(table, monkeypatch, versions) -> None:
+    """Its columns, its id and its rows, whether it is shorter than the one before, as long, or longer."""
+    commit_files(table, FIRST, files_of(on_disk(table.location), FIRST), 3)
+
+    def recreated(point: str) -> None:
+        if point == "table.evolving":
+            shutil.rmtree(table.location.uri)
+            DeltaTable.create(table.location.uri, SCHEMA)
+            for _ in range(versions):
+                write_deltalake(table.location.uri, pa.Table.from_pylist([{"offset": 1}], SCHEMA), mode="append")
+
+    monkeypatch.setattr(failpoints, "reach", recreated)
+    with pytest.raises(TableError) as error:
+        add_columns(table, WIDE)
+    assert error.value.entry == "EOS_OTHER_TABLE.recreated"
+    after = DeltaTable(table.location.uri)
+    assert pa.schema(after.schema().to_arrow()) == SCHEMA and str(after.metadata().id) != table.id
+    assert after.to_pyarrow_table().num_rows == versions
 
 
 @pytest.mark.parametrize("column", [pa.timestamp("us"), pa.struct([("at", pa.timestamp("ms"))])])

@@ -74,7 +74,7 @@ def errors_are_new_columns(patch: pytest.MonkeyPatch) -> None:
 
 def restores_are_let_be(patch: pytest.MonkeyPatch) -> None:
     """Rows that a RESTORE has taken are not missed."""
-    patch.setattr(commit._Commit, "_check_restored", lambda self, handle, found: None)
+    patch.setattr(commit._Commit, "_check_restored", lambda self, now, found: None)
 
 
 def tables_are_known_by_their_path(patch: pytest.MonkeyPatch) -> None:
@@ -84,12 +84,16 @@ def tables_are_known_by_their_path(patch: pytest.MonkeyPatch) -> None:
     def standing(path: str, found: micro_batch.Remembered, batch: micro_batch.MicroBatch) -> micro_batch.Standing:
         return micro_batch.Standing.NEW if found.last is None else right(path, found, batch)
 
-    def check(self: table.Table, handle: DeltaTable, batch: int) -> None:
-        table.check_kept(self.location, handle)
-        table.check_columns(self.location, handle, dict(self.columns), self.partition_by)
+    def found(self: commit._Commit, handle: DeltaTable) -> micro_batch.Remembered:
+        return commit.remembered(handle.transaction_version, self.batch.query)
 
     patch.setattr(commit, "standing", standing)
-    patch.setattr(table.Table, "check", check)
+    patch.setattr(commit._Commit, "_remembered", found)
+
+
+def commits_are_not_looked_at(patch: pytest.MonkeyPatch) -> None:
+    """Whichever table they have landed in."""
+    patch.setattr(commit._Commit, "_taken_back", lambda self, handle: micro_batch.landed("", 0, "", ""))
 
 
 def columns_are_those_of_the_start(patch: pytest.MonkeyPatch) -> None:
@@ -112,6 +116,7 @@ def files_of_any_age_are_committed(patch: pytest.MonkeyPatch) -> None:
     "mistake",
     [
         files_of_any_age_are_committed,
+        commits_are_not_looked_at,
         another_handle,
         not_asked,
         errors_are_outcomes,

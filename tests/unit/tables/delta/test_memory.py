@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from spark_eos.errors import TableError
 from spark_eos.tables.delta.memory import note_of, remembered, transactions_of
-from spark_eos.tables.micro_batch import MicroBatch, Remembered, Standing, check_start, standing
+from spark_eos.tables.micro_batch import MicroBatch, Remembered, Standing, check_start, digest_of, standing
 from spark_eos.topic_partition import OffsetRange
 from tests.support.delta_files import QUERY, micro_batch
 
@@ -27,16 +27,17 @@ RANGES = st.lists(
 
 def test_a_commit_holds_the_batch_its_digest_the_version_and_its_ends() -> None:
     """Read back by what the table has under each name."""
-    found = dict(transactions_of(BATCH, 17))
+    found = dict(transactions_of(BATCH, 17, "an id"))
     assert found == {
         QUERY: 4,
         f"{QUERY}#digest": BATCH.digest,
         f"{QUERY}#read": 17,
+        f"{QUERY}#table": digest_of("an id"),
         f"{QUERY}#t-0": 20,
         f"{QUERY}#t-1": 6,
     }
-    assert remembered(found.get, QUERY) == Remembered(4, BATCH.digest, 17)
-    assert remembered(found.get, "another") == Remembered(None, None, None)
+    assert remembered(found.get, QUERY) == Remembered(4, BATCH.digest, 17, digest_of("an id"))
+    assert remembered(found.get, "another") == Remembered(None, None)
 
 
 @given(RANGES, RANGES, st.integers(0, 3), st.integers(0, 3))

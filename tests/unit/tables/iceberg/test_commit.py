@@ -366,7 +366,7 @@ def test_pyiceberg_makes_the_updates_that_are_known_here(kind, target) -> None:
     """What is private in it still does what `spark_eos.tables.iceberg.snapshots` takes it for: this fails where a new
     version does not."""
     table = kind.load()
-    id_, updates = snapshots.stage(table, [], memory.summary_of(FIRST, 5, {}))
+    id_, updates = snapshots.stage(table, [], memory.summary_of(FIRST, 5, {}, "an id"))
     assert [update.action for update in updates] == ["add-snapshot", "set-snapshot-ref"]
     added, moved = updates
     assert (added.snapshot.snapshot_id, added.snapshot.parent_snapshot_id) == (id_, None)
@@ -376,7 +376,7 @@ def test_pyiceberg_makes_the_updates_that_are_known_here(kind, target) -> None:
     committed(target, FIRST)
     table = kind.load()
     before = table.metadata.model_dump_json()
-    snapshots.stage(table, [], memory.summary_of(SECOND, 2, {}))
+    snapshots.stage(table, [], memory.summary_of(SECOND, 2, {}, "an id"))
     assert table.metadata.model_dump_json() == before
 
 

@@ -142,6 +142,38 @@ def test_a_catalog_that_ignores_requirements_takes_no_micro_batch_twice(
     assert kind.places() == expected(FIRST, SECOND, THIRD) + foreign
 
 
+@pytest.mark.parametrize("conditions", [True, False])
+@pytest.mark.parametrize(("before", "others"), [((), 0), ((), 1), ((FIRST,), 0), ((FIRST,), 1), ((FIRST,), 2)])
+def test_a_driver_that_wakes_up_in_front_of_another_table_is_stopped(
+    kind, server, target, monkeypatch, before, others, conditions
+) -> None:
+    """By a catalog that checks which table a commit is for, before it has landed; where one does not, the commit itself
+    tells, and the next start is refused, too."""
+    for batch in before:
+        committed(target, batch)
+    batch, server.conditions, left = SECOND if before else FIRST, conditions, ["table.asked"]
+
+    def meanwhile(point: str) -> None:
+        if point in left:
+            left.clear()
+            kind.load().catalog.drop_table(kind.table)
+            other = targeted(kind)
+            for number in range(others):
+                committed(other, micro_batch(number, (9, number, number + 1), query="another"))
+
+    monkeypatch.setattr(failpoints, "reach", meanwhile)
+    with pytest.raises(TableError) as error:
+        committed(target, batch)
+    if conditions or others > len(before) > 0:  # a snapshot's number is not taken twice
+        assert error.value.entry == "EOS_OTHER_TABLE.recreated"
+        assert kind.places() == Counter({(9, number): 1 for number in range(others)})
+        return
+    assert error.value.entry == "EOS_OTHER_TABLE.landed"
+    with pytest.raises(TableError) as error:
+        targeted(kind).last(QUERY)
+    assert error.value.entry == "EOS_OTHER_TABLE.landed"
+
+
 @pytest.mark.parametrize("status", [401, 419])
 @pytest.mark.parametrize("done", ["before", "never"])
 def test_what_pyiceberg_sends_again_for_a_new_token_is_refused_where_it_was_done(
