@@ -30,6 +30,7 @@ BROUGHT_BY_OTHERS = {
     "spark_eos/checkpoint/stores.py": {"fsspec"},  # for who has it; an error says that it is missing
     "spark_eos/tables/delta/actions.py": {"deltalake"},  # the extra tables
     "spark_eos/tables/delta/commit.py": {"deltalake"},
+    "spark_eos/tables/delta/creation.py": {"deltalake"},
     "spark_eos/tables/delta/evolution.py": {"deltalake"},
     "spark_eos/tables/delta/log.py": {"deltalake"},
     "spark_eos/tables/delta/source.py": {"deltalake"},
