@@ -181,7 +181,7 @@ class Taking:
         took_s = time.monotonic() - began
         files = sum(map(len, splits))
         self._context.lines.add(
-            Batch(number, counts.rows_in, counts.rows_out, took_s, None, 0, files, malformed=counts.malformed)
+            Batch(number, counts.rows_in, counts.rows_out, took_s, files=files, dropped=counts.malformed)
         )
         self.recentProgress = [{"durationMs": {"addBatch": int(1000 * took_s)}}]
 

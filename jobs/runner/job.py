@@ -26,6 +26,7 @@ from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.errors import ConfigError, EosError, OptionError
 from spark_eos.ops.metrics import Metrics as Measuring
 from spark_eos.ops.metrics.session import check as check_metrics
+from spark_eos.ops.metrics.session import start as start_metrics
 from spark_eos.protocol.checks import ROWS_MISSING
 from spark_eos.spark.system_errors import system_error
 
@@ -194,9 +195,8 @@ def carry_out(plan: Plan, stop: Stop, *, name: str, verbose: bool = False) -> No
         stack.callback(spark.stop)
         if plan.checkpoint is not None:
             local_checkpoint.take(spark, plan.checkpoint)
-        if plan.metrics is not None:
-            stack.callback(_measured(spark, plan.metrics).close)
         lines = BatchLines()
+        stack.callback(_measured(spark, plan.metrics, lines).close)
         spark.streams.addListener(lines)
         for cluster in plan.clusters:
             stack.enter_context(cluster.watched(lambda: lines.heard))
@@ -206,8 +206,10 @@ def carry_out(plan: Plan, stop: Stop, *, name: str, verbose: bool = False) -> No
         say(f"done: {lines.total}")
 
 
-def _measured(spark: SparkSession, config: Metrics) -> Measuring:
-    metrics = spark_eos.metrics(spark, config.port, host=config.host, events=config.events)
+def _measured(spark: SparkSession, config: Metrics | None, lines: BatchLines) -> Measuring:
+    """Count what the query does, for the job's lines, and for Prometheus where the file says so."""
+    served = (None, None, None) if config is None else (config.port, config.host, config.events)
+    metrics = start_metrics(spark, *served, lines)
     if metrics.port is not None:
         say(f"metrics at port {metrics.port}")
     return metrics

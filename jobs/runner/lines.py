@@ -8,7 +8,7 @@ import select
 import sys
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import UUID
 
 from pyspark.sql import Column, DataFrame
@@ -24,11 +24,14 @@ from pyspark.sql.streaming.listener import (
 
 from spark_eos.checkpoint.offset_log import OTHER, SourceLine, marks_of, source_line
 from spark_eos.copy.from_table.position import from_text
+from spark_eos.ops.metrics.hub import Event
 from spark_eos.topic_partition import flat
 
 #: Name of the observation that counts the rows which go to the sink. Spark's progress has no such number for sinks
 #: written in Python.
 _OUT = "spark_eos_job_out"
+#: Seconds to wait for the event of a commit that Spark has reported.
+_EVENT_S = 2.0
 #: That of the rows that do not parse and are left out.
 _MALFORMED = "spark_eos_job_malformed"
 _LINE = threading.Lock()
@@ -67,64 +70,77 @@ def malformed_counted(rows: DataFrame, malformed: Column) -> DataFrame:
 class Batch:
     """One micro-batch as its line shows it.
 
-    ``rows_in``: rows that were read, those of each reading where the transform reads its input twice. ``lag``: offsets
-    that were there to read when the micro-batch was planned, and that it left; None where the source does not say.
-    ``held``: offsets behind these, which open transactions hold back. ``files``: how many were read, if any.
-    ``letters``: rows that do not parse, among those that go out; ``malformed``: those that are left out. ``ranges``: of
-    a query whose rows do not pass through Spark, which counts ranges of offsets as rows; ``rows_in`` are then offsets,
-    and nobody tells how many rows go out. ``only_files``: Spark counts the files of a table as rows, and nobody tells
-    how many rows these have.
+    ``rows_in``: rows that were read, once each where the transform reads its input twice; ``rows_out``: rows of the
+    output, ``dropped``: rows that were left out as they do not parse or were rejected, and ``letters``: those that
+    became dead letters. ``lag``: offsets that were there to read when the micro-batch was planned, and that it left;
+    None where the source does not say. ``held``: offsets behind these, which open transactions hold back. ``files``:
+    how many were read, if any. ``uncounted``: what was read, in words, where nobody has counted the rows.
     """
 
     number: int
     rows_in: int
     rows_out: int
     duration_s: float
-    lag: int | None
-    held: int
+    lag: int | None = None
+    held: int = 0
     files: int | None = None
-    only_files: bool = False
+    dropped: int = 0
     letters: int = 0
-    ranges: int | None = None
-    malformed: int = 0
+    uncounted: str = ""
 
     @classmethod
-    def of(cls, progress: StreamingQueryProgress) -> Batch:
+    def of(cls, progress: StreamingQueryProgress, committed: Event | None = None) -> Batch:
+        """The micro-batch of Spark's progress. ``committed``: the event of its commit, where rows do not pass through
+        Spark: without it, none is counted."""
         sources = [(_line(source.latestOffset), _line(source.endOffset)) for source in progress.sources]
         of_kafka = all(latest.kind != OTHER for latest, _ in sources)
+        lag = sum(_behind(latest, end) for latest, end in sources) if of_kafka else None
+        held = sum(_held(latest) for latest, _ in sources)
+        duration_s = progress.batchDuration / 1000
+        if is_past_the_jvm(progress):
+            files = progress.numInputRows if _reads_files(progress) else None
+            if committed is None:
+                offsets = sum(
+                    _behind(_line(source.endOffset), _line(source.startOffset)) for source in progress.sources
+                )
+                uncounted = f"{offsets:,} offsets" if files is None else _plural(files, "file")
+                return cls(progress.batchId, 0, 0, duration_s, lag, held, uncounted=uncounted)
+            rows, letters, dropped = (committed[name] for name in ("rows", "dead_letters", "dropped"))
+            # A micro-batch that was decided before is not read again.
+            read = rows if committed["replayed"] else committed["read"]
+            return cls(progress.batchId, read, rows - letters, duration_s, lag, held, files, dropped, letters)
         observed, malformed = map(progress.observedMetrics.get, (_OUT, _MALFORMED))
-        copy = any(end.position.copy for _, end in sources)
-        if any(from_text(source.endOffset) is not None for source in progress.sources):
-            duration_s = progress.batchDuration / 1000
-            return cls(progress.batchId, 0, 0, duration_s, None, 0, files=progress.numInputRows, only_files=True)
-        read = sum(_behind(_line(source.endOffset), _line(source.startOffset)) for source in progress.sources)
-        return cls(
-            number=progress.batchId,
-            rows_in=read if copy else progress.numInputRows,
-            ranges=progress.numInputRows if copy else None,
-            rows_out=observed["rows"] if observed else 0,
-            duration_s=progress.batchDuration / 1000,
-            lag=sum(_behind(latest, end) for latest, end in sources) if of_kafka else None,
-            held=sum(_held(latest) for latest, _ in sources),
-            letters=observed["letters"] if observed and "letters" in observed else 0,
-            malformed=malformed["rows"] if malformed else 0,
-        )
+        out, letters = (observed["rows"], observed.asDict().get("letters", 0)) if observed else (0, 0)
+        read = max((source.numInputRows for source in progress.sources), default=progress.numInputRows)
+        dropped = malformed["rows"] if malformed else 0
+        return cls(progress.batchId, read, out - letters, duration_s, lag, held, None, dropped, letters)
 
     def __str__(self) -> str:
         parts = [] if self.files is None else [_plural(self.files, "file")]
-        if self.only_files:
-            return f"batch {self.number}: {parts[0]} of the table, {self.duration_s:.1f} s"
-        if self.ranges is None:
-            letters = f" ({_plural(self.letters, 'dead letter')})" if self.letters else ""
-            parts += [f"{self.rows_in:,} in{_malformed(self.malformed)}", f"{self.rows_out:,} out{letters}"]
-        else:
-            parts += [f"{self.rows_in:,} offsets in {_plural(self.ranges, 'range')}"]
-        if self.duration_s:
-            unit = "rows" if self.ranges is None else "offsets"
-            parts.append(f"{_short(self.rows_in / self.duration_s)} {unit}/s")
+        parts += [self.uncounted] if self.uncounted else _counts(self)
+        if self.uncounted:
+            parts.append(f"{self.duration_s:.1f} s")
+        elif self.duration_s:
+            parts.append(f"{_short(self.rows_in / self.duration_s)} rows/s")
         if self.lag is not None:
             parts.append(f"lag {self.lag:,}" + (f" and {self.held:,} in open transactions" if self.held else ""))
         return f"batch {self.number}: {', '.join(parts)}"
+
+
+def is_past_the_jvm(progress: StreamingQueryProgress) -> bool:
+    """Whether Spark counts ranges of offsets or files as rows, as these do not pass through it."""
+    return _reads_files(progress) or any(_line(source.endOffset).position.copy for source in progress.sources)
+
+
+def _reads_files(progress: StreamingQueryProgress) -> bool:
+    return any(from_text(source.endOffset) is not None for source in progress.sources)
+
+
+def _counts(batch: Batch) -> list[str]:
+    """What became of its rows, in words."""
+    parts = [f"{batch.rows_in:,} in", f"{batch.rows_out:,} out"]
+    parts += [f"{batch.dropped:,} dropped"] if batch.dropped else []
+    return [*parts, _plural(batch.letters, "dead letter")] if batch.letters else parts
 
 
 class BatchLines(StreamingQueryListener):
@@ -136,30 +152,54 @@ class BatchLines(StreamingQueryListener):
     def __init__(self) -> None:
         self.heard = time.monotonic()
         self._ended: set[UUID] = set()
-        self._end = threading.Condition()
+        self._committed: dict[int, Event] = {}
+        self._changed = threading.Condition()
         self._idle = False
-        self._batches = self._rows_in = self._rows_out = self._ranges = self._malformed = self._files = 0
+        self._batches = self._uncounted = 0
+        self._sum = Batch(0, 0, 0, 0.0)
+
+    def take(self, event: Event) -> None:
+        """Keep the event of a commit (`spark_eos.metrics_events`), which comes before Spark's progress."""
+        if event["event"] == "committed":
+            with self._changed:
+                self._committed[event["batch"]] = event
+                self._changed.notify_all()
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         self.heard = time.monotonic()
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        batch = Batch.of(event.progress)
-        if batch.rows_in or batch.rows_out or (batch.only_files and batch.files):
+        progress = event.progress
+        committed = None
+        if progress.numInputRows and is_past_the_jvm(progress):
+            committed = self._commit_of(progress.batchId)
+        batch = Batch.of(progress, committed)
+        if batch.rows_in or batch.rows_out or batch.uncounted:
             self.add(batch)
         else:
             self.heard = time.monotonic()
+
+    def _commit_of(self, batch: int) -> Event | None:
+        """The event of the micro-batch's commit, which may still be on its way; None where it was lost."""
+        with self._changed:
+            self._changed.wait_for(lambda: batch in self._committed, _EVENT_S)
+            found = self._committed.get(batch)
+            self._committed = {number: event for number, event in self._committed.items() if number > batch}
+            return found
 
     def add(self, batch: Batch) -> None:
         """A micro-batch is done."""
         self.heard = time.monotonic()
         self._idle = False
         self._batches += 1
-        self._rows_in += batch.rows_in
-        self._rows_out += batch.rows_out
-        self._ranges += batch.ranges or 0
-        self._malformed += batch.malformed
-        self._files += (batch.files or 0) if batch.only_files else 0
+        self._uncounted += bool(batch.uncounted)
+        self._sum = replace(
+            self._sum,
+            rows_in=self._sum.rows_in + batch.rows_in,
+            rows_out=self._sum.rows_out + batch.rows_out,
+            dropped=self._sum.dropped + batch.dropped,
+            letters=self._sum.letters + batch.letters,
+        )
         say(str(batch))
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
@@ -173,26 +213,22 @@ class BatchLines(StreamingQueryListener):
             say("idle: there is nothing to read")
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        with self._end:
+        with self._changed:
             self._ended.add(event.runId)
-            self._end.notify_all()
+            self._changed.notify_all()
 
     def wait(self, run: UUID | str, timeout_s: float) -> None:
         """Until this run's last event has come, a moment after its end, or for so long."""
-        with self._end:
-            self._end.wait_for(lambda: str(run) in map(str, self._ended), timeout_s)
+        with self._changed:
+            self._changed.wait_for(lambda: str(run) in map(str, self._ended), timeout_s)
 
     @property
     def total(self) -> str:
         """The sums of all micro-batches so far."""
         if not self._batches:
             return "no rows"
-        batches = _plural(self._batches, "micro-batch", "es")
-        if self._ranges:
-            return f"{self._rows_in:,} offsets read in {batches}"
-        if self._files:
-            return f"{_plural(self._files, 'file')} read in {batches}"
-        return f"{self._rows_in:,} rows in{_malformed(self._malformed)}, {self._rows_out:,} out, in {batches}"
+        unknown = f", {self._uncounted} of them not counted" if self._uncounted else ""
+        return f"{', '.join(_counts(self._sum))}, in {_plural(self._batches, 'micro-batch', 'es')}{unknown}"
 
 
 def _line(text: str | None) -> SourceLine:
@@ -214,10 +250,6 @@ def _held(latest: SourceLine) -> int:
 
 def _plural(number: int, noun: str, ending: str = "s") -> str:
     return f"{number:,} {noun}{'' if number == 1 else ending}"
-
-
-def _malformed(rows: int) -> str:
-    return f" ({rows:,} malformed)" if rows else ""
 
 
 def _short(number: float) -> str:

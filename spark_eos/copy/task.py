@@ -193,8 +193,8 @@ class Parts:
                 batch = RowBatch(letters, LETTER_COLUMNS, sink.dead_letters, places[count:])
                 part = self._writer.write(batch, self._digest_by)
                 yield replace(part, bytes=size_of(letters), letters=letters.num_rows)
-            if done.rejected and transform.on_malformed == "drop":
-                yield Part(0, 0, dropped=len(done.rejected))
+            dropped = len(done.rejected) if transform.on_malformed == "drop" else 0
+            yield Part(0, 0, read=chunk.rows.num_rows, dropped=dropped)
 
     def _note_unknown(self, range_: OffsetRange, ids: tuple[str, ...]) -> None:
         """Raises RegistryError where a decision cannot note as many."""
@@ -214,7 +214,8 @@ class Parts:
 
 def part_of(range_: OffsetRange, copied: Copied) -> Part:
     """What was copied of a range."""
-    return Part(copied.rows, of_place(copied.digest, range_.topic, range_.partition, range_.start), copied.oldest_ms)
+    digest = of_place(copied.digest, range_.topic, range_.partition, range_.start)
+    return Part(copied.rows, digest, copied.oldest_ms, read=copied.rows)
 
 
 def arrow_producer(producer: TaskProducer) -> ArrowProducer:

@@ -288,6 +288,11 @@ class MicroBatch:
         return sum(w.dead_letters for w in self.written)
 
     @property
+    def read(self) -> int:
+        """Rows that the tasks have read, where these are counted."""
+        return sum(report.read for report in self.reports)
+
+    @property
     def dropped(self) -> int:
         """Records that transforms rejected and that were left out, by this run of the micro-batch."""
         return sum(report.dropped for report in self.reports)

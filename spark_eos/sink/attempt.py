@@ -47,8 +47,9 @@ AHEAD_S = 2.0
 class Part:
     """Rows that a producer has taken: how many, their digest, the earliest timestamp that one of them was given in
     milliseconds, and, where they are counted here, the bytes of their keys and values. ``beside``: records that are no
-    rows, and that belong to the transaction as they do. ``letters``: how many of the rows are dead letters;
-    ``dropped``: how many records were left out that could not be made into rows."""
+    rows, and that belong to the transaction as they do. ``letters``: how many of the rows are dead letters. Where the
+    rows are made of others, ``read``: how many of these; ``dropped``: those that could not be made into rows, and were
+    left out."""
 
     rows: int
     digest: int
@@ -56,6 +57,7 @@ class Part:
     bytes: int = 0
     beside: int = 0
     letters: int = 0
+    read: int = 0
     dropped: int = 0
 
 
@@ -142,17 +144,20 @@ class Attempt:
         knows of none."""
         began_ms = int(time.time() * 1000)
         failpoints.reach("prepare.begun")
-        rows = digest = size = beside = letters = dropped = 0
+        rows = digest = size = beside = letters = read = dropped = 0
         oldest_ms: int | None = None
         for part in parts:
             rows, digest, size = rows + part.rows, digest + part.digest, size + part.bytes
-            beside, letters, dropped = beside + part.beside, letters + part.letters, dropped + part.dropped
+            beside, letters = beside + part.beside, letters + part.letters
+            read, dropped = read + part.read, dropped + part.dropped
             if part.oldest_ms is not None:
                 oldest_ms = part.oldest_ms if oldest_ms is None else min(oldest_ms, part.oldest_ms)
             failpoints.reach("prepare.wrote")
         partition, by = self._identity.partition, self._assignment.digest_by
         if not rows and not beside:
-            return TaskReport(self._assignment.work, partition, 0, 0, digest_by=by, bytes=size, dropped=dropped)
+            return TaskReport(
+                self._assignment.work, partition, 0, 0, digest_by=by, bytes=size, dropped=dropped, read=read
+            )
         self._producer.flush()
         if self._job.options.dead_letters is not None and self._producer.refused:
             check_age(self._job.options.kafka, self._job.options.dead_letters, oldest_ms)  # they keep their timestamps
@@ -175,6 +180,7 @@ class Attempt:
             bytes=size,
             topics=self._topics,
             dropped=dropped,
+            read=read,
         )
 
     def _check_owner(self) -> None:

@@ -48,6 +48,7 @@ class CommitEvents:
             **_of_tasks(received),
             bytes=sum(message.bytes for message in received),
             dead_letters=batch.dead_letters,
+            read=batch.read,
             dropped=batch.dropped,
             transactions=report.transactions,
             replayed=report.replayed,

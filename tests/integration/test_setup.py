@@ -106,7 +106,7 @@ def test_a_job_runs_from_the_wheel_with_its_extra_alone(wheel: Path, cluster, to
     command = 'spark-eos run consume_transform_produce --conf "$0" 2>&1'
     said = bare.run("sh", "-c", command, str(config)).splitlines()
     assert [row.value for row in view.rows(target, committed=True)] == [str(2 * n).encode() for n in range(50)]
-    assert said[-1] == "done: 50 rows in, 50 out, in 1 micro-batch"
+    assert said[-1] == "done: 50 in, 50 out, in 1 micro-batch"
     assert not [line for line in said if re.search("WARN|ERROR|Traceback", line)]
 
 

@@ -109,6 +109,7 @@ def _parts(plan: FromTablePlan, writer: RowWriter, digest_by: Digest, files: Ite
             places = read.places(table, rows.num_rows)
             part = writer.write(RowBatch(rows, transform.columns, plan.sink.topic, places), digest_by)
             yield replace(part, bytes=size_of(rows))
+        yield Part(0, 0, read=read.rows.num_rows)
 
 
 def read_files(plan: FromTablePlan, files: Iterable[TableFile]) -> Iterator[Read]:

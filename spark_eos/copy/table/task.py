@@ -30,9 +30,9 @@ from spark_eos.topic_partition import OffsetRange
 class TableMessage(WriterCommitMessage):
     """A task's report on its way to the driver through Spark.
 
-    ``ranges``: all that it was given, whatever of them could be read. ``dropped``: records that the transform rejected,
-    and that are left out. ``skipped``: the table had the micro-batch when the query started, so nothing was read.
-    ``took_s``: seconds; ``done``: when the task had ended, in seconds since 1970.
+    ``ranges``: all that it was given, whatever of them could be read. ``read``: records that were read; ``dropped``:
+    those that the transform rejected, and that are left out. ``skipped``: the table had the micro-batch when the query
+    started, so nothing was read. ``took_s``: seconds; ``done``: when the task had ended, in seconds since 1970.
     """
 
     query: str
@@ -40,6 +40,7 @@ class TableMessage(WriterCommitMessage):
     ranges: tuple[OffsetRange, ...]
     files: tuple[DataFile, ...]
     rows: int
+    read: int
     dropped: int
     skipped: bool
     took_s: float
@@ -52,12 +53,12 @@ def run_task(plan: TablePlan, identity: Identity, batches: Iterator[pa.RecordBat
     began = time.perf_counter()
     ranges = tuple(ranges_in([row for batch in batches for row in batch.to_pylist()]))
     skipped = plan.last is not None and identity.batch <= plan.last
-    files, dropped = ((), 0) if skipped or not ranges else _written(plan, identity, ranges)
+    files, read, dropped = ((), 0, 0) if skipped or not ranges else _written(plan, identity, ranges)
     rows = sum(file.rows for file in files)
     failpoints.reach("table.written")
     spare_collections()
     took_s = time.perf_counter() - began
-    return TableMessage(identity.query, identity.run, ranges, files, rows, dropped, skipped, took_s, time.time())
+    return TableMessage(identity.query, identity.run, ranges, files, rows, read, dropped, skipped, took_s, time.time())
 
 
 @contextmanager
@@ -75,12 +76,21 @@ def _named(records: pa.RecordBatch, layout: FileLayout) -> Iterator[None]:
         raise rejection(records, {place: in_words(reason) for place, reason in bad.items()}) from None
 
 
-def _written(plan: TablePlan, identity: Identity, ranges: Sequence[OffsetRange]) -> tuple[tuple[DataFile, ...], int]:
-    """The files, and how many records are left out."""
+def _written(
+    plan: TablePlan, identity: Identity, ranges: Sequence[OffsetRange]
+) -> tuple[tuple[DataFile, ...], int, int]:
+    """The files, how many records were read, and how many of them are left out."""
     ids = {r.topic: r.topic_id for r in ranges}
     readable = ReadableRanges(plan.source, plan.cluster, ids)
     attempt = Attempt(identity.query, identity.batch, identity.partition, identity.attempt)
-    dropped = 0
+    read = dropped = 0
+
+    def counted(records: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        nonlocal read
+        for batch in records:
+            read += batch.num_rows
+            yield batch
+
     table = plan.table
     with stored(table):
         store = table.store()
@@ -88,7 +98,7 @@ def _written(plan: TablePlan, identity: Identity, ranges: Sequence[OffsetRange])
     layout = replace(table.layout, most_partitions=len(ranges) * table.layout.most_partitions)
     with FileWriter(store, layout, attempt) as writer:
         for range_ in readable.of(ranges):
-            records = read_range(plan.source.fetching, range_)
+            records = counted(read_range(plan.source.fetching, range_))
             if plan.transform is None:
                 for batch in records:
                     with stored(table), _named(batch, table.layout):
@@ -99,4 +109,4 @@ def _written(plan: TablePlan, identity: Identity, ranges: Sequence[OffsetRange])
                     writer.write(done.rows)
                 dropped += len(done.rejected)
         with stored(table):
-            return writer.close(), dropped
+            return writer.close(), read, dropped

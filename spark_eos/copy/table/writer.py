@@ -46,12 +46,13 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
         batch = MicroBatch(received[0].query, batchId, tuple(r for message in received for r in message.ranges))
         files = [file for message in received for file in message.files]
         rows, size = sum(message.rows for message in received), sum(file.size_bytes for file in files)
+        read = sum(message.read for message in received)
         dropped = sum(message.dropped for message in received)
         is_there = any(message.skipped for message in received)
         outcome = plan.table.commit(batch, files, rows, is_there=is_there)
         took_s = time.perf_counter() - began
         plan.written.note(batchId, rows, size, dropped)
-        self._tell(received, batch, outcome, took_s, rows=rows, bytes=size, dropped=dropped)
+        self._tell(received, batch, outcome, took_s, rows=rows, bytes=size, read=read, dropped=dropped)
         spare_collections()
         logger.info(
             "query=%s batch=%d%s rows=%d%s bytes=%d files=%d ranges=%d tasks=%d table=%s write=%.0fms commit=%.1fms "

@@ -65,12 +65,12 @@ class Metrics:
             self._endpoint.close()
 
 
-def start(spark: SparkSession, port: int | None, host: str | None, file: str | None) -> Metrics:
-    """See `spark_eos.metrics`. Raises UnsupportedError if ``port`` is given and the endpoint's library is not
-    installed. Any other problem is logged: no query fails because of its metrics."""
+def start(spark: SparkSession, port: int | None, host: str | None, file: str | None, *more: Consumer) -> Metrics:
+    """See `spark_eos.metrics`. ``more``: what else takes the events. Raises UnsupportedError if ``port`` is given and
+    the endpoint's library is not installed. Any other problem is logged: no query fails because of its metrics."""
     check(port)
     recent = Recent()
-    consumers: list[Consumer] = [recent]
+    consumers: list[Consumer] = [recent, *more]
     endpoint = None
     if port is not None:
         endpoint = _endpoint(host or _THIS_MACHINE, port, _registry(consumers), recent)

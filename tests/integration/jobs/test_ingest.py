@@ -348,7 +348,7 @@ def test_rows_that_are_left_out_are_counted(setting: Setting, capsys: pytest.Cap
     setting.put("a", '{"n": 1}', '{"n": 2}{"n": 3}', '{"n": 4} ]', "\u3000", '{"n": 5}\r{"n": 6}')
     setting.run(format="json", schema="n INT", onMalformed="drop", sql="SELECT string(n) AS value FROM input")
     assert setting.there() == ["1", "5", "6"]
-    assert "1 file, 6 in (3 malformed), 3 out" in capsys.readouterr().err
+    assert "1 file, 6 in, 3 out, 3 dropped" in capsys.readouterr().err
 
 
 def test_fields_that_are_empty_make_a_row(setting: Setting):

@@ -108,7 +108,7 @@ def test_all_that_is_there_now(program: Program, tmp_path: Path):
     said = log.read_text().splitlines()
     assert [line for line in said if not LINES.fullmatch(line)] == []
     assert [line.split(":")[0] for line in said if line.startswith("rows are read")] == [f"rows are read {program.way}"]
-    assert said[-1] == "done: 4 rows in, 4 out, in 1 micro-batch"
+    assert said[-1] == "done: 4 in, 4 out, in 1 micro-batch"
     assert program.values() == ["a1", "a2", "b1", "b2"]
 
 

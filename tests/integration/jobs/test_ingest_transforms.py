@@ -221,7 +221,7 @@ def test_lines_that_are_left_out_are_counted(sql: str, setting: Setting, capsys:
     setting.put("b", "z")
     setting.run(onMalformed="drop", **duckdb(sql))
     assert setting.there() == ["1", "3"]
-    assert "2 files, 5 in (3 malformed), 2 out" in capsys.readouterr().err
+    assert "2 files, 5 in, 2 out, 3 dropped" in capsys.readouterr().err
     assert setting.names() == ["a", "b"]
 
 

@@ -196,7 +196,7 @@ def test_python_m_writes_each_row_once_and_goes_on_where_it_ended(setting: Setti
     )
     assert "a new query, from earliest" in first.stderr
     assert re.search(r"^batch 1: 101 in, 100 out, \S+ rows/s, lag 0$", first.stderr, re.MULTILINE)
-    assert first.stderr.endswith("done: 101 rows in, 100 out, in 1 micro-batch\n")
+    assert first.stderr.endswith("done: 101 in, 100 out, in 1 micro-batch\n")
     assert setting.output() == sorted(str(2 * n) for n in range(100))
     assert setting.group_offsets() == 101
 
@@ -250,7 +250,7 @@ def test_a_query_that_fails_is_started_again_where_that_helps(setting: Setting):
     failed = "failed: [EOS_DELIVERY_FAILED] A broker has failed. Hint: Start it again."
     said = done.stderr.splitlines()
     assert said.index(failed) < said.index("restart 1 of 1 in 0.01 s")
-    assert done.stderr.endswith("done: 2 rows in, 2 out, in 1 micro-batch\n")
+    assert done.stderr.endswith("done: 2 in, 2 out, in 1 micro-batch\n")
     assert setting.output() == ["a", "b"]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 
 import pytest
 from pyspark.sql.streaming.listener import QueryIdleEvent, QueryProgressEvent, StreamingQueryProgress
@@ -69,19 +70,21 @@ def test_a_micro_batch_is_one_line(sources, line):
     assert str(Batch.of(progress(*sources))) == line
 
 
-def test_malformed_rows_that_are_left_out_are_counted(capsys: pytest.CaptureFixture[str]):
-    """In the line of their micro-batch, and in the sums at the end."""
-    batch = Batch(3, 10_000, 9_990, 1.0, None, 0, files=4, malformed=10)
-    assert str(batch) == "batch 3: 4 files, 10,000 in (10 malformed), 9,990 out, 10 k rows/s"
+def test_what_is_left_out_or_set_aside_adds_up(capsys: pytest.CaptureFixture[str]):
+    """In the line of its micro-batch, and in the sums at the end."""
+    batch = Batch(3, 10_000, 9_000, 1.0, files=4, dropped=990, letters=10)
+    counts = "10,000 in, 9,000 out, 990 dropped, 10 dead letters"
+    assert str(batch) == f"batch 3: 4 files, {counts}, 10 k rows/s"
     lines = BatchLines()
     lines.add(batch)
-    assert lines.total == "10,000 rows in (10 malformed), 9,990 out, in 1 micro-batch"
+    assert lines.total == f"{counts}, in 1 micro-batch"
 
 
-@pytest.mark.parametrize(("letters", "said"), [(0, "3,588 out,"), (1, "(1 dead letter),"), (2, "(2 dead letters),")])
-def test_dead_letters_are_counted_among_what_goes_out(letters, said):
-    """Where the job writes some."""
-    assert said in str(Batch.of(progress(letters=letters)))
+def test_dead_letters_of_the_plan_are_no_rows_of_the_output():
+    """Spark reads the input as two sources then, and counts its rows twice."""
+    source = {"latestOffset": AT, "endOffset": AT}
+    assert "233 in, 2 out, 227 dead letters," in str(Batch.of(progress(source, source, rows=233, out=229, letters=227)))
+    assert "233 in, 2 out, 1 dead letter," in str(Batch.of(progress(source, rows=233, out=3, letters=1)))
 
 
 @pytest.mark.parametrize(
@@ -112,7 +115,7 @@ def test_idle_is_said_once_and_again_only_after_rows(capsys):
             lines.onQueryProgress(QueryProgressEvent(event))
     said = capsys.readouterr().err.splitlines()
     assert [line.split(":")[0] for line in said] == ["idle", "batch 5", "idle"]
-    assert lines.total == "7 rows in, 6 out, in 1 micro-batch"
+    assert lines.total == "7 in, 6 out, in 1 micro-batch"
 
 
 def test_rows_that_come_out_where_none_went_in_have_a_line(capsys):
@@ -121,28 +124,45 @@ def test_rows_that_come_out_where_none_went_in_have_a_line(capsys):
     assert capsys.readouterr().err.startswith("batch 5: 0 in, 3 out")
 
 
-def test_a_batch_of_ranges_tells_of_offsets():
-    """Spark counts ranges there, and nobody knows how many rows go out."""
-    mark = {"#cluster": {"id": "c"}, "#copy": {}}
-    source = {
-        "startOffset": {**mark, "t": {"0": 10, "1": 0}},
-        "endOffset": {**mark, "t": {"0": 1010, "1": 500}},
-        "latestOffset": {"t": {"0": 1020, "1": 500}},
-    }
-    batch = Batch.of(progress(source, rows=2, ms=1000))
-    assert str(batch) == "batch 5: 1,500 offsets in 2 ranges, 1.5 k offsets/s, lag 10"
-    lines = BatchLines()
-    lines.add(batch)
-    assert lines.total == "1,500 offsets read in 1 micro-batch"
+COPY = {"#cluster": {"id": "c"}, "#copy": {}}
+RANGES = {
+    "startOffset": {**COPY, "t": {"0": 10, "1": 0}},
+    "endOffset": {**COPY, "t": {"0": 1010, "1": 500}},
+    "latestOffset": {"t": {"0": 1020, "1": 500}},
+}
+FILES = {"table": "dfb777ce", "version": 7, "file": 0, "commit": {"version": 6, "mark": "5f0c"}}
+OF_TABLE = {"startOffset": FILES, "endOffset": FILES | {"version": 9}, "latestOffset": FILES | {"version": 9}}
 
 
-def test_a_batch_of_a_tables_files_tells_of_these(capsys: pytest.CaptureFixture[str]):
-    """Spark counts files there, and nobody knows how many rows they have."""
-    at = {"table": "dfb777ce", "version": 7, "file": 0, "commit": {"version": 6, "mark": "5f0c"}}
-    source = {"startOffset": at, "endOffset": at | {"version": 9}, "latestOffset": at | {"version": 9}}
+@pytest.mark.parametrize(
+    ("source", "committed", "line"),
+    [
+        (
+            RANGES,
+            {"rows": 3, "read": 9, "dropped": 4, "dead_letters": 2, "replayed": False},
+            "9 in, 1 out, 4 dropped, 2 dead letters",
+        ),
+        (RANGES, {"rows": 3, "read": 0, "dropped": 0, "dead_letters": 0, "replayed": True}, "3 in, 3 out"),
+        (OF_TABLE, {"rows": 3, "read": 4, "dropped": 0, "dead_letters": 0, "replayed": False}, "2 files, 4 in, 3 out"),
+    ],
+    ids=["topics", "decided before", "a table"],
+)
+def test_rows_past_the_jvm_are_counted_by_their_commit(source, committed, line, capsys: pytest.CaptureFixture[str]):
+    """Spark counts ranges of offsets or files there. The event may come after Spark's progress; that of another
+    micro-batch does not count."""
     lines = BatchLines()
-    for files in (0, 3, 1):
-        lines.onQueryProgress(QueryProgressEvent(progress(source, rows=files, out=0, ms=1234)))
-    said = capsys.readouterr().err.splitlines()
-    assert said == ["batch 5: 3 files of the table, 1.2 s", "batch 5: 1 file of the table, 1.2 s"]
-    assert lines.total == "4 files read in 2 micro-batches"
+    lines.take({"event": "committed", "at": 0.0, "batch": 4, "rows": 7, "read": 7})
+    late = threading.Timer(0.05, lines.take, [{"event": "committed", "at": 0.0, "batch": 5, **committed}])
+    late.start()
+    lines.onQueryProgress(QueryProgressEvent(progress(source, rows=2, out=0, ms=1000)))
+    late.join()
+    assert capsys.readouterr().err.startswith(f"batch 5: {line}, ")
+
+
+def test_a_batch_whose_event_is_lost_says_how_much_was_read(monkeypatch, capsys: pytest.CaptureFixture[str]):
+    """As where no socket could be made."""
+    monkeypatch.setattr("jobs.runner.lines._EVENT_S", 0.0)
+    lines = BatchLines()
+    lines.onQueryProgress(QueryProgressEvent(progress(RANGES, rows=2, out=0, ms=1000)))
+    assert capsys.readouterr().err == "batch 5: 1,500 offsets, 1.0 s, lag 10\n"
+    assert lines.total == "0 in, 0 out, in 1 micro-batch, 1 of them not counted"
