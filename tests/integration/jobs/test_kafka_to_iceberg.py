@@ -75,7 +75,7 @@ def test_a_killed_job_goes_on_where_it_was(job: Job, write, view) -> None:
     assert [field.name for field in job.kind.load().spec().fields] == ["timestamp_day"]
     assert view.group(f"{job.topic}-group", job.topic) == view.ends(job.topic)
     assert f"{job.topic} → appended to tests.records in the catalog default; group {job.topic}-group" in job.log
-    assert "offsets in 2 ranges" in job.log and "the query goes on" in job.log
+    assert " dropped, in " in job.log and "the query goes on" in job.log
 
 
 @pytest.mark.chaos
@@ -133,7 +133,7 @@ def test_a_catalog_that_cannot_be_opened_ends_the_job(job: Job, write) -> None:
         assert running.wait(PROGRAM_S) == 75, job.log
     assert "failed: [EOS_ICEBERG_UNREACHABLE] The catalog of the table tests.records does not answer" in job.log
     assert "swordfish" not in job.log and "rosebud" not in job.log
-    job.kind.folder.joinpath("catalog.db").mkdir()
+    job.kind.folder.joinpath("catalog.db").write_bytes(b"no database " * 1000)
     with started(NAME, job.config(), job.folder) as running:
         assert running.wait(PROGRAM_S) == 1, job.log
     assert "failed: [EOS_ICEBERG_FAILED]" in job.log
