@@ -112,6 +112,7 @@ def test_the_cluster_is_named_before_the_command():
 
 
 def test_without_brokers_a_command_says_where_they_are_named(monkeypatch, capsys):
+    """With an example."""
     monkeypatch.delenv("SPARK_EOS_BOOTSTRAP_SERVERS", raising=False)
     assert cli.main(["status"]) == 2
     assert "spark-eos --bootstrap-servers HOST:PORT COMMAND" in capsys.readouterr().err
