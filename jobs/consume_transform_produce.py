@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import sys
+from dataclasses import replace
 from typing import Literal, Self
 
 if __name__ == "__main__":
@@ -23,13 +24,16 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 import spark_eos
+from spark_eos.checkpoint.settings import of_spark
 from spark_eos.copy.checks import check_source
+from spark_eos.copy.start import planned
 from spark_eos.errors import stop
 from spark_eos.kafka.admin.topics import cluster_id
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.options.parse import SourceOptions
 
+from .runner.checks import PY_FILES, Check, output_check
 from .runner.cluster import JobCluster
 from .runner.job import JobCommand, Plan, is_new, query_plan
 from .runner.lines import counted
@@ -101,6 +105,10 @@ class TopicsTransform(EngineTransform):
         """Whether keys or values have schemas of a registry, in the input or the output."""
         return self.decodes or self.encode is not None or self.encode_key is not None
 
+    def extras(self) -> list[str]:
+        """See `Job.extras`."""
+        return [*super().extras(), *(["registry"] if self.by_registry and not self.decodes else [])]
+
     @property
     def is_copy(self) -> bool:
         """Whether no row passes through Spark."""
@@ -136,6 +144,10 @@ class ConsumeTransformProduce(QueryJob):
                     ["sink", _GROUP],
                 )
         return self
+
+    def extras(self) -> list[str]:
+        """See `Job.extras`."""
+        return [*super().extras(), *self.transform.extras()]
 
     @property
     def topic(self) -> str | None:
@@ -190,7 +202,33 @@ def plan(config: ConsumeTransformProduce, args: argparse.Namespace) -> Plan:
     target = config.topic or "the topics of the column 'topic'"
     group = option(config.sink, _GROUP)
     what = f"{selected(reads)} → {target}; {f'group {group}' if group else 'no group'}"
-    return query_plan(config, what, clusters, start, begins(reads, config.source_options(FORMATS[0])))
+    first = begins(reads, config.source_options(FORMATS[0]))
+    return query_plan(config, what, clusters, start, first, checks=checks_of(config) if args.sink == FORMATS[0] else ())
+
+
+def checks_of(config: ConsumeTransformProduce) -> list[Check]:
+    """What is looked at before Spark starts, of the sink and of a transform past the JVM."""
+    sink = sink_of(config.sink, config.sink_options(FORMATS[0]))
+    checks = [output_check(replace(sink, topic=config.topic))]
+    if config.transform.is_copy and not config.transform.by_registry and PY_FILES not in config.spark:
+        checks.append(
+            Check("the transform, and whether the options of both ends go together", lambda: try_copy(config))
+        )
+    return checks
+
+
+def try_copy(config: ConsumeTransformProduce) -> None:
+    """Check what the start of a copy checks, but for a registry. Raises EosError."""
+    transform = config.transform
+    planned(
+        of_spark(config.spark),
+        config.source_options(FORMATS[0]),
+        config.sink_options(FORMATS[0]),
+        transform.function_past_spark(),
+        ordered=transform.ordered,
+        partition=transform.copied or "same",
+        on_malformed=transform.on_malformed,
+    )
 
 
 def registry_columns(spark: SparkSession, config: ConsumeTransformProduce) -> Columns:

@@ -12,6 +12,8 @@ from __future__ import annotations
 import argparse
 import importlib
 import sys
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Self
 
 if __name__ == "__main__":
@@ -24,7 +26,8 @@ from pyspark.sql.streaming import StreamingQuery
 
 import spark_eos
 from spark_eos.checkpoint.files import Checkpoint
-from spark_eos.checkpoint.settings import of_session
+from spark_eos.checkpoint.settings import of_session, of_spark
+from spark_eos.checkpoint.stores import local_store
 from spark_eos.copy.from_table.start import check_new, reads_files
 from spark_eos.options.parse import sink_options
 
@@ -32,6 +35,7 @@ from .delta import ways
 from .delta.changes import CHANGE_COLUMNS, Changes, check_columns, of_changes
 from .delta.errors import named
 from .delta.table import Table, check_session, check_settings, names_delta, no_table, with_delta
+from .runner.checks import Check, output_check
 from .runner.cluster import JobCluster
 from .runner.job import JobCommand, Plan, query_plan
 from .runner.lines import counted, say
@@ -109,6 +113,11 @@ class DeltaToKafka(QueryJob):
         refuse("sink", self.sink, CHECKPOINT)
         return self
 
+    def extras(self) -> list[str]:
+        """See `Job.extras`. Past the JVM, delta-rs reads the table."""
+        own = [] if self.transform is None else self.transform.extras()
+        return [*super().extras(), *own, *(["delta"] if self.needs_spark is not None else [])]
+
     @property
     def is_copy(self) -> bool:
         """Whether rows must not pass through Spark."""
@@ -134,10 +143,10 @@ class DeltaToKafka(QueryJob):
 def plan(config: DeltaToKafka, args: argparse.Namespace) -> Plan:
     """One streaming query from the table to the topics."""
     source, topic = config.source, option(config.sink, "topic")
-    kafka = sink_of(config.sink, {"checkpointLocation": config.checkpoint} | config.sink_options()).kafka
+    sink = sink_of(config.sink, {"checkpointLocation": config.checkpoint} | config.sink_options())
 
     def start(spark: SparkSession) -> StreamingQuery:
-        way = way_of(spark, config)
+        way = way_of(of_session(spark), config)
         say(str(way))
         if way.past_jvm:
             return start_copy(spark, config)
@@ -151,17 +160,32 @@ def plan(config: DeltaToKafka, args: argparse.Namespace) -> Plan:
     return query_plan(
         config,
         f"{what} {source.path} → {target}",
-        [JobCluster(kafka, topics, topics)],
+        [JobCluster(sink.kafka, topics, topics)],
         start,
         first,
         spark=with_delta(config.spark) if config.may_use_delta else config.spark,
         named=lambda error: named(error, source.path),
+        checks=[*table_checks(config), output_check(sink)],
     )
 
 
-def way_of(spark: SparkSession, config: DeltaToKafka) -> Way:
-    """By the config file, the checkpoint, and, for a new query that may go either way, the table. Raises EosError."""
-    session = of_session(spark)
+def table_checks(config: DeltaToKafka) -> list[Check]:
+    """The check of a table on a local disk: how another store is reached, the session knows."""
+    store = local_store(config.source.path)
+    if store is None or local_store(config.checkpoint) is None:
+        return []
+
+    def look() -> None:
+        if not Path(store.root, "_delta_log").is_dir():
+            raise no_table(config.source.path)
+        way_of(of_spark(config.spark), config)
+
+    return [Check(f"the table {config.source.path}", look)]
+
+
+def way_of(session: Mapping[str, str], config: DeltaToKafka) -> Way:
+    """By the config file, the checkpoint, and, for a new query that may go either way, the table. ``session``: its
+    settings of file systems. Raises EosError."""
     writes = sink_options({"checkpointLocation": config.checkpoint} | config.sink_options(), session)
     return ways.chosen(
         config.source.path,

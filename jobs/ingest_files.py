@@ -29,6 +29,7 @@ from .files.input import Files
 from .files.taking import Taking
 from .files.writing import check_before_spark, way_of
 from .runner import query
+from .runner.checks import output_check
 from .runner.cluster import JobCluster
 from .runner.job import JobCommand, JobContext, Plan
 from .runner.lines import say
@@ -83,6 +84,10 @@ class IngestFiles(Job):
             raise Rejected("is for records that are parsed.", hint, ["files", given[0]])
         return self
 
+    def extras(self) -> list[str]:
+        """See `Job.extras`."""
+        return [*super().extras(), *(self.transform.extras() if self.transform is not None else [])]
+
     @property
     def way(self) -> Way:
         """How rows get from the files to the topic, by the one transform that there is."""
@@ -95,7 +100,7 @@ class IngestFiles(Job):
 
 def plan(config: IngestFiles, args: argparse.Namespace) -> Plan:
     """Takes files in one micro-batch after the other."""
-    kafka = sink_of(config.sink, config.ingest().options, lambda options: write_options(options).sink).kafka
+    sink = sink_of(config.sink, config.ingest().options, lambda options: write_options(options).sink)
     topic = str(option(config.sink, "topic"))
     check_before_spark(config.files, config.transform)
 
@@ -111,7 +116,8 @@ def plan(config: IngestFiles, args: argparse.Namespace) -> Plan:
 
     files = f"{config.files.path.rstrip('/')}/{config.files.pattern}"
     line = f"{files} → {topic}; ingest {config.name}; {config.when}"
-    return Plan(line, [JobCluster(kafka, [topic], [topic])], config.spark, work, metrics=config.metrics)
+    cluster = JobCluster(sink.kafka, [topic], [topic])
+    return Plan(line, [cluster], config.spark, work, metrics=config.metrics, checks=[output_check(sink)])
 
 
 main = JobCommand("ingest_files", __doc__, IngestFiles, plan).main

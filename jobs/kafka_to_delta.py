@@ -13,6 +13,7 @@ import argparse
 import importlib
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar, Self
 
 if __name__ == "__main__":
@@ -22,6 +23,10 @@ if __name__ == "__main__":
 from pydantic import model_validator
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+
+from spark_eos.checkpoint.settings import HadoopSettings, here
+from spark_eos.checkpoint.stores import local_store
+from spark_eos.tables.delta.creation import check_folder
 
 from .delta.batches import Batches
 from .delta.errors import named
@@ -37,6 +42,7 @@ from .delta.table import (
     nullable,
     with_delta,
 )
+from .runner.checks import Check
 from .runner.into_table import IntoTable, TableSection, TableTransform, table_plan
 from .runner.job import JobCommand, Plan
 from .runner.lines import counted
@@ -102,6 +108,10 @@ class KafkaToDelta(IntoTable):
             raise Rejected("is for rows that pass through Spark.", hint, ["target", "merge"])
         return self
 
+    def extras(self) -> list[str]:
+        """See `Job.extras`. Past the JVM, delta-rs writes the table."""
+        return [*super().extras(), *([] if self.is_copy else ["delta"])]
+
     @property
     def is_copy(self) -> bool:
         """Whether the rows do not pass through Spark: they are appended."""
@@ -129,17 +139,38 @@ def plan(config: KafkaToDelta, args: argparse.Namespace) -> Plan:
         start,
         spark=config.spark if config.is_copy else with_delta(config.spark),
         named=lambda error: named(error, target.path),
+        checks=checks_of(config),
     )
 
 
 def start_copy(spark: SparkSession, config: KafkaToDelta) -> StreamingQuery:
     """The query whose tasks write the table's files. It has the identity and the numbers of one that wrote by Spark."""
-    target = config.target
+    return config.start_copy(spark, copy_sink(config.target))
+
+
+def copy_sink(target: TableTarget) -> dict[str, object]:
+    """The sink's options of the query whose tasks write the table's files."""
     sink: dict[str, object] = {"format": "delta", "path": target.path, "schema": target.evolution}
     sink |= target.properties
     if target.partition_by:
         sink["partitionBy"] = ",".join(target.partition_by)
-    return config.start_copy(spark, sink | {"afterRestore": target.after_restore})
+    return sink | {"afterRestore": target.after_restore}
+
+
+def checks_of(config: KafkaToDelta) -> list[Check]:
+    """What is looked at before Spark starts, of a table on a local disk: how another store is reached, the session
+    knows, and what the columns are, if Spark transforms the rows."""
+    store = local_store(config.target.path)
+    if store is None:
+        return []
+    if config.is_copy:
+        return [config.table_check(copy_sink(config.target))]
+
+    def look() -> None:
+        if not Path(store.root, "_delta_log").is_dir():
+            check_folder(config.target.path, here(HadoopSettings()))
+
+    return [Check(f"the table {config.target.path}", look)]
 
 
 def read(spark: SparkSession, config: KafkaToDelta) -> DataFrame:

@@ -80,7 +80,7 @@ def plan(config: KafkaToIceberg, args: argparse.Namespace) -> Plan:
     options = located(lambda: table_options(sink, {}), "target", target.key_names(), sink)
     options.place(config.checkpoint, options.storage)  # whether pyiceberg is there
     what = f"appended to {target.table} in the catalog {target.catalog}"
-    return table_plan(config, what, lambda spark: config.start_copy(spark, sink))
+    return table_plan(config, what, lambda spark: config.start_copy(spark, sink), checks=[config.table_check(sink)])
 
 
 main = JobCommand("kafka_to_iceberg", __doc__, KafkaToIceberg, plan).main

@@ -30,6 +30,7 @@ from spark_eos.mirror.start import mirror
 from spark_eos.mirror.topics import not_numbers
 from spark_eos.topic_partition import OWN_NAMES
 
+from .runner.checks import output_check
 from .runner.cluster import JobCluster
 from .runner.job import JobCommand, Plan, is_new, query_plan
 from .runner.models import QueryJob, Section
@@ -112,7 +113,7 @@ class Mirror(QueryJob):
 def plan(config: Mirror, args: argparse.Namespace) -> Plan:
     """One streaming query from cluster to cluster."""
     reads = source_of(config.source, config.source_options())
-    sink = sink_of(config.sink, config.sink_options()).kafka
+    sink = sink_of(config.sink, config.sink_options())
     named, targets = topics_of(reads), config.topics
     if targets.prefix and len(targets.prefix) + max(map(len, named), default=0) > _LONGEST_NAME:
         raise stop("EOS_CONFIG_INVALID_VALUE.topic_name", key="topics.prefix", names=_NAMES)
@@ -128,10 +129,11 @@ def plan(config: Mirror, args: argparse.Namespace) -> Plan:
         )
 
     names = f"names with {targets.prefix} before them" if targets.prefix else "the same names"
-    what = f"{selected(reads)} on {reads.kafka.bootstrap_servers} → {names} on {sink.bootstrap_servers}"
+    what = f"{selected(reads)} on {reads.kafka.bootstrap_servers} → {names} on {sink.kafka.bootstrap_servers}"
     needed = JobCluster(reads.kafka, named or [targets.map], named if is_new(config.checkpoint) else [])
-    clusters = [needed, JobCluster(sink, [targets.map])]
-    return query_plan(config, what, clusters, start, begins(reads, config.source_options()))
+    clusters = [needed, JobCluster(sink.kafka, [targets.map])]
+    first = begins(reads, config.source_options())
+    return query_plan(config, what, clusters, start, first, checks=[output_check(sink)])
 
 
 main = JobCommand("mirror", __doc__, Mirror, plan).main

@@ -8,7 +8,6 @@ from functools import reduce
 from operator import or_
 from typing import Annotated
 
-from delta.tables import DeltaTable
 from pydantic import AfterValidator, Field
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -162,6 +161,8 @@ class Merger:
             source.unpersist()
 
     def _merge(self, source: DataFrame) -> None:
+        from delta.tables import DeltaTable  # which nobody needs past the JVM
+
         columns = [name for name in source.columns if name not in (*CONTROL_COLUMNS, ROWS)]
         values: dict[str, str | Column] = {f"t.{quoted(name)}": f"s.{quoted(name)}" for name in columns}
         (

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from delta.tables import DeltaTable
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -121,6 +120,8 @@ class Table:
     path: str
 
     def exists(self) -> bool:
+        from delta.tables import DeltaTable  # which nobody needs past the JVM
+
         return DeltaTable.isDeltaTable(self.spark, self.path)
 
     def has_log(self) -> bool:
@@ -217,6 +218,8 @@ def no_table(path: str, more: str = "") -> EosError:
 def create(table: Table, schema: StructType, partitions: Sequence[str], properties: Mapping[str, str]) -> None:
     """Create the table where there is none. Raises TableError for a property by which each later start would be
     refused."""
+    from delta.tables import DeltaTable
+
     if _RETENTION in properties:
         given = f"{_RETENTION}={properties[_RETENTION]}"
         raise stop("EOS_DELTA_TABLE_SETTINGS.new", path=table.path, properties=given)

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.copy.plan import RowTransform
-from spark_eos.copy.sql import SqlTransform, check_sql
+from spark_eos.copy.sql import check_sql
 from spark_eos.copy.start import name_of
 from spark_eos.copy.written import of_one_query
 from spark_eos.ingest.copying import LINES, FilesCopy
@@ -122,9 +122,8 @@ class PastJvm:
 
 def row_transform(files: Files, transform: PastSparkTransform) -> RowTransform:
     """What tasks run. Raises ConfigError for a function that cannot be imported."""
-    given = transform.past_spark()
-    assert given is not None  # just one is set
-    function = SqlTransform(given) if isinstance(given, str) else given
+    function = transform.function_past_spark()
+    assert function is not None  # just one is set
     return RowTransform(function, name_of(function), on_malformed=files.on_malformed)
 
 

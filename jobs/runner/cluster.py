@@ -58,6 +58,10 @@ class JobCluster:
     topics: Sequence[str]
     required: Sequence[str] = ()
 
+    def __str__(self) -> str:
+        topics = f" and on it {', '.join(self.required)}" if self.required else ""
+        return f"the cluster at {self.kafka.bootstrap_servers}{topics}"
+
     def expect(self) -> None:
         """Wait until it answers, and for no longer than the query would.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
@@ -10,8 +10,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 import spark_eos
+from spark_eos.checkpoint.settings import of_spark
+from spark_eos.copy.start import name_of, texts
+from spark_eos.copy.table.options import table_options
+from spark_eos.copy.table.start import check, transform_of
 from spark_eos.errors import EosError
 
+from .checks import PY_FILES, Check
 from .cluster import JobCluster
 from .job import Plan, is_new, query_plan
 from .models import QueryJob, Section
@@ -77,6 +82,10 @@ class IntoTable(QueryJob):
                 check_topic(only_topic(self.source), section, f"transform.{key}")
         return self
 
+    def extras(self) -> list[str]:
+        """See `Job.extras`."""
+        return [*super().extras(), *(self.transform.extras() if self.transform is not None else [])]
+
     def source_options(self) -> dict[str, str]:
         """Every option of the source, by its name. Without a transformation, headers are for the table, too."""
         headers = {"includeHeaders": "true"} if self.transform is None else {}
@@ -102,6 +111,21 @@ class IntoTable(QueryJob):
             decode=None if transform is None else self.decodings(spark),
         )
 
+    def table_check(self, sink: Mapping[str, object]) -> Check:
+        """What the start of the copy checks of the table and its columns. ``sink``: its options."""
+        return Check(
+            f"the table {sink.get('path') or sink.get('table')}, and its columns", lambda: self._try_copy(sink)
+        )
+
+    def _try_copy(self, sink: Mapping[str, object]) -> None:
+        transform = self.transform
+        decodes = transform is not None and (transform.decodes or PY_FILES in self.spark)
+        function = None if transform is None or decodes else transform.function_past_spark()
+        malformed = "fail" if transform is None or decodes else transform.on_malformed
+        rows = transform_of(function, None if function is None else name_of(function), malformed)
+        options = table_options(texts(sink), of_spark(self.spark))
+        check(self.source_options(), options, self.checkpoint, rows, decodes=decodes)
+
 
 def table_plan(
     config: IntoTable,
@@ -110,6 +134,7 @@ def table_plan(
     *,
     spark: Mapping[str, str] | None = None,
     named: Callable[[BaseException], EosError | None] = lambda error: None,
+    checks: Sequence[Check] = (),
 ) -> Plan:
     """One streaming query from the topics to the table. ``what``: becomes of the rows, in words; for the others, see
     `query_plan`. Raises OptionError and SchemaError."""
@@ -125,4 +150,5 @@ def table_plan(
         begins(reads, config.source_options()),
         spark=spark,
         named=named,
+        checks=checks,
     )

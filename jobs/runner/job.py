@@ -7,12 +7,12 @@ A job is a model of its config file, and a function that makes a `Plan` of it. `
 from __future__ import annotations
 
 import argparse
-import re
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Generic, TypeVar
 
 import pyspark
@@ -23,6 +23,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 import spark_eos
 from spark_eos.checkpoint.files import Checkpoint
+from spark_eos.checkpoint.stores import local_store
 from spark_eos.errors import ConfigError, EosError, OptionError
 from spark_eos.ops.metrics import Metrics as Measuring
 from spark_eos.ops.metrics.session import check as check_metrics
@@ -30,12 +31,14 @@ from spark_eos.ops.metrics.session import start as start_metrics
 from spark_eos.protocol.checks import ROWS_MISSING
 from spark_eos.spark.system_errors import system_error
 
+from ..installed import check_installed
 from . import query, session
+from .checks import Check
 from .cluster import JobCluster
 from .config import in_file, load
 from .jvm_stderr import JvmStderr
 from .lines import BatchLines, say
-from .local_checkpoint import LocalCheckpoint
+from .local_checkpoint import LocalCheckpoint, check_writable
 from .models import Job, Metrics, QueryJob
 from .query import DONE, Stop, failed
 
@@ -62,7 +65,8 @@ class JobContext:
 class Plan:
     """What a job is going to do, as far as it can be told without Spark.
 
-    ``line``: the job's first line. ``clusters`` must answer before Spark starts. ``spark``: settings of the session.
+    ``line``: the job's first line. ``clusters`` must answer before Spark starts, and ``checks`` must pass then.
+    ``spark``: settings of the session.
     ``work`` runs until it is done or is asked to stop, and raises what ends it. ``beginning``: where it begins, said
     when Spark is up. ``metrics``: where there are to be some. ``checkpoint``: that of its query, if it has one.
     """
@@ -74,6 +78,7 @@ class Plan:
     beginning: str = ""
     metrics: Metrics | None = None
     checkpoint: str | None = None
+    checks: Sequence[Check] = ()
 
 
 def query_plan(
@@ -85,12 +90,13 @@ def query_plan(
     *,
     spark: Mapping[str, str] | None = None,
     named: Callable[[BaseException], EosError | None] = lambda error: None,
+    checks: Sequence[Check] = (),
 ) -> Plan:
     """The plan of a job that is one streaming query.
 
     ``what`` is read and written, in words; ``first``: where a new query begins. ``start`` builds and starts the query,
     all of it anew, and is called again where a restart helps. ``spark``: settings in place of the file's. ``named``:
-    the error of spark-eos for one of others, where it knows one.
+    the error of spark-eos for one of others, where it knows one. ``checks``: see `Plan`.
     """
 
     def work(context: JobContext) -> None:
@@ -117,15 +123,16 @@ def query_plan(
     begins = {True: f"a new query, from {first}", False: "the query goes on", None: ""}[is_new(config.checkpoint)]
     line = f"{what}; checkpoint {config.checkpoint}; {config.when}"
     settings = config.spark if spark is None else spark
-    return Plan(line, clusters, settings, work, begins, config.metrics, config.checkpoint)
+    return Plan(line, clusters, settings, work, begins, config.metrics, config.checkpoint, checks)
 
 
 def is_new(checkpoint: str) -> bool | None:
     """Whether the query of this checkpoint has never been started; None if only Spark can tell, as the checkpoint is
     not on a local disk."""
-    if re.match(r"(?!file:)[A-Za-z][\w+.-]*:", checkpoint):
+    store = local_store(checkpoint)
+    if store is None:
         return None
-    return Checkpoint(checkpoint).query_id() is None
+    return not Path(store.root).is_dir() or Checkpoint(checkpoint).query_id() is None
 
 
 @dataclass(frozen=True)
@@ -146,7 +153,12 @@ class JobCommand(Generic[J]):
 
     def _run(self, args: argparse.Namespace, stop: Stop) -> int:
         try:
-            plan = self.plan(load(args.conf, self.config), args)
+            config = load(args.conf, self.config)
+            check_installed(self.name, config.extras())
+            plan = self.plan(config, args)
+            if args.check:
+                check(plan, alone=True)
+                return DONE
             carry_out(plan, stop, name=self.name.replace("_", "-"), verbose=args.verbose)
         except (ConfigError, OptionError) as error:
             return failed(in_file(error, args.conf), verbose=args.verbose)
@@ -173,8 +185,47 @@ class JobCommand(Generic[J]):
         )
         parser.add_argument("--conf", required=True, metavar="FILE", help="the job's YAML file")
         self.options(parser)
+        parser.add_argument(
+            "--check", action="store_true", help="look at all that can be known without Spark, say so, and end"
+        )
         parser.add_argument("--verbose", action="store_true", help="show Spark's log, and errors in full")
         return parser
+
+
+def check(plan: Plan, *, alone: bool = False) -> None:
+    """Look at all that a start needs, and that can be known without Spark. Writes nothing. Raises EosError.
+
+    ``alone``: nothing is started then, so each line says what was looked at. Otherwise what a restart may mend is left
+    to the query, which is started again then.
+    """
+    say(plan.line)
+    for each in _of_every_job(plan):
+        each.look()
+        if alone:
+            say(f"checked: {each.what}")
+    for each in plan.checks:
+        try:
+            each.look()
+        except EosError as error:
+            if alone or not error.restart_helps:
+                raise
+        if alone:
+            say(f"checked: {each.what}")
+    if alone:
+        say("nothing stands in the way, as far as that is known without Spark; nothing was started or written")
+
+
+def _of_every_job(plan: Plan) -> Iterator[Check]:
+    yield Check("Java", session.check_java)
+    if plan.metrics is not None:
+        port = plan.metrics.port
+        yield Check("what the metrics need", lambda: check_metrics(port))
+    if plan.checkpoint is not None:
+        location = plan.checkpoint
+        where = "" if is_new(location) is not None else ": it is on a store, which Spark will look at"
+        yield Check(f"the checkpoint {location}{where}", lambda: check_writable(location))
+    for cluster in plan.clusters:
+        yield Check(str(cluster), cluster.expect)
 
 
 def carry_out(plan: Plan, stop: Stop, *, name: str, verbose: bool = False) -> None:
@@ -182,12 +233,7 @@ def carry_out(plan: Plan, stop: Stop, *, name: str, verbose: bool = False) -> No
 
     ``name`` is that of the Spark application.
     """
-    say(plan.line)
-    session.check_java()
-    if plan.metrics is not None:
-        check_metrics(plan.metrics.port)
-    for cluster in plan.clusters:
-        cluster.expect()
+    check(plan)
     with ExitStack() as stack:
         stderr = None if verbose else stack.enter_context(JvmStderr(stop.asked)).fd
         local_checkpoint = stack.enter_context(LocalCheckpoint())  # until Spark has stopped

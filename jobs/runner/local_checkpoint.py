@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import json
 import os
 import platform
@@ -16,8 +18,10 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from spark_eos.checkpoint.stores import local_store, why_unwritable
 from spark_eos.errors import EosError, stop
 from spark_eos.printable import printable
+from spark_eos.retry import retrying
 from spark_eos.spark.system_errors import may_pass
 
 from .lines import say
@@ -114,6 +118,35 @@ class LocalCheckpoint:
         self._file = jvm.java.io.RandomAccessFile(str(lock), "rw")
         # Another file may have come to its place meanwhile, with the folder that it is in.
         return self._file.getChannel().tryLock() is not None and _HELD.format(_identity(lock)) == note
+
+
+def check_writable(location: str, wait_s: float = _WAIT_S) -> None:
+    """Check that this process can write the checkpoint, and that no other one runs on it, if it is on a local disk.
+    Writes nothing. Waits for a process that is about to end, and else raises CheckpointError.
+
+    What Spark's JVM looks at again, when it takes the lock, is so known before there is one.
+    """
+    store = local_store(location)
+    if store is None:
+        return  # Spark tells what is wrong with it, when it starts the query
+    folder = Path(store.root).absolute()
+    for part in (folder, *(folder / name for name in ("offsets", "commits"))):
+        if (why := why_unwritable(part)) is not None:
+            raise stop("EOS_CHECKPOINT_STORE.lock", location=str(folder), lock=folder / LOCK, why=why)
+    for _ in retrying(wait_s):
+        if not _is_locked(folder / LOCK):
+            return
+    raise _in_use(folder)
+
+
+def _is_locked(lock: Path) -> bool:
+    """Whether another process has a lock of the file. This one has none, so it loses none by looking."""
+    try:
+        with lock.open("r+b") as file:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        return error.errno in (errno.EACCES, errno.EAGAIN)
+    return False
 
 
 def _why(error: Py4JJavaError | PySparkException) -> str:

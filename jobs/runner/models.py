@@ -107,6 +107,10 @@ class Job(Section):
         """The trigger in words."""
         return "until all that is there now is read" if self.available_now else f"every {self.trigger}"
 
+    def extras(self) -> list[str]:
+        """The extras of the package that this file needs, besides those of every file of its job."""
+        return ["metrics"] if self.metrics is not None and self.metrics.port is not None else []
+
     def start(self, writer: DataStreamWriter) -> StreamingQuery:
         """Start the query with this trigger."""
         return writer.trigger(**self.trigger_arguments).start()

@@ -10,6 +10,7 @@ from pydantic import model_validator
 from pyspark.sql import SparkSession
 
 from spark_eos.checkpoint.settings import HadoopSettings, of_session
+from spark_eos.copy.sql import SqlTransform as SqlFunction
 from spark_eos.copy.sql import check_sql
 from spark_eos.options.parse import SourceOptions
 from spark_eos.source.schema import arrow_schema
@@ -46,12 +47,21 @@ class ArrowTransform(SqlTransform):
         """Whether DuckDB runs ``sql``."""
         return self.sql is not None
 
+    def extras(self) -> list[str]:
+        """See `Job.extras`."""
+        return ["sql"] if self.by_duckdb else []
+
     def past_spark(self) -> ArrowFunction | str | None:
         """What `spark_eos.copy` takes: the function or the SQL. Raises ConfigError."""
         if self.arrow is None:
             return self.sql
         function: ArrowFunction = imported(self.arrow, "transform.arrow")
         return function
+
+    def function_past_spark(self) -> ArrowFunction | None:
+        """The function, or the SQL as one. Raises ConfigError."""
+        given = self.past_spark()
+        return SqlFunction(given) if isinstance(given, str) else given
 
 
 class PastSparkTransform(ArrowTransform, Transform):
@@ -95,6 +105,10 @@ class DecodedTransform(ArrowTransform):
     def decodes(self) -> bool:
         """Whether keys or values are decoded with schemas of a registry."""
         return self.parse is not None or self.parse_key is not None
+
+    def extras(self) -> list[str]:
+        """See `Job.extras`."""
+        return [*super().extras(), *(["registry"] if self.decodes else [])]
 
     @property
     def parsed(self) -> Mapping[str, Parsed | None]:

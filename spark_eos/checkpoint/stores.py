@@ -14,6 +14,7 @@ any other                               the file system of that name of fsspec, 
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Callable
@@ -26,7 +27,7 @@ from urllib.parse import urlsplit
 import pyarrow.fs
 
 from spark_eos.caches import process_cache
-from spark_eos.checkpoint.settings import DEFAULT_FS, HadoopSettings
+from spark_eos.checkpoint.settings import DEFAULT_FS, HadoopSettings, here
 from spark_eos.errors import EosError
 from spark_eos.printable import hidden
 
@@ -62,6 +63,16 @@ def open_store(location: str, settings: HadoopSettings) -> Store:
         raise NoStore(error.message) from None
 
 
+def local_store(location: str) -> Store | None:
+    """The store at a location, by the settings of this machine; None unless that is on a local disk, or mounted as
+    one."""
+    try:
+        store = open_store(location, here(HadoopSettings()))
+    except NoStore:
+        return None
+    return store if store.local else None
+
+
 def _open_store(location: str, settings: HadoopSettings) -> Store:
     scheme, authority, path = _split(location)
     if not scheme:
@@ -91,6 +102,18 @@ def _open_store(location: str, settings: HadoopSettings) -> Store:
 def absolute(location: str) -> str:
     """The location as the ledger has it: a local path is made absolute, others stay as they are."""
     return location if ":" in location.partition("/")[0] else str(Path(location).absolute())
+
+
+def why_unwritable(path: Path) -> str | None:
+    """Why this user cannot write at a local path, where there may be nothing yet; None if nothing stands in the way.
+    Writes nothing."""
+    there = next(each for each in (path, *path.parents) if os.path.lexists(each))
+    if not there.is_dir():
+        return f"{there} is no folder"
+    if os.access(there, os.W_OK | os.X_OK):
+        return None
+    read_only = os.statvfs(there).f_flag & os.ST_RDONLY
+    return f"{there}: {os.strerror(errno.EROFS if read_only else errno.EACCES)}"
 
 
 def without_secrets(text: str, settings: HadoopSettings) -> str:

@@ -10,15 +10,12 @@ from typing import Annotated
 import typer
 
 from spark_eos.cli.options import Format, print_error
-from spark_eos.errors import EosError, stop
+from spark_eos.errors import EosError
 
 _JOBS: dict[str, str] = importlib.import_module("spark_eos.jobs").JOBS
 #: What follows the job's name is the job's, ``--help`` too.
 CONTEXT = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 EPILOG = "Jobs:\n\n" + "\n\n".join(f"{name}: {what}." for name, what in _JOBS.items())
-
-#: The extra that brings a module which jobs import.
-_EXTRAS = {"yaml": "jobs", "pydantic": "jobs", "py4j": "jobs", "delta": "delta"}
 
 
 def _job(text: str) -> str:
@@ -53,12 +50,6 @@ def run(
 
 def run_job(job: str, arguments: list[str]) -> int:
     """The exit code of the job. Raises UnsupportedError where what it imports is not installed."""
-    try:
-        module = importlib.import_module(f"spark_eos.jobs.{job}")
-    except ModuleNotFoundError as error:
-        extra = _EXTRAS.get((error.name or "").partition(".")[0])
-        if extra is None:
-            raise
-        raise stop("EOS_NOT_INSTALLED.job", job=job, module=error.name, extra=extra) from None
-    code: int = module.main(arguments)
+    importlib.import_module("spark_eos.jobs.installed").check_installed(job)
+    code: int = importlib.import_module(f"spark_eos.jobs.{job}").main(arguments)
     return code

@@ -63,6 +63,7 @@ def copy(
 
     Returns Spark's query, started. Raises EosError for what can be known before.
     """
+    from spark_eos.checkpoint.settings import of_session
     from spark_eos.copy.checks import check_trigger
     from spark_eos.copy.from_table.start import from_table
     from spark_eos.copy.source import CopyDataSource
@@ -79,9 +80,9 @@ def copy(
         for argument, given in {"decode": decode, "encode": encode, **chosen}.items():
             if given:
                 raise stop("EOS_OPTION_CONFLICT.source_table", option=argument)
-        writes = _texts({**sink, "checkpointLocation": checkpoint})
+        writes = texts({**sink, "checkpointLocation": checkpoint})
         known_as = None if function is None else name_of(function)
-        return from_table(spark, _texts(source), writes, function, known_as, checkpoint, trigger, name)
+        return from_table(spark, texts(source), writes, function, known_as, checkpoint, trigger, name)
     if decode or encode:
         from spark_eos.copy.values import SchemaTransform
 
@@ -93,10 +94,10 @@ def copy(
                 raise stop("EOS_OPTION_CONFLICT.table", option=argument)
         named = None if function is None else name_of(function)
         return to_table(
-            spark, _texts(source), _texts(sink), checkpoint, trigger, name, transform_of(function, named, on_malformed)
+            spark, texts(source), texts(sink), checkpoint, trigger, name, transform_of(function, named, on_malformed)
         )
-    plan = _plan(
-        spark,
+    plan = planned(
+        of_session(spark),
         source,
         {**sink, "checkpointLocation": checkpoint},
         function,
@@ -125,8 +126,8 @@ def started(
     return query
 
 
-def _plan(
-    spark: SparkSession,
+def planned(
+    session: Mapping[str, str],
     source: Mapping[str, object],
     sink: Mapping[str, object],
     transform: Function | None,
@@ -135,10 +136,10 @@ def _plan(
     partition: str,
     on_malformed: OnMalformed,
 ) -> CopyPlan:
-    """What the tasks need, checked as far as it can be before there are any. Raises EosError."""
+    """What the tasks need, checked as far as it can be before there are any. ``session``: its settings of file systems.
+    Writes nothing. Raises EosError."""
     import pyarrow as pa
 
-    from spark_eos.checkpoint.settings import of_session
     from spark_eos.copy.by_key import by_key, check_rule
     from spark_eos.copy.checks import check_copy, check_malformed, checked_ends
     from spark_eos.copy.plan import SAME, CopyPlan
@@ -150,9 +151,9 @@ def _plan(
 
     copies = transform is None and partition == SAME
     ends = checked_ends(
-        _texts(source),
-        _texts(sink),
-        of_session(spark),
+        texts(source),
+        texts(sink),
+        session,
         ordered=ordered,
         copies=copies,
         keeps_order=_KEEPS_ORDER,
@@ -173,7 +174,7 @@ def _plan(
     return CopyPlan(reads, writes, ends.cluster, function, ordered)
 
 
-def _texts(options: Mapping[str, object]) -> dict[str, str]:
+def texts(options: Mapping[str, object]) -> dict[str, str]:
     """The options as texts, in the form that Spark's ``options`` takes."""
     return {
         key: str(value).lower() if isinstance(value, bool) else str(value)

@@ -84,6 +84,16 @@ def preflight(options: SinkOptions, *, dated: bool = False) -> Facts:
 
 @ttl_cache(FRESH_S, maxsize=16)
 def _of_cluster(options: SinkOptions, *, dated: bool) -> Facts:
+    client = broker_client(options.kafka)
+    broker, dead_letter_partitions = check_cluster(options, dated=dated)
+    partitions = ledger_partitions(client, options.ledger_topic, broker)
+    return Facts(transaction_timeout(options, broker), partitions, this_driver(), dead_letter_partitions)
+
+
+def check_cluster(options: SinkOptions, *, dated: bool = False) -> tuple[BrokerConfig, int]:
+    """Check the options against the brokers, the topics of rows and dead letters, and the group. Writes nothing.
+    Returns the configuration of a broker, and the dead-letter topic's number of partitions, 0 without one. Raises
+    EosError."""
     check(options.kafka, "producer")
     client = broker_client(options.kafka)
     if options.topic is not None:
@@ -94,15 +104,11 @@ def _of_cluster(options: SinkOptions, *, dated: bool) -> Facts:
         check_output(client, options.dead_letters)
     check_brokers(client, two_phase=options.two_phase)
     broker = broker_config(client)
-    facts = Facts(
-        transaction_timeout(options, broker),
-        ledger_partitions(client, options.ledger_topic, broker),
-        this_driver(),
-        check_dead_letters(client, options),
-    )
+    transaction_timeout(options, broker)
+    dead_letter_partitions = check_dead_letters(client, options)
     if options.group_id:
         check_group(client, options.group_id)
-    return facts
+    return broker, dead_letter_partitions
 
 
 def _checkpoint(options: SinkOptions) -> Checkpoint:

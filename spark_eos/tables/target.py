@@ -96,6 +96,10 @@ class Place(Protocol):
     def new_columns(self, schema: pa.Schema) -> TableColumns:
         """The columns of a table that is created for rows with these. Raises SchemaError."""
 
+    def check_new(self, schema: pa.Schema | None) -> None:
+        """Check that a table can be created here for rows with these columns, where there is none. None: they are not
+        known yet. Writes nothing. Raises TableError and SchemaError."""
+
     def widened(self, there: pa.Schema, given: pa.Schema) -> pa.Schema:
         """The table's columns ``there``, with those that rows with the columns ``given`` have besides. Raises
         SchemaError for one that cannot be added."""

@@ -13,13 +13,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
+    from spark_eos.checkpoint.files import Checkpoint
     from spark_eos.copy.plan import Function, OnMalformed, RowTransform
     from spark_eos.copy.table.options import DeltaOptions, IcebergOptions
     from spark_eos.copy.table.plan import TablePlan
     from spark_eos.copy.table.rows import TableTransform
     from spark_eos.copy.transforming import Chunk
     from spark_eos.options.parse import SourceOptions
-    from spark_eos.tables.target import Place
+    from spark_eos.tables.target import Place, Target
 
 _FORMAT = "eos-kafka-table"
 
@@ -68,36 +69,89 @@ def planned(
 ) -> TablePlan:
     """What the tasks need, with the table, which is created where there is none, and given columns that it lacks if the
     options say so: when all else is checked. Raises EosError."""
-    from spark_eos.checkpoint.files import Checkpoint
-    from spark_eos.checkpoint.settings import HadoopSettings, here
-    from spark_eos.copy.checks import bounded, check_source
     from spark_eos.copy.table.plan import TablePlan
     from spark_eos.kafka.admin.topics import cluster_id
     from spark_eos.kafka.net.client import broker_client
-    from spark_eos.options.parse import stream_options
-    from spark_eos.source.schema import arrow_schema
-    from spark_eos.tables.micro_batch import check_start
 
-    reads = bounded(stream_options(source))
-    check_source(reads, ordered=False, keeps_order="")
+    reads = _reads(source)
     cluster = cluster_id(broker_client(reads.kafka))
-    storage = HadoopSettings(here(options.storage))
-    place = options.place(checkpoint, storage)
-    fitted = None if transform is None else fitting(transform, reads, place, evolves=options.evolves)
-    columns = arrow_schema(reads.include_headers) if fitted is None else fitted.schema
-    there = place.columns() if options.evolves else None
-    if there is not None and not set(there.schema.names) <= set(columns.names):
-        there = None  # columns that nobody writes are refused as without the option
-    found = Checkpoint(checkpoint, storage)
-    query, finished = found.query_id(), found.last_batch("commits")
-    table = place.target(columns if there is None else there.schema, create=finished is None)
-    last = None if query is None else table.last(query)
-    if query is not None:
-        check_start(table.name, last, finished=finished, planned=found.last_batch("offsets"))
+    place, found = _ends(options, checkpoint)
+    fitted, columns, there = _columns(transform, reads, place, evolves=options.evolves)
+    table = place.target(columns if there is None else there, create=found.last_batch("commits") is None)
+    last = _check_last(table, found)
     if there is not None:
         table = table.evolved(columns)
         fitted = None if fitted is None else replace(fitted, schema=table.layout.schema)
     return TablePlan(reads, cluster, table, last, fitted)
+
+
+def check(
+    source: Mapping[str, str],
+    options: DeltaOptions | IcebergOptions,
+    checkpoint: str,
+    transform: RowTransform | None = None,
+    *,
+    decodes: bool = False,
+) -> None:
+    """Check what `planned` checks, without a session and without writing anything. ``decodes``: the columns are not
+    known yet, as they come from a registry. Raises EosError."""
+    place, found = _ends(options, checkpoint)
+    there = place.columns()
+    is_new = there is None and found.last_batch("commits") is None
+    if decodes:
+        if is_new:
+            place.check_new(None)
+        return
+    _, columns, known = _columns(transform, _reads(source), place, evolves=options.evolves)
+    if is_new:
+        place.check_new(columns)
+    else:
+        _check_last(place.target(columns if known is None else known, create=False), found)
+
+
+def _reads(source: Mapping[str, str]) -> SourceOptions:
+    from spark_eos.copy.checks import bounded, check_source
+    from spark_eos.options.parse import stream_options
+
+    reads = bounded(stream_options(source))
+    check_source(reads, ordered=False, keeps_order="")
+    return reads
+
+
+def _ends(options: DeltaOptions | IcebergOptions, checkpoint: str) -> tuple[Place, Checkpoint]:
+    """Where the table is, and the checkpoint of its query."""
+    from spark_eos.checkpoint.files import Checkpoint
+    from spark_eos.checkpoint.settings import HadoopSettings, here
+
+    storage = HadoopSettings(here(options.storage))
+    return options.place(checkpoint, storage), Checkpoint(checkpoint, storage)
+
+
+def _columns(
+    transform: RowTransform | None, reads: SourceOptions, place: Place, *, evolves: bool
+) -> tuple[TableTransform | None, pa.Schema, pa.Schema | None]:
+    """The transform with the table, the columns that are written, and those of a table that is to be given the rest of
+    them."""
+    from spark_eos.source.schema import arrow_schema
+
+    fitted = None if transform is None else fitting(transform, reads, place, evolves=evolves)
+    columns = arrow_schema(reads.include_headers) if fitted is None else fitted.schema
+    there = place.columns() if evolves else None
+    if there is None or not set(there.schema.names) <= set(columns.names):
+        return fitted, columns, None  # columns that nobody writes are refused as without the option
+    return fitted, columns, there.schema
+
+
+def _check_last(table: Target, checkpoint: Checkpoint) -> int | None:
+    """The query's last micro-batch in the table, which goes with its checkpoint."""
+    from spark_eos.tables.micro_batch import check_start
+
+    query = checkpoint.query_id()
+    last = None if query is None else table.last(query)
+    if query is not None:
+        finished, logged = checkpoint.last_batch("commits"), checkpoint.last_batch("offsets")
+        check_start(table.name, last, finished=finished, planned=logged)
+    return last
 
 
 def fitting(transform: RowTransform, reads: SourceOptions, place: Place, *, evolves: bool = False) -> TableTransform:

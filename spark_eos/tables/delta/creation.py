@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.types as types
+from pyarrow.fs import FileSelector
 
+from spark_eos.checkpoint.settings import HadoopSettings
+from spark_eos.checkpoint.stores import open_store, why_unwritable
 from spark_eos.errors import stop
 from spark_eos.tables.evolution import added
 from spark_eos.tables.values import check_columns
@@ -25,6 +29,9 @@ RETENTION = "delta.deletedFileRetentionDuration"
 _RETENTION_MS = 7 * 24 * 3600 * 1000
 _UNITS_MS = {"week": 604_800_000, "day": 86_400_000, "hour": 3_600_000, "minute": 60_000, "second": 1000}
 _UNITS_MS |= {"millisecond": 1}
+
+#: Files that an error names.
+_LISTED = 3
 
 #: Raises TableError for a table that an append of files would break.
 CheckKept = Callable[["DeltaTable"], None]
@@ -47,6 +54,21 @@ def check_new(
     broken = {name: value for name, value in given.items() if not _is_kept(schema, {name: value}, check_kept)} or given
     listed = ", ".join(f"{name}={value}" for name, value in broken.items())
     raise stop("EOS_DELTA_TABLE_SETTINGS.new", path=path, properties=listed)
+
+
+def check_folder(path: str, settings: HadoopSettings) -> None:
+    """Check that a table at this path, where there is none, would have nothing in its folder but its own files: others
+    would not be in it, and VACUUM would remove them. Only names that begin with _ or . are left alone by both. Raises
+    TableError (EOS_DELTA_NO_TABLE), and what the store raises."""
+    store = open_store(path, settings)
+    if store.files.get_file_info(store.root).is_file:
+        raise stop("EOS_DELTA_NO_TABLE.file", path=path)
+    if store.local and (why := why_unwritable(Path(store.root).absolute())) is not None:
+        raise stop("EOS_DELTA_NO_TABLE.unwritable", path=path, why=why)
+    inside = store.files.get_file_info(FileSelector(store.root, allow_not_found=True))
+    if others := sorted(info.base_name for info in inside if not info.base_name.startswith(("_", "."))):
+        listed = ", ".join(others[:_LISTED]) + (", …" if others[_LISTED:] else "")
+        raise stop("EOS_DELTA_NO_TABLE.other_files", path=path, files=listed)
 
 
 def _is_kept(schema: pa.Schema, properties: Mapping[str, str], check_kept: CheckKept) -> bool:

@@ -24,7 +24,7 @@ from spark_eos.frozen_settings import Settings
 from spark_eos.log import logger
 from spark_eos.printable import hidden
 from spark_eos.tables import values
-from spark_eos.tables.delta.creation import check_new
+from spark_eos.tables.delta.creation import check_folder, check_new
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -83,9 +83,12 @@ class Location:
         return "://" not in self.uri
 
     def open(self, version: int | None = None) -> DeltaTable:
-        """The table as its log is now, or at a version, on a handle of its own. Raises what delta-rs raises."""
+        """The table as its log is now, or at a version, on a handle of its own. Raises what delta-rs raises,
+        and TableError for a file, of which that says less."""
         from deltalake import DeltaTable
 
+        if self.is_local and Path(self.uri).is_file():
+            raise stop("EOS_DELTA_NO_TABLE.file", path=self.path)
         return DeltaTable(self.uri, version, storage_options=dict(self.options))
 
     def read(self, name: str) -> bytes | None:
@@ -330,7 +333,7 @@ def known(
             if not create:
                 more = " The checkpoint has micro-batches that were written to it."
                 raise stop("EOS_DELTA_NO_TABLE.path", path=location.path, more=more) from None
-            check_new(location.path, schema, partition_by, properties, partial(check_kept, location))
+            check_creatable(location, schema, partition_by, properties)
         if not location.is_local:
             check_put_if_absent(location)
         if handle is None:
@@ -352,6 +355,18 @@ def known(
         check_columns(location, handle, columns, folders)
         values.check_columns(schema, folders)
         return Table(location, str(handle.metadata().id), tuple(columns.items()), folders)
+
+
+def check_creatable(
+    location: Location,
+    schema: pa.Schema,
+    partition_by: Sequence[str] = (),
+    properties: Mapping[str, str] | None = None,
+) -> None:
+    """Check that a table with these columns can be created at the location, where there is none. Writes nothing there.
+    Raises TableError and SchemaError, and what the store raises."""
+    check_folder(location.path, location.settings)
+    check_new(location.path, schema, partition_by, properties, partial(check_kept, location))
 
 
 @contextmanager

@@ -10,9 +10,17 @@ import pyarrow as pa
 from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.checkpoint.stores import Store, open_store
 from spark_eos.tables import evolution
-from spark_eos.tables.delta.creation import check_names
+from spark_eos.tables.delta.creation import check_folder, check_names
 from spark_eos.tables.delta.row_job import taken_over
-from spark_eos.tables.delta.table import Location, Table, columns_there, known, refused, without_secrets
+from spark_eos.tables.delta.table import (
+    Location,
+    Table,
+    check_creatable,
+    columns_there,
+    known,
+    refused,
+    without_secrets,
+)
 from spark_eos.tables.files import DataFile, FileLayout
 from spark_eos.tables.micro_batch import MicroBatch
 from spark_eos.tables.target import Outcome, TableColumns
@@ -42,6 +50,13 @@ class DeltaPlace:
         columns = table_schema(schema)
         check_columns(columns, self.partition_by)
         return TableColumns(columns, self.partition_by)
+
+    def check_new(self, schema: pa.Schema | None) -> None:
+        with refused(self.location):
+            if schema is None:
+                check_folder(self.location.path, self.location.settings)
+            else:
+                check_creatable(self.location, self.new_columns(schema).schema, self.partition_by, self.properties)
 
     def widened(self, there: pa.Schema, given: pa.Schema) -> pa.Schema:
         columns = evolution.widened(there, table_schema(given))

@@ -73,6 +73,10 @@ class IcebergPlace:
             partitioned(created, columns, self.partition_by)
             return TableColumns(arrow_schema(created), keys=tuple(map(key_of, self.partition_by)))
 
+    def check_new(self, schema: pa.Schema | None) -> None:
+        if schema is not None:
+            self.new_columns(schema)
+
     def widened(self, there: pa.Schema, given: pa.Schema) -> pa.Schema:
         from spark_eos.tables.iceberg.columns import arrow_schema, iceberg_schema
 

@@ -173,4 +173,4 @@ def test_the_way_is_known_by_config_file_and_checkpoint_whatever_else_the_sink_h
             "checkpoint": str(tmp_path / "checkpoint"),
         }
     )
-    assert not delta_to_kafka.way_of(None, config).past_jvm
+    assert not delta_to_kafka.way_of({}, config).past_jvm

@@ -5,11 +5,15 @@ from __future__ import annotations
 import ast
 import configparser
 import importlib
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from jobs import JOBS
+from jobs.installed import check_installed
+from spark_eos.errors import UnsupportedError
 
 ROOT = Path(__file__).parents[3]
 
@@ -48,3 +52,31 @@ def test_modules_of_the_wheel_import_one_another_by_relative_names(name: str):
             assert set(imported) <= set(modules_of_the_wheel())
         elif isinstance(node, ast.ImportFrom):
             assert str(node.module).partition(".")[0] != "jobs"
+
+
+@pytest.mark.parametrize("name", [name for name in JOBS if "delta" in name])
+def test_a_job_of_delta_tables_is_there_without_deltas_own_module(name: str):
+    """Past the JVM nobody needs it."""
+    code = f"import sys; sys.modules['delta'] = None; import jobs.{name}"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "extras", "gone", "says"),
+    [
+        ("mirror", (), ("yaml", "pydantic"), "yaml, pydantic. Hint: .*'spark-eos\\[jobs\\]'"),
+        (
+            "kafka_to_delta",
+            ("sql", "registry"),
+            ("deltalake", "duckdb", "ptars"),
+            "'spark-eos\\[tables,sql,registry\\]'",
+        ),
+        ("kafka_to_iceberg", (), ("pyiceberg", "delta"), "installed: pyiceberg. Hint"),
+        ("kafka_to_delta", ("delta",), ("delta",), "replaces Spark 4.3 by 4.2"),
+    ],
+)
+def test_all_that_is_not_installed_is_named_at_once(name, extras, gone, says, monkeypatch):
+    """With the one command that installs it."""
+    monkeypatch.setattr("jobs.installed.find_spec", lambda module: None if module in gone else object())
+    with pytest.raises(UnsupportedError, match=says):
+        check_installed(name, extras)

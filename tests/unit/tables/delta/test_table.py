@@ -13,6 +13,7 @@ from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.errors import EosError, TableError
 from spark_eos.source.schema import arrow_schema
 from spark_eos.tables.delta.table import check_kept, check_put_if_absent, known, location_of, without_secrets
+from spark_eos.tables.delta.target import DeltaPlace
 from tests.support.delta_files import SCHEMA
 from tests.support.s3_stand_in import s3_stand_in
 
@@ -336,3 +337,58 @@ def test_a_secret_within_another_one_leaves_nothing_of_it() -> None:
     """Many a user has a password that begins with the name."""
     there = location("s3a://b/t", S3A | {"fs.s3a.access.key": "minio", "fs.s3a.secret.key": "minio123"})
     assert without_secrets(ValueError("refused minio123"), there) == "ValueError: refused ***"
+
+
+def _a_file(path: Path) -> None:
+    path.write_text("a,b\n")
+
+
+def _below_a_file(path: Path) -> None:
+    path.parent.rmdir()
+    path.parent.write_text("a,b\n")
+
+
+def _parquet(path: Path) -> None:
+    path.mkdir()
+    (path / "part-0.parquet").write_bytes(b"PAR1")
+
+
+def _folders(path: Path) -> None:
+    (path / "day=1").mkdir(parents=True)
+
+
+def _log_without_versions(path: Path) -> None:
+    _parquet(path)
+    (path / "_delta_log").mkdir()
+
+
+@pytest.mark.parametrize(
+    ("made", "says"),
+    [
+        (_a_file, "it is a file"),
+        (_below_a_file, "is no folder"),
+        (_parquet, "has other files: part-0.parquet"),
+        (_folders, "has other files: day=1"),
+        (_log_without_versions, "has other files: part-0.parquet"),
+    ],
+)
+def test_no_table_is_made_of_what_is_none(made, says, tmp_path: Path) -> None:
+    """Readers would miss these files in the table, and VACUUM would remove them."""
+    path = tmp_path / "above" / "t"
+    path.parent.mkdir()
+    made(path)
+    before = sorted(tmp_path.rglob("*"))
+    place = DeltaPlace(location(str(path)), "checkpoint")
+    for refused in (lambda: known(location(str(path)), SCHEMA), lambda: place.check_new(SCHEMA)):
+        with pytest.raises(TableError) as error:
+            refused()
+        assert error.value.entry.startswith("EOS_DELTA_NO_TABLE.") and says in error.value.message
+        assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_table_is_made_beside_what_readers_and_vacuum_leave_alone(tmp_path: Path) -> None:
+    """Such as the query's own checkpoint."""
+    for name in ("_checkpoint", ".sync"):
+        (tmp_path / name).mkdir()
+    DeltaPlace(location(str(tmp_path)), "checkpoint").check_new(SCHEMA)
+    assert known(location(str(tmp_path)), SCHEMA).id

@@ -1,0 +1,32 @@
+"""Which extras of the package a job needs, and whether they are installed: known before any of them is imported."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from importlib.util import find_spec
+
+from spark_eos.errors import stop
+
+#: Extra → modules by which one sees that it is installed.
+_MODULES = {
+    "jobs": ("yaml", "pydantic", "py4j"),
+    "tables": ("deltalake",),
+    "delta": ("delta",),
+    "iceberg": ("pyiceberg",),
+    "sql": ("duckdb",),
+    "registry": ("ptars",),
+    "metrics": ("prometheus_client",),
+}
+#: Extras that a job needs whatever its file says.
+_ALWAYS = {"delta_to_kafka": ("tables",), "kafka_to_delta": ("tables",), "kafka_to_iceberg": ("iceberg",)}
+
+
+def check_installed(job: str, extras: Iterable[str] = ()) -> None:
+    """Raise UnsupportedError that names all that is not installed of the extras that a job needs. ``extras``: those by
+    its file."""
+    needed = dict.fromkeys(("jobs", *_ALWAYS.get(job, ()), *extras))
+    missing = {extra: [module for module in _MODULES[extra] if find_spec(module) is None] for extra in needed}
+    if modules := [module for each in missing.values() for module in each]:
+        names = [extra for extra, lacks in missing.items() if lacks]
+        entry = "EOS_NOT_INSTALLED.job_delta" if "delta" in names else "EOS_NOT_INSTALLED.job"
+        raise stop(entry, job=job, modules=", ".join(modules), extras=",".join(names))
