@@ -8,6 +8,12 @@ from pathlib import Path
 
 DOCS = Path(__file__).parents[2] / "docs"
 _BLOCKS = re.compile(r"```python\n(.*?)```", re.DOTALL)
+_FILES = re.compile(r"^```\w+\n(# (\S+)\n.*?)^```$", re.DOTALL | re.MULTILINE)
+
+
+def files_of(page: str) -> dict[str, str]:
+    """Return the files that a page has its readers save: their texts by the names in their first lines."""
+    return {Path(name).name: text for text, name in _FILES.findall((DOCS / page).read_text())}
 
 
 def run_program(page: str, with_: str, replaced: Mapping[str, str], **names: object) -> None:

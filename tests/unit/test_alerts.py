@@ -16,12 +16,23 @@ from prometheus_client import CollectorRegistry
 import spark_eos
 from spark_eos.ops.metrics.exporter import Exporter
 from spark_eos.spark import restarts
+from tests.support.page_programs import files_of
 from tests.unit.test_docs import anchors
 
 ROOT = Path(__file__).parents[2]
 PANELS = json.loads((ROOT / "conf" / "grafana.json").read_text())["panels"]
+#: A page's example of a Prometheus that reads the alerts, and one more of its own.
+PRODUCTION = files_of("production.md")
+FILES = {
+    "alerts.yaml": (ROOT / "conf" / "alerts.yaml").read_text(),
+    "orders-alerts.yaml": PRODUCTION["orders-alerts.yaml"],
+    "prometheus.yml": PRODUCTION["prometheus.yml"],
+}
 RULES = [
-    rule for group in yaml.safe_load((ROOT / "conf" / "alerts.yaml").read_text())["groups"] for rule in group["rules"]
+    rule
+    for name in ("alerts.yaml", "orders-alerts.yaml")
+    for group in yaml.safe_load(FILES[name])["groups"]
+    for rule in group["rules"]
 ]
 EXPRESSIONS = [target["expr"] for panel in PANELS for target in panel.get("targets", ())] + [r["expr"] for r in RULES]
 
@@ -76,9 +87,44 @@ def test_a_restart_that_is_due_raises_no_alert():
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool, which comes with Prometheus, is not installed")
 def test_prometheus_raises_them_when_it_should():
     """A series that begins with its first event, a query that was started again in time, events of long ago."""
-    story = Path(__file__).with_name("alerts.promtool.yaml")
-    tested = subprocess.run(["promtool", "test", "rules", str(story)], check=False, capture_output=True, text=True)
-    assert tested.returncode == 0, tested.stdout + tested.stderr
+    promtool("test", "rules", str(Path(__file__).with_name("alerts.promtool.yaml")))
+
+
+DOWN = """\
+rule_files: [orders-alerts.yaml]
+tests:
+  - interval: 1m
+    input_series:
+      - {series: 'up{job="orders", instance="HOST:9400"}', values: 1x4 0x20}
+    promql_expr_test:
+      - {expr: 'count(ALERTS{alertstate="firing"})', eval_time: 9m}
+      - {expr: 'count(ALERTS{alertstate="firing"})', eval_time: 11m, exp_samples: [{value: 1}]}
+"""
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool, which comes with Prometheus, is not installed")
+def test_prometheus_takes_the_example_of_the_tutorial(tmp_path: Path):
+    """Its configuration names the alerts, and a job that ends raises one."""
+    for name, text in (FILES | {"down.yaml": DOWN}).items():
+        (tmp_path / name).write_text(text)
+    assert "2 rule files found" in promtool("check", "config", str(tmp_path / "prometheus.yml"))
+    promtool("test", "rules", str(tmp_path / "down.yaml"))
+
+
+def promtool(*arguments: str) -> str:
+    """Run it; what it says."""
+    done = subprocess.run(["promtool", *arguments], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def test_the_example_of_the_tutorial_scrapes_the_job():
+    """At the port that the job's file has, by the name that the alert asks for."""
+    (scrape,) = yaml.safe_load(FILES["prometheus.yml"])["scrape_configs"]
+    port = yaml.safe_load(PRODUCTION["orders.yaml"])["metrics"]["port"]
+    assert scrape["static_configs"] == [{"targets": [f"HOST:{port}"]}]
+    (rule,) = yaml.safe_load(FILES["orders-alerts.yaml"])["groups"][0]["rules"]
+    assert f'up{{job="{scrape["job_name"]}"}}' in rule["expr"]
 
 
 def test_panels_do_not_overlap():
