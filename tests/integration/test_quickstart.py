@@ -28,6 +28,8 @@ python3 -m venv quickstart
 pip install '.[cli]'
 cd quickstart
 """
+#: The line of Java itself, which nothing turns off.
+INCUBATOR = "WARNING: Using incubator modules: jdk.incubator.vector"
 _BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -89,7 +91,7 @@ def test_the_quickstart_runs_as_it_stands(newcomer: Newcomer):
     """Rows get through once, a restart writes only the new ones, and what is printed is what the text promises."""
     _, first, look, again = newcomer.paste_all()
     others = [line for line in first.stderr.splitlines() if " spark-eos: " not in line]
-    assert others in ([], ["WARNING: Using incubator modules: jdk.incubator.vector"]), "Spark was to be quiet"
+    assert others in ([], [INCUBATOR]), "Spark was to be quiet"
     look, again = look.stdout, again.stdout
     assert re.search(r"^[-0-9a-f]{36} FLIGHT \d+\n1000 rows with 1000 different keys$", look, re.MULTILINE)
     assert re.search(r"^ +output +1,500  rows in the output$", again, re.MULTILINE)
@@ -142,12 +144,12 @@ def test_an_environment_that_is_not_activated_is_told(newcomer: Newcomer):
 def test_the_script_of_the_readme_copies_what_is_there_and_what_comes(
     with_cli: Bare, cluster, topic, view, write, tmp_path
 ):
-    """By the commands that stand before it; it runs until it is killed."""
+    """By the commands that stand before it, until Ctrl-C, which ends it without a word of Spark or Python."""
     (_, commands), (_, script) = _BLOCK.findall(README)
-    assert commands.splitlines() == [
+    install, start, export, run = commands.splitlines()
+    assert [install, start] == [
         "pip install '.[cli]'",
         "spark-eos devcluster --port 9092 --topic flights:4 --topic copies:4",
-        "python copies.py",
     ]
     flights, copies = topic(4), topic(4)
     names = {"localhost:9092": cluster.bootstrap_servers, '"flights"': f'"{flights}"', '"copies"': f'"{copies}"'}
@@ -158,7 +160,7 @@ def test_the_script_of_the_readme_copies_what_is_there_and_what_comes(
     write(flights, "before", partition=0, key="k")
     with (tmp_path / "log").open("w") as log:
         query = subprocess.Popen(
-            ["python", "copies.py"],
+            ["bash", "-c", f"{export}; exec {run}"],
             cwd=tmp_path,
             env=with_cli.environ(),
             stdout=log,
@@ -169,7 +171,12 @@ def test_the_script_of_the_readme_copies_what_is_there_and_what_comes(
         wait_for(lambda: len(view.rows(copies, committed=True)) == 1, "the row that was there", PROGRAM_S)
         write(flights, "after", partition=3, key="k")
         wait_for(lambda: len(view.rows(copies, committed=True)) == 2, "the row that came")
+        os.killpg(query.pid, signal.SIGINT)  # as a terminal does
+        assert query.wait(PROGRAM_S) == 0
     finally:
-        os.killpg(query.pid, signal.SIGKILL)
-        query.wait()
+        if query.poll() is None:
+            os.killpg(query.pid, signal.SIGKILL)
+            query.wait()
     assert [row.value for row in view.rows(copies, committed=True)] == [b"BEFORE", b"AFTER"]
+    others = [line for line in (tmp_path / "log").read_text().splitlines() if " spark-eos: " not in line]
+    assert others in ([], [INCUBATOR]), "Spark was to be quiet"
