@@ -25,10 +25,10 @@ from spark_eos.checkpoint.settings import HadoopSettings, of_session
 from spark_eos.errors import stop
 from spark_eos.tables.delta.memory import NOTE
 from spark_eos.tables.delta.row_job import around, digest_of
-from spark_eos.tables.micro_batch import in_words
+from spark_eos.tables.micro_batch import in_words, landed
 
 from .errors import of_write
-from .table import TXN_APP_ID, TXN_VERSION, Commit, Table, no_table, table_behind
+from .table import TXN_APP_ID, TXN_VERSION, Commit, State, Table, no_table, table_behind
 
 _QUERY = "sql.streaming.queryId"
 _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
@@ -45,16 +45,18 @@ _THEIRS = "userMetadata"
 class Note:
     """What the commit of a micro-batch says about it. ``ranges``: ``topic/partition`` → first offset and end, of the
     partitions that have new ones. ``digest``: of all offsets before and after, and the topics' ids. ``counts``: of its
-    rows. ``attempt`` is another one for each try, and shows whether a commit is its own."""
+    rows. ``attempt`` is another one for each try, and shows whether a commit is its own. ``table``: the id of the table
+    that the commit is meant for; None in notes of earlier versions."""
 
     batch: int
     digest: str
     ranges: Mapping[str, tuple[int, int]]
     counts: Mapping[str, int]
     attempt: str
+    table: str | None = None
 
     @classmethod
-    def of(cls, checkpoint: Checkpoint, batch: int, counts: Mapping[str, int]) -> Self:
+    def of(cls, checkpoint: Checkpoint, batch: int, counts: Mapping[str, int], table: str | None = None) -> Self:
         """By the offset log, which is the same whenever the micro-batch is run again."""
         start, end = around(checkpoint, batch)
         ranges = {}
@@ -65,7 +67,7 @@ class Note:
                     place = f"{topic}/{partition}" + (f" (source {number + 1})" if number else "")
                     if before != offset:
                         ranges[place] = (before, int(offset))
-        return cls(batch, digest_of(start, end), ranges, counts, uuid4().hex)
+        return cls(batch, digest_of(start, end), ranges, counts, uuid4().hex, table)
 
     @classmethod
     def read(cls, text: object) -> Self | None:
@@ -74,7 +76,8 @@ class Note:
             raw = json.loads(str(text))[NOTE]
             ranges = {str(place): (int(first), int(end)) for place, (first, end) in raw["ranges"].items()}
             counts = {str(name): int(count) for name, count in raw["counts"].items()}
-            return cls(int(raw["batch"]), str(raw["digest"]), ranges, counts, str(raw["attempt"]))
+            table = None if raw.get("table") is None else str(raw["table"])
+            return cls(int(raw["batch"]), str(raw["digest"]), ranges, counts, str(raw["attempt"]), table)
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             return None
 
@@ -119,7 +122,8 @@ class Batches:
     ) -> tuple[Commit, Note, bool]:
         """The commit, its note, and whether the table had it before."""
         table = Table(spark, self.path)
-        application = self.application.format(_query_of(spark))
+        query = _query_of(spark)
+        application = self.application.format(query)
         before = table.state()
         if before is None:
             raise no_table(self.path, "It was there when the job started.")
@@ -127,25 +131,28 @@ class Batches:
         last = before.transactions(application)
         if last is not None and last >= batch:
             note = Note.of(checkpoint, batch, {})
-            commit = table.commit_of(application, last, newest=before.version) if last == batch else None
-            return *self._same_rows(commit, note, last), True
+            if last > batch:
+                cause = f"the table {self.path} has micro-batch {last}, and this job is at {batch}: {note}"
+                raise stop("EOS_TABLE_TWO_QUERIES", cause=cause)
+            commit = table.commit_of(application, last, newest=before.version)
+            return *self._same_rows(query, before, commit, note), True
         if batch and last != batch - 1:
             raise table_behind(self.path, batch - 1, last)
-        note = Note.of(checkpoint, batch, counts())
+        note = Note.of(checkpoint, batch, counts(), before.id)
         with _recorded(spark, application, note):
             write()
         after = table.state()
-        if after is None or after.id != before.id:
+        is_same = after is not None and after.id == before.id
+        if after is None or not (is_same or after.transactions(application) == batch):
             doing = f"micro-batch {batch} was written to it"
             raise stop("EOS_OTHER_TABLE.recreated", path=self.path, doing=doing)
-        commit = table.commit_of(application, batch, newest=after.version, oldest=before.version + 1)
-        return *self._same_rows(commit, note, batch), False
+        oldest = before.version + 1 if is_same else 0
+        commit = table.commit_of(application, batch, newest=after.version, oldest=oldest)
+        return *self._same_rows(query, after, commit, note), False
 
-    def _same_rows(self, commit: Commit | None, note: Note, last: int) -> tuple[Commit, Note]:
-        """The commit that has the micro-batch, and its note, which has the same offsets as this one."""
-        if last > note.batch:
-            cause = f"the table {self.path} has micro-batch {last}, and this job is at {note.batch}: {note}"
-            raise stop("EOS_TABLE_TWO_QUERIES", cause=cause)
+    def _same_rows(self, query: str, table: State, commit: Commit | None, note: Note) -> tuple[Commit, Note]:
+        """The commit that has the micro-batch, and its note, which has the same offsets as this one, and was meant for
+        this table."""
         there = Note.read(commit.user_metadata) if commit is not None else None
         if commit is None or there is None:
             raise stop(
@@ -155,6 +162,8 @@ class Batches:
                 what="is no longer in the log" if commit is None else "has no note of this job",
                 note=note,
             )
+        if there.table not in (None, table.id):
+            raise landed(self.path, note.batch, table.id, query, by_spark=True)
         if there.digest != note.digest:
             cause = f"micro-batch {note.batch} in the table {self.path} has {there}, and here it has {note}"
             raise stop("EOS_TABLE_TWO_QUERIES", cause=cause)

@@ -110,9 +110,11 @@ def check_start(path: str, last: int | None, *, finished: int | None, planned: i
         raise stop("EOS_TABLE_CHECKPOINT_BEHIND", path=path, there=last, planned=planned)
 
 
-def landed(path: str, batch: int | None, table: str, query: str) -> EosError:
-    """The error for a table with this id, whose last commit of the query was meant for another table."""
-    return stop("EOS_OTHER_TABLE.landed", path=path, batch=batch, id=table, query=query)
+def landed(path: str, batch: int | None, table: str, query: str, *, by_spark: bool = False) -> EosError:
+    """The error for a table with this id, whose last commit of the query was meant for another table. ``by_spark``:
+    Spark has named its files."""
+    files = "" if by_spark else f", and its files begin with 'eos-{query}-{batch}-'"
+    return stop("EOS_OTHER_TABLE.landed", path=path, batch=batch, id=table, query=query, files=files)
 
 
 def behind(path: str, finished: int, last: int | None) -> EosError:

@@ -61,16 +61,17 @@ _AT_ONCE = 8
 #: with many writers, no look might be the last word for long enough.
 _RETRIES = 15
 
-#: Gets the digest that a job which wrote by Spark has noted in its commit's ``userMetadata``; None without such a note.
-NotedDigest = Callable[[str], str | None]
+#: Reads the note in the ``userMetadata`` of a commit that a job made by Spark: a digest of the offsets, and the id of
+#: the table that the commit was meant for, None in notes of earlier versions. None without such a note.
+NotedBySpark = Callable[[str], tuple[str, str | None] | None]
 
 
 @dataclass(frozen=True)
 class TakenOver:
-    """A query that wrote to this table by Spark before. ``noted``: gets the digest of the offsets from one of its
-    commits; ``digest``: computes that of the current micro-batch."""
+    """A query that wrote to this table by Spark before. ``noted``: reads the note of one of its commits; ``digest``:
+    computes the digest of the current micro-batch's offsets."""
 
-    noted: NotedDigest
+    noted: NotedBySpark
     digest: Callable[[], str]
 
 
@@ -225,7 +226,10 @@ class _Commit:
         if noted is None or self.taken_over is None:
             what = "is no longer in the log" if found is None else "has no note of this job"
             raise stop("EOS_DELTA_BATCH_UNKNOWN", path=path, batch=batch.number, what=what, note=batch)
-        if noted != self.taken_over.digest():
+        digest, meant = noted
+        if meant not in (None, self.table.id):
+            raise landed(path, batch.number, self.table.id, batch.query, by_spark=True)
+        if digest != self.taken_over.digest():
             cause = f"micro-batch {batch.number} was written to the table {path} with other offsets, and {here}"
             raise stop("EOS_TABLE_TWO_QUERIES", cause=cause)
 

@@ -46,18 +46,18 @@ def digest_of(start: Logged, end: Logged) -> str:
     return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
 
 
-def noted_digest(text: str) -> str | None:
-    """The digest in the ``userMetadata`` of one of the job's commits; None for another commit."""
+def noted(text: str) -> tuple[str, str | None] | None:
+    """The digest and the table's id in the ``userMetadata`` of one of the job's commits; None for another commit."""
     try:
         note = json.loads(text)[NOTE]
-        return str(note["digest"]) if "attempt" in note else None
-    except (ValueError, TypeError, KeyError, RecursionError):
+        return (str(note["digest"]), note.get("table")) if "attempt" in note else None
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
 
 
 def taken_over(checkpoint: Checkpoint, batch: int) -> TakenOver:
     """The notes for a micro-batch of the query with this checkpoint. The offset log is only read if needed."""
-    return TakenOver(noted_digest, partial(_digest, checkpoint, batch))
+    return TakenOver(noted, partial(_digest, checkpoint, batch))
 
 
 def _digest(checkpoint: Checkpoint, batch: int) -> str:

@@ -20,7 +20,7 @@ FROM = "'topic' AS topic, 0 AS partition, 0L AS offset, false AS deleted"
 def outcome(path: str, checkpoint: str, rows: str, merged: bool, meanwhile: str = "") -> Failed | None:
     """In the process: how a micro-batch of these rows ends. ``meanwhile``: what somebody does before its commit."""
     from jobs.delta.batches import Batches
-    from jobs.delta.merge import Merger
+    from jobs.delta.merge import APPLICATION, Merger
     from jobs.kafka_to_delta import Appender
     from spark_eos.errors import EosError
 
@@ -29,7 +29,9 @@ def outcome(path: str, checkpoint: str, rows: str, merged: bool, meanwhile: str 
     try:
         if meanwhile:
             work = {"dropped": lambda: shutil.rmtree(path), "recreated": lambda: _recreated(path), "nothing": dict}
-            Batches(path, checkpoint, "{}").once(spark, 0, work[meanwhile])
+            work["landed"] = lambda: (_recreated(path), spark.sql(rows).write.format("delta").mode("append").save(path))
+            application = APPLICATION if merged else "{}"
+            Batches(path, checkpoint, application).once(spark, 0, work[meanwhile])
         elif merged:
             Merger(path, ("k",), checkpoint).merge(spark.sql(f"{rows}, {FROM}"), 0)
         else:
@@ -188,6 +190,16 @@ def test_a_table_that_goes_away_is_named(micro: Micro):
         micro.sql("CREATE TABLE {t} (k STRING) USING delta")
         found = micro.outcome("SELECT 'a' AS k", meanwhile=meanwhile)
         assert found is not None and found.condition == condition, (meanwhile, found)
+
+
+@pytest.mark.parametrize("merged", [False, True])
+def test_a_table_that_took_a_commit_meant_for_another_one_is_refused_at_each_start(micro: Micro, merged: bool):
+    """The driver was about to commit when somebody recreated the table."""
+    micro.sql("CREATE TABLE {t} (k STRING) USING delta")
+    for meanwhile in ("landed", "", ""):
+        refused = micro.outcome("SELECT 'a' AS k", meanwhile=meanwhile, merged=merged)
+        assert refused is not None and refused.condition == "EOS_OTHER_TABLE", (meanwhile, refused)
+        assert "was meant for another table" in refused.text
 
 
 @pytest.mark.chaos

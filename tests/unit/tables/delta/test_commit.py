@@ -17,7 +17,9 @@ from spark_eos import failpoints, system
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.errors import TableError
 from spark_eos.tables.delta import commit as commit_module
+from spark_eos.tables.delta import row_job
 from spark_eos.tables.delta.commit import TakenOver, commit_files, retention_ms
+from spark_eos.tables.delta.memory import NOTE
 from spark_eos.tables.delta.table import Location, Table, known, location_of
 from spark_eos.tables.delta.target import DeltaTarget
 from spark_eos.tables.files import FileLayout
@@ -529,16 +531,17 @@ def test_retention_is_read_as_delta_writes_it(text, expected) -> None:
 # Queries that wrote by Spark before
 
 
-def written_by_the_row_job(table: Table, number: int, digest: str | None) -> None:
+def written_by_the_row_job(table: Table, number: int, digest: str | None, meant: str | None = None) -> None:
     """A commit as the job makes it with Spark: the query's transaction, and a note."""
     file = written(on_disk(table.location), records(micro_batch(number, (0, 0, 3))))
-    metadata = {} if digest is None else {"userMetadata": json.dumps({"digest": digest})}
+    note = {"digest": digest, "attempt": ""} | ({} if meant is None else {"table": meant})
+    metadata = {} if digest is None else {"userMetadata": json.dumps({NOTE: note})}
     properties = CommitProperties(metadata, app_transactions=[Transaction(QUERY, number, 1)])
     DeltaTable(table.location.uri).create_write_transaction([file], "append", SCHEMA, commit_properties=properties)
 
 
 def taken_over(digest: str) -> TakenOver:
-    return TakenOver(lambda text: json.loads(text)["digest"] if "digest" in text else None, lambda: digest)
+    return TakenOver(row_job.noted, lambda: digest)
 
 
 def test_a_query_that_wrote_by_spark_goes_on_with_its_numbers(table) -> None:
@@ -551,6 +554,14 @@ def test_a_query_that_wrote_by_spark_goes_on_with_its_numbers(table) -> None:
     assert condition_of(table, batch) == "EOS_DELTA_BATCH_UNKNOWN"
     assert not committed(table, micro_batch(3, (0, 3, 4)), taken_over=taken_over("of no use")).again
     assert rows(table)["t", 0, 3] == 1
+
+
+def test_a_commit_by_spark_counts_where_it_was_meant_for_this_table(table) -> None:
+    """By the table's id in its note: Spark commits to a table that has taken the place of another one, too."""
+    written_by_the_row_job(table, 0, "abc", table.id)
+    assert committed(table, FIRST, taken_over=taken_over("abc")).again
+    written_by_the_row_job(table, 1, "abc", "another")
+    assert condition_of(table, SECOND, taken_over=taken_over("abc")) == "EOS_OTHER_TABLE.landed"
 
 
 def test_a_commit_without_a_note_or_out_of_the_log_is_unknown(table) -> None:
