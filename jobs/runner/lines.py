@@ -167,6 +167,8 @@ class BatchLines(StreamingQueryListener):
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         self.heard = time.monotonic()
+        if not self._batches and not self._idle:
+            say("planning and running the first micro-batch …")
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         progress = event.progress

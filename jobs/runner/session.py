@@ -138,7 +138,7 @@ def _escaped(text: str) -> str:
 
 
 def _with_defaults(conf: Mapping[str, str], verbose: bool) -> dict[str, str]:
-    log_level = os.environ.get(LEVEL_VARIABLE, "INFO" if verbose else _WORKER_LOG_LEVEL)
+    log_level = os.environ.get(LEVEL_VARIABLE, "DEBUG" if verbose else _WORKER_LOG_LEVEL)
     defaults = {
         f"spark.executorEnv.{LEVEL_VARIABLE}": log_level,
         "spark.python.daemon.module": "spark_eos.worker_daemon",

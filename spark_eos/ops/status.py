@@ -208,7 +208,7 @@ def _running(state: QueryState) -> str:
     if liveness.running:
         return f"yes: {', '.join(liveness.signs) or last}"
     if liveness.running is None:
-        return f"unknown: {last}; a run that waits for rows gives none"
+        return f"unknown: {last}, which has not closed the query: it waits for rows, or was killed"
     return "no: its last run is closed" if state.sinks else "no: it has never run with this ledger topic"
 
 

@@ -130,18 +130,24 @@ class Commit:
 
     def _log(self, batch: MicroBatch, received: Sequence[Message], report: CommitReport, took_s: float) -> None:
         copied = batch.copied_from
+        prepare_s = max((message.took_s for message in received), default=0.0)
         logger.info(
-            "%s%s rows=%d%s%s%s tasks=%d transactions=%d prepare=%.0fms "
-            "verify=%.1fms decide=%.1fms end=%.1fms commit=%.1fms since_last_task=%.1fms",
+            "%s%s rows=%d%s%s%s in %.1f s",
             self.name,
             " replayed" if report.replayed else "",
             report.rows,
             f" dead_letters={batch.dead_letters}" if batch.dead_letters else "",
             f" dropped={batch.dropped}" if batch.dropped else "",
             "" if copied is None else f" bytes={batch.bytes} ranges={len(copied.ranges)}",
+            prepare_s + took_s,
+        )
+        logger.debug(
+            "%s tasks=%d transactions=%d prepare=%.0fms verify=%.1fms decide=%.1fms end=%.1fms commit=%.1fms "
+            "since_last_task=%.1fms",
+            self.name,
             len(batch.reports),
             report.transactions,
-            max((message.took_s for message in received), default=0.0) * 1000,
+            prepare_s * 1000,
             report.verify_ms,
             report.decide_ms,
             report.end_ms,

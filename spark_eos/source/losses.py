@@ -41,10 +41,27 @@ class Losses:
 
 
 def data_loss(
-    topic: str, partition: int, expected: int, found: int | None, what: str, readable: tuple[int, int] | None = None
+    topic: str,
+    partition: int,
+    expected: int,
+    found: int | None,
+    what: str,
+    readable: tuple[int, int] | None = None,
+    *,
+    selected: bool = True,
 ) -> EosError:
     """The error for offsets that the query needs and the cluster does not have. ``found``: the closest existing
-    offset. ``readable``: what a task can still read of its range, from the first to the second offset."""
+    offset. ``readable``: what a task can still read of its range, from the first to the second offset. ``selected``:
+    the query's options still include the partition."""
+    if not selected:
+        return stop(
+            "EOS_SOURCE_DATA_LOSS.not_selected",
+            topic=topic,
+            partition=partition,
+            expected=expected,
+            found=found,
+            what=what,
+        )
     if found is None:
         return stop(
             "EOS_SOURCE_DATA_LOSS.gone", topic=topic, partition=partition, expected=expected, found=found, what=what

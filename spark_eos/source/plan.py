@@ -427,7 +427,7 @@ def _report_gone(position: Position, there: Topics, options: SourceOptions, loss
         position = replace(position, offsets=kept)
     yield from _report_recreated(position, there, losses)
     for topic, p in _lacking(position, there):
-        losses.report(data_loss(topic, p, position.offsets[topic][p], None, _why_not_there(topic, there, options)))
+        losses.report(_not_there(topic, p, position.offsets[topic][p], there, options))
 
 
 def _report_recreated(position: Position, there: Topics, losses: _Losses) -> Plan[None]:
@@ -445,10 +445,15 @@ def _report_recreated(position: Position, there: Topics, losses: _Losses) -> Pla
             losses.report(data_loss(topic, p, offset, found, what))
 
 
-def _why_not_there(topic: str, there: Topics, options: SourceOptions) -> str:
+def _not_there(topic: str, partition: int, expected: int, there: Topics, options: SourceOptions) -> EosError:
+    """The loss of a partition that is gone, or that the options do not include: they may be those of another query."""
+    selected = topic in there.partitions or options.selection.includes(topic, partition)
+    what = f"{options.selection} no longer includes it"
     if topic in there.partitions:
-        return f"the partition is gone; the partitions read of its topic are {there.partitions[topic]}"
-    return f"it does not exist: the topic was deleted, or {options.selection} no longer includes it"
+        what = f"the partition is gone; the partitions read of its topic are {there.partitions[topic]}"
+    elif selected:
+        what = "it does not exist: the topic was deleted"
+    return data_loss(topic, partition, expected, None, what, selected=selected)
 
 
 def _recreated_from_zero(position: Position, ids: TopicIds) -> PartitionOffsets:
@@ -509,7 +514,7 @@ def readable(
     kept = []
     for r in ranges:
         if r.partition not in there.partitions.get(r.topic, ()):
-            losses.report(data_loss(r.topic, r.partition, r.start, None, _why_not_there(r.topic, there, options)))
+            losses.report(_not_there(r.topic, r.partition, r.start, there, options))
         elif not left_topics.differ(logged.ids.get(r.topic), there.ids[r.topic]):
             kept.append(r)
     places = [(r.topic, r.partition) for r in kept]

@@ -121,7 +121,7 @@ def killed_at(point: str, config: Path, folder: Path) -> None:
 #: What a job may say in good order.
 LINES = re.compile(
     r"\S+ → (appended to|merged by k into) \S+; no group; .+|(rows|changes) of \S+ → \S+; .+"
-    r"|starting Spark .+|Spark is up after .+|batch \d+: .+|idle: .+|done: .+"
+    r"|starting Spark .+|Spark is up after .+|planning and running .+|batch \d+: .+|idle: .+|done: .+"
     r"|rows are read (past the JVM|through Spark): .+"
     r"|stopping: SIGTERM; .+|stopped by SIGTERM: .+|Spark downloads spark.jars.packages, once: it keeps them in \S+"
 )

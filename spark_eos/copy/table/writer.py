@@ -54,20 +54,24 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
         plan.written.note(batchId, rows, size, dropped)
         self._tell(received, batch, outcome, took_s, rows=rows, bytes=size, read=read, dropped=dropped)
         spare_collections()
+        name, write_s = f"query={batch.query} batch={batchId}", max(message.took_s for message in received)
         logger.info(
-            "query=%s batch=%d%s rows=%d%s bytes=%d files=%d ranges=%d tasks=%d table=%s write=%.0fms commit=%.1fms "
-            "tries=%d",
-            batch.query,
-            batchId,
+            "%s%s rows=%d%s bytes=%d files=%d ranges=%d table=%s in %.1f s",
+            name,
             " replayed" if outcome.again else "",
             rows,
             f" dropped={dropped}" if dropped else "",
             size,
             len(files),
             len(batch.ranges),
-            len(received),
             plan.table.name,
-            max(message.took_s for message in received) * 1000,
+            write_s + took_s,
+        )
+        logger.debug(
+            "%s tasks=%d write=%.0fms commit=%.1fms tries=%d",
+            name,
+            len(received),
+            write_s * 1000,
             took_s * 1000,
             outcome.tries,
         )

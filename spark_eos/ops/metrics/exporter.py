@@ -16,6 +16,7 @@ from spark_eos.ops.metrics.queries import Queries, is_held
 
 _P = "spark_eos_"
 _SHORT = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+_OUTCOMES = ("committed", "aborted", "lost")
 _LONG = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 
 
@@ -54,6 +55,7 @@ class Exporter:
             self._running.labels(label).set(1)
             if label not in self._commits:
                 self._finished(label, event)
+                self._begin(label)
 
     def _make_sink(self, registry: CollectorRegistry) -> None:
         labels = ["query", "sink"]
@@ -72,6 +74,10 @@ class Exporter:
         self._replays = counter("replays", "Micro-batches that were decided before, and were compared with that.")
         self._repairs = counter("repairs", "Replays that wrote rows again whose decided transaction was lost.")
         self._aborts = counter("aborts", "Micro-batches that were given up.")
+        self._of_sink = (
+            *(self._batches, self._rows, self._bytes, self._letters, self._dropped),
+            *(self._replays, self._repairs, self._aborts),
+        )
         self._transactions = counter("transactions", "Transactions of tasks, by what became of them.", ["outcome"])
         self._prepare = seconds("prepare", "Time that the slowest task of a micro-batch took.")
         self._verify = seconds("verify", "Time to take the ledger and to look at what the tasks wrote.")
@@ -156,9 +162,25 @@ class Exporter:
         if event["generation"] is not None:
             self._generation.labels(labels[0]).set(event["generation"])
 
+    def _begin(self, label: str) -> None:
+        """Counters begin at 0 with the query, so that their first event is seen as a rise."""
+        self._rows_in.labels(label)
+        self._data_losses.labels(label)
+        for counter in self._of_sink:
+            counter.labels(label, "")
+        for outcome in _OUTCOMES:
+            self._transactions.labels(label, "", outcome)
+
+    def _leave_begin(self, label: str) -> None:
+        """From here on the query's sinks have their own."""
+        for metric in (self._last, *self._of_sink):
+            metric.remove(label, "")
+        for outcome in _OUTCOMES:
+            self._transactions.remove(label, "", outcome)
+
     def _committed_at(self, labels: tuple[str, str], event: Event) -> None:
         if self._commits.get(labels[0]) is False and labels[1]:
-            self._last.remove(labels[0], "")  # it was the query's begin; from here on its sinks have their own
+            self._leave_begin(labels[0])
         self._commits[labels[0]] = True
         self._last.labels(*labels).set(event["at"])
 

@@ -174,7 +174,7 @@ LINES = re.compile(
     r"\S+ → \S+; group \S+; checkpoint \S+; (every .+|until all that is there now is read)"
     r"|starting Spark \S+ on local\[2\] …|Spark is up after \d+ s; (a new query, from earliest|the query goes on)"
     r"|batch \d+: [\d,]+ in, [\d,]+ out, [\d.]+( k)? rows/s, lag [\d,]+|idle: there is nothing to read"
-    r"|no answer from \S+ for \d+ s|\S+ answers again, after \d+ s"
+    r"|no answer from \S+ for \d+ s|\S+ answers again, after \d+ s|planning and running the first micro-batch …"
     r"|done: .+|stopping: SIGTERM; .+|stopped by SIG.+"
 )
 

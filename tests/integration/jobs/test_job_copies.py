@@ -127,9 +127,10 @@ def test_several_tasks_read_a_partition_where_its_order_is_not_asked_for(config,
         write(source, *(b"%d.%d" % (p, i) for i in range(600)), partition=p)
     done = run(job, "--verbose")
     assert done.returncode == 0, done.stderr
-    found = re.search(r"batch=1 rows=1200 bytes=(\d+) ranges=2 tasks=6 ", done.stderr)
+    found = re.search(r"batch=1 rows=1200 bytes=(\d+) ranges=2 in [\d.]+ s$", done.stderr, re.MULTILINE)
     assert found, done.stderr
     assert int(found[1]) > 0
+    assert re.search(r"batch=1 tasks=6 transactions=\d+ prepare=\d+ms ", done.stderr)
     assert "batch 1: 1,200 in, 1,200 out, " in done.stderr
     assert sorted(view.values(target)) == sorted(f"{p}.{i}" for p in range(2) for i in range(600))
 

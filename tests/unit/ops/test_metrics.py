@@ -292,6 +292,20 @@ def test_a_query_that_hangs_in_its_first_micro_batch_is_seen(counted):
     assert counted[last, "query", "copies"] == 300  # and no other series
 
 
+def test_counters_begin_at_zero_with_the_query(counted):
+    """So that their first event is a rise; sinks within foreachBatch then have their own."""
+    counted(event="started", run="r", name="copies")
+    counted(event="lag", source="s", lag=LAG, losses=0)
+    names = ("rows_total", "dead_letters_total", "dropped_records_total", "aborts_total")
+    for name in (*names, "input_rows_total", "source_data_losses_total"):
+        assert counted[name, "query", "copies"] == 0, name
+    assert counted["transactions_total", "query", "copies", "outcome", "lost"] == 0
+    counted(**COMMITTED | {"sink": "one"})
+    for name in names:
+        assert counted[name, "query", "copies", "sink", ""] is None, name
+    assert counted["transactions_total", "query", "copies", "sink", "", "outcome", "lost"] is None
+
+
 def test_a_query_with_another_sink_commits_by_what_spark_says(counted):
     """A Delta table through Spark, for example, tells no commit of its own."""
     done = {"event": "progress", "run": "r", "name": "copies", "rows_in": 5, "batch_s": 1.0, "sources": ["s"]}

@@ -221,6 +221,17 @@ def test_a_topic_that_is_recreated_with_fewer_partitions_is_a_data_loss(cluster,
         assert "t" not in reader.latestOffset(at, reader.getDefaultReadLimit())
 
 
+def test_the_checkpoint_of_another_query_is_the_first_guess_where_its_topic_is_not_asked_for(cluster):
+    """And leaving rows out only the second."""
+    cluster.beside = ["other"]
+    reader = cluster.reader(fail=True, subscribe="other")
+    with pytest.raises(DataLossError, match="no longer includes it") as error:
+        reader.latestOffset(HERE, reader.getDefaultReadLimit())
+    assert error.value.entry == "EOS_SOURCE_DATA_LOSS.not_selected"
+    hint = error.value.hint
+    assert hint.startswith("Another query needs a checkpoint of its own") and "reads t." in hint
+
+
 @pytest.mark.parametrize("start", ['{"t": {"0": 150}, "other": {"0": 200}}', "group"])
 def test_a_topic_that_comes_while_offsets_are_asked_for_is_there_in_all_or_in_none(cluster, monkeypatch, start):
     """First offsets and ends are of the same partitions."""
