@@ -38,6 +38,10 @@ _STEPS_BY_TRACES: tuple[tuple[str, str, Callable[[BatchAttempt], Span | None]], 
     ("decision", _BLUE, lambda batch: batch.decide),
     ("EndTxn", _GREEN, lambda batch: batch.end),
 )
+#: The id of a query, of which its first part is shown.
+_ID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+#: Digits of a micro-batch's number that fit side by side into the whole width.
+_DIGITS = 150
 #: Line width in points, at which milliseconds of an hour are still visible.
 _THIN = 0.8
 
@@ -155,7 +159,7 @@ def _number(axes: Axes, batches: Sequence[BatchAttempt]) -> None:
     begin, end = min(b.span[0] for b in batches), max(b.span[1] for b in batches)
     for batch in batches:
         left, right = batch.span
-        if right - left > (end - begin) / 60:
+        if right - left > (end - begin) * (len(str(batch.number)) + 1) / _DIGITS:
             style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 8, "color": _INK, "clip_on": True}
             axes.text(_when((left + right) / 2), 0, str(batch.number), **style)
 
@@ -256,14 +260,15 @@ def _finish(figure: Figure, all_axes: Sequence[Axes], timeline: Timeline) -> Non
     figure.suptitle(_title(timeline), fontsize=13, color=_INK, x=0.01, ha="left")
     handles, labels = all_axes[0].get_legend_handles_labels()
     if handles:
-        figure.legend(handles, labels, loc="upper right", ncols=4, frameon=False, fontsize=9)
+        figure.legend(handles, labels, loc="outside upper right", ncols=4, frameon=False, fontsize=9)
 
 
 def _title(timeline: Timeline) -> str:
     done = timeline.done
     replayed = timeline.count(batch for batch in timeline.batches if batch.done and batch.outcome != "committed")
     count, rows = timeline.count(done), sum(batch.rows for batch in done)
-    parts = [f"{count:,} micro-batches", f"{rows:,} rows", f"{len(timeline.runs)} runs"]
+    counts = ((count, "micro-batch", "es"), (rows, "row", "s"), (len(timeline.runs), "run", "s"))
+    parts = [f"{number:,} {noun}{'' if number == 1 else ending}" for number, noun, ending in counts]
     parts += [f"{replayed} replayed or repaired"] if replayed else []
-    name = f"query {timeline.query[:8]}…" if timeline.unknown else timeline.query
+    name = f"query {timeline.query[:8]}…" if _ID.fullmatch(timeline.query) else timeline.query
     return f"{name}: {', '.join(parts)}"
