@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,13 +25,15 @@ from pydantic import model_validator
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
+from spark_eos.checkpoint.offset_log import SINK
 from spark_eos.checkpoint.settings import HadoopSettings, here
 from spark_eos.checkpoint.stores import local_store
 from spark_eos.tables.delta.creation import check_folder
+from spark_eos.tables.delta.memory import MERGES
 
 from .delta.batches import Batches
 from .delta.errors import named
-from .delta.merge import APPLICATION, Keys, Merger, check_keys, table_columns
+from .delta.merge import Keys, Merger, check_keys, table_columns
 from .delta.table import (
     Table,
     check_batches,
@@ -129,7 +132,7 @@ def plan(config: KafkaToDelta, args: argparse.Namespace) -> Plan:
         rows = table_rows(read(spark, config), config)
         table = Table(spark, target.path)
         prepare(table, rows, target)
-        check_batches(table, config.checkpoint, APPLICATION if target.merge else _APPEND)
+        check_batches(table, config.checkpoint, MERGES if target.merge else _APPEND)
         return config.start(writer(counted(rows), config))
 
     how = f"merged by {', '.join(target.merge)} into" if target.merge else "appended to"
@@ -174,7 +177,9 @@ def checks_of(config: KafkaToDelta) -> list[Check]:
 
 
 def read(spark: SparkSession, config: KafkaToDelta) -> DataFrame:
-    return spark.readStream.format("eos-kafka").options(**config.source_options()).load()
+    """The rows of the topics. The source notes the table, which `spark-eos status` asks."""
+    noted = {SINK: json.dumps({"format": "delta", "path": Table(spark, config.target.path).address})}
+    return spark.readStream.format("eos-kafka").options(**config.source_options(), **noted).load()
 
 
 def table_rows(source: DataFrame, config: KafkaToDelta) -> DataFrame:

@@ -17,15 +17,13 @@ from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.checkpoint.offset_log import is_mark
 from spark_eos.checkpoint.settings import HadoopSettings, of_session
 from spark_eos.errors import EosError, stop
+from spark_eos.tables.delta.memory import MERGES
 from spark_eos.tables.delta.row_job import logged
 
 from ..runner.columns import raised
 from ..runner.values import Rejected, Text
 from .batches import Batches, Note
 from .table import Commit, quoted
-
-#: Under which a query commits its merges. A new checkpoint is a new query, whose batches begin with 0 again.
-APPLICATION = "spark-eos merge {}"
 
 #: Columns that say where a row is from, and whether it deletes its key. They are not written to the table.
 CONTROL_COLUMNS = {"topic": StringType(), "partition": IntegerType(), "offset": LongType(), "deleted": BooleanType()}
@@ -154,7 +152,7 @@ class Merger:
 
         proof = Proof(self.path, self.keys, source)
         try:
-            Batches(self.path, self.checkpoint, APPLICATION).once(
+            Batches(self.path, self.checkpoint, MERGES).once(
                 spark, batch, lambda: self._merge(source), lambda: counted(source.persist()), proof.check
             )
         finally:

@@ -171,6 +171,13 @@ class Table:
         return _jvm(self.spark).org.apache.spark.sql.delta.DeltaLog.forTable(self.spark._jsparkSession, self.path)
 
     @property
+    def address(self) -> str:
+        """The path with the file system that the session resolves it by, unless that is local."""
+        path = _jvm(self.spark).org.apache.hadoop.fs.Path(self.path)
+        files = path.getFileSystem(self.spark._jsparkSession.sessionState().newHadoopConf())
+        return str(files.makeQualified(path).toString()).removeprefix("file:")
+
+    @property
     def name(self) -> str:
         """As SQL has it."""
         return f"delta.{quoted(self.path)}"

@@ -44,9 +44,9 @@ class Checkpoint:
 
     def __init__(self, location: str, settings: HadoopSettings = _NO_SETTINGS) -> None:
         self.location = location
-        self._settings = here(settings)
+        self.settings = here(settings)
         try:
-            store = open_store(location, self._settings)
+            store = open_store(location, self.settings)
         except NoStore as why:
             raise self._closed(str(why)) from None
         self._files, self._root, self._local = store.files, store.root, store.local
@@ -166,7 +166,7 @@ class Checkpoint:
             raise self._failed(name, error) from None
 
     def _failed(self, name: str, error: OSError) -> EosError:
-        reason = without_secrets(str(error), self._settings)
+        reason = without_secrets(str(error), self.settings)
         if self._local and error.errno in _NOT_A_FILE:
             return self.damaged(name, reason)
         if isinstance(error, PermissionError) or (

@@ -9,6 +9,8 @@ JSON with the end offset of each partition, exclusive. This source notes more, u
 ``#cluster``    the id of the cluster, where brokers have one: the same offsets are other rows on another one
 ``#group``      the consumer group that the source reports to, so that the sink can refuse to have the same one
 ``#copy``       this is a copy, so Spark's rows are ranges of offsets
+``#sink``       the table that the query writes to, as options of the sink without secrets, so that commands can ask it:
+                ``{"format": "delta", "path": "/data/flights"}``. Another start may name it otherwise
 ``#left``       topics and partitions that the query no longer reads, in case they come back:
                 ``{"carriers": {"id": "…", "offsets": {"0": 7}}}``
 ``#epochs``     the leader epochs of the records before these offsets, where they are known: ``{"flights": {"0": 4}}``.
@@ -39,6 +41,8 @@ IDS = _MARK + "ids"
 _GROUP = _MARK + "group"
 _CLUSTER = _MARK + "cluster"
 _COPY = _MARK + "copy"
+#: Also the option by which a job, whose rows pass through Spark, tells its source the table that they go to, as JSON.
+SINK = _MARK + "sink"
 _LEFT = _MARK + "left"
 _EPOCHS = _MARK + "epochs"
 
@@ -63,6 +67,7 @@ class Position:
     """The content of a Kafka source's line. ``offsets``: where each partition ends, exclusive. ``ids`` is empty if the
     line has none; ``group`` and ``cluster`` are None. ``left``: topics, and partitions of topics, that the selection no
     longer includes or the cluster no longer has. ``epochs``: of the records before the offsets, where they are known.
+    ``sink``: the table that the query writes to; empty where it writes to none, or the line does not say.
     """
 
     offsets: PartitionOffsets
@@ -72,6 +77,7 @@ class Position:
     copy: bool = False
     left: dict[str, LeftAt] = field(default_factory=dict)
     epochs: PartitionOffsets = field(default_factory=dict)
+    sink: Mapping[str, str] = field(default_factory=dict)
 
 
 def to_spark(position: Position) -> dict[str, dict[str, Any]]:
@@ -87,6 +93,8 @@ def to_spark(position: Position) -> dict[str, dict[str, Any]]:
     marks: dict[str, dict[str, Any]] = {name: {"id": value} for name, value in noted.items() if value}
     if position.copy:
         marks[_COPY] = {}
+    if position.sink:
+        marks[SINK] = dict(position.sink)
     if position.left:
         marks[_LEFT] = {topic: _to_json(position.left[topic]) for topic in sorted(position.left)}
     if any(epochs.values()):
@@ -103,7 +111,9 @@ def from_spark(logged: Mapping[str, Mapping[str, Any]]) -> Position:
         for topic, found in logged.get(_LEFT, {}).items()
     }
     cluster, group = (logged.get(name, {}).get("id") for name in (_CLUSTER, _GROUP))
-    return Position(offsets, dict(logged.get(IDS, {})), group, cluster, _COPY in logged, left, epochs)
+    return Position(
+        offsets, dict(logged.get(IDS, {})), group, cluster, _COPY in logged, left, epochs, dict(logged.get(SINK, {}))
+    )
 
 
 def position_of(logged: object) -> Position:

@@ -22,7 +22,9 @@ from spark_eos.ledger.ledger import ledger_partition
 from spark_eos.ledger.log import KafkaLog
 from spark_eos.ledger.owners import Cluster
 from spark_eos.ledger.reader import LedgerReader
+from spark_eos.ops.checkpoint_logs import Logs
 from spark_eos.ops.heads import heads_of
+from spark_eos.ops.table_state import sink_of
 from spark_eos.ops.timeline import BatchAttempt, QueryRun, Timeline
 from spark_eos.protocol.head import NOBODY, Decision, Head, Written
 from spark_eos.protocol.head_codec import decode
@@ -45,13 +47,14 @@ class Traces:
     """What a query has left behind; times are in seconds since 1970. ``planned``, ``done``: when Spark planned and
     finished each micro-batch; ``heads``: the heads of each sink in order, by the sink's name, "" for a stream;
     ``markers``: when the last transaction of a decision ended, by sink, micro-batch and revision, if all of its markers
-    were found."""
+    were found; ``to_table``: the query writes to a table, and has no decisions."""
 
     query: str
     planned: dict[int, float]
     done: dict[int, float]
     heads: dict[str, list[Published]]
     markers: dict[tuple[str, int, int], float] = field(default_factory=dict)
+    to_table: bool = False
 
     def decisions(self) -> Iterator[tuple[float, str, Decision]]:
         """Each decision: when its head was written, the sink, and the decision."""
@@ -65,8 +68,10 @@ def traces_of(checkpoint: Checkpoint, cluster: Cluster) -> Traces:
     """The traces of a query. Raises EosError if its checkpoint or the ledger cannot be read."""
     query = checkpoint.query_id() or ""
     planned = {batch: _planned(checkpoint, batch) for batch in checkpoint.batches("offsets")}
-    found = Traces(query, {b: at for b, at in planned.items() if at is not None}, checkpoint.times("commits"), {})
-    for own in heads_of(cluster, query) if query else []:
+    to_table = bool(sink_of(Logs(checkpoint)))
+    known = {b: at for b, at in planned.items() if at is not None}
+    found = Traces(query, known, checkpoint.times("commits"), {}, to_table=to_table)
+    for own in heads_of(cluster, query) if query and not to_table else []:
         found.heads[own.name or ""] = _history(cluster, own.key)
     search = _MarkerSearch(cluster.client)
     for _, sink, decision in sorted(found.decisions(), key=lambda decided: decided[0], reverse=True):
@@ -278,6 +283,9 @@ def _end_of(run: QueryRun, batches: Sequence[BatchAttempt]) -> float:
 
 def _unknown(traces: Traces, runs: Sequence[QueryRun]) -> list[str]:
     """Sentences on what is not known."""
+    if traces.to_table:
+        clocks = "Times come from two clocks: the driver's (plan), the file system's (end)."
+        return [clocks, "Not recorded: when tasks ran, when the table had the rows, the lag, runs and why they ended."]
     notes = ["Times come from three clocks: the driver's (plan, decision), brokers' (EndTxn), the file system's (end)."]
     if len(runs) > 1:
         notes.append("Not recorded: when tasks ran, the lag, why runs ended, who planned a run's first micro-batch.")

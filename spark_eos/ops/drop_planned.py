@@ -20,6 +20,7 @@ from spark_eos.ops.answer import Answer, range_as_json, range_as_text
 from spark_eos.ops.checkpoint_files import MovedFiles
 from spark_eos.ops.checkpoint_logs import Logs, check_known
 from spark_eos.ops.heads import SinkHead, check_named, heads_of
+from spark_eos.ops.table_state import sink_of
 from spark_eos.printable import in_lines
 from spark_eos.protocol.commands import (
     check_not_halted,
@@ -87,6 +88,8 @@ def _as_text(planned: Drop, *, yes: bool) -> str:
 def plan(checkpoint: Checkpoint, cluster: Cluster) -> Drop:
     """Check that a micro-batch is planned and may be dropped. Changes nothing. Raises EosError."""
     query, location = checkpoint.query_id(), checkpoint.location
+    if sink_of(Logs(checkpoint)):
+        raise _nothing(location, "the query writes to a table, which takes micro-batches of any size")
     heads = heads_of(cluster, query) if query is not None else []
     # The files are read after the head: if the same run still has the ledger when it is taken, they are not older.
     logs = Logs(checkpoint)

@@ -156,7 +156,7 @@ def _states(
     else:
         states = [state_at(checkpoint, cluster, watch_s=wanted.watch_s, quiet_s=wanted.quiet_s)]
     for state in states:
-        if not state.sinks and not _of_ledger(state):
+        if not state.sinks and state.table is None and not _of_ledger(state):
             known_head(cluster.head(state.query or ""), state.query or "")
     return states
 
@@ -169,6 +169,8 @@ def _of_ledger(state: QueryState) -> Sequence[Transaction]:
 def _planned(cluster: Cluster, state: QueryState, part: Part) -> Recovery:
     """The plan. Where a head cannot be read, it has the error of that. Raises EosError where another prefix was
     named."""
+    if state.table is not None:
+        return Recovery(state, [])
     held = _of_ledger(state)
     if held and part is not Part.SETTLE:
         stays = [t for t in state.open if not t.of_ledger]
@@ -288,6 +290,7 @@ def as_json(recovery: Recovery) -> dict[str, Any]:
         "checkpoint": None if state.checkpoint is None else state.checkpoint.location,
         "dry_run": not recovery.done,
         "running": state.liveness.running,
+        "table": None if state.table is None else state.table.as_json(),
         "sinks": [_sink_as_json(sink) for sink in recovery.sinks],
     }
 
@@ -315,6 +318,10 @@ def as_text(recovery: Recovery, wanted: Wanted) -> str:
     lines = [f"query {recovery.state.query}"]
     for sink in recovery.sinks:
         lines += _lines(sink, recovery.done)
+    if recovery.state.table is not None:
+        lines.append(
+            f"  It writes to {recovery.state.table.name}, and so has no transactions: a start needs no recovery."
+        )
     if not recovery.needed:
         lines.append("  Nothing needs to be done.")
     elif not recovery.done:

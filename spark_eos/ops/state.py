@@ -10,6 +10,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from spark_eos import system
 from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.checkpoint.offset_log import BUILT_IN, OURS, SourceLine, merged
 from spark_eos.errors import EosError, stop
@@ -17,10 +18,12 @@ from spark_eos.kafka.admin.topics import begin_offsets, cluster_id, describe_top
 from spark_eos.ledger.owners import Cluster, Transaction, TransactionPart, check_listed, find, parts
 from spark_eos.ops.checkpoint_logs import Logs
 from spark_eos.ops.heads import SinkHead, newest_heads
+from spark_eos.ops.table_state import TableState, sink_of, table_state
 from spark_eos.protocol.checks import is_visible, stop_of
 from spark_eos.protocol.commands import known_head
 from spark_eos.protocol.head import NOBODY, BatchWrite, Head
 from spark_eos.protocol.status import Start, Status, status
+from spark_eos.tables.micro_batch import Standing
 from spark_eos.topic_partition import PartitionOffsets, TopicPartition, by_topic
 
 
@@ -125,7 +128,8 @@ class Liveness:
 class QueryState:
     """A query. ``query``: its id, None before its first start; ``sinks``: the newest head of each sink, by name;
     ``open``: its open transactions; ``parts``: their partitions as the leaders have them, by transactional id, where
-    these were looked up; ``checkpoint``: None where none was named; ``problem``: why the ledger could not be read."""
+    these were looked up; ``checkpoint``: None where none was named; ``problem``: why the ledger could not be read;
+    ``table``: of a query to a table, which has no sinks in the ledger."""
 
     query: str | None
     sinks: Sequence[SinkHead] = ()
@@ -134,6 +138,7 @@ class QueryState:
     checkpoint: CheckpointState | None = None
     parts: Mapping[str, Sequence[TransactionPart]] = field(default_factory=dict)
     problem: str = ""
+    table: TableState | None = None
 
     def start(self, sink: str | None = None) -> Start:
         """The next start, as far as it is known without the query's options."""
@@ -145,17 +150,26 @@ class QueryState:
         return None if sink.head is None else status(sink.head, self.start(sink.name))
 
     @property
-    def stop(self) -> tuple[SinkHead | None, Status] | None:
-        """The sink by whose head a start stops, None for a missing head, and why. None where it does not stop, or that
-        is not known."""
+    def stop(self) -> tuple[SinkHead, Status] | None:
+        """The sink by whose head a start stops, and why. None where it does not stop, or that is not known."""
         for sink in self.sinks:
             found = self.status(sink)
             # Only the checkpoint tells whether Spark has passed the micro-batch that was given up.
             if found is not None and found.stops and (found is not Status.GIVEN_UP or self.checkpoint is not None):
                 return sink, found
-        if not self.sinks and not self.problem and (found := status(None, self.start())).stops:
-            return None, found
         return None
+
+    @property
+    def unknown(self) -> str:
+        """Why it is not known what the next start does, where only the ledger's record or the table would tell; empty
+        where it is known. Without a record, the query may never have had one, as it writes to something else."""
+        if self.table is not None:
+            return (
+                "" if not self.table.problem else f"{self.table.name} cannot be asked: {self.table.problem} {_STORAGE}"
+            )
+        if self.sinks or self.problem or not (found := status(None, self.start())).stops:
+            return ""
+        return _without_a_head(found, self.checkpoint or CheckpointState(""))
 
     @property
     def next(self) -> str | None:
@@ -163,11 +177,11 @@ class QueryState:
         stop, at = self.stop, self.checkpoint
         if stop is not None:
             sink, found = stop
-            if sink is None:
-                return f"stops ({found.value}): {_without_a_head(at or CheckpointState(''))}"
             of = f"{name_of(sink)}: " if sink.name else ""
             return f"stops: {of}{stop_of(found, sink.head, self.start(sink.name))}"
-        if at is None or self.problem or any(sink.head is None for sink in self.sinks):
+        if self.table is not None and self.table.stop is not None:
+            return f"stops: {self.table.stop}"
+        if at is None or self.problem or self.unknown or any(sink.head is None for sink in self.sinks):
             return None
         stops = f"unless its source stops ({at.loss}), as it lacks what was not read"
         return f"{self._step(at)}, {stops}" if at.losses else self._step(at)
@@ -179,6 +193,8 @@ class QueryState:
         step = f"{'runs' if at.runs_again else 'plans'} micro-batch {at.next_batch}{' again' if at.runs_again else ''}"
         if any(sink.name is not None for sink in self.sinks):
             return f"{step}; each sink within foreachBatch compares its rows with what it has decided before"
+        if self.table is not None:
+            return f"{step}{_IN_TABLE[self.table.again]}"
         if not self.sinks:
             return f"{step}; the ledger topic has no decision of the query yet"
         return self._with_last_decision(step)
@@ -202,6 +218,8 @@ class QueryState:
         # A retired query needs no attention until somebody is about to start it.
         if stop is not None and (self.checkpoint is not None or stop[1] in _UNFINISHED):
             found.append(f"the next start {self.next}")
+        if self.table is not None and self.table.stop is not None:
+            found.append(f"the next start {self.next}")
         if self.checkpoint is not None:
             stops = f"the source stops for that ({self.checkpoint.loss}), unless failOnDataLoss is false"
             found += [f"{loss}: {stops}" for loss in self.checkpoint.losses]
@@ -220,6 +238,14 @@ class QueryState:
 
 #: By the kind of a source, the condition of its error for offsets that are gone; Spark's own is of its connector.
 _LOSSES = {OURS: "EOS_SOURCE_DATA_LOSS", BUILT_IN: "KAFKA_DATA_LOSS"}
+_STORAGE = "The option --storage, before the command, takes settings of its store (fs.…) and its catalog (catalog.…)."
+#: What becomes of a micro-batch that is run again, by whether the table has it.
+_IN_TABLE = {
+    None: "",
+    Standing.NEW: ": the table does not have it yet",
+    Standing.THERE: ": the table has it already, so no row is written again",
+    Standing.UNCLEAR: ": the table has one with this number, and only adds no row if that has the same offsets",
+}
 _UNFINISHED = (Status.DROP_UNFINISHED, Status.REPLAY_UNFINISHED)
 
 
@@ -252,16 +278,20 @@ def in_words(head: Head) -> str:
     return "closed" if head.run == NOBODY else "open"
 
 
-def _without_a_head(at: CheckpointState) -> str:
+def _without_a_head(found: Status, at: CheckpointState) -> str:
     batch = at.next_batch
-    missing = f"the ledger topic has no record of this query, and its checkpoint is at micro-batch {batch}"
+    missing = (
+        f"the ledger topic has no record of this query, and its checkpoint is at micro-batch {batch}. A query to "
+        "tables or files needs none, and goes on: there is nothing to do. If it writes to topics by eos-kafka, the "
+        f"next start stops ({found.value})"
+    )
     if at.runs_again:
         return (
-            f"{missing}. If another sink wrote until now and has not finished that micro-batch, start the query once "
-            "more with that sink, unchanged, with trigger(availableNow=True). If a start with this sink has planned "
+            f"{missing}: if another sink wrote until now and has not finished that micro-batch, start the query once "
+            "more with that sink, unchanged, with trigger(availableNow=True); if a start with this sink has planned "
             f"it, and stopped with this error, set the option 'ledger.begin' to {batch}"
         )
-    return f"{missing}. If another sink wrote until now, set the option 'ledger.begin' to {batch} to continue here"
+    return f"{missing}: if another sink wrote until now, set the option 'ledger.begin' to {batch} to continue here"
 
 
 @dataclass(frozen=True)
@@ -304,6 +334,10 @@ def state_at(checkpoint: Checkpoint, cluster: Cluster, *, watch_s: float = 0.0, 
         return QueryState(
             None, checkpoint=_checkpoint_state(logs, cluster), liveness=Liveness(closed=True, quiet_s=quiet_s)
         )
+    if sink := sink_of(logs):
+        liveness = _by_checkpoint(checkpoint, watch_s, quiet_s)
+        at = _checkpoint_state(logs, cluster)
+        return QueryState(query, liveness=liveness, checkpoint=at, table=table_state(query, sink, logs))
     before = _snapshot(cluster, [query], checkpoint, ends=watch_s > 0)
     at = _checkpoint_state(logs, cluster)
     after = _second_snapshot(cluster, [query], checkpoint, watch_s)
@@ -326,12 +360,25 @@ def _snapshot(cluster: Cluster, queries: Collection[str], checkpoint: Checkpoint
             raise problem
     newest = {sink.key: sink.head.generation for sink in heads if sink.head is not None}
     own = [t for t in open_ if t.generation == newest.get(t.query)]
-    files: list[str] = []
-    if checkpoint is not None:
-        files = [f"{log}/{name}" for log in ("offsets", "commits") for name in checkpoint.names(log)]
+    files = frozenset() if checkpoint is None else _log_files(checkpoint)
     if queries:
         heads.sort(key=lambda head: head.name or "")
-    return _Snapshot(heads, open_, problem, _ends(cluster, own) if ends else frozenset(), frozenset(files))
+    return _Snapshot(heads, open_, problem, _ends(cluster, own) if ends else frozenset(), files)
+
+
+def _log_files(checkpoint: Checkpoint) -> frozenset[str]:
+    return frozenset(f"{log}/{name}" for log in ("offsets", "commits") for name in checkpoint.names(log))
+
+
+def _by_checkpoint(checkpoint: Checkpoint, watch_s: float, quiet_s: float) -> Liveness:
+    """Signs of a run of a query without a ledger: files of its checkpoint, by the clocks of their store and of this
+    machine."""
+    before = _log_files(checkpoint)
+    times = [at for log in ("offsets", "commits") for at in checkpoint.times(log).values()]
+    last_s = max(0.0, system.time_of_day() - max(times)) if times else None
+    time.sleep(watch_s)
+    has_changed = watch_s > 0 and _log_files(checkpoint) != before
+    return Liveness(["the checkpoint has changed"] if has_changed else [], last_s, quiet_s=quiet_s)
 
 
 def _is_wanted(cluster: Cluster, sink: SinkHead, queries: Collection[str]) -> bool:

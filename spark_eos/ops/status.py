@@ -13,6 +13,7 @@ from spark_eos.ledger.owners import Cluster, Transaction, TransactionPart
 from spark_eos.ops.answer import Answer, ago, table
 from spark_eos.ops.heads import SinkHead
 from spark_eos.ops.state import CheckpointState, QueryState, in_words, name_of, state_at, states_of, with_parts
+from spark_eos.ops.table_state import TableState
 from spark_eos.printable import in_lines
 from spark_eos.protocol.checks import as_json as offsets_as_json
 from spark_eos.protocol.checks import is_visible
@@ -38,15 +39,15 @@ def status(
     if open_for_s is not None:
         states = [replace(s, open=[t for t in s.open if t.open_s >= open_for_s]) for s in states]
         states = [s for s in states if s.open]
-        attention = bool(states)
+        code = 1 if states else 0
     else:
-        attention = any(s.troubles for s in states)
+        code = 1 if any(s.troubles for s in states) else 2 if any(s.unknown for s in states) else 0
     if named:
         states = [with_parts(cluster, state) for state in states]
     if not states and open_for_s is not None:
         return Answer([], f"no transaction has been open for {open_for_s:,.0f} s")
     text = "\n\n".join(map(as_text, states)) if named else overview(states, cluster.ledger)
-    return Answer([as_json(s) for s in states], text, 1 if attention else 0)
+    return Answer([as_json(s) for s in states], text, code)
 
 
 def as_json(state: QueryState) -> dict[str, Any]:
@@ -59,10 +60,12 @@ def as_json(state: QueryState) -> dict[str, Any]:
         "signs_of_life": list(liveness.signs),
         "last_sign_s": None if liveness.last_s is None else round(liveness.last_s, 3),
         "lag": None if at is None else at.lag,
+        "table": None if state.table is None else state.table.as_json(),
         "sinks": [_sink_as_json(state, sink) for sink in state.sinks],
         "open": [transaction_as_json(t, state.parts.get(t.id)) for t in state.open],
         "problem": state.problem or None,
         "troubles": state.troubles,
+        "unknown": state.unknown or None,
         "next": state.next,
     }
 
@@ -188,14 +191,10 @@ def as_text(state: QueryState) -> str:
     lines = [] if at is None else [f"checkpoint  {at.location}"]
     lines += [f"query       {state.query or 'none yet'}", f"running     {_running(state)}"]
     lines += [] if at is None else _checkpoint_as_text(at)
-    for sink in state.sinks:
-        lines += _sink_as_text(sink)
-    if not state.sinks and not state.problem:
-        lines.append("sink        no record of this query in the ledger topic")
-    lines += _transactions(state.open, "open        no transactions")
-    lines += _held(state)
+    lines += _sinks_as_text(state) if state.table is None else _table_as_text(state.table)
     lines += [f"trouble     {text}" for text in state.troubles]
-    if not state.troubles:
+    lines += [f"unknown     {state.unknown}"] if state.unknown else []
+    if not state.troubles and not state.unknown:
         lines.append("trouble     none found; why a run ended is in the log of its driver")
     if state.next is not None:
         lines += ["", f"The next start {state.next.rstrip('.')}."]
@@ -225,7 +224,7 @@ def _checkpoint_as_text(at: CheckpointState) -> Iterator[str]:
             rows.append((f"{place.topic}-{place.partition}", *("-" if n is None else str(n) for n in numbers)))
         yield from (f"  {line}" for line in table(rows))
     yield from (f"  {topic}: was deleted or recreated since it was read" for topic in at.recreated_topics)
-    yield from (f"  {topic}: on another cluster than the ledger; its log was not looked at" for topic in at.elsewhere)
+    yield from (f"  {topic}: on another cluster; its log was not looked at" for topic in at.elsewhere)
     for topic, partitions in sorted(at.left.items()):
         for p, offset in sorted(partitions.items()):
             yield f"  {topic}-{p}: no longer read; if the query reads it again, it continues at offset {offset}"
@@ -239,6 +238,20 @@ def _span(batches: Sequence[int]) -> str:
         return "none"
     whole = len(batches) == batches[-1] - batches[0] + 1
     return f"micro-batches {batches[0]} to {batches[-1]}" + ("" if whole else f", {len(batches)} of them")
+
+
+def _table_as_text(table: TableState) -> Iterator[str]:
+    yield f"sink        {table.name}"
+    if not table.problem:
+        last = "nothing of this query" if table.last is None else f"micro-batches up to {table.last}"
+        yield f"written     {last} (in the table)"
+
+
+def _sinks_as_text(state: QueryState) -> list[str]:
+    lines = [line for sink in state.sinks for line in _sink_as_text(sink)]
+    if not state.sinks and not state.problem:
+        lines.append("sink        no record of this query in the ledger topic")
+    return [*lines, *_transactions(state.open, "open        no transactions"), *_held(state)]
 
 
 def _sink_as_text(sink: SinkHead) -> list[str]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import difflib
 import functools
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from spark_eos.checkpoint import offset_log
 from spark_eos.checkpoint.settings import HadoopSettings, without_settings
 from spark_eos.errors import EosError, stop
 from spark_eos.kafka.config.properties import Isolation, KafkaProperties, shown_address
@@ -60,6 +62,7 @@ class SourceOptions:
     """Parsed options of ``read`` and ``readStream``. Durations end in their unit; ``ending`` is None for a stream.
 
     ``starting_option`` and ``ending_option`` are the options by which the user set the limits, for error messages.
+    ``sink``: the table that the rows go to, where that is known, for the offset log.
     """
 
     kafka: KafkaProperties
@@ -83,6 +86,7 @@ class SourceOptions:
     poll_timeout_ms: int = 60_000
     open_transaction_warn_ms: int = 60_000
     report_group: str | None = None
+    sink: Mapping[str, str] = field(default_factory=dict)
     max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES
 
     @property
@@ -157,7 +161,7 @@ def source_options(raw: Mapping[str, str]) -> SourceOptions:
 
 
 def _source_options(raw: Mapping[str, str], default_start: Limit) -> tuple[SourceOptions, dict[str, Any]]:
-    values, kafka = parse_table(raw, SOURCE, SOURCE_OWNED, ignored=("path",))
+    values, kafka = parse_table(raw, SOURCE, SOURCE_OWNED, ignored=("path", offset_log.SINK))
     given = dict(values)
     properties = dict(kafka)
     selection = _selection(values, _path(raw))
@@ -181,6 +185,7 @@ def _source_options(raw: Mapping[str, str], default_start: Limit) -> tuple[Sourc
         ending_option=ending_option,
         isolation=parse_isolation(properties.get("isolation.level", "read_committed")),
         group_id=group or (f"{prefix}-spark-eos" if prefix else None),
+        sink=json.loads(raw.get(offset_log.SINK, "{}")),
         **values,
     )
     return options, given

@@ -149,7 +149,7 @@ def initial_position(options: SourceOptions, *, pinned: bool) -> Plan[Position]:
         if pinned or (are_known and all(before.ids[topic] == after.ids.get(topic) for topic in offsets)):
             break
     epochs = yield EpochsBefore(flat(offsets))
-    return Position(offsets, before.ids, options.report_group, before.cluster, epochs=nested(epochs))
+    return Position(offsets, before.ids, options.report_group, before.cluster, epochs=nested(epochs), sink=options.sink)
 
 
 # The next micro-batch
@@ -197,7 +197,8 @@ def next_batch(position: Position, look: Look, options: SourceOptions) -> Plan[N
     end, ids = still
     epochs = yield from _epochs_at(end, going)
     left = left_topics.still_left(going.left, end, ids)
-    noted = Position(end, ids, options.report_group, look.topics.cluster, left=left, epochs=epochs)
+    cluster = look.topics.cluster
+    noted = Position(end, ids, options.report_group, cluster, left=left, epochs=epochs, sink=options.sink)
     return replace(result, end=noted, run=replace(run, last_batch_s=look.time_s))
 
 

@@ -23,7 +23,7 @@ from spark_eos.log import logger
 from spark_eos.retry import retrying
 from spark_eos.tables.files import DataFile, FileLayout
 from spark_eos.tables.keys import Key
-from spark_eos.tables.micro_batch import MicroBatch
+from spark_eos.tables.micro_batch import MicroBatch, Remembered
 
 #: Seconds for which a commit is retried.
 PATIENCE_S = 60.0
@@ -92,6 +92,13 @@ class Place(Protocol):
 
     def columns(self) -> TableColumns | None:
         """The columns of the table; None where there is none. Raises TableError."""
+
+    def remembered(self, query: str) -> Remembered:
+        """What the table has of a query. Raises TableError, also where there is no table."""
+
+    def check_kept(self, query: str, batch: int) -> None:
+        """Before the commit of a micro-batch: no RESTORE or rollback has removed the query's last one. Raises
+        TableError (EOS_OTHER_TABLE)."""
 
     def new_columns(self, schema: pa.Schema) -> TableColumns:
         """The columns of a table that is created for rows with these. Raises SchemaError."""

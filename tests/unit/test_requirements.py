@@ -35,6 +35,7 @@ BROUGHT_BY_OTHERS = {
     "spark_eos/tables/delta/log.py": {"deltalake"},
     "spark_eos/tables/delta/source.py": {"deltalake"},
     "spark_eos/tables/delta/table.py": {"deltalake"},
+    "spark_eos/tables/delta/target.py": {"deltalake"},
     # the extra iceberg, whose pyiceberg brings mmh3, pydantic and requests; `place_of` says that it is missing
     "spark_eos/tables/keys.py": {"mmh3"},
     "spark_eos/tables/iceberg/catalog.py": {"pydantic", "pyiceberg"},

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from spark_eos.checkpoint.settings import HadoopSettings, without_settings
+from spark_eos.checkpoint.stores import absolute
 from spark_eos.errors import stop
 
 if TYPE_CHECKING:
@@ -36,6 +37,11 @@ class DeltaOptions:
     storage: HadoopSettings = _NO_SETTINGS
     evolves: bool = False
 
+    @property
+    def mark(self) -> dict[str, str]:
+        """The options that tell which table it is, for the offset log."""
+        return {"format": DELTA, "path": absolute(self.path)}
+
     def place(self, checkpoint: str, storage: HadoopSettings) -> Place:
         """Where the table is. ``checkpoint``: the query's; ``storage``: the settings, with those of this machine.
         Raises OptionError and UnsupportedError."""
@@ -61,6 +67,11 @@ class IcebergOptions:
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)
     storage: HadoopSettings = _NO_SETTINGS
     evolves: bool = False
+
+    @property
+    def mark(self) -> dict[str, str]:
+        """The options that tell which table it is, for the offset log."""
+        return {"format": ICEBERG, "table": self.table, "catalog": self.catalog}
 
     def place(self, checkpoint: str, storage: HadoopSettings) -> Place:
         """Where the table is. Raises OptionError and UnsupportedError."""

@@ -73,7 +73,7 @@ def planned(
     from spark_eos.kafka.admin.topics import cluster_id
     from spark_eos.kafka.net.client import broker_client
 
-    reads = _reads(source)
+    reads = replace(_reads(source), sink=options.mark)
     cluster = cluster_id(broker_client(reads.kafka))
     place, found = _ends(options, checkpoint)
     fitted, columns, there = _columns(transform, reads, place, evolves=options.evolves)

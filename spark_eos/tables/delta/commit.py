@@ -35,7 +35,7 @@ from spark_eos.tables.delta.memory import (
     transactions_of,
     was_ours,
 )
-from spark_eos.tables.delta.table import Table, taken_back, without_secrets
+from spark_eos.tables.delta.table import Location, Table, taken_back, without_secrets
 from spark_eos.tables.micro_batch import MicroBatch, Remembered, Standing, behind, landed, standing
 from spark_eos.tables.target import PATIENCE_S, Outcome, until_known
 from spark_eos.whole_numbers import whole_number
@@ -130,7 +130,8 @@ class _Commit:
             return True
         if self.is_there:
             raise behind(path, self.batch.number, found.last)
-        self._check_restored(version, found)
+        query, number = self.batch.query, self.batch.number
+        check_restored(self.table.location, version, found, query, number, self.after_restore)
         self._check_age(handle)
         failpoints.reach("table.asked")
         self._commit(handle, version)
@@ -159,7 +160,9 @@ class _Commit:
         Returns the error for it."""
         newest, path, table = handle.version(), self.table.location.path, str(handle.metadata().id)
         query, number = self.batch.query, self.batch.number
-        if _is_commit_of(_actions(self.table, newest), query, number) and taken_back(self.table.location, handle):
+        if _is_commit_of(_actions(self.table.location, newest), query, number) and taken_back(
+            self.table.location, handle
+        ):
             ids = {"id": table, "meant": self.table.id}
             return stop("EOS_OTHER_TABLE.withdrawn", path=path, batch=number, version=newest, **ids)
         return landed(path, number, table, query)
@@ -233,22 +236,6 @@ class _Commit:
             cause = f"micro-batch {batch.number} was written to the table {path} with other offsets, and {here}"
             raise stop("EOS_TABLE_TWO_QUERIES", cause=cause)
 
-    def _check_restored(self, now: int, found: Remembered) -> None:
-        """Check that the table, at version ``now``, was not restored to one before the query's last commit, which would
-        have removed its rows. Raises TableError (EOS_OTHER_TABLE)."""
-        if found.read is None or now <= found.read + 1:  # the only version since is that commit
-            return
-        committed = None
-        # delta-rs's history has the newest versions, however old the handle is, under wrong numbers.
-        oldest = max(found.read, now - _MOST_VERSIONS, self.after_restore or 0) + 1
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            for version, actions in enumerate(pool.map(partial(_actions, self.table), range(oldest, now + 1)), oldest):
-                if any(_removes(each.get("commitInfo", {}), committed) for each in actions or ()):
-                    path, batch = self.table.location.path, self.batch.number
-                    raise stop("EOS_OTHER_TABLE.restored", path=path, version=version, batch=batch)
-                if _is_commit_of(actions, self.batch.query, found.last):
-                    committed = version
-
     def _check_age(self, handle: DeltaTable) -> None:
         """Check that the files exist, and that VACUUM will not remove them. Raises TableError (EOS_TABLE_FILES_OLD)."""
         oldest = self._oldest()
@@ -285,7 +272,7 @@ class _Found:
 def _commit_of(handle: DeltaTable, table: Table, batch: MicroBatch) -> _Found | None:
     """The newest commit of a micro-batch with this number; None where the log no longer has it."""
     for version in range(handle.version(), -1, -1):
-        actions = _actions(table, version)
+        actions = _actions(table.location, version)
         if actions is None:
             return None
         if _is_commit_of(actions, batch.query, batch.number):
@@ -300,6 +287,24 @@ def _is_commit_of(actions: Iterable[Mapping[str, Any]] | None, query: str, batch
     return any((each.get("appId"), each.get("version")) == (query, batch) for each in done)
 
 
+def check_restored(
+    location: Location, now: int, found: Remembered, query: str, batch: int, after_restore: int | None
+) -> None:
+    """Check that the table, at version ``now``, was not restored to one before the query's last commit, which would
+    have removed its rows. ``batch``: the micro-batch that is next. Raises TableError (EOS_OTHER_TABLE)."""
+    if found.read is None or now <= found.read + 1:  # the only version since is that commit
+        return
+    committed = None
+    # delta-rs's history has the newest versions, however old the handle is, under wrong numbers.
+    oldest = max(found.read, now - _MOST_VERSIONS, after_restore or 0) + 1
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        for version, actions in enumerate(pool.map(partial(_actions, location), range(oldest, now + 1)), oldest):
+            if any(_removes(each.get("commitInfo", {}), committed) for each in actions or ()):
+                raise stop("EOS_OTHER_TABLE.restored", path=location.path, version=version, batch=batch)
+            if _is_commit_of(actions, query, found.last):
+                committed = version
+
+
 def _removes(commit: Mapping[str, Any], version: int | None) -> bool:
     """Whether a commit is a RESTORE to a version before this one, or to one that is not known. ``version``: None where
     that is not known."""
@@ -309,9 +314,9 @@ def _removes(commit: Mapping[str, Any], version: int | None) -> bool:
     return to is None or version is None or to < version
 
 
-def _actions(table: Table, version: int) -> list[dict[str, Any]] | None:
+def _actions(location: Location, version: int) -> list[dict[str, Any]] | None:
     """The transactions and the ``commitInfo`` of a version; None where the log no longer has it. Raises OSError."""
-    content = table.location.read(f"_delta_log/{version:020d}.json")
+    content = location.read(f"_delta_log/{version:020d}.json")
     if content is None:
         return None
     # Of bytes, as lines of text would end at further characters, such as U+2028, which JSON may have in strings.

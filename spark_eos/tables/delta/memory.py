@@ -25,6 +25,8 @@ from spark_eos.topic_partition import name_of_place
 _DIGEST, _READ, _TABLE = "#digest", "#read", "#table"
 #: The key of the note in a commit's ``userMetadata``.
 NOTE = "spark-eos"
+#: The application id under which the job kafka_to_delta merges a query's micro-batches.
+MERGES = "spark-eos merge {}"
 
 #: Gets the version of an application id in a table; None if the table does not have it.
 TransactionVersion = Callable[[str], int | None]

@@ -9,8 +9,10 @@ import pyarrow as pa
 
 from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.checkpoint.stores import Store, open_store
+from spark_eos.errors import stop
 from spark_eos.tables import evolution
 from spark_eos.tables.delta.creation import check_folder, check_names
+from spark_eos.tables.delta.memory import MERGES, check_meant, remembered
 from spark_eos.tables.delta.row_job import taken_over
 from spark_eos.tables.delta.table import (
     Location,
@@ -22,7 +24,7 @@ from spark_eos.tables.delta.table import (
     without_secrets,
 )
 from spark_eos.tables.files import DataFile, FileLayout
-from spark_eos.tables.micro_batch import MicroBatch
+from spark_eos.tables.micro_batch import MicroBatch, Remembered
 from spark_eos.tables.target import Outcome, TableColumns
 from spark_eos.tables.values import check_columns, table_schema
 
@@ -45,6 +47,21 @@ class DeltaPlace:
     def columns(self) -> TableColumns | None:
         there = columns_there(self.location)
         return None if there is None else TableColumns(*there)
+
+    def remembered(self, query: str) -> Remembered:
+        found = _remembered(self.location, query)
+        if found.last is not None:
+            return found
+        # The job kafka_to_delta merges under another name, by Spark.
+        return _remembered(self.location, MERGES.format(query))
+
+    def check_kept(self, query: str, batch: int) -> None:
+        from spark_eos.tables.delta.commit import check_restored
+
+        with refused(self.location):
+            handle = self.location.open()
+            found = remembered(handle.transaction_version, query)
+            check_restored(self.location, handle.version(), found, query, batch, self.after_restore)
 
     def new_columns(self, schema: pa.Schema) -> TableColumns:
         columns = table_schema(schema)
@@ -98,14 +115,7 @@ class DeltaTarget:
         return without_secrets(error, self.table.location)
 
     def last(self, query: str) -> int | None:
-        from spark_eos.tables.delta.memory import check_meant, remembered
-
-        location = self.table.location
-        with refused(location):
-            handle = location.open()
-            found = remembered(handle.transaction_version, query)
-        check_meant(location.path, found, str(handle.metadata().id), query)
-        return found.last
+        return _remembered(self.table.location, query).last
 
     def evolved(self, schema: pa.Schema) -> DeltaTarget:
         from spark_eos.tables.delta.evolution import add_columns
@@ -127,3 +137,18 @@ class DeltaTarget:
             taken_over=taken_over(checkpoint, batch.number),
             after_restore=self.after_restore,
         )
+
+
+def _remembered(location: Location, query: str) -> Remembered:
+    """What the table has of a query. Raises TableError: EOS_DELTA_NO_TABLE where there is none, and EOS_OTHER_TABLE
+    where the query's last commit was meant for another one."""
+    from deltalake.exceptions import TableNotFoundError
+
+    with refused(location):
+        try:
+            handle = location.open()
+        except TableNotFoundError:
+            raise stop("EOS_DELTA_NO_TABLE.path", path=location.path, more="") from None
+        found = remembered(handle.transaction_version, query)
+    check_meant(location.path, found, str(handle.metadata().id), query)
+    return found

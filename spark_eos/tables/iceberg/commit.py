@@ -22,7 +22,7 @@ from spark_eos.tables.files import DataFile
 from spark_eos.tables.iceberg.catalog import before_commit
 from spark_eos.tables.iceberg.data_files import entry
 from spark_eos.tables.iceberg.known import KnownTable
-from spark_eos.tables.iceberg.memory import memory_of, summary_of, tag_of
+from spark_eos.tables.iceberg.memory import check_in_main, memory_of, summary_of, tag_of
 from spark_eos.tables.iceberg.snapshots import append, stage
 from spark_eos.tables.iceberg.table import check_same, layout_of
 from spark_eos.tables.micro_batch import MicroBatch, Standing, behind, standing
@@ -61,8 +61,7 @@ class Commit:
             return True
         if self.is_there:
             raise behind(path, batch.number, memory.found.last)
-        if not memory.is_in_main and memory.snapshot != self.known.after_rollback:
-            raise stop("EOS_OTHER_TABLE.rolled_back", path=path, snapshot=memory.snapshot, batch=batch.number)
+        check_in_main(memory, path, batch.number, self.known.after_rollback)
         self._check_age(table)
         failpoints.reach("table.asked")
         summary = summary_of(batch, self.rows, memory.ends, self.known.id)

@@ -96,6 +96,13 @@ def memory_of(metadata: TableMetadata, query: str, path: str) -> Memory:
     return Memory(remembered, tagged.snapshot_id, not is_gone, ends)
 
 
+def check_in_main(memory: Memory, path: str, batch: int, after_rollback: int | None) -> None:
+    """Check that no rollback has removed the query's last micro-batch before this one is committed, but for a snapshot
+    ``after_rollback``. Raises TableError (EOS_OTHER_TABLE)."""
+    if not memory.is_in_main and memory.snapshot != after_rollback:
+        raise stop("EOS_OTHER_TABLE.rolled_back", path=path, snapshot=memory.snapshot, batch=batch)
+
+
 def _sequence(snapshot: Snapshot) -> int:
     """The snapshot's number among all commits of the table, which version 2 of the format always has."""
     return snapshot.sequence_number or 0

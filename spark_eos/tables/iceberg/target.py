@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.fs
@@ -16,9 +17,12 @@ from spark_eos.tables import evolution
 from spark_eos.tables.files import DataFile, FileLayout
 from spark_eos.tables.iceberg.catalog import Properties, TableName, opened, refused
 from spark_eos.tables.iceberg.known import KnownTable
-from spark_eos.tables.micro_batch import MicroBatch
+from spark_eos.tables.micro_batch import MicroBatch, Remembered
 from spark_eos.tables.target import PATIENCE_S, Outcome, TableColumns, until_known
 from spark_eos.tables.values import check_columns, table_schema
+
+if TYPE_CHECKING:
+    from spark_eos.tables.iceberg.memory import Memory
 
 #: Prefixes of the properties that pyiceberg's file systems take for S3.
 _STORE = ("s3.", "client.")
@@ -60,6 +64,20 @@ class IcebergPlace:
                 return None
             layout = layout_of(self.table.load().metadata, self.name)
             return TableColumns(layout.schema, keys=layout.keys)
+
+    def remembered(self, query: str) -> Remembered:
+        return self._memory(query).found
+
+    def check_kept(self, query: str, batch: int) -> None:
+        from spark_eos.tables.iceberg.memory import check_in_main
+
+        check_in_main(self._memory(query), self.name, batch, self.after_rollback)
+
+    def _memory(self, query: str) -> Memory:
+        from spark_eos.tables.iceberg.memory import memory_of
+
+        with refused(self.table):
+            return memory_of(self.table.load().metadata, query, self.name)
 
     def new_columns(self, schema: pa.Schema) -> TableColumns:
         from spark_eos.tables.iceberg.columns import arrow_schema, iceberg_schema

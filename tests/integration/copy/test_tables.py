@@ -3,17 +3,21 @@ it starts."""
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
 import uuid
 from collections import Counter
+from typing import Any
 
 import pytest
 from confluent_kafka import TopicPartition
 from deltalake import DeltaTable
 
+from spark_eos import cli
 from spark_eos.errors import EosError
 from tests.support.expiring_credentials import TOKEN, expiring_credentials
+from tests.support.kafka_view import KafkaView
 from tests.support.session_faults import armed
 from tests.support.table_kinds import KINDS, Delta, Iceberg
 from tests.support.table_queries import IntoTable, parts
@@ -36,6 +40,16 @@ def query(request, of_kind):
 @pytest.fixture
 def to_delta(of_kind):
     return of_kind(Delta)
+
+
+def told(query: IntoTable, view: KafkaView, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, Any]:
+    """What a command says of the query, given the address of its catalog."""
+    storage = [f"{name}={value}" for name, value in query.kind.sink().items() if name.startswith("catalog.")]
+    before = ["--bootstrap-servers", view.bootstrap_servers, *(w for each in storage for w in ("--storage", each))]
+    capsys.readouterr()
+    code = cli.main([*before, *words, str(query.checkpoint), "--watch", "0", "--format", "json"])
+    (answer,) = json.loads(capsys.readouterr().out)
+    return code, answer
 
 
 def refused(query: IntoTable, **sink) -> EosError:
@@ -82,6 +96,23 @@ def test_a_micro_batch_that_is_in_the_table_is_not_written_again(query, write) -
     write(query.topic, b"more", partition=0)
     query.run()
     assert query.kind.places() == Counter({(0, offset): 1 for offset in range(11)})
+
+
+def test_the_commands_ask_the_table(query, write, view, capsys) -> None:
+    """After a death between the table's commit and Spark's, and when the next start has gone on."""
+    write(query.topic, *(b"%d" % i for i in range(10)), partition=0)
+    query.run()
+    query.forget(1)
+    code, answer = told(query, view, capsys, "status")
+    assert (code, answer["table"]["last_batch"], answer["troubles"]) == (0, 1, [])
+    assert answer["next"] == "runs micro-batch 1 again: the table has it already, so no row is written again"
+    code, answer = told(query, view, capsys, "recover", "--yes")
+    assert (code, answer["sinks"], answer["table"]["last_batch"]) == (0, [], 1)
+    write(query.topic, b"more", partition=0)
+    query.run()
+    code, answer = told(query, view, capsys, "status")
+    assert (code, answer["table"]["last_batch"], answer["lag"]) == (0, 2, 0)
+    assert (answer["next"], answer["troubles"], answer["unknown"]) == ("plans micro-batch 3", [], None)
 
 
 def test_a_replay_needs_no_record_that_the_table_has(query, write, view) -> None:

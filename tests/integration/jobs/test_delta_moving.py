@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
+from spark_eos import cli
 from tests.support.delta import ToDelta, versions_of
 from tests.support.table_kinds import delta_places as places
 
@@ -31,6 +32,36 @@ def test_a_query_moves_over_with_its_identity_and_its_numbers(job: ToDelta, writ
     done = sorted(int(file.name) for file in (job.checkpoint / "commits").iterdir() if file.name.isdigit())
     history = DeltaTable(str(job.table)).history()
     assert done == list(range(len(done))) and len(history) == len(done) + 1  # and the version that created it
+
+
+@pytest.mark.parametrize(
+    ("sql", "target"),
+    [(BY_ROWS, ""), ("SELECT string(key) AS k, topic, partition, offset, false AS deleted FROM input", ", merge: [k]")],
+)
+def test_the_commands_know_the_table_of_rows_that_pass_through_spark(job: ToDelta, write, cluster, capsys, sql, target):
+    """Appended or merged, by the offset log and the table alone. A start goes on, as is said."""
+
+    def state() -> Any:
+        capsys.readouterr()
+        words = ["--bootstrap-servers", cluster.bootstrap_servers, "status", str(job.checkpoint), "--watch", "0"]
+        assert cli.main([*words, "--format", "json"]) == 0
+        return json.loads(capsys.readouterr().out)[0]
+
+    source = HEADERS if not target else ""
+    write(job.topic, "a", key="k")
+    assert job.run(sql, source=source, target=target) is None
+    found = state()
+    assert found["table"] == {
+        "format": "delta",
+        "path": str(job.table),
+        "last_batch": found["checkpoint"]["committed"][-1],
+        "stop": None,
+        "problem": None,
+    }
+    job.forget_the_last_commit()
+    assert state()["next"].endswith("only adds no row if that has the same offsets")
+    assert job.run(sql, source=source, target=target) is None
+    assert state()["next"].startswith("plans micro-batch ")
 
 
 def test_a_query_with_a_transform_moves_over_to_another_engine(job: ToDelta, write) -> None:

@@ -68,9 +68,6 @@ OK, LOST = Verdict.COMMITTED, Verdict.LOST
     [
         (shown([], []), "begins a new query"),
         (shown([0], []), "runs micro-batch 0 again; the ledger topic has no decision of the query yet"),
-        (shown([0, 1], [0]), "If another sink wrote until now and has not finished that micro-batch, start"),
-        (shown([0, 1], [0, 1]), "EOS_LEDGER_HEAD_MISSING): the ledger topic has no record of this query, and"),
-        (shown([0, 1], [0, 1]), "set the option 'ledger.begin' to 2 to continue here"),
         (shown([0, 1], [0, 1], own(decision(1, OK))), "plans micro-batch 2"),
         (shown([0, 1], [0, 1], own(decision(1, None))), "commits micro-batch 1, then plans micro-batch 2"),
         (shown([0, 1], [0, 1], own(decision(1, LOST))), "EOS_CHECKPOINT_AHEAD"),
@@ -94,6 +91,24 @@ def test_what_a_start_would_do(state, does):
     assert does in as_text(state)
     assert as_json(state)["next"] == state.next
     assert (f"the next start {state.next}" in state.troubles) is state.next.startswith("stops")
+
+
+@pytest.mark.parametrize(
+    ("done", "does"),
+    [
+        ([0], "if another sink wrote until now and has not finished that micro-batch, start"),
+        ([0, 1], "A query to tables or files needs none, and goes on: there is nothing to do."),
+        ([0, 1], "If it writes to topics by eos-kafka, the next start stops (EOS_LEDGER_HEAD_MISSING): if another"),
+        ([0, 1], "set the option 'ledger.begin' to 2 to continue here"),
+    ],
+)
+def test_without_a_record_it_is_not_known_what_a_start_does(done, does):
+    """The query may write to something that has no ledger, as a sink of Spark's or an older copy to a table."""
+    state = shown([0, 1], done)
+    assert (state.next, state.troubles) == (None, [])
+    assert does in state.unknown and does in as_text(state)
+    assert as_json(state)["unknown"] == state.unknown
+    assert "none found" not in as_text(state)
 
 
 def test_topics_that_a_query_no_longer_reads():

@@ -1,0 +1,107 @@
+"""The table that a query writes to, and what a start does by it: such a query has no record in any ledger.
+
+Which table that is stands in the query's offset log (`spark_eos.checkpoint.offset_log`). Reads only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from spark_eos.copy.table.options import ICEBERG, table_options
+from spark_eos.errors import EosError
+from spark_eos.ops.checkpoint_logs import Logs
+from spark_eos.source.plan import ranges_between
+from spark_eos.tables.micro_batch import MicroBatch, Remembered, Standing, check_start, standing
+from spark_eos.tables.target import Place
+
+#: Conditions by which a start stops, whatever its options are. Other errors only say that the table cannot be asked.
+_STOPS = ("EOS_ICEBERG_TAG", "EOS_OTHER_TABLE", "EOS_TABLE_CHECKPOINT_BEHIND")
+_NO_TABLE = ("EOS_DELTA_NO_TABLE", "EOS_ICEBERG_NO_TABLE")
+_KINDS = {"delta": "Delta", "iceberg": "Iceberg"}
+
+
+@dataclass(frozen=True)
+class TableState:
+    """What a query's table has of it. ``sink``: the options by which the offset log names the table; ``last``: the
+    query's last micro-batch in it, None without one; ``again``: whether it has the micro-batch that the next start runs
+    again; ``stop``: the error by which the next start stops; ``problem``: why the table cannot be asked."""
+
+    sink: Mapping[str, str]
+    last: int | None = None
+    again: Standing | None = None
+    stop: EosError | None = None
+    problem: str = ""
+
+    @property
+    def name(self) -> str:
+        """The table in words."""
+        kind, catalog = _KINDS[self.sink["format"]], self.sink.get("catalog")
+        within = "" if catalog is None else f" in the catalog {catalog}"
+        return f"the {kind} table {self.sink.get('path') or self.sink.get('table')}{within}"
+
+    def as_json(self) -> dict[str, Any]:
+        stop = None if self.stop is None else self.stop.condition
+        return {**self.sink, "last_batch": self.last, "stop": stop, "problem": self.problem or None}
+
+
+def sink_of(logs: Logs) -> Mapping[str, str]:
+    """The options by which the offset log names the query's table; none where it names none of a known kind. Raises
+    CheckpointError."""
+    sources = logs.sources(logs.planned[-1]) if logs.planned else []
+    named = (source.position.sink for source in sources)
+    return next((sink for sink in named if sink.get("format") in _KINDS), {})
+
+
+def table_state(query: str, sink: Mapping[str, str], logs: Logs) -> TableState:
+    """Ask the table of a query. Never raises EosError for the table; raises CheckpointError."""
+    settings = logs.checkpoint.settings
+    catalog = {name: settings[name] for name in settings if name == "catalog" or name.startswith("catalog.")}
+    storage = {name: settings[name] for name in settings if name not in catalog}
+    try:
+        options = table_options({**sink, **(catalog if sink["format"] == ICEBERG else {})}, storage)
+        place = options.place(logs.checkpoint.location, options.storage)
+        found = _remembered(place, query, logs)
+    except EosError as error:
+        if error.condition in (*_STOPS, *_NO_TABLE):
+            return TableState(sink, stop=error)
+        return TableState(sink, problem=str(error))
+    try:
+        return TableState(sink, found.last, _judged(place, query, found, logs))
+    except EosError as error:
+        if error.condition in _STOPS:
+            return TableState(sink, found.last, stop=error)
+        return TableState(sink, found.last, problem=str(error))
+
+
+def _remembered(place: Place, query: str, logs: Logs) -> Remembered:
+    """What the table has of the query. Raises EosError, where there is no table only if a start does not create it."""
+    try:
+        return place.remembered(query)
+    except EosError as error:
+        if logs.done or error.condition not in _NO_TABLE:
+            raise
+        return Remembered(None, None)
+
+
+def _judged(place: Place, query: str, found: Remembered, logs: Logs) -> Standing | None:
+    """As a start and the commit of its first micro-batch judge: whether the table has the micro-batch that is run
+    again; None where none is. Raises TableError by which these stop."""
+    done, planned = (log[-1] if log else None for log in (logs.done, logs.planned))
+    check_start(place.name, found.last, finished=done, planned=planned)
+    again = None
+    if planned is not None and planned != done:
+        again = standing(place.name, found, _micro_batch(query, planned, logs))
+    if found.last is not None and again in (None, Standing.NEW):
+        place.check_kept(query, found.last + 1)
+    return again
+
+
+def _micro_batch(query: str, number: int, logs: Logs) -> MicroBatch:
+    """The micro-batch by the offset log, which does not have where the first one begins: as a rule, that is empty."""
+    end = logs.sources(number)
+    begin = logs.sources(number - 1) if number else end
+    pairs = zip(begin, end, strict=False)
+    ranges = [r for one, other in pairs for r in ranges_between(one.position, other.position)]
+    return MicroBatch(query, number, tuple(ranges))

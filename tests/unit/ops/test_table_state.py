@@ -1,0 +1,256 @@
+"""What a start, `spark-eos status` and `spark-eos recover` say of a query to a table, by checkpoint and table: the
+same."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from spark_eos.checkpoint.files import Checkpoint
+from spark_eos.checkpoint.offset_log import Position, to_spark
+from spark_eos.checkpoint.settings import HadoopSettings
+from spark_eos.copy.table import options
+from spark_eos.copy.table.options import table_options
+from spark_eos.copy.table.start import planned
+from spark_eos.errors import EosError
+from spark_eos.kafka.admin import topics
+from spark_eos.kafka.admin.topics import Topic
+from spark_eos.ops import recover, state, status
+from spark_eos.ops.answer import Answer
+from spark_eos.ops.checkpoint_timeline import timeline_from, traces_of
+from spark_eos.ops.drop_planned import drop_planned
+from spark_eos.source.schema import arrow_schema
+from spark_eos.tables.iceberg.memory import tag_of
+from spark_eos.tables.micro_batch import MicroBatch
+from spark_eos.topic_partition import OffsetRange
+from tests.support.table_kinds import KINDS, Delta, Iceberg, TableKind
+
+QUERY = "b3f0"
+SCHEMA = arrow_schema(include_headers=False)
+READS = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"}
+ENDS = {"begin": 0, "end": 100}
+#: No request goes to it: topics are looked up by what `cluster` replaces, and no ledger is read.
+CLUSTER: Any = SimpleNamespace(client=None)
+
+
+@pytest.fixture(autouse=True)
+def cluster(monkeypatch) -> None:
+    """A topic with one partition, and no ledger."""
+    for module in (state, topics):
+        monkeypatch.setattr(module, "cluster_id", lambda _: "c")
+    monkeypatch.setattr(state, "describe_topics", lambda _, names, **__: {n: Topic("id", 1, False) for n in names})
+    for side, offset in ENDS.items():
+        monkeypatch.setattr(state, f"{side}_offsets", lambda _, asked, at=offset: {t: {0: at} for t in asked})
+
+
+@pytest.fixture(params=KINDS)
+def kind(request, tmp_path) -> TableKind:
+    return KINDS[request.param](tmp_path / "kind")
+
+
+def batch(number: int, shift: int = 0) -> MicroBatch:
+    """Micro-batches of ten offsets, from 1 on: the first one is empty."""
+    ranges = [OffsetRange("t", 0, 10 * (number - 1), 10 * number + shift, "id")] if number else []
+    return MicroBatch(QUERY, number, tuple(ranges))
+
+
+def location(kind: TableKind) -> Path:
+    return kind.folder / "checkpoint"
+
+
+def write_checkpoint(kind: TableKind, planned: int, done: int, **mark: str) -> None:
+    """That a query has left which has planned and finished micro-batches up to these numbers."""
+    folder, sink = location(kind), mark or table_options(kind.sink(), {}).mark
+    for log, last in (("offsets", planned), ("commits", done)):
+        (folder / log).mkdir(parents=True)
+        for number in range(last + 1):
+            line = to_spark(Position({"t": {0: 10 * number}}, {"t": "id"}, None, "c", copy=True, sink=sink))
+            lines = ["v1", "{}", *([json.dumps(line)] if log == "offsets" else [])]
+            (folder / log / str(number)).write_text("\n".join(lines))
+    (folder / "metadata").write_text(json.dumps({"id": QUERY}))
+
+
+def commit(kind: TableKind, *batches: MicroBatch) -> None:
+    target = kind.place(location(kind)).target(SCHEMA, create=True)
+    for each in batches:
+        target.commit(each, [], 0, is_there=False)
+
+
+def checkpoint(kind: TableKind) -> Checkpoint:
+    """As a command opens it that has the properties of the catalog, but not the table's name."""
+    settings = {name: value for name, value in kind.sink().items() if name.startswith("catalog.")}
+    return Checkpoint(str(location(kind)), HadoopSettings(settings))
+
+
+def asked(kind: TableKind) -> Answer:
+    return status.status(CLUSTER, checkpoint(kind), [], watch_s=0, quiet_s=60)
+
+
+def recovered(kind: TableKind) -> Answer:
+    return recover.recover(CLUSTER, checkpoint(kind), [], recover.Wanted(yes=True, watch_s=0))
+
+
+def started(kind: TableKind) -> str | None:
+    """The condition by which a start stops, or the commit of its first micro-batch; None where it goes on."""
+    folder = location(kind)
+    next_ = Checkpoint(str(folder)).last_batch("offsets")
+    is_planned_only = next_ != Checkpoint(str(folder)).last_batch("commits")
+    number = 0 if next_ is None else next_ if is_planned_only else next_ + 1
+    try:
+        plan = planned(READS, table_options(kind.sink(), {}), str(folder))
+        plan.table.commit(batch(number), [], 0, is_there=False)
+    except EosError as error:
+        return error.condition
+    return None
+
+
+STATES: list[tuple[Sequence[int], int, int, str, str | None]] = [
+    ([0, 1, 2], 2, 2, "plans micro-batch 3", None),
+    ([0, 1], 2, 1, "runs micro-batch 2 again: the table does not have it yet", None),
+    ([0, 1, 2], 2, 1, "runs micro-batch 2 again: the table has it already, so no row is written again", None),
+    ([0], 0, -1, "runs micro-batch 0 again: the table has it already", None),
+    ([], 0, -1, "runs micro-batch 0 again: the table does not have it yet", None),
+    ([0, 1, 2, 3], 2, 2, "stops: [EOS_TABLE_CHECKPOINT_BEHIND]", "EOS_TABLE_CHECKPOINT_BEHIND"),
+    ([0, 1, 2, 3], 2, 1, "stops: [EOS_TABLE_CHECKPOINT_BEHIND]", "EOS_TABLE_CHECKPOINT_BEHIND"),
+    ([0, 1], 2, 2, "stops: [EOS_OTHER_TABLE]", "EOS_OTHER_TABLE"),
+    ([], 2, 2, "stops: [EOS_OTHER_TABLE]", "EOS_OTHER_TABLE"),
+]
+
+
+@pytest.mark.parametrize(("there", "planned", "done", "does", "stops"), STATES)
+def test_a_start_does_what_is_said(kind, there, planned, done, does, stops) -> None:
+    """Nothing is said of a ledger, and there is nothing to recover."""
+    commit(kind, *map(batch, there))
+    write_checkpoint(kind, planned, done)
+    answer, (data,) = asked(kind), asked(kind).data
+    assert answer.code == (1 if stops else 0)
+    assert f"The next start {does}" in answer.text and data["next"].startswith(does)
+    assert (data["table"]["last_batch"], data["table"]["stop"]) == (max(there, default=None), stops)
+    assert data["lag"] == ENDS["end"] - 10 * max(done, 0)
+    assert "ledger" not in answer.text and "transactions" not in answer.text
+    assert "Nothing needs to be done" in recovered(kind).text and recovered(kind).code == 0
+    assert "ledger" not in recovered(kind).text
+    assert started(kind) == stops
+
+
+def test_a_healthy_query_as_text(kind) -> None:
+    """The table, and how far the query is in it."""
+    commit(kind, *map(batch, range(3)))
+    write_checkpoint(kind, 2, 2)
+    name = {"delta": f"the Delta table {kind.folder}/table", "iceberg": f"the Iceberg table {Iceberg.table} in"}
+    lines = asked(kind).text.splitlines()
+    assert any(line.startswith(f"sink        {name[kind.name]}") for line in lines)
+    assert "written     micro-batches up to 2 (in the table)" in lines
+    assert any(line.startswith("running     yes: the last sign of a run was") for line in lines)
+    assert "lag         80 offsets to the last stable offset, in 1 partition(s)" in lines
+
+
+def test_a_table_that_was_dropped(kind) -> None:
+    """A start does not create it anew; before its first micro-batch is done, it does."""
+    write_checkpoint(kind, 1, 1)
+    kind.opened().create_namespace_if_not_exists("tests") if isinstance(kind, Iceberg) else None
+    condition = f"EOS_{kind.name.upper()}_NO_TABLE"
+    assert (asked(kind).code, asked(kind).data[0]["table"]["stop"]) == (1, condition)
+    assert started(kind) == condition
+
+
+def test_a_first_start_that_was_killed_before_there_was_a_table(kind) -> None:
+    """The next one creates it."""
+    write_checkpoint(kind, 0, -1)
+    assert (asked(kind).code, asked(kind).data[0]["next"]) == (
+        0,
+        "runs micro-batch 0 again: the table does not have it yet",
+    )
+
+
+def test_a_micro_batch_of_the_same_number(kind) -> None:
+    """Only the start that reads the log knows whether it has the same offsets."""
+    commit(kind, batch(0), batch(1), batch(2, shift=3))
+    write_checkpoint(kind, 2, 1)
+    assert "only adds no row if that has the same offsets" in asked(kind).text and asked(kind).code == 0
+    assert started(kind) == "EOS_TABLE_TWO_QUERIES"
+
+
+def test_a_table_that_was_put_back(kind) -> None:
+    """By a RESTORE or a rollback, which the start's first commit stops at."""
+    commit(kind, batch(0), batch(1))
+    if isinstance(kind, Delta):
+        DeltaTable(str(kind.path)).restore(DeltaTable(str(kind.path)).version() - 1)
+    else:
+        assert isinstance(kind, Iceberg)
+        table = kind.load()
+        parent = table.snapshot_by_id(table.refs()[tag_of(QUERY)].snapshot_id)
+        assert parent is not None and parent.parent_snapshot_id is not None
+        with table.manage_snapshots() as snapshots:
+            snapshots.rollback_to_snapshot(parent.parent_snapshot_id)
+    write_checkpoint(kind, 1, 1)
+    assert (asked(kind).code, asked(kind).data[0]["table"]["stop"]) == (1, "EOS_OTHER_TABLE")
+    assert started(kind) == "EOS_OTHER_TABLE"
+
+
+def test_a_table_that_cannot_be_asked(kind, monkeypatch) -> None:
+    """All else is said, and that this is not known; no secret."""
+    commit(kind, batch(0))
+    if isinstance(kind, Delta):
+        (kind.path / "_delta_log" / f"{0:020d}.json").write_text("no JSON")
+    else:
+        monkeypatch.setattr(Iceberg, "catalog", {"uri": "sqlite:////nowhere/catalog.db", "warehouse": "file:///w"})
+    write_checkpoint(kind, 0, 0)
+    answer, (data,) = asked(kind), asked(kind).data
+    assert (answer.code, data["next"], data["lag"]) == (2, None, 100)
+    assert "cannot be asked: [EOS_" in data["unknown"] and data["unknown"] in answer.text
+    assert "--storage" in data["unknown"]
+    assert recovered(kind).code == 0
+
+
+def test_an_extra_that_is_missing(kind, monkeypatch) -> None:
+    """The name of what to install."""
+    commit(kind, batch(0))
+    write_checkpoint(kind, 0, 0)
+
+    def place(*_: object) -> None:
+        raise options.stop("EOS_NOT_INSTALLED.tables")
+
+    monkeypatch.setattr(options.DeltaOptions, "place", place)
+    monkeypatch.setattr(options.IcebergOptions, "place", place)
+    assert asked(kind).code == 2 and "[EOS_NOT_INSTALLED]" in asked(kind).text
+
+
+@pytest.mark.parametrize("sink", [{}, {"format": "another", "path": "/p"}, {"path": "/p"}])
+def test_a_mark_that_names_no_known_table(tmp_path, sink) -> None:
+    """As in a checkpoint of before, or of a later version: the ledger is asked, as of any query."""
+    kind = Delta(tmp_path)
+    write_checkpoint(kind, 1, 1, **(sink or {"format": "none"}))
+    with pytest.raises(AttributeError):  # of the cluster, which this test has none of
+        asked(kind)
+
+
+def test_no_other_command_looks_for_a_ledger(kind) -> None:
+    """A plot says nothing of decisions, and nothing is dropped."""
+    commit(kind, *map(batch, range(3)))
+    write_checkpoint(kind, 2, 1)
+    timeline = timeline_from(traces_of(checkpoint(kind), CLUSTER))
+    assert not any("ledger" in note for note in timeline.unknown)
+    with pytest.raises(EosError, match="writes to a table") as error:
+        drop_planned(str(location(kind)), HadoopSettings(), CLUSTER, yes=True)
+    assert error.value.condition == "EOS_DROP_REFUSED"
+
+
+def test_the_table_is_named_without_secrets(kind) -> None:
+    """By all starts in the same way."""
+    sink = kind.sink() | ({"catalog.password": "hidden"} if isinstance(kind, Iceberg) else {"fs.s3a.secret.key": "h"})
+    assert {*table_options(sink, {}).mark} <= {"format", "path", "table", "catalog"}
+
+
+def test_rows_of_any_schema_do_not_matter(kind) -> None:
+    """The command does not know the transform's columns."""
+    kind.place(location(kind)).target(pa.schema({"n": pa.int64()}), create=True)
+    write_checkpoint(kind, 0, -1)
+    assert asked(kind).code == 0
