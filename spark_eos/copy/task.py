@@ -83,8 +83,8 @@ def assigned(
         empty = TaskReport(assignment.work, identity.partition, 0, 0, digest_by=assignment.digest_by)
         return replace(empty, copied_from=requested.copied_from)
     decision = head.decision if head.decision is not None and head.decision.batch == identity.batch else None
-    attempt = Attempt(job, task.session, identity, assignment, producer, ranges, aside)
     writer = RowWriter(job.options, producer, task.client)
+    attempt = Attempt(job, task.session, identity, assignment, producer, ranges, aside, writer.topic_ids)
     return Assigned(ranges, decision, assignment.digest_by, producer, writer, attempt)
 
 
@@ -144,7 +144,7 @@ class Parts:
         self.unknown: dict[_Place, tuple[str, ...]] = {}
         self._noted = noted
         self.producer, self.ids = producer, ids
-        self._plan, self._writer, self._digest_by = plan, writer, digest_by
+        self._plan, self.writer, self._digest_by = plan, writer, digest_by
         self._readable = ReadableRanges(plan.source, plan.cluster, ids)
 
     def of(self, ranges: Iterable[OffsetRange]) -> Iterator[Part]:
@@ -163,6 +163,7 @@ class Parts:
     def copied(self, range_: OffsetRange) -> Copied:
         """Hand the range's records to the producer as they are. Raises TopicError (EOS_ROWS_EXPIRED)."""
         topic = self._plan.target(range_.topic)
+        self.writer.look_up([topic])
         target, producer = (topic, range_.partition), arrow_producer(self.producer)
         copied = copy_range(self._plan.source.fetching, range_, target, producer)
         check_age(self._plan.sink.kafka, topic, copied.oldest_dated_ms)
@@ -185,13 +186,11 @@ class Parts:
             rows, count = done.rows, done.rows.num_rows
             places = chunk.places(range_, count + letters.num_rows)
             if count:
-                part = self._writer.write(
-                    RowBatch(rows, transform.columns, sink.topic, places[:count]), self._digest_by
-                )
+                part = self.writer.write(RowBatch(rows, transform.columns, sink.topic, places[:count]), self._digest_by)
                 yield replace(part, bytes=size_of(rows))
             if letters.num_rows:
                 batch = RowBatch(letters, LETTER_COLUMNS, sink.dead_letters, places[count:])
-                part = self._writer.write(batch, self._digest_by)
+                part = self.writer.write(batch, self._digest_by)
                 yield replace(part, bytes=size_of(letters), letters=letters.num_rows)
             dropped = len(done.rejected) if transform.on_malformed == "drop" else 0
             yield Part(0, 0, read=chunk.rows.num_rows, dropped=dropped)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from spark_eos import system
-from spark_eos.kafka.admin.topics import begin_offsets, describe_topics, end_offsets
-from spark_eos.kafka.codes import OK, UNAUTHORIZED, Code
+from spark_eos.kafka.admin.topics import begin_offsets, describe_topics, end_offsets, id_bytes
+from spark_eos.kafka.codes import ANOTHER_TOPIC, OK, UNAUTHORIZED, Code
 from spark_eos.kafka.errors import unreadable
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.records.batches import Damage, UnsupportedFormat, walk_batches
 from spark_eos.kafka.requests.describe_producers import describe_producers, open_begins, open_lasts
-from spark_eos.kafka.requests.fetch import FetchResponse, fetch_many, fetch_once
+from spark_eos.kafka.requests.fetch import FetchResponse, fetch_many, fetch_once, is_supported_by_id
 from spark_eos.protocol.head import Pair, Place, Probe
 from spark_eos.protocol.ports import Found, PartitionState
 from spark_eos.topic_partition import TopicPartition
@@ -100,22 +100,51 @@ class RecordLookup:
         only if it was aborted: its marker cannot lie before that offset.
 
         The lowest places come first: what holds readers back at one offset also holds them back at all later ones.
+
+        Places whose topic's id is known are fetched by that, so that a topic that has taken the place of another one
+        does not answer for it.
         """
+        found: dict[Place, Found | None] = {}
+        for ids, some in self._by_ids(places):
+            found |= self._look_each(some, ids)
+        return found
+
+    def _by_ids(self, places: Collection[Place]) -> list[tuple[dict[str, str], list[Place]]]:
+        """Places that one request can have: those without an id, and others, no two of which have one topic by two ids.
+        As a rule, all places are in one part."""
+        by_id = any(probe.topic_id for _, probe in places) and is_supported_by_id(self._client)
+        parts: list[tuple[dict[str, str], list[Place]]] = []
+        for place in places:
+            topic, id_ = place[1].topic, place[1].topic_id if by_id else ""
+            fits = (part for part in parts if bool(part[0]) is bool(id_) and part[0].get(topic, id_) == id_)
+            ids, some = next(fits, ({}, []))
+            if not some:
+                parts.append((ids, some))
+            if id_:
+                ids[topic] = id_
+            some.append(place)
+        return parts
+
+    def _look_each(self, places: Collection[Place], ids: Mapping[str, str]) -> dict[Place, Found | None]:
+        """``ids``: of the topics; empty to fetch by name."""
         found: dict[Place, Found | None] = {}
         left: dict[TopicPartition, list[Place]] = {}
         for place in sorted(places, key=lambda place: -place[1].offset):
             left.setdefault((place[1].topic, place[1].partition), []).append(place)
         begins = {at: {probe.offset for _, probe in own} for at, own in left.items()}
+        as_bytes = {topic: id_bytes(id_) for topic, id_ in ids.items()}
         while left:
             wanted = {at: (own[-1][1].offset + 1, 0) for at, own in left.items()}
-            answers = fetch_many(self._client, wanted, isolation="read_committed", max_bytes=0, timeout_s=_ANSWERS_S)
+            answers = fetch_many(
+                self._client, wanted, isolation="read_committed", max_bytes=0, timeout_s=_ANSWERS_S, ids=as_bytes
+            )
             gone = self._gone(left.keys() - answers.keys())
             for at, own in [*left.items()]:
                 pair, probe = own.pop()
                 if at in answers:
                     state = self._state(pair, probe, answers[at][0], begins[at])
                 else:
-                    state = Found.GONE if at in gone else None
+                    state = None if at not in gone else Found.DELETED if ids else Found.GONE
                 found[pair, probe] = state
                 if state is None or state is Found.HELD or at in gone:
                     found |= dict.fromkeys(own, state)
@@ -128,6 +157,8 @@ class RecordLookup:
         """The outcome, from a response for the offset behind the transaction's first record. ``begins``: first offsets
         of all transactions that are looked up in this partition."""
         self._note(probe, answer)
+        if answer.error in ANOTHER_TOPIC and probe.topic_id:
+            return self._deleted(probe)
         if answer.error == OK and not answer.lists_aborted:
             return None
         if answer.error != OK or answer.stable == probe.offset + 1:  # in this case, the list is empty
@@ -139,6 +170,12 @@ class RecordLookup:
     def _note(self, probe: Probe, answer: FetchResponse) -> None:
         if answer.error in (OK, Code.OFFSET_OUT_OF_RANGE):
             self._absences.is_there((probe.topic, probe.partition))
+            self._absences.is_there((probe.topic_id, probe.partition))
+
+    def _deleted(self, probe: Probe) -> Found | None:
+        """The outcome where the leader has no log of the topic with the place's id; it may not have heard of it yet."""
+        at = probe.topic_id, probe.partition
+        return Found.DELETED if self._absences.is_gone(at, system.monotonic(), as_topic=True) else None
 
     def partition(self, topic: str, partition: int) -> PartitionState | None:
         """The first offset of a partition and its open transactions; None without an answer. Raises ConnectionFailed,
@@ -153,6 +190,11 @@ class RecordLookup:
         self._absences.is_there((topic, partition))
         begin = begin_offsets(self._client, {topic: [partition]})[topic][partition]
         return PartitionState(begin, open_begins(producers), open_lasts(producers))
+
+    def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
+        """The ids of the topics that a broker knows at once. Raises ConnectionFailed and Unauthorized."""
+        found = describe_topics(self._client, topics, missing_ok=True, unknown_s=0)
+        return {name: topic.id for name, topic in found.items()}
 
     def _look_behind(self, pair: Pair, probe: Probe) -> Found | None:
         """The outcome of a transaction whose first record is no longer in the log. As long as its marker is there, a

@@ -10,7 +10,7 @@ from spark_eos import failpoints
 from spark_eos.copy.copying import Copied
 from spark_eos.copy.task import Parts, arrow_producer, part_of
 from spark_eos.errors import EosError, stop
-from spark_eos.kafka.admin.topics import describe_topics, topic_partitions
+from spark_eos.kafka.admin.topics import describe_topics
 from spark_eos.kafka.codes import OK
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client
@@ -43,16 +43,18 @@ class MirrorParts:
         rows."""
         every = list(ranges)
         names = sorted({self._mirror.target(r.topic) for r in every})
-        client = broker_client(self._mirror.sink.kafka)
-        before = {name: topic.id for name, topic in describe_topics(client, names).items()}
+        targets = self._copies.writer
+        targets.look_up([*names, self._mirror.targets.map])
         for range_ in self._copies.readable(every):
             copied = self._copies.copied(range_)
             self._copied.append((range_, copied))
             yield part_of(range_, copied)
         self._producer.flush()
+        client = broker_client(self._mirror.sink.kafka)
         after = {name: topic.id for name, topic in describe_topics(client, names).items()}
-        if before != after:
-            raise _changed([name for name in names if before[name] != after[name]])
+        changed = [name for name in names if after[name] != targets.topic_ids.get(name, after[name])]
+        if changed:
+            raise _changed(changed)
         entries = [part for entry in self._entries(after) for part in split(entry)]
         if entries:
             self._write(entries)
@@ -81,7 +83,7 @@ class MirrorParts:
 
     def _write(self, entries: list[MapEntry]) -> None:
         topic = self._mirror.targets.map
-        partitions = topic_partitions(broker_client(self._mirror.sink.kafka), [topic])[topic]
+        partitions = self._copies.writer.partitions[topic]
         keys, values = zip(*(to_record(entry) for entry in entries), strict=True)
         numbers = [partition_of(entry.source, partitions) for entry in entries]
         self._producer.write(

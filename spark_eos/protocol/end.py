@@ -431,11 +431,26 @@ def began_ms(now: int, began: int, started: int) -> int:
 
 
 def not_whole(ports: Ports, batch: MicroBatch, starts: Starts) -> EosError | None:
-    """The error where leaders know that an old transaction has lost rows, of which its coordinator knows nothing."""
+    """The error where a transaction has lost rows, of which its coordinator knows nothing: with a topic, or, as leaders
+    know of an old transaction, in a partition."""
+    recreated = _in_another_topic(ports, batch)
+    if recreated is not None:
+        return undecided_broken(recreated)
     now = ports.now_ms()
     doubtful = [r.written for r in batch.reports if r.written is not None and _is_doubtful(r, starts, now)]
     _, broken = look_at(ports, doubtful) if doubtful else ({}, [])
     return undecided_broken(broken[0]) if broken else None
+
+
+def _in_another_topic(ports: Ports, batch: MicroBatch) -> Broken | None:
+    """A transaction of which rows went to a topic that was deleted, where there is another one of that name by now."""
+    now = ports.data.topic_ids({topic for w in batch.written for topic in w.topic_ids})
+    for w in batch.written:
+        for probe in (*w.begins, w.probe):
+            if probe.topic_id and now.get(probe.topic, probe.topic_id) != probe.topic_id:
+                what = "the topic was deleted and recreated while they were written, or since"
+                return Broken(w.pair, probe.topic, probe.partition, what)
+    return None
 
 
 def _is_doubtful(report: TaskReport, starts: Starts, now_ms: int) -> bool:

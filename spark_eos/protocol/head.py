@@ -71,12 +71,14 @@ Pair = ProducerIdentity
 @dataclass(frozen=True)
 class Probe:
     """One record of a transaction: where to look when nobody knows what became of it. ``last``: the sequence number of
-    the transaction's last record in that partition, as far as it is known."""
+    the transaction's last record in that partition, as far as it is known. ``topic_id``: that of the topic before the
+    transaction's first record there; empty where it is not known."""
 
     topic: str
     partition: int
     offset: int
     last: int | None = field(default=None, compare=False)
+    topic_id: str = field(default="", compare=False)
 
 
 #: Where a transaction begins in a partition.
@@ -220,6 +222,11 @@ class Written:
     def unknown_by_range(self) -> dict[OffsetRange, tuple[str, ...]]:
         """``unknown`` of each of the ranges."""
         return dict(zip(self.ranges, self.unknown or ((),) * len(self.ranges), strict=True))
+
+    @property
+    def topic_ids(self) -> dict[str, str]:
+        """The id of each topic, as far as it is known."""
+        return {probe.topic: probe.topic_id for probe in (self.probe, *self.begins) if probe.topic_id}
 
     @property
     def end_fences(self) -> bool:

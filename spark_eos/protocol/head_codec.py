@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from enum import Enum
 from typing import Any, TypeVar
@@ -92,7 +92,8 @@ def encode(head: Head) -> bytes:
             "topics": head.topics,
             "more_topics": head.more_topics,
             "marks": head.marks.as_json(),
-        },
+        }
+        | _ids_to_json(head),
         separators=(",", ":"),
         sort_keys=True,
     ).encode()
@@ -120,7 +121,7 @@ def decode(data: bytes) -> Head:
             given_up=raw["given_up"],
             committed_as=None if committed_as is None else tuple(committed_as),
             closed_by_operator=raw["closed_by_operator"],
-            unseen=_unseen_from_json(raw["unseen"]),
+            unseen=_unseen_from_json(raw["unseen"], raw.get("unseen_ids", {})),
             topics=tuple(raw["topics"]),
             more_topics=raw["more_topics"],
             marks=marks_of(raw["marks"]),
@@ -164,6 +165,7 @@ def _decision_from_json(raw: Mapping[str, Any], decision: Mapping[str, Any]) -> 
     added = decision.keys() - _DECISION_FIELDS
     if added:
         raise _unknown(raw, f"a decision with {', '.join(sorted(added))}", "does not know how to replay that")
+    ids = raw.get("topic_ids", {})
     copied_from = None if decision["copied_from"] is None else _copied_from_json(decision["copied_from"])
     topics = () if copied_from is None else copied_from.topics
     return Decision(
@@ -180,7 +182,7 @@ def _decision_from_json(raw: Mapping[str, Any], decision: Mapping[str, Any]) -> 
         two_phase=decision["two_phase"],
         noted=None if decision["noted"] is None else Noted(**decision["noted"]),
         copied_from=copied_from,
-        written=tuple(_written_from_json(raw, topics, *row) for row in decision["written"]),
+        written=tuple(_written_from_json(raw, topics, ids, *row) for row in decision["written"]),
     )
 
 
@@ -204,6 +206,7 @@ def _written_to_json(w: Written, topics: Mapping[str, int], *, with_begins: bool
 def _written_from_json(
     raw: Mapping[str, Any],
     topics: Sequence[tuple[str, str]],
+    ids: Mapping[str, str],
     partition: int,
     pair: list[Any],
     rows: int,
@@ -224,14 +227,14 @@ def _written_from_json(
         Pair(*pair),
         rows,
         digest,
-        Probe(*probe),
+        Probe(probe[0], probe[1], probe[2], None, ids.get(probe[0], "")),
         None if verdict is None else _member(raw, Verdict, verdict, "verdict"),
         endtxn_version,
         dead_letters,
         tuple((topic, number) for topic, number in empty),
         _ranges_from_json(ranges, topics),
         _unknown_from_json(ranges),
-        _begins_from_json(begins),
+        _begins_from_json(begins, ids),
     )
 
 
@@ -243,8 +246,23 @@ def _begins_to_json(begins: Sequence[Probe]) -> dict[str, list[list[int | None]]
     return places
 
 
-def _begins_from_json(begins: Mapping[str, list[list[int]]]) -> tuple[Probe, ...]:
-    return tuple(Probe(topic, *place) for topic, places in begins.items() for place in places)
+def _begins_from_json(begins: Mapping[str, list[list[int]]], ids: Mapping[str, str]) -> tuple[Probe, ...]:
+    return tuple(
+        Probe(topic, number, offset, last, ids.get(topic, ""))
+        for topic, places in begins.items()
+        for number, offset, last in places
+    )
+
+
+def _probes_of(decision: Decision | None) -> Iterable[Probe]:
+    return () if decision is None else (probe for w in decision.written for probe in (w.probe, *w.begins))
+
+
+def _ids_to_json(head: Head) -> dict[str, dict[str, str]]:
+    """The id of each topic, as far as any is known; beside the places, so that earlier versions can read these."""
+    probes = {"topic_ids": _probes_of(head.decision), "unseen_ids": (probe for _, probe in head.unseen)}
+    ids = {name: {probe.topic: probe.topic_id for probe in own if probe.topic_id} for name, own in probes.items()}
+    return {name: own for name, own in ids.items() if own}
 
 
 def _unseen_to_json(unseen: Places) -> list[list[Any]]:
@@ -263,8 +281,8 @@ def _in_order(item: tuple[Place, int]) -> tuple[Any, ...]:
     return batch, pair.id, pair.producer_id, pair.epoch, probe.topic, probe.partition, probe.offset
 
 
-def _unseen_from_json(rows: Sequence[Sequence[Any]]) -> Places:
-    return {(Pair(*pair), probe): batch for batch, pair, begins in rows for probe in _begins_from_json(begins)}
+def _unseen_from_json(rows: Sequence[Sequence[Any]], ids: Mapping[str, str]) -> Places:
+    return {(Pair(*pair), probe): batch for batch, pair, begins in rows for probe in _begins_from_json(begins, ids)}
 
 
 def _copied_to_json(copied_from: CopiedFrom, topics: Mapping[str, int]) -> dict[str, Any]:

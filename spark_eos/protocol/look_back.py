@@ -3,7 +3,8 @@
 Each transaction is looked at in the background after its commit; the next commit waits for the result, and so does a
 caller that waits for the end of the query. In a partition where the transaction was aborted before, the commit marker
 has no effect. The partition's log shows this for as long as it has the abort marker: Fetch lists the transaction as
-aborted, for a read position behind that marker.
+aborted, for a read position behind that marker. And Fetch by the topic's id shows whether the topic is still the one
+that the rows were written to: the coordinator commits transactions by its name.
 
 Open transactions of other producers can hold back readers before such a position. These places are looked at again
 later: the process that has committed keeps them for its next look, and heads in the ledger name them. Missing rows are
@@ -60,7 +61,8 @@ def look_back(ports: Ports, places: Places, *, wait_for_others: bool = False, wi
     yet because of open transactions of other producers; with ``wait_for_others``, wait for these, too.
 
     ``within_ms``: give up after this time, and return all places that are not known by then. Raises ProtocolStop
-    (EOS_ROWS_MISSING) where a transaction was aborted, and Unclear where leaders do not answer or too many places wait.
+    (EOS_ROWS_MISSING) where a transaction was aborted or its topic deleted, and Unclear where leaders do not answer or
+    too many places wait.
     """
     left = dict(places)
     until_ms = None if within_ms is None else ports.elapsed_ms() + within_ms
@@ -135,7 +137,7 @@ def _head_at_end(ports: Ports, done: int | None) -> Head | None:
 
 
 def _check_none_missing(places: Places, found: Mapping[Place, Found | None]) -> None:
-    missing = [place for place in places if found.get(place) is Found.MISSING]
+    missing = [place for place in places if found.get(place) in (Found.MISSING, Found.DELETED)]
     if missing:
         pair, probe = missing[0]
         lost = Missing(pair.id, probe.topic, probe.partition, probe.offset)

@@ -75,6 +75,7 @@ class Found(Enum):
 
     THERE = "there"
     MISSING = "missing"  # aborted
+    DELETED = "deleted"  # with its topic, in whose place there may be another one
     GONE = "gone"  # retention or compaction took the place away, or it is another producer's
     HELD = "held"  # an open transaction of another producer, which began earlier, keeps readers from it
 
@@ -171,14 +172,18 @@ class Data(Protocol):
 
     def look_each(self, places: Collection[Place]) -> Mapping[Place, Found | None]:
         """Whether the transactions that begin at these places were aborted there: MISSING, and otherwise THERE, which
-        does not say that nobody has removed the rows since. HELD, or None, while it is not known; None also while one
-        of these transactions itself is open there.
+        does not say that nobody has removed the rows since. DELETED where the topic with the place's id is not there
+        any more. HELD, or None, while it is not known; None also while one of these transactions itself is open there.
 
         One request to each leader for all of its partitions; more only where several transactions begin in one."""
         ...
 
     def partition(self, topic: str, partition: int) -> PartitionState | None:
         """What its leader says of a partition; None without an answer."""
+        ...
+
+    def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
+        """The ids of these topics by now, as far as a broker knows them: a hint, as that one may lag behind."""
         ...
 
 

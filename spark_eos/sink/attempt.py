@@ -6,13 +6,14 @@ Where the rows come from is the way's: Spark's own (`spark_eos.sink.task`), or r
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from spark_eos import failpoints
 from spark_eos.errors import EosError, stop
 from spark_eos.kafka.admin.retention import check_age
-from spark_eos.kafka.admin.topics import topic_partitions
+from spark_eos.kafka.admin.topics import NO_TOPIC_ID, Topic, describe_topics
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.transactions import FENCING_END
 from spark_eos.options.parse import SinkOptions
@@ -30,7 +31,7 @@ from spark_eos.protocol.task import (
 from spark_eos.retry import retrying
 from spark_eos.sink.dead_letters import limits
 from spark_eos.sink.job import Identity, SinkJob
-from spark_eos.sink.outputs import output_partitions
+from spark_eos.sink.outputs import check_outputs
 from spark_eos.sink.producers import TaskProducer
 from spark_eos.sink.rows import RowBatch, check_partitions, check_topic_names
 from spark_eos.sink.session import Session
@@ -62,11 +63,13 @@ class Part:
 
 
 class RowWriter:
-    """Gives Arrow batches of the sink's columns to a producer. ``client``: of the cluster that they go to."""
+    """Gives Arrow batches of the sink's columns to a producer. ``client``: of the cluster that they go to.
+    ``partitions`` and ``topic_ids``: of the topics, as they were before their first row."""
 
     def __init__(self, options: SinkOptions, producer: TaskProducer, client: BrokerClient) -> None:
         self._options, self._producer, self._client = options, producer, client
-        self._counts: dict[str, int] = {}
+        self.partitions: dict[str, int] = {}
+        self.topic_ids: dict[str, str] = {}
         self._ahead_at: float | None = None
 
     def ask_ahead(self) -> None:
@@ -75,43 +78,48 @@ class RowWriter:
             self._ahead_at = time.monotonic()
             self._learn([self._options.topic])
 
+    def look_up(self, topics: Iterable[str]) -> dict[str, Topic]:
+        """Look up topics of which this was not done yet, before their first row. Raises TopicError."""
+        found = describe_topics(self._client, {*topics} - self.partitions.keys())
+        self.partitions |= {name: topic.partitions for name, topic in found.items()}
+        self.topic_ids |= {name: topic.id for name, topic in found.items() if topic.id != NO_TOPIC_ID}
+        return found
+
     def write(self, columns: RowBatch, digest_by: Digest) -> Part:
         """Raises RowError, TopicError, and what the producer raises."""
         self._check_topics(columns)
-        check_partitions(columns, columns.topic, self._counts)
+        check_partitions(columns, columns.topic, self.partitions)
         for topic, oldest_ms in columns.oldest_by_topic().items():
             check_age(self._options.kafka, topic, oldest_ms)
-        self._producer.write_batch(columns, self._counts)
+        self._producer.write_batch(columns, self.partitions)
         return Part(columns.rows, columns.digest(digest_by), columns.oldest_ms)
 
     def _check_topics(self, columns: RowBatch) -> None:
         """Topics must exist before a row is written: the client would wait for them, or create what was misspelt."""
         if self._ahead_at is not None and time.monotonic() - self._ahead_at > AHEAD_S:
-            self._counts.clear()
+            self.partitions.clear()
+            self.topic_ids.clear()
         self._ahead_at = None
         topics = [columns.topic] if columns.topics is None else columns.topics
-        unknown = set(topics) - self._counts.keys()
+        unknown = set(topics) - self.partitions.keys()
         if unknown:
             names = sorted(topic for topic in unknown if topic is not None)
             check_topic_names(names)
             self._learn(names)
 
     def _learn(self, topics: list[str]) -> None:
-        self._counts |= self._partitions(topics)
+        letters = self._options.dead_letters  # where any row may go
+        found = self.look_up(topics if letters is None else [*topics, letters])
+        if self._options.topic is None:  # the driver has looked at the option's topic
+            check_outputs(self._client, found, ledger=self._options.ledger_topic)
         for topic, max_bytes in limits(self._client, self._options, topics).items():
             self._producer.limit(topic, max_bytes)
-
-    def _partitions(self, topics: list[str]) -> dict[str, int]:
-        """The driver has looked at the option's topic; at those of the column, only a task can."""
-        if self._options.topic is not None:
-            return topic_partitions(self._client, topics)
-        return output_partitions(self._client, topics, ledger=self._options.ledger_topic)
 
 
 class Attempt:
     """``producer`` has the transaction. ``ranges``: of a copy, what the rows are read from. ``aside``: topics of
     records that are no rows, and that may be compacted: so that the outcome of the transaction is looked up in
-    others."""
+    others. ``topic_ids``: see `RowWriter`."""
 
     def __init__(
         self,
@@ -122,10 +130,11 @@ class Attempt:
         producer: TaskProducer,
         ranges: tuple[OffsetRange, ...] = (),
         aside: frozenset[str] = frozenset(),
+        topic_ids: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self._job, self._session, self._identity = job, session, identity
         self._assignment, self._producer = assignment, producer
-        self._ranges, self._aside = ranges, aside
+        self._ranges, self._aside, self._topic_ids = ranges, aside, topic_ids
         self._topics: tuple[str, ...] = ()
 
     def write(self, parts: Iterator[Part]) -> TaskReport:
@@ -214,13 +223,16 @@ class Attempt:
             pair,
             rows,
             digest,
-            probe,
+            self._identified(probe),
             endtxn_version=version,
             dead_letters=letters + self._producer.refused,
             empty=empty,
             ranges=self._ranges,
-            begins=begins,
+            begins=tuple(map(self._identified, begins)),
         )
+
+    def _identified(self, probe: Probe) -> Probe:
+        return replace(probe, topic_id=self._topic_ids.get(probe.topic, ""))
 
     def _opened(self, pair: Pair, places: Collection[TopicPartition]) -> tuple[Probe, tuple[Probe, ...]]:
         """By one leader; by all of them where the producer does not know the first record of each partition."""

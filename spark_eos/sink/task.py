@@ -51,7 +51,7 @@ def run_task(job: SinkJob, identity: Identity, batches: Iterator[pa.RecordBatch]
     if first is None:
         producer.close()
         return TaskReport(assignment.work, identity.partition, 0, 0, digest_by=assignment.digest_by)
-    attempt = Attempt(job, task.session, identity, assignment, producer)
+    attempt = Attempt(job, task.session, identity, assignment, producer, topic_ids=writer.topic_ids)
     return attempt.write(_parts(job, assignment, writer, rows))
 
 

@@ -36,7 +36,8 @@ class Refused(Exception):
 
 class Producer:
     """For one transaction. ``pair`` is known once it is initialised. ``version``: of EndTxn. ``firsts``: the offset of
-    its first record in each partition. ``handed_over_with``: the version of EndTxn that ends it once it is decided."""
+    its first record in each partition; ``topic_ids``: those before it. ``handed_over_with``: the version of EndTxn that
+    ends it once it is decided."""
 
     def __init__(self, world: World, cluster: Cluster, name: str, timeout_ms: int, version: int = PLAIN_END) -> None:
         self.name, self._timeout_ms, self.version = name, timeout_ms, version
@@ -45,6 +46,7 @@ class Producer:
         self._added: set[Place] = set()
         self._begun = False
         self.firsts: dict[Place, int] = {}
+        self.topic_ids: dict[str, str] = {}
         self._ends: dict[Place, int] = {}
         self.began_ms, self.handed_over_with = 0, version
         self._sequences: dict[Place, int] = {}
@@ -70,6 +72,7 @@ class Producer:
             self._add(place)
         if not self._begun:
             self._begun, self.began_ms = True, self._world.now
+        self.topic_ids.setdefault(place[0], self._cluster.topic_id(place[0]))
         offset = self._send("produce", place, payload)
         if offset < self._ends.get(place, 0):
             raise Refused("an offset goes back", None)

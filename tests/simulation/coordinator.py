@@ -11,6 +11,7 @@ partition's log is instant; the consumer group's offsets are one more partition.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from functools import partial
@@ -102,6 +103,7 @@ class Cluster:
         self.transaction_version = 2  # the finalized feature: what clients go by
         self._away: dict[int, tuple[int, int]] = {}
         self.logs: dict[Place, PartitionLog] = {}
+        self.times_deleted = Counter[str]()  # topics
         self.leaders = Leaders(world)
         self.ledger_partitions = 1
         self.refuses_offsets = self.refuses_ends = OK
@@ -112,6 +114,10 @@ class Cluster:
         self.ended: Ended = lambda name, before, after, cause: None
         self.marked: Callable[[Place, PartitionLog], None] = lambda place, log: None
         self.taken: Callable[[str], None] = lambda name: None
+
+    def topic_id(self, topic: str) -> str:
+        """Another one when the topic was deleted and created anew."""
+        return f"{topic} {self.times_deleted[topic]}"
 
     def log(self, place: Place) -> PartitionLog:
         return self.logs.setdefault(place, PartitionLog(strict=self.transaction_version > 1))

@@ -299,6 +299,8 @@ class Watch:
         log = self.cluster.logs.get((said["topic"], said["partition"]))
         committed = any(pair.id == said["transactional_id"] and done for pair, done in self.fates.items())
         offset = said["offset"]
+        if (said["topic"], said["partition"]) in self._deleted:
+            return committed
         there = log is not None and offset < log.end
         return committed and (not there or log.records[offset].visible is False or offset in log.once_aborted)
 
@@ -448,7 +450,7 @@ class Watch:
         self._read.pop(place, None)
         self._deleted.add(place)
         if place[0] in self.plan.outputs:
-            self.lost.deleted(self._own(log.records[log.begin :]))
+            self.lost.deleted_with_topic([*self._own(log.records[log.begin :])])
 
     def cut(self, place: Place, log: PartitionLog, lost: Collection[Record]) -> None:
         """An output partition has lost its newest records; a reader goes on at its new end."""

@@ -334,10 +334,15 @@ class SimulatedData:
         return Reply(OK, {place: self._state_at(place, *one, begins[place]) for place, one in asked.items()})
 
     def _state_at(self, place: Place, pair: Pair, probe: Probe, begins: Collection[int]) -> Found | None:
-        code = self._cluster.leaders.code(place)
+        code, id_ = self._cluster.leaders.code(place), probe.topic_id
         if code is not None:
-            return self._gone_or_silent(probe) if code == UNKNOWN_TOPIC else None
+            gone = self._gone_or_silent(probe) if code == UNKNOWN_TOPIC else None
+            return Found.DELETED if gone is not None and id_ else gone
+        if id_ and id_ != self._cluster.topic_id(probe.topic):
+            gone = self._absences.is_gone((id_, probe.partition), self._world.now, as_topic=True)
+            return Found.DELETED if gone else None
         self._absences.is_there(place)
+        self._absences.is_there((id_, probe.partition))
         log = self._cluster.log(place)
         found, stable = self._found(place, log, pair, probe), self._cluster.leaders.stable(place, log)
         held = found is None and log.begin <= stable <= probe.offset and stable not in begins
@@ -346,6 +351,9 @@ class SimulatedData:
     def _gone_or_silent(self, probe: Probe) -> Found | None:
         gone = self._absences.is_gone((probe.topic, probe.partition), self._world.now, as_topic=True)
         return Found.GONE if gone else None
+
+    def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
+        return {topic: self._cluster.topic_id(topic) for topic in topics}
 
     def partition(self, topic: str, partition: int) -> PartitionState | None:
         place = topic, partition

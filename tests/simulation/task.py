@@ -188,7 +188,11 @@ def _written(task: Task, producer: Producer, probe: Probe, rows: int, digest: in
     at = probe.topic, probe.partition
     check_begins(producer.pair, {at: producer.firsts[at]}, {at: probe.offset})
     check_ends(producer.pair, producer.lasts, [probe])
-    begins = tuple(Probe(*place, first, producer.lasts[place]) for place, first in sorted(producer.firsts.items()))
+    begins = tuple(
+        Probe(*place, first, producer.lasts[place], producer.topic_ids[place[0]])
+        for place, first in sorted(producer.firsts.items())
+    )
+    probe = replace(probe, topic_id=producer.topic_ids[probe.topic])
     version = producer.handed_over_with
     return Written(task.attempt.partition, producer.pair, rows, digest, probe, endtxn_version=version, begins=begins)
 

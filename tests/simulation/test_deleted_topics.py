@@ -1,5 +1,5 @@
-"""Output topics that are deleted, and created anew: what was in them is gone with them, and nothing else is. Nor is
-what brokers that have just started have not heard of."""
+"""Output topics that are deleted, and created anew: what was in them is gone with them, and nothing else is, or is
+missing in silence. Nor is what brokers that have just started have not heard of."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from spark_eos.protocol import end as end_module
 from spark_eos.protocol.ports import Found
 
 from . import invariants, operator
+from .coordinator import Cluster
 from .plan import Plan
 from .play import play
 from .schedule import Extras, Schedule
@@ -59,6 +60,11 @@ def _asked_for_ever(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(end_module, "_state_of", state_of)
 
 
+def _known_by_name(patch: pytest.MonkeyPatch) -> None:
+    """A topic is the same one whenever it has the same name."""
+    patch.setattr(Cluster, "topic_id", lambda self, topic: topic)
+
+
 def _gone_taken_for(found: Found) -> Any:
     """Where the log does not have the place any more, one outcome is as likely as the other."""
 
@@ -71,6 +77,12 @@ def _gone_taken_for(found: Found) -> Any:
 
 
 MISTAKES = (
+    Mistake(
+        "a topic is known by its name",
+        _known_by_name,
+        (invariants.NOT_LOST,),
+        (((Strike.TOPIC_DELETED, SIZES, ("prepare.prepared", "commit.verified", "commit.decided")),),),
+    ),
     Mistake(
         "a topic without producers is asked for ever", _asked_for_ever, ("goes on", operator.NOTHING_HELD), None, ALWAYS
     ),
@@ -102,10 +114,24 @@ def _stops(at: str, how: int, *, two_phase: bool = False) -> list[str]:
 @pytest.mark.parametrize("two_phase", [False, True])
 def test_a_topic_that_is_created_anew(two_phase: bool) -> None:
     """What is not decided is written again. What is decided and open is aborted as the error says, then written again;
-    what was committed is gone."""
+    what was committed is gone, and nobody had seen it."""
     assert _stops("commit.entered", AT_ONCE, two_phase=two_phase) == ["died", "done"]
     assert _stops("commit.decided", AT_ONCE, two_phase=two_phase) == ["died", "EOS_DECISION_BROKEN", "done"]
-    assert _stops("commit.ended", AT_ONCE, two_phase=two_phase) == ["died", "done"]
+    assert _stops("commit.ended", AT_ONCE, two_phase=two_phase) == ["died", "EOS_ROWS_MISSING"]
+
+
+@pytest.mark.parametrize(
+    ("at", "stops"),
+    [
+        ("prepare.prepared", ["EOS_TRANSACTION_BROKEN", "done"]),
+        ("commit.verified", ["EOS_ROWS_MISSING"]),
+        ("commit.decided", ["EOS_ROWS_MISSING"]),
+    ],
+)
+def test_a_topic_that_is_created_anew_while_the_driver_lives(at: str, stops: list[str]) -> None:
+    """Coordinators commit by the topic's name."""
+    schedule = Schedule(Plan(rows=(4, 3), tasks=(2,)), (Fault(0, Strike.TOPIC_DELETED, AT_ONCE, at),))
+    assert play(schedule).query.stops == stops
 
 
 def test_a_topic_that_is_missing() -> None:

@@ -163,6 +163,7 @@ class Topics:
             self._cluster.leaders.deleted.discard(topic)
 
     def _remove(self, topic: str) -> None:
+        self._cluster.times_deleted[topic] += 1
         for place in [place for place in self._cluster.logs if place[0] == topic]:
             self._deleted(place, self._cluster.logs.pop(place))
             self._cluster.leaders.forget(place)

@@ -52,7 +52,8 @@ def parts(fail: bool = True) -> Iterator[Any]:
     source = stream_options({**SERVERS, "subscribe": "in", "failOnDataLoss": str(fail)})
     plan = CopyPlan(source, sink_options({**SERVERS, "topic": "out", "checkpointLocation": "/c"}), "c", None)
     nothing: Any = object.__new__(ArrowProducer)
-    return task.Parts(plan, nothing, nothing, Digest.BATCHES, {"in": "id"}).of([HERE])
+    writer: Any = SimpleNamespace(look_up=lambda _: None)
+    return task.Parts(plan, writer, nothing, Digest.BATCHES, {"in": "id"}).of([HERE])
 
 
 def test_a_range_is_copied_to_the_partition_of_the_same_number(monkeypatch):

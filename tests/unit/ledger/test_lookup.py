@@ -11,6 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from spark_eos.kafka.admin.topics import id_bytes
+from spark_eos.kafka.codes import Code
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.requests.fetch import FetchResponse
@@ -252,3 +254,26 @@ def test_a_partition_of_a_topic_that_was_made_anew_with_fewer(monkeypatch: pytes
     for now[0] in (0.0, 10.0, 21.0):
         said = own.look_each([there, gone])
     assert said == {there: None, gone: Found.GONE}
+
+
+def test_a_topic_that_has_taken_the_place_of_another_one_does_not_answer_for_it(monkeypatch: pytest.MonkeyPatch):
+    """Places are fetched by the topic's id, as far as it is known. A broker may not have heard of the topic yet."""
+    now, asked = [0.0], []
+    own = RecordLookup(BrokerClient(KafkaProperties({"bootstrap.servers": "none:1"})))
+    there = Probe("out", 1, 0, topic_id="B" * 22)
+    deleted, by_name = Probe("out", 0, 0, topic_id="C" * 22), Probe("old", 0, 0)
+
+    def fetch_many(_: object, wanted: Mapping[tuple[str, int], object], *, ids: Mapping[str, bytes], **__: object):
+        asked.append((sorted(wanted), sorted(ids)))
+        error = Code.UNKNOWN_TOPIC_ID if ids.get("out") == id_bytes(deleted.topic_id) else 0
+        return {at: (FetchResponse(error, 0, (), 0, 9, 9), b"") for at in wanted}
+
+    monkeypatch.setattr(lookup, "fetch_many", fetch_many)
+    monkeypatch.setattr(lookup, "is_supported_by_id", lambda _: True)
+    monkeypatch.setattr(lookup.system, "monotonic", lambda: now[0])
+    said = []
+    for now[0] in (0.0, 10.0, 21.0):
+        found = own.look_each([(PAIR, probe) for probe in (there, deleted, by_name)])
+        said.append([found[PAIR, probe] for probe in (there, deleted, by_name)])
+    assert said == [[Found.THERE, state, Found.THERE] for state in (None, None, Found.DELETED)]
+    assert asked[:3] == [([("out", 1)], ["out"]), ([("out", 0)], ["out"]), ([("old", 0)], [])]

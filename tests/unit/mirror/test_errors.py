@@ -96,11 +96,12 @@ def test_an_origin_that_nobody_has(monkeypatch):
 
 def test_a_target_that_changes_while_a_task_writes(monkeypatch):
     """Rows in the old topic are gone, and where those in the new one are, nobody knows."""
-    ids = iter(["one", "other"])
-    monkeypatch.setattr(task, "describe_topics", lambda *_: {"out": SimpleNamespace(id=next(ids))})
+    monkeypatch.setattr(task, "describe_topics", lambda *_: {"out": SimpleNamespace(id="other")})
     parts = object.__new__(task.MirrorParts)
-    parts._mirror = SimpleNamespace(sink=SimpleNamespace(kafka=CLIENT.properties), target=lambda _: "out")
-    parts._copies = SimpleNamespace(readable=lambda _: iter(()))
+    sink, targets = SimpleNamespace(kafka=CLIENT.properties), SimpleNamespace(map="map")
+    parts._mirror = SimpleNamespace(sink=sink, targets=targets, target=lambda _: "out")
+    writer = SimpleNamespace(look_up=lambda _: None, topic_ids={"out": "one"})
+    parts._copies = SimpleNamespace(readable=lambda _: iter(()), writer=writer)
     parts._producer = SimpleNamespace(flush=lambda: None)
     with pytest.raises(KafkaError, match="EOS_MIRROR_TARGET_RECREATED"):
         list(parts.of([SimpleNamespace(topic="in")]))

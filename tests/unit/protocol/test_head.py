@@ -101,6 +101,18 @@ def test_a_head_names_so_many_places_of_earlier_decisions():
     assert len(data) < 750_000
 
 
+def test_a_head_says_which_topics_its_places_are_of():
+    """By their ids: those of places that are left of earlier decisions may be other ones."""
+    at, before, unknown = Probe("a", 0, 7, 1, "id"), Probe("a", 0, 3, 1, "id before"), Probe("b", 0, 7)
+    pair = Pair("p", 1, 0)
+    written = Written(0, pair, 1, 1, at, begins=(at, unknown))
+    head = Head("r", 1, (), 5, Decision(0, 0, 1, 1, 1, None, (written,)), unseen={(pair, before): 0})
+    again = decode(encode(head))
+    (w,) = again.decision.written
+    assert [probe.topic_id for probe in (w.probe, *w.begins)] == ["id", "id", ""]
+    assert [probe.topic_id for _, probe in again.unseen] == ["id before"]
+
+
 @given(heads)
 def test_its_text_is_json_that_every_version_can_tell_apart(head):
     """The format's number is in it, so that a later version can refuse or read it."""

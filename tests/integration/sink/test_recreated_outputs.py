@@ -1,0 +1,142 @@
+"""The output topic is deleted and created anew under a micro-batch: no row is missing in silence.
+
+Coordinators commit by the topic's name, whichever topic that is by now.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+
+import spark_eos
+from spark_eos.errors import EosError
+from spark_eos.tools.devcluster import DevCluster
+from tests.support.copies import CopiedFrom
+from tests.support.session_faults import armed
+from tests.support.sink_queries import Files, Sink
+from tests.support.source_calls import anew
+from tests.support.waiting import wait_for
+
+#: One task's, in two Arrow batches, the first of which is in the log when the second one comes.
+ROWS = [f"{number:03d}" + "." * 200_000 for number in range(20)]
+A_BATCH = len(ROWS) // 2
+MISSING = "EOS_ROWS_MISSING"
+
+#: Nothing is decided: the query stops, or Spark has tried the task again, and in the end all rows are written.
+UNDECIDED = ["prepare.wrote", "prepare.flushed", "prepare.prepared"]
+#: It is, or is about to be.
+DECIDED = ["commit.verified", "commit.decided"]
+
+
+@pytest.fixture
+def recreated(admin, cluster: DevCluster, spark, view, tmp_path) -> Callable[..., Any]:
+    """``with recreated(topic, point):`` who comes to the point next is held until the topic is another one. ``more``:
+    other faults."""
+
+    @contextmanager
+    def during(topic: str, point: str, more: str = "") -> Iterator[None]:
+        failed: list[BaseException] = []
+
+        def operator(fault: Any) -> None:
+            try:
+                wait_for(fault.marker.exists, point)
+                wait_for(lambda: view.held(topic), "rows in the log")
+                anew(admin, cluster, topic)
+            except BaseException as error:
+                failed.append(error)
+                raise
+            finally:
+                fault.marker.unlink(missing_ok=True)
+
+        with armed(spark, f"{point}=hold{more}", tmp_path / "faults") as fault:
+            thread = threading.Thread(target=operator, args=[fault])
+            thread.start()
+            yield
+            thread.join()
+        assert failed == []
+
+    return during
+
+
+@pytest.fixture
+def small_batches(spark) -> Iterator[None]:
+    name = "spark.sql.execution.arrow.maxRecordsPerBatch"
+    before = spark.conf.get(name)
+    spark.conf.set(name, A_BATCH)
+    yield
+    spark.conf.set(name, before)
+
+
+@pytest.mark.parametrize("point", UNDECIDED)
+def test_what_was_not_decided_is_written_again(point, recreated, sink, files, topic, view, small_batches):
+    """Halfway between a task's rows, too, the second half of which is in the new topic."""
+    out = topic()
+    stream, query = files().add(ROWS), sink(topic=out)
+    stops = [] if point == "prepare.flushed" else ["EOS_TRANSACTION_BROKEN"]
+    with recreated(out, point):
+        assert _stops(query, stream) == stops
+    assert _stops(query, stream) == []
+    assert sorted(view.values(out)) == sorted(row.encode() for row in ROWS)
+
+
+def _stops(query: Sink, stream: Files) -> list[str]:
+    """How the query stops, if it does not drain its input."""
+    try:
+        spark_eos.run(lambda: query.start(stream.stream()))
+    except (EosError, PySparkException) as error:
+        named = spark_eos.reason(error)
+        assert named is not None, error
+        return [named.condition]
+    return []
+
+
+@pytest.mark.parametrize("point", DECIDED)
+def test_a_stream_tells_of_what_was_decided(point, recreated, sink, files, topic, view):
+    """The run, and every start after that."""
+    out = topic()
+    stream, query = files().add(ROWS), sink(topic=out)
+    with recreated(out, point):
+        assert _stops(query, stream) == [MISSING]
+    assert _stops(query, stream.add(ROWS)) == [MISSING]
+    assert view.values(out) == []
+
+
+def test_the_next_start_tells_where_the_driver_has_not_looked(recreated, sink, files, topic, view):
+    """It failed after it had committed."""
+    out = topic()
+    stream, query = files().add(ROWS), sink(topic=out)
+    with recreated(out, "commit.decided", more=", commit.ended=fail"), pytest.raises((EosError, PySparkException)):
+        spark_eos.run(lambda: query.start(stream.stream()))
+    assert _stops(query, stream.add(ROWS)) == [MISSING]
+    assert view.values(out) == []
+
+
+def test_a_batch_write_tells(recreated, cluster, spark, topic, view):
+    """It does not return before."""
+    out = topic()
+    rows = spark.createDataFrame([(row,) for row in ROWS], "value string").coalesce(1)
+    options = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": out}
+    with recreated(out, "commit.decided"), pytest.raises((PySparkException, Py4JJavaError)) as caught:
+        rows.write.format("eos-kafka").mode("append").options(**options).save()
+    assert spark_eos.reason(caught.value).condition == MISSING
+    assert view.values(out) == []
+
+
+@pytest.mark.parametrize(
+    ("point", "condition"), [("prepare.prepared", "EOS_TRANSACTION_BROKEN"), ("commit.decided", MISSING)]
+)
+def test_a_copy_tells(point, condition, recreated, topic, write, spark, view, tmp_path: Path):
+    """Whose tasks hand record batches on."""
+    source, out = topic(), topic()
+    write(source, b"1", b"2", b"3")
+    copy = CopiedFrom(spark, view, tmp_path, source, out)
+    with recreated(out, point), pytest.raises(EosError) as caught:
+        spark_eos.run(copy.start)
+    assert (caught.value.condition, view.values(out)) == (condition, [])
