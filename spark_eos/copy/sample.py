@@ -7,8 +7,7 @@ read these records: what the function raises, and records that cannot be decoded
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol, TypeVar
@@ -16,10 +15,11 @@ from typing import Protocol, TypeVar
 import pyarrow as pa
 
 from spark_eos import system
+from spark_eos.confined import Bounds, Confined, OutOfBounds, share_mib
 from spark_eos.copy.by_row import Apply, Outcome, Piece, differing
 from spark_eos.copy.plan import ByRange, RowTransform, Transform
 from spark_eos.copy.transforming import OFFSET, Chunk, Transformed, chunks, returned, transformed
-from spark_eos.errors import EosError, stop
+from spark_eos.errors import EosError, WorkerError, stop
 from spark_eos.kafka.admin.topics import begin_offsets, end_offsets
 from spark_eos.kafka.codes import OK
 from spark_eos.kafka.net.client import BrokerClient, broker_client
@@ -41,11 +41,18 @@ _ANSWER_S = 10.0
 #: Seconds after which no further pieces are tried; the first partition's halves are tried in any case.
 _TRYING_S = 0.03
 
+#: Memory for the sample's process, at least and at most, and its seconds: of the processor, and in all.
+_MIB = 512, 4096
+_CPU_S, _TIME_S = 20.0, 60.0
+#: After how many records that take too much it is not clear whether any other would do.
+_TRIES = 3
+
 #: What a transform may never do, whatever the records are.
 _RULES = ("EOS_TRANSFORM_RESULT", "EOS_SCHEMA_INVALID", "EOS_TABLE_COLUMNS")
 
 
 T = TypeVar("T", bound=RowTransform)
+R = TypeVar("R")
 
 
 def check_by_sample(options: SourceOptions, transform: Transform) -> None:
@@ -62,13 +69,18 @@ def taken(options: SourceOptions) -> list[Chunk]:
         return []
 
 
-def check_chunks(transform: T, found: Iterable[Chunk], apply: Callable[[T, Chunk], Transformed]) -> None:
-    """Try the transform on a sample. Records that are at fault themselves are no errors. ``apply``: what tasks do with
-    it and a chunk.
+def check_chunks(transform: T, found: Sequence[Chunk], apply: Callable[[T, Chunk], Transformed]) -> None:
+    """Try the transform on a sample, in a process of its own. Records that are at fault themselves are no errors.
+    ``apply``: what tasks do with it and a chunk.
 
-    Raises RowError (EOS_TRANSFORM_RESULT) where the transform is not a function of each row, and SchemaError for
-    results that are no rows of the sink, with topic, partition and offset.
+    Raises RowError (EOS_TRANSFORM_RESULT) where the transform is not a function of each row, or takes more for a record
+    than it may, and SchemaError for results that are no rows of the sink, with topic, partition and offset.
     """
+    _apart(partial(check_here, transform, found, apply), partial(_one, transform, apply), found)
+
+
+def check_here(transform: T, found: Iterable[Chunk], apply: Callable[[T, Chunk], Transformed]) -> None:
+    """Try the transform on a sample, in this process. Raises as `check_chunks`."""
     until = system.monotonic() + _TRYING_S
     for chunk in found:
         check_chunk(transform, chunk, until, apply)
@@ -76,11 +88,92 @@ def check_chunks(transform: T, found: Iterable[Chunk], apply: Callable[[T, Chunk
             return
 
 
-def types_by_sample(transform: RowTransform, found: Iterable[Chunk]) -> Iterator[pa.Schema]:
-    """The columns that the transform returns for each chunk of a sample; of one for which it fails, nothing."""
+def types_by_sample(transform: RowTransform, found: Sequence[Chunk]) -> list[pa.Schema]:
+    """The columns that the transform returns for each chunk of a sample, in a process of its own; of one for which it
+    fails, nothing. Raises RowError where it takes more for a record than it may."""
+    return _apart(partial(_types, transform, found), partial(_one, transform, returned), found) or []
+
+
+def _types(transform: RowTransform, found: Iterable[Chunk]) -> list[pa.Schema]:
+    types = []
     for chunk in found:
-        with suppress(Exception):
-            yield returned(copied(transform), chunk)[0].schema
+        try:
+            types.append(returned(copied(transform), chunk)[0].schema)
+        except MemoryError:
+            raise
+        except Exception:
+            logger.info("nothing is known of the transform's columns by records from offset %d on", chunk.first)
+    return types
+
+
+def _one(transform: T, apply: Callable[[T, Chunk], object], record: pa.RecordBatch) -> None:
+    apply(copied(transform), Chunk(record, record.column(OFFSET)[0].as_py()))
+
+
+def _apart(check: Callable[[], R], one: Callable[[pa.RecordBatch], None], found: Sequence[Chunk]) -> R | None:
+    """See `apart`."""
+
+    def beyond(record: pa.RecordBatch, why: OutOfBounds) -> EosError:
+        place = {name: record.column(name)[0].as_py() for name in ("topic", "partition", OFFSET)}
+        return stop("EOS_TRANSFORM_RESULT.beyond", **place, why=why)
+
+    return apart(check, one, [chunk.rows for chunk in found], beyond) if found else None
+
+
+def apart(
+    check: Callable[[], R],
+    one: Callable[[pa.RecordBatch], None],
+    found: Sequence[pa.RecordBatch],
+    beyond: Callable[[pa.RecordBatch, OutOfBounds], EosError],
+) -> R | None:
+    """What ``check`` returns, in a process with limits of time and memory. None where it takes more, and it is not
+    clear for which record, or where the process does not do it. ``one``: what it does with a single record of those
+    ``found``; ``beyond``: the error for such a record. Raises this one, and those of the connector that ``check``
+    raises."""
+    confined = Confined(Bounds(min(max(share_mib(), _MIB[0]), _MIB[1]), _CPU_S, _TIME_S))
+    try:
+        return confined.call(check)
+    except OutOfBounds as error:
+        logger.info("the transform is beyond its bounds for a sample: %s", error)
+        found_error = _first_beyond(confined, one, found, beyond)
+    except Exception as error:
+        if isinstance(error, EosError) and not isinstance(error, WorkerError):
+            raise
+        logger.info("nothing is known of the transform by a sample: %s", type(error).__name__)
+        return None
+    finally:
+        confined.close()
+    if found_error is not None:
+        raise found_error
+    return None
+
+
+def _first_beyond(
+    confined: Confined,
+    one: Callable[[pa.RecordBatch], None],
+    found: Sequence[pa.RecordBatch],
+    beyond: Callable[[pa.RecordBatch, OutOfBounds], EosError],
+) -> EosError | None:
+    """The error for the first record for which the process takes too much, unless it does so for all: the function may
+    need it to load what it works with."""
+    records = [rows.slice(number, 1) for rows in found for number in range(rows.num_rows)]
+    errors: list[EosError] = []
+    done = 0
+    for record in records:
+        try:
+            confined.call(one, record)
+            done += 1
+        except OutOfBounds as why:
+            errors.append(beyond(record, why))
+        except WorkerError:
+            return None
+        except Exception:  # the record's own fault
+            done += 1
+        if errors and (done or len(records) == 1):
+            return errors[0]
+        if len(errors) == _TRIES:
+            return None
+    return None
 
 
 def sample(options: SourceOptions) -> Iterator[Chunk]:
@@ -164,6 +257,8 @@ def check_rows(copy: Callable[[], Apply], rows: pa.RecordBatch, until: float, to
         if piece is None:
             return
         at_once = differing(apply, rows, whole, [rows.num_rows], told.column) is not None
+    except MemoryError:
+        raise
     except Exception as error:
         if not isinstance(error, EosError) or error.condition not in _RULES:
             logger.info("nothing is known of the transform by the rows of %s: %s", told.where, type(error).__name__)

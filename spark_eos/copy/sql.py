@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,9 +17,11 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from spark_eos.arrow_fields import name_twice
 from spark_eos.caches import process_cache
+from spark_eos.confined import Bounds, Confined, OutOfBounds, share_mib
 from spark_eos.copy.sql_types import Unfit, check_types, check_values, may_be_unfit
 from spark_eos.errors import stop
 
@@ -46,6 +47,14 @@ _SETTINGS = {
 
 #: Memory for a query, at least and at most: a batch has 16 MiB of keys and values, or a single record.
 _MIB = 256, 1024
+#: Seconds that a query may take for a batch in a process of its own, of the processor and in all. The latter is for a
+#: machine that has much else to do: within one, DuckDB waits for nothing.
+_CPU_S, _TIME_S = 5.0, 600.0
+#: Bytes of a value from which on a query runs in a process of its own. For shorter ones, a function whose time grows
+#: with their square takes less than a second.
+_LONG = 16 << 10
+#: What overflows the stack for values that are nested deeply, which ends the process: by the plan's words.
+_RECURSIVE = ('"VARIANT"', '"json_contains"')
 
 #: A query within WITH is read once at the most, as nothing that reads two inputs is allowed.
 _OPERATORS = frozenset(
@@ -113,6 +122,10 @@ _AGGREGATE = "function_name"
 _SHADOW = "error"
 
 
+#: The types of texts and bytes.
+_TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
+
+
 @dataclass(frozen=True)
 class SqlTransform:
     """A transform for `spark_eos.copy`: the rows of ``query``, which reads the records as the table ``input``.
@@ -140,7 +153,7 @@ class SqlTransform:
         place in the batch."""
         check_sql(self.query, batch.schema)
         failed: dict[int, str] = {}
-        return pa.concat_tables(_halves(self.query, batch, 0, failed)), failed
+        return pa.concat_tables(_pieces(self.query, batch, 0, failed)), failed
 
 
 @cache
@@ -391,6 +404,17 @@ class _Bound:
 
 
 def _run(query: str, batch: pa.RecordBatch) -> pa.Table:
+    """Raises duckdb.Error, Unfit, and OutOfBounds for what only a process of its own survives."""
+    if not _recurses(query, batch.schema) and not _is_long(batch):
+        return _run_here(query, batch)
+    return _confined(threading.get_ident()).call(_run_apart, query, batch.schema, batch.serialize())
+
+
+def _run_apart(query: str, schema: pa.Schema, data: pa.Buffer) -> pa.Table:
+    return _run_here(query, pa.ipc.read_record_batch(data, schema))
+
+
+def _run_here(query: str, batch: pa.RecordBatch) -> pa.Table:
     import duckdb
 
     try:
@@ -398,6 +422,39 @@ def _run(query: str, batch: pa.RecordBatch) -> pa.Table:
     except (duckdb.InternalException, duckdb.FatalException):
         _bound.cache_clear()  # such a connection answers nothing any more
         raise
+
+
+@cache
+def _recurses(query: str, schema: pa.Schema) -> bool:
+    """Whether DuckDB calls itself for each level of a value, by what is in the plan of the query."""
+    plan = json.dumps(_plan(query, schema.empty_table()))
+    return any(word in plan for word in _RECURSIVE)
+
+
+def _is_long(batch: pa.RecordBatch) -> bool:
+    """Whether a value, or one within it, is so long that it may take too much."""
+    return max(map(_longest, batch.columns), default=0) >= _LONG
+
+
+def _longest(array: pa.Array) -> int:
+    """Bytes of the longest text within a column."""
+    type_ = array.type
+    if pa.types.is_struct(type_):
+        return max(map(_longest, array.flatten()), default=0)
+    if pa.types.is_map(type_):
+        return max(_longest(array.keys), _longest(array.items))
+    if pa.types.is_list(type_) or pa.types.is_large_list(type_) or pa.types.is_fixed_size_list(type_):
+        return _longest(array.flatten())
+    if not any(is_one(type_) for is_one in _TEXTS):
+        return 0
+    longest: int | None = pc.max(pc.binary_length(array)).as_py()
+    return longest or 0
+
+
+@process_cache(maxsize=16)
+def _confined(thread: int) -> Confined:
+    """For one thread, as it answers one call at a time."""
+    return Confined(Bounds(4 * _memory_mib(), _CPU_S, _TIME_S))
 
 
 @process_cache(maxsize=16)
@@ -419,29 +476,34 @@ def _lock(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def _memory_mib() -> int:
-    """What a query may use: half of what Spark gives to its Python process, or of this one's share of the machine."""
-    given = int(os.environ.get("PYSPARK_EXECUTOR_MEMORY_MB", "0"))
-    if given <= 0:
-        pages = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        given = (pages >> 20) // (os.cpu_count() or 1)
-    return min(max(given // 2, _MIB[0]), _MIB[1])
+    """What a query may use: half of what a Python process may."""
+    return min(max(share_mib() // 2, _MIB[0]), _MIB[1])
 
 
-def _halves(query: str, batch: pa.RecordBatch, first: int, failed: dict[int, str]) -> list[pa.Table]:
-    """The results for a batch, the place of whose first record is ``first``: in halves, and halves of these, where the
+def _pieces(query: str, batch: pa.RecordBatch, first: int, failed: dict[int, str]) -> list[pa.Table]:
+    """The results for a batch, the place of whose first record is ``first``: in pieces, and pieces of these, where the
     query fails, until it is clear for which records."""
     import duckdb
 
     try:
         return [_run(query, batch)]
-    except (duckdb.DataError, duckdb.InvalidInputException, duckdb.OutOfMemoryException, Unfit) as error:
-        # Of a value, or of one record that needs more than a query may use; other errors are no record's fault.
+    except (duckdb.DataError, duckdb.InvalidInputException, duckdb.OutOfMemoryException, Unfit, OutOfBounds) as error:
+        # Of a value, or of one record that takes more than a query may; other errors are no record's fault.
         if batch.num_rows <= 1:
             failed[first] = first_line(error)
             return [_run(query, batch.slice(0, 0))]
-    half = batch.num_rows // 2
-    left = _halves(query, batch.slice(0, half), first, failed)
-    return left + _halves(query, batch.slice(half), first + half, failed)
+        cuts = _cuts(batch, alone=isinstance(error, OutOfBounds))
+    ends = [*cuts[1:], batch.num_rows]
+    pieces = ((begin, batch.slice(begin, end - begin)) for begin, end in zip(cuts, ends, strict=True))
+    return [rows for begin, piece in pieces for rows in _pieces(query, piece, first + begin, failed)]
+
+
+def _cuts(batch: pa.RecordBatch, *, alone: bool) -> list[int]:
+    """Where the pieces of a batch begin: its halves, or ``alone`` each record with a long value, as it is the one for
+    which a process ends, and takes all of the time until then."""
+    long = [place for place in range(batch.num_rows) if alone and _is_long(batch.slice(place, 1))]
+    cuts = {0, *long, *(place + 1 for place in long)} - {batch.num_rows}
+    return sorted(cuts) if len(cuts) > 1 else [0, batch.num_rows // 2]
 
 
 def first_line(error: object) -> str:

@@ -8,9 +8,10 @@ import pyarrow as pa
 
 from spark_eos import system
 from spark_eos.checkpoint.settings import HadoopSettings
+from spark_eos.confined import OutOfBounds
 from spark_eos.copy.by_row import Outcome
 from spark_eos.copy.plan import Transform
-from spark_eos.copy.sample import Told, check_rows, copied
+from spark_eos.copy.sample import Told, apart, check_rows, copied
 from spark_eos.errors import EosError, stop
 from spark_eos.ingest.folder import File
 from spark_eos.ingest.source import LINE, Form, cast, first_rows
@@ -22,11 +23,11 @@ _ROWS, _BYTES, _TRYING_S = 128, 256 << 10, 0.03
 
 
 def check_by_sample(transform: Transform, file: File, form: Form, given: pa.Schema, storage: HadoopSettings) -> bool:
-    """Try the transform on the first rows of a file, together and in pieces; whether there were any. Rows that are at
-    fault themselves are no errors, nor is a file that cannot be read: tasks will say so.
+    """Try the transform on the first rows of a file, together and in pieces, in a process of its own; whether there
+    were any. Rows that are at fault themselves are no errors, nor is a file that cannot be read: tasks will say so.
 
-    Raises RowError (EOS_TRANSFORM_RESULT) where it is not a function of each row, and SchemaError for a result that is
-    no rows of the sink.
+    Raises RowError (EOS_TRANSFORM_RESULT) where it is not a function of each row, or takes more for one than it may,
+    and SchemaError for a result that is no rows of the sink.
     """
     try:
         first = (cast(some, given, file) for some in first_rows(file, form, storage, _ROWS))
@@ -36,9 +37,21 @@ def check_by_sample(transform: Transform, file: File, form: Form, given: pa.Sche
         return False
     if rows is None:
         return False
+
+    def beyond(row: pa.RecordBatch, why: OutOfBounds) -> EosError:
+        return stop("EOS_TRANSFORM_RESULT.beyond_file", file=file.uri, line=row.column(LINE)[0].as_py(), why=why)
+
+    apart(partial(_check, transform, file, rows), partial(_one, transform, file), [rows], beyond)
+    return True
+
+
+def _check(transform: Transform, file: File, rows: pa.RecordBatch) -> None:
     until = system.monotonic() + _TRYING_S
     check_rows(lambda: partial(_outcome, copied(transform), file), rows, until, _told(file, rows))
-    return True
+
+
+def _one(transform: Transform, file: File, row: pa.RecordBatch) -> None:
+    made(copied(transform), file, row)
 
 
 def _told(file: File, rows: pa.RecordBatch) -> Told:

@@ -201,8 +201,9 @@ def typed(schema: pa.Schema, transform: RowTransform, sample: Sequence[Chunk]) -
 
     from spark_eos.copy.sample import types_by_sample
 
-    found = types_by_sample(transform, sample)
-    while any(pa.types.is_null(column.type) for column in schema) and (other := next(found, None)) is not None:
+    if not any(pa.types.is_null(column.type) for column in schema):
+        return schema
+    for other in types_by_sample(transform, sample):
         for place, column in enumerate(schema):
             if pa.types.is_null(column.type) and column.name in other.names:
                 schema = schema.set(place, other.field(column.name))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -14,8 +16,8 @@ from hypothesis import strategies as st
 from spark_eos import system
 from spark_eos.copy import sample
 from spark_eos.copy.by_row import Outcome, Piece, differing
-from spark_eos.copy.plan import Function, OnMalformed
-from spark_eos.copy.sample import check_by_sample, check_chunk
+from spark_eos.copy.plan import Function, OnMalformed, Transform
+from spark_eos.copy.sample import check_by_sample, check_chunk, check_chunks, check_here, types_by_sample
 from spark_eos.copy.sql import SqlTransform
 from spark_eos.copy.transforming import Chunk, checked, transformed
 from spark_eos.errors import ConnectionFailed, EosError, RowError, SchemaError
@@ -179,11 +181,10 @@ def noted(batch: pa.RecordBatch) -> pa.RecordBatch:
 @pytest.mark.parametrize(("for_s", "pieces"), [(-1.0, [4, 2, 2]), (LONG_S, [4, 2, 2, 1, 1, 2] * 2)])
 def test_only_the_first_halves_are_tried_in_any_case(for_s, pieces, monkeypatch):
     """Further pieces and partitions while there is time, so that a start does not wait for a slow transform."""
-    monkeypatch.setattr(sample, "sample", lambda options: [Chunk(records(4), 40)] * 2)
     monkeypatch.setattr(sample, "_TRYING_S", for_s)
     transform = checked(noted, "f", EMPTY, "out")
     NOTED.clear()
-    check_by_sample(stream_options({"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "in"}), transform)
+    check_here(transform, [Chunk(records(4), 40)] * 2, transformed)
     assert pieces == NOTED
 
 
@@ -229,3 +230,62 @@ def test_an_error_of_the_connector_that_is_none_of_the_transform_is_left_to_the_
         return values(batch)
 
     tried(asks)
+
+
+def hostile(does: Callable[[], object], *offsets: int) -> Function:
+    """A function of each row that does something else at these offsets."""
+
+    def function(batch: pa.RecordBatch) -> pa.RecordBatch:
+        if not set(offsets).isdisjoint(batch.column("offset").to_pylist()):
+            does()
+        return values(batch)
+
+    return function
+
+
+def looping() -> None:
+    while True:
+        pass
+
+
+def eating() -> int:
+    return len(b"x" * (16 << 30))
+
+
+def crashing() -> None:
+    ctypes.string_at(0)
+
+
+def types(transform: Transform, found: list[Chunk], _: object) -> None:
+    types_by_sample(transform, found)
+
+
+@pytest.mark.parametrize(
+    ("does", "offset", "checks", "why"),
+    [
+        (looping, 40, check_chunks, "of the processor"),
+        (eating, 42, types, "memory"),
+        (crashing, 42, check_chunks, "SIGSEGV"),
+    ],
+)
+def test_a_record_for_which_a_function_takes_too_much_is_named_on_the_driver(does, offset, checks, why, monkeypatch):
+    """And the driver lives. What a Python function does stops a query in any case, as in tasks."""
+    monkeypatch.setattr(sample, "_CPU_S", 1.0)
+    transform = checked(hostile(does, offset), "f", EMPTY, "out", "drop")
+    with pytest.raises(RowError, match=rf"at offset {offset} of t-3.*{why}") as caught:
+        checks(transform, [Chunk(records(4), 40)], transformed)
+    assert caught.value.entry == "EOS_TRANSFORM_RESULT.beyond"
+
+
+def test_a_function_that_takes_much_for_each_record_is_left_to_the_tasks(monkeypatch):
+    """As it may load a model first."""
+    monkeypatch.setattr(sample, "_CPU_S", 0.3)
+    transform = checked(hostile(looping, 40, 41), "f", EMPTY, "out")
+    check_chunks(transform, [Chunk(records(2), 40)], transformed)
+
+
+def test_a_sample_is_tried_in_a_process_of_its_own():
+    """Also what it finds wrong gets here."""
+    with pytest.raises(RowError, match="near offset 40 of t-3") as caught:
+        check_chunks(checked(sorted_backwards, "f", EMPTY, "out"), [Chunk(records(20), 40)], transformed)
+    assert caught.value.entry == "EOS_TRANSFORM_RESULT.sample"

@@ -347,6 +347,45 @@ def test_a_record_for_which_the_memory_of_a_query_is_not_enough_is_rejected(monk
     assert "Out of Memory" in failed[1] and "256.0 MiB" in failed[1]
 
 
+BRACKETS = b"[" * 100_000 + b"]" * 100_000
+
+
+@pytest.mark.parametrize(
+    ("query", "why"),
+    [
+        ("SELECT decode(value)::JSON::VARIANT::VARCHAR AS value FROM input", "SIGSEGV"),
+        ("SELECT json_contains(decode(value), decode(value))::VARCHAR AS value FROM input", "SIGSEGV"),
+        ("SELECT levenshtein(decode(value), 'x' || decode(value))::VARCHAR AS value FROM input", "of the processor"),
+    ],
+)
+def test_a_record_that_overflows_the_stack_or_takes_too_long_is_rejected(query, why, monkeypatch):
+    """In a process of its own, and no other record with it."""
+    from spark_eos.copy import sql
+
+    monkeypatch.setattr(sql, "_CPU_S", 1.0)
+    sql._confined.cache_clear()
+    rows, failed = SqlTransform(query).rejecting(records(*({"value": each} for each in (b"[1]", BRACKETS, b"[2]"))))
+    sql._confined.cache_clear()
+    assert (rows.num_rows, [*failed]) == (2, [1])
+    assert why in failed[1]
+
+
+def test_what_a_query_makes_of_a_short_record_may_overflow_the_stack_too():
+    """Whatever functions it uses, and halves are tried until it is clear which record it is."""
+    numbers = "SELECT decode(value)::INT AS n FROM input"
+    query = f"SELECT (repeat('[', n) || repeat(']', n))::JSON::VARIANT::VARCHAR AS value FROM ({numbers})"
+    rows, failed = SqlTransform(query).rejecting(records(*({"value": each} for each in (b"1", b"2", b"100000", b"3"))))
+    assert (rows.num_rows, [*failed]) == (3, [2])
+
+
+@pytest.mark.parametrize("query", ["SELECT value FROM input", "SELECT value::VARIANT::BLOB AS value FROM input"])
+def test_records_are_the_same_from_a_process_of_its_own(query):
+    """Long or short ones, in their order."""
+    values = [b"a", b"b" * 100_000, b"", b"c" * 20_000]
+    rows, failed = SqlTransform(query).rejecting(records(*({"value": value} for value in values)))
+    assert (rows.column("value").to_pylist(), failed) == (values, {})
+
+
 def test_a_connection_that_has_failed_within_is_not_used_again():
     """DuckDB answers nothing more on it. Texts that are not UTF-8 do this to it."""
     transform = SqlTransform("SELECT upper(value) AS value FROM input")
