@@ -71,7 +71,7 @@ def test_a_micro_batch_of_several_sinks_is_one():
     of_a_sink = [event for event in script.events if event["event"] in ("prepared", "committed")]
     script.events += [event | {"sink": "other"} for event in of_a_sink]
     timeline = timeline_of(script.events, "copies")
-    assert _title(timeline) == "copies: 30 micro-batches, 6,000 rows, 1 runs"
+    assert _title(timeline) == "copies: 30 micro-batches, 6,000 rows, 1 run"
     now = now_of(timeline, at=script.at)
     assert now.rows_per_s == pytest.approx(200 * now.batches_per_s)
 
