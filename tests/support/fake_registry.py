@@ -23,13 +23,14 @@ _VERSIONS = re.compile(r"/subjects/([^/]+)/versions")
 
 class FakeRegistry:
     """``schemas``: the texts of JSON Schemas, by id; ``versions``: the id of each subject's one version; ``late``: how
-    many more questions about an id are answered as if it were unknown, each when the next one has come, so that no task
-    is done before another one asks; ``asked``: how often each id was asked for; ``more``: what else is in each answer,
-    or instead of what would be there."""
+    many questions about an id, behind the first ``prompt`` ones, are answered as if it were unknown, each when the next
+    one has come, so that no task is done before another one asks; ``asked``: how often each id was asked for; ``more``:
+    what else is in each answer, or instead of what would be there."""
 
     def __init__(self, schemas: dict[int, str], versions: dict[str, int]) -> None:
         self.schemas, self.versions = dict(schemas), dict(versions)
         self.late: Counter[int] = Counter()
+        self.prompt: Counter[int] = Counter()
         self.asked: Counter[int] = Counter()
         self.more: dict[str, object] = {}
         self._lock = threading.Lock()
@@ -114,7 +115,7 @@ class FakeRegistry:
         with self._lock:
             self.asked[id_] += 1
             number = self.asked[id_]
-            late = self.late[id_] > 0
+            late = number > self.prompt[id_] and self.late[id_] > 0
             self.late[id_] -= late
         if late:
             wait_for(lambda: self.asked[id_] > number, f"the next question about schema {id_}")

@@ -20,9 +20,10 @@ FROM = "'topic' AS topic, 0 AS partition, 0L AS offset, false AS deleted"
 def outcome(path: str, checkpoint: str, rows: str, merged: bool, meanwhile: str = "") -> Failed | None:
     """In the process: how a micro-batch of these rows ends. ``meanwhile``: what somebody does before its commit."""
     from jobs.delta.batches import Batches
-    from jobs.delta.merge import APPLICATION, Merger
+    from jobs.delta.merge import Merger
     from jobs.kafka_to_delta import Appender
     from spark_eos.errors import EosError
+    from spark_eos.tables.delta.memory import MERGES
 
     spark = session()
     spark.sparkContext.setLocalProperty("sql.streaming.queryId", "a query")
@@ -30,7 +31,7 @@ def outcome(path: str, checkpoint: str, rows: str, merged: bool, meanwhile: str 
         if meanwhile:
             work = {"dropped": lambda: shutil.rmtree(path), "recreated": lambda: _recreated(path), "nothing": dict}
             work["landed"] = lambda: (_recreated(path), spark.sql(rows).write.format("delta").mode("append").save(path))
-            application = APPLICATION if merged else "{}"
+            application = MERGES if merged else "{}"
             Batches(path, checkpoint, application).once(spark, 0, work[meanwhile])
         elif merged:
             Merger(path, ("k",), checkpoint).merge(spark.sql(f"{rows}, {FROM}"), 0)

@@ -186,7 +186,7 @@ def test_secrets_are_in_no_message_no_log_and_no_ledger(cluster, files, sink, to
     protected = {"kafka__security__protocol": "SASL_PLAINTEXT", "kafka__sasl__mechanism": "PLAIN"}
     protected |= {"kafka__sasl__username": "u", "kafka__sasl__password": secret}
     texts = [
-        sink("2", topic=out, **protected).stopped_by(source.stream(), "EOS_KAFKA_UNREACHABLE"),
+        sink("2", topic=out, **protected).stopped_by(source.stream(), "EOS_UNAUTHENTICATED"),
         sink("3", topic=out, kafka__sasl__password=secret, kafka__acks="1").stopped_by(source.stream(), "RESERVED"),
         sink("4", topic=out, kafka__ssl__key__password=secret, kafka__linger__ms="x").stopped_by(
             source.stream(), "EOS_OPTION_INVALID"
