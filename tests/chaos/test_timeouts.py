@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -17,6 +18,8 @@ from tests.support.ways import also_by
 
 TIMEOUT_MS = 30_000  # no micro-batch may take half of it
 IN_BATCH_2 = "hold@3"  # micro-batch 0 is empty
+#: Of each partition in a micro-batch.
+ROWS = 12
 SECOND_HALF = "hold@2"  # micro-batch 0 has no transaction
 
 
@@ -40,6 +43,7 @@ def test_a_driver_that_sleeps_past_the_transactions_timeout(point, condition, lo
     """Before the decision the batch is replayed; after it, exactly what was lost is written again."""
     with open_view(punctual.bootstrap_servers) as view:
         scene = Scene(view, topics_of(punctual), tmp_path, way=way, sink={"transaction.timeout.ms": str(TIMEOUT_MS)})
+        scene.spec = replace(scene.spec, rows_per_batch=PARTITIONS * ROWS)
 
         def sleep(started):
             assert len(view.open_transactions(started.id)) == lost
@@ -47,7 +51,7 @@ def test_a_driver_that_sleeps_past_the_transactions_timeout(point, condition, lo
 
         course = scene.strike(spark, f"{point}={SECOND_HALF if point == 'commit.between' else IN_BATCH_2}", sleep)
         assert course.sees == condition
-        assert course.rewritten == lost * (scene.spec.rows_per_batch // PARTITIONS)
+        assert course.rewritten == lost * ROWS
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +73,7 @@ def test_transactional_ids_that_have_expired_before_the_replay(point, lost, forg
     """Killed after the decision; when the coordinator knows the ids no more, the log says what became of them."""
     with open_view(forgetful.bootstrap_servers) as view:
         scene = Scene(view, topics_of(forgetful), tmp_path, way=way, sink={"transaction.timeout.ms": str(TIMEOUT_MS)})
+        scene.spec = replace(scene.spec, rows_per_batch=PARTITIONS * ROWS)
         with scene.recorded():
             with running(scene.spec, f"{point}={IN_BATCH_2}", tmp_path) as killed:
                 killed.wait_at(point)
@@ -80,7 +85,7 @@ def test_transactional_ids_that_have_expired_before_the_replay(point, lost, forg
             since = time.time()
             scene.drain(spark)
             scene.check(query_id)
-        assert scene.rewritten() == lost * (scene.spec.rows_per_batch // PARTITIONS)
+        assert scene.rewritten() == lost * ROWS
         tell(Course("killed", scene.went_on(since), scene.rewritten()))
 
 

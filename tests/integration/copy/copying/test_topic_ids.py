@@ -16,6 +16,7 @@ from spark_eos.kafka.admin.topics import describe_topics
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.options.parse import Fetching, sink_options, stream_options
 from spark_eos.protocol.head import Digest
+from spark_eos.sink.attempt import RowWriter
 from spark_eos.source import task as source_task
 from spark_eos.source.range_math import Task
 from spark_eos.source.task import read_range, read_task
@@ -45,7 +46,8 @@ def test_a_task_copies_nothing_of_a_topic_of_the_same_name(was, topic, kafka, be
     source = stream_options({**options, "subscribe": name})
     plan = CopyPlan(source, sink_options({**options, "topic": target, "checkpointLocation": "/c"}), "", None)
     producer: Any = begin()
-    parts = task.Parts(plan, None, producer, Digest.BATCHES, {name: before[name].id})
+    writer = RowWriter(plan.sink, producer, broker_client(kafka))
+    parts = task.Parts(plan, writer, producer, Digest.BATCHES, {name: before[name].id})
     with pytest.raises(KafkaError) as caught:
         print([part.rows for part in parts.of([OffsetRange(name, 0, 0, ROWS)])])
     assert caught.value.condition == "EOS_SOURCE_RECREATED"
