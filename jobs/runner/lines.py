@@ -90,8 +90,8 @@ class Batch:
 
     @classmethod
     def of(cls, progress: StreamingQueryProgress, committed: Event | None = None) -> Batch:
-        """The micro-batch of Spark's progress. ``committed``: the event of its commit, where rows do not pass through
-        Spark: without it, none is counted."""
+        """The micro-batch of Spark's progress. ``committed``: the event of its commit; where rows do not pass through
+        Spark, none is counted without it."""
         sources = [(_line(source.latestOffset), _line(source.endOffset)) for source in progress.sources]
         of_kafka = all(latest.kind != OTHER for latest, _ in sources)
         lag = sum(_behind(latest, end) for latest, end in sources) if of_kafka else None
@@ -113,6 +113,7 @@ class Batch:
         out, letters = (observed["rows"], observed.asDict().get("letters", 0)) if observed else (0, 0)
         read = max((source.numInputRows for source in progress.sources), default=progress.numInputRows)
         dropped = malformed["rows"] if malformed else 0
+        letters += committed["dead_letters"] if committed else 0  # what brokers refused
         return cls(progress.batchId, read, out - letters, duration_s, lag, held, None, dropped, letters)
 
     def __str__(self) -> str:
@@ -172,19 +173,18 @@ class BatchLines(StreamingQueryListener):
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         progress = event.progress
-        committed = None
-        if progress.numInputRows and is_past_the_jvm(progress):
-            committed = self._commit_of(progress.batchId)
-        batch = Batch.of(progress, committed)
+        past_the_jvm = bool(progress.numInputRows) and is_past_the_jvm(progress)
+        batch = Batch.of(progress, self._commit_of(progress.batchId, _EVENT_S if past_the_jvm else 0.0))
         if batch.rows_in or batch.rows_out or batch.uncounted:
             self.add(batch)
         else:
             self.heard = time.monotonic()
 
-    def _commit_of(self, batch: int) -> Event | None:
-        """The event of the micro-batch's commit, which may still be on its way; None where it was lost."""
+    def _commit_of(self, batch: int, patience_s: float) -> Event | None:
+        """The event of the micro-batch's commit, which may still be on its way; None where it was lost, or is that of
+        another sink."""
         with self._changed:
-            self._changed.wait_for(lambda: batch in self._committed, _EVENT_S)
+            self._changed.wait_for(lambda: batch in self._committed, patience_s)
             found = self._committed.get(batch)
             self._committed = {number: event for number, event in self._committed.items() if number > batch}
             return found

@@ -73,4 +73,4 @@ def test_rows_that_do_not_parse_and_rows_that_are_refused(
         assert where == {"topic": source, "partition": "0", "offset": "5"}
         lines += [str(batch) for batch in map(Batch.of, query.recentProgress) if batch.rows_out]
     (line,) = lines
-    assert "25 out (3 dead letters)" in line
+    assert "22 out, 3 dead letters" in line

@@ -84,7 +84,8 @@ def test_dead_letters_of_the_plan_are_no_rows_of_the_output():
     """Spark reads the input as two sources then, and counts its rows twice."""
     source = {"latestOffset": AT, "endOffset": AT}
     assert "233 in, 2 out, 227 dead letters," in str(Batch.of(progress(source, source, rows=233, out=229, letters=227)))
-    assert "233 in, 2 out, 1 dead letter," in str(Batch.of(progress(source, rows=233, out=3, letters=1)))
+    refused = {"dead_letters": 1}
+    assert "233 in, 2 out, 2 dead letters," in str(Batch.of(progress(source, rows=233, out=4, letters=1), refused))
 
 
 @pytest.mark.parametrize(

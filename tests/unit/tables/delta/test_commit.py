@@ -291,6 +291,7 @@ def filled_anew(table: Table, versions: int, *, removed: str) -> Table:
     """Another table at the same path, to which another query has committed so many micro-batches. ``removed``: the
     folder within the old table that was deleted before."""
     shutil.rmtree(Path(table.location.uri, removed))
+    DeltaTable.create(table.location.uri, SCHEMA)  # a query would refuse a folder with files
     other = known(table.location, SCHEMA)
     for batch in OTHERS[:versions]:
         committed(other, batch)
