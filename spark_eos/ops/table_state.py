@@ -12,7 +12,6 @@ from typing import Any
 from spark_eos.copy.table.options import ICEBERG, table_options
 from spark_eos.errors import EosError
 from spark_eos.ops.checkpoint_logs import Logs
-from spark_eos.source.plan import ranges_between
 from spark_eos.tables.micro_batch import MicroBatch, Remembered, Standing, check_start, standing
 from spark_eos.tables.target import Place
 
@@ -100,6 +99,8 @@ def _judged(place: Place, query: str, found: Remembered, logs: Logs) -> Standing
 
 def _micro_batch(query: str, number: int, logs: Logs) -> MicroBatch:
     """The micro-batch by the offset log, which does not have where the first one begins: as a rule, that is empty."""
+    from spark_eos.source.plan import ranges_between  # which imports pyspark, as the commands do not
+
     end = logs.sources(number)
     begin = logs.sources(number - 1) if number else end
     pairs = zip(begin, end, strict=False)
