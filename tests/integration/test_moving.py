@@ -50,12 +50,12 @@ class Move:
         return self.ours().checkpoint
 
     def next(self) -> str:
-        """What `spark-eos status` says that a start would do."""
+        """What `spark-eos status` says that a start would do, if it is one with our sink."""
         self._capsys.readouterr()
         words = ["status", str(self.checkpoint), "--watch", "0", "--format", "json"]
-        assert cli.main(["--bootstrap-servers", self._servers, *words]) == 1
+        assert cli.main(["--bootstrap-servers", self._servers, *words]) == 2
         (state,) = json.loads(self._capsys.readouterr().out)
-        return str(state["next"])
+        return str(state["unknown"])
 
     def to_files(self, frame: DataFrame | None = None) -> None:
         """The other sink, until the input is drained."""
@@ -136,13 +136,13 @@ def test_status_tells_of_a_micro_batch_under_way(move):
     move.ours().forget(last)
     found = move.next()
     assert f"its checkpoint is at micro-batch {last}" in found
-    assert "If another sink wrote until now and has not finished that micro-batch, start the query once more" in found
+    assert "if another sink wrote until now and has not finished that micro-batch, start the query once more" in found
     move.to_files()
     move.feed("taken over")
     move.ours().stopped_by(move.frame(), "EOS_LEDGER_HEAD_MISSING")
     planned = move.newest("offsets")
     found = move.next()
-    assert "If a start with this sink has planned it, and stopped with this error, set" in found
+    assert "if a start with this sink has planned it, and stopped with this error, set" in found
     assert f"set the option 'ledger.begin' to {planned}" in found
     move.ours(ledger__begin=str(planned)).run(move.frame())
     assert move.visible() == sorted(move.expected)
