@@ -11,9 +11,8 @@ ROOT = Path(spark_eos.__file__).parent
 PAST_THE_SEAM = re.compile(
     r"\b(time\.(monotonic|sleep|time|clock_gettime)|select\.(poll|select)|socket\.(socket|getaddrinfo|create_connection))\("
 )
-#: Tokens and librdkafka have their own connections; the others tell how old a row is, and people how old a transaction.
+#: Tokens and librdkafka have their own connections; the others tell people how old a transaction is.
 ELSEWHERE = {
-    "kafka/admin/retention.py",
     "kafka/config/tokens.py",
     "kafka/producer/librdkafka.py",
     "kafka/admin/open_transactions.py",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 
+from spark_eos import system
 from spark_eos.caches import ttl_cache
 from spark_eos.errors import stop
 from spark_eos.kafka.admin.configs import topic_config
@@ -26,7 +26,7 @@ def check_age(kafka: KafkaProperties, topic: str, oldest_ms: int | None) -> None
     without one from 1970 on, brokers go by the time of their file. Raises also what `topic_config` raises."""
     if oldest_ms is None or oldest_ms < 0:
         return
-    settings, now_ms = topic_settings(kafka, topic), int(time.time() * 1000)
+    settings, now_ms = topic_settings(kafka, topic), int(system.time_of_day() * 1000)
     if unfit_setting(settings, oldest_ms, now_ms) == RETENTION:
         age_s = (now_ms - oldest_ms) // 1000
         raise stop("EOS_ROWS_EXPIRED", topic=topic, age_s=age_s, retention_ms=settings[RETENTION])
