@@ -32,9 +32,9 @@ from spark_eos.tables.partitions import Coded, NoPartition, Partition, is_partit
 
 _DAY_US, _HOUR_US = 24 * 3600 * 1_000_000, 3600 * 1_000_000
 _INT32 = np.iinfo(np.int32)
-#: The years 1 to 9999, in days and in microseconds since 1970.
-_DAYS = -719_162, 2_932_896
-_MOMENTS = -719_162 * _DAY_US, 2_932_897 * _DAY_US - 1
+#: The years 1 to 9999, which all readers of a table know, in days and in microseconds since 1970.
+DAYS = -719_162, 2_932_896
+MICROSECONDS = -719_162 * _DAY_US, 2_932_897 * _DAY_US - 1
 #: A transform, as Iceberg writes it.
 _TRANSFORM = re.compile(r"identity|year|month|day|hour|(?P<name>bucket|truncate)\[(?P<size>[1-9][0-9]{0,8})\]")
 #: A column, or a transform of one, as Spark's SQL writes it.
@@ -74,12 +74,12 @@ class Key:
             return _truncated(column, self._size)
         if pa.types.is_date32(column.type):
             days = column.view(pa.int32())
-            _check_range(days, *_DAYS)
+            _check_range(days, *DAYS)
             return days if self.transform in ("identity", "day") else _units(days, self._of_days)
         if not pa.types.is_timestamp(column.type):
             return column
         numbers = column.view(pa.int64())
-        _check_range(numbers, *_MOMENTS)
+        _check_range(numbers, *MICROSECONDS)
         if self.transform == "identity":
             return numbers
         if self.transform == "hour":

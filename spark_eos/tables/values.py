@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.types as types
 
 from spark_eos.errors import stop
-from spark_eos.tables.keys import Key, without_key
+from spark_eos.tables.keys import DAYS, MICROSECONDS, Key, without_key
 from spark_eos.tables.partitions import NoPartition, directory_of, is_partition_type, text_of
 
 
@@ -31,12 +31,6 @@ class Conformed:
 
 #: Digits of a table's decimals.
 _MOST_DIGITS = 38
-
-
-#: Days and microseconds, since 1970, of the first and the last moment that all readers of a table know: of the years 1
-#: and 9999.
-_DAYS = -719_162, 2_932_896
-_MICROSECONDS = _DAYS[0] * 86_400_000_000, (_DAYS[1] + 1) * 86_400_000_000 - 1
 
 
 class _Unfit(Exception):
@@ -310,7 +304,7 @@ def _check_year(array: pa.Array) -> None:
     """Raise _Unfit for a date or timestamp that readers cannot hold: some of them end with an error for the whole
     table."""
     is_date = types.is_date(array.type)
-    first, last = _DAYS if is_date else _MICROSECONDS
+    first, last = DAYS if is_date else MICROSECONDS
     ends = pc.min_max(array.view(pa.int32() if is_date else pa.int64()))
     if len(array) > array.null_count and not first <= ends["min"].as_py() <= ends["max"].as_py() <= last:
         raise _Unfit(f"a {'date' if is_date else 'timestamp'} whose year is not between 1 and 9999")
