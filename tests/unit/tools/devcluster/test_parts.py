@@ -3,7 +3,7 @@
 import errno
 import socket
 import threading
-from unittest.mock import Mock
+from unittest.mock import Mock, call
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
@@ -195,12 +195,12 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
 @pytest.mark.parametrize("code", [KafkaError.TOPIC_EXCEPTION, KafkaError.INVALID_PARTITIONS])
 def test_a_topic_that_the_broker_refuses_is_named(code):
     """As a name that differs from another one's by a dot. One that is there is left as it is."""
-    cluster = Mock(spec=DevCluster)
-    cluster.create_topic.side_effect = KafkaException(KafkaError(code, "it collides"))
+    create = Mock(side_effect=KafkaException(KafkaError(code, "it collides")))
     with pytest.raises(DevClusterError, match=r"EOS_DEVCLUSTER_CONFIG.*a_b.*it collides"):
-        _create_topic(cluster, NewTopic("a_b", 1))
-    cluster.create_topic.side_effect = KafkaException(KafkaError(KafkaError.TOPIC_ALREADY_EXISTS))
-    _create_topic(cluster, NewTopic("a_b", 1))
+        _create_topic(create, NewTopic("a_b", 1))
+    create.side_effect = KafkaException(KafkaError(KafkaError.TOPIC_ALREADY_EXISTS))
+    _create_topic(create, NewTopic("a_b", 1))
+    assert create.call_args_list == [call("a_b", 1)] * 2
 
 
 def test_each_version_of_kafka_has_its_logging_and_its_tools():
