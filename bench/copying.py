@@ -13,7 +13,8 @@ import uuid
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 
-from spark_eos.copy.copying import copy_range
+from spark_eos.base.retry import retrying
+from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.kafka.admin.topics import end_offsets
 from spark_eos.kafka.codes import OK
 from spark_eos.kafka.config.properties import KafkaProperties
@@ -21,8 +22,7 @@ from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.kafka.requests.end_txn import end_txns
 from spark_eos.options.parse import Fetching
-from spark_eos.retry import retrying
-from spark_eos.topic_partition import OffsetRange
+from spark_eos.pipelines.copy.copying import copy_range
 
 _TIMEOUT_S = 60.0
 

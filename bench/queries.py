@@ -13,8 +13,8 @@ from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 import spark_eos
 from spark_eos.checkpoint.offset_log import marks_of
-from spark_eos.mirror.plan import Targets
-from spark_eos.mirror.start import mirror
+from spark_eos.pipelines.mirror.plan import Targets
+from spark_eos.pipelines.mirror.start import mirror
 
 #: Formats: ours, and Spark's own.
 EOS_KAFKA, BUILTIN_KAFKA = "eos-kafka", "kafka"

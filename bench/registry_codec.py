@@ -15,11 +15,11 @@ from bench.registry_queries import PREFIX, fastavro_decoder, fastavro_encoder
 from bench.result import ModeResult, Series, WrongResult, cell
 from bench.source import METRIC
 from bench.turns import BenchPlan, multiple
-from spark_eos.copy.transforming import CHUNK_OFFSETS
-from spark_eos.registry.decoding import reading
-from spark_eos.registry.encoding import writing
-from spark_eos.registry.schemas import Schema
-from spark_eos.registry.settings import registry_settings
+from spark_eos.pipelines.copy.transforming import CHUNK_OFFSETS
+from spark_eos.pipelines.registry.decoding import reading
+from spark_eos.pipelines.registry.encoding import writing
+from spark_eos.pipelines.registry.schemas import Schema
+from spark_eos.pipelines.registry.settings import registry_settings
 
 ROWS = 8_000_000
 #: Of the rows, those that fastavro takes: its time for each does not depend on their number.

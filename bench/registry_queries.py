@@ -17,11 +17,11 @@ from pyspark.sql.streaming import StreamingQuery
 import spark_eos
 from bench.orders import DDL, SCHEMA, register
 from bench.queries import Flow, read_topic, source_options, write_stream
-from spark_eos.registry import from_registry, to_registry
-from spark_eos.registry.decoding import reading
-from spark_eos.registry.encoding import writing
-from spark_eos.registry.schemas import Schema
-from spark_eos.registry.settings import registry_settings
+from spark_eos.pipelines.registry import from_registry, to_registry
+from spark_eos.pipelines.registry.decoding import reading
+from spark_eos.pipelines.registry.encoding import writing
+from spark_eos.pipelines.registry.schemas import Schema
+from spark_eos.pipelines.registry.settings import registry_settings
 
 #: Bytes before a datum: the magic byte, and the schema's id.
 PREFIX = 5

@@ -19,8 +19,8 @@ from jobs.delta.table import with_delta
 from jobs.runner import fork_server, session
 from jobs.runner.jvm_stderr import JvmStderr
 from jobs.runner.local_checkpoint import FASTER
+from spark_eos.base.log import LEVEL_VARIABLE
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.log import LEVEL_VARIABLE
 from spark_eos.tools.devcluster import DevCluster
 from spark_eos.tools.devcluster.jars import DELTA, SPARK_KAFKA, resolve
 

@@ -22,11 +22,11 @@ from spark_eos.ledger.ledger import KafkaLedger
 from spark_eos.ledger.log import KafkaLog
 from spark_eos.ledger.owners import Cluster
 from spark_eos.ledger.reader import LedgerReader
-from spark_eos.mirror.cleaner import clean_map
-from spark_eos.mirror.offsets import translate
 from spark_eos.ops.heads import newest_heads
 from spark_eos.options.parse import stream_options
 from spark_eos.options.table import DEFAULT_PREFIX
+from spark_eos.pipelines.mirror.cleaner import clean_map
+from spark_eos.pipelines.mirror.offsets import translate
 from spark_eos.source.reader import EosKafkaStreamReader
 
 _TIMES = 5

@@ -9,7 +9,7 @@ from typing import Any
 
 from demo.flights import FLIGHT_PARTITIONS, INPUT_TOPIC, OUTPUT_TOPICS, Expected
 from demo.topics import Reader, TopicRow, group_offsets
-from spark_eos.topic_partition import TopicPartition
+from spark_eos.base.topic_partition import TopicPartition
 
 _NO_ID = -1
 

@@ -27,7 +27,8 @@ _RUN_S = 300.0
 
 @dataclass(frozen=True)
 class Strike:
-    """Where to kill: at a named point of the protocol (see spark_eos.failpoints), the n-th time that it is reached.
+    """Where to kill: at a named point of the protocol (see spark_eos.base.failpoints), the n-th time that it is
+    reached.
 
     ``meaning``: the situation at that point; ``mended``: what the next start does about it.
     """

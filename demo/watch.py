@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from demo.topics import Reader, TopicRow
-from spark_eos.topic_partition import TopicPartition
+from spark_eos.base.topic_partition import TopicPartition
 
 _WAIT_MS = 100
 

@@ -25,13 +25,13 @@ from pyspark.sql.streaming import StreamingQuery
 
 import spark_eos
 from spark_eos.checkpoint.settings import of_spark
-from spark_eos.copy.checks import check_source
-from spark_eos.copy.start import planned
 from spark_eos.errors import stop
 from spark_eos.kafka.admin.topics import cluster_id
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.options.parse import SourceOptions
+from spark_eos.pipelines.copy.checks import check_source
+from spark_eos.pipelines.copy.start import planned
 
 from .runner.checks import PY_FILES, Check, output_check
 from .runner.cluster import JobCluster

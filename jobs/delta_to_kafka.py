@@ -28,8 +28,8 @@ import spark_eos
 from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.checkpoint.settings import of_session, of_spark
 from spark_eos.checkpoint.stores import local_store
-from spark_eos.copy.from_table.start import check_new, reads_files
 from spark_eos.options.parse import sink_options
+from spark_eos.pipelines.copy.from_table.start import check_new, reads_files
 
 from .delta import ways
 from .delta.changes import CHANGE_COLUMNS, Changes, check_columns, of_changes

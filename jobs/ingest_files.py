@@ -22,8 +22,8 @@ from typing import Self
 from pydantic import model_validator
 
 import spark_eos
-from spark_eos.ingest.run import Ingest
 from spark_eos.options.writes import write_options
+from spark_eos.pipelines.files.run import Ingest
 
 from .files.input import Files
 from .files.taking import Taking

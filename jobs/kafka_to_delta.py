@@ -28,8 +28,8 @@ from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 from spark_eos.checkpoint.offset_log import SINK
 from spark_eos.checkpoint.settings import HadoopSettings, here
 from spark_eos.checkpoint.stores import local_store
-from spark_eos.tables.delta.creation import check_folder
-from spark_eos.tables.delta.memory import MERGES
+from spark_eos.pipelines.tables.delta.creation import check_folder
+from spark_eos.pipelines.tables.delta.memory import MERGES
 
 from .delta.batches import Batches
 from .delta.errors import named

@@ -20,7 +20,7 @@ if __name__ == "__main__":
 
 from pydantic import model_validator
 
-from spark_eos.copy.table.options import table_options
+from spark_eos.pipelines.copy.table.options import table_options
 
 from .runner.into_table import IntoTable, TableSection, TableTransform, table_plan
 from .runner.job import JobCommand, Plan

@@ -23,12 +23,12 @@ from pydantic import Field, model_validator
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
+from spark_eos.base.topic_partition import OWN_NAMES
 from spark_eos.errors import stop
-from spark_eos.mirror.map_topic import DEFAULT_MAP
-from spark_eos.mirror.plan import Targets
-from spark_eos.mirror.start import mirror
-from spark_eos.mirror.topics import not_numbers
-from spark_eos.topic_partition import OWN_NAMES
+from spark_eos.pipelines.mirror.map_topic import DEFAULT_MAP
+from spark_eos.pipelines.mirror.plan import Targets
+from spark_eos.pipelines.mirror.start import mirror
+from spark_eos.pipelines.mirror.topics import not_numbers
 
 from .runner.checks import output_check
 from .runner.cluster import JobCluster

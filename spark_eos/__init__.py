@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spark_eos._version import __version__
-from spark_eos.copy.start import copy
-from spark_eos.spark.foreach_batch import batch_writer
+from spark_eos.datasource.foreach_batch import batch_writer
+from spark_eos.datasource.restarts import Restart, run
+from spark_eos.pipelines.copy.start import copy
 from spark_eos.spark.reasons import Reason, reason
-from spark_eos.spark.restarts import Restart, run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,9 +28,9 @@ def register(spark: SparkSession) -> None:
     Needed for these settings, and if Spark's own look-up of installed data sources does not find the format, for
     example with an editable install.
     """
-    from spark_eos import metrics_events
+    from spark_eos.base import metrics_events
     from spark_eos.checkpoint.settings import of_session
-    from spark_eos.spark.datasource import with_settings
+    from spark_eos.datasource.provider import with_settings
 
     spark.dataSource.register(with_settings(of_session(spark), metrics_events.here()))
 

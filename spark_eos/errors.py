@@ -40,7 +40,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from spark_eos.printable import printable, printable_lines
+from spark_eos.base.printable import printable, printable_lines
 
 #: Separates message and hint in the text of an error.
 HINT = " Hint: "

@@ -19,7 +19,7 @@ CLUSTERS: dict[str, tuple[str, int | None]] = {
 }
 _KILLS = "tests/chaos/test_kills.py::test_a_kill_at_every_point_loses_and_doubles_nothing"
 _POINTS = ("open.published-dead", "prepare.prepared-zombie", "commit.between-zombie")
-_COPY, _MIRROR = "tests/integration/copy", "tests/integration/mirror"
+_COPY, _MIRROR = "tests/integration/pipelines/copy", "tests/integration/pipelines/mirror"
 SCENARIOS: dict[str, tuple[str, ...]] = {
     "reading": (
         "tests/integration/source/test_raw.py",

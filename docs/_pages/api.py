@@ -143,7 +143,7 @@ PUBLIC: dict[str, tuple[Name, ...]] = {
     ),
     "Schema registry": (
         Name(
-            "spark_eos.registry",
+            "spark_eos.pipelines.registry",
             "from_registry",
             """
             flight = from_registry("value", "http://localhost:8081", topic="flights", version=2)
@@ -151,7 +151,7 @@ PUBLIC: dict[str, tuple[Name, ...]] = {
             """,
         ),
         Name(
-            "spark_eos.registry",
+            "spark_eos.pipelines.registry",
             "to_registry",
             """
             value = to_registry(struct("id", "delay"), "http://localhost:8081", topic="late", schema=LATE)
@@ -159,10 +159,12 @@ PUBLIC: dict[str, tuple[Name, ...]] = {
             """,
         ),
         Name(
-            "spark_eos.registry.settings", "registry_settings", 'registry = registry_settings("http://localhost:8081")'
+            "spark_eos.pipelines.registry.settings",
+            "registry_settings",
+            'registry = registry_settings("http://localhost:8081")',
         ),
         Name(
-            "spark_eos.registry.decoding",
+            "spark_eos.pipelines.registry.decoding",
             "reading",
             """
             decode = {"value": reading(registry, "flights-value", version=2)}
@@ -170,7 +172,7 @@ PUBLIC: dict[str, tuple[Name, ...]] = {
             """,
         ),
         Name(
-            "spark_eos.registry.encoding",
+            "spark_eos.pipelines.registry.encoding",
             "writing",
             """
             encode = {"value": writing(registry, None, topic="late")}
@@ -180,7 +182,7 @@ PUBLIC: dict[str, tuple[Name, ...]] = {
     ),
     "Mirrors": (
         Name(
-            "spark_eos.mirror.start",
+            "spark_eos.pipelines.mirror.start",
             "mirror",
             """
             query = mirror(
@@ -193,12 +195,12 @@ PUBLIC: dict[str, tuple[Name, ...]] = {
             """,
         ),
         Name(
-            "spark_eos.mirror.plan",
+            "spark_eos.pipelines.mirror.plan",
             "Targets",
             'targets = Targets(prefix="east.", settings={"retention.ms": "604800000"}, replication=3)',
         ),
         Name(
-            "spark_eos.mirror.offset_map",
+            "spark_eos.pipelines.mirror.offset_map",
             "OffsetMap",
             """
             target = broker_client(KafkaProperties({"bootstrap.servers": "west:9092"}))
@@ -219,7 +221,7 @@ PUBLIC: dict[str, tuple[Name, ...]] = {
         ),
     ),
     "Tests and tries": (
-        Name("spark_eos.copy.testing", "check_transform", "check_transform(late, some_batch)"),
+        Name("spark_eos.pipelines.copy.testing", "check_transform", "check_transform(late, some_batch)"),
         Name(
             "spark_eos.tools.devcluster",
             "DevCluster",

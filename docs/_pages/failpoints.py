@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from functools import cache
 
 from _pages.code import Module, called, modules
-from spark_eos.failpoints import IN_QUERIES, POINTS
+from spark_eos.base.failpoints import IN_QUERIES, POINTS
 
 INTRODUCTION = """# Failpoints
 
 A failpoint is a named place in the steps of [the protocol](design.md#the-steps) where a test or the demo can stop, fail
-or kill the code. They are armed by environment variables (`spark_eos/failpoints.py`) and do nothing otherwise.
+or kill the code. They are armed by environment variables (`spark_eos/base/failpoints.py`) and do nothing otherwise.
 
 This page is generated from the code and the tests by `make docs`. A *kill* ends a process by SIGKILL at the point: the
 query's driver and JVM, an executor, a Python worker or a broker. Other *faults* at a point are an exception, a pause, a
@@ -134,7 +134,7 @@ def _reach(module: Module, node: ast.AST) -> list[ast.AST]:
 def _definition(module: Module, name: str) -> ast.AST | None:
     """What a name stands for in its file. The package's `POINTS` and `IN_QUERIES` are constants that name them."""
     given = module.imports.get(name)
-    if given is not None and given[0] == "spark_eos.failpoints" and given[1] in _LISTS:
+    if given is not None and given[0] == "spark_eos.base.failpoints" and given[1] in _LISTS:
         return ast.Constant(" ".join(_LISTS[given[1]]))
     return module.constants.get(name) or module.helpers.get(name)
 

@@ -23,9 +23,9 @@ from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.checkpoint.offset_log import is_mark
 from spark_eos.checkpoint.settings import HadoopSettings, of_session
 from spark_eos.errors import stop
-from spark_eos.tables.delta.memory import NOTE
-from spark_eos.tables.delta.row_job import around, digest_of
-from spark_eos.tables.micro_batch import in_words, landed
+from spark_eos.pipelines.tables.delta.memory import NOTE
+from spark_eos.pipelines.tables.delta.row_job import around, digest_of
+from spark_eos.pipelines.tables.micro_batch import in_words, landed
 
 from .errors import of_write
 from .table import TXN_APP_ID, TXN_VERSION, Commit, State, Table, no_table, table_behind

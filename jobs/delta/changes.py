@@ -14,9 +14,9 @@ from pyspark.sql.types import LongType, StringType
 import spark_eos
 from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.checkpoint.settings import HadoopSettings, of_session
-from spark_eos.copy.from_table.changes import KIND_HEADER, VERSION_HEADER
 from spark_eos.errors import stop
-from spark_eos.tables.delta.source import CHANGE_KINDS, CHANGE_TYPE, COMMIT_VERSION
+from spark_eos.pipelines.copy.from_table.changes import KIND_HEADER, VERSION_HEADER
+from spark_eos.pipelines.tables.delta.source import CHANGE_KINDS, CHANGE_TYPE, COMMIT_VERSION
 
 from ..runner.columns import raised
 

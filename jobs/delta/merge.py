@@ -17,8 +17,8 @@ from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.checkpoint.offset_log import is_mark
 from spark_eos.checkpoint.settings import HadoopSettings, of_session
 from spark_eos.errors import EosError, stop
-from spark_eos.tables.delta.memory import MERGES
-from spark_eos.tables.delta.row_job import logged
+from spark_eos.pipelines.tables.delta.memory import MERGES
+from spark_eos.pipelines.tables.delta.row_job import logged
 
 from ..runner.columns import raised
 from ..runner.values import Rejected, Text

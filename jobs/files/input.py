@@ -13,10 +13,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructType
 
 from spark_eos.checkpoint.settings import HadoopSettings
-from spark_eos.ingest.folder import HIDDEN
-from spark_eos.ingest.notes import Splits
-from spark_eos.ingest.parquet import parquet_schema, spark_schema
-from spark_eos.ingest.source import FILE, FILES_FORMAT, LINE, Form, options_of
+from spark_eos.pipelines.files.folder import HIDDEN
+from spark_eos.pipelines.files.notes import Splits
+from spark_eos.pipelines.files.parquet import parquet_schema, spark_schema
+from spark_eos.pipelines.files.source import FILE, FILES_FORMAT, LINE, Form, options_of
 
 from ..runner.columns import PARSED, in_filter, raised, struct_of, with_fields
 from ..runner.models import Section, check_schema

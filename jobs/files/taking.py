@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 from spark_eos.checkpoint.settings import HadoopSettings, here, of_session
 from spark_eos.errors import EosError, stop
-from spark_eos.ingest.folder import CompleteFiles, File, Folder, Stamp, as_it_is_now, with_digest
-from spark_eos.ingest.notes import Splits
-from spark_eos.ingest.parquet import parquet_schema
-from spark_eos.ingest.run import IngestRun
-from spark_eos.ingest.source import has_rows, longest_record
+from spark_eos.pipelines.files.folder import CompleteFiles, File, Folder, Stamp, as_it_is_now, with_digest
+from spark_eos.pipelines.files.notes import Splits
+from spark_eos.pipelines.files.parquet import parquet_schema
+from spark_eos.pipelines.files.run import IngestRun
+from spark_eos.pipelines.files.source import has_rows, longest_record
 from spark_eos.spark.reasons import Reason, reason
 
 from ..runner.job import JobContext

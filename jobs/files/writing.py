@@ -15,13 +15,13 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from spark_eos.checkpoint.settings import HadoopSettings
-from spark_eos.copy.plan import RowTransform
-from spark_eos.copy.sql import check_sql
-from spark_eos.copy.start import name_of
-from spark_eos.copy.written import of_one_query
-from spark_eos.ingest.copying import LINES, FilesCopy
-from spark_eos.ingest.notes import Splits
-from spark_eos.ingest.source import source_for
+from spark_eos.pipelines.copy.plan import RowTransform
+from spark_eos.pipelines.copy.sql import check_sql
+from spark_eos.pipelines.copy.start import name_of
+from spark_eos.pipelines.copy.written import of_one_query
+from spark_eos.pipelines.files.copying import LINES, FilesCopy
+from spark_eos.pipelines.files.notes import Splits
+from spark_eos.pipelines.files.source import source_for
 
 from ..runner.past_spark import PastSparkTransform, Way
 from ..runner.transform import transformed
@@ -69,7 +69,7 @@ class Writing(Protocol):
 
     def write(self, splits: Splits, options: Mapping[str, str]) -> Counts:
         """Write the rows of these files, and return when they are committed. ``options``: see
-        `spark_eos.ingest.run.IngestRun.options_for`."""
+        `spark_eos.pipelines.files.run.IngestRun.options_for`."""
         ...
 
 

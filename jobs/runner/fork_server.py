@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, NoReturn
 
-from spark_eos.spark.preload import MODULES, preload, reseed
+from spark_eos.datasource.preload import MODULES, preload, reseed
 
 from . import forked_python
 from .forked_python import ACCEPTED, ANSWER_S

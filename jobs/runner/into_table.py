@@ -11,10 +11,10 @@ from pyspark.sql.streaming import StreamingQuery
 
 import spark_eos
 from spark_eos.checkpoint.settings import of_spark
-from spark_eos.copy.start import name_of, texts
-from spark_eos.copy.table.options import table_options
-from spark_eos.copy.table.start import check, transform_of
 from spark_eos.errors import EosError
+from spark_eos.pipelines.copy.start import name_of, texts
+from spark_eos.pipelines.copy.table.options import table_options
+from spark_eos.pipelines.copy.table.start import check, transform_of
 
 from .checks import PY_FILES, Check
 from .cluster import JobCluster
@@ -26,7 +26,7 @@ from .registry import check_topic
 from .values import Properties, unknown
 
 if TYPE_CHECKING:
-    from spark_eos.registry.decoding import Decoding
+    from spark_eos.pipelines.registry.decoding import Decoding
 
 
 class TableTransform(DecodedTransform):

@@ -22,10 +22,10 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryProgress,
 )
 
+from spark_eos.base.topic_partition import flat
 from spark_eos.checkpoint.offset_log import OTHER, SourceLine, marks_of, source_line
-from spark_eos.copy.from_table.position import from_text
 from spark_eos.ops.metrics.hub import Event
-from spark_eos.topic_partition import flat
+from spark_eos.pipelines.copy.from_table.position import from_text
 
 #: Name of the observation that counts the rows which go to the sink. Spark's progress has no such number for sinks
 #: written in Python.
@@ -160,7 +160,7 @@ class BatchLines(StreamingQueryListener):
         self._sum = Batch(0, 0, 0, 0.0)
 
     def take(self, event: Event) -> None:
-        """Keep the event of a commit (`spark_eos.metrics_events`), which comes before Spark's progress."""
+        """Keep the event of a commit (`spark_eos.base.metrics_events`), which comes before Spark's progress."""
         if event["event"] == "committed":
             with self._changed:
                 self._committed[event["batch"]] = event

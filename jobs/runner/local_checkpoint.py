@@ -18,10 +18,10 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from spark_eos.base.printable import printable
+from spark_eos.base.retry import retrying
 from spark_eos.checkpoint.stores import local_store, why_unwritable
 from spark_eos.errors import EosError, stop
-from spark_eos.printable import printable
-from spark_eos.retry import retrying
 from spark_eos.spark.system_errors import may_pass
 
 from .lines import say

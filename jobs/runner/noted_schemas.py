@@ -17,15 +17,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from spark_eos.base.log import logger
 from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.checkpoint.settings import HadoopSettings, here
 from spark_eos.checkpoint.stores import open_store
 from spark_eos.errors import stop
-from spark_eos.log import logger
 from spark_eos.spark.system_errors import may_pass
 
 if TYPE_CHECKING:
-    from spark_eos.registry.decoding import Decoding
+    from spark_eos.pipelines.registry.decoding import Decoding
 
 FILE = "spark-eos.schemas.json"
 _PARTIAL = f".{FILE}.partial"

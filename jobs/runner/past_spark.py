@@ -10,9 +10,9 @@ from pydantic import model_validator
 from pyspark.sql import SparkSession
 
 from spark_eos.checkpoint.settings import HadoopSettings, of_session
-from spark_eos.copy.sql import SqlTransform as SqlFunction
-from spark_eos.copy.sql import check_sql
 from spark_eos.options.parse import SourceOptions
+from spark_eos.pipelines.copy.sql import SqlTransform as SqlFunction
+from spark_eos.pipelines.copy.sql import check_sql
 from spark_eos.source.schema import arrow_schema
 
 from .models import ParsedTransform, SqlTransform, Transform, check_one_of
@@ -21,8 +21,8 @@ from .transform import imported
 from .values import Function, Rejected
 
 if TYPE_CHECKING:
-    from spark_eos.copy.plan import Function as ArrowFunction
-    from spark_eos.registry.decoding import Decoding
+    from spark_eos.pipelines.copy.plan import Function as ArrowFunction
+    from spark_eos.pipelines.registry.decoding import Decoding
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ from pyspark.sql import functions as F
 
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.errors import stop
-from spark_eos.registry.schemas import KIND_NAMES
-from spark_eos.registry.settings import RegistrySettings, registry_settings
-from spark_eos.registry.subjects import subject_name
+from spark_eos.pipelines.registry.schemas import KIND_NAMES
+from spark_eos.pipelines.registry.settings import RegistrySettings, registry_settings
+from spark_eos.pipelines.registry.subjects import subject_name
 from spark_eos.sink.schema import BESIDE_VALUE
 
 from .columns import PARSED
@@ -24,8 +24,8 @@ from .noted_schemas import NotedSchemas, chosen
 from .values import AtLeastOne, Rejected, Text, missing
 
 if TYPE_CHECKING:
-    from spark_eos.registry.decoding import Decoding
-    from spark_eos.registry.encoding import Encoding
+    from spark_eos.pipelines.registry.decoding import Decoding
+    from spark_eos.pipelines.registry.encoding import Encoding
 
 #: A column beside `PARSED`: why the value or the key cannot be decoded, or null.
 UNFIT = "_unfit"
@@ -66,7 +66,7 @@ class Parsed(RegistryColumn):
 
     def decoding(self, subject: str, version: int | Literal["latest"], *, key: bool) -> Decoding:
         """By the registry. Raises RegistryError, SchemaError."""
-        from spark_eos.registry.decoding import reading  # with Arrow, for who uses it
+        from spark_eos.pipelines.registry.decoding import reading  # with Arrow, for who uses it
 
         found = reading(self.registry, subject, version, message=self.message, key=key)
         _check_kind(self.format, found.registered.schema.kind, subject)
@@ -90,7 +90,7 @@ class Encoded(RegistryColumn):
     def encoding(self, topic: str | None, *, key: bool) -> Encoding:
         """By the registry, where the schema is registered. ``topic``: the one that is written. Raises OptionError,
         RegistryError, SchemaError."""
-        from spark_eos.registry.encoding import schema_given, writing
+        from spark_eos.pipelines.registry.encoding import schema_given, writing
 
         given = None if self.text is None else schema_given(self.registry, KIND_NAMES[self.format], self.text)
         found = writing(
@@ -138,7 +138,7 @@ class Columns:
 def checked(source: DataFrame, columns: Columns, *, letters: bool) -> DataFrame:
     """The source with `PARSED`, `_KEY` and `UNFIT`. ``letters``: what cannot be decoded is read again, for dead
     letters."""
-    from spark_eos.registry.columns import WHY, decoded_or_why
+    from spark_eos.pipelines.registry.columns import WHY, decoded_or_why
 
     headers = F.col("headers") if "headers" in source.columns else None
     rows, reasons = source, []
@@ -151,7 +151,7 @@ def checked(source: DataFrame, columns: Columns, *, letters: bool) -> DataFrame:
 
 def parsed(rows: DataFrame, source: DataFrame, columns: Columns) -> DataFrame:
     """Of checked rows, the source's columns with decoded keys and values in the places of their bytes."""
-    from spark_eos.registry.columns import ROW
+    from spark_eos.pipelines.registry.columns import ROW
 
     made = {name: F.col(name) for name in source.columns}
     for name, column, decoding in (("value", PARSED, columns.value_in), ("key", _KEY, columns.key_in)):
@@ -166,7 +166,7 @@ def encoded_rows(rows: DataFrame, columns: Columns) -> DataFrame:
     rows = _without_old_headers(rows, columns)
     if columns.value_out is None and columns.key_out is None:
         return rows
-    from spark_eos.registry.columns import check_type, encoded
+    from spark_eos.pipelines.registry.columns import check_type, encoded
 
     if columns.value_out is not None and "value" not in rows.columns:
         fields = [name for name in rows.columns if name not in BESIDE_VALUE]
@@ -181,11 +181,11 @@ def encoded_rows(rows: DataFrame, columns: Columns) -> DataFrame:
 
 
 def _without_old_headers(rows: DataFrame, columns: Columns) -> DataFrame:
-    """See `spark_eos.copy.values.SchemaTransform`."""
+    """See `spark_eos.pipelines.copy.values.SchemaTransform`."""
     names = sorted({*columns.decode, *columns.encode})
     if not names or "headers" not in rows.columns:
         return rows
-    from spark_eos.registry.wire import HEADERS
+    from spark_eos.pipelines.registry.wire import HEADERS
 
     old = [HEADERS[name] for name in names]
     # A header without a key is none of them, and not left out.

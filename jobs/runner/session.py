@@ -19,9 +19,9 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 import spark_eos
+from spark_eos.base.log import LEVEL_VARIABLE
 from spark_eos.errors import stop
-from spark_eos.log import LEVEL_VARIABLE
-from spark_eos.memory_file import memory_file
+from spark_eos.kafka.config.memory_file import memory_file
 from spark_eos.tools.devcluster.java import find_java
 
 from . import fork_server

@@ -9,6 +9,7 @@ from pathlib import PurePosixPath
 
 import pyarrow.fs
 
+from spark_eos.base.whole_numbers import plain_number
 from spark_eos.checkpoint.offset_log import (
     OTHER,
     VERSION,
@@ -25,7 +26,6 @@ from spark_eos.checkpoint.settings import HadoopSettings, here
 from spark_eos.checkpoint.stores import NoStore, open_store, without_secrets
 from spark_eos.errors import EosError, stop
 from spark_eos.protocol.head import Offsets
-from spark_eos.whole_numbers import plain_number
 
 _NO_SETTINGS = HadoopSettings()
 #: Errors of a local file, or of one that is mounted, that do not pass; None is that of a file system without numbers.

@@ -29,8 +29,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from spark_eos.topic_partition import PartitionOffsets
-from spark_eos.whole_numbers import plain_number
+from spark_eos.base.topic_partition import PartitionOffsets
+from spark_eos.base.whole_numbers import plain_number
 
 #: Topic → its id. A recreated topic has a different id.
 TopicIds = dict[str, str]

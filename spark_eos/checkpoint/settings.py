@@ -20,8 +20,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
+from spark_eos.base.frozen_settings import Settings
 from spark_eos.errors import stop
-from spark_eos.frozen_settings import Settings
 
 T = TypeVar("T")
 

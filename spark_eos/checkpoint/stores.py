@@ -26,10 +26,10 @@ from urllib.parse import urlsplit
 
 import pyarrow.fs
 
-from spark_eos.caches import process_cache
+from spark_eos.base.caches import process_cache
+from spark_eos.base.printable import hidden
 from spark_eos.checkpoint.settings import DEFAULT_FS, HadoopSettings, here
 from spark_eos.errors import EosError
-from spark_eos.printable import hidden
 
 #: Seconds for which Google's client repeats a request; by itself it would do so for a quarter of an hour.
 _PATIENCE_S = 20

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from spark_eos.base.printable import in_lines
 from spark_eos.cli.options import Connection, Format, Output, connection, print_answer, topic_option
-from spark_eos.printable import in_lines
 
 if TYPE_CHECKING:
     from spark_eos.ops.acls import Query

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from spark_eos.base.printable import in_lines
 from spark_eos.cli.options import Format, Output, Setting, Yes, client, connection, new_app, print_answer, setting
-from spark_eos.printable import in_lines
 
 if TYPE_CHECKING:
-    from spark_eos.mirror.offsets import GroupMove, MirrorPosition, TranslatedOffset
     from spark_eos.ops.answer import Answer
+    from spark_eos.pipelines.mirror.offsets import GroupMove, MirrorPosition, TranslatedOffset
 
 app = new_app("Groups and offsets at the target of a mirror.")
 
@@ -60,8 +60,8 @@ def move_group(
     be stopped on both sides. Exit code: 0 if it was done, or can be; 2 if not, or if only the deletion failed.
     """
     from spark_eos.kafka.net.client import broker_client
-    from spark_eos.mirror.map_topic import DEFAULT_MAP
-    from spark_eos.mirror.offsets import GroupMover
+    from spark_eos.pipelines.mirror.map_topic import DEFAULT_MAP
+    from spark_eos.pipelines.mirror.offsets import GroupMover
 
     def answer() -> Answer:
         here = broker_client(client(source, source_kafka, source_kafka_file))
@@ -94,8 +94,8 @@ def position(
     is not known, or can still change.
     """
     from spark_eos.kafka.net.client import broker_client
-    from spark_eos.mirror.map_topic import DEFAULT_MAP
-    from spark_eos.mirror.offsets import MirrorQuery
+    from spark_eos.pipelines.mirror.map_topic import DEFAULT_MAP
+    from spark_eos.pipelines.mirror.offsets import MirrorQuery
 
     def answer() -> Answer:
         here = broker_client(client(source, source_kafka, source_kafka_file))
@@ -130,8 +130,8 @@ def translate(
     there. Changes nothing. Exit code: 0; 2 if one of the offsets cannot be translated.
     """
     from spark_eos.kafka.net.client import broker_client
-    from spark_eos.mirror.map_topic import DEFAULT_MAP
-    from spark_eos.mirror.offsets import translate as translated
+    from spark_eos.pipelines.mirror.map_topic import DEFAULT_MAP
+    from spark_eos.pipelines.mirror.offsets import translate as translated
 
     def answer() -> Answer:
         here = broker_client(client(source, source_kafka, source_kafka_file))

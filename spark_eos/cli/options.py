@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from spark_eos.base.printable import json_text, printable_lines
 from spark_eos.errors import EosError, stop
-from spark_eos.printable import json_text, printable_lines
 
 if TYPE_CHECKING:
     from spark_eos.checkpoint.files import Checkpoint

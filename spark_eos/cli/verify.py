@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from spark_eos.base.printable import json_text, printable_lines
 from spark_eos.cli.options import Format, Output, connection, print_error
 from spark_eos.errors import EosError
-from spark_eos.printable import json_text, printable_lines
 
 if TYPE_CHECKING:
     from spark_eos.tools.verify import Comparison

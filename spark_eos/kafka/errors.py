@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from spark_eos.base.topic_partition import TopicPartition
 from spark_eos.errors import EosError, stop
 from spark_eos.kafka.codes import (
     ABOUT_THE_ROWS,
@@ -16,7 +17,6 @@ from spark_eos.kafka.codes import (
     Code,
     name_of,
 )
-from spark_eos.topic_partition import TopicPartition
 
 
 @dataclass(frozen=True)

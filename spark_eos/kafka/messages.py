@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from confluent_kafka import Message
 
+from spark_eos.base.topic_partition import TopicPartition
 from spark_eos.errors import stop
-from spark_eos.topic_partition import TopicPartition
 
 
 def offset_of(message: Message) -> int:

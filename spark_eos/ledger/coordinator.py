@@ -8,7 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple
 from functools import partial
 
-from spark_eos import failpoints
+from spark_eos.base import failpoints
+from spark_eos.base.retry import Waiting, retrying
 from spark_eos.errors import EosError, stop
 from spark_eos.kafka.codes import COORDINATOR_MOVED, OK, UNAUTHORIZED, Code, meaning_of, name_of
 from spark_eos.kafka.errors import Cause, init_error
@@ -29,7 +30,6 @@ from spark_eos.kafka.requests.list_transactions import ids_by_state
 from spark_eos.protocol.head import Pair, Probe
 from spark_eos.protocol.names import first_names, is_name_of, is_task_name, ledger_name, newest_generation, tasks_since
 from spark_eos.protocol.ports import Description, EndTxnAnswer, Generations, State
-from spark_eos.retry import Waiting, retrying
 
 RETRY_S = 30.0
 

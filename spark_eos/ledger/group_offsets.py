@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from dataclasses import astuple
 
-from spark_eos import system
+from spark_eos.base import system
+from spark_eos.base.log import logger
+from spark_eos.base.retry import retrying
 from spark_eos.errors import stop
 from spark_eos.kafka.admin.topics import describe_topics
 from spark_eos.kafka.codes import COORDINATOR_RETRIES, FENCED, OK, TRANSACTION_GONE, UNAUTHORIZED, Code, name_of
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.requests.txn_offset_commit import txn_offset_commit
 from spark_eos.ledger.errors import ledger_unauthorized
-from spark_eos.log import logger
 from spark_eos.protocol.head import Offsets, Pair
 from spark_eos.protocol.ports import NotPublished
-from spark_eos.retry import retrying
 
 #: Attempts that may go without a response before the time for `send` is over.
 _TRIES = 3

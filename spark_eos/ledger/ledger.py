@@ -12,7 +12,7 @@ from dataclasses import astuple, replace
 import numpy as np
 import pyarrow as pa
 
-from spark_eos import failpoints, system
+from spark_eos.base import failpoints, system
 from spark_eos.errors import EosError, stop
 from spark_eos.kafka.codes import OK, TRANSACTION_GONE, name_of
 from spark_eos.kafka.net.client import BrokerClient

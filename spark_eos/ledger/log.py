@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from spark_eos.base.retry import retrying
 from spark_eos.kafka.admin.topics import (
     NO_TOPIC_ID,
     begin_offsets,
@@ -19,7 +20,6 @@ from spark_eos.kafka.records.batches import Damage, UnsupportedFormat, walk_batc
 from spark_eos.kafka.records.rows import Row, read_dated_rows
 from spark_eos.kafka.requests.fetch import fetch_once
 from spark_eos.ledger.reader import Fetched
-from spark_eos.retry import retrying
 
 READ_S = 60.0
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from spark_eos import system
+from spark_eos.base import system
+from spark_eos.base.topic_partition import TopicPartition
 from spark_eos.kafka.admin.topics import begin_offsets, describe_topics, end_offsets, id_bytes
 from spark_eos.kafka.codes import ANOTHER_TOPIC, OK, UNAUTHORIZED, Code
 from spark_eos.kafka.errors import unreadable
@@ -14,7 +15,6 @@ from spark_eos.kafka.requests.describe_producers import describe_producers, open
 from spark_eos.kafka.requests.fetch import FetchResponse, fetch_many, fetch_once, is_supported_by_id
 from spark_eos.protocol.head import Pair, Place, Probe
 from spark_eos.protocol.ports import Found, PartitionState
-from spark_eos.topic_partition import TopicPartition
 
 #: Seconds for which a partition must be missing until its records count as gone.
 MISSING_S = 20.0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from spark_eos.base.topic_partition import OWN_NAMES, TopicPartition
 from spark_eos.errors import EosError, stop
 from spark_eos.kafka.admin.configs import cleanup_policies
 from spark_eos.kafka.admin.topics import Topic, begin_offsets, end_offsets
@@ -17,7 +18,6 @@ from spark_eos.kafka.records.batches import Damage, UnsupportedFormat, walk_batc
 from spark_eos.kafka.records.rows import Row, read_rows
 from spark_eos.kafka.requests.fetch import FetchResponse, fetch_many
 from spark_eos.protocol.head_codec import OwnTopic, own_topic_of
-from spark_eos.topic_partition import OWN_NAMES, TopicPartition
 
 #: The description of a topic that Kafka marks as internal.
 INTERNAL = "an internal topic of Kafka"

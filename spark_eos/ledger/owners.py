@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from spark_eos.base.retry import retrying
 from spark_eos.errors import EosError, KafkaError, LedgerError, TopicError, Unauthorized, stop
 from spark_eos.kafka.admin.topics import topic_partitions
 from spark_eos.kafka.errors import no_coordinator
@@ -23,7 +24,6 @@ from spark_eos.protocol.head import NOBODY, BatchWrite, Head, is_waiting
 from spark_eos.protocol.head_codec import decode
 from spark_eos.protocol.names import SLOTS, ledger_name, names_of, owner_in, parse_task_name
 from spark_eos.protocol.ports import Description, Ports, State
-from spark_eos.retry import retrying
 
 #: A transaction that is being ended also holds back readers, until its markers are written.
 _OPEN = (State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT)

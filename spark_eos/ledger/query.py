@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from spark_eos import failpoints, system
-from spark_eos.clocks import Elapsed
+from spark_eos.base import failpoints, system
+from spark_eos.base.clocks import Elapsed
+from spark_eos.base.retry import retrying
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.ledger.coordinator import TransactionCoordinator
 from spark_eos.ledger.ledger import KafkaLedger
 from spark_eos.ledger.lookup import RecordLookup
 from spark_eos.protocol.ports import Ports
-from spark_eos.retry import retrying
 
 #: Seconds for which a step is retried; then the query stops, and its next run continues.
 SETTLE_S = 60.0

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from spark_eos.printable import printable
-from spark_eos.topic_partition import OffsetRange
+from spark_eos.base.printable import printable
+from spark_eos.base.topic_partition import OffsetRange
 
 
 @dataclass(frozen=True)

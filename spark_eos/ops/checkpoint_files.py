@@ -26,7 +26,7 @@ import uuid
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path, PurePosixPath
 
-from spark_eos import failpoints
+from spark_eos.base import failpoints
 from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.checkpoint.settings import HadoopSettings, here
 from spark_eos.checkpoint.stores import NoStore, Store, open_store

@@ -27,6 +27,8 @@ from confluent_kafka import Consumer, KafkaException, Message, Producer
 from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import TopicPartition as Position
 
+from spark_eos.base.printable import excerpt, in_lines
+from spark_eos.base.whole_numbers import whole_number
 from spark_eos.errors import EosError, stop
 from spark_eos.kafka.admin.configs import topic_config
 from spark_eos.kafka.admin.retention import unfit_setting
@@ -46,8 +48,6 @@ from spark_eos.kafka.messages import headers_of, offset_of, place_of
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.ledger.own_topics import check_for_rows
 from spark_eos.ops.answer import Answer, table
-from spark_eos.printable import excerpt, in_lines
-from spark_eos.whole_numbers import whole_number
 
 #: Prefix of the transactional id with which letters of a topic are sent again.
 _ID = "spark-eos-dead-letters"

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from spark_eos.base.printable import in_lines
+from spark_eos.base.topic_partition import OffsetRange, flat
 from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.checkpoint.offset_log import merged
 from spark_eos.checkpoint.settings import HadoopSettings
@@ -21,7 +23,6 @@ from spark_eos.ops.checkpoint_files import MovedFiles
 from spark_eos.ops.checkpoint_logs import Logs, check_known
 from spark_eos.ops.heads import SinkHead, check_named, heads_of
 from spark_eos.ops.table_state import sink_of
-from spark_eos.printable import in_lines
 from spark_eos.protocol.commands import (
     check_not_halted,
     check_still,
@@ -32,7 +33,6 @@ from spark_eos.protocol.commands import (
     resume,
 )
 from spark_eos.protocol.head import Head, Unfinished
-from spark_eos.topic_partition import OffsetRange, flat
 
 #: The folder, in the checkpoint, of files that are moved out of the logs.
 DROPPED = "dropped"

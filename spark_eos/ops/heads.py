@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from spark_eos import system
+from spark_eos.base import system
 from spark_eos.errors import LedgerError, stop
 from spark_eos.ledger.owners import Cluster
 from spark_eos.ledger.reader import Dated

@@ -11,19 +11,19 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
+from spark_eos.base.printable import in_lines
+from spark_eos.base.retry import retrying
 from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.errors import EosError, stop
 from spark_eos.ledger.owners import Cluster, Transaction, find
 from spark_eos.ops.answer import Answer, ago
 from spark_eos.ops.state import QueryState, state_at, states_of
 from spark_eos.ops.status import transaction_as_json
-from spark_eos.printable import in_lines
 from spark_eos.protocol.commands import Ended, abort_undecided, closes, known_head, settle_decided
 from spark_eos.protocol.commands import recover as recover_query
 from spark_eos.protocol.end import decided_broken, look_at
 from spark_eos.protocol.head import NOBODY, Head, Verdict
 from spark_eos.protocol.ports import State
-from spark_eos.retry import retrying
 
 #: Coordinators answer before the markers are written; a partition without a leader delays its marker.
 _MARKERS_S = 15.0

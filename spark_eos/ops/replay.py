@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from spark_eos.base.printable import in_lines
 from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.checkpoint.stores import absolute
@@ -21,7 +22,6 @@ from spark_eos.ops.checkpoint_files import MovedFiles, NewCheckpoint
 from spark_eos.ops.heads import SinkHead, heads_of
 from spark_eos.ops.replay_offsets import ReplayRange, as_offsets
 from spark_eos.ops.replay_plan import ReplayPlan, ReplayRequest, begun, plan
-from spark_eos.printable import in_lines
 from spark_eos.protocol.commands import begin, check_still, go_back, intend, retire
 from spark_eos.protocol.head import ForeachBatchWrite, Head, Successor
 from spark_eos.protocol.ports import Ports

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from spark_eos.base.topic_partition import OffsetRange, TopicPartition, by_topic, flat, nested
 from spark_eos.checkpoint.offset_log import OTHER, SourceLine, merged, source_line, with_offsets, with_text_keys
 from spark_eos.errors import EosError, stop
 from spark_eos.kafka.admin.topics import (
@@ -24,7 +25,6 @@ from spark_eos.ops.checkpoint_logs import Logs
 from spark_eos.options.offsets import EARLIEST, LATEST, parse_offsets
 from spark_eos.options.values import parsed
 from spark_eos.protocol.head import Offsets
-from spark_eos.topic_partition import OffsetRange, TopicPartition, by_topic, flat, nested
 
 _LOOK_BYTES = 64 * 1024
 

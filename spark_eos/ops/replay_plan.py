@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from spark_eos.base.topic_partition import TopicPartition, flat, is_topic_name, name_of_place
+from spark_eos.base.whole_numbers import whole_number
 from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.checkpoint.offset_log import SourceLine, source_line, topic_twice
 from spark_eos.errors import stop
@@ -25,8 +27,6 @@ from spark_eos.ops.replay_offsets import (
 from spark_eos.protocol.commands import check_not_halted, known_head, rows_lost
 from spark_eos.protocol.head import Unfinished
 from spark_eos.protocol.names import query_of_replay
-from spark_eos.topic_partition import TopicPartition, flat, is_topic_name, name_of_place
-from spark_eos.whole_numbers import whole_number
 
 #: Smaller numbers, of fewer than 11 digits, are meant as seconds, or as a date without its dashes.
 _FIRST_MS = 10**10

@@ -10,7 +10,8 @@ import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from spark_eos import system
+from spark_eos.base import system
+from spark_eos.base.topic_partition import PartitionOffsets, TopicPartition, by_topic
 from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.checkpoint.offset_log import BUILT_IN, OURS, SourceLine, merged
 from spark_eos.errors import EosError, stop
@@ -19,12 +20,11 @@ from spark_eos.ledger.owners import Cluster, Transaction, TransactionPart, check
 from spark_eos.ops.checkpoint_logs import Logs
 from spark_eos.ops.heads import SinkHead, newest_heads
 from spark_eos.ops.table_state import TableState, sink_of, table_state
+from spark_eos.pipelines.tables.micro_batch import Standing
 from spark_eos.protocol.checks import is_visible, stop_of
 from spark_eos.protocol.commands import known_head
 from spark_eos.protocol.head import NOBODY, BatchWrite, Head
 from spark_eos.protocol.status import Start, Status, status
-from spark_eos.tables.micro_batch import Standing
-from spark_eos.topic_partition import PartitionOffsets, TopicPartition, by_topic
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
+from spark_eos.base.printable import in_lines
 from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.checkpoint.offset_log import with_text_keys
 from spark_eos.ledger.owners import Cluster, Transaction, TransactionPart
@@ -14,7 +15,6 @@ from spark_eos.ops.answer import Answer, ago, table
 from spark_eos.ops.heads import SinkHead
 from spark_eos.ops.state import CheckpointState, QueryState, in_words, name_of, state_at, states_of, with_parts
 from spark_eos.ops.table_state import TableState
-from spark_eos.printable import in_lines
 from spark_eos.protocol.checks import as_json as offsets_as_json
 from spark_eos.protocol.checks import is_visible
 from spark_eos.protocol.head import NOBODY, BatchWrite, CopiedFrom, Decision, Head, Verdict

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from spark_eos.copy.table.options import ICEBERG, table_options
 from spark_eos.errors import EosError
 from spark_eos.ops.checkpoint_logs import Logs
-from spark_eos.tables.micro_batch import MicroBatch, Remembered, Standing, check_start, standing
-from spark_eos.tables.target import Place
+from spark_eos.pipelines.copy.table.options import ICEBERG, table_options
+from spark_eos.pipelines.tables.micro_batch import MicroBatch, Remembered, Standing, check_start, standing
+from spark_eos.pipelines.tables.target import Place
 
 #: Conditions by which a start stops, whatever its options are. Other errors only say that the table cannot be asked.
 _STOPS = ("EOS_ICEBERG_TAG", "EOS_OTHER_TABLE", "EOS_TABLE_CHECKPOINT_BEHIND")

@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from http.client import HTTPException
 from pathlib import Path
 
+from spark_eos.base.whole_numbers import plain_number
 from spark_eos.errors import EosError, stop
 from spark_eos.ops.metrics.hub import Event, parsed
 from spark_eos.ops.metrics.queries import BATCH_WRITE, Queries, is_held
 from spark_eos.ops.metrics.recording import EventFile
-from spark_eos.whole_numbers import plain_number
 
 _TIMEOUT_S = 10.0
 

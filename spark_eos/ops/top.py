@@ -14,6 +14,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from spark_eos.base.printable import in_lines
+from spark_eos.base.topic_partition import TopicPartition
 from spark_eos.errors import CommandError, EosError
 from spark_eos.kafka.admin.open_transactions import oldest_open_transaction
 from spark_eos.ledger.owners import Cluster, Transaction, find
@@ -21,8 +23,6 @@ from spark_eos.ops.answer import Answer, duration
 from spark_eos.ops.metrics.hub import Event
 from spark_eos.ops.metrics.queries import is_held
 from spark_eos.ops.timeline import BatchAttempt, EventReader, Timeline, TopicLag, chosen, timeline_of
-from spark_eos.printable import in_lines
-from spark_eos.topic_partition import TopicPartition
 
 #: How many events are used, the newest.
 _LATEST = 5_000

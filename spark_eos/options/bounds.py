@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from spark_eos.base.topic_partition import PartitionOffsets
+from spark_eos.base.whole_numbers import whole_number
 from spark_eos.errors import stop
 from spark_eos.options.offsets import EARLIEST, LATEST, parse_offsets
-from spark_eos.topic_partition import PartitionOffsets
-from spark_eos.whole_numbers import whole_number
 
 
 @dataclass(frozen=True)

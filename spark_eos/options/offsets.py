@@ -9,10 +9,10 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from spark_eos.base.topic_partition import PartitionOffsets
+from spark_eos.base.whole_numbers import LARGEST, plain_number
 from spark_eos.checkpoint.offset_log import is_mark
 from spark_eos.errors import stop
-from spark_eos.topic_partition import PartitionOffsets
-from spark_eos.whole_numbers import LARGEST, plain_number
 
 LATEST = -1
 EARLIEST = -2

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from spark_eos.base.log import logger
 from spark_eos.checkpoint import offset_log
 from spark_eos.checkpoint.settings import HadoopSettings, without_settings
 from spark_eos.errors import EosError, stop
 from spark_eos.kafka.config.properties import Isolation, KafkaProperties, shown_address
-from spark_eos.log import logger
 from spark_eos.options.bounds import (
     ByTime,
     Limit,

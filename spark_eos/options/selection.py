@@ -6,9 +6,9 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
+from spark_eos.base.topic_partition import OWN_NAMES
 from spark_eos.errors import stop
 from spark_eos.options.offsets import parse_partitions
-from spark_eos.topic_partition import OWN_NAMES
 
 #: Topic → its partitions.
 Partitions = Mapping[str, Collection[int]]

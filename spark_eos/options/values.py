@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable
 from typing import TypeVar
 
+from spark_eos.base.whole_numbers import whole_number
 from spark_eos.errors import stop
 from spark_eos.kafka.config.properties import Isolation
-from spark_eos.whole_numbers import whole_number
 
 T = TypeVar("T")
 

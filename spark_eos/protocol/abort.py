@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
+from spark_eos.base.log import only_logged
 from spark_eos.errors import EosError
 from spark_eos.kafka.transactions import FENCING_END
-from spark_eos.log import only_logged
 from spark_eos.protocol.checks import ledger_busy, lost_head
 from spark_eos.protocol.head import Head, Pair
 from spark_eos.protocol.names import SLOTS

@@ -23,10 +23,10 @@ from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 from typing import Any
 
+from spark_eos.base.topic_partition import OffsetRange, TopicPartition
 from spark_eos.kafka.partitioners import DEFAULT_PARTITIONER
 from spark_eos.kafka.transactions import FENCING_END, ProducerIdentity
 from spark_eos.protocol.names import query_of_job, query_of_sink
-from spark_eos.topic_partition import OffsetRange, TopicPartition
 
 #: How many earlier runs a head remembers. A zombie of a run older than that opens as a new one would: the living run
 #: then stops as replaced, and no row is at stake.

@@ -14,6 +14,7 @@ from enum import Enum
 from typing import Any, TypeVar
 
 from spark_eos._version import __version__
+from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.errors import EosError, stop
 from spark_eos.kafka.partitioners import PARTITIONERS
 from spark_eos.kafka.transactions import FENCING_END, PLAIN_END
@@ -37,7 +38,6 @@ from spark_eos.protocol.head import (
     Write,
     Written,
 )
-from spark_eos.topic_partition import OffsetRange
 
 #: To be raised when a version that knows only this format would misunderstand a head. A field that a later version adds
 #: to a head is ignored. A field, or a value, that it adds to a decision is one that a replay has to repeat, so that it

@@ -193,7 +193,7 @@ class Ports:
 
     ``retrying()`` yields for as long as it is worth trying again, waiting in between; ``now_ms()`` is the time of day,
     ``elapsed_ms()`` measures what passes between two calls, even if that is set back or the machine sleeps;
-    ``reach(point)`` marks the named points of ``spark_eos.failpoints``.
+    ``reach(point)`` marks the named points of ``spark_eos.base.failpoints``.
     """
 
     ledger: Ledger

@@ -14,12 +14,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
+from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.errors import EosError, stop
 from spark_eos.protocol.checks import as_json, instead_of_replay, is_unknown_here, is_visible
 from spark_eos.protocol.head import DIGEST_BITS, CopiedFrom, Decision, Digest, Head, Verdict, Written, merged
 from spark_eos.protocol.names import SLOTS, TaskId
 from spark_eos.protocol.task import Assignment, MicroBatch, TaskReport, Work, assign
-from spark_eos.topic_partition import OffsetRange
 
 _MOST_LISTED = 20
 

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from spark_eos.base.topic_partition import TopicPartition
 from spark_eos.errors import stop
 from spark_eos.kafka.partitioners import DEFAULT_PARTITIONER
 from spark_eos.protocol.checks import check_written, checkpoint_behind, expires, missing_head, superseded
@@ -29,7 +30,6 @@ from spark_eos.protocol.head import (
 from spark_eos.protocol.names import SLOTS, TaskId, task_name
 from spark_eos.protocol.ports import Coordinator, Description, State
 from spark_eos.protocol.status import Status, at_batch
-from spark_eos.topic_partition import TopicPartition
 
 
 class Work(Enum):

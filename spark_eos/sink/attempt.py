@@ -10,7 +10,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from spark_eos import failpoints
+from spark_eos.base import failpoints
+from spark_eos.base.retry import retrying
+from spark_eos.base.topic_partition import OffsetRange, TopicPartition
 from spark_eos.errors import EosError, stop
 from spark_eos.kafka.admin.retention import check_age
 from spark_eos.kafka.admin.topics import NO_TOPIC_ID, Topic, describe_topics
@@ -28,14 +30,12 @@ from spark_eos.protocol.task import (
     check_held,
     check_owner,
 )
-from spark_eos.retry import retrying
 from spark_eos.sink.dead_letters import limits
 from spark_eos.sink.job import Identity, SinkJob
 from spark_eos.sink.outputs import check_outputs
 from spark_eos.sink.producers import TaskProducer
 from spark_eos.sink.rows import RowBatch, check_partitions, check_topic_names
 from spark_eos.sink.session import Session
-from spark_eos.topic_partition import OffsetRange, TopicPartition
 
 #: Seconds for which leaders are tried that do not say where the transaction begins.
 _LEADERS_S = 10.0

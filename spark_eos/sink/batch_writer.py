@@ -14,10 +14,10 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from spark_eos.caches import process_cache
+from spark_eos.base.caches import process_cache
+from spark_eos.base.log import logger
+from spark_eos.base.metrics_events import NOWHERE, Events
 from spark_eos.errors import EosError, Superseded, stop
-from spark_eos.log import logger
-from spark_eos.metrics_events import NOWHERE, Events
 from spark_eos.options.parse import SinkOptions
 from spark_eos.options.writes import WriteOptions
 from spark_eos.protocol.checks import check_halts

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from spark_eos.base.log import logger
 from spark_eos.errors import stop
 from spark_eos.kafka.admin.configs import each_broker_setting
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.requests.add_partitions_to_txn import VERIFY_ADDITION
-from spark_eos.log import logger
 
 _FENCING = 2
 #: Since Kafka 3.6, and true by default.

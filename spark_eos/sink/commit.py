@@ -9,11 +9,11 @@ from typing import TypeVar
 
 from pyspark.sql.datasource import WriterCommitMessage
 
-from spark_eos import system
+from spark_eos.base import system
+from spark_eos.base.log import logger
+from spark_eos.base.metrics_events import NOWHERE, Events
 from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.errors import stop
-from spark_eos.log import logger
-from spark_eos.metrics_events import NOWHERE, Events
 from spark_eos.options.parse import SinkOptions
 from spark_eos.protocol.abort import abort, clear_late
 from spark_eos.protocol.commit import CommitReport, commit, complete

@@ -1,4 +1,5 @@
-"""Events of a micro-batch's commit, for metrics (`spark_eos.metrics_events`). Times are seconds; ids are no secrets."""
+"""Events of a micro-batch's commit, for metrics (`spark_eos.base.metrics_events`). Times are seconds; ids are no
+secrets."""
 
 from __future__ import annotations
 
@@ -7,8 +8,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from spark_eos.base.metrics_events import Events
 from spark_eos.errors import EosError, TransactionLost
-from spark_eos.metrics_events import Events
 from spark_eos.protocol.commit import CommitReport
 from spark_eos.protocol.head import Pair
 from spark_eos.protocol.names import parse_task_name

@@ -83,7 +83,7 @@ def _sum_of_rows(rows: ColumnarRows) -> int:
 
 def _chunked(rows: ColumnarRows) -> int:
     """One hash of a whole chunk, with the place of its first row: a tenth of what one hash a row costs. It is for rows
-    that are always cut into the same chunks (`spark_eos.copy.transforming`)."""
+    that are always cut into the same chunks (`spark_eos.pipelines.copy.transforming`)."""
     names = pa.array([rows.topic or ""] if rows.topics is None else rows.topics, pa.string())
     topics = names.unique()
     columns = (

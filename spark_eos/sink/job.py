@@ -11,8 +11,8 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
-from spark_eos import system
-from spark_eos.clocks import Moment
+from spark_eos.base import system
+from spark_eos.base.clocks import Moment
 from spark_eos.errors import stop
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.options.parse import SinkOptions
@@ -61,9 +61,8 @@ def is_in_foreach_batch() -> bool:
 class RowSource(Protocol):
     """Where the rows that tasks write come from. It travels to the tasks with the writer.
 
-    `spark_eos.sink.spark_rows.SparkRows`: Spark hands them to the tasks. `spark_eos.copy.rows.CopiedRows`: Spark hands
-    over ranges of offsets, and the tasks fetch the records.
-    """
+    `spark_eos.sink.spark_rows.SparkRows`: Spark hands them to the tasks. `spark_eos.pipelines.copy.rows.CopiedRows`:
+    Spark hands over ranges of offsets, and the tasks fetch the records."""
 
     @property
     def columns(self) -> Columns:

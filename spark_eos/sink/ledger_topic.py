@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 
-from spark_eos.caches import log_once, process_cache
+from spark_eos.base.caches import log_once, process_cache
+from spark_eos.base.retry import retrying
 from spark_eos.errors import stop
 from spark_eos.kafka.admin.configs import BrokerConfig, create_topic, topic_config
 from spark_eos.kafka.admin.topics import allowed_operations, describe_topic, describe_topics
@@ -14,7 +15,6 @@ from spark_eos.kafka.net.metadata import DescribedTopic
 from spark_eos.ledger.errors import ledger_unauthorized
 from spark_eos.ledger.own_topics import INTERNAL, samples
 from spark_eos.protocol.head_codec import OwnTopic, may_be_head, own_topic_of
-from spark_eos.retry import retrying
 
 LEDGER_PARTITIONS = 8
 

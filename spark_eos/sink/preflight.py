@@ -9,7 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from spark_eos.caches import log_once, ttl_cache
+from spark_eos.base.caches import log_once, ttl_cache
+from spark_eos.base.log import logger
+from spark_eos.base.retry import retrying
 from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.errors import CheckpointError, EosError, stop
 from spark_eos.kafka.admin.configs import BrokerConfig, broker_config, topic_config
@@ -22,12 +24,10 @@ from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.ledger.ledger import KafkaLedger
 from spark_eos.ledger.own_topics import check_for_rows
 from spark_eos.ledger.owners import Cluster, Transaction, decided_elsewhere
-from spark_eos.log import logger
 from spark_eos.options.parse import SinkOptions
 from spark_eos.protocol.checks import check_halts, missing_head, where_it_ended
 from spark_eos.protocol.head import Head
 from spark_eos.protocol.names import ledger_name
-from spark_eos.retry import retrying
 from spark_eos.sink.brokers import check_brokers
 from spark_eos.sink.dead_letters import check_dead_letters
 from spark_eos.sink.ledger_topic import ledger_partitions

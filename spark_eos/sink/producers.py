@@ -6,6 +6,7 @@ import time
 from collections.abc import Collection, Mapping
 from typing import Protocol
 
+from spark_eos.base.topic_partition import TopicPartition
 from spark_eos.errors import RowError, stop
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.producer.arrow import ArrowProducer, supports
@@ -13,7 +14,6 @@ from spark_eos.kafka.producer.librdkafka import LibrdkafkaProducer
 from spark_eos.kafka.producer.refusals import DeadLetters
 from spark_eos.protocol.head import Pair
 from spark_eos.sink.rows import RowBatch, produce_all
-from spark_eos.topic_partition import TopicPartition
 
 _QUEUE_WAIT_S = 0.005
 _QUEUE_KBYTES = 32 << 10

@@ -13,13 +13,13 @@ import pyarrow.compute as pc
 from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import KafkaException
 
+from spark_eos.base.printable import excerpt
+from spark_eos.base.topic_partition import is_topic_name
 from spark_eos.errors import EosError, stop
 from spark_eos.kafka.records.headers import encode_headers
-from spark_eos.printable import excerpt
 from spark_eos.protocol.head import Digest
 from spark_eos.sink.digests import digest
 from spark_eos.sink.schema import Columns
-from spark_eos.topic_partition import is_topic_name
 
 P = ParamSpec("P")
 

@@ -8,12 +8,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain, repeat
 
-from spark_eos.caches import process_cache
+from spark_eos.base.caches import process_cache
+from spark_eos.base.log import logger
 from spark_eos.errors import EosError, ProtocolStop
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.ledger.coordinator import TransactionCoordinator
 from spark_eos.ledger.query import LedgerPlace, query_ports
-from spark_eos.log import logger
 from spark_eos.options.parse import SinkOptions
 from spark_eos.protocol.abort import SWEEPS_AFTER_S, sweep
 from spark_eos.protocol.commit import CommitReport, take_ahead

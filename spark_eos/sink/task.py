@@ -10,16 +10,16 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from spark_eos.base.log import logger
+from spark_eos.base.retry import retrying
 from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.kafka.partitioners import DEFAULT_PARTITIONER
 from spark_eos.kafka.producer.refusals import DeadLetters
-from spark_eos.log import logger
 from spark_eos.options.parse import SinkOptions
 from spark_eos.protocol.checks import superseded
 from spark_eos.protocol.head import DIGEST_BITS, NOBODY, BatchWrite, Head
 from spark_eos.protocol.open import open_run
 from spark_eos.protocol.task import Assignment, TaskReport, assign, check_owner, check_target, check_time, free_name
-from spark_eos.retry import retrying
 from spark_eos.sink.attempt import Attempt, Part, RowWriter
 from spark_eos.sink.job import Identity, SinkJob
 from spark_eos.sink.producers import TaskProducer, begin

@@ -3,7 +3,7 @@ begun."""
 
 from __future__ import annotations
 
-from spark_eos.caches import process_cache, ttl_cache
+from spark_eos.base.caches import process_cache, ttl_cache
 from spark_eos.kafka.errors import two_phase_unavailable
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.requests.describe_transactions import describe_transactions

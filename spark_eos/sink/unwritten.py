@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from spark_eos.base.log import logger
 from spark_eos.errors import EosError
 from spark_eos.kafka.admin.configs import broker_config
 from spark_eos.kafka.admin.topics import describe_topics
 from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.kafka.partitioners import DEFAULT_PARTITIONER
 from spark_eos.ledger.query import LedgerPlace, query_ports
-from spark_eos.log import logger
 from spark_eos.options.parse import SinkOptions
 from spark_eos.options.writes import WriteOptions, write_options
 from spark_eos.protocol.abort import note_unwritten

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
+from spark_eos.base.log import logger
+from spark_eos.base.metrics_events import NOWHERE, Events
 from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.kafka.admin.topics import topic_partitions
 from spark_eos.kafka.net.client import broker_client
-from spark_eos.log import logger
-from spark_eos.metrics_events import NOWHERE, Events
 from spark_eos.options.parse import SinkOptions
 from spark_eos.sink.commit import Commit, all_received
 from spark_eos.sink.commit_events import aborted

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from spark_eos.base.topic_partition import PartitionOffsets, flat, nested
 from spark_eos.errors import stop
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.options.parse import SourceOptions
@@ -15,7 +16,6 @@ from spark_eos.source.bounds import resolve_end, resolve_start
 from spark_eos.source.losses import Losses
 from spark_eos.source.watch import TopicWatch
 from spark_eos.spark.tracebacks import hidden_traceback
-from spark_eos.topic_partition import PartitionOffsets, flat, nested
 
 
 class EosKafkaBatchReader(DataSourceReader):

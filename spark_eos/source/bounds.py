@@ -5,17 +5,17 @@
 
 from __future__ import annotations
 
+from spark_eos.base.log import logger
+from spark_eos.base.topic_partition import PartitionOffsets, flat
 from spark_eos.errors import stop
 from spark_eos.kafka.admin.groups import active_members, committed_offsets
 from spark_eos.kafka.admin.topics import NO_OFFSET
 from spark_eos.kafka.net.client import BrokerClient, broker_client
-from spark_eos.log import logger
 from spark_eos.options.bounds import ByTime, Limit
 from spark_eos.options.offsets import check_known, check_same_partitions, fill_in
 from spark_eos.options.parse import SourceOptions
 from spark_eos.source.losses import Losses, data_loss
 from spark_eos.source.watch import TopicWatch
-from spark_eos.topic_partition import PartitionOffsets, flat
 
 
 def resolve_start(options: SourceOptions, watch: TopicWatch, losses: Losses) -> PartitionOffsets:

@@ -14,13 +14,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from spark_eos.base.topic_partition import PartitionOffsets, TopicPartition
 from spark_eos.kafka.codes import OK
 from spark_eos.kafka.config.properties import Isolation
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.records.batches import Damage, UnsupportedFormat, walk_batches
 from spark_eos.kafka.requests.fetch import fetch_once
 from spark_eos.source.range_math import in_wait
-from spark_eos.topic_partition import PartitionOffsets, TopicPartition
 
 #: What one look fetches, or one record batch if that is larger.
 LOOK_BYTES = 64 * 1024

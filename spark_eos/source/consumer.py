@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from confluent_kafka import Consumer, Message, TopicPartition
 from confluent_kafka import KafkaError as ClientError
 
+from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.errors import EosError, stop
 from spark_eos.kafka.config.java_names import canonical
 from spark_eos.kafka.config.librdkafka import librdkafka_config
@@ -29,7 +30,6 @@ from spark_eos.source.decode import beyond_spark, too_large
 from spark_eos.source.diagnosis import why_not
 from spark_eos.source.nearest_replica import rack_here
 from spark_eos.source.schema import ARROW_HEADERS, arrow_schema
-from spark_eos.topic_partition import OffsetRange
 
 #: Rows of an Arrow batch. More rows do not fit into the processor's caches between the passes over their fields.
 BATCH_ROWS = 4096

@@ -14,12 +14,12 @@ from typing import TypeVar
 import numpy as np
 import pyarrow as pa
 
+from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.errors import EosError, stop
 from spark_eos.kafka.records.batches import Damage, RecordBatch, TooLargeBatch, find_batches
 from spark_eos.kafka.records.columns import RecordGroup, Records, groups, read_records
 from spark_eos.kafka.records.fields import RecordFields, read_headers
 from spark_eos.source.schema import ARROW_HEADERS, arrow_schema
-from spark_eos.topic_partition import OffsetRange
 
 T = TypeVar("T")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.errors import EosError, stop
 from spark_eos.kafka.admin.topics import (
     TIMEOUT_S,
@@ -14,7 +15,6 @@ from spark_eos.kafka.admin.topics import (
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.source.epochs import ANY_LEADER, LeaderEpochs, Noted, leaders_of
 from spark_eos.source.losses import data_loss, log_diverged
-from spark_eos.topic_partition import OffsetRange
 
 
 def check_id(client: BrokerClient, range_: OffsetRange) -> None:

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
+from spark_eos.base.retry import retrying
+from spark_eos.base.topic_partition import OffsetRange, TopicPartition, by_topic, flat, name_of_place
 from spark_eos.errors import stop
 from spark_eos.kafka.admin.topics import begin_offsets, end_offsets, epoch_ends
 from spark_eos.kafka.codes import FETCH_RETRIES, OK, Code, meaning_of
@@ -25,9 +27,7 @@ from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.records.batches import Damage, OtherEpoch, RecordBatch, UnsupportedFormat, walk_batches
 from spark_eos.kafka.requests.fetch import fetch_once
 from spark_eos.kafka.requests.offset_for_leader_epoch import NOTHING, UNKNOWN, EpochEnd
-from spark_eos.retry import retrying
 from spark_eos.source.losses import HIDDEN_S
-from spark_eos.topic_partition import OffsetRange, TopicPartition, by_topic, flat, name_of_place
 
 T = TypeVar("T")
 

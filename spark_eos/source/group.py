@@ -9,14 +9,14 @@ from __future__ import annotations
 import threading
 import time
 
+from spark_eos.base.log import logger
+from spark_eos.base.retry import retrying
+from spark_eos.base.topic_partition import PartitionOffsets
 from spark_eos.errors import EosError
 from spark_eos.kafka.admin.groups import committed_offsets
 from spark_eos.kafka.codes import COORDINATOR_RETRIES, OK, UNKNOWN_TOPIC, name_of
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.requests.offset_commit import offset_commit
-from spark_eos.log import logger
-from spark_eos.retry import retrying
-from spark_eos.topic_partition import PartitionOffsets
 
 #: Seconds from one report to the next, so that a micro-batch costs no request of its own.
 _PAUSE_S = 1.0

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from spark_eos.base.log import logger
+from spark_eos.base.topic_partition import PartitionOffsets, TopicPartition
 from spark_eos.errors import EosError
 from spark_eos.kafka.admin.open_transactions import oldest_open_transaction
 from spark_eos.kafka.net.client import BrokerClient
-from spark_eos.log import logger
 from spark_eos.source.watch import TopicWatch
-from spark_eos.topic_partition import PartitionOffsets, TopicPartition
 
 #: Seconds between requests for high watermarks.
 _LOOK_S = 1.0

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
+from spark_eos.base.topic_partition import PartitionOffsets
 from spark_eos.checkpoint.offset_log import LeftAt, Position, TopicIds
-from spark_eos.topic_partition import PartitionOffsets
 
 
 def differ(one: str | None, other: str | None) -> bool:

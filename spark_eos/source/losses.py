@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from spark_eos.base.log import logger
 from spark_eos.errors import EosError, stop
 from spark_eos.kafka.records.batches import OtherEpoch
-from spark_eos.log import logger
 
 #: Seconds for which a topic or partition must be missing before its offsets are skipped for good: a broker that lags
 #: behind the others does not know new topics yet, or still knows old ones.

@@ -11,8 +11,8 @@ import logging
 import os
 import re
 
-from spark_eos import system
-from spark_eos.caches import log_once
+from spark_eos.base import system
+from spark_eos.base.caches import log_once
 from spark_eos.kafka.config.java_names import canonical
 from spark_eos.kafka.config.properties import KafkaProperties
 

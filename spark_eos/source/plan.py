@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from spark_eos.base.topic_partition import OffsetRange, PartitionOffsets, TopicPartition, flat, nested
 from spark_eos.checkpoint.offset_log import Position, TopicIds
 from spark_eos.errors import EosError
 from spark_eos.options.bounds import ByTime
@@ -43,7 +44,6 @@ from spark_eos.source.questions import (
     TopicsThere,
     WithinBytes,
 )
-from spark_eos.topic_partition import OffsetRange, PartitionOffsets, TopicPartition, flat, nested
 
 #: Milliseconds to wait before each further look for a topic that may be hidden only for a moment; five seconds in all.
 HIDDEN_WAITS_MS = (0, 10, 20, 50, 100, 200, 400, *[500] * 8, 220)

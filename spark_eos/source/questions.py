@@ -9,8 +9,8 @@ from collections.abc import Callable, Collection, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from spark_eos.base.topic_partition import PartitionOffsets, TopicPartition
 from spark_eos.checkpoint.offset_log import TopicIds
-from spark_eos.topic_partition import PartitionOffsets, TopicPartition
 
 T = TypeVar("T")
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 from pyspark.sql.datasource import InputPartition
 
+from spark_eos.base.topic_partition import OffsetRange, PartitionOffsets, TopicPartition
 from spark_eos.errors import EosError
 from spark_eos.source.losses import data_loss
-from spark_eos.topic_partition import OffsetRange, PartitionOffsets, TopicPartition
 
 #: Called with each loss: raises or collects it.
 Report = Callable[[EosError], None]

@@ -13,7 +13,9 @@ from typing import Self, TypeVar
 
 import pyarrow as pa
 
-from spark_eos import system
+from spark_eos.base import system
+from spark_eos.base.retry import FIRST_WAIT_S, LONGEST_WAIT_S, Waiting
+from spark_eos.base.topic_partition import OffsetRange, name_of_place
 from spark_eos.kafka.admin.topics import id_bytes
 from spark_eos.kafka.codes import ANOTHER_TOPIC, FETCH_RETRIES, OK, Code, meaning_of, name_of
 from spark_eos.kafka.config.java_names import canonical
@@ -31,13 +33,11 @@ from spark_eos.kafka.requests.fetch import (
 )
 from spark_eos.kafka.requests.offset_for_leader_epoch import UNKNOWN
 from spark_eos.options.parse import Fetching
-from spark_eos.retry import FIRST_WAIT_S, LONGEST_WAIT_S, Waiting
 from spark_eos.source.decode import Decoded, damaged, decode
 from spark_eos.source.diagnosis import begins_later, check_epoch, check_id, why_not
 from spark_eos.source.epochs import RangeEpochs
 from spark_eos.source.losses import epoch_diverged
 from spark_eos.source.nearest_replica import NearestReplica
-from spark_eos.topic_partition import OffsetRange, name_of_place
 
 T = TypeVar("T")
 R = TypeVar("R", Decoded, "FetchedBatches")

@@ -26,13 +26,14 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from spark_eos import system
+from spark_eos.base import system
+from spark_eos.base.log import logger
+from spark_eos.base.metrics_events import NOWHERE, Events
+from spark_eos.base.topic_partition import OffsetRange, PartitionOffsets, by_topic, flat
 from spark_eos.checkpoint import offset_log
 from spark_eos.checkpoint.offset_log import Position
 from spark_eos.errors import stop
 from spark_eos.kafka.net.client import BrokerClient, broker_client
-from spark_eos.log import logger
-from spark_eos.metrics_events import NOWHERE, Events
 from spark_eos.options.parse import SourceOptions
 from spark_eos.source import range_math
 from spark_eos.source.bounds import resolve_start
@@ -73,7 +74,6 @@ from spark_eos.spark.versions import (
     SupportsTriggerAvailableNow,
     worker_uses_tcp,
 )
-from spark_eos.topic_partition import OffsetRange, PartitionOffsets, by_topic, flat
 
 SparkOffset = dict[str, dict[str, Any]]
 

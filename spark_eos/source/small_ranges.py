@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.errors import ConnectionFailed, EosError
 from spark_eos.kafka.admin.topics import id_bytes
 from spark_eos.kafka.codes import OK
@@ -22,7 +23,6 @@ from spark_eos.kafka.requests.offset_for_leader_epoch import UNKNOWN
 from spark_eos.options.parse import Fetching
 from spark_eos.source.decode import decode
 from spark_eos.source.epochs import RangeEpochs
-from spark_eos.topic_partition import OffsetRange
 
 #: Bytes to request from each leader at most: behind the ranges there may be deep backlogs, which are not wanted.
 MOST_BYTES = 4 * 1024 * 1024

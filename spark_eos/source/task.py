@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
+from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.errors import DataLossError
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.records.batches import UnsupportedFormat
@@ -23,7 +24,6 @@ from spark_eos.source.range_math import Task
 from spark_eos.source.raw import read_raw, supports
 from spark_eos.source.small_ranges import gather, take
 from spark_eos.spark.worker_gc import spare_collections
-from spark_eos.topic_partition import OffsetRange
 
 T = TypeVar("T")
 

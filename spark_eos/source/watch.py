@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 
+from spark_eos.base.topic_partition import PartitionOffsets, TopicPartition
 from spark_eos.checkpoint.offset_log import TopicIds
 from spark_eos.errors import TopicError, Unauthorized
 from spark_eos.kafka.admin.topics import (
@@ -27,7 +28,6 @@ from spark_eos.ledger.own_topics import not_for_rows, reserved
 from spark_eos.options.selection import Pattern, Selection
 from spark_eos.source.epochs import LeaderEpochs, Noted, leaders_of
 from spark_eos.source.questions import Topics
-from spark_eos.topic_partition import PartitionOffsets, TopicPartition
 
 #: Seconds for which known ends are used. Spark asks an idle stream for its end every 10 ms.
 _ENDS_S = 0.05

@@ -9,8 +9,8 @@ import errno
 import os
 import re
 
+from spark_eos.base.printable import refused_by_system
 from spark_eos.errors import EosError, stop
-from spark_eos.printable import refused_by_system
 
 #: What a machine may have none of for a while: room on a disk, files, processes, memory.
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM})

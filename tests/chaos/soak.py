@@ -26,7 +26,7 @@ from pathlib import Path
 from bench.compare import ending
 from bench.compare.feeder import ABORTED, Feeder
 from demo.processes import descendants
-from spark_eos.failpoints import IN_QUERIES
+from spark_eos.base.failpoints import IN_QUERIES
 from spark_eos.tools.devcluster import DevCluster
 from tests.support import leftovers
 from tests.support.histories import Anomaly, judge

@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from pyspark.sql import SparkSession
 
+from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.kafka.admin.configs import topic_config
 from spark_eos.kafka.admin.groups import active_members, committed_offsets
 from spark_eos.kafka.admin.topics import topic_partitions
@@ -22,7 +23,6 @@ from spark_eos.options.parse import SinkOptions, stream_options
 from spark_eos.sink.preflight import preflight
 from spark_eos.source.range_math import Task
 from spark_eos.source.reader import EosKafkaStreamReader
-from spark_eos.topic_partition import OffsetRange
 from tests.support.healed_brokers import BROKERS, heal
 from tests.support.kafka_view import KafkaView
 from tests.support.recorder import judged, of_topics

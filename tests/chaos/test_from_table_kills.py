@@ -19,7 +19,7 @@ import pytest
 from deltalake import write_deltalake
 
 from demo import processes
-from spark_eos.failpoints import IN_QUERIES
+from spark_eos.base.failpoints import IN_QUERIES
 from tests.support import query
 from tests.support.change_feed import ChangedTable, by_library, check_order, state_after
 from tests.support.change_feed import written as written_changes

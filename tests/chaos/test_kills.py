@@ -18,7 +18,7 @@ from dataclasses import replace
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_eos.failpoints import IN_QUERIES
+from spark_eos.base.failpoints import IN_QUERIES
 from tests.support import query
 from tests.support.killed_program import running
 from tests.support.scene import PARTITIONS, ROWS, Scene

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_eos.failpoints import IN_QUERIES
+from spark_eos.base.failpoints import IN_QUERIES
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.tools.devcluster import DevCluster
 from tests.chaos.test_kills import strike, variants

@@ -23,6 +23,7 @@ from pyspark.sql import SparkSession
 import spark_eos
 from demo import processes
 from spark_eos import cli
+from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.errors import ConnectionFailed, OptionError
 from spark_eos.kafka.config.librdkafka import librdkafka_config
 from spark_eos.kafka.config.properties import KafkaProperties
@@ -37,7 +38,6 @@ from spark_eos.kafka.requests import end_txn
 from spark_eos.options.parse import Fetching
 from spark_eos.source import raw
 from spark_eos.source.raw import read_raw, supports
-from spark_eos.topic_partition import OffsetRange
 from tests.support import telltale_program as telltale
 from tests.support.certificates import Authority, Signed
 from tests.support.kafka_view import KafkaView, open_view

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
+from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.kafka.partitioners import CONSISTENT_RANDOM
 from spark_eos.protocol.head import DIGEST_BITS, CopiedFrom, Digest, Notes, merged
-from spark_eos.topic_partition import OffsetRange
 
 from .partition_log import Place
 

@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from spark_eos.failpoints import IN_QUERIES
+from spark_eos.base.failpoints import IN_QUERIES
 
 from . import situations as hard
 from .checkpoint import SIZES as LOSSES

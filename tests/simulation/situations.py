@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spark_eos.failpoints import POINTS
+from spark_eos.base.failpoints import POINTS
 
 from .ledger import PREFIX, QUERY
 from .world import Strike

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.errors import KafkaError
 from spark_eos.kafka.transactions import FENCING_END, NEVER_MS, PLAIN_END
 from spark_eos.protocol.end import WHOLE_MS
@@ -26,7 +27,6 @@ from spark_eos.protocol.task import (
     check_time,
     free_name,
 )
-from spark_eos.topic_partition import OffsetRange
 
 from .client import Producer, Refused
 from .ledger import PREFIX, SimulatedCoordinator

@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 
+from spark_eos.base.retry import retrying
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.kafka.net.schema import BOOL, INT16, INT64, STRING, Int16, Int32, Int64, Record, Request, record
 from spark_eos.kafka.requests.add_partitions_to_txn import ADD_PARTITIONS_TO_TXN
 from spark_eos.kafka.requests.describe_transactions import describe_transactions
 from spark_eos.kafka.requests.init_producer_id import INIT_PRODUCER_ID
-from spark_eos.retry import retrying
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.waiting import TIMEOUT
 

@@ -17,10 +17,10 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.transaction import AddAction
 
-from spark_eos import system
-from spark_eos.tables.delta.table import Location
-from spark_eos.tables.micro_batch import MicroBatch
-from spark_eos.topic_partition import OffsetRange
+from spark_eos.base import system
+from spark_eos.base.topic_partition import OffsetRange
+from spark_eos.pipelines.tables.delta.table import Location
+from spark_eos.pipelines.tables.micro_batch import MicroBatch
 from tests.support.page_programs import run_program
 
 SCHEMA = pa.schema([("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64())])

@@ -25,8 +25,8 @@ from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf.message_factory import GetMessageClass
 
-from spark_eos.registry.protobuf_files import message_named
-from spark_eos.registry.schemas import Kind, Schema
+from spark_eos.pipelines.registry.protobuf_files import message_named
+from spark_eos.pipelines.registry.schemas import Kind, Schema
 from spark_eos.tools.devcluster.jars import JarSet, resolve
 from spark_eos.tools.devcluster.java import find_java
 from tests.support.registry_front import front, guid_of

@@ -26,7 +26,7 @@ from jobs.runner.job import JobContext
 from jobs.runner.lines import BatchLines
 from jobs.runner.query import Stop
 from spark_eos.errors import EosError
-from spark_eos.ingest.run import Ingest
+from spark_eos.pipelines.files.run import Ingest
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.kafka_view import KafkaView
 from tests.support.waiting import PROGRAM_S, wait_for

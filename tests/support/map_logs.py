@@ -11,9 +11,9 @@ import pytest
 
 from spark_eos.kafka.codes import OK
 from spark_eos.ledger.reader import Fetched
-from spark_eos.mirror import cleaner, map_topic, offset_map, origins
-from spark_eos.mirror.entries import MapEntry, partition_of, to_record
-from spark_eos.mirror.origins import Origin
+from spark_eos.pipelines.mirror import cleaner, map_topic, offset_map, origins
+from spark_eos.pipelines.mirror.entries import MapEntry, partition_of, to_record
+from spark_eos.pipelines.mirror.origins import Origin
 
 CLUSTER = "cluster"
 #: So many records are in an answer.

@@ -15,10 +15,10 @@ import pytest
 
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client
-from spark_eos.mirror import cleaner, map_topic
-from spark_eos.mirror.entries import SourcePartition, partition_of
-from spark_eos.mirror.offset_map import OffsetMap
-from spark_eos.mirror.origins import Origin
+from spark_eos.pipelines.mirror import cleaner, map_topic
+from spark_eos.pipelines.mirror.entries import SourcePartition, partition_of
+from spark_eos.pipelines.mirror.offset_map import OffsetMap
+from spark_eos.pipelines.mirror.origins import Origin
 from tests.support.map_logs import CLUSTER, MadeLog, Record, reading
 
 CLIENT = broker_client(KafkaProperties({"bootstrap.servers": "127.0.0.1:1"}))

@@ -14,10 +14,10 @@ from pyspark.sql.streaming import StreamingQuery
 
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import BrokerClient, broker_client
-from spark_eos.mirror.entries import MapEntry, from_record
-from spark_eos.mirror.offset_map import OffsetMap
-from spark_eos.mirror.plan import Targets
-from spark_eos.mirror.start import mirror
+from spark_eos.pipelines.mirror.entries import MapEntry, from_record
+from spark_eos.pipelines.mirror.offset_map import OffsetMap
+from spark_eos.pipelines.mirror.plan import Targets
+from spark_eos.pipelines.mirror.start import mirror
 from tests.support.copies import copied
 from tests.support.kafka_view import KafkaView, Row
 from tests.support.query import Spec

@@ -170,8 +170,8 @@ def start_from_table(spark: SparkSession, spec: Spec, table: str, kafka: dict[st
 def start_mirror(spark: SparkSession, spec: Spec, kafka: dict[str, str], begins: dict[str, str]) -> StreamingQuery:
     """The topic beside its source, on the same cluster. A task has 512 offsets, or a partition of which there are
     more."""
-    from spark_eos.mirror.plan import Targets
-    from spark_eos.mirror.start import mirror
+    from spark_eos.pipelines.mirror.plan import Targets
+    from spark_eos.pipelines.mirror.start import mirror
 
     return mirror(
         spark,

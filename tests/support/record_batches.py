@@ -11,9 +11,9 @@ import pyarrow as pa
 from fastcrc.crc32 import iscsi as crc32c
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
+from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.source.decode import decode
 from spark_eos.source.schema import arrow_schema
-from spark_eos.topic_partition import OffsetRange
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
 EVERYTHING = OffsetRange("t", 3, 0, 2**62)

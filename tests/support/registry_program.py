@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.functions import col, struct
 
 import spark_eos
-from spark_eos.registry import from_registry, to_registry
+from spark_eos.pipelines.registry import from_registry, to_registry
 
 #: The schema of what is written.
 COPY = {

@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from spark_eos.registry.decoding import Decoding
+    from spark_eos.pipelines.registry.decoding import Decoding
 
 SUBJECT = "rows-value"
 SCHEMA = '{"type": "object", "properties": {"row": {"type": "string"}}, "required": ["row"]}'
@@ -28,8 +28,8 @@ def of_record(value: str) -> tuple[int, str]:
 
 def decoding(url: str, **settings: str) -> Decoding:
     """How such values are read, from a registry that nobody asks for it: so that tasks are the first to need it."""
-    from spark_eos.registry.decoding import Decoding
-    from spark_eos.registry.schemas import Registered, Schema
-    from spark_eos.registry.settings import registry_settings
+    from spark_eos.pipelines.registry.decoding import Decoding
+    from spark_eos.pipelines.registry.schemas import Registered, Schema
+    from spark_eos.pipelines.registry.settings import registry_settings
 
     return Decoding(registry_settings({"url": url, **settings}), Registered(SUBJECT, 1, KNOWN, Schema("JSON", SCHEMA)))

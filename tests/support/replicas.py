@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from spark_eos.base.topic_partition import TopicPartition
 from spark_eos.kafka.requests.offset_for_leader_epoch import UNKNOWN, EpochEnd
 from spark_eos.source.epochs import Leaders
-from spark_eos.topic_partition import TopicPartition
 
 PLACE = ("t", 0)
 

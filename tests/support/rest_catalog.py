@@ -31,8 +31,8 @@ from pyiceberg.exceptions import (
 )
 from pyiceberg.table import CommitTableRequest, Table
 
-from spark_eos import deadline
-from spark_eos.tables.iceberg import rest
+from spark_eos.pipelines import deadline
+from spark_eos.pipelines.tables.iceberg import rest
 from tests.support.http_server import answering
 from tests.support.table_kinds import Iceberg
 from tests.support.waiting import wait_for

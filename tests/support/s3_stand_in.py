@@ -18,7 +18,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
 
 from spark_eos.checkpoint.settings import HadoopSettings
-from spark_eos.tables.delta.table import Location, StorageOptions, location_of
+from spark_eos.pipelines.tables.delta.table import Location, StorageOptions, location_of
 from tests.support.http_server import answering
 from tests.support.waiting import TIMEOUT
 

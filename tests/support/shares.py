@@ -12,14 +12,14 @@ import pytest
 
 #: Each share goes to one process as a whole. In order of their length; files that are not named come after these.
 SHARES = (
-    ("tests/integration/mirror/",),  # the second cluster
+    ("tests/integration/pipelines/mirror/",),  # the second cluster
     (  # the wheel, and environments with it
         "tests/integration/test_setup.py",
         "tests/integration/test_quickstart.py",
         "tests/integration/tools/devcluster/",
     ),
     ("tests/integration/jobs/test_job.py",),
-    ("tests/integration/registry/",),  # the schema registry
+    ("tests/integration/pipelines/registry/",),  # the schema registry
     ("tests/integration/jobs/test_delta_",),  # the session that knows Delta
     (  # the cluster where something is forbidden
         "tests/integration/ops/test_doctor.py",
@@ -40,7 +40,7 @@ SHARES = (
     ("tests/integration/jobs/test_kafka_to_iceberg.py",),
     ("tests/integration/jobs/test_local_checkpoint.py",),
     ("tests/integration/test_connect.py",),
-    ("tests/integration/copy/test_replays.py",),
+    ("tests/integration/pipelines/copy/test_replays.py",),
     ("tests/integration/ops/test_replay.py",),
     ("tests/integration/test_notebooks.py",),
 )

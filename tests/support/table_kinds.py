@@ -21,11 +21,11 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import Table
 from sqlalchemy.exc import SQLAlchemyError
 
+from spark_eos.base.frozen_settings import Settings
 from spark_eos.checkpoint.settings import HadoopSettings
-from spark_eos.copy.table.options import table_options
-from spark_eos.frozen_settings import Settings
-from spark_eos.tables.delta.table import location_of
-from spark_eos.tables.target import Place
+from spark_eos.pipelines.copy.table.options import table_options
+from spark_eos.pipelines.tables.delta.table import location_of
+from spark_eos.pipelines.tables.target import Place
 from spark_eos.tools.verify import TableAddress
 from tests.support.delta_files import looked_after
 

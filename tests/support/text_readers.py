@@ -8,7 +8,7 @@ import json
 import re
 from dataclasses import dataclass
 
-from spark_eos.ingest.text import TextForm
+from spark_eos.pipelines.files.text import TextForm
 
 #: What texts are put together from, to be read as CSV.
 CSV_PIECES = [

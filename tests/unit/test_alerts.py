@@ -14,8 +14,8 @@ import yaml
 from prometheus_client import CollectorRegistry
 
 import spark_eos
+from spark_eos.datasource import restarts
 from spark_eos.ops.metrics.exporter import Exporter
-from spark_eos.spark import restarts
 from tests.support.page_programs import files_of
 from tests.unit.test_docs import anchors
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_eos.failpoints import POINTS
+from spark_eos.base.failpoints import POINTS
 from spark_eos.options.table import SINK, SOURCE
 
 ROOT = Path(__file__).parents[2]
@@ -37,7 +37,7 @@ def test_a_process_is_killed_at_every_failpoint(point: str) -> None:
 
 STRIKES = """
 import pytest
-from spark_eos.failpoints import POINTS
+from spark_eos.base.failpoints import POINTS
 
 TABLE = {"commit.taken": "commit.taken=hold@2"}
 EVERY = [(point, 1) for point in POINTS]

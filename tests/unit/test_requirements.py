@@ -26,35 +26,35 @@ BROUGHT_BY_OTHERS = {
     "spark_eos/ops/metrics/session.py": {"prometheus_client"},
     "spark_eos/ops/plot.py": {"matplotlib"},  # the extra plot; an error says that it is missing
     "spark_eos/ops/top.py": {"rich"},  # the extra cli, as the command has
-    "spark_eos/copy/sql.py": {"duckdb"},  # the extra sql; an error says that it is missing
+    "spark_eos/pipelines/copy/sql.py": {"duckdb"},  # the extra sql; an error says that it is missing
     "spark_eos/checkpoint/stores.py": {"fsspec"},  # for who has it; an error says that it is missing
-    "spark_eos/tables/delta/actions.py": {"deltalake"},  # the extra tables
-    "spark_eos/tables/delta/commit.py": {"deltalake"},
-    "spark_eos/tables/delta/creation.py": {"deltalake"},
-    "spark_eos/tables/delta/evolution.py": {"deltalake"},
-    "spark_eos/tables/delta/log.py": {"deltalake"},
-    "spark_eos/tables/delta/source.py": {"deltalake"},
-    "spark_eos/tables/delta/table.py": {"deltalake"},
-    "spark_eos/tables/delta/target.py": {"deltalake"},
+    "spark_eos/pipelines/tables/delta/actions.py": {"deltalake"},  # the extra tables
+    "spark_eos/pipelines/tables/delta/commit.py": {"deltalake"},
+    "spark_eos/pipelines/tables/delta/creation.py": {"deltalake"},
+    "spark_eos/pipelines/tables/delta/evolution.py": {"deltalake"},
+    "spark_eos/pipelines/tables/delta/log.py": {"deltalake"},
+    "spark_eos/pipelines/tables/delta/source.py": {"deltalake"},
+    "spark_eos/pipelines/tables/delta/table.py": {"deltalake"},
+    "spark_eos/pipelines/tables/delta/target.py": {"deltalake"},
     # the extra iceberg, whose pyiceberg brings mmh3, pydantic and requests; `place_of` says that it is missing
-    "spark_eos/tables/keys.py": {"mmh3"},
-    "spark_eos/tables/iceberg/catalog.py": {"pydantic", "pyiceberg"},
-    "spark_eos/tables/iceberg/columns.py": {"pyiceberg"},
-    "spark_eos/tables/iceberg/commit.py": {"pyiceberg"},
-    "spark_eos/tables/iceberg/data_files.py": {"pyiceberg"},
-    "spark_eos/tables/iceberg/evolution.py": {"pyiceberg"},
-    "spark_eos/tables/iceberg/memory.py": {"pyiceberg"},
-    "spark_eos/tables/iceberg/rest.py": {"pyiceberg", "requests"},
-    "spark_eos/tables/iceberg/snapshots.py": {"pyiceberg"},
-    "spark_eos/tables/iceberg/table.py": {"pyiceberg"},
-    "spark_eos/tables/iceberg/target.py": {"pyiceberg"},
+    "spark_eos/pipelines/tables/keys.py": {"mmh3"},
+    "spark_eos/pipelines/tables/iceberg/catalog.py": {"pydantic", "pyiceberg"},
+    "spark_eos/pipelines/tables/iceberg/columns.py": {"pyiceberg"},
+    "spark_eos/pipelines/tables/iceberg/commit.py": {"pyiceberg"},
+    "spark_eos/pipelines/tables/iceberg/data_files.py": {"pyiceberg"},
+    "spark_eos/pipelines/tables/iceberg/evolution.py": {"pyiceberg"},
+    "spark_eos/pipelines/tables/iceberg/memory.py": {"pyiceberg"},
+    "spark_eos/pipelines/tables/iceberg/rest.py": {"pyiceberg", "requests"},
+    "spark_eos/pipelines/tables/iceberg/snapshots.py": {"pyiceberg"},
+    "spark_eos/pipelines/tables/iceberg/table.py": {"pyiceberg"},
+    "spark_eos/pipelines/tables/iceberg/target.py": {"pyiceberg"},
     "spark_eos/tools/verify/tables/delta.py": {"deltalake"},  # the extra tables; an error says that it is missing
     "spark_eos/tools/verify/tables/iceberg.py": {"pyiceberg"},  # the extra iceberg; likewise
     # the extra registry; errors say that it is missing
-    "spark_eos/registry/json_values.py": {"referencing"},
-    "spark_eos/registry/protobuf_files.py": {"google", "grpc_tools"},
-    "spark_eos/registry/protobuf_repeats.py": {"google"},
-    "spark_eos/registry/protobuf_values.py": {"google", "ptars"},
+    "spark_eos/pipelines/registry/json_values.py": {"referencing"},
+    "spark_eos/pipelines/registry/protobuf_files.py": {"google", "grpc_tools"},
+    "spark_eos/pipelines/registry/protobuf_repeats.py": {"google"},
+    "spark_eos/pipelines/registry/protobuf_values.py": {"google", "ptars"},
     "bench/quix.py": {"quixstreams"},  # runs in an environment that the benchmark makes for it
     "bench/compare/quix_copy.py": {"quixstreams"},  # the same
 }

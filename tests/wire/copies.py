@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 
 from kafka.record.memory_records import MemoryRecords
 
-from spark_eos.copy.copying import copy_range
+from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.options.parse import Fetching
-from spark_eos.topic_partition import OffsetRange
+from spark_eos.pipelines.copy.copying import copy_range
 from tests.support import record_batches
 
 from .cluster import Cluster

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from crc32c import crc32c
 
-from spark_eos.copy import copying
 from spark_eos.errors import EosError, KafkaError
 from spark_eos.kafka.codes import OK, Code
 from spark_eos.kafka.errors import Cause
@@ -30,6 +29,7 @@ from spark_eos.kafka.requests.produce import ProduceConnection
 from spark_eos.ledger import coordinator, ledger
 from spark_eos.ledger import log as ledger_log
 from spark_eos.ledger import reader as ledger_reader
+from spark_eos.pipelines.copy import copying
 from spark_eos.protocol import abort as abort_module
 from spark_eos.protocol import commit as commit_module
 from spark_eos.protocol.ports import EndTxnAnswer

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from spark_eos.copy import copying
 from spark_eos.errors import EosError
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.pipelines.copy import copying
 from spark_eos.source import small_ranges
 
 from .cluster import Cluster

@@ -14,7 +14,7 @@ from itertools import chain, repeat
 import pyarrow as pa
 import pytest
 
-from spark_eos import failpoints, system
+from spark_eos.base import failpoints, system
 from spark_eos.errors import EosError
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client, close_all

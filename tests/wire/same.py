@@ -14,7 +14,8 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from spark_eos import system
+from spark_eos.base import system
+from spark_eos.base.retry import retrying
 from spark_eos.kafka.codes import FENCED, OK, Code
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.net.connection import wait
@@ -25,7 +26,6 @@ from spark_eos.kafka.requests.end_txn import end_txns
 from spark_eos.kafka.requests.init_producer_id import ask_init
 from spark_eos.kafka.transactions import FENCING_END, NEVER_MS, PLAIN_END
 from spark_eos.protocol.ports import State
-from spark_eos.retry import retrying
 from tests.simulation import coordinator as model
 from tests.simulation.world import World as ModelWorld
 

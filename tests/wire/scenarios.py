@@ -13,7 +13,8 @@ from typing import Protocol, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from spark_eos import system
+from spark_eos.base import system
+from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.errors import EosError
 from spark_eos.kafka.codes import OK
 from spark_eos.kafka.config.properties import KafkaProperties
@@ -32,7 +33,6 @@ from spark_eos.options.parse import Fetching
 from spark_eos.protocol.head import Pair, Probe
 from spark_eos.protocol.ports import Found, State
 from spark_eos.source.small_ranges import gather, take
-from spark_eos.topic_partition import OffsetRange
 
 from .two_phase import TwoPhase
 

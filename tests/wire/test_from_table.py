@@ -15,19 +15,19 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from kafka.record.memory_records import MemoryRecords
 
-from spark_eos.copy.from_table.plan import FromTablePlan
-from spark_eos.copy.from_table.rows import TableRows
-from spark_eos.copy.from_table.source import FileStreamReader
-from spark_eos.copy.from_table.start import SourceTableOptions, planned
+from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.errors import EosError
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.producer.arrow import ArrowProducer
+from spark_eos.pipelines.copy.from_table.plan import FromTablePlan
+from spark_eos.pipelines.copy.from_table.rows import TableRows
+from spark_eos.pipelines.copy.from_table.source import FileStreamReader
+from spark_eos.pipelines.copy.from_table.start import SourceTableOptions, planned
 from spark_eos.protocol.commit import commit
 from spark_eos.protocol.task import MicroBatch, TaskReport
 from spark_eos.sink.job import Identity, SinkJob
 from spark_eos.sink.preflight import Facts
 from spark_eos.sink.session import session_for
-from spark_eos.topic_partition import OffsetRange
 from tests.support.change_feed import ChangedTable, by_library, check_order, state_after, written
 from tests.support.kafka_view import Row
 
@@ -150,7 +150,7 @@ def _batches(read: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 @pytest.fixture(params=[SQL, upper], ids=["sql", "function"])
 def query(request, tmp_path) -> Iterator[Query]:
-    from spark_eos.copy.sql import SqlTransform
+    from spark_eos.pipelines.copy.sql import SqlTransform
 
     transform = SqlTransform(request.param) if isinstance(request.param, str) else request.param
     with staged(Schedule(1)) as stage:
@@ -268,7 +268,7 @@ class ChangesQuery(Query):
 
 @pytest.fixture
 def changed(tmp_path) -> Iterator[tuple[ChangesQuery, ChangedTable]]:
-    from spark_eos.copy.sql import SqlTransform
+    from spark_eos.pipelines.copy.sql import SqlTransform
 
     with staged(Schedule(1)) as stage:
         sql = SqlTransform("SELECT key, value, _commit_version, _change_type FROM input")

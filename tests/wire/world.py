@@ -1,8 +1,7 @@
 """The clock, and what happens by it: one thread, no sleep, the same each time.
 
-What our code calls on `spark_eos.system` ends here. A wait runs the events that come before its end, so a minute of
-silence costs no time. Each look at the clock takes a microsecond, so that a loop that only looks at it ends.
-"""
+What our code calls on `spark_eos.base.system` ends here. A wait runs the events that come before its end, so a minute
+of silence costs no time. Each look at the clock takes a microsecond, so that a loop that only looks at it ends."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spark_eos import system
+from spark_eos.base import system
 from spark_eos.kafka.net import threads
 from spark_eos.kafka.requests import end_txn
 from spark_eos.ledger import coordinator

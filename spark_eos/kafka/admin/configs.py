@@ -5,7 +5,10 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from spark_eos import system
+from spark_eos.base import system
+from spark_eos.base.log import logger
+from spark_eos.base.printable import excerpt
+from spark_eos.base.retry import retrying
 from spark_eos.kafka.admin.topics import TIMEOUT_S, describe_topics
 from spark_eos.kafka.codes import ADMIN_RETRIES, OK, TOPIC_RETRIES, Code
 from spark_eos.kafka.errors import configs_unreadable, refusal, settings_refusal
@@ -13,9 +16,6 @@ from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.requests.create_partitions import CREATE_PARTITIONS, CreatePartitionsResult
 from spark_eos.kafka.requests.create_topics import CREATE_TOPICS, CreateTopicsResult
 from spark_eos.kafka.requests.describe_configs import DESCRIBE_CONFIGS, ConfigResource, DescribeConfigsResult
-from spark_eos.log import logger
-from spark_eos.printable import excerpt
-from spark_eos.retry import retrying
 
 _TRY_S = 4.0
 _CLEANUP = "cleanup.policy"

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
-from spark_eos import system
+from spark_eos.base import system
+from spark_eos.base.printable import excerpt
+from spark_eos.base.retry import retrying
+from spark_eos.base.topic_partition import PartitionOffsets
 from spark_eos.errors import stop
 from spark_eos.kafka.admin.topics import TIMEOUT_S
 from spark_eos.kafka.codes import ADMIN_RETRIES, COORDINATOR_MOVED, OK, Code
@@ -25,9 +28,6 @@ from spark_eos.kafka.requests.offset_commit import offset_commit
 from spark_eos.kafka.requests.offset_delete import OFFSET_DELETE, OffsetDeleteResponse
 from spark_eos.kafka.requests.offset_fetch import OFFSET_FETCH, FetchedGroup
 from spark_eos.kafka.requests.partition_codes import partition_codes
-from spark_eos.printable import excerpt
-from spark_eos.retry import retrying
-from spark_eos.topic_partition import PartitionOffsets
 
 A = TypeVar("A", bound=Record)
 #: The part of a response that is about one group.

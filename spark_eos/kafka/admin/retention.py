@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from spark_eos import system
-from spark_eos.caches import ttl_cache
+from spark_eos.base import system
+from spark_eos.base.caches import ttl_cache
 from spark_eos.errors import stop
 from spark_eos.kafka.admin.configs import topic_config
 from spark_eos.kafka.config.properties import KafkaProperties

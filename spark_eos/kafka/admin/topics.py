@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from spark_eos import system
+from spark_eos.base import system
+from spark_eos.base.retry import Waiting, retrying
+from spark_eos.base.topic_partition import PartitionOffsets, TopicPartition, flat, nested
 from spark_eos.errors import ConnectionFailed
 from spark_eos.kafka.codes import OK, TOPIC_RETRIES, UNKNOWN_TOPIC, Code, meaning_of, name_of
 from spark_eos.kafka.config.properties import Isolation
@@ -20,8 +22,6 @@ from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.net.metadata import METADATA, DescribedTopic, about_topics
 from spark_eos.kafka.requests.list_offsets import EARLIEST, LATEST, Found, ask_offsets
 from spark_eos.kafka.requests.offset_for_leader_epoch import EpochEnd, ask_epoch_ends
-from spark_eos.retry import Waiting, retrying
-from spark_eos.topic_partition import PartitionOffsets, TopicPartition, flat, nested
 
 #: The result of `offsets_at` for a partition without such a record.
 NO_OFFSET = -1

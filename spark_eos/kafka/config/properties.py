@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from spark_eos.frozen_settings import Settings
+from spark_eos.base.frozen_settings import Settings
 
 Isolation = Literal["read_committed", "read_uncommitted"]
 #: Codecs that Arrow compresses as every Kafka client reads them.

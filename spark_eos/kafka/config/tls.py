@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from spark_eos.errors import OptionError, stop
+from spark_eos.kafka.config.memory_file import memory_file
 from spark_eos.kafka.config.stores import without_stores
 from spark_eos.kafka.config.values import boolean, enumerated
-from spark_eos.memory_file import memory_file
 
 _FILES = (
     "ssl.ca.location",

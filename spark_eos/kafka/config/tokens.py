@@ -22,10 +22,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from spark_eos.base.printable import excerpt
 from spark_eos.errors import stop
 from spark_eos.kafka.config import msk
 from spark_eos.kafka.config.values import boolean, enumerated
-from spark_eos.printable import excerpt
 
 _TIMEOUT_S = 10.0
 #: The share of a token's lifetime after which a new one is requested.

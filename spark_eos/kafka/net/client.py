@@ -18,7 +18,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from spark_eos import system
+from spark_eos.base import system
+from spark_eos.base.log import logger
+from spark_eos.base.retry import retrying
+from spark_eos.base.topic_partition import TopicPartition
 from spark_eos.errors import ConnectionFailed, EosError, KafkaError, stop
 from spark_eos.kafka.codes import OK, Code
 from spark_eos.kafka.config.client import Address, client_config
@@ -37,9 +40,6 @@ from spark_eos.kafka.net.pool import ConnectionPool
 from spark_eos.kafka.net.sasl import CertificateRefused, Refused
 from spark_eos.kafka.net.schema import Api, Record, Request
 from spark_eos.kafka.net.threads import begin_each
-from spark_eos.log import logger
-from spark_eos.retry import retrying
-from spark_eos.topic_partition import TopicPartition
 
 R = TypeVar("R", bound=Record)
 C = TypeVar("C", bound="Connection[Any]")

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, Generic, TypeVar
 
-from spark_eos import system
+from spark_eos.base import system
 from spark_eos.kafka.net import sessions
 from spark_eos.kafka.net.sasl import CertificateRefused
 from spark_eos.kafka.net.schema import NO_TAGS, FieldReader

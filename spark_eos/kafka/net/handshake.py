@@ -8,7 +8,8 @@ import struct
 from dataclasses import dataclass
 from typing import Annotated, Any, Self, TypeVar
 
-from spark_eos import system
+from spark_eos.base import system
+from spark_eos.base.printable import excerpt
 from spark_eos.kafka.codes import OK, Code, name_of
 from spark_eos.kafka.config.client import Address, ClientConfig
 from spark_eos.kafka.net import sessions
@@ -32,7 +33,6 @@ from spark_eos.kafka.net.schema import (
     array_of,
     record,
 )
-from spark_eos.printable import excerpt
 
 R = TypeVar("R", bound=Record)
 

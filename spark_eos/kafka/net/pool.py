@@ -7,7 +7,7 @@ import select
 import threading
 from typing import ClassVar, Protocol, TypeVar, cast
 
-from spark_eos import system
+from spark_eos.base import system
 
 
 class PooledConnection(Protocol):

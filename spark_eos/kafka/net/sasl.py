@@ -16,9 +16,9 @@ import secrets
 from collections.abc import Generator, Mapping
 from types import ModuleType
 
+from spark_eos.base.printable import excerpt
 from spark_eos.kafka.config.client import Kerberos, Sasl
 from spark_eos.kafka.config.tokens import TokenRefused, forget, token
-from spark_eos.printable import excerpt
 
 Conversation = Generator[bytes, bytes, None]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 import weakref
 
-from spark_eos import system
+from spark_eos.base import system
 
 #: The share of a session after which its connection gets no further request.
 _SHARE = 0.85

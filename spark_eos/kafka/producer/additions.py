@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import astuple
 
-from spark_eos import system
+from spark_eos.base import system
+from spark_eos.base.retry import Waiting, retrying
+from spark_eos.base.topic_partition import TopicPartition
 from spark_eos.kafka.codes import COORDINATOR_RETRIES, OK, UNKNOWN_TOPIC, Code, name_of
 from spark_eos.kafka.errors import Cause
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.requests.add_partitions_to_txn import add_partitions_to_txn
 from spark_eos.kafka.transactions import ProducerIdentity
-from spark_eos.retry import Waiting, retrying
-from spark_eos.topic_partition import TopicPartition
 
 #: Seconds for which a broker that has just started may not know a partition.
 _UNKNOWN_PLACE_S = 30.0

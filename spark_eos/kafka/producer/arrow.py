@@ -15,7 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_eos import system
+from spark_eos.base import system
+from spark_eos.base.topic_partition import TopicPartition
 from spark_eos.kafka.codes import Code
 from spark_eos.kafka.config.java_names import canonical
 from spark_eos.kafka.config.librdkafka import codec, needs_librdkafka
@@ -33,7 +34,6 @@ from spark_eos.kafka.requests import produce
 from spark_eos.kafka.requests.end_txn import endtxn_version
 from spark_eos.kafka.requests.init_producer_id import init_producer_id
 from spark_eos.kafka.transactions import FENCING_END, ProducerIdentity
-from spark_eos.topic_partition import TopicPartition
 
 #: Unacknowledged bytes above which a call waits.
 IN_FLIGHT_BYTES = 8 * 1024 * 1024

@@ -17,6 +17,8 @@ from typing import Any, TypeVar
 from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import KafkaException, Message, Producer
 
+from spark_eos.base.retry import Waiting, retrying
+from spark_eos.base.topic_partition import TopicPartition
 from spark_eos.errors import ConnectionFailed, stop
 from spark_eos.kafka.codes import Code
 from spark_eos.kafka.config.librdkafka import librdkafka_config
@@ -25,8 +27,6 @@ from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.requests.end_txn import endtxn_version
 from spark_eos.kafka.requests.init_producer_id import INIT_S
 from spark_eos.kafka.transactions import FENCING_END, ProducerIdentity
-from spark_eos.retry import Waiting, retrying
-from spark_eos.topic_partition import TopicPartition
 
 T = TypeVar("T")
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
+from spark_eos.base.retry import FIRST_WAIT_S, LONGEST_WAIT_S
+from spark_eos.base.topic_partition import TopicPartition
 from spark_eos.kafka.producer.refusals import Splitting, unclear
 from spark_eos.kafka.records.encode import SEQUENCES, Sealed
 from spark_eos.kafka.records.resealing import later
-from spark_eos.retry import FIRST_WAIT_S, LONGEST_WAIT_S
-from spark_eos.topic_partition import TopicPartition
 
 #: For so many of a producer's last batches in a partition, a broker recognizes duplicates.
 _REMEMBERED = 5

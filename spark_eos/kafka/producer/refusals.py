@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from spark_eos.base.topic_partition import TopicPartition
 from spark_eos.errors import EosError, stop
 from spark_eos.kafka.codes import REFUSED_FOR_GOOD, TOO_LARGE, Code, name_of
 from spark_eos.kafka.errors import too_large
@@ -22,7 +23,6 @@ from spark_eos.kafka.records.encode import Encoder, Sealed
 from spark_eos.kafka.records.fields import read_headers, read_varints
 from spark_eos.kafka.records.headers import encode_headers
 from spark_eos.kafka.records.resealing import halves, rows_of
-from spark_eos.topic_partition import TopicPartition
 
 #: Java's exceptions for the codes, as in Kafka Streams.
 _EXCEPTIONS = {

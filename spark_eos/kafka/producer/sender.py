@@ -27,7 +27,10 @@ import math
 from collections.abc import Collection, Iterable
 from dataclasses import astuple
 
-from spark_eos import system
+from spark_eos.base import system
+from spark_eos.base.log import only_logged
+from spark_eos.base.retry import ANNOUNCED_AFTER_S, Waiting
+from spark_eos.base.topic_partition import TopicPartition, name_of_place
 from spark_eos.errors import ConnectionFailed, EosError
 from spark_eos.kafka.codes import LEADER_MOVED, NOT_APPENDED, OK, PRODUCE_RETRIES, REFUSED_FOR_GOOD, Code, meaning_of
 from spark_eos.kafka.errors import Cause, delivery_error, too_large
@@ -41,9 +44,6 @@ from spark_eos.kafka.records.resealing import later
 from spark_eos.kafka.requests.end_txn import end_own_txn
 from spark_eos.kafka.requests.produce import ProduceConnection, ProduceResponse, version
 from spark_eos.kafka.transactions import FENCING_END, ProducerIdentity
-from spark_eos.log import only_logged
-from spark_eos.retry import ANNOUNCED_AFTER_S, Waiting
-from spark_eos.topic_partition import TopicPartition, name_of_place
 
 #: Connections that a partition can try, one after the other, before its timeout.
 _TRIES = 3

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
+from spark_eos.base.topic_partition import TopicPartition
 from spark_eos.kafka.codes import COORDINATOR_MOVED
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.net.schema import (
@@ -24,7 +25,6 @@ from spark_eos.kafka.net.schema import (
     array,
     record,
 )
-from spark_eos.topic_partition import TopicPartition
 
 R = TypeVar("R", bound=Record)
 

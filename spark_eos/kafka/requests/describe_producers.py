@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from spark_eos.base.topic_partition import TopicPartition
 from spark_eos.errors import ConnectionFailed
 from spark_eos.kafka.codes import OK, UNAUTHORIZED
 from spark_eos.kafka.errors import unreadable
@@ -21,7 +22,6 @@ from spark_eos.kafka.net.schema import (
     array,
     record,
 )
-from spark_eos.topic_partition import TopicPartition
 
 
 class ActiveProducer(Record):

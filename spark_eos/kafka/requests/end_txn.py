@@ -12,13 +12,13 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from spark_eos import system
+from spark_eos.base import system
+from spark_eos.base.retry import retrying
 from spark_eos.kafka.codes import COORDINATOR_MOVED, COORDINATOR_RETRIES, UNAUTHORIZED
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.net.connection import Connection, wait
 from spark_eos.kafka.net.schema import NO_TAGS, Api, text
 from spark_eos.kafka.transactions import FENCING_END, PLAIN_END
-from spark_eos.retry import retrying
 
 #: Transactional id, producer id, epoch.
 TransactionKey = tuple[str, int, int]

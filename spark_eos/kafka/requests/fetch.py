@@ -18,14 +18,14 @@ import struct
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from spark_eos import system
+from spark_eos.base import system
+from spark_eos.base.topic_partition import TopicPartition
 from spark_eos.kafka.codes import LEADER_MOVED, OK
 from spark_eos.kafka.config.properties import Isolation
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.net.connection import Connection
 from spark_eos.kafka.net.schema import NO_TAGS, FieldReader, text, varint
 from spark_eos.kafka.net.threads import begin_each
-from spark_eos.topic_partition import TopicPartition
 
 _FETCH = 1
 _BY_NAME, _BY_ID = 12, 13

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from spark_eos.base.retry import Waiting, retrying
 from spark_eos.errors import KafkaError
 from spark_eos.kafka.codes import COORDINATOR_MOVED, COORDINATOR_RETRIES, OK, Code, meaning_of
 from spark_eos.kafka.errors import Cause, init_error, no_coordinator, two_phase_refused, two_phase_unavailable
@@ -23,7 +24,6 @@ from spark_eos.kafka.net.schema import (
     record,
 )
 from spark_eos.kafka.transactions import ProducerIdentity
-from spark_eos.retry import Waiting, retrying
 
 INIT_S = 30.0
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from spark_eos.base.topic_partition import TopicPartition
 from spark_eos.kafka.codes import Code
 from spark_eos.kafka.config.properties import Isolation
 from spark_eos.kafka.net.client import BrokerClient
@@ -22,7 +23,6 @@ from spark_eos.kafka.net.schema import (
     array,
     record,
 )
-from spark_eos.topic_partition import TopicPartition
 
 EARLIEST = -2
 LATEST = -1

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from spark_eos.base.topic_partition import TopicPartition
 from spark_eos.kafka.codes import COORDINATOR_MOVED
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.net.metadata import CoordinatorKind
 from spark_eos.kafka.net.schema import INT32, NULLABLE_STRING, STRING, Request, record
 from spark_eos.kafka.requests.committed_offsets import TOPICS, OffsetCommitResponse, as_topics
 from spark_eos.kafka.requests.partition_codes import partition_codes
-from spark_eos.topic_partition import TopicPartition
 
 #: Since Kafka 2.4. From version 10 on, topics are named by id. The code for a group with members is UNKNOWN_MEMBER_ID.
 OFFSET_COMMIT = Request(

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from spark_eos.base.topic_partition import TopicPartition
 from spark_eos.kafka.codes import Code
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.net.schema import INT32, STRING, Int16, Int32, Int64, Record, Request, String, array, record
-from spark_eos.topic_partition import TopicPartition
 
 #: An unknown epoch or offset.
 UNKNOWN = -1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
-from spark_eos.topic_partition import TopicPartition
+from spark_eos.base.topic_partition import TopicPartition
 
 
 class AnsweredPartition(Protocol):

@@ -10,11 +10,11 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from spark_eos.base.topic_partition import TopicPartition
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.net.connection import Connection
 from spark_eos.kafka.net.schema import NO_TAGS, Api, FieldReader, text, varint
 from spark_eos.kafka.transactions import FENCING_END
-from spark_eos.topic_partition import TopicPartition
 
 #: The first version that adds partitions to the transaction by itself, and the last one with topic names.
 _FENCING = Api("Produce", 0, 12, 12)

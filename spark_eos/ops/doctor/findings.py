@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
+from spark_eos.base.printable import in_lines
 from spark_eos.options.parse import SinkOptions
-from spark_eos.printable import in_lines
 
 
 class Severity(StrEnum):

@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
+from spark_eos.base.log import logger
 from spark_eos.errors import ConnectionFailed, EosError, Unauthorized, stop
 from spark_eos.kafka.admin.topics import allowed_operations, describe_topic, topic_of
 from spark_eos.kafka.config.librdkafka import check as check_client
 from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.ledger.own_topics import check_for_rows
-from spark_eos.log import logger
 from spark_eos.ops.doctor.findings import Finding, PlannedQuery, Severity, Tools
 from spark_eos.sink.brokers import check_brokers
 from spark_eos.sink.dead_letters import check_dead_letters

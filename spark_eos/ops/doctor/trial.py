@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 
-from spark_eos import system
+from spark_eos.base import system
+from spark_eos.base.retry import retrying
 from spark_eos.errors import stop
 from spark_eos.kafka.codes import OK, UNAUTHORIZED
 from spark_eos.kafka.errors import Cause, init_error, no_coordinator
@@ -22,7 +23,6 @@ from spark_eos.kafka.requests.describe_transactions import describe_transactions
 from spark_eos.kafka.requests.end_txn import end_own_txn, endtxn_version
 from spark_eos.kafka.requests.init_producer_id import INIT_S, init_producer_id
 from spark_eos.protocol.names import doctor_name
-from spark_eos.retry import retrying
 
 _IDS = 64
 _TIMEOUT_MS = 10_000

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from spark_eos.log import logger
-from spark_eos.metrics_events import Events
+from spark_eos.base.log import logger
+from spark_eos.base.metrics_events import Events
 
 #: ``event``: its kind; ``at``: seconds since 1970; other fields depend on the kind.
 Event = Mapping[str, Any]
@@ -54,7 +54,7 @@ class Hub:
 
 
 class Inbox:
-    """The socket to which other processes of this machine and user send events (`spark_eos.metrics_events`).
+    """The socket to which other processes of this machine and user send events (`spark_eos.base.metrics_events`).
 
     Raises OSError where there can be none.
     """

@@ -9,10 +9,10 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import spark_eos
-from spark_eos import metrics_events
 from spark_eos._version import __version__
+from spark_eos.base import metrics_events
+from spark_eos.base.log import logger
 from spark_eos.errors import stop
-from spark_eos.log import logger
 from spark_eos.ops.metrics.hub import Consumer, Hub, Inbox
 from spark_eos.ops.metrics.listener import QueryListener
 from spark_eos.ops.metrics.recording import Recent, Recorder

@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
 
+from spark_eos.base.printable import refused_by_system
 from spark_eos.errors import EosError, stop
-from spark_eos.printable import refused_by_system
 from spark_eos.tools.devcluster import tools
 from spark_eos.tools.devcluster.cache import cache_dir, digest, stored
 from spark_eos.tools.devcluster.runtime import Runtime

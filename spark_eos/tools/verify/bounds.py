@@ -11,11 +11,11 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from spark_eos.base.topic_partition import PartitionOffsets
 from spark_eos.errors import ConnectionFailed, stop
 from spark_eos.tools.verify.comparison import Comparison
 from spark_eos.tools.verify.offsets import OffsetLookup
 from spark_eos.tools.verify.tables import Snapshot
-from spark_eos.topic_partition import PartitionOffsets
 
 #: Seconds to wait for transactions that are being ended, before the output or the group counts as held back.
 PATIENCE_S = 3.0

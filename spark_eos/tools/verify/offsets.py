@@ -10,13 +10,13 @@ from typing import Any, TypeVar
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaException, TopicPartition
 from confluent_kafka import KafkaError as ClientError
 
+from spark_eos.base.retry import retrying
+from spark_eos.base.topic_partition import PartitionOffsets
 from spark_eos.errors import EosError
 from spark_eos.kafka.codes import Code
 from spark_eos.kafka.config.librdkafka import librdkafka_config
 from spark_eos.kafka.config.properties import Isolation, KafkaProperties
 from spark_eos.kafka.errors import group_refusal, refusal
-from spark_eos.retry import retrying
-from spark_eos.topic_partition import PartitionOffsets
 
 T = TypeVar("T")
 

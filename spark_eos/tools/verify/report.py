@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from spark_eos.printable import in_lines
+from spark_eos.base.printable import in_lines
 from spark_eos.tools.verify.bounds import Bounds, PartitionBounds
 from spark_eos.tools.verify.comparison import Comparison
 from spark_eos.tools.verify.judge import FAULTS, Case, Findings

@@ -23,7 +23,7 @@ def outcome(path: str, checkpoint: str, rows: str, merged: bool, meanwhile: str 
     from jobs.delta.merge import Merger
     from jobs.kafka_to_delta import Appender
     from spark_eos.errors import EosError
-    from spark_eos.tables.delta.memory import MERGES
+    from spark_eos.pipelines.tables.delta.memory import MERGES
 
     spark = session()
     spark.sparkContext.setLocalProperty("sql.streaming.queryId", "a query")

@@ -8,7 +8,7 @@ import json
 import pytest
 from deltalake import DeltaTable
 
-from spark_eos.copy.from_table.position import from_text
+from spark_eos.pipelines.copy.from_table.position import from_text
 from tests.support.delta import ToKafka, forget_the_last_commit, history
 
 pytestmark = pytest.mark.chaos

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from demo import processes
-from spark_eos.ingest.run import Ingest
+from spark_eos.pipelines.files.run import Ingest
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.covering import one_for_every_day
 from tests.support.kafka_view import KafkaView

@@ -19,12 +19,12 @@ from pyspark.sql import functions as F
 from jobs.files.input import Files, accepted, parsed, rows_of
 from jobs.runner.columns import PARSED, with_fields
 from spark_eos.checkpoint.settings import HadoopSettings
-from spark_eos.copy.written import LastWritten
 from spark_eos.errors import EosError, FileError
-from spark_eos.ingest.copying import Counts, FileRows, columns_in
-from spark_eos.ingest.folder import Folder, with_digest
-from spark_eos.ingest.source import Form, source_for
-from spark_eos.ingest.text import TextForm
+from spark_eos.pipelines.copy.written import LastWritten
+from spark_eos.pipelines.files.copying import Counts, FileRows, columns_in
+from spark_eos.pipelines.files.folder import Folder, with_digest
+from spark_eos.pipelines.files.source import Form, source_for
+from spark_eos.pipelines.files.text import TextForm
 from spark_eos.sink.schema import Columns
 from tests.support.text_readers import CSV_PIECES, JSON_PIECES, Record, csv_fields, csv_records, json_object, lines
 

@@ -22,7 +22,7 @@ from spark_eos.kafka.codes import OK
 from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.kafka.net.metadata import CoordinatorKind
 from spark_eos.kafka.net.schema import INT16, INT32, FieldReader, FieldType, Int16, Int32, Record, Request
-from spark_eos.mirror.offsets import GroupMover
+from spark_eos.pipelines.mirror.offsets import GroupMover
 from spark_eos.sink.preflight import check_group
 from tests.support.waiting import wait_for
 

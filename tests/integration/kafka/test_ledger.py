@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
+from spark_eos.base.retry import retrying
 from spark_eos.errors import KafkaError, LedgerError
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import BrokerClient, broker_client
@@ -22,7 +23,6 @@ from spark_eos.protocol.head import Decision, Head, Pair, Probe, Written
 from spark_eos.protocol.head_codec import encode
 from spark_eos.protocol.names import ledger_name
 from spark_eos.protocol.ports import NotPublished
-from spark_eos.retry import retrying
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.kafka_view import TIMEOUT, KafkaView, wait_for, write
 from tests.support.transactions import LIFE_MS

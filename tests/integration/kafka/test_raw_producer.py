@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 
+from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.errors import EosError
 from spark_eos.kafka.codes import OK
 from spark_eos.kafka.config.properties import KafkaProperties
@@ -24,7 +25,6 @@ from spark_eos.options.parse import Fetching
 from spark_eos.protocol.head import Pair
 from spark_eos.source.raw import read_batches, read_raw
 from spark_eos.tools.devcluster import DevCluster
-from spark_eos.topic_partition import OffsetRange
 from tests.support.kafka_view import KafkaView, Row
 from tests.support.proxy import Proxy
 from tests.support.transactions import LIFE_MS, arrow_producers

@@ -9,12 +9,12 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka.admin import AclOperation, ResourceType
 
+from spark_eos.base.retry import retrying
 from spark_eos.kafka.codes import COORDINATOR_RETRIES, OK
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.kafka.requests.init_producer_id import INIT_PRODUCER_ID_TWO_PHASE
 from spark_eos.kafka.transactions import NEVER_MS
-from spark_eos.retry import retrying
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.guarded import Guarded
 from tests.support.kafka_view import KafkaView

@@ -15,8 +15,8 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from spark_eos import cli
-from spark_eos.copy.start import copy
 from spark_eos.ops import dead_letters
+from spark_eos.pipelines.copy.start import copy
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.kafka_view import KafkaView, Row, open_view
 from tests.support.mirrors import Mirror

@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from spark_eos.base.retry import retrying
 from spark_eos.errors import Superseded
 from spark_eos.kafka.admin import topics
 from spark_eos.kafka.admin.configs import create_topic
@@ -25,7 +26,6 @@ from spark_eos.protocol.head import NOBODY, BatchWrite, Decision
 from spark_eos.protocol.names import ledger_name
 from spark_eos.protocol.ports import NotPublished, State
 from spark_eos.protocol.task import MicroBatch
-from spark_eos.retry import retrying
 from tests.support.stopped_query import AT_ONCE, PREFIX, RUN, Left, left_open
 from tests.support.transactions import Transaction
 from tests.support.waiting import PROGRAM_S, wait_for

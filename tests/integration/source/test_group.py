@@ -10,9 +10,9 @@ import uuid
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from spark_eos.base.log import logger
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import BrokerClient
-from spark_eos.log import logger
 from spark_eos.source import group as module
 from spark_eos.source.group import GroupReport
 from tests.support.source_calls import fresh, run, until_more

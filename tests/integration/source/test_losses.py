@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.errors import DataLossError
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.options.parse import Fetching
@@ -11,7 +12,6 @@ from spark_eos.source import watch
 from spark_eos.source.consumer import read_by_consumer
 from spark_eos.source.range_math import Task
 from spark_eos.source.raw import read_raw
-from spark_eos.topic_partition import OffsetRange
 from tests.support.source_calls import (
     anew,
     delete_before,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.kafka.codes import Code
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client, close_all
@@ -16,7 +17,6 @@ from spark_eos.options.parse import Fetching
 from spark_eos.source import nearest_replica, raw
 from spark_eos.source.task import read_range
 from spark_eos.tools.devcluster import DevCluster
-from spark_eos.topic_partition import OffsetRange
 from tests.support.kafka_view import write
 from tests.support.proxy import Proxy
 from tests.support.waiting import TIMEOUT, wait_for

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.errors import DataLossError, KafkaError
 from spark_eos.kafka.admin.topics import end_offsets
 from spark_eos.kafka.config.properties import KafkaProperties
@@ -23,7 +24,6 @@ from spark_eos.source.consumer import read_by_consumer
 from spark_eos.source.raw import read_raw
 from spark_eos.source.schema import arrow_schema
 from spark_eos.tools.devcluster import DevCluster
-from spark_eos.topic_partition import OffsetRange
 from tests.support.source_calls import delete_before
 from tests.support.transactions import write_in_turn
 from tests.support.waiting import TIMEOUT

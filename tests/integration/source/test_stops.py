@@ -8,13 +8,13 @@ import uuid
 
 import pytest
 
-from spark_eos import system
+from spark_eos.base import system
+from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.errors import ConnectionFailed, KafkaError, OptionError, TopicError
 from spark_eos.options.parse import stream_options
 from spark_eos.source import consumer, lag, watch
 from spark_eos.source.range_math import Task
 from spark_eos.source.reader import EosKafkaStreamReader
-from spark_eos.topic_partition import OffsetRange
 from tests.support.source_calls import (
     run,
     until_new,

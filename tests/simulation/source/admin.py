@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from spark_eos import retry
-from spark_eos.copy import readable
-from spark_eos.copy import source as copy
+from spark_eos.base import retry
+from spark_eos.base.topic_partition import PartitionOffsets, TopicPartition, flat, nested
 from spark_eos.errors import TopicError
 from spark_eos.kafka.admin.topics import Topic
 from spark_eos.kafka.requests.offset_for_leader_epoch import UNKNOWN, EpochEnd
 from spark_eos.ledger import own_topics
+from spark_eos.pipelines.copy import readable
+from spark_eos.pipelines.copy import source as copy
 from spark_eos.source import bounds, diagnosis, reader, watch
 from spark_eos.source.epochs import Leaders, Unanswered
-from spark_eos.topic_partition import PartitionOffsets, TopicPartition, flat, nested
 
 from .cluster import Cluster, Log
 

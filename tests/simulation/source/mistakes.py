@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from spark_eos.base.topic_partition import OffsetRange, flat, nested
 from spark_eos.checkpoint import offset_log
 from spark_eos.errors import EosError
 from spark_eos.kafka.requests.offset_for_leader_epoch import UNKNOWN
 from spark_eos.source import diagnosis, epochs, left_topics, plan, questions, range_math, reader
-from spark_eos.topic_partition import OffsetRange, flat, nested
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 

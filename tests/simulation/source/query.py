@@ -13,17 +13,18 @@ from typing import Any
 
 import pytest
 
+from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.checkpoint.offset_log import Position, from_spark
-from spark_eos.copy import readable
-from spark_eos.copy import task as copy_task
-from spark_eos.copy.plan import CopyPlan
-from spark_eos.copy.readable import ReadableRanges
-from spark_eos.copy.source import CopyStreamReader, RangesOfTask
-from spark_eos.copy.task import Parts
 from spark_eos.errors import DataLossError, KafkaError
 from spark_eos.kafka.records.batches import OtherEpoch
 from spark_eos.options.parse import Fetching, SinkOptions, stream_options
 from spark_eos.options.selection import Pattern
+from spark_eos.pipelines.copy import readable
+from spark_eos.pipelines.copy import task as copy_task
+from spark_eos.pipelines.copy.plan import CopyPlan
+from spark_eos.pipelines.copy.readable import ReadableRanges
+from spark_eos.pipelines.copy.source import CopyStreamReader, RangesOfTask
+from spark_eos.pipelines.copy.task import Parts
 from spark_eos.source import reader as reader_module
 from spark_eos.source import task as source_task
 from spark_eos.source.byte_limit import Piece, Sizes
@@ -32,7 +33,6 @@ from spark_eos.source.epochs import RangeEpochs
 from spark_eos.source.losses import Losses, epoch_diverged, log_diverged
 from spark_eos.source.reader import EosKafkaStreamReader
 from spark_eos.source.task import resuming
-from spark_eos.topic_partition import OffsetRange
 
 from .admin import CLUSTER_ID
 from .cluster import MOST_PARTITIONS, NAMES, Cluster, Ends, Log

@@ -9,7 +9,7 @@ import pytest
 
 from jobs.runner import cluster
 from jobs.runner.cluster import JobCluster, Silence
-from spark_eos import system
+from spark_eos.base import system
 from spark_eos.errors import ConnectionFailed
 from spark_eos.kafka.config.properties import KafkaProperties
 from tests.support.fake_broker import FakeBroker

@@ -14,8 +14,8 @@ from jobs.ingest_files import IngestFiles, plan
 from jobs.runner.config import load
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.errors import ConfigError, EosError, FileError
-from spark_eos.ingest.folder import File, Folder, with_digest
-from spark_eos.ingest.notes import Taken
+from spark_eos.pipelines.files.folder import File, Folder, with_digest
+from spark_eos.pipelines.files.notes import Taken
 
 NOTHING = argparse.Namespace()
 ROOT = Path(__file__).parents[3]

@@ -310,13 +310,13 @@ def test_the_program_is_named_while_the_session_starts(monkeypatch):
 def test_forks_import_nothing_of_ours_or_of_arrow_again():
     """What Spark's processes import by name is there, but for the small modules that they run."""
     code = (
-        "import importlib, sys; from spark_eos.spark.preload import MODULES;"
+        "import importlib, sys; from spark_eos.datasource.preload import MODULES;"
         "list(map(importlib.import_module, MODULES));"
         "had = set(sys.modules);"
         "import spark_eos.worker_daemon, pyspark.sql.streaming.python_streaming_source_runner;"
         "from spark_eos.sink import preflight, session; from spark_eos.source import diagnosis;"
-        "print(set(sys.modules) - had - {'pyspark.daemon', 'spark_eos.worker_daemon', 'spark_eos.spark.worker_daemon',"
-        "'pyspark.sql.streaming.python_streaming_source_runner'})"
+        "print(set(sys.modules) - had - {'pyspark.daemon', 'spark_eos.worker_daemon',"
+        "'spark_eos.datasource.worker_daemon', 'pyspark.sql.streaming.python_streaming_source_runner'})"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT)
     assert done.stdout == "set()\n", done.stderr

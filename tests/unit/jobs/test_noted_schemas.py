@@ -13,9 +13,9 @@ import pytest
 from jobs.runner.noted_schemas import FILE, Note, NotedSchemas, Progress, chosen
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.errors import EosError
-from spark_eos.registry.decoding import Decoding
-from spark_eos.registry.schemas import Registered, Schema
-from spark_eos.registry.settings import registry_settings
+from spark_eos.pipelines.registry.decoding import Decoding
+from spark_eos.pipelines.registry.schemas import Registered, Schema
+from spark_eos.pipelines.registry.settings import registry_settings
 
 SETTINGS = registry_settings("http://localhost:8081")
 LATEST = 3

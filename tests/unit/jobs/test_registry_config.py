@@ -82,6 +82,6 @@ def test_malformed_rows_without_any_parsing_are_a_mistake(read):
 
 def test_a_job_without_a_registry_does_not_load_its_modules(monkeypatch):
     """They import numpy, for 75 ms of each start. Headers stay as they are."""
-    monkeypatch.setitem(sys.modules, "spark_eos.registry.wire", None)
+    monkeypatch.setitem(sys.modules, "spark_eos.pipelines.registry.wire", None)
     rows = Mock(columns=["value", "headers"])
     assert encoded_rows(rows, Columns()) is rows

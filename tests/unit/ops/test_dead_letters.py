@@ -24,7 +24,7 @@ from spark_eos.ops.dead_letters import (
     _Reader,
     ranges_in,
 )
-from tests.unit.test_printable import HOSTILE, is_plain
+from tests.unit.base.test_printable import HOSTILE, is_plain
 
 LOG = LetterLog("cluster", "dead", "id", 0)
 

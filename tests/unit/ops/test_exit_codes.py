@@ -12,7 +12,6 @@ import pytest
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.cli.mirror import move_answer
 from spark_eos.ledger.owners import Transaction
-from spark_eos.mirror.offsets import GroupMove
 from spark_eos.ops import drop_planned as dropping
 from spark_eos.ops import recover as recovery
 from spark_eos.ops import replay as replaying
@@ -20,6 +19,7 @@ from spark_eos.ops.answer import Answer
 from spark_eos.ops.heads import SinkHead
 from spark_eos.ops.replay_plan import ReplayPlan, ReplayRequest
 from spark_eos.ops.state import Liveness, QueryState
+from spark_eos.pipelines.mirror.offsets import GroupMove
 from spark_eos.protocol.head import Head, Unfinished
 from tests.unit.test_cli import CHANGES
 

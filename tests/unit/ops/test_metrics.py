@@ -18,8 +18,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 from pyspark.sql.streaming.listener import QueryStartedEvent, QueryTerminatedEvent
 
+from spark_eos.base.metrics_events import NOWHERE, Events
 from spark_eos.errors import UnsupportedError
-from spark_eos.metrics_events import NOWHERE, Events
 from spark_eos.ops.metrics import endpoint as module
 from spark_eos.ops.metrics import session as session_of_metrics
 from spark_eos.ops.metrics import start

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.ledger.owners import Transaction
 from spark_eos.ops import status
 from spark_eos.ops.answer import Answer
@@ -15,7 +16,6 @@ from spark_eos.ops.heads import SinkHead
 from spark_eos.ops.state import Liveness, QueryState
 from spark_eos.ops.status import as_json, overview
 from spark_eos.protocol.head import CopiedFrom, Decision, Head, Marks, Pair, Probe, Unfinished, Verdict, Written
-from spark_eos.topic_partition import OffsetRange
 
 COPIED = CopiedFrom("here", (("in", "id"),), None, (OffsetRange("in", 3, 0, 2),))
 

@@ -13,12 +13,10 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
+from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.checkpoint.offset_log import Position, to_spark
 from spark_eos.checkpoint.settings import HadoopSettings
-from spark_eos.copy.table import options
-from spark_eos.copy.table.options import table_options
-from spark_eos.copy.table.start import planned
 from spark_eos.errors import EosError
 from spark_eos.kafka.admin import topics
 from spark_eos.kafka.admin.topics import Topic
@@ -26,10 +24,12 @@ from spark_eos.ops import recover, state, status
 from spark_eos.ops.answer import Answer
 from spark_eos.ops.checkpoint_timeline import timeline_from, traces_of
 from spark_eos.ops.drop_planned import drop_planned
+from spark_eos.pipelines.copy.table import options
+from spark_eos.pipelines.copy.table.options import table_options
+from spark_eos.pipelines.copy.table.start import planned
+from spark_eos.pipelines.tables.iceberg.memory import tag_of
+from spark_eos.pipelines.tables.micro_batch import MicroBatch
 from spark_eos.source.schema import arrow_schema
-from spark_eos.tables.iceberg.memory import tag_of
-from spark_eos.tables.micro_batch import MicroBatch
-from spark_eos.topic_partition import OffsetRange
 from tests.support.table_kinds import KINDS, Delta, Iceberg, TableKind
 
 QUERY = "b3f0"

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spark_eos.datasource.foreach_batch import batch_writer
 from spark_eos.errors import OptionError
-from spark_eos.ingest.run import Ingest
 from spark_eos.options.writes import write_options
+from spark_eos.pipelines.files.run import Ingest
 from spark_eos.protocol.head import ForeachBatchWrite
 from spark_eos.protocol.names import INGESTS
-from spark_eos.spark.foreach_batch import batch_writer
 
 SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:1"}
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.errors import EosError, ProtocolStop
 from spark_eos.kafka.transactions import NEVER_MS
 from spark_eos.protocol.commit import _next_decision, _notes_to_write, _offsets_to_give, _problem
@@ -14,7 +15,6 @@ from spark_eos.protocol.head_codec import decode, encode
 from spark_eos.protocol.ports import Description, Ports, State
 from spark_eos.protocol.replay import differences_of_ranges
 from spark_eos.protocol.task import MOST_UNKNOWN, MicroBatch, TaskReport, Work
-from spark_eos.topic_partition import OffsetRange
 
 
 def written(partition: int, rows: int = 1, digest: int = 1, verdict: Verdict | None = None) -> Written:

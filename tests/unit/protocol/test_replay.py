@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
+from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.errors import Diverged, LedgerError
 from spark_eos.protocol.head import CopiedFrom, Decision, Digest, Head, Pair, Probe, Verdict, Written, merged
 from spark_eos.protocol.head_codec import decode, encode
 from spark_eos.protocol.replay import assign_ranges
 from spark_eos.protocol.replay import differences_of_ranges as differences
 from spark_eos.protocol.task import Work
-from spark_eos.topic_partition import OffsetRange
 
 TOPICS = (("a", "id-a"), ("b", "id-b"))
 A0, A1, B0 = OffsetRange("a", 0, 5, 9), OffsetRange("a", 1, 0, 3), OffsetRange("b", 0, 7, 8)

@@ -80,7 +80,7 @@ def test_where_setup_cfg_has_the_packages():
     """The job's modules are in the package, and Spark finds the one that registers the format."""
     setup = ConfigParser()
     setup.read(ROOT / "setup.cfg")
-    files = ["spark_eos/py.typed", "spark_eos/spark/autoload/__init__.py", "jobs/mirror.py", "bench/quix.py"]
+    files = ["spark_eos/py.typed", "spark_eos/datasource/autoload/__init__.py", "jobs/mirror.py", "bench/quix.py"]
     assert in_wheel(files, folders_of(setup)) == {
         "spark_eos/py.typed",
         "pyspark_spark_eos/__init__.py",

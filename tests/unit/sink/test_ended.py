@@ -6,12 +6,12 @@ from types import SimpleNamespace
 
 import pytest
 
+from spark_eos.datasource import restarts
 from spark_eos.errors import ProtocolStop
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.options.parse import SinkOptions
 from spark_eos.sink import ended
 from spark_eos.sink.ended import check_end, remember
-from spark_eos.spark import restarts
 
 OPTIONS = SinkOptions(KafkaProperties({"bootstrap.servers": "127.0.0.1:1"}), topic="t")
 MISSING = ProtocolStop("EOS_ROWS_MISSING", "Rows are missing.", hint="Write them.")

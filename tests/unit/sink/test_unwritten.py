@@ -8,11 +8,11 @@ import uuid
 
 import pytest
 
+from spark_eos.datasource.foreach_batch import batch_writer
 from spark_eos.errors import ConnectionFailed, EosError, ProtocolStop
 from spark_eos.options.writes import WriteOptions
 from spark_eos.protocol.head import ForeachBatchWrite, Write
 from spark_eos.sink import unwritten
-from spark_eos.spark.foreach_batch import batch_writer
 from spark_eos.spark.reasons import reason
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from spark_eos.base.metrics_events import Events
 from spark_eos.errors import ProtocolStop
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.metrics_events import Events
 from spark_eos.options.parse import SinkOptions
 from spark_eos.protocol.head import Pair, Probe, Written
 from spark_eos.protocol.task import TaskReport, Work

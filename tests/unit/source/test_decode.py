@@ -14,12 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.record._crc32c import crc as slow_crc32c
 
+from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.errors import KafkaError
 from spark_eos.kafka.records import columns
 from spark_eos.kafka.records.batches import UnsupportedFormat
 from spark_eos.source.consumer import to_arrow
 from spark_eos.source.decode import decode
-from spark_eos.topic_partition import OffsetRange
 from tests.support.record_batches import (
     CODECS,
     EVERYTHING,

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from spark_eos.base.topic_partition import flat
 from spark_eos.errors import DataLossError
 from spark_eos.kafka.admin.topics import Topic
 from spark_eos.ledger import own_topics
@@ -17,7 +18,6 @@ from spark_eos.source import reader as reader_module
 from spark_eos.source.questions import answered
 from spark_eos.source.reader import EosKafkaStreamReader
 from spark_eos.source.watch import TopicWatch
-from spark_eos.topic_partition import flat
 from tests.support.replicas import Model
 
 

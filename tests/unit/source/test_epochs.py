@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.errors import ConnectionFailed, Unauthorized
 from spark_eos.kafka.codes import Code
 from spark_eos.kafka.records.batches import Damage, OtherEpoch, UnsupportedFormat
@@ -18,7 +19,6 @@ from spark_eos.kafka.requests.fetch import FetchResponse
 from spark_eos.kafka.requests.offset_for_leader_epoch import UNKNOWN, EpochEnd
 from spark_eos.source import epochs as epochs_module
 from spark_eos.source.epochs import LeaderEpochs, Leaders, Noted, RangeEpochs, leaders_of
-from spark_eos.topic_partition import OffsetRange
 from tests.support.replicas import PLACE, Model
 
 STEP = st.one_of(

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from spark_eos.base.topic_partition import PartitionOffsets
 from spark_eos.checkpoint.offset_log import Position
 from spark_eos.options.parse import stream_options
 from spark_eos.source import lag, reader
 from spark_eos.source.plan import Next, Run
 from spark_eos.source.reader import EosKafkaStreamReader
-from spark_eos.topic_partition import PartitionOffsets
 
 OPTIONS = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"}
 

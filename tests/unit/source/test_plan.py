@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from spark_eos.base.topic_partition import OffsetRange, TopicPartition, flat, nested
 from spark_eos.checkpoint.offset_log import LeftAt, Position
 from spark_eos.errors import DataLossError
 from spark_eos.options.parse import SourceOptions, stream_options
@@ -24,7 +25,6 @@ from spark_eos.source.plan import (
     readable,
 )
 from spark_eos.source.questions import Topics, answered
-from spark_eos.topic_partition import OffsetRange, TopicPartition, flat, nested
 
 BEGUN = Run(begun=True)
 

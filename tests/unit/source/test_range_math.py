@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.errors import DataLossError
 from spark_eos.source import range_math
 from spark_eos.source.losses import Losses
-from spark_eos.topic_partition import OffsetRange
 
 
 def flat(offsets):

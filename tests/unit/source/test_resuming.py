@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.errors import DataLossError, KafkaError
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.requests.offset_for_leader_epoch import EpochEnd
@@ -14,7 +15,6 @@ from spark_eos.options.parse import Fetching
 from spark_eos.source import diagnosis, task
 from spark_eos.source.diagnosis import why_not
 from spark_eos.source.epochs import Leaders
-from spark_eos.topic_partition import OffsetRange
 
 KAFKA = KafkaProperties({"bootstrap.servers": "127.0.0.1:1"})
 CLIENT: Any = None

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.requests.fetch import FetchResponse
 from spark_eos.options.parse import Fetching
 from spark_eos.source import small_ranges
 from spark_eos.source.small_ranges import take
-from spark_eos.topic_partition import OffsetRange
 from tests.support.record_batches import Batch, encode, plain
 
 FETCHING = Fetching(KafkaProperties({"bootstrap.servers": "nobody"}))

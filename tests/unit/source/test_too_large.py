@@ -5,12 +5,12 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.errors import KafkaError
 from spark_eos.options.parse import batch_options, stream_options
 from spark_eos.source.consumer import _check_sizes
 from spark_eos.source.decode import decode
 from spark_eos.source.schema import arrow_schema
-from spark_eos.topic_partition import OffsetRange
 from tests.support.record_batches import CODECS, encode, plain
 
 OPTIONS = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"}

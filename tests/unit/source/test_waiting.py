@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.kafka.codes import Code
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.requests.fetch import FetchResponse
 from spark_eos.source import raw
 from spark_eos.source.task import Fetching
-from spark_eos.topic_partition import OffsetRange
 
 KAFKA = KafkaProperties({"bootstrap.servers": "127.0.0.1:1"})
 EMPTY, ROWS = FetchResponse(0, 0), FetchResponse(0, 100)

@@ -11,10 +11,10 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from spark_eos.base.frozen_settings import Settings
+from spark_eos.base.printable import hidden
+from spark_eos.base.topic_partition import PartitionOffsets
 from spark_eos.errors import EosError, stop
-from spark_eos.frozen_settings import Settings
-from spark_eos.printable import hidden
-from spark_eos.topic_partition import PartitionOffsets
 
 _KINDS = ("delta", "iceberg")
 _LONGEST = 400

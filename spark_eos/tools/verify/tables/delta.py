@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from spark_eos.base.topic_partition import PartitionOffsets
 from spark_eos.errors import stop
-from spark_eos.topic_partition import PartitionOffsets
 
 if TYPE_CHECKING:
     from spark_eos.tools.verify.tables import TableAddress

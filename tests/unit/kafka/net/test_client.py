@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from spark_eos import system
+from spark_eos.base import system
 from spark_eos.errors import ConnectionFailed, KafkaError
 from spark_eos.kafka.codes import Code
 from spark_eos.kafka.config.properties import KafkaProperties

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from spark_eos.base.topic_partition import TopicPartition
 from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.kafka.producer.refusals import Splitting
 from spark_eos.kafka.records.batches import walk_batches
 from spark_eos.kafka.records.encode import Encoder, Sealed
 from spark_eos.kafka.records.rows import read_rows
-from spark_eos.topic_partition import TopicPartition
 
 
 class Sender:

@@ -20,7 +20,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from spark_eos import retry
+from spark_eos.base import retry
+from spark_eos.base.topic_partition import TopicPartition
 from spark_eos.errors import ConnectionFailed, EosError, stop
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import BrokerClient
@@ -31,7 +32,6 @@ from spark_eos.kafka.producer.sender import Sender
 from spark_eos.kafka.records.encode import Sealed
 from spark_eos.kafka.requests.produce import ProduceResponse
 from spark_eos.kafka.transactions import ProducerIdentity
-from spark_eos.topic_partition import TopicPartition
 from tests.support.waiting import TIMEOUT
 
 NODES = 3

@@ -14,13 +14,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from kafka.record import MemoryRecords
 
+from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.kafka.config.values import INTEGERS
 from spark_eos.kafka.records.batches import walk_batches
 from spark_eos.kafka.records.columns import groups, read_records
 from spark_eos.kafka.records.encode import BATCH_BYTES, HEADER_BYTES, SEQUENCES, Encoder, Rows, Sealed, Tails
 from spark_eos.kafka.records.headers import encode_headers
 from spark_eos.source.decode import decode
-from spark_eos.topic_partition import OffsetRange
 
 TIME = 1_700_000_000_000
 CODECS = ("none", "gzip", "lz4", "snappy", "zstd")

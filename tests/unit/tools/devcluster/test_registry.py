@@ -1,4 +1,4 @@
-"""A registry that does not come up; tests/integration/registry has one that does."""
+"""A registry that does not come up; tests/integration/pipelines/registry has one that does."""
 
 import sys
 

@@ -1,0 +1,145 @@
+"""Runs a streaming query, and starts it again when it fails with an error after which a restart helps."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from spark_eos.spark.reasons import Reason, reason
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming import StreamingQuery
+
+_POLL_S = 0.5
+_LONGEST_PAUSE_S = 300.0
+_MOST_DOUBLINGS = 64
+
+
+@dataclass(frozen=True)
+class Restart:
+    """A restart that is due: the ``attempt``-th of ``attempts``, after ``pause_s`` seconds, because of ``reason``."""
+
+    reason: Reason
+    attempt: int
+    attempts: int
+    pause_s: float
+
+    def __str__(self) -> str:
+        return f"restart {self.attempt} of {self.attempts} in {self.pause_s:g} s: {self.reason}"
+
+
+def _log(restart: Restart) -> None:
+    from spark_eos.base.log import logger  # which sets up a handler, where there is none yet
+
+    logger.warning("%s", restart)
+
+
+class Running(Protocol):
+    """A StreamingQuery, or an object with the same methods."""
+
+    @property
+    def recentProgress(self) -> Sequence[Any]: ...
+
+    def awaitTermination(self, timeout: Any = None) -> bool | None: ...  # noqa: ANN401  # whole seconds, by its stubs
+
+    def stop(self) -> None: ...
+
+
+def run(
+    factory: Callable[[], StreamingQuery | Running],
+    *,
+    attempts: int = 5,
+    pause_s: float = 10.0,
+    stop: Callable[[], bool] = lambda: False,
+    on_restart: Callable[[Restart], None] = _log,
+    explain: Callable[[BaseException], Reason | None] = reason,
+) -> None:
+    """Start the query, wait until it has ended, and start it again when it failed and a restart helps.
+
+    ``factory`` builds and starts the query, everything in it anew: reader, views, static DataFrames, writer, with the
+    same checkpoint. Spark's cache is emptied before it is called again, as the end of the process would have done.
+
+    After its end, the last commit is checked once more (`spark_eos.sink.ended`). An error of that check counts as the
+    query's own.
+
+    After ``attempts`` restarts without a finished micro-batch in between, the query's error is raised. The pause
+    before a restart begins with ``pause_s`` seconds, and doubles each time, up to five minutes. An error that
+    `spark_eos.reason` does not know, or whose ``restart_helps`` is false, is raised at once. When ``stop()`` becomes
+    true, the query is stopped and the call returns, as it does when the query ends by itself. ``on_restart`` is called
+    with each restart before its pause; by default it logs it. ``explain`` returns why a query has failed; pass one if
+    the query has errors other than those of spark-eos.
+    """
+    failed = 0
+    while True:
+        query = None
+        try:
+            query = factory()
+            _check_end(query, stopped=_wait(query, stop))
+            return
+        except Exception as error:
+            why = explain(error)
+            if stop() or why is None or not why.restart_helps:
+                raise
+            failed = 1 if query is not None and _has_finished_a_batch(query) else failed + 1
+            if failed > attempts:
+                raise
+        restart = Restart(why, failed, attempts, _longer(pause_s, failed - 1))
+        _count(restart, query)
+        on_restart(restart)
+        if not _pause(restart.pause_s, stop):
+            return
+        _empty_cache()
+
+
+def _longer(pause_s: float, doublings: int) -> float:
+    # A float has room for fewer doublings than there may be attempts.
+    return min(pause_s * 2.0 ** min(doublings, _MOST_DOUBLINGS), _LONGEST_PAUSE_S)
+
+
+def _wait(query: Running, stop: Callable[[], bool]) -> bool:
+    """Wait until the query has ended, after its last micro-batch was committed or aborted. Whether it was stopped; its
+    error is raised."""
+    while not query.awaitTermination(_POLL_S):
+        if stop():
+            query.stop()
+            return True
+    return False
+
+
+def _check_end(query: StreamingQuery | Running, *, stopped: bool) -> None:
+    from spark_eos.sink.ended import check_end
+
+    check_end(query, stopped=stopped)
+
+
+def _has_finished_a_batch(query: Running) -> bool:
+    """Whether this run of the query has finished a micro-batch. An idle query makes progress, too, but adds none."""
+    return any("addBatch" in progress["durationMs"] for progress in query.recentProgress)
+
+
+def _pause(pause_s: float, stop: Callable[[], bool]) -> bool:
+    """Wait; False if the wait was cut short."""
+    until = time.monotonic() + pause_s
+    while (left := until - time.monotonic()) > 0:
+        if stop():
+            return False
+        time.sleep(min(left, _POLL_S))
+    return not stop()
+
+
+def _count(restart: Restart, query: StreamingQuery | Running | None) -> None:
+    """Count the restart in the metrics."""
+    from spark_eos.base.metrics_events import here
+
+    known = str(getattr(query, "id", None) or "unknown")
+    here().tell("restart", query=known, condition=restart.reason.condition)
+
+
+def _empty_cache() -> None:
+    from pyspark.sql import SparkSession
+
+    session = SparkSession.getActiveSession()
+    if session is not None:
+        session.catalog.clearCache()

@@ -1,0 +1,41 @@
+"""Copies whose target partitions are chosen by the keys, as a producer of rows chooses them.
+
+Records are decoded, and go through the transform that changes nothing, as rows of the sink without a partition. So all
+that holds for transforms holds here. A decision knows the rule by the transform's name, which no function can have.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pyarrow as pa
+
+from spark_eos.errors import stop
+from spark_eos.options.parse import SinkOptions
+from spark_eos.pipelines.copy.plan import SAME, Transform
+from spark_eos.sink.schema import Columns
+
+KEY = "key"
+_RULES = (SAME, KEY)
+_NAME = "partition=key"
+
+
+def check_rule(rule: str, sink: SinkOptions, *, copies: bool) -> None:
+    """Check the argument ``partition`` of `spark_eos.copy`. Raises OptionError."""
+    if rule not in _RULES:
+        raise stop("EOS_OPTION_INVALID.partition", option="partition", value=rule)
+    if rule == KEY and not copies:
+        raise stop("EOS_OPTION_CONFLICT.key_with_transform", option="partition")
+    if rule == KEY and sink.partitioner == "random":
+        raise stop("EOS_OPTION_CONFLICT.key_with_random", option="kafka.partitioner")
+
+
+def by_key(topic: str | None) -> Transform:
+    """The transform of copies by key. ``topic``: of all records; None for the topic of the same name."""
+    columns = Columns(key=True, topic=topic is None, partition=False, headers=True, timestamp=True)
+    names = ("key", "value", "headers", "timestamp", *(("topic",) if columns.topic else ()))
+    return Transform(partial(_unplaced, names), _NAME, columns)
+
+
+def _unplaced(names: tuple[str, ...], batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch.select(names)

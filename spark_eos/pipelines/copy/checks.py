@@ -1,0 +1,154 @@
+"""What a copy refuses, on the driver, before any task runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import get_args
+
+from spark_eos.base.topic_partition import OffsetRange
+from spark_eos.errors import stop
+from spark_eos.kafka.admin.topics import cluster_id
+from spark_eos.kafka.config.librdkafka import check
+from spark_eos.kafka.net.client import broker_client
+from spark_eos.options.parse import SinkOptions, SourceOptions, sink_options, stream_options
+from spark_eos.pipelines.copy.plan import CopyPlan, OnMalformed
+from spark_eos.sink.outputs import output_partitions
+
+#: Bytes of a micro-batch where no option sets them: the end of a micro-batch is logged before it runs, so one that no
+#: transaction lives long enough for could never be made smaller.
+DEFAULT_BYTES = 1 << 30
+
+_TRIGGERS = ("availableNow", "processingTime")
+
+
+@dataclass(frozen=True)
+class Ends:
+    """Where a query reads and writes, checked. ``cluster``: the id of the source's cluster, empty where brokers do not
+    report it; ``same_cluster``: whether it is that of the target."""
+
+    source: SourceOptions
+    sink: SinkOptions
+    cluster: str
+    same_cluster: bool
+
+
+def checked_ends(
+    source: Mapping[str, str],
+    sink: Mapping[str, str],
+    session: Mapping[str, str],
+    *,
+    ordered: bool,
+    copies: bool,
+    keeps_order: str,
+) -> Ends:
+    """Parse and check the options of both ends. ``session``: its settings of file systems; ``ordered``,
+    ``keeps_order``: see `check_source`; ``copies``: records are copied as whole batches. Raises OptionError,
+    ConnectionFailed.
+    """
+    reads, writes = bounded(stream_options(source)), sink_options(sink, session)
+    check(reads.kafka, "consumer")  # of both, before any is asked
+    check(writes.kafka, "producer")
+    check_source(reads, ordered=ordered, keeps_order=keeps_order)
+    check_sink(reads, writes, copies=copies)
+    cluster = cluster_id(broker_client(reads.kafka))
+    return Ends(reads, writes, cluster, check_clusters(reads, writes, cluster))
+
+
+def bounded(options: SourceOptions) -> SourceOptions:
+    """The source with a limit for each micro-batch, however much is waiting in it."""
+    if options.max_bytes_per_trigger is not None or options.max_offsets_per_trigger is not None:
+        return options
+    return replace(options, max_bytes_per_trigger=DEFAULT_BYTES)
+
+
+def check_malformed(on_malformed: str, sink: SinkOptions) -> None:
+    """What is to become of records that a transform rejects. Raises OptionError."""
+    if on_malformed not in get_args(OnMalformed):
+        raise stop("EOS_OPTION_INVALID.malformed", given=on_malformed, allowed=", ".join(get_args(OnMalformed)))
+    if on_malformed == "deadLetters" and sink.dead_letters is None:
+        raise stop("EOS_OPTION_MISSING.letters", option="deadLetters.topic")
+
+
+def check_trigger(trigger: Mapping[str, object]) -> None:
+    """Refuse triggers without a limit for micro-batches, and those without micro-batches. Raises OptionError."""
+    unknown = [name for name in trigger if name not in _TRIGGERS]
+    if unknown or len(trigger) > 1:
+        raise stop(
+            "EOS_OPTION_CONFLICT.trigger",
+            option="trigger",
+            trigger=", ".join(trigger),
+            triggers=" and ".join(_TRIGGERS),
+        )
+
+
+def check_source(options: SourceOptions, *, ordered: bool, keeps_order: str) -> None:
+    """Refuse to read rows that are aborted later, or that lose their order. Raises OptionError.
+
+    ``ordered``: the rows of a source partition keep their order; ``keeps_order``: the hint for options that give it
+    up, as it depends on what the user has called.
+    """
+    if options.isolation != "read_committed":
+        raise stop("EOS_OPTION_CONFLICT.isolation", option="kafka.isolation.level")
+    splits = {
+        "minPartitions": (options.min_partitions or 1) > 1,  # 1 is a task for each partition
+        "maxRecordsPerPartition": options.max_records_per_partition is not None,
+    }
+    given = [name for name, is_split in splits.items() if is_split]
+    if ordered and given:
+        raise stop("EOS_OPTION_CONFLICT.order", option=given[0], keeps_order=keeps_order)
+
+
+def check_sink(source: SourceOptions, sink: SinkOptions, *, copies: bool) -> None:
+    """Refuse options that copies cannot have, and one group for both ends. ``copies``: as whole batches. Raises
+    OptionError, ConnectionFailed."""
+    if copies and sink.dead_letters is not None:
+        raise stop("EOS_OPTION_CONFLICT.copy_dead_letters", option="deadLetters.topic")
+    from spark_eos.kafka.producer.arrow import supports  # not for the process that only plans
+
+    if copies and not supports(broker_client(sink.kafka)):
+        raise stop("EOS_OPTION_CONFLICT.copy_librdkafka")
+    if sink.group_id and source.report_group:
+        raise stop("EOS_OPTION_CONFLICT.group_of_copy", group=sink.group_id)
+
+
+def check_clusters(source: SourceOptions, sink: SinkOptions, cluster: str) -> bool:
+    """Whether source and target are one cluster. Raises OptionError for what needs one, or two."""
+    same = cluster == cluster_id(broker_client(sink.kafka))
+    if not same and sink.group_id:
+        raise stop("EOS_OPTION_CONFLICT.group_two_clusters", option="offsets.group.id", group_id=sink.group_id)
+    if not same and source.starting == "group" and source.group_id == source.report_group:
+        raise stop("EOS_OPTION_CONFLICT.group_start", option="startingOffsets", group_id=source.group_id)
+    return same
+
+
+def check_copy(sink: SinkOptions, topics: Iterable[str], *, same_cluster: bool) -> None:
+    """Raises OptionError where a query would read its own output, in an endless loop."""
+    targets = {sink.topic} if sink.topic else set(topics)
+    circle = sorted(targets & set(topics)) if same_cluster else []
+    if circle:
+        raise stop("EOS_OPTION_CONFLICT.copy_to_itself", option="topic", topic=circle[0])
+
+
+def check_targets(plan: CopyPlan, ranges: Iterable[OffsetRange]) -> None:
+    """Check that each partition of the source has one of the same number to be copied to. Raises TopicError
+    (EOS_TARGET_PARTITIONS, EOS_TOPIC_RESERVED)."""
+    if plan.transform is not None:
+        return
+    highest: dict[str, OffsetRange] = {}
+    for r in ranges:
+        target = plan.target(r.topic)
+        if target not in highest or highest[target].partition < r.partition:
+            highest[target] = r
+    if not highest:
+        return
+    there = output_partitions(broker_client(plan.sink.kafka), sorted(highest), ledger=plan.sink.ledger_topic)
+    for target, r in highest.items():
+        if r.partition >= there[target]:
+            raise stop(
+                "EOS_TARGET_PARTITIONS",
+                topic=target,
+                partitions=there[target],
+                partition=r.partition,
+                source_topic=r.topic,
+            )

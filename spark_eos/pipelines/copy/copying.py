@@ -1,0 +1,183 @@
+"""Copies a range of one partition to one partition, by whole record batches wherever those may pass as they are.
+
+The records of others are put into new batches: where the range begins and ends, of batches with gaps, with timestamps
+by the broker or with a cleaner's mark, of formats before v2, and of small batches, several of which become one. Order,
+keys, values, headers, timestamps and compression are the source's. While batches are checked and sealed, the next ones
+are on their way from the source, and the last ones on theirs to the target; those in flight to it bound the memory.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from itertools import groupby
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_eos.base.topic_partition import OffsetRange, TopicPartition
+from spark_eos.errors import KafkaError
+from spark_eos.kafka.producer.arrow import ArrowProducer
+from spark_eos.kafka.records.batches import RecordBatch
+from spark_eos.kafka.records.columns import RecordGroup, read_tails
+from spark_eos.kafka.records.encode import NUMBERS, Rows, Tails
+from spark_eos.kafka.records.headers import encode_headers
+from spark_eos.kafka.records.passing import is_small, passes
+from spark_eos.options.parse import Fetching
+from spark_eos.protocol.head import DIGEST_BITS
+from spark_eos.source.decode import read_groups
+from spark_eos.source.raw import FetchedBatches, read_batches
+from spark_eos.source.task import resuming, through_consumer
+
+_BATCH = struct.Struct(">qqqiI")
+_ROW = struct.Struct(">qqii")
+
+
+@dataclass(frozen=True)
+class Copied:
+    """What was copied. ``digest``: of `DIGEST_BITS` bits; ``oldest_ms``: the oldest timestamp with which a batch
+    begins, None without rows; ``oldest_dated_ms``: the oldest one from 1970 on, where a row without one has -1;
+    ``runs``: (first offset, number) of the source's offsets that have a row, without gaps, in order."""
+
+    rows: int
+    digest: int
+    oldest_ms: int | None
+    runs: tuple[tuple[int, int], ...] = ()
+    oldest_dated_ms: int | None = None
+
+
+def copy_range(fetching: Fetching, range_: OffsetRange, target: TopicPartition, producer: ArrowProducer) -> Copied:
+    """Hand the rows of a range to the producer, for the target's topic and partition, in order.
+
+    ``producer`` has begun; to wait until it has written them (`flush`) is left to the caller. Nothing is handed over
+    where there are no rows. Raises the errors of `read_range`, and those of the producer's `write`.
+    """
+    copy = _Copy(range_, target, producer, fetching.max_decompressed_bytes)
+    for piece in resuming(fetching, range_, read_batches, _by_consumer):
+        copy.take(piece)
+    digest = copy.digest % (1 << DIGEST_BITS)
+    return Copied(copy.rows, digest, copy.oldest_ms, tuple(copy.runs), copy.oldest_dated_ms)
+
+
+def _by_consumer(fetching: Fetching, range_: OffsetRange) -> Iterator[FetchedBatches | pa.RecordBatch]:
+    return through_consumer(replace(fetching, include_headers=True), range_)
+
+
+class _Copy:
+    """The copy of one range.
+
+    The digest is the same whenever the same offsets of the same log are copied: a sum over record batches, each with
+    its place, its checksum, and the part of it that is read. How a batch came to the target does not count, as another
+    limit there, or another attempt, may change that; nor how the batches were fetched.
+    """
+
+    def __init__(
+        self, range_: OffsetRange, target: TopicPartition, producer: ArrowProducer, most_bytes: int | None = None
+    ) -> None:
+        self.rows = self.digest = 0
+        self.oldest_ms: int | None = None
+        self.oldest_dated_ms: int | None = None
+        self.runs: list[tuple[int, int]] = []
+        self._range, self._target, self._producer, self._most_bytes = range_, target, producer, most_bytes
+        self._seed = blake2b(repr((range_.topic, range_.partition, *target)).encode(), digest_size=16).digest()
+
+    def take(self, piece: FetchedBatches | pa.RecordBatch) -> None:
+        if isinstance(piece, pa.RecordBatch):
+            self._take_rows(piece)
+            return
+        self._range = piece.range  # less than was planned, where the log has lost the rest
+        for whole, batches in self._runs(piece.batches):
+            for batch in batches:
+                self._count(batch)
+            if whole:
+                self._pass_on(piece.data, batches)
+            else:
+                self._encode_anew(piece.data, batches)
+
+    def _runs(self, batches: Iterable[RecordBatch]) -> Iterator[tuple[bool, list[RecordBatch]]]:
+        """Batches that follow one another, and whether they pass as they are; small ones do only where they are
+        alone."""
+        start, end = self._range.start, self._range.end
+        for whole, run in groupby(batches, lambda batch: passes(batch, start, end) and not is_small(batch)):
+            own = list(run)
+            yield whole or (len(own) == 1 and passes(own[0], start, end)), own
+
+    def _count(self, batch: RecordBatch) -> None:
+        first, stop = max(batch.base, self._range.start), min(batch.last + 1, self._range.end)
+        self.digest += self._hash(_BATCH.pack(batch.base, first, stop, batch.count, batch.checksum))
+        # A batch with a cleaner's mark begins with the time at which that is due.
+        self._note_ages([batch.time, batch.max_time] if batch.append_time is None else [batch.append_time])
+
+    def _pass_on(self, data: bytearray, batches: Sequence[RecordBatch]) -> None:
+        self._producer.write_whole(*self._target, data, batches)
+        self.rows += sum(batch.count for batch in batches)
+        for batch in batches:
+            self._note_run(batch.base, batch.count)
+
+    def _encode_anew(self, data: bytearray, batches: Sequence[RecordBatch]) -> None:
+        for codec, same in groupby(batches, lambda batch: batch.codec):
+            left = list(same)
+            while left:
+                left = self._encode_some(data, left, codec)
+
+    def _encode_some(self, data: bytearray, batches: Sequence[RecordBatch], codec: int) -> list[RecordBatch]:
+        """The batches that come behind one that is too large when it is decompressed. Such a batch passes as
+        it is, if it may; small ones come here only to be put together."""
+        reached = -1
+
+        def tails(group: RecordGroup) -> Tails:
+            nonlocal reached
+            found = read_tails(group, self._range.start, self._range.end)
+            reached = group.batches[-1].last
+            return found
+
+        try:
+            for rows in read_groups(data, batches, self._range, tails, self._most_bytes):
+                self._write(rows, codec, rows.offsets)
+        except KafkaError as error:
+            large = next((batch for batch in batches if batch.base == error.parameters.get("offset")), None)
+            is_large = error.condition == "EOS_SOURCE_BATCH_TOO_LARGE"
+            if large is None or not is_large or not passes(large, self._range.start, self._range.end):
+                raise
+            between = [batch for batch in batches if reached < batch.base < large.base]
+            self._encode_some(data, between, codec)
+            self._pass_on(data, [large])
+            return [batch for batch in batches if batch.base > large.base]
+        return []
+
+    def _write(self, rows: Rows | Tails, codec: int, offsets: np.ndarray) -> None:
+        if len(rows):
+            self._producer.write_rows(*self._target, rows, codec)
+            self.rows += len(rows)
+            for run in np.split(offsets, np.flatnonzero(np.diff(offsets) != 1) + 1):
+                self._note_run(int(run[0]), len(run))
+
+    def _note_run(self, first: int, count: int) -> None:
+        """Note offsets that have a row; they follow all that were noted before."""
+        if self.runs and sum(self.runs[-1]) == first:
+            first, count = self.runs[-1][0], self.runs.pop()[1] + count
+        self.runs.append((first, count))
+
+    def _take_rows(self, batch: pa.RecordBatch) -> None:
+        """Rows that librdkafka has read, which does not show batches."""
+        key, value, headers = batch["key"], batch["value"], encode_headers(batch["headers"])
+        time = np.asarray(pc.divide(batch["timestamp"].cast(pa.int64()), 1000))
+        fields = zip(batch["offset"].to_pylist(), time.tolist(), key, value, headers, strict=True)
+        for offset, at, *pieces in fields:
+            texts = [piece.as_py() for piece in pieces]
+            sizes = [-1 if text is None else len(text) for text in texts]
+            self.digest += self._hash(_ROW.pack(offset, at, *sizes[:2]) + b"".join(text or b"" for text in texts))
+        self._note_ages(each.min() for each in (time, time[time >= 0]) if len(each))
+        self._write(Rows(key, value, time, headers), NUMBERS["none"], batch["offset"].to_numpy())
+
+    def _hash(self, data: bytes) -> int:
+        return int.from_bytes(blake2b(data, digest_size=DIGEST_BITS // 8, key=self._seed).digest())
+
+    def _note_ages(self, times_ms: Iterable[int]) -> None:
+        for time in map(int, times_ms):
+            self.oldest_ms = time if self.oldest_ms is None else min(self.oldest_ms, time)
+            if time >= 0:
+                self.oldest_dated_ms = time if self.oldest_dated_ms is None else min(self.oldest_dated_ms, time)

@@ -1,0 +1,226 @@
+"""The data source of one query from a table to topics: data files as Spark's rows, whose rows the sink's tasks read.
+
+Spark calls the reader as it calls that of topics (`spark_eos.source.reader`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, DataSourceStreamWriter, InputPartition
+from pyspark.sql.types import BooleanType, IntegerType, LongType, StringType, StructField, StructType
+
+from spark_eos.checkpoint import offset_log
+from spark_eos.errors import stop
+from spark_eos.pipelines.copy.from_table.plan import FromTablePlan
+from spark_eos.pipelines.copy.from_table.planning import (
+    FilesOfVersion,
+    beginning,
+    files_between,
+    in_any_order,
+    next_end,
+)
+from spark_eos.pipelines.copy.from_table.position import NEW, Position, check_reads, from_spark, to_spark
+from spark_eos.pipelines.copy.from_table.rows import TableRows
+from spark_eos.pipelines.copy.source import RangeDataSource, range_writer
+from spark_eos.pipelines.tables.delta.log import TableLog
+from spark_eos.pipelines.tables.delta.source import other_table
+from spark_eos.source.plan import NO_LIMIT
+from spark_eos.spark.tracebacks import hidden_traceback
+from spark_eos.spark.versions import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from spark_eos.spark.worker_exit import quiet_here
+
+#: One file of a task, and how many tasks there are. ``number``: among the files of its version; ``at_first``: see
+#: `FilesOfVersion`; the next four: see `spark_eos.pipelines.tables.delta.versions.FILES`.
+FILE_SCHEMA = StructType(
+    [
+        StructField("version", LongType()),
+        StructField("at_first", BooleanType()),
+        StructField("number", LongType()),
+        StructField("path", StringType()),
+        StructField("size", LongType()),
+        StructField("partition", StringType()),
+        StructField("kind", StringType()),
+        StructField("tasks", IntegerType()),
+    ]
+)
+_ARROW_SCHEMA = pa.schema(
+    [
+        ("version", pa.int64()),
+        ("at_first", pa.bool_()),
+        ("number", pa.int64()),
+        ("path", pa.string()),
+        ("size", pa.int64()),
+        ("partition", pa.string()),
+        ("kind", pa.string()),
+        ("tasks", pa.int32()),
+    ]
+)
+#: The fields of `FILE_SCHEMA`.
+FileRow = tuple[int, bool, int, str, int, str, str, int]
+
+
+class FileDataSource(RangeDataSource):
+    """From a table to topics."""
+
+    _plan: FromTablePlan
+
+    @hidden_traceback()
+    def schema(self) -> StructType:
+        """The schema of Spark's rows, each of which is a data file."""
+        return FILE_SCHEMA
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """A reader that hands files to the tasks, not rows."""
+        return FileStreamReader(self._plan)
+
+    @hidden_traceback()
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """See `range_writer`."""
+        return range_writer(self._plan.sink, TableRows(self._plan), self._events, was_sent=self._was_sent)
+
+
+@dataclass(frozen=True)
+class FilesOfTask(InputPartition):
+    """What one task reads, in this order."""
+
+    rows: tuple[FileRow, ...]
+
+
+class FileStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans micro-batches of a table's files. Travels to the tasks as its plan only."""
+
+    def __init__(self, plan: FromTablePlan) -> None:
+        self._plan = plan
+        self._reached: dict[str, Any] | None = None
+        self._newest: int | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FileStreamReader, (self._plan,)
+
+    @cached_property
+    def _log(self) -> TableLog:
+        return TableLog(self._plan.table)
+
+    @property
+    def _path(self) -> str:
+        return self._plan.table.location.path
+
+    # On the driver
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Always the same: where a query begins is in the end of its first micro-batch."""
+        return dict(NEW)
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """None by Spark; the plan has limits of its own."""
+        return ReadMaxRows(NO_LIMIT)
+
+    @hidden_traceback()
+    def prepareForTriggerAvailableNow(self) -> None:
+        """This run reads what the table has now, and then ends. Raises TableError."""
+        self._newest = self._log.newest()
+
+    @hidden_traceback()
+    def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:
+        """Where the next micro-batch ends; ``start`` itself when there is nothing to do. A Spark without admission
+        control passes neither argument.
+
+        Raises TableError, and DataLossError (EOS_DELTA_DATA_LOSS).
+        """
+        start = start or self._reached or self.initialOffset()
+        is_new = start == NEW
+        begin = self._begin() if is_new else self._position(start)
+        if begin.commit is not None:
+            self._log.check(*begin.commit)
+        end = next_end(self._log, begin, self._plan.limits, self._newest, self._path)
+        if is_new:
+            return to_spark(replace(end, begin=begin))
+        return start if end == replace(begin, begin=None) else to_spark(end)
+
+    @hidden_traceback()
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[FilesOfTask]:
+        """The files of one micro-batch, by the offset log and the table's log, which never changes. Raises TableError
+        and DataLossError before any task."""
+        self._reached = end
+        if start == end:
+            return []
+        to = self._position(end)
+        begin = to.begin if start == NEW else self._position(start)
+        if begin is None:
+            raise stop(
+                "EOS_DELTA_LOG_DAMAGED", cause=f"the first offset of the query does not say where it began: {to}"
+            )
+        if begin.commit is not None:
+            self._log.check(*begin.commit)
+        groups = list(files_between(self._log, begin, to, self._path))
+        # The changes of a key have an order, which only one task and its one transaction can keep.
+        is_shared = not self._plan.table.changes or in_any_order(groups)
+        return dealt(groups, self._plan.tasks if is_shared else 1)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """For the query's progress: where the last micro-batch ends, and ``#written``: the rows and bytes of the one
+        before."""
+        last = self._plan.written.last()
+        if self._reached is None or last is None:
+            return self._reached
+        return self._reached | offset_log.as_marks({"written": dict(last)})
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Nothing to do: the offset log is the one place where positions are kept."""
+
+    def stop(self) -> None:
+        """Nothing to do: the clients belong to the process."""
+
+    # In the tasks
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """In a task: its files, a row each. The sink reads them."""
+        quiet_here()
+        assert isinstance(partition, FilesOfTask)
+        columns = zip(zip(*partition.rows, strict=True), _ARROW_SCHEMA, strict=True)
+        yield pa.RecordBatch.from_arrays(
+            [pa.array(column, field.type) for column, field in columns], schema=_ARROW_SCHEMA
+        )
+
+    # Steps
+
+    def _begin(self) -> Position:
+        """Of a new query. Raises TableError."""
+        table, version = self._plan.table, self._plan.starting_version
+        if version is not None:
+            if self._log.files(version) is None:
+                raise stop("EOS_DELTA_NO_TABLE.version", cause=f"{self._path} has no version {version}")
+            self._log.check_begin(version)
+            return beginning(table.id, version, None, None, changes=table.changes)
+        newest = self._log.newest() if self._newest is None else self._newest
+        return beginning(table.id, newest, self._log.first(newest), self._log.mark(newest), changes=table.changes)
+
+    def _position(self, logged: dict[str, Any]) -> Position:
+        """Raises TableError where the checkpoint is another table's, or that of a query through Spark."""
+        position = from_spark(logged)
+        if position is None:
+            raise stop("EOS_DELTA_OTHER_SOURCE.through_spark", path=self._path)
+        if position.table != self._plan.table.id:
+            raise other_table(self._path, f"its id is {self._plan.table.id}, and the checkpoint has {position.table}")
+        check_reads(position, self._path, changes=self._plan.table.changes)
+        return position
+
+
+def dealt(groups: Iterable[FilesOfVersion], tasks: int) -> list[FilesOfTask]:
+    """The files in their order, to at most so many tasks, each with about as many bytes."""
+    files = [
+        (group.version, group.at_first, number, row["path"], row["size"], row["partition"], row["kind"])
+        for group in groups
+        for number, row in enumerate(group.files.to_pylist(), group.first)
+    ]
+    total, before = sum(file[4] for file in files), 0
+    shares: dict[int, list[tuple[int, bool, int, str, int, str, str]]] = {}
+    for file in files:
+        shares.setdefault(min(before * tasks // max(total, 1), tasks - 1), []).append(file)
+        before += file[4]
+    return [FilesOfTask(tuple((*file, len(shares)) for file in share)) for share in shares.values()]

@@ -1,0 +1,190 @@
+"""The start of a query from a table to topics: options, the table, and what its rows are made into."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from spark_eos.checkpoint.settings import HadoopSettings, without_settings
+from spark_eos.errors import stop
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+    from spark_eos.checkpoint.files import Checkpoint
+    from spark_eos.pipelines.copy.from_table.plan import FromTablePlan
+    from spark_eos.pipelines.copy.plan import Function, Transform
+    from spark_eos.pipelines.tables.delta.source import SourceTable
+
+_FORMAT = "eos-kafka-from-table"
+_OPTIONS = ("format", "path", "startingVersion", "maxFilesPerTrigger", "maxBytesPerTrigger", "readChangeFeed")
+#: Files of a micro-batch where no option says otherwise, as in Delta's own source, and their bytes.
+_FILES, _BYTES = 1000, 1 << 30
+#: Tasks of a micro-batch, at least, where the session does not say how many run at once.
+_TASKS = 8
+#: The name by which a decision knows rows that are written as they are, which no function can have.
+_AS_THEY_ARE = "columns=same"
+_NO_SETTINGS = HadoopSettings()
+
+
+@dataclass(frozen=True)
+class SourceTableOptions:
+    """The source's options for a table. ``files`` and ``size``, in bytes of files, limit a micro-batch;
+    ``starting_version``: None for the table as it is; ``changes``: whether its changes are read; ``storage``: settings
+    ``fs.…``."""
+
+    path: str
+    starting_version: int | None = None
+    files: int = _FILES
+    size: int = _BYTES
+    changes: bool = False
+    storage: HadoopSettings = _NO_SETTINGS
+
+
+def source_table_options(raw: Mapping[str, str], session: Mapping[str, str]) -> SourceTableOptions:
+    """Parse the source's options. ``session``: its settings of file systems. Raises OptionError."""
+    from spark_eos.options.values import parse_boolean, parse_positive, parse_size, parse_text, parse_version
+
+    given = {}
+    names = {name.lower(): name for name in _OPTIONS}
+    options, storage = without_settings(raw, session)
+    for key, value in options.items():
+        if key.lower() in names:
+            given[names[key.lower()]] = value
+        else:
+            raise stop("EOS_OPTION_UNKNOWN.source_table", option=key, names=", ".join(_OPTIONS))
+    if "path" not in given:
+        raise stop("EOS_OPTION_MISSING.table_path")
+    version, files, size, changes = (given.get(name) for name in _OPTIONS[2:])
+    return SourceTableOptions(
+        parse_text("path", given["path"]),
+        None if version is None else parse_version("startingVersion", version),
+        _FILES if files is None else parse_positive("maxFilesPerTrigger", files),
+        _BYTES if size is None else parse_size("maxBytesPerTrigger", size),
+        changes is not None and parse_boolean("readChangeFeed", changes),
+        storage,
+    )
+
+
+def from_table(
+    spark: SparkSession,
+    source: Mapping[str, str],
+    sink: Mapping[str, str],
+    transform: Function | None,
+    name_of_transform: str | None,
+    checkpoint: str,
+    trigger: Mapping[str, object] | None,
+    name: str | None,
+) -> StreamingQuery:
+    """Start a query from a table to topics. ``sink``: with its checkpoint; ``name_of_transform``: by which a decision
+    knows the ``transform``. See `spark_eos.copy`. Raises EosError for what can be known before."""
+    from spark_eos.checkpoint.settings import of_session
+    from spark_eos.pipelines.copy.from_table.source import FileDataSource
+    from spark_eos.pipelines.copy.query import start_ranges
+    from spark_eos.sink.ended import remember
+    from spark_eos.spark.cores import cores, cores_now
+
+    session = of_session(spark)
+    options = source_table_options(source, session)
+    tasks = cores(spark) or cores_now(spark, _TASKS)
+    plan = planned(options, sink, session, transform, name_of_transform, tasks)
+    query = start_ranges(spark, plan, FileDataSource, _FORMAT, checkpoint, trigger, name)
+    remember(str(query.runId), plan.sink)
+    return query
+
+
+def planned(
+    options: SourceTableOptions,
+    sink: Mapping[str, str],
+    session: Mapping[str, str],
+    transform: Function | None,
+    name_of_transform: str | None,
+    tasks: int,
+) -> FromTablePlan:
+    """What the tasks need. Raises EosError."""
+    from spark_eos.checkpoint.files import Checkpoint
+    from spark_eos.checkpoint.settings import here
+    from spark_eos.options.parse import sink_options
+    from spark_eos.pipelines.copy.from_table.plan import FromTablePlan
+    from spark_eos.pipelines.copy.from_table.planning import Limits
+    from spark_eos.pipelines.tables.delta.source import source_table
+    from spark_eos.pipelines.tables.delta.table import location_of
+
+    writes = sink_options(sink, session)
+    storage = HadoopSettings(here(options.storage))
+    if writes.group_id:
+        raise stop("EOS_CHECKPOINT_WITHOUT_OFFSETS.no_kafka_source", location=writes.checkpoint_location)
+    assert writes.checkpoint_location is not None  # `spark_eos.copy` sets it
+    _check_checkpoint(Checkpoint(writes.checkpoint_location, writes.storage), options)
+    table = source_table(location_of(options.path, storage), changes=options.changes)
+    function = _checked(transform, name_of_transform, table, writes.topic)
+    if options.changes and writes.partitioner == "random" and not function.columns.partition:
+        raise stop("EOS_OPTION_CONFLICT.changes_with_random")
+    limits = Limits(options.files, options.size)
+    return FromTablePlan(table, options.starting_version, limits, tasks, storage, function, writes)
+
+
+def _check_checkpoint(checkpoint: Checkpoint, options: SourceTableOptions) -> None:
+    """The query of the checkpoint, if there is one, reads its table here, and what it is to read now. Raises TableError
+    (EOS_DELTA_OTHER_SOURCE), and CheckpointError where its offsets cannot be read."""
+    from spark_eos.pipelines.copy.from_table.position import check_reads, from_text
+
+    newest = checkpoint.last_batch("offsets")
+    for line in () if newest is None else checkpoint.sources(newest):
+        position = from_text(line)
+        if position is None:
+            raise stop("EOS_DELTA_OTHER_SOURCE.through_spark", path=options.path)
+        check_reads(position, options.path, changes=options.changes)
+
+
+def reads_files(checkpoint: Checkpoint) -> bool | None:
+    """Whether the query of a checkpoint reads its table as here. False where it reads the table through Spark, whose
+    offsets are Delta's own; None where it has no offsets yet. Raises CheckpointError where they cannot be read."""
+    from spark_eos.pipelines.copy.from_table.position import from_text
+
+    newest = checkpoint.last_batch("offsets")
+    return None if newest is None else None not in map(from_text, checkpoint.sources(newest))
+
+
+def check_new(source: Mapping[str, str], session: Mapping[str, str]) -> None:
+    """A new query can begin to read the table here. What only its files tell is not looked at. ``source``: options of
+    the table; ``session``: its settings of file systems.
+
+    Raises OptionError for a path that is neither local nor on S3, and TableError and SchemaError for what the table has
+    that cannot be read past the JVM, or where there is no such table.
+    """
+    from spark_eos.checkpoint.settings import here
+    from spark_eos.pipelines.tables.delta.log import TableLog
+    from spark_eos.pipelines.tables.delta.source import source_table
+    from spark_eos.pipelines.tables.delta.table import location_of
+
+    options = source_table_options(source, session)
+    location = location_of(options.path, HadoopSettings(here(options.storage)))
+    table = source_table(location, changes=options.changes)
+    log = TableLog(table)
+    if options.starting_version is None:
+        log.first(table.version)
+    elif log.files(options.starting_version) is not None:
+        log.check_begin(options.starting_version)
+
+
+def _checked(function: Function | None, name: str | None, table: SourceTable, topic: str | None) -> Transform:
+    """The function, which is called once, with an empty batch, to see what it returns. Raises SchemaError, RowError,
+    and TableError where the columns that order changes are of other types in the result."""
+    import pyarrow as pa
+
+    from spark_eos.pipelines.copy.from_table.changes import input_schema, rows_of
+    from spark_eos.pipelines.copy.transforming import as_batch, conformed, transform_to
+
+    chosen: Function = _same if function is None else function
+    schema = input_schema(table.schema) if table.changes else table.schema
+    result = as_batch(chosen(pa.RecordBatch.from_pylist([], schema=schema)))
+    rows = rows_of(result, None) if table.changes else conformed(result)
+    return transform_to(topic, chosen, name or _AS_THEY_ARE, rows)
+
+
+def _same(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch

@@ -1,0 +1,99 @@
+"""A copy, as it travels to Spark's Python processes: with its data source, never as an option."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from typing import Literal, Protocol, runtime_checkable
+
+import pyarrow as pa
+
+from spark_eos.options.parse import SinkOptions, SourceOptions
+from spark_eos.pipelines.copy.written import LastWritten
+from spark_eos.sink.schema import Columns
+
+Function = Callable[[pa.RecordBatch], object]
+
+
+@runtime_checkable
+class ByRange(Protocol):
+    """A function whose result also depends on what a schema registry knows when it asks. The ids that were unknown are
+    noted with the decision, for each range of offsets, so that a replay gets the same result."""
+
+    def __call__(self, batch: pa.RecordBatch) -> object: ...
+
+    def for_range(self, noted: Collection[str] | None) -> ByRange:
+        """The function for all records of one range, which come in chunks. ``noted``: what was `unknown` when the range
+        was decided on; None for one that is new."""
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """Runs of the unknown ids so far, sorted."""
+
+
+#: The rule of copies by which a record goes to the partition of the same number.
+SAME = "same"
+
+#: What a query copies, as whole records.
+COPY_COLUMNS = Columns(key=True, topic=False, partition=True, headers=True, timestamp=True)
+
+
+#: What a dead letter of a transform has.
+LETTER_COLUMNS = Columns(key=True, topic=False, partition=False, headers=True, timestamp=False)
+
+#: What becomes of records that a transform rejects: the query stops, they are left out, or they go to the topic of
+#: the sink's option `deadLetters.topic`.
+OnMalformed = Literal["fail", "drop", "deadLetters"]
+
+
+@dataclass(frozen=True)
+class RowTransform:
+    """The user's function, the name by which a decision knows it, and what becomes of records that it rejects."""
+
+    function: Function
+    name: str
+    on_malformed: OnMalformed = field(default="fail", kw_only=True)
+
+
+@dataclass(frozen=True)
+class Transform(RowTransform):
+    """A transform to topics. ``columns``: those that it returns."""
+
+    columns: Columns
+
+
+@dataclass(frozen=True)
+class CopyPlan:
+    """What is copied, where to, and how.
+
+    ``cluster``: the id of the source's cluster; empty where brokers do not report it. ``transform``: None to copy.
+    ``ordered``: the rows of a source partition keep their order. ``written``: where commits note what they wrote.
+    ``cores``: of Spark when the query started; None where they are not known.
+    """
+
+    source: SourceOptions
+    sink: SinkOptions
+    cluster: str
+    transform: Transform | None
+    ordered: bool = True
+    written: LastWritten = field(default=LastWritten(), kw_only=True)
+    cores: int | None = field(default=None, kw_only=True)
+
+    @property
+    def transform_name(self) -> str | None:
+        """The name that the decision records; None for copies."""
+        return None if self.transform is None else self.transform.name
+
+    @property
+    def aside(self) -> frozenset[str]:
+        """Topics that tasks write records of their own to, beside the rows."""
+        return frozenset()
+
+    @property
+    def columns(self) -> Columns:
+        """The columns of the rows that are written; what Spark has as rows are ranges."""
+        return COPY_COLUMNS if self.transform is None else self.transform.columns
+
+    def target(self, topic: str) -> str:
+        """Where the records of this topic are copied to: the option ``topic``, or a topic of the same name."""
+        return self.sink.topic or topic

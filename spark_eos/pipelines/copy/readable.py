@@ -1,0 +1,63 @@
+"""The ranges of a task whose topics are still what they were when the micro-batch was planned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from spark_eos.base.retry import retrying
+from spark_eos.base.topic_partition import OffsetRange
+from spark_eos.kafka.admin.topics import cluster_id, describe_topics
+from spark_eos.kafka.net.client import broker_client
+from spark_eos.options.parse import SourceOptions
+from spark_eos.source.diagnosis import recreated
+from spark_eos.source.losses import HIDDEN_S, Losses, check_cluster, data_loss
+
+
+@dataclass(frozen=True)
+class ReadableRanges:
+    """``cluster``: id of the source's cluster; ``ids``: topic → its id, when the micro-batch was planned."""
+
+    source: SourceOptions
+    cluster: str
+    ids: Mapping[str, str]
+
+    @cached_property
+    def _losses(self) -> Losses:
+        return Losses(self.source.fail_on_data_loss)
+
+    def of(self, ranges: Iterable[OffsetRange]) -> Iterator[OffsetRange]:
+        """Every range, in order, that is to be read next. At the end, the topics must still be the same: then they were
+        the same throughout, and what is left out was not there.
+
+        Raises DataLossError, CheckpointError, and KafkaError (EOS_SOURCE_RECREATED).
+        """
+        every = list(ranges)
+        gone = self._gone_for_good(every)
+        for r in every:
+            if r.topic in gone:
+                what = "the topic was deleted or recreated"
+                self._losses.report(data_loss(r.topic, r.partition, r.start, None, what))
+                continue
+            yield replace(r, topic_id=self.ids.get(r.topic, ""))
+        changed = self._gone(every) ^ gone
+        if changed:
+            raise recreated(min(changed))
+
+    def _gone_for_good(self, ranges: Iterable[OffsetRange]) -> set[str]:
+        """The topics that are gone, and not hidden for a moment: their ranges are left out, or the query stops."""
+        gone = self._gone(ranges)
+        for _ in retrying(HIDDEN_S):
+            if not gone:
+                break
+            gone = self._gone(ranges)
+        return gone
+
+    def _gone(self, ranges: Iterable[OffsetRange]) -> set[str]:
+        """Topics that are not what they were. Raises CheckpointError where the servers are those of another cluster."""
+        names = {r.topic for r in ranges}
+        client = broker_client(self.source.kafka)
+        there = describe_topics(client, sorted(names), missing_ok=True)
+        check_cluster(self.cluster, cluster_id(client))
+        return {name for name in names if name not in there or there[name].id != self.ids.get(name)}

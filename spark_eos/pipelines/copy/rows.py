@@ -1,0 +1,48 @@
+"""Rows of a copy: Spark hands ranges of offsets to the tasks, which fetch the records themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from spark_eos.pipelines.copy.plan import CopyPlan
+from spark_eos.sink.schema import Columns
+
+if TYPE_CHECKING:
+    from spark_eos.base.topic_partition import OffsetRange
+    from spark_eos.pipelines.copy.task import Parts, PartsOf
+    from spark_eos.protocol.task import TaskReport
+    from spark_eos.sink.attempt import Part
+    from spark_eos.sink.job import Identity, SinkJob
+
+
+def rows_alone(plan: CopyPlan, copies: Parts, ranges: Iterable[OffsetRange]) -> Iterator[Part]:
+    """The rows of the ranges, in order, and nothing beside them."""
+    return copies.of(ranges)
+
+
+@dataclass(frozen=True)
+class CopiedRows:
+    """See `spark_eos.sink.job.RowSource`. ``parts_of``: what a task writes into its transaction; a function that
+    Spark's Python processes can import."""
+
+    plan: CopyPlan
+    parts_of: PartsOf = rows_alone
+
+    @property
+    def columns(self) -> Columns:
+        """The columns of the rows that are written, whatever the columns of Spark's rows."""
+        return self.plan.columns
+
+    def write(self, job: SinkJob, identity: Identity, batches: Iterator[pa.RecordBatch]) -> TaskReport:
+        """In a task: write the rows of the ranges that ``batches`` hold."""
+        from spark_eos.pipelines.copy.task import run_task
+
+        return run_task(self.plan, job, identity, batches, self.parts_of)
+
+    def committed(self, batch: int, rows: int, size: int, dropped: int, read: int) -> None:
+        """Note the micro-batch for the source's part of the query's progress."""
+        self.plan.written.note(batch, rows, size, dropped)

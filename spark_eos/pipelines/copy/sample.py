@@ -1,0 +1,304 @@
+"""What a transform makes of a sample of its topics, on the driver, before anything is planned or written.
+
+A transform that is not a function of each row goes wrong in silence, when a replay cuts the records differently. So it
+gets some of the newest records together and in pieces. What fails loudly is left to the tasks, as the query may never
+read these records: what the function raises, and records that cannot be decoded or that the transform rejects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Protocol, TypeVar
+
+import pyarrow as pa
+
+from spark_eos.base import system
+from spark_eos.base.log import logger
+from spark_eos.base.topic_partition import OffsetRange, by_topic, flat
+from spark_eos.errors import EosError, WorkerError, stop
+from spark_eos.kafka.admin.topics import begin_offsets, end_offsets
+from spark_eos.kafka.codes import OK
+from spark_eos.kafka.net.client import BrokerClient, broker_client
+from spark_eos.kafka.requests.fetch import Answers
+from spark_eos.options.parse import SourceOptions
+from spark_eos.pipelines.confined import Bounds, Confined, OutOfBounds, share_mib
+from spark_eos.pipelines.copy.by_row import Apply, Outcome, Piece, differing
+from spark_eos.pipelines.copy.plan import ByRange, RowTransform, Transform
+from spark_eos.pipelines.copy.transforming import OFFSET, Chunk, Transformed, chunks, returned, transformed
+from spark_eos.source.decode import decode
+from spark_eos.source.raw import supports
+from spark_eos.source.small_ranges import gather
+from spark_eos.source.watch import TopicWatch
+
+#: The sample: the newest records of some partitions, as far as their keys and values are not larger together.
+_PARTITIONS, _RECORDS, _BYTES = 3, 128, 256 * 1024
+#: Bytes of a record batch, decompressed.
+_BATCH_BYTES = 16 << 20
+#: Seconds to wait for brokers, for each of the requests.
+_ANSWER_S = 10.0
+#: Seconds after which no further pieces are tried; the first partition's halves are tried in any case.
+_TRYING_S = 0.03
+
+#: Memory for the sample's process, at least and at most, and its seconds: of the processor, and in all.
+_MIB = 512, 4096
+_CPU_S, _TIME_S = 20.0, 60.0
+#: After how many records that take too much it is not clear whether any other would do.
+_TRIES = 3
+
+#: What a transform may never do, whatever the records are.
+_RULES = ("EOS_TRANSFORM_RESULT", "EOS_SCHEMA_INVALID", "EOS_TABLE_COLUMNS")
+
+
+T = TypeVar("T", bound=RowTransform)
+R = TypeVar("R")
+
+
+def check_by_sample(options: SourceOptions, transform: Transform) -> None:
+    """Try a transform to topics on a sample of those that it reads. See `check_chunks`."""
+    check_chunks(transform, taken(options), transformed)
+
+
+def taken(options: SourceOptions) -> list[Chunk]:
+    """A sample of the topics. One that cannot be had is no error, and empty."""
+    try:
+        return list(sample(options))
+    except Exception as error:  # whatever it is: if the query cannot do without it, the query will say so
+        logger.info("no sample of the topics for the transform: %s", type(error).__name__)
+        return []
+
+
+def check_chunks(transform: T, found: Sequence[Chunk], apply: Callable[[T, Chunk], Transformed]) -> None:
+    """Try the transform on a sample, in a process of its own. Records that are at fault themselves are no errors.
+    ``apply``: what tasks do with it and a chunk.
+
+    Raises RowError (EOS_TRANSFORM_RESULT) where the transform is not a function of each row, or takes more for a record
+    than it may, and SchemaError for results that are no rows of the sink, with topic, partition and offset.
+    """
+    _apart(partial(check_here, transform, found, apply), partial(_one, transform, apply), found)
+
+
+def check_here(transform: T, found: Iterable[Chunk], apply: Callable[[T, Chunk], Transformed]) -> None:
+    """Try the transform on a sample, in this process. Raises as `check_chunks`."""
+    until = system.monotonic() + _TRYING_S
+    for chunk in found:
+        check_chunk(transform, chunk, until, apply)
+        if system.monotonic() > until:
+            return
+
+
+def types_by_sample(transform: RowTransform, found: Sequence[Chunk]) -> list[pa.Schema]:
+    """The columns that the transform returns for each chunk of a sample, in a process of its own; of one for which it
+    fails, nothing. Raises RowError where it takes more for a record than it may."""
+    return _apart(partial(_types, transform, found), partial(_one, transform, returned), found) or []
+
+
+def _types(transform: RowTransform, found: Iterable[Chunk]) -> list[pa.Schema]:
+    types = []
+    for chunk in found:
+        try:
+            types.append(returned(copied(transform), chunk)[0].schema)
+        except MemoryError:
+            raise
+        except Exception:
+            logger.info("nothing is known of the transform's columns by records from offset %d on", chunk.first)
+    return types
+
+
+def _one(transform: T, apply: Callable[[T, Chunk], object], record: pa.RecordBatch) -> None:
+    apply(copied(transform), Chunk(record, record.column(OFFSET)[0].as_py()))
+
+
+def _apart(check: Callable[[], R], one: Callable[[pa.RecordBatch], None], found: Sequence[Chunk]) -> R | None:
+    """See `apart`."""
+
+    def beyond(record: pa.RecordBatch, why: OutOfBounds) -> EosError:
+        place = {name: record.column(name)[0].as_py() for name in ("topic", "partition", OFFSET)}
+        return stop("EOS_TRANSFORM_RESULT.beyond", **place, why=why)
+
+    return apart(check, one, [chunk.rows for chunk in found], beyond) if found else None
+
+
+def apart(
+    check: Callable[[], R],
+    one: Callable[[pa.RecordBatch], None],
+    found: Sequence[pa.RecordBatch],
+    beyond: Callable[[pa.RecordBatch, OutOfBounds], EosError],
+) -> R | None:
+    """What ``check`` returns, in a process with limits of time and memory. None where it takes more, and it is not
+    clear for which record, or where the process does not do it. ``one``: what it does with a single record of those
+    ``found``; ``beyond``: the error for such a record. Raises this one, and those of the connector that ``check``
+    raises."""
+    confined = Confined(Bounds(min(max(share_mib(), _MIB[0]), _MIB[1]), _CPU_S, _TIME_S))
+    try:
+        return confined.call(check)
+    except OutOfBounds as error:
+        logger.info("the transform is beyond its bounds for a sample: %s", error)
+        found_error = _first_beyond(confined, one, found, beyond)
+    except Exception as error:
+        if isinstance(error, EosError) and not isinstance(error, WorkerError):
+            raise
+        logger.info("nothing is known of the transform by a sample: %s", type(error).__name__)
+        return None
+    finally:
+        confined.close()
+    if found_error is not None:
+        raise found_error
+    return None
+
+
+def _first_beyond(
+    confined: Confined,
+    one: Callable[[pa.RecordBatch], None],
+    found: Sequence[pa.RecordBatch],
+    beyond: Callable[[pa.RecordBatch, OutOfBounds], EosError],
+) -> EosError | None:
+    """The error for the first record for which the process takes too much, unless it does so for all: the function may
+    need it to load what it works with."""
+    records = [rows.slice(number, 1) for rows in found for number in range(rows.num_rows)]
+    errors: list[EosError] = []
+    done = 0
+    for record in records:
+        try:
+            confined.call(one, record)
+            done += 1
+        except OutOfBounds as why:
+            errors.append(beyond(record, why))
+        except WorkerError:
+            return None
+        except Exception:  # the record's own fault
+            done += 1
+        if errors and (done or len(records) == 1):
+            return errors[0]
+        if len(errors) == _TRIES:
+            return None
+    return None
+
+
+def sample(options: SourceOptions) -> Iterator[Chunk]:
+    """Of some partitions the newest records that a query may read; of one that is empty, nothing. Raises EosError."""
+    client = broker_client(options.kafka)
+    if not supports(client):
+        return
+    ranges = _newest(client, options)
+    answers = gather(options.fetching, ranges)
+    for range_ in ranges:
+        pieces = list(chunks(_records(options, range_, answers), most_bytes=_BYTES))
+        if pieces:
+            yield max(pieces, key=lambda chunk: chunk.rows.num_rows)
+
+
+def _newest(client: BrokerClient, options: SourceOptions) -> list[OffsetRange]:
+    """The last offsets of the first partitions of each topic that are not empty."""
+    there = TopicWatch(client, options.selection, options.isolation, looks_only=True).topics()
+    ends = flat(end_offsets(client, there.partitions, options.isolation, _ANSWER_S))
+    chosen = sorted((place for place, end in ends.items() if end), key=lambda place: (place[1], place[0]))
+    begins = flat(begin_offsets(client, by_topic(chosen[:_PARTITIONS]), _ANSWER_S))
+    return [
+        OffsetRange(*place, max(begin, ends[place] - _RECORDS), ends[place], there.ids[place[0]])
+        for place, begin in begins.items()
+        if begin < ends[place]
+    ]
+
+
+def _records(options: SourceOptions, range_: OffsetRange, answers: Answers) -> Iterator[pa.RecordBatch]:
+    """What the leader has answered for the range, which need not be all of it. Raises EosError."""
+    answer, data = answers.get((range_.topic, range_.partition), (None, b""))
+    if answer is None or answer.error != OK or not answer.size:
+        return
+    most_bytes = min(_BATCH_BYTES, options.max_decompressed_bytes)
+    yield from decode(data, range_, answer.aborted, with_headers=options.include_headers, most_bytes=most_bytes).batches
+
+
+def check_chunk(transform: T, chunk: Chunk, until: float, apply: Callable[[T, Chunk], Transformed]) -> None:
+    """Try the transform on these records of one partition. ``until``: by `system.monotonic`, when to leave it at that.
+    Raises as `check_chunks`."""
+    topic, partition = (chunk.rows.column(name)[0].as_py() for name in ("topic", "partition"))
+
+    def place(number: int) -> dict[str, object]:
+        return {"topic": topic, "partition": partition, "offset": chunk.rows.column(OFFSET)[number].as_py()}
+
+    def differs(number: int, *, at_once: bool) -> EosError:
+        if at_once:
+            return stop("EOS_TRANSFORM_RESULT.changes", **place(number), records=chunk.rows.num_rows)
+        return stop("EOS_TRANSFORM_RESULT.sample", **place(number), records=chunk.rows.num_rows)
+
+    where = f"{topic}-{partition} from offset {chunk.first} on"
+    check_rows(
+        lambda: partial(_outcome, partial(apply, copied(transform))), chunk.rows, until, Told(where, place, differs)
+    )
+
+
+class Differs(Protocol):
+    """The error for a transform whose rows differ from the row with this number on. ``at_once``: also where it gets the
+    same rows together again."""
+
+    def __call__(self, number: int, *, at_once: bool) -> EosError: ...
+
+
+@dataclass(frozen=True)
+class Told:
+    """How errors name a sample. ``where``: in words; ``place``: parameters for one of its rows, by its number."""
+
+    where: str
+    place: Callable[[int], dict[str, object]]
+    differs: Differs
+    column: str = OFFSET
+
+
+def check_rows(copy: Callable[[], Apply], rows: pa.RecordBatch, until: float, told: Told) -> None:
+    """Try a transform on these rows. ``copy``: makes it as tasks get it; ``until``: by `system.monotonic`, when to
+    leave it at that. Raises as `check_chunks`."""
+    try:
+        apply = copy()
+        whole = apply(rows)
+        piece = _first_differing(apply, rows, whole, until, told.column)
+        if piece is None:
+            return
+        at_once = differing(apply, rows, whole, [rows.num_rows], told.column) is not None
+    except MemoryError:
+        raise
+    except Exception as error:
+        if not isinstance(error, EosError) or error.condition not in _RULES:
+            logger.info("nothing is known of the transform by the rows of %s: %s", told.where, type(error).__name__)
+            return
+        message = f"{error.message} It got a sample of records: {told.where}."
+        raise error.reworded(message, error.hint, **told.place(0) | error.parameters) from None
+    raise told.differs(piece.first, at_once=at_once)
+
+
+def copied(transform: T) -> T:
+    """As tasks get it, so that what it keeps from call to call stays here, and what it rejects is no error."""
+    from pyspark import cloudpickle
+
+    dropping = replace(transform, on_malformed="drop")
+    found: T = cloudpickle.loads(cloudpickle.dumps(dropping))  # type: ignore[no-untyped-call]  # PySpark's
+    if isinstance(found.function, ByRange):  # what a registry learns meanwhile is no fault of the transform
+        return replace(found, function=found.function.for_range(None))
+    return found
+
+
+def _first_differing(apply: Apply, rows: pa.RecordBatch, whole: Outcome, until: float, column: str) -> Piece | None:
+    """In halves, then in pieces that grow from a single record on."""
+    count = rows.num_rows
+    halves = [count // 2, count - count // 2] if count > 1 else [1]
+    piece = differing(apply, rows, whole, halves, column)
+    if piece is None and system.monotonic() < until:
+        piece = differing(apply, rows, whole, _growing(count), column)
+    return piece
+
+
+def _outcome(transform: Callable[[Chunk], Transformed], records: pa.RecordBatch) -> Outcome:
+    offsets = records.column(OFFSET)
+    done = transform(Chunk(records, offsets[0].as_py()))
+    return Outcome(done.rows, {offsets[place].as_py(): reason for place, reason in done.rejected.items()})
+
+
+def _growing(count: int) -> Iterator[int]:
+    """1, 1, 2, 3, 5, 8, … up to ``count`` together."""
+    size, next_ = 1, 1
+    while count > 0:
+        yield min(size, count)
+        count -= size
+        size, next_ = next_, size + next_

@@ -1,0 +1,99 @@
+"""Records as rows of a table: what a transform makes of them, with the table's columns and types.
+
+Nothing is noted for a replay, as a decision of topics has it (`spark_eos.pipelines.copy.plan.ByRange`): files and
+offsets are one commit of the table. A micro-batch that is committed is not read again, and of one that is not, no
+reader has seen a row. So each attempt of a task may decode anew what a schema registry knows by then; within a range,
+an id that was unknown stays unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from spark_eos.errors import stop
+from spark_eos.pipelines.copy.plan import ByRange, RowTransform
+from spark_eos.pipelines.copy.transforming import (
+    ERROR,
+    OFFSET,
+    Chunk,
+    Transformed,
+    chunks,
+    places_of,
+    rejection,
+    returned,
+    without_rejected,
+)
+from spark_eos.pipelines.tables.keys import Key
+from spark_eos.pipelines.tables.values import conformed
+
+
+@dataclass(frozen=True)
+class TableTransform(RowTransform):
+    """A transform to a table. ``names``: the columns that it returns; the others: of the table, as
+    `spark_eos.pipelines.tables.target.TableColumns`. A column ``error`` and, where the table has none, the ``offset``
+    beside it are for rejected records alone."""
+
+    names: frozenset[str]
+    schema: pa.Schema
+    partition_by: tuple[str, ...] = ()
+    keys: tuple[Key, ...] = ()
+
+
+def rows_of(transform: TableTransform, batches: Iterable[pa.RecordBatch]) -> Iterator[Transformed]:
+    """In a task: the rows of one range, and what is dropped of it. ``batches``: its records. Raises SchemaError,
+    RowError, and what the function raises."""
+    if isinstance(transform.function, ByRange):
+        transform = replace(transform, function=transform.function.for_range(None))
+    for chunk in chunks(batches):
+        done = table_rows(transform, chunk)
+        if done.rejected and transform.on_malformed == "fail":
+            raise rejection(chunk.rows, done.rejected)
+        yield done
+
+
+def table_rows(transform: TableTransform, chunk: Chunk) -> Transformed:
+    """The chunk's rows with the table's columns. Rejected is also a record with a row that the table cannot hold; its
+    other rows are there. Raises SchemaError, RowError, and what the function raises."""
+    result, failed = returned(transform, chunk)
+    if frozenset(result.schema.names) != transform.names:
+        raise stop("EOS_TRANSFORM_RESULT.empty_batch", columns=", ".join(result.schema.names))
+    rows, by_offset = without_rejected(result, keeps_offset=True)
+    offsets = rows.column(OFFSET) if ERROR in transform.names else None
+    if offsets is not None and OFFSET not in transform.schema.names:
+        rows = rows.drop_columns([OFFSET])
+    fit = conformed(rows, transform.schema, transform.partition_by, transform.keys)
+    rejected = {**places_of(chunk.rows, by_offset), **failed}
+    if not fit.bad:
+        return Transformed(fit.rows, rejected)
+    if offsets is not None:
+        unfit = {offsets[place].as_py(): in_words(reason) for place, reason in fit.bad.items()}
+        return Transformed(fit.rows, {**places_of(chunk.rows, unfit), **rejected})
+    if chunk.rows.num_rows == 1:
+        return Transformed(fit.rows, {0: in_words(next(iter(fit.bad.values()))), **rejected})
+    return _in_halves(transform, chunk)
+
+
+def in_words(reason: str) -> str:
+    """Why a record is rejected whose row the table cannot hold. ``reason``: see
+    `spark_eos.pipelines.tables.values.Conformed`."""
+    return f"the table cannot hold its row: {reason}"
+
+
+def _in_halves(transform: TableTransform, chunk: Chunk) -> Transformed:
+    """In halves, and halves of these, until it is clear of which records the rows are that do not fit."""
+    middle = chunk.rows.num_rows // 2
+    left, right = (
+        Chunk(rows, rows.column(OFFSET)[0].as_py()) for rows in (chunk.rows.slice(0, middle), chunk.rows.slice(middle))
+    )
+    first = table_rows(transform, left)
+    if first.rejected and transform.on_malformed == "fail":
+        return first  # the query stops at the first of them
+    second = table_rows(transform, right)
+    rejected = {**first.rejected, **_behind(middle, second.rejected)}
+    return Transformed(pa.concat_batches([first.rows, second.rows]), rejected)
+
+
+def _behind(count: int, places: Mapping[int, str]) -> dict[int, str]:
+    return {count + place: reason for place, reason in places.items()}

@@ -1,0 +1,210 @@
+"""The start of a query from topics to a table: options, the table, and whether table and checkpoint belong together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from spark_eos.errors import stop
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+    from spark_eos.checkpoint.files import Checkpoint
+    from spark_eos.options.parse import SourceOptions
+    from spark_eos.pipelines.copy.plan import Function, OnMalformed, RowTransform
+    from spark_eos.pipelines.copy.table.options import DeltaOptions, IcebergOptions
+    from spark_eos.pipelines.copy.table.plan import TablePlan
+    from spark_eos.pipelines.copy.table.rows import TableTransform
+    from spark_eos.pipelines.copy.transforming import Chunk
+    from spark_eos.pipelines.tables.target import Place, Target
+
+_FORMAT = "eos-kafka-table"
+
+
+def transform_of(function: Function | None, name: str | None, on_malformed: OnMalformed) -> RowTransform | None:
+    """The transform; None for records as they are. ``name``: the function's. Raises OptionError for what cannot become
+    of records that it rejects."""
+    from spark_eos.pipelines.copy.plan import RowTransform
+
+    if on_malformed == "deadLetters":
+        raise stop("EOS_OPTION_CONFLICT.table_letters", option="on_malformed")
+    if on_malformed not in ("fail", "drop"):
+        raise stop("EOS_OPTION_INVALID.malformed", given=on_malformed, allowed="fail, drop")
+    if function is not None:
+        return RowTransform(function, str(name), on_malformed=on_malformed)
+    if on_malformed != "fail":
+        raise stop("EOS_OPTION_CONFLICT.table_malformed", option="on_malformed")
+    return None
+
+
+def to_table(
+    spark: SparkSession,
+    source: Mapping[str, str],
+    sink: Mapping[str, str],
+    checkpoint: str,
+    trigger: Mapping[str, object] | None,
+    name: str | None,
+    transform: RowTransform | None = None,
+) -> StreamingQuery:
+    """Start a query from topics to a table. See `spark_eos.copy`. Raises EosError for what can be known before."""
+    from spark_eos.checkpoint.settings import of_session
+    from spark_eos.pipelines.copy.query import start_ranges
+    from spark_eos.pipelines.copy.table.options import table_options
+    from spark_eos.pipelines.copy.table.source import TableDataSource
+    from spark_eos.spark.cores import cores
+
+    plan = planned(source, table_options(sink, of_session(spark)), checkpoint, transform)
+    return start_ranges(spark, replace(plan, cores=cores(spark)), TableDataSource, _FORMAT, checkpoint, trigger, name)
+
+
+def planned(
+    source: Mapping[str, str],
+    options: DeltaOptions | IcebergOptions,
+    checkpoint: str,
+    transform: RowTransform | None = None,
+) -> TablePlan:
+    """What the tasks need, with the table, which is created where there is none, and given columns that it lacks if the
+    options say so: when all else is checked. Raises EosError."""
+    from spark_eos.kafka.admin.topics import cluster_id
+    from spark_eos.kafka.net.client import broker_client
+    from spark_eos.pipelines.copy.table.plan import TablePlan
+
+    reads = replace(_reads(source), sink=options.mark)
+    cluster = cluster_id(broker_client(reads.kafka))
+    place, found = _ends(options, checkpoint)
+    fitted, columns, there = _columns(transform, reads, place, evolves=options.evolves)
+    table = place.target(columns if there is None else there, create=found.last_batch("commits") is None)
+    last = _check_last(table, found)
+    if there is not None:
+        table = table.evolved(columns)
+        fitted = None if fitted is None else replace(fitted, schema=table.layout.schema)
+    return TablePlan(reads, cluster, table, last, fitted)
+
+
+def check(
+    source: Mapping[str, str],
+    options: DeltaOptions | IcebergOptions,
+    checkpoint: str,
+    transform: RowTransform | None = None,
+    *,
+    decodes: bool = False,
+) -> None:
+    """Check what `planned` checks, without a session and without writing anything. ``decodes``: the columns are not
+    known yet, as they come from a registry. Raises EosError."""
+    place, found = _ends(options, checkpoint)
+    there = place.columns()
+    is_new = there is None and found.last_batch("commits") is None
+    if decodes:
+        if is_new:
+            place.check_new(None)
+        return
+    _, columns, known = _columns(transform, _reads(source), place, evolves=options.evolves)
+    if is_new:
+        place.check_new(columns)
+    else:
+        _check_last(place.target(columns if known is None else known, create=False), found)
+
+
+def _reads(source: Mapping[str, str]) -> SourceOptions:
+    from spark_eos.options.parse import stream_options
+    from spark_eos.pipelines.copy.checks import bounded, check_source
+
+    reads = bounded(stream_options(source))
+    check_source(reads, ordered=False, keeps_order="")
+    return reads
+
+
+def _ends(options: DeltaOptions | IcebergOptions, checkpoint: str) -> tuple[Place, Checkpoint]:
+    """Where the table is, and the checkpoint of its query."""
+    from spark_eos.checkpoint.files import Checkpoint
+    from spark_eos.checkpoint.settings import HadoopSettings, here
+
+    storage = HadoopSettings(here(options.storage))
+    return options.place(checkpoint, storage), Checkpoint(checkpoint, storage)
+
+
+def _columns(
+    transform: RowTransform | None, reads: SourceOptions, place: Place, *, evolves: bool
+) -> tuple[TableTransform | None, pa.Schema, pa.Schema | None]:
+    """The transform with the table, the columns that are written, and those of a table that is to be given the rest of
+    them."""
+    from spark_eos.source.schema import arrow_schema
+
+    fitted = None if transform is None else fitting(transform, reads, place, evolves=evolves)
+    columns = arrow_schema(reads.include_headers) if fitted is None else fitted.schema
+    there = place.columns() if evolves else None
+    if there is None or not set(there.schema.names) <= set(columns.names):
+        return fitted, columns, None  # columns that nobody writes are refused as without the option
+    return fitted, columns, there.schema
+
+
+def _check_last(table: Target, checkpoint: Checkpoint) -> int | None:
+    """The query's last micro-batch in the table, which goes with its checkpoint."""
+    from spark_eos.pipelines.tables.micro_batch import check_start
+
+    query = checkpoint.query_id()
+    last = None if query is None else table.last(query)
+    if query is not None:
+        finished, logged = checkpoint.last_batch("commits"), checkpoint.last_batch("offsets")
+        check_start(table.name, last, finished=finished, planned=logged)
+    return last
+
+
+def fitting(transform: RowTransform, reads: SourceOptions, place: Place, *, evolves: bool = False) -> TableTransform:
+    """The transform with the table that it writes to: the one at the place or, where there is none, one with the
+    columns that it returns for no records. ``evolves``: a table that is there is to be given those that it lacks.
+
+    Where it gives a column no type for no records, a sample of the topics does. Raises RowError and SchemaError, also
+    for what it makes of the sample, and TableError.
+    """
+    import pyarrow as pa
+
+    from spark_eos.pipelines.copy.sample import check_chunks, taken
+    from spark_eos.pipelines.copy.table.rows import TableTransform, table_rows
+    from spark_eos.pipelines.copy.transforming import ERROR, OFFSET, as_batch, without_rejected
+    from spark_eos.pipelines.tables.values import conformed
+    from spark_eos.source.schema import arrow_schema
+
+    empty = pa.RecordBatch.from_pylist([], schema=arrow_schema(reads.include_headers))
+    result = as_batch(transform.function(empty))
+    rows, _ = without_rejected(result, keeps_offset=True)
+    if not rows.schema.names:
+        raise stop("EOS_TABLE_COLUMNS.empty")
+    sample = taken(reads)
+    there = place.columns()
+    columns = place.new_columns(typed(rows.schema, transform, sample)) if there is None else there
+    schema, partition_by, keys = columns.schema, columns.partition_by, columns.keys
+    if there is not None:
+        if ERROR in result.schema.names and ERROR in schema.names:
+            raise stop("EOS_TABLE_COLUMNS.reserved", column=ERROR)
+        if ERROR in result.schema.names and OFFSET not in schema.names:
+            rows = rows.drop_columns([OFFSET])
+        if evolves:
+            schema = place.widened(schema, typed(rows.schema, transform, sample))
+        conformed(rows, schema, partition_by)
+    names = frozenset(result.schema.names)
+    fitted = TableTransform(
+        transform.function, transform.name, names, schema, partition_by, keys, on_malformed=transform.on_malformed
+    )
+    check_chunks(fitted, sample, table_rows)
+    return fitted
+
+
+def typed(schema: pa.Schema, transform: RowTransform, sample: Sequence[Chunk]) -> pa.Schema:
+    """The columns with types: those that a sample gives to columns that have none, as from an empty list of Python's.
+    What stays without one is of Arrow's type ``null``."""
+    import pyarrow as pa
+
+    from spark_eos.pipelines.copy.sample import types_by_sample
+
+    if not any(pa.types.is_null(column.type) for column in schema):
+        return schema
+    for other in types_by_sample(transform, sample):
+        for place, column in enumerate(schema):
+            if pa.types.is_null(column.type) and column.name in other.names:
+                schema = schema.set(place, other.field(column.name))
+    return schema

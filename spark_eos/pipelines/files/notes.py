@@ -1,0 +1,90 @@
+"""The files that an ingest has taken: one note for each, published with the decision on its rows.
+
+Key and value are JSON. The key has the query, the micro-batch and the file's number in it, so that no note replaces
+another one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from spark_eos.errors import stop
+from spark_eos.pipelines.files.folder import File
+from spark_eos.protocol.head import Note, Noted, digest_of
+
+#: The files of each task of a micro-batch, in the order in which the task reads them.
+Splits = Sequence[Sequence[File]]
+
+
+def notes_of(query: str, ingest: str, topic: str, batch: int, splits: Splits) -> tuple[Note, ...]:
+    """The notes of a micro-batch."""
+    notes: list[Note] = []
+    for task, files in enumerate(splits):
+        for file in files:
+            key = {"query": query, "batch": batch, "place": len(notes)}
+            value = {"ingest": ingest, "topic": topic, "uri": file.uri, "size": file.size, "mtime_ns": file.mtime_ns}
+            value |= {"ctime_ns": file.ctime_ns, "digest": file.digest, "task": task, "tasks": len(splits)}
+            notes.append((_text(key), _text(value)))
+    return tuple(notes)
+
+
+def _text(fields: dict[str, object]) -> bytes:
+    return json.dumps(fields, separators=(",", ":")).encode()
+
+
+@dataclass
+class Taken:
+    """All files that an ingest has taken. ``files``: by URI, as they were when they were last taken; ``digests``: a URI
+    for each content; ``splits``: those of the last micro-batch."""
+
+    files: dict[str, File] = field(default_factory=dict)
+    digests: dict[str, str] = field(default_factory=dict)
+    splits: list[list[File]] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, query: str, records: Iterable[Note], noted: Noted | None) -> Taken:
+        """Read from the records of a partition, which may include other ingests' notes. Raises LedgerError unless they
+        are exactly those that the ledger has counted."""
+        own = {key: value for key, value in records if _query(key) == query}
+        found = Noted("", -1, len(own), digest_of(own.items()))
+        known = noted or Noted("", -1)
+        if (found.count, found.digest) != (known.count, known.digest):
+            raise stop(
+                "EOS_INGEST_NOTES_LOST.lost",
+                known=known.count,
+                notes=found.count,
+                difference=", different ones" if known.count == found.count else "",
+            )
+        taken = cls()
+        for key, value in sorted(own.items(), key=lambda record: _place(record[0])):
+            taken._add(_place(key), json.loads(value))
+        return taken
+
+    def _add(self, place: tuple[int, int], value: dict[str, object]) -> None:
+        size, mtime_ns, ctime_ns = (int(str(value[name])) for name in ("size", "mtime_ns", "ctime_ns"))
+        file = File(str(value["uri"]), size, mtime_ns, str(value["digest"]), ctime_ns=ctime_ns)
+        if place[1] == 0:
+            self.splits = [[] for _ in range(int(str(value["tasks"])))]
+        self.splits[int(str(value["task"]))].append(file)
+        self.add(file)
+
+    def add(self, file: File) -> None:
+        """Add a file. `digests` keeps the first file of each content, and no empty files."""
+        self.files[file.uri] = file
+        if file.size:
+            self.digests.setdefault(file.digest, file.uri)
+
+
+def _query(key: bytes) -> object:
+    """The query of a note; None for a record that is no note."""
+    try:
+        return json.loads(key)["query"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def _place(key: bytes) -> tuple[int, int]:
+    fields = json.loads(key)
+    return fields["batch"], fields["place"]

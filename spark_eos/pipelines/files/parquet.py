@@ -1,0 +1,149 @@
+"""Parquet files of an ingest: their columns, with the types that Spark has for them, and their rows.
+
+What Arrow would read otherwise than Spark is refused or put right: dates by Spark's old calendar, timestamps of INT96,
+and names that differ only in capital letters, which are one name to Spark and DuckDB.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.errors import PySparkException
+from pyspark.sql.pandas.types import from_arrow_type
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+
+from spark_eos.checkpoint.settings import HadoopSettings
+from spark_eos.checkpoint.stores import without_secrets
+from spark_eos.errors import stop
+from spark_eos.pipelines.arrow_fields import plain_type
+from spark_eos.pipelines.files.folder import File, HashedFile, blocks_of, check_unchanged, malformed, store_of
+from spark_eos.pipelines.parquet_files import has_times, is_by_old_calendar, rows_at_once, schema_of
+
+#: Columns that an ingest adds: see `spark_eos.pipelines.files.source`.
+ADDED = "_file", "_line"
+#: Rows that are read together: so many, and by the average of their row group about so many bytes.
+_ROWS, _BYTES = 10_000, 16 << 20
+#: A file of so many bytes or less is kept in memory while it is checked, and is not read again for its rows.
+_HELD_BYTES = 32 << 20
+
+
+def batches(file: File, hashed: HashedFile, settings: HadoopSettings) -> Iterator[pa.RecordBatch]:
+    """All rows. Raises FileError, also for a file that is not what was planned."""
+    held = [block for block in hashed.blocks() if file.size <= _HELD_BYTES]  # all of it: rows are found by the footer
+    hashed.check()
+    data = pa.BufferReader(b"".join(held)) if held else None
+    held.clear()
+    with _opened(file, settings, data) as parquet:
+        rows = 0
+        for batch in parquet.iter_batches(rows_at_once(parquet.metadata, _ROWS, _BYTES)):
+            yield batch
+            rows += batch.num_rows
+        if rows != parquet.metadata.num_rows:
+            raise malformed(file, f"it has {rows:,} rows, not {parquet.metadata.num_rows:,} as its footer says")
+
+
+def first_batch(file: File, settings: HadoopSettings, count: int) -> Iterator[pa.RecordBatch]:
+    """At most so many rows of the beginning, in one batch; none of a file without rows. Raises FileError."""
+    with _opened(file, settings) as parquet:
+        for batch in parquet.iter_batches(min(count, rows_at_once(parquet.metadata, _ROWS, _BYTES))):
+            yield batch
+            return
+
+
+def parquet_schema(file: File, settings: HadoopSettings) -> pa.Schema:
+    """The columns of a file, with what is stored in place of extension types: newer versions of pyarrow make such ones
+    of JSON and UUIDs. Raises FileError, also for a column with a name of `ADDED`."""
+    with _opened(file, settings) as parquet:
+        return pa.schema([field.with_type(plain_type(field.type)) for field in schema_of(parquet)])
+
+
+@contextmanager
+def _opened(file: File, settings: HadoopSettings, data: pa.BufferReader | None = None) -> Iterator[pq.ParquetFile]:
+    """The file, checked as far as its footer tells. ``data``: its bytes, where they were read before. Raises FileError,
+    also for what is raised within the block."""
+    store = store_of(file.uri, settings)
+    try:
+        with data or store.files.open_input_file(store.root) as opened:
+            parquet = _parquet(opened)
+            _check(file, parquet)
+            yield parquet
+    except (pa.ArrowException, UnicodeDecodeError) as error:  # the latter for names of columns
+        raise malformed(file, f"{type(error).__name__}: {error}") from None
+    except OSError as error:  # Arrow raises it for damage, too
+        if data is None:
+            _check_damaged(file, settings, error)
+        raise malformed(file, f"{type(error).__name__}: {error}") from None
+
+
+def _parquet(opened: pa.NativeFile) -> pq.ParquetFile:
+    return pq.ParquetFile(opened, page_checksum_verification=True, coerce_int96_timestamp_unit="us")
+
+
+def _check_damaged(file: File, settings: HadoopSettings, error: OSError) -> None:
+    """Raise FileError where it is not the content that made reading fail: the store cannot be read, or could not be for
+    a moment, after which all of the file can."""
+    check_unchanged(file, settings)
+    for _ in blocks_of(file, settings):
+        pass
+    store = store_of(file.uri, settings)
+    with suppress(pa.ArrowException, UnicodeDecodeError, OSError), store.files.open_input_file(store.root) as opened:
+        parquet = _parquet(opened)
+        for _ in parquet.iter_batches(rows_at_once(parquet.metadata, _ROWS, _BYTES)):
+            pass
+        raise stop("EOS_FILE_STORE", uri=file.uri, why=without_secrets(str(error), settings).rstrip("."))
+
+
+def _check(file: File, parquet: pq.ParquetFile) -> None:
+    names = parquet.schema_arrow.names
+    file_column, line_column = ADDED
+    if {name.lower() for name in names} & {*ADDED}:
+        raise stop("EOS_FILE_MALFORMED.reserved", uri=file.uri, file_column=file_column, line_column=line_column)
+    alike = Counter(name.lower() for name in names)
+    if twice := [name for name in names if alike[name.lower()] > 1]:
+        raise stop("EOS_FILE_MALFORMED.names", uri=file.uri, names=", ".join(twice))
+    if is_by_old_calendar(parquet.metadata) and any(map(has_times, parquet.schema_arrow.types)):
+        raise stop("EOS_FILE_MALFORMED.calendar", uri=file.uri)
+
+
+#: Types that Spark does not have, and the types that it reads them as: the next ones that hold all values.
+_WIDER = {
+    pa.uint8(): pa.int16(),
+    pa.uint16(): pa.int32(),
+    pa.uint32(): pa.int64(),
+    pa.uint64(): pa.decimal128(20, 0),
+    pa.float16(): pa.float32(),
+}
+
+
+def spark_schema(file: File, schema: pa.Schema) -> StructType:
+    """The columns of a Parquet file as Spark reads them. Raises FileError for a column of a type that Spark lacks."""
+    struct = StructType()
+    for field in schema:
+        kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+        try:
+            found = from_arrow_type(_WIDER.get(kind, kind))
+            for leaf in _leaves(found):
+                StructType.fromDDL(f"x {leaf.simpleString()}")
+        except PySparkException:
+            problem = stop("EOS_FILE_MALFORMED.column_type", uri=file.uri, field_name=field.name, type=field.type)
+            raise problem from None
+        struct.add(field.name, found)
+    return struct
+
+
+def _leaves(kind: DataType) -> Iterator[DataType]:
+    """The types that values have in the end: Spark's text of a struct does not quote its names."""
+    if isinstance(kind, StructType):
+        for field in kind:
+            yield from _leaves(field.dataType)
+    elif isinstance(kind, ArrayType):
+        yield from _leaves(kind.elementType)
+    elif isinstance(kind, MapType):
+        yield from _leaves(kind.keyType)
+        yield from _leaves(kind.valueType)
+    else:
+        yield kind

@@ -1,0 +1,132 @@
+"""A run of an ingest: it takes the ledger, so that no other run can take files, and reads which files were taken."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from spark_eos.errors import ProtocolStop, stop
+from spark_eos.kafka.admin.configs import broker_config
+from spark_eos.kafka.net.client import broker_client
+from spark_eos.kafka.partitioners import DEFAULT_PARTITIONER
+from spark_eos.ledger.ledger import ledger_partition
+from spark_eos.ledger.log import KafkaLog
+from spark_eos.ledger.reader import LedgerReader
+from spark_eos.options.parse import SinkOptions
+from spark_eos.options.writes import write_options
+from spark_eos.pipelines.files.notes import Splits, Taken, notes_of
+from spark_eos.protocol.checks import ledger_busy
+from spark_eos.protocol.head import ForeachBatchWrite, Head, Note, Noted, Notes
+from spark_eos.protocol.head_codec import OwnTopic
+from spark_eos.protocol.names import INGESTS
+from spark_eos.protocol.open import open_run
+from spark_eos.sink.ledger_topic import ledger_partitions
+from spark_eos.sink.preflight import preflight
+from spark_eos.sink.session import Session, session_for
+
+
+@dataclass(frozen=True)
+class Ingest:
+    """An ingest by its name, and where it writes. ``options``: the sink's, including ``topic``, by names in any case;
+    ``notes``: the topic with the notes of the files that were taken."""
+
+    name: str
+    options: Mapping[str, str]
+    notes: str
+
+    @property
+    def topic(self) -> str:
+        return next(value for name, value in self.options.items() if name.lower() == "topic")
+
+    @property
+    def query(self) -> str:
+        """The query's id in the ledger: one for each ingest and topic."""
+        return self.write.query_id
+
+    @property
+    def write(self) -> ForeachBatchWrite:
+        """The query and the sink within foreachBatch that the ingest stands for."""
+        return ForeachBatchWrite(INGESTS + self.name, self.topic)
+
+    def write_options(self, run: str, batch: int, notes: Notes | None) -> dict[str, str]:
+        """The options for writing a micro-batch."""
+        given = {"query": self.write.query, "run": run, "batch": str(batch), "sink": self.write.sink}
+        if notes is not None:
+            given["notes"] = notes.as_text()
+        return {**self.options, **{f"foreachBatch.{name}": value for name, value in given.items()}}
+
+
+class IngestRun:
+    """The run that may take files, until another one is opened. ``taken``: all files that were ever taken; ``batch``:
+    the number of the next micro-batch; ``unfinished``: the last one is decided, but brokers have lost rows of it, so it
+    is the next one again, with the same splits."""
+
+    def __init__(self, ingest: Ingest) -> None:
+        """Open the run, settle the last decision, and read the notes, in this order: once the run is open, no other run
+        can decide anything. Raises EosError."""
+        self._ingest = ingest
+        self.run = str(uuid.uuid4())
+        options = write_options(ingest.write_options(self.run, 0, None)).sink
+        facts = preflight(options)
+        _check_notes(ingest, options)
+        client = broker_client(options.kafka)
+        partitions = ledger_partitions(client, ingest.notes, broker_config(client), OwnTopic.NOTES)
+        session = session_for(options, facts.ledger_partitions, ingest.query)
+        head = self._opened(session, options)
+        decision = head.decision
+        noted = decision.noted if decision is not None else None
+        self._noted = noted or Noted(ingest.notes, ledger_partition(ingest.query, partitions))
+        if self._noted.topic != ingest.notes:
+            raise stop("EOS_INGEST_NOTES_LOST.moved", old_topic=self._noted.topic, new_topic=ingest.notes)
+        reader = LedgerReader(KafkaLog(client, ingest.notes), self._noted.partition, ingest.query)
+        self.taken = Taken.of(ingest.query, _notes(reader, self._noted.partition), noted)
+        self.unfinished = decision is not None and bool(decision.lost)
+        self.batch = 0 if decision is None else decision.batch + (not self.unfinished)
+
+    def _opened(self, session: Session, options: SinkOptions) -> Head:
+        for _ in session.ports.retrying():
+            head = session.ports.ledger.read()
+            try:
+                return open_run(
+                    session.ports,
+                    self.run,
+                    head.decision.batch if head is not None and head.decision is not None else 0,
+                    endtxn_version=session.coordinator.endtxn_version(),
+                    prefix=options.prefix,
+                    partitioner=options.partitioner or DEFAULT_PARTITIONER,
+                    two_phase=options.two_phase,
+                    write=self._ingest.write,
+                    topic=self._ingest.topic,
+                )
+            except ProtocolStop as error:
+                if error.condition != "EOS_CHECKPOINT_BEHIND":  # another run has decided since the read
+                    raise
+        raise ledger_busy()
+
+    def options_for(self, splits: Splits) -> dict[str, str]:
+        """The options for writing the next micro-batch, which takes these files."""
+        notes = None
+        if not self.unfinished:
+            records = notes_of(self._ingest.query, self._ingest.name, self._ingest.topic, self.batch, splits)
+            notes = Notes(self._noted.topic, self._noted.partition, records)
+        return self._ingest.write_options(self.run, self.batch, notes)
+
+    def mark_taken(self, splits: Splits) -> None:
+        """To be called when the write of the next micro-batch has returned: all of it is committed."""
+        for file in (file for files in splits for file in files):
+            self.taken.add(file)
+        self.unfinished = False
+        self.batch += 1
+
+
+def _notes(reader: LedgerReader, partition: int) -> Iterator[Note]:
+    return ((key, value) for _, key, value in reader.rows(partition) if key is not None and value is not None)
+
+
+def _check_notes(ingest: Ingest, options: SinkOptions) -> None:
+    """Raise OptionError if the topic of the notes is also used for something else."""
+    others = {"topic": options.topic, "ledger.topic": options.ledger_topic, "deadLetters.topic": options.dead_letters}
+    for name, other in others.items():
+        if other == ingest.notes:
+            raise stop("EOS_OPTION_CONFLICT.ingest_notes", option=name, notes=ingest.notes)

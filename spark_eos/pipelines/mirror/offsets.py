@@ -1,0 +1,614 @@
+"""Offsets of a mirror's source and of its target: one position translated, a consumer group moved, a mirror resumed.
+
+- `translate` says where positions of the source are in the target.
+- `GroupMover` commits a group's offsets at the target, so that it continues there where it was in the source.
+- `MirrorQuery.position` says where a new checkpoint begins when that of the mirror is lost. The offset map has that
+  exactly, as an entry is visible if and only if the rows of its range are. So nothing may be under way of the query
+  that has written them: it is closed, and what it has decided is settled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from spark_eos.base.retry import retrying
+from spark_eos.base.topic_partition import PartitionOffsets, TopicPartition, by_topic
+from spark_eos.errors import EosError, phrase, stop
+from spark_eos.kafka.admin.groups import active_members, commit_offsets, committed_offsets, delete_offsets
+from spark_eos.kafka.admin.topics import (
+    Topic,
+    begin_offsets,
+    cluster_id,
+    describe_topics,
+    end_offsets,
+    topic_partitions,
+)
+from spark_eos.kafka.net.client import BrokerClient
+from spark_eos.ledger.owners import Cluster
+from spark_eos.options.offsets import EARLIEST
+from spark_eos.pipelines.mirror.entries import SourcePartition, TargetPosition, partition_of
+from spark_eos.pipelines.mirror.map_topic import DEFAULT_MAP, held_partition
+from spark_eos.pipelines.mirror.offset_map import OffsetMap, Translation, not_covered
+from spark_eos.pipelines.mirror.origins import Origin, origins_from
+from spark_eos.pipelines.mirror.owner import read_claims
+from spark_eos.protocol.abort import undecided
+from spark_eos.protocol.commands import Standing, closes, hand_over, known_head, recover
+from spark_eos.protocol.head import NOBODY, Decision, Head, Successor, Verdict
+from spark_eos.protocol.ports import Ports
+from spark_eos.protocol.take import newest_head
+
+_NEVER_MIRRORED = "it was never mirrored, or recreated since"
+
+
+@dataclass(frozen=True)
+class TranslatedOffset:
+    """A position in the source, and the position in the target where a reader continues that has read all before it."""
+
+    topic: str
+    partition: int
+    offset: int
+    target: TargetPosition
+
+
+def translate(
+    source: BrokerClient,
+    target: BrokerClient,
+    map_topic: str,
+    topic: str,
+    partition: int,
+    offsets: Collection[int],
+    topic_id: str | None = None,
+) -> tuple[TranslatedOffset, ...]:
+    """Offsets of one partition of the source, in their order. ``topic_id``: of a topic that was deleted or recreated
+    since; otherwise the topic is the one that has this name now. Raises KafkaError (EOS_MIRROR_GROUP_REFUSED), and the
+    errors of `OffsetMap.read`."""
+    now = {} if topic_id else describe_topics(source, [topic], missing_ok=True)
+    id_ = now[topic].id if topic in now else topic_id
+    ids = None if id_ is None else {topic: id_}
+    map_ = OffsetMap.read(target, cluster_id(source), {(topic, partition): offsets}, map_topic, ids=ids)
+    return tuple(
+        TranslatedOffset(topic, partition, offset, map_.translate(topic, partition, offset)) for offset in offsets
+    )
+
+
+@dataclass(frozen=True)
+class GroupMove:
+    """A group's move, as it was done, or would be. ``not_mirrored``: topics of the group whose offsets stay as they
+    are."""
+
+    group: str
+    offsets: tuple[TranslatedOffset, ...]
+    not_mirrored: tuple[str, ...]
+    deletes: bool
+    done: bool = False
+
+
+@dataclass(frozen=True)
+class GroupMover:
+    """``source`` and ``target``: clients of both clusters; ``map``: the topic of the offset map."""
+
+    group: str
+    source: BrokerClient
+    target: BrokerClient
+    map: str = DEFAULT_MAP
+
+    def move(
+        self, *, apply: bool = False, delete: bool = False, overwrite: bool = False, wait_s: float = 0.0
+    ) -> GroupMove:
+        """Commit the group's offsets for the group of the same name at the target; without ``apply``, only check.
+
+        1. The group must have no members at the source. Read what it has committed there, once no transaction can
+           change that.
+        2. Wait for ``wait_s`` seconds until the map covers it.
+        3. The group must have no members at the target, and no other offsets for these topics there, unless
+           ``overwrite`` is set.
+        4. Check again that the group's offsets have not changed on either side. Commit.
+        5. With ``delete``, delete what was moved at the source, so that nobody continues there by mistake, unless the
+           group has committed there since. Its offsets for other topics stay.
+
+        Raises KafkaError: EOS_GROUP_ACTIVE, EOS_GROUP_UNSUITABLE, EOS_MIRROR_GROUP_REFUSED,
+        EOS_MIRROR_TARGET_RECREATED. Of an error in step 5, the message says that the group was moved.
+        """
+        self._check_no_members(self.source, "source")
+        committed = committed_offsets(self.source, self.group, None)
+        offsets, not_mirrored = self._translated(committed, wait_s)
+        moved = self._moved(offsets)
+        self._check_no_members(self.target, "target")
+        at_target = self._check_target(offsets, overwrite=overwrite)
+        if not apply:
+            return GroupMove(self.group, offsets, not_mirrored, delete)
+        self._check_source_unchanged(committed)
+        self._check_no_members(self.target, "target")
+        if self._check_target(offsets, overwrite=overwrite) != at_target:
+            raise self._changed("target")
+        commit_offsets(self.target, self.group, moved)
+        if delete:
+            self._delete(committed, offsets)
+        return GroupMove(self.group, offsets, not_mirrored, delete, done=True)
+
+    def _moved(self, offsets: Collection[TranslatedOffset]) -> PartitionOffsets:
+        """What to commit at the target. Raises KafkaError where two topics of the source have one target, and the group
+        would have to be at two offsets there: it would miss rows of the one, or read those of the other again."""
+        moved: PartitionOffsets = {}
+        topics: dict[TopicPartition, str] = {}
+        for one in offsets:
+            place = one.target.topic, one.partition
+            other = topics.setdefault(place, one.topic)
+            offset = moved.setdefault(one.target.topic, {}).setdefault(one.partition, one.target.offset)
+            if offset != one.target.offset:
+                raise stop(
+                    "EOS_MIRROR_GROUP_REFUSED.joined_topics",
+                    group=self.group,
+                    topic=place[0],
+                    partition=place[1],
+                    one=f"{offset} by {other}",
+                    two=f"{one.target.offset} by {one.topic}",
+                )
+        return moved
+
+    def _delete(self, committed: PartitionOffsets, offsets: Collection[TranslatedOffset]) -> None:
+        """Delete what was moved at the source, unless the group is in use there again. Its errors say that the group
+        was moved."""
+        try:
+            self._check_source_unchanged(committed)
+            delete_offsets(self.source, self.group, by_topic((one.topic, one.partition) for one in offsets))
+        except EosError as error:
+            raise error.reworded(f"{error.message} {phrase('moved')}", error.hint, **error.parameters) from None
+
+    def _check_source_unchanged(self, committed: PartitionOffsets) -> None:
+        self._check_no_members(self.source, "source")
+        if committed_offsets(self.source, self.group, None) != committed:
+            raise self._changed("source")
+
+    def _check_no_members(self, client: BrokerClient, side: str) -> None:
+        members = active_members(client, self.group, to_commit=side == "target")
+        if members:
+            raise stop(
+                "EOS_GROUP_ACTIVE.mirror",
+                group=self.group,
+                count=len(members),
+                side=side,
+                members=", ".join(sorted(set(members))),
+            )
+
+    def _translated(
+        self, committed: PartitionOffsets, wait_s: float
+    ) -> tuple[tuple[TranslatedOffset, ...], tuple[str, ...]]:
+        """The offsets of the topics that are mirrored, once the map covers them; and the topics that are not."""
+        cluster = cluster_id(self.source)
+        origins = origins_from(self.target, self.map, cluster)
+        mirrored = {origin.source for origin in origins}
+        wanted = {
+            (topic, p): offset
+            for topic, offsets in sorted(committed.items())
+            for p, offset in sorted(offsets.items())
+            if topic in mirrored
+        }
+        if not wanted:
+            raise stop("EOS_GROUP_UNSUITABLE.mirror", group=self.group)
+        topics = describe_topics(self.source, {topic for topic, _ in wanted}, missing_ok=True)
+        translator = _Translator(self.source, self.target, self.map, cluster, topics, origins, wanted)
+        for _ in retrying(wait_s):
+            if translator.update():
+                break
+        translated = translator.translated()
+        for (topic, p), (begin, end) in translator.gaps().items():
+            raise stop(
+                "EOS_MIRROR_GROUP_REFUSED.not_mirrored",
+                topic=topic,
+                partition=p,
+                offset=wanted[topic, p],
+                begin=begin,
+                end=end,
+                group=self.group,
+            )
+        return translated, tuple(sorted(topic for topic in committed if topic not in mirrored))
+
+    def _check_target(self, offsets: Collection[TranslatedOffset], *, overwrite: bool) -> PartitionOffsets:
+        """What the group has committed at the target. Raises KafkaError and TopicError if it cannot continue there."""
+        there = describe_topics(self.target, {one.target.topic for one in offsets}, missing_ok=True)
+        for one in offsets:
+            if one.target.topic not in there or there[one.target.topic].id != one.target.topic_id:
+                raise stop("EOS_MIRROR_TARGET_RECREATED.group", topic=one.target.topic, source_topic=one.topic)
+        self._check_rows_there(offsets)
+        numbers = {name: range(topic.partitions) for name, topic in there.items()}
+        committed = committed_offsets(self.target, self.group, numbers)
+        unlike = [
+            f"{one.target.topic}-{one.partition}"
+            for one in offsets
+            if committed.get(one.target.topic, {}).get(one.partition, one.target.offset) != one.target.offset
+        ]
+        if unlike and not overwrite:
+            raise stop("EOS_MIRROR_GROUP_REFUSED.has_offsets", group=self.group, unlike=", ".join(unlike))
+        return committed
+
+    def _check_rows_there(self, offsets: Collection[TranslatedOffset]) -> None:
+        """Each topic has one target, which still has all that the group has not read."""
+        begins = begin_offsets(self.target, by_topic((one.target.topic, one.partition) for one in offsets))
+        targets = {one.topic: one.target.topic for one in offsets}
+        for one in offsets:
+            if one.target.topic != targets[one.topic]:
+                raise stop(
+                    "EOS_MIRROR_GROUP_REFUSED.split_topics",
+                    topic=one.topic,
+                    place_topic=one.target.topic,
+                    into=targets[one.topic],
+                    group=self.group,
+                )
+            begin = begins[one.target.topic][one.partition]
+            if one.target.offset < begin:
+                raise stop(
+                    "EOS_MIRROR_GROUP_REFUSED.behind",
+                    group=self.group,
+                    topic=one.target.topic,
+                    partition=one.partition,
+                    offset=one.target.offset,
+                    begin=begin,
+                )
+
+    def _changed(self, side: str) -> EosError:
+        return stop("EOS_MIRROR_GROUP_REFUSED.moves", group=self.group, side=side)
+
+
+@dataclass(frozen=True)
+class _TargetEnd:
+    """Where a reader of the target continues, if partition ``number`` of the map has no row of the source's partition
+    up to ``map_end``."""
+
+    position: TargetPosition
+    number: int
+    map_end: int
+
+
+@dataclass
+class _Translator:
+    """Translates ``wanted``, offsets in partitions of the source, once the mirror has got there. ``topics``: those of
+    the source that exist now; ``origins``: of all that is mirrored from its ``cluster``."""
+
+    source: BrokerClient
+    target: BrokerClient
+    map: str
+    cluster: str
+    topics: Mapping[str, Topic]
+    origins: Sequence[Origin]
+    wanted: Mapping[TopicPartition, int]
+    _in_map: dict[TopicPartition, Translation | None] = field(default_factory=dict)
+    _target_ends: dict[TopicPartition, _TargetEnd] = field(default_factory=dict)
+    _positions: dict[TopicPartition, TargetPosition | None] = field(default_factory=dict)
+
+    def update(self) -> bool:
+        """Read the map for what is not known yet; False if the mirror may still get to some of it."""
+        lacking = self._read()
+        idle = [place for place in lacking if place not in self._target_ends and self._has_no_row(place)]
+        new = self._ends_for({place: self.wanted[place] for place in idle})
+        self._target_ends |= new
+        return not (self._read() if new else lacking)
+
+    def translated(self) -> tuple[TranslatedOffset, ...]:
+        """All that is wanted. Raises KafkaError (EOS_MIRROR_GROUP_REFUSED) for what is not covered."""
+        return tuple(TranslatedOffset(t, p, offset, self._position(t, p)) for (t, p), offset in self.wanted.items())
+
+    def gaps(self) -> dict[TopicPartition, tuple[int, int]]:
+        """The first gap of each partition that a group would miss: offsets of the source that were never mirrored,
+        between what is wanted and others that were."""
+        holes = {place: found.holes for place, found in self._in_map.items() if found is not None}
+        ahead = [place for place, found in holes.items() if found and found[-1][1] > self.wanted[place]]
+        begins = begin_offsets(self.source, by_topic(ahead)) if ahead else {}
+        firsts = {(t, p): max(self.wanted[t, p], begins[t][p]) for t, p in ahead}
+        there = {place: [hole for hole in holes[place] if hole[1] > first] for place, first in firsts.items()}
+        return {place: found[0] for place, found in there.items() if found}
+
+    def _position(self, topic: str, partition: int) -> TargetPosition:
+        position = self._positions.get((topic, partition))
+        if position is None:
+            found = self._in_map[topic, partition]
+            offset = self.wanted[topic, partition]
+            raise not_covered(topic, partition, offset, [] if found is None else [found])
+        return position
+
+    def _read(self) -> list[TopicPartition]:
+        """Read the map for the positions that are not known yet; those that are not known after that either."""
+        left = {place: offset for place, offset in self.wanted.items() if place not in self._positions}
+        here = {place: [offset] for place, offset in left.items() if place[0] in self.topics}
+        ids = {name: topic.id for name, topic in self.topics.items()}
+        map_ = OffsetMap.read(self.target, self.cluster, here, self.map, ids=ids)
+        lacking = []
+        for (topic, p), offset in left.items():
+            found = self._in_map[topic, p] = map_.get(ids.get(topic, ""), p)
+            end = self._target_ends.get((topic, p))
+            if found is not None and offset <= found.end and not found.rowless:
+                self._positions[topic, p] = found.positions[offset]
+            elif self._has_no_row((topic, p)) and end is not None and map_.ends[end.number] >= end.map_end:
+                self._positions[topic, p] = end.position
+            else:
+                lacking.append((topic, p))
+        return lacking
+
+    def _has_no_row(self, place: TopicPartition) -> bool:
+        found = self._in_map[place]
+        return found is None or found.rowless
+
+    def _ends_for(self, idle: Mapping[TopicPartition, int]) -> dict[TopicPartition, _TargetEnd]:
+        """The ends of target partitions, for partitions of the source that have no row before this offset, and that a
+        mirror follows: it has made their targets. They are empty, or all that the map has up to there are ranges
+        without rows.
+
+        Three reads, in this order. (1) The end of the target's partition, as far as it is stable. (2) The source ends
+        at this offset, or the map has no row: so nothing before (1) in the target comes from behind the offset in the
+        source, and nothing that is written later lies before (1). (3) The end of the map's partition: a transaction
+        that is open at (1), and may have rows of before the offset, has its entries before (3); they are visible when
+        the map is stable up to there.
+        """
+        targets = self._targets({topic for topic, _ in idle if topic in self.topics})
+        here = {(t, p): o for (t, p), o in idle.items() if t in targets and p < targets[t][1]}
+        ends = end_offsets(self.target, by_topic((targets[t][0].target, p) for t, p in here))
+        empty = self._empty(here)
+        if not empty:
+            return {}
+        count = topic_partitions(self.target, [self.map])[self.map]
+        numbers = {(t, p): partition_of(SourcePartition(self.cluster, self.topics[t].id, p), count) for t, p in empty}
+        map_ends = end_offsets(self.target, {self.map: sorted(set(numbers.values()))}, "read_uncommitted")
+        found = {}
+        for (topic, p), number in numbers.items():
+            origin, _ = targets[topic]
+            position = TargetPosition(origin.target, origin.target_id, p, ends[origin.target][p])
+            found[topic, p] = _TargetEnd(position, number, map_ends[self.map][number])
+        return found
+
+    def _empty(self, idle: Mapping[TopicPartition, int]) -> list[TopicPartition]:
+        """The partitions of the source whose logs begin and end at this offset, and those up to which the map has no
+        row."""
+        rowless = [place for place in idle if (found := self._in_map[place]) is not None and found.reaches(idle[place])]
+        there = [(t, p) for t, p in idle if p < self.topics[t].partitions and (t, p) not in rowless]
+        begins = begin_offsets(self.source, by_topic(there))
+        ends = end_offsets(self.source, by_topic(there), "read_uncommitted")
+        return rowless + [(t, p) for t, p in there if begins[t][p] == ends[t][p] == idle[t, p]]
+
+    def _targets(self, topics: Collection[str]) -> dict[str, tuple[Origin, int]]:
+        """The target of each topic and its number of partitions, if just one is still as the mirror has made it."""
+        known = {topic: [o for o in self.origins if o.source_id == self.topics[topic].id] for topic in topics}
+        there = describe_topics(self.target, {o.target for some in known.values() for o in some}, missing_ok=True)
+        found = {}
+        for topic, origins in known.items():
+            made = [o for o in origins if o.target in there and there[o.target].id == o.target_id]
+            if len(made) == 1:
+                found[topic] = made[0], there[made[0].target].partitions
+        return found
+
+
+@dataclass(frozen=True)
+class MirrorPosition:
+    """The offsets up to which the source is in the target, exclusive, in the form of 'startingOffsets'. ``batch``: the
+    last micro-batch that the query has decided. ``unread``: partitions of which nothing was mirrored: they begin at
+    their first offset. ``lost``: those with decided rows that brokers have lost: the new query writes these rows."""
+
+    query: str
+    batch: int
+    offsets: PartitionOffsets
+    unread: tuple[TopicPartition, ...]
+    lost: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True)
+class MirrorQuery:
+    """A mirror by its query's id. ``source``: a client of the source's cluster; ``target``: the target's cluster, with
+    the query's ledger; ``map``: the topic of the offset map. ``topics``: topics of the source; none means all that the
+    map has of it."""
+
+    query: str
+    source: BrokerClient
+    target: Cluster
+    map: str
+    topics: tuple[str, ...] = ()
+
+    def position(self, *, settle: bool, wait_s: float) -> MirrorPosition:
+        """1. It must be a mirror of this source, with this map, and the topics must be mirrored: before that is known,
+           nothing is done to a query.
+        2. Nothing of the query may be under way; with ``settle``, close it, and commit what it has decided.
+        3. Wait for ``wait_s`` seconds until readers of the map get to its end.
+        4. Each partition ends where its entries do, which must be without gaps and of one target.
+        5. With ``settle``, retire the query: if it were started again, it would mirror what a new checkpoint does.
+
+        Raises EosError: CommandError (EOS_QUERY_UNKNOWN, EOS_MIRROR_NOT_SETTLED), TopicError, and
+        KafkaError (EOS_MIRROR_POSITION_UNKNOWN) where the map does not show the position.
+        """
+        cluster = cluster_id(self.source)
+        self._check_topics(cluster)
+        decision = self._settled(cluster, settle=settle)
+        if decision is None:
+            if settle:
+                self._retire(None)
+            raise self._not_of(cluster, None)
+        origins = origins_from(self.target.client, self.map, cluster)
+        names = self.topics or {origin.source for origin in origins}
+        sources = describe_topics(self.source, names, missing_ok=not self.topics)
+        places = {(name, p) for name, topic in sources.items() for p in range(topic.partitions)}
+        map_ = self._map(cluster, places | {(r.topic, r.partition) for w in decision.written for r in w.ranges}, wait_s)
+        if not self.topics:
+            sources = {name: topic for name, topic in sources.items() if name in map_.mirrored()}
+        targets = describe_topics(self.target.client, {origin.target for origin in origins}, missing_ok=True)
+        state = MirrorState(map_, decision, sources, origins, targets)
+        state.check_decided()
+        unread = state.unread()
+        self._check_unread(state, unread)
+        position = state.position(self.query, unread)
+        if settle:
+            self._retire(decision)
+        return position
+
+    def _mirrored(self, cluster: str) -> set[str]:
+        """The ids of the source's topics that the map has. Errors as for `origins_from`."""
+        return {origin.source_id for origin in origins_from(self.target.client, self.map, cluster)}
+
+    def _check_topics(self, cluster: str) -> None:
+        """Raise KafkaError and TopicError where the map, or a topic that was asked for, is a wrong one."""
+        mirrored = self._mirrored(cluster)
+        for name, topic in describe_topics(self.source, self.topics).items():
+            if topic.id not in mirrored:
+                raise _unknown(name, None, _NEVER_MIRRORED)
+
+    def _check_mirror(self, cluster: str, decision: Decision | None) -> None:
+        """Raise KafkaError where the query is no mirror of this source, or has another map."""
+        copied_from = None if decision is None else decision.copied_from
+        if decision is None and self._has_claims():
+            return
+        if decision is None or copied_from is None or copied_from.cluster != cluster:
+            raise self._not_of(cluster, decision)
+        ids = dict(copied_from.topics)
+        mirrored = self._mirrored(cluster)
+        for r in (r for w in decision.written for r in w.ranges):
+            if ids[r.topic] not in mirrored:
+                raise _unknown(r.topic, r.partition, f"micro-batch {decision.batch} has it, and the map nothing")
+
+    def _has_claims(self) -> bool:
+        """Whether the query is a mirror of this source to this target, with this ledger and prefix, that may have
+        decided nothing."""
+        own = self.query, self.target.ledger, self.target.prefix_of(self.query)
+        claims = [c for c in read_claims(self.target.client, self.map) if (c.query, c.ledger, c.prefix) == own]
+        there = describe_topics(self.source, {c.source for c in claims}, missing_ok=True)
+        return any(c.source in there and there[c.source].id == c.source_id for c in claims)
+
+    def _retire(self, decision: Decision | None) -> None:
+        """From here on nobody continues with its checkpoint, whatever restarts it. Raises CommandError if it has
+        decided something since."""
+        ports = self.target.ports(self.query)
+        if not hand_over(ports, Successor("", ""), Standing(decision), self.target.prefix_of(self.query)):
+            raise self._not_settled("a run has begun, and has decided a micro-batch")
+
+    def _settled(self, cluster: str, *, settle: bool) -> Decision | None:
+        """The last decision with its verdicts. Raises KafkaError, before anything is done, for a query that is no
+        mirror of the source's ``cluster``."""
+        ports = self.target.ports(self.query)
+        newest = newest_head(ports)
+        if newest is None and settle and self._has_claims():
+            self._retire(None)
+            newest = newest_head(ports)
+        head = known_head(newest, self.query)
+        self._check_mirror(cluster, head.decision)
+        if _is_settled(ports, head):
+            return head.decision
+        if not settle:
+            raise self._not_settled("a run of it may be alive, or its rows are not committed yet")
+        ended = recover(ports, self.query, closes(head))
+        if ended.left or ended.head.run != NOBODY:
+            raise self._not_settled("a run has begun, or a transaction could not be ended")
+        decision = ended.head.decision
+        self._check_mirror(cluster, decision)  # a run that was alive may have decided once more
+        return None if decision is None else decision.judged(dict(ended.verdicts))
+
+    def _map(self, cluster: str, places: Collection[TopicPartition], wait_s: float) -> OffsetMap:
+        """The map up to its end: an open transaction of another mirror would hide what is behind it."""
+        if held_partition(self.target.client, self.map, wait_s) is not None:
+            raise self._not_settled(f"another mirror's transaction has been open in {self.map} for {wait_s:.0f} s")
+        return OffsetMap.read(self.target.client, cluster, dict.fromkeys(places, ()), self.map)
+
+    def _check_unread(self, state: MirrorState, unread: Sequence[TopicPartition]) -> None:
+        """Raise KafkaError where the target has had records in a partition of which the map has nothing."""
+        partitions: dict[str, list[int]] = {}
+        for topic, p in unread:
+            target = state.target(topic)
+            if p < state.targets[target].partitions:
+                partitions.setdefault(target, []).append(p)
+        ends = end_offsets(self.target.client, partitions, "read_uncommitted") if partitions else {}
+        for topic, p in unread:
+            target = state.target(topic)
+            if ends.get(target, {}).get(p, 0):
+                raise _unknown(topic, p, f"the map has nothing of it, but {target}-{p} has had records")
+
+    def _not_settled(self, why: str) -> EosError:
+        return stop("EOS_MIRROR_NOT_SETTLED", query=self.query, why=why)
+
+    def _not_of(self, cluster: str, decision: Decision | None) -> EosError:
+        if decision is not None and decision.copied_from is not None:
+            why = f"it reads from cluster {decision.copied_from.cluster}, but --source is {cluster}"
+        else:
+            why = "its last decision, if any, has no copied rows"
+        return stop("EOS_MIRROR_POSITION_UNKNOWN.query", query=self.query, why=why)
+
+
+@dataclass(frozen=True)
+class MirrorState:
+    """What the map, the ledger and both clusters say of a mirror. ``sources``: its topics by name, as they are now;
+    ``targets``: the topics that ``origins`` name, as they are now."""
+
+    map_: OffsetMap
+    decision: Decision
+    sources: Mapping[str, Topic]
+    origins: Sequence[Origin]
+    targets: Mapping[str, Topic]
+
+    def check_decided(self) -> None:
+        """Raise KafkaError unless the map has what was decided last, and not what was lost of it: else it is not this
+        query's map."""
+        copied_from = self.decision.copied_from
+        assert copied_from is not None
+        ids = dict(copied_from.topics)
+        for w in self.decision.written:
+            for r in w.ranges:
+                found = self.map_.get(ids[r.topic], r.partition)
+                end = r.start if found is None else found.end
+                if end != (r.end if w.verdict is Verdict.COMMITTED else r.start):
+                    batch = f"micro-batch {self.decision.batch} has {r.start} to {r.end}"
+                    raise _unknown(r.topic, r.partition, f"the map ends at offset {end}, but {batch}")
+
+    def target(self, topic: str) -> str:
+        """The name of the one target of a topic. Targets that are gone do not count if there is another one: the topic
+        was mirrored again, with another prefix. Raises TopicError if all are gone, and KafkaError if there never were
+        any, or several are left."""
+        found = {(o.target, o.target_id) for o in self.origins if o.source_id == self.sources[topic].id}
+        left = [name for name, id_ in found if name in self.targets and self.targets[name].id == id_]
+        if not found or len(left) > 1:
+            raise _unknown(topic, None, "it was mirrored to several topics" if found else _NEVER_MIRRORED)
+        if not left:
+            gone = min(name for name, _ in found)
+            raise stop("EOS_MIRROR_TARGET_RECREATED.position", topic=gone, source_topic=topic)
+        return left[0]
+
+    def unread(self) -> list[TopicPartition]:
+        """Partitions of which neither the map nor the last decision has anything."""
+        return [
+            (name, p)
+            for name, topic in sorted(self.sources.items())
+            for p in range(topic.partitions)
+            if self.map_.get(topic.id, p) is None and (name, p) not in self._lost()
+        ]
+
+    def position(self, query: str, unread: Sequence[TopicPartition]) -> MirrorPosition:
+        """Raises as `target` does, and KafkaError where rows were mirrored twice, or are missing in between."""
+        offsets: PartitionOffsets = {}
+        for name, topic in sorted(self.sources.items()):
+            target_id = self.targets[self.target(name)].id
+            offsets[name] = {
+                p: EARLIEST if (name, p) in unread else self._end(name, p, target_id) for p in range(topic.partitions)
+            }
+        lost = tuple(sorted(place for place in self._lost() if place[0] in self.sources))
+        return MirrorPosition(query, self.decision.batch, offsets, tuple(unread), lost)
+
+    def _end(self, topic: str, partition: int, target_id: str) -> int:
+        found = self.map_.get(self.sources[topic].id, partition)
+        if found is None:
+            return self._lost()[topic, partition]
+        if found.doubled:
+            raise _unknown(topic, partition, "its rows were mirrored more than once")
+        if found.holes:
+            raise _unknown(topic, partition, "the map has nothing of the offsets {} to {}".format(*found.holes[0]))
+        if set(found.targets) - {target_id}:
+            raise _unknown(topic, partition, "it was mirrored to several topics")
+        return found.end
+
+    def _lost(self) -> dict[TopicPartition, int]:
+        """The first offsets of decided rows that brokers have lost."""
+        return {(r.topic, r.partition): r.start for w in self.decision.lost for r in reversed(w.ranges)}
+
+
+def _is_settled(ports: Ports, head: Head) -> bool:
+    """Whether no run can decide anything more, and all that is decided has an outcome."""
+    waits = head.decision is not None and any(w.verdict is None for w in head.decision.written)
+    return head.run == NOBODY and not waits and not undecided(ports, head)
+
+
+def _unknown(topic: str, partition: int | None, why: str) -> EosError:
+    """``partition``: None for the topic as a whole."""
+    place = topic if partition is None else f"{topic}-{partition}"
+    return stop("EOS_MIRROR_POSITION_UNKNOWN.place", topic=topic, place=place, why=why)

@@ -1,0 +1,147 @@
+"""The data source of a mirror: that of a copy, which also claims and checks topics before they are in the offset log,
+and prepares their targets before a micro-batch's tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader
+from pyspark.sql.types import StructType
+
+from spark_eos.base.log import logger
+from spark_eos.base.metrics_events import NOWHERE, Events
+from spark_eos.base.topic_partition import OffsetRange
+from spark_eos.checkpoint import offset_log
+from spark_eos.checkpoint.offset_log import Position
+from spark_eos.kafka.net.client import broker_client
+from spark_eos.pipelines.copy.plan import CopyPlan
+from spark_eos.pipelines.copy.rows import CopiedRows
+from spark_eos.pipelines.copy.source import CopyDataSource, CopyStreamReader
+from spark_eos.pipelines.mirror.cleaner import MapCleaner
+from spark_eos.pipelines.mirror.owner import Followed, Ownership
+from spark_eos.pipelines.mirror.plan import MirrorPlan
+from spark_eos.pipelines.mirror.topics import TargetTopics
+from spark_eos.source.left_topics import differ
+from spark_eos.source.plan import ranges_between
+from spark_eos.source.reader import SparkOffset
+from spark_eos.spark.tracebacks import hidden_traceback
+from spark_eos.spark.versions import ReadLimit
+
+if TYPE_CHECKING:
+    from spark_eos.pipelines.copy.task import Parts
+    from spark_eos.sink.attempt import Part
+
+
+class MirrorDataSource(CopyDataSource):
+    """The format of one mirror, which both its reader and its writer come from."""
+
+    _plan: MirrorPlan
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return MirrorStreamReader(self._plan, self._events)
+
+    def _rows(self) -> CopiedRows:
+        return CopiedRows(self._plan, rows_and_map)
+
+
+def rows_and_map(plan: CopyPlan, copies: Parts, ranges: Iterable[OffsetRange]) -> Iterator[Part]:
+    """What a task of a mirror writes: the rows of the ranges, in order, and then entries of the offset map."""
+    from spark_eos.pipelines.mirror.task import MirrorParts
+
+    assert isinstance(plan, MirrorPlan)
+    return MirrorParts(plan, copies).of(ranges)
+
+
+class MirrorStreamReader(CopyStreamReader):
+    """Plans the ranges of a mirror, on the driver."""
+
+    def __init__(self, plan: MirrorPlan, events: Events = NOWHERE) -> None:
+        super().__init__(plan, events)
+        self._mirror = plan
+        self._released = False  # the claims on topics that were taken off the mirror while it did not run
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return MirrorStreamReader, (self._mirror, self._events)
+
+    @cached_property
+    def _targets(self) -> TargetTopics:
+        return TargetTopics(self._mirror)
+
+    @cached_property
+    def _ownership(self) -> Ownership:
+        return Ownership(self._mirror)
+
+    @cached_property
+    def _cleaner(self) -> MapCleaner:
+        plan = self._mirror
+        return MapCleaner(broker_client(plan.source.kafka), broker_client(plan.sink.kafka), plan.targets.map)
+
+    @hidden_traceback()
+    def latestOffset(self, start: SparkOffset | None = None, limit: ReadLimit | None = None) -> SparkOffset:
+        """Where the next micro-batch ends. Raises TopicError for topics that are refused, and KafkaError for those that
+        another mirror owns, before they are in the offset log: the same checkpoint continues without them."""
+        before = start or self._reached
+        if not self._run.begun and before == self._initial:
+            before = None  # the offset log does not hold it yet
+        end = super().latestOffset(start, limit)
+        if end != start:
+            after = offset_log.from_spark(end)
+            read = set() if start is None else {r.topic for r in ranges_between(offset_log.from_spark(start), after)}
+            self._targets.check_planned(after.offsets, read)
+        self._own(before, offset_log.from_spark(end))
+        if end == start and self._watch.pinned:
+            self._cleaner.finish()  # Spark ends this process when there is nothing left
+        return end
+
+    def _own(self, before: SparkOffset | None, end: Position) -> None:
+        """Own the topics that are mirrored. ``before``: where the query continues in them; None if it begins."""
+        there = self._watch.topics().partitions.keys()
+        self._ownership.hold(_followed(there, before, offset_log.from_spark(self._initial or {}), end))
+        if before is not None and not self._released:
+            self._ownership.release(there)
+            self._released = True
+
+    def stop(self) -> None:
+        """The query has ended."""
+        if "_cleaner" in vars(self):
+            self._cleaner.stop()
+
+    def _dropped_on_purpose(self, topics: Collection[str]) -> Collection[str]:
+        """The topics that were taken off the mirror because they close a circle: leaving out their rows is no loss."""
+        circles = self._targets.circles(topics)
+        for topic in sorted(circles):
+            logger.warning("Topic %s, whose rows come from the target's cluster, is no longer mirrored.", topic)
+        return circles
+
+    def _prepare(self, ranges: Sequence[OffsetRange], end: Position) -> None:
+        read = {r.topic for r in ranges}
+        followed = end.offsets.keys() & self._watch.topics().partitions.keys()
+        if read:
+            self._ownership.hold(Followed({topic: end.ids.get(topic, "") for topic in read}))
+        if read or followed:  # else there is no topic to mirror yet
+            self._targets.prepare(followed, read)
+            self._cleaner.start_if_due()
+
+
+def _followed(there: Collection[str], before: SparkOffset | None, initial: Position, end: Position) -> Followed:
+    """The topics that the offset log will have, if they exist (``there``). ``before``: its last position; None if it
+    has none, as the query begins at ``initial``. Up to ``end``, nothing is read of a topic that has just appeared, or
+    has come back; one that was recreated begins at offset 0."""
+    known = Position({}) if before is None else offset_log.from_spark(before)
+    ids = {topic: end.ids.get(topic, "") for topic in end.offsets if topic in there}
+    new, at = set(), {}
+    for topic, id_ in ids.items():
+        offsets, left = known.offsets.get(topic), known.left.get(topic)
+        if offsets is not None and not differ(known.ids.get(topic), id_):
+            at[topic] = offsets
+        elif left is not None and not differ(left.id, id_):
+            at[topic] = end.offsets[topic]
+        else:
+            new.add(topic)
+            start = initial.offsets.get(topic) if before is None else None
+            recreated = None if offsets is None else dict.fromkeys(end.offsets[topic], 0)
+            at[topic] = start or recreated or end.offsets[topic]
+    return Followed(ids, at, new)

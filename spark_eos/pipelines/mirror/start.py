@@ -1,0 +1,69 @@
+"""Start a mirror."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from spark_eos.checkpoint.files import Checkpoint
+from spark_eos.checkpoint.settings import HadoopSettings, of_session
+from spark_eos.kafka.admin.topics import cluster_id
+from spark_eos.kafka.net.client import broker_client
+from spark_eos.options.selection import Pattern
+from spark_eos.pipelines.copy.checks import check_trigger, checked_ends
+from spark_eos.pipelines.copy.start import started
+from spark_eos.pipelines.mirror.owner import check_positions, mirrored_topics
+from spark_eos.pipelines.mirror.plan import MirrorPlan, Targets
+from spark_eos.pipelines.mirror.source import MirrorDataSource
+from spark_eos.pipelines.mirror.topics import TargetTopics, check_not_to_itself
+from spark_eos.source.bounds import resolve_start
+from spark_eos.source.losses import Losses
+from spark_eos.source.watch import TopicWatch
+
+_KEEPS_ORDER = "Remove it: a mirror keeps the order of each partition."
+
+
+def mirror(
+    spark: SparkSession,
+    *,
+    source: Mapping[str, str],
+    target: Mapping[str, str],
+    targets: Targets,
+    checkpoint: str,
+    trigger: Mapping[str, object] | None = None,
+    name: str | None = None,
+) -> StreamingQuery:
+    """Start a query that mirrors topics to those of the same name, or with a prefix, on another cluster.
+
+    ``source`` has the options of ``readStream.format("eos-kafka")``, ``target`` those of ``writeStream``, without
+    ``topic``. Returns Spark's query, started. Raises EosError for what can be known before.
+    """
+    check_trigger(trigger or {})
+    written = {**target, "checkpointLocation": checkpoint}
+    ends = checked_ends(source, written, of_session(spark), ordered=True, copies=True, keeps_order=_KEEPS_ORDER)
+    reads, writes = ends.source, ends.sink
+    plan = MirrorPlan(reads, writes, ends.cluster, None, True, targets, cluster_id(broker_client(writes.kafka)))
+    check_not_to_itself(plan)
+    watch = TopicWatch(broker_client(reads.kafka), reads.selection)
+    selected = reads.selection
+    TargetTopics(plan).check(watch.topics().partitions if isinstance(selected, Pattern) else selected.topics)
+    if is_new(checkpoint, writes.storage):
+        check_start(plan, watch)
+    return started(spark, plan, MirrorDataSource, checkpoint, trigger, name)
+
+
+def is_new(checkpoint: str, settings: HadoopSettings) -> bool:
+    """Whether no micro-batch was ever planned in the checkpoint. Raises CheckpointError where Python cannot read it:
+    it could not be told then whether another query mirrors the same topics."""
+    return Checkpoint(checkpoint, settings).last_batch("offsets") is None
+
+
+def check_start(plan: MirrorPlan, watch: TopicWatch) -> None:
+    """`check_positions` for a mirror with a new checkpoint. ``watch``: of the source. Raises also the errors of
+    resolving 'startingOffsets'."""
+    ids = watch.topics().ids
+    if mirrored_topics(plan, ids):
+        start = resolve_start(plan.source, watch, Losses(plan.source.fail_on_data_loss))
+        check_positions(plan, {topic: id_ for topic, id_ in ids.items() if topic in start}, start, start)

@@ -1,0 +1,120 @@
+"""What a Delta table has to be for this way of writing, as far as that is known before one is created."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.types as types
+from pyarrow.fs import FileSelector
+
+from spark_eos.checkpoint.settings import HadoopSettings
+from spark_eos.checkpoint.stores import open_store, why_unwritable
+from spark_eos.errors import stop
+from spark_eos.pipelines.tables.evolution import added
+from spark_eos.pipelines.tables.values import check_columns
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+#: What Delta takes in a column's name only with column mapping, which is refused.
+_MAPPED = re.compile(r"[ ,;{}()\n\t=]")
+#: The property for how long VACUUM spares files that are in no version.
+RETENTION = "delta.deletedFileRetentionDuration"
+#: Delta's default for that property, a week.
+_RETENTION_MS = 7 * 24 * 3600 * 1000
+_UNITS_MS = {"week": 604_800_000, "day": 86_400_000, "hour": 3_600_000, "minute": 60_000, "second": 1000}
+_UNITS_MS |= {"millisecond": 1}
+
+#: Files that an error names.
+_LISTED = 3
+
+#: Raises TableError for a table that an append of files would break.
+CheckKept = Callable[["DeltaTable"], None]
+
+
+def check_new(
+    path: str,
+    schema: pa.Schema,
+    partition_by: Sequence[str],
+    properties: Mapping[str, str] | None,
+    check_kept: CheckKept,
+) -> None:
+    """Check that tasks can write to a table that is created like this. Raises SchemaError, and TableError
+    (EOS_DELTA_TABLE_SETTINGS.new) for properties that appends would break, or that delta-rs does not take."""
+    check_columns(schema, partition_by)
+    check_names(pa.schema([]), schema)
+    given = dict(properties or {})
+    if _is_kept(schema, given, check_kept):
+        return
+    broken = {name: value for name, value in given.items() if not _is_kept(schema, {name: value}, check_kept)} or given
+    listed = ", ".join(f"{name}={value}" for name, value in broken.items())
+    raise stop("EOS_DELTA_TABLE_SETTINGS.new", path=path, properties=listed)
+
+
+def check_folder(path: str, settings: HadoopSettings) -> None:
+    """Check that a table at this path, where there is none, would have nothing in its folder but its own files: others
+    would not be in it, and VACUUM would remove them. Only names that begin with _ or . are left alone by both. Raises
+    TableError (EOS_DELTA_NO_TABLE), and what the store raises."""
+    store = open_store(path, settings)
+    if store.files.get_file_info(store.root).is_file:
+        raise stop("EOS_DELTA_NO_TABLE.file", path=path)
+    if store.local and (why := why_unwritable(Path(store.root).absolute())) is not None:
+        raise stop("EOS_DELTA_NO_TABLE.unwritable", path=path, why=why)
+    inside = store.files.get_file_info(FileSelector(store.root, allow_not_found=True))
+    if others := sorted(info.base_name for info in inside if not info.base_name.startswith(("_", "."))):
+        listed = ", ".join(others[:_LISTED]) + (", …" if others[_LISTED:] else "")
+        raise stop("EOS_DELTA_NO_TABLE.other_files", path=path, files=listed)
+
+
+def _is_kept(schema: pa.Schema, properties: Mapping[str, str], check_kept: CheckKept) -> bool:
+    """Whether a table with these properties would take appends, by creating one in a folder that is then removed: some
+    properties change a table's protocol, in a way that only delta-rs knows."""
+    from deltalake import DeltaTable
+
+    if not properties:
+        return True
+    if not retention_ms(properties.get(RETENTION)):
+        return False
+    with TemporaryDirectory() as folder:
+        try:
+            check_kept(DeltaTable.create(folder, schema, configuration=properties))
+        except OSError:
+            raise
+        except BaseException as error:  # delta-rs panics for some, which is no Exception
+            if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+                raise
+            return False
+    return True
+
+
+def check_names(there: pa.Schema, wide: pa.Schema) -> None:
+    """Raise SchemaError for a name that a table cannot have, of what ``wide`` has besides."""
+    for path, type_ in added(there, wide):
+        for name in (path[-1], *_names(type_)):
+            if _MAPPED.search(name):
+                raise stop("EOS_TABLE_COLUMNS.name", column=name)
+
+
+def _names(type_: pa.DataType) -> Iterator[str]:
+    """Of the fields in a type."""
+    for place in range(type_.num_fields):
+        field = type_.field(place)
+        if types.is_struct(type_):
+            yield field.name
+        yield from _names(field.type)
+
+
+def retention_ms(text: str | None) -> int:
+    """The milliseconds of a property such as ``interval 1 week 2 days``; Delta's default for None, and 0 for a text
+    that cannot be parsed, so that every file is too old."""
+    if text is None:
+        return _RETENTION_MS
+    parts = re.findall(r"(\d+)\s+([a-z]+?)s?\b", text.lower().removeprefix("interval"))
+    if not parts or any(unit not in _UNITS_MS for _, unit in parts):
+        return 0
+    return sum(int(number) * _UNITS_MS[unit] for number, unit in parts)

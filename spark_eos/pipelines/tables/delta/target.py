@@ -1,0 +1,155 @@
+"""Delta tables as what a query writes to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+
+from spark_eos.checkpoint.files import Checkpoint
+from spark_eos.checkpoint.stores import Store, open_store
+from spark_eos.errors import stop
+from spark_eos.pipelines.tables import evolution
+from spark_eos.pipelines.tables.delta.creation import check_folder, check_names
+from spark_eos.pipelines.tables.delta.memory import MERGES, check_meant, remembered
+from spark_eos.pipelines.tables.delta.row_job import taken_over
+from spark_eos.pipelines.tables.delta.table import (
+    Location,
+    Table,
+    check_creatable,
+    columns_there,
+    known,
+    refused,
+    without_secrets,
+)
+from spark_eos.pipelines.tables.files import DataFile, FileLayout
+from spark_eos.pipelines.tables.micro_batch import MicroBatch, Remembered
+from spark_eos.pipelines.tables.target import Outcome, TableColumns
+from spark_eos.pipelines.tables.values import check_columns, table_schema
+
+
+@dataclass(frozen=True)
+class DeltaPlace:
+    """See `spark_eos.pipelines.tables.target.Place`. ``partition_by`` and ``properties`` are for a table that is
+    created; ``checkpoint``: the query's; ``after_restore``: see
+    `spark_eos.pipelines.tables.delta.commit.commit_files`."""
+
+    location: Location
+    checkpoint: str
+    partition_by: tuple[str, ...] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+    after_restore: int | None = None
+
+    @property
+    def name(self) -> str:
+        return self.location.path
+
+    def columns(self) -> TableColumns | None:
+        there = columns_there(self.location)
+        return None if there is None else TableColumns(*there)
+
+    def remembered(self, query: str) -> Remembered:
+        found = _remembered(self.location, query)
+        if found.last is not None:
+            return found
+        # The job kafka_to_delta merges under another name, by Spark.
+        return _remembered(self.location, MERGES.format(query))
+
+    def check_kept(self, query: str, batch: int) -> None:
+        from spark_eos.pipelines.tables.delta.commit import check_restored
+
+        with refused(self.location):
+            handle = self.location.open()
+            found = remembered(handle.transaction_version, query)
+            check_restored(self.location, handle.version(), found, query, batch, self.after_restore)
+
+    def new_columns(self, schema: pa.Schema) -> TableColumns:
+        columns = table_schema(schema)
+        check_columns(columns, self.partition_by)
+        return TableColumns(columns, self.partition_by)
+
+    def check_new(self, schema: pa.Schema | None) -> None:
+        with refused(self.location):
+            if schema is None:
+                check_folder(self.location.path, self.location.settings)
+            else:
+                check_creatable(self.location, self.new_columns(schema).schema, self.partition_by, self.properties)
+
+    def widened(self, there: pa.Schema, given: pa.Schema) -> pa.Schema:
+        columns = evolution.widened(there, table_schema(given))
+        check_columns(columns)
+        check_names(there, columns)
+        return columns
+
+    def target(self, schema: pa.Schema, *, create: bool) -> DeltaTarget:
+        from spark_eos.pipelines.tables.delta.actions import statistics_columns
+
+        table = known(self.location, schema, self.partition_by, self.properties, create=create)
+        with refused(self.location):
+            bounded = statistics_columns(self.location.open().metadata().configuration)
+        layout = FileLayout(schema, table.partition_by, statistics_columns=bounded)
+        return DeltaTarget(table, layout, self.checkpoint, self.after_restore)
+
+
+@dataclass(frozen=True)
+class DeltaTarget:
+    """See `spark_eos.pipelines.tables.target.Target`. ``checkpoint``: the query's, by whose offset log a micro-batch of
+    the job kafka_to_delta is recognised."""
+
+    table: Table
+    layout: FileLayout
+    checkpoint: str
+    after_restore: int | None = None
+
+    @property
+    def name(self) -> str:
+        return self.table.location.path
+
+    def for_tasks(self) -> DeltaTarget:
+        return self
+
+    def store(self) -> Store:
+        return open_store(self.table.location.path, self.table.location.settings)
+
+    def cause(self, error: BaseException) -> str:
+        return without_secrets(error, self.table.location)
+
+    def last(self, query: str) -> int | None:
+        return _remembered(self.table.location, query).last
+
+    def evolved(self, schema: pa.Schema) -> DeltaTarget:
+        from spark_eos.pipelines.tables.delta.evolution import add_columns
+
+        return replace(self, table=add_columns(self.table, schema), layout=replace(self.layout, schema=schema))
+
+    def commit(self, batch: MicroBatch, files: Sequence[DataFile], rows: int, *, is_there: bool) -> Outcome:
+        # delta-rs, which tasks have no use for
+        from spark_eos.pipelines.tables.delta.actions import add_action
+        from spark_eos.pipelines.tables.delta.commit import commit_files
+
+        checkpoint = Checkpoint(self.checkpoint, self.table.location.settings)
+        return commit_files(
+            self.table,
+            batch,
+            [add_action(file) for file in files],
+            rows,
+            is_there=is_there,
+            taken_over=taken_over(checkpoint, batch.number),
+            after_restore=self.after_restore,
+        )
+
+
+def _remembered(location: Location, query: str) -> Remembered:
+    """What the table has of a query. Raises TableError: EOS_DELTA_NO_TABLE where there is none, and EOS_OTHER_TABLE
+    where the query's last commit was meant for another one."""
+    from deltalake.exceptions import TableNotFoundError
+
+    with refused(location):
+        try:
+            handle = location.open()
+        except TableNotFoundError:
+            raise stop("EOS_DELTA_NO_TABLE.path", path=location.path, more="") from None
+        found = remembered(handle.transaction_version, query)
+    check_meant(location.path, found, str(handle.metadata().id), query)
+    return found

@@ -1,0 +1,76 @@
+"""Columns that a table lacks for the rows of a query, and that it is given: behind its own, and all may be null.
+
+So are fields of structs, also of structs in lists; those of the values of maps are not, as delta-rs cannot read older
+files of such a table. What the table has keeps its type, its place, and whether it may be null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.types as types
+
+from spark_eos.errors import stop
+from spark_eos.pipelines.tables.values import is_list
+
+
+def widened(there: pa.Schema, given: pa.Schema) -> pa.Schema:
+    """The table's columns ``there``, with what ``given`` has besides. Raises SchemaError for a name that differs from
+    another one in capital letters only."""
+    return pa.schema(_fields(list(there), list(given), ""))
+
+
+def _fields(there: Sequence[pa.Field], given: Iterable[pa.Field], above: str) -> list[pa.Field]:
+    new = {field.name: field for field in given}
+    kept = [
+        field.with_type(_type(field.type, new.pop(field.name).type, f"{above}{field.name}."))
+        if field.name in new
+        else field
+        for field in there
+    ]
+    found = [*kept, *new.values()]
+    names = [field.name.lower() for field in found]
+    for name in new:
+        if names.count(name.lower()) > 1:
+            raise stop("EOS_TABLE_COLUMNS.twice", column=above + name)
+    return found
+
+
+def _type(there: pa.DataType, given: pa.DataType, above: str) -> pa.DataType:
+    if types.is_struct(there) and types.is_struct(given):
+        return pa.struct(_fields(there.fields, given.fields, above))
+    if types.is_list(there) and is_list(given):
+        return pa.list_(there.value_field.with_type(_type(there.value_type, given.value_type, f"{above}element.")))
+    return there
+
+
+def added(there: pa.Schema, wide: pa.Schema) -> Iterator[tuple[tuple[str, ...], pa.DataType]]:
+    """The path and the type of each column and field that `widened` has added."""
+    yield from _added(list(there), list(wide), ())
+
+
+def _added(
+    there: Sequence[pa.Field], wide: Iterable[pa.Field], above: tuple[str, ...]
+) -> Iterator[tuple[tuple[str, ...], pa.DataType]]:
+    before = {field.name: field.type for field in there}
+    for field in wide:
+        path = (*above, field.name)
+        if field.name not in before:
+            yield path, field.type
+        else:
+            yield from _within(before[field.name], field.type, path)
+
+
+def _within(
+    there: pa.DataType, wide: pa.DataType, path: tuple[str, ...]
+) -> Iterator[tuple[tuple[str, ...], pa.DataType]]:
+    if types.is_struct(there):
+        yield from _added(there.fields, wide.fields, path)
+    elif types.is_list(there):
+        yield from _within(there.value_type, wide.value_type, (*path, "element"))
+
+
+def in_words(paths: Iterable[Sequence[str]]) -> str:
+    """For messages and the log."""
+    return ", ".join(".".join(path) for path in paths)

@@ -1,0 +1,66 @@
+"""Fixtures of copying: producers with transactions, and copies that are committed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from spark_eos.base.topic_partition import OffsetRange
+from spark_eos.kafka.codes import OK
+from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import broker_client
+from spark_eos.kafka.producer.arrow import ArrowProducer
+from spark_eos.kafka.requests import end_txn
+from spark_eos.options.parse import Fetching
+from spark_eos.pipelines.copy import copying
+from spark_eos.pipelines.copy.copying import Copied, copy_range
+from spark_eos.tools.devcluster import DevCluster
+from tests.support.kafka_view import KafkaView
+from tests.support.transactions import arrow_producers
+from tests.support.waiting import wait_for
+
+
+@pytest.fixture(scope="module")
+def kafka(cluster: DevCluster) -> KafkaProperties:
+    return KafkaProperties({"bootstrap.servers": cluster.bootstrap_servers})
+
+
+@pytest.fixture
+def begin(kafka: KafkaProperties) -> Iterator[Callable[..., ArrowProducer]]:
+    """See `arrow_producers`."""
+    with arrow_producers(kafka) as begin:
+        yield begin
+
+
+@pytest.fixture
+def commit(kafka: KafkaProperties, view: KafkaView) -> Callable[..., None]:
+    """Flush, and end the transaction as the driver does; the rows can be seen then."""
+
+    def end(producer: ArrowProducer, topic: str) -> None:
+        producer.flush()
+        pair, client = producer.identity(), broker_client(kafka)
+        own, version = (pair.id, pair.producer_id, pair.epoch), producer.endtxn_version
+        wait_for(lambda: end_txn.end_txns(client, [own], True, version=version)[pair.id] == OK, f"an end of {pair}")
+        wait_for(lambda: not view.held(topic), "the markers")
+
+    return end
+
+
+@pytest.fixture
+def none_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches are small in tests, but are not put together here."""
+    monkeypatch.setattr(copying, "is_small", lambda batch: False)
+
+
+@pytest.fixture
+def copy(kafka: KafkaProperties, begin: Callable[..., ArrowProducer], commit: Callable[..., None]) -> Callable:
+    """``copy(source, start, end, target)``: what copying partition 0 says, when it is committed."""
+
+    def run(source: str, start: int, end: int, target: str, producer: ArrowProducer | None = None) -> Copied:
+        own = begin() if producer is None else producer
+        said = copy_range(Fetching(kafka), OffsetRange(source, 0, start, end), (target, 0), own)
+        commit(own, target)
+        return said
+
+    return run

@@ -1,0 +1,276 @@
+"""Copies of ranges on a real broker: a plain consumer sees in the target what it sees in the source."""
+
+from __future__ import annotations
+
+import random
+import time
+import uuid
+
+import pytest
+from confluent_kafka import Producer
+
+from bench import copying as probe
+from spark_eos.base.topic_partition import OffsetRange
+from spark_eos.errors import EosError
+from spark_eos.options.parse import Fetching
+from spark_eos.pipelines.copy.copying import copy_range
+from spark_eos.source import raw
+from tests.support.kafka_view import KafkaView
+from tests.support.source_calls import delete_before
+from tests.support.transactions import write_in_turn
+from tests.support.waiting import TIMEOUT, wait_for
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+TIME = int(time.time() * 1000) - 3_600_000  # rows past their retention go when the broker looks, every 5 minutes
+HOUR_MS = 3_600_000
+
+
+def write(writer: Producer, topic: str, count: int, seed: int = 1) -> None:
+    """Rows of all kinds: no, empty and other keys; tombstones; headers; timestamps in no order."""
+    chance = random.Random(seed)
+    for i in range(count):
+        key = chance.choice([None, b"", b"key %d" % i])
+        value = chance.choice([None, b"", b"%d" % i, b"value %d " % i * chance.randrange(40)])
+        headers = [(chance.choice("häö"), chance.choice([None, b"", b"x" * 70])) for _ in range(chance.randrange(3))]
+        writer.produce(topic, value, key, timestamp=TIME + chance.randrange(10_000), headers=headers)
+    assert writer.flush(TIMEOUT) == 0
+
+
+def seen(view: KafkaView, topic: str, start: int = 0, end: int = 1 << 62) -> list[tuple]:
+    """Key, value, timestamp and headers of the committed rows of a topic of one partition."""
+    rows = (row for row in view.rows(topic) if start <= row.offset < end)
+    return [(row.key, row.value, row.timestamp, row.headers) for row in rows]
+
+
+def offsets(view: KafkaView, topic: str) -> list[int]:
+    return [row.offset for row in view.rows(topic)]
+
+
+# What is copied is what was there
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_small_batches(codec, topic, producer, copy, view):
+    """They are put together: the same rows in fewer batches; large ones between them stay."""
+    source, target = topic(), topic()
+    write(producer(compression_type=codec, batch_num_messages=1), source, 300)
+    write(producer(compression_type=codec, linger_ms=100), source, 3000)
+    write(producer(compression_type=codec, batch_num_messages=2), source, 300)
+    assert copy(source, 0, 3600, target).rows == 3600
+    assert seen(view, target) == seen(view, source)
+
+
+@pytest.mark.usefixtures("none_is_small")
+@pytest.mark.parametrize("codec", CODECS)
+def test_every_codec(codec, topic, producer, copy, view, cluster):
+    """Of batches of many and of one record. A range that begins and ends inside of batches, in several answers; the
+    rest of it, in the same transaction of another producer; Java reads all of it."""
+    source, target = topic(), topic()
+    write(producer(compression_type=codec, linger_ms=20, batch_size=20_000), source, 3000)
+    write(producer(compression_type=codec, batch_num_messages=1), source, 20)
+    said = copy(source, 777, 3020, target)
+    assert said.rows == 2243
+    assert seen(view, target) == seen(view, source, 777)
+    assert offsets(view, target) == list(range(2243))
+    records = cluster.console_consume(target, max_messages=2243, isolation="read_committed", partition=0)
+    assert [(r.timestamp, r.offset) for r in records] == [(row[2], i) for i, row in enumerate(seen(view, target))]
+
+
+def test_transactions_in_the_source(topic, producer, copy, view):
+    """Committed rows only, of one of several producers or of none; the range begins and ends anywhere."""
+    source = topic()
+    write_in_turn(producer, 4, lambda writer, round_: write(writer, source, 30, seed=round_))
+    end = view.ends(source)[source, 0]
+    for start, stop in ((0, end), *(sorted(random.Random(i).sample(range(end), 2)) for i in range(3))):
+        target = topic()
+        said = copy(source, start, stop, target)
+        assert seen(view, target) == seen(view, source, start, stop)
+        assert said.rows == len(seen(view, target))
+
+
+def test_a_range_without_rows(topic, producer, begin, view, kafka):
+    """Aborted rows and markers: nothing is written, so there is no transaction."""
+    source, target = topic(), topic()
+    writer = producer(transactional_id=f"test-{uuid.uuid4()}")
+    writer.init_transactions(TIMEOUT)
+    writer.begin_transaction()
+    write(writer, source, 30)
+    writer.abort_transaction(TIMEOUT)
+    wait_for(lambda: not view.held(source), "the marker")
+    own = begin()
+    said = copy_range(Fetching(kafka), OffsetRange(source, 0, 0, view.ends(source)[source, 0]), (target, 0), own)
+    own.flush()
+    assert (said.rows, said.oldest_ms) == (0, None)
+    assert view.ends(target)[target, 0] == 0
+    assert not own.firsts()
+
+
+def test_a_compacted_source(topic, producer, copy, view, monkeypatch):
+    """Gaps at the begin, in the middle and at the end of batches: the rows that are left have offsets without gaps."""
+    source, target = (
+        topic(
+            cleanup_policy="compact", segment_ms="100", min_cleanable_dirty_ratio="0.01", max_compaction_lag_ms="100"
+        ),
+        topic(cleanup_policy="compact"),
+    )
+    writer = producer(linger_ms=50, compression_type="lz4")
+    for i in range(300):
+        writer.produce(source, b"v%d" % i, b"same" if i % 7 else b"k%d" % i, timestamp=TIME + i)
+    assert writer.flush(TIMEOUT) == 0
+
+    def compacted() -> bool:
+        writer.produce(source, b"roll", b"roll")  # an active segment is never compacted
+        assert writer.flush(TIMEOUT) == 0
+        return len(seen(view, source, 0, 300)) == 44  # each key once
+
+    wait_for(compacted, "the compaction")
+    left = offsets(view, source)
+    said = copy(source, 0, 300, target)
+    assert seen(view, target) == seen(view, source, 0, 300)
+    assert offsets(view, target) == list(range(said.rows))
+    assert said.rows < len(left) + 1 < 300
+
+
+def test_a_source_with_times_of_its_broker(topic, producer, copy, view, kafka):
+    """What readers of the source see as timestamps stands in the target, where writers give them."""
+    source, target = topic(message_timestamp_type="LogAppendTime"), topic()
+    write(producer(compression_type="lz4", linger_ms=20), source, 50)
+    copy(source, 0, 50, target)
+    assert seen(view, target) == seen(view, source)
+    assert min(row[2] for row in seen(view, target)) > TIME + 10_000
+    (batch,) = raw.read_raw(Fetching(kafka), OffsetRange(target, 0, 0, 50))
+    assert set(batch["timestampType"].to_pylist()) == {0}
+
+
+def test_a_target_with_times_of_its_broker(topic, producer, copy, view, kafka):
+    """The target's own setting: everything else is kept, also from a source that has the same setting."""
+    for config in ({}, {"message_timestamp_type": "LogAppendTime"}):
+        source, target = topic(**config), topic(message_timestamp_type="LogAppendTime")
+        write(producer(compression_type="gzip", linger_ms=20), source, 50)
+        before = max(row[2] for row in seen(view, source))
+        copy(source, 0, 50, target)
+        assert [(r[:2], r[3]) for r in seen(view, target)] == [(r[:2], r[3]) for r in seen(view, source)]
+        assert before <= min(row[2] for row in seen(view, target))
+
+
+def test_a_target_that_compresses_otherwise(topic, producer, copy, view):
+    """Its broker does so."""
+    source, target = topic(), topic(compression_type="zstd")
+    write(producer(compression_type="lz4", linger_ms=20), source, 500)
+    copy(source, 0, 500, target)
+    assert seen(view, target) == seen(view, source)
+
+
+def test_deleted_records(topic, producer, copy, view):
+    """A log that begins inside of a batch: what was deleted from it does not come back."""
+    source, target = topic(), topic()
+    write(producer(linger_ms=50), source, 100)
+    before = seen(view, source)
+    delete_before(view.admin, source, 37)
+    copy(source, 37, 100, target)
+    assert seen(view, target) == before[37:]
+
+
+@pytest.mark.usefixtures("none_is_small")
+def test_many_answers_and_few_bytes_in_flight(topic, producer, begin, copy, view, monkeypatch):
+    """Each answer has memory of its own until it is acknowledged."""
+    monkeypatch.setattr(raw, "COPY_FETCH_BYTES", 100_000)
+    source, target = topic(), topic()
+    write(producer(linger_ms=10, batch_size=50_000), source, 20_000)
+    copy(source, 0, 20_000, target, begin(in_flight_bytes=150_000))
+    assert seen(view, target) == seen(view, source)
+
+
+def test_the_probe_of_the_benchmark(topic, producer, view, cluster):
+    """It copies what it says that it copies, each partition in transactions of so many offsets."""
+    source, target = topic(2), topic(2)
+    writer = producer(linger_ms=50)
+    for i in range(500):
+        writer.produce(source, b"%d" % i, partition=i % 2)
+    assert writer.flush(TIMEOUT) == 0
+    transactions = probe.copy_batches(probe.CopySpec(cluster.bootstrap_servers, source, target, 2, 100))
+    assert [transaction.rows for transaction in transactions] == [100, 100, 50] * 2
+    wait_for(lambda: not view.held(target), "the markers")
+    copied = sorted((row.partition, int(row.value)) for row in view.rows(target))
+    assert copied == sorted((i % 2, i) for i in range(500))
+
+
+# In one transaction with other rows
+
+
+def test_ranges_and_rows_in_one_transaction(topic, producer, begin, commit, view, kafka):
+    """In the order in which they were written, whichever way; under sequence numbers without gaps."""
+    import pyarrow as pa
+
+    one, other, target = topic(), topic(), topic(3)
+    write(producer(linger_ms=10), one, 300)
+    write(producer(linger_ms=10), other, 200, seed=2)
+    own = begin()
+    partition = pa.array([2] * 5, pa.int32())
+    own.write(target, 3, value=pa.array([b"before"] * 5), partition=partition)
+    copy_range(Fetching(kafka), OffsetRange(one, 0, 10, 300), (target, 2), own)
+    own.write(target, 3, value=pa.array([b"between"] * 5), partition=partition)
+    copy_range(Fetching(kafka), OffsetRange(other, 0, 0, 200), (target, 2), own)
+    commit(own, target)
+    rows = [(row.key, row.value) for row in view.rows(target) if row.partition == 2]
+    copied = [[row[:2] for row in seen(view, name)] for name in (one, other)]
+    assert rows == [(None, b"before")] * 5 + copied[0][10:] + [(None, b"between")] * 5 + copied[1]
+    assert own.firsts() == {(target, 2): 0}
+
+
+# What the target does not take
+
+
+@pytest.mark.usefixtures("none_is_small")
+def test_a_target_that_takes_less(topic, producer, copy, view, cluster):
+    """Batches are split, over the same sequence numbers; whole ones before and behind them stay as they are."""
+    source, target = topic(), topic(max_message_bytes=20_000)
+    write(producer(linger_ms=10, batch_size=5_000), source, 500)
+    write(producer(linger_ms=50, batch_size=900_000, compression_type="zstd"), source, 20_000)
+    write(producer(linger_ms=10, batch_size=5_000), source, 500)
+    copy(source, 0, 21_000, target)
+    assert seen(view, target) == seen(view, source)
+    assert offsets(view, target) == list(range(21_000))
+
+
+def test_a_row_that_the_target_does_not_take(topic, producer, begin, view, kafka):
+    """It is alone in the end, and an error by its name."""
+    source, target = topic(), topic(max_message_bytes=5_000)
+    writer = producer(linger_ms=50)
+    for value in (b"a", b"b" * 9_000, b"c"):
+        writer.produce(source, value)
+    assert writer.flush(TIMEOUT) == 0
+    own = begin()
+    with pytest.raises(EosError) as caught:
+        copy_range(Fetching(kafka), OffsetRange(source, 0, 0, 3), (target, 0), own)
+        own.flush()
+    assert caught.value.condition == "EOS_ROW_TOO_LARGE"
+    assert "1 row(s)" in str(caught.value)
+    own.abort()
+    wait_for(lambda: not view.held(target), "the markers")
+    assert seen(view, target) == []
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        ({"cleanup_policy": "compact"}, "INVALID_RECORD"),
+        ({"message_timestamp_before_max_ms": HOUR_MS}, "INVALID_TIMESTAMP"),
+    ],
+)
+def test_rows_that_the_target_never_takes(config, reason, topic, producer, begin, view, kafka):
+    """No key for a compacted topic; a time that is too far from now: named, and nothing is visible."""
+    source, target = topic(), topic(**config)
+    writer = producer(linger_ms=50)
+    for i in range(10):
+        writer.produce(source, b"%d" % i, timestamp=TIME)
+    assert writer.flush(TIMEOUT) == 0
+    own = begin()
+    with pytest.raises(EosError) as caught:
+        copy_range(Fetching(kafka), OffsetRange(source, 0, 0, 10), (target, 0), own)
+        own.flush()
+    assert caught.value.condition == "EOS_ROW_REFUSED"
+    assert caught.value.parameters["reason"] == reason
+    own.abort()
+    wait_for(lambda: not view.held(target), "the markers")
+    assert seen(view, target) == []

@@ -1,0 +1,84 @@
+"""A topic that is created anew, under a task that reads it and brokers that have not heard of it.
+
+A broker that lags behind its controller says what was. So it is the leader whose log is read that has to know the id.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from spark_eos.base.topic_partition import OffsetRange
+from spark_eos.errors import KafkaError
+from spark_eos.kafka.admin.topics import describe_topics
+from spark_eos.kafka.net.client import broker_client
+from spark_eos.options.parse import Fetching, sink_options, stream_options
+from spark_eos.pipelines.copy import readable, task
+from spark_eos.pipelines.copy.plan import CopyPlan
+from spark_eos.protocol.head import Digest
+from spark_eos.sink.attempt import RowWriter
+from spark_eos.source import task as source_task
+from spark_eos.source.range_math import Task
+from spark_eos.source.task import read_range, read_task
+from tests.support.source_calls import anew
+
+ROWS = 6
+
+
+@pytest.fixture
+def was(topic, write, admin, cluster, kafka) -> tuple[str, Any]:
+    """A topic that has been created anew, with as many rows as the old one; and what brokers said of that."""
+    name = topic()
+    write(name, *(b"old %d" % i for i in range(ROWS)))
+    before = describe_topics(broker_client(kafka), [name])
+    anew(admin, cluster, name)
+    write(name, *(b"new %d" % i for i in range(ROWS)))
+    return name, before
+
+
+def test_a_task_copies_nothing_of_a_topic_of_the_same_name(was, topic, kafka, begin, monkeypatch):
+    """Though the brokers that it asks, before and after, are behind."""
+    name, before = was
+    target = topic()
+    monkeypatch.setattr(readable, "describe_topics", lambda *_, **__: before)
+    options = {"kafka.bootstrap.servers": kafka.bootstrap_servers}
+    source = stream_options({**options, "subscribe": name})
+    plan = CopyPlan(source, sink_options({**options, "topic": target, "checkpointLocation": "/c"}), "", None)
+    producer: Any = begin()
+    writer = RowWriter(plan.sink, producer, broker_client(kafka))
+    parts = task.Parts(plan, writer, producer, Digest.BATCHES, {name: before[name].id})
+    with pytest.raises(KafkaError) as caught:
+        print([part.rows for part in parts.of([OffsetRange(name, 0, 0, ROWS)])])
+    assert caught.value.condition == "EOS_SOURCE_RECREATED"
+
+
+@pytest.mark.parametrize("raw", [True, False], ids=["raw", "consumer"])
+def test_rows_of_a_topic_by_its_id(raw, was, kafka, monkeypatch):
+    """Whole record batches and librdkafka: none of another topic, all of the right one."""
+    monkeypatch.setattr(source_task, "supports", lambda kafka: raw)
+    name, before = was
+    with pytest.raises(KafkaError) as caught:
+        list(read_range(Fetching(kafka), OffsetRange(name, 0, 0, ROWS, before[name].id)))
+    assert caught.value.condition == "EOS_SOURCE_RECREATED"
+    now = describe_topics(broker_client(kafka), [name])[name].id
+    rows = [row for b in read_range(Fetching(kafka), OffsetRange(name, 0, 1, ROWS, now)) for row in b.to_pylist()]
+    assert [row["value"] for row in rows] == [b"new %d" % i for i in range(1, ROWS)]
+
+
+def test_rows_of_several_ranges_by_the_ids_of_their_topics(was, topic, write, kafka, monkeypatch):
+    """Leaders are asked together: what is another topic by then is left to the reading of that range, which stops."""
+    name, before = was
+    other = topic()
+    write(other, *(b"other %d" % i for i in range(ROWS)))
+    ids = {known: there.id for known, there in describe_topics(broker_client(kafka), [name, other]).items()}
+    of_other = OffsetRange(other, 0, 0, ROWS, ids[other])
+    rows = []
+    with pytest.raises(KafkaError) as caught:
+        for batch in read_task(Fetching(kafka), Task((of_other, OffsetRange(name, 0, 0, ROWS, before[name].id)))):
+            rows += batch.to_pylist()
+    assert caught.value.condition == "EOS_SOURCE_RECREATED"
+    assert [row["value"] for row in rows] == [b"other %d" % i for i in range(ROWS)]
+    monkeypatch.setattr(source_task, "read_range", lambda *_: pytest.fail("not all was read together"))
+    both = read_task(Fetching(kafka), Task((of_other, OffsetRange(name, 0, 1, ROWS, ids[name]))))
+    assert sum(batch.num_rows for batch in both) == 2 * ROWS - 1

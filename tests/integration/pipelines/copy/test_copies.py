@@ -1,0 +1,244 @@
+"""`spark_eos.copy`: each record once, as it was or as a function made it, and where it belongs."""
+
+from __future__ import annotations
+
+import json
+import time
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import StreamingQueryException
+
+from spark_eos.base import metrics_events
+from spark_eos.ops.metrics.hub import Event, Hub, Inbox
+from spark_eos.spark import cores as spark_cores
+from tests.support.copies import copied, shouted
+from tests.support.waiting import TIMEOUT, wait_for
+
+#: Of the record batch by which a broker ends a transaction in a partition.
+MARKER_BYTES = 78
+
+
+def test_a_copy_is_what_the_source_holds(copy, transactions, write, view):
+    """Keys, values, headers, timestamps and partitions, in order, whatever is null or empty; not what was aborted."""
+    query = copy(3)
+    before = int(time.time() * 1000) - 60_000
+    for p in range(3):
+        write(query.source, b"plain", None, b"", partition=p, key=b"k%d" % p, timestamp=before + p)
+        write(query.source, b"x", partition=p, key=b"", headers=[("a", b"1"), ("a", None), ("", b"")])
+        transactions.commit(query.source, "committed", partition=p)
+        transactions.abort(query.source, "aborted", partition=p)
+        write(query.source, *(b"%d" % i for i in range(500)), partition=p)
+    query.run()
+    assert len(query.rows()) == 3 * 505
+    assert copied(query.rows()) == copied(view.rows(query.source))
+
+
+def test_a_copy_in_many_micro_batches_and_runs_keeps_the_order(copy, write, view):
+    """Ranges are cut within record batches, and what is left of a batch comes with the next one."""
+    query = copy(2)
+    query.reads = {"maxOffsetsPerTrigger": 70}
+    for p in range(2):
+        write(query.source, *(b"%d" % i for i in range(100)), partition=p)
+    running = query.start()
+    assert running.awaitTermination(TIMEOUT)
+    said = [json.loads(progress["sources"][0]["latestOffset"]) for progress in running.recentProgress]
+    assert [one["#planned"]["offsets"] for one in said if "#planned" in one and one["#planned"]["offsets"]] == [
+        70,
+        70,
+        60,
+    ]
+    written = [one["#written"] for one in said if "#written" in one]
+    assert [(one["batch"], one["rows"], one["bytes"] > 0) for one in written] == [
+        (0, 0, False),
+        (1, 70, True),
+        (2, 70, True),
+    ]
+    write(query.source, *(b"%d" % i for i in range(100, 150)), partition=1)
+    query.run()
+    assert copied(query.rows()) == copied(view.rows(query.source))
+
+
+def committed_of(heard: list[Event]) -> list[Event]:
+    return [event for event in heard if event["event"] == "committed"]
+
+
+@pytest.mark.parametrize("transform", [None, shouted])
+def test_rows_and_bytes_that_were_written_are_told(transform, copy, write, cluster, monkeypatch):
+    """Of a range that ends within a record batch, to whoever counts them; the rows by a replay, too, which writes none.
+    Bytes of a copy are those of the target's log."""
+    heard: list[Event] = []
+    inbox = Inbox(Hub([SimpleNamespace(take=heard.append)]))
+    monkeypatch.setattr(metrics_events, "here", lambda: inbox.events)
+    query = copy(1)
+    query.reads = {"maxOffsetsPerTrigger": 70}
+    write(query.source, *(b"%03d" % i for i in range(100)), key=b"key")
+    query.run(transform)
+    query.forget(2)
+    query.run(transform)
+    wait_for(lambda: len(committed_of(heard)) == 4, "what is told")
+    inbox.close()
+    told = [(event["batch"], event["rows"], event["bytes"], event["replayed"]) for event in committed_of(heard)]
+    if transform is None:
+        log = cluster.broker(0).data / f"{query.target}-0" / "00000000000000000000.log"
+        written = sum(size for _, _, size, _ in told)
+        assert log.stat().st_size == written + 2 * MARKER_BYTES
+        assert [(batch, rows, size > 0, again) for batch, rows, size, again in told] == [
+            (0, 0, False, False),
+            (1, 70, True, False),
+            (2, 30, True, False),
+            (2, 30, False, True),
+        ]
+    else:
+        assert told == [(0, 0, 0, False), (1, 70, 70 * 6, False), (2, 30, 30 * 6, False), (2, 30, 0, True)]
+
+
+@pytest.mark.parametrize(("transform", "cores", "tasks"), [(None, 2, 2), (shouted, 4, 4), (None, None, 20)])
+def test_partitions_with_some_rows_share_tasks(transform, cores, tasks, copy, write, monkeypatch):
+    """So many transactions of 20 partitions with 600 rows: one for each core, or for each partition where it is not
+    known how many cores there are."""
+    monkeypatch.setattr(spark_cores, "cores", lambda spark: cores)
+    heard: list[Event] = []
+    inbox = Inbox(Hub([SimpleNamespace(take=heard.append)]))
+    monkeypatch.setattr(metrics_events, "here", lambda: inbox.events)
+    query = copy(20)
+    for p in range(20):
+        write(query.source, *(b"%d" % i for i in range(600)), key=b"key", partition=p)
+    query.run(transform)
+    wait_for(lambda: len(committed_of(heard)) == 2, "what is told")
+    inbox.close()
+    assert [(event["tasks"], event["transactions"], event["rows"]) for event in committed_of(heard)][1:] == [
+        (tasks, tasks, 12_000)
+    ]
+    values = {p: [row[1] for row in rows] for p, rows in copied(query.rows()).items()}
+    assert values == {p: [b"%d" % i for i in range(600)] for p in range(20)}
+
+
+@pytest.mark.parametrize("way", ["drop", "deadLetters"])
+def test_rejected_records_are_counted_in_the_event_and_the_progress(way, copy, topic, write, monkeypatch):
+    """Over two tasks, of which one has nothing to write; in a micro-batch without a row; a replay that reads nothing
+    counts none."""
+    heard: list[Event] = []
+    inbox = Inbox(Hub([SimpleNamespace(take=heard.append)]))
+    monkeypatch.setattr(metrics_events, "here", lambda: inbox.events)
+    query, letters = copy(2), topic(1, max_message_bytes=2_000_000)
+    query.reads, query.more = {"minPartitions": 2}, {"on_malformed": way, "ordered": False}
+    sql = """SELECT value, "offset", CASE WHEN value < 'b'::BLOB THEN 'it begins with a' END AS error FROM input"""
+    write(query.source, b"a1", b"b2", b"a3", b"c4", b"a5", partition=0)
+    write(query.source, b"a6", b"a7", partition=1)
+    query.run(sql, deadLetters__topic=letters)
+    write(query.source, b"a8", partition=1)
+    query.run(sql, deadLetters__topic=letters)
+    query.forget(2)
+    last = query.start(sql, deadLetters__topic=letters)
+    assert last.awaitTermination(TIMEOUT)
+    wait_for(lambda: len(committed_of(heard)) == 4, "what is told")
+    inbox.close()
+    told = [(event["batch"], event["rows"], event["dropped"], event["dead_letters"]) for event in committed_of(heard)]
+    if way == "drop":
+        assert [one for one in told if one[0]] == [(1, 2, 5, 0), (2, 0, 1, 0), (2, 0, 0, 0)]
+    else:
+        assert [one for one in told if one[0]] == [(1, 7, 0, 5), (2, 1, 0, 1), (2, 1, 0, 0)]
+    assert query.values() == [b"b2", b"c4"]
+
+
+def test_the_progress_has_the_records_that_were_dropped(copy, write):
+    """Those of the micro-batch before, beside its rows."""
+    query = copy(1)
+    query.reads, query.more = {"maxOffsetsPerTrigger": 3}, {"on_malformed": "drop"}
+    write(query.source, b"a1", b"b2", b"a3", b"c4", b"a5", b"b6", b"b7")
+    sql = """SELECT value, "offset", CASE WHEN value < 'b'::BLOB THEN 'it begins with a' END AS error FROM input"""
+    running = query.start(sql)
+    assert running.awaitTermination(TIMEOUT)
+    said = [json.loads(progress["sources"][0]["latestOffset"]) for progress in running.recentProgress]
+    written = [one["#written"] for one in said if "#written" in one]
+    assert [(one["batch"], one["rows"], one["dropped"]) for one in written] == [(0, 0, 0), (1, 1, 2), (2, 2, 1)]
+
+
+def test_a_transform_sees_the_rows_and_says_what_is_written(copy, write):
+    """By columns, in order; a restart goes on."""
+    query = copy(2)
+    for p in range(2):
+        write(query.source, *(b"%sa%d" % (b"-" * (i % 3 == 0), i) for i in range(100)), partition=p, key=b"k")
+    query.run(shouted)
+    first = query.rows()
+    wanted = [b"A%d" % i for i in range(100) if i % 3]
+    assert [row.value for row in first if row.partition == 1] == wanted
+    assert {row.key for row in first} == {b"k"}
+    write(query.source, b"more", b"-less", partition=1)
+    query.run(shouted)
+    assert query.values() == sorted([*wanted, *wanted, b"MORE"])
+
+
+def test_a_transform_has_headers_and_timestamps_where_it_asks_for_them(copy, write, view):
+    """By the source's option, as with rows; a function of this test's own is shipped with the query."""
+    query = copy()
+    query.reads = {"includeHeaders": True}
+    before = int(time.time() * 1000) - 60_000
+    write(query.source, b"a", headers=[("h", b"1")], timestamp=before)
+    write(query.source, None, timestamp=before + 1)
+    names = ["key", "value", "headers", "timestamp"]
+
+    def same(batch: pa.RecordBatch) -> pa.Table:
+        return pa.Table.from_batches([batch]).select(names)
+
+    query.run(same)
+    assert copied(query.rows()) == copied(view.rows(query.source))
+
+
+def test_ranges_without_a_row_need_no_transaction(copy, transactions, write, view):
+    """Markers and aborted records only, and a filter that keeps nothing: the micro-batch is done, and goes by."""
+    query = copy(2)
+    transactions.abort(query.source, "aborted", partition=0)
+    write(query.source, *([b"-nothing"] * 20), partition=1)
+    query_id = query.run(shouted)
+    assert query.rows() == []
+    assert not view.open_transactions(query_id)
+    query.forget(1)
+    write(query.source, b"something", partition=0)
+    query.run(shouted)
+    assert query.values() == [b"SOMETHING"]
+
+
+def test_the_group_has_the_offsets_with_the_decision(copy, write, view):
+    """Of a query within one cluster, as with rows."""
+    query = copy(2)
+    write(query.source, b"a", b"b", partition=0)
+    query.run(offsets__group__id=f"group-of-{query.target}")
+    assert view.group(f"group-of-{query.target}", query.source) == view.ends(query.source)
+
+
+DAY_MS = 24 * 3600 * 1000
+PICKED = "SELECT key, value, timestamp FROM input"
+
+
+@pytest.mark.parametrize(
+    ("config", "asked", "stops"),
+    [
+        ({"retention_ms": 7 * DAY_MS}, {}, True),
+        ({"retention_ms": 7 * DAY_MS}, {"partition": "key"}, True),
+        ({"retention_ms": 7 * DAY_MS}, {"transform": PICKED}, True),
+        ({"retention_ms": 7 * DAY_MS}, {"transform": "SELECT key, value FROM input"}, False),
+        ({"retention_ms": 7 * DAY_MS, "message_timestamp_type": "LogAppendTime"}, {}, False),
+        ({"retention_ms": 7 * DAY_MS, "cleanup_policy": "compact"}, {}, False),
+        ({"retention_ms": 30 * DAY_MS}, {}, False),
+    ],
+    ids=["records", "by key", "transform", "new time", "time of the broker", "compacted", "kept"],
+)
+def test_rows_that_the_target_would_delete_at_once(copy, topic, write, view, config, asked, stops):
+    """Of 20 days ago, by their timestamps: named, and none of the micro-batch is visible, nor is what is new in it."""
+    query = copy()
+    query.target = topic(1, **config)
+    then = int(time.time() * 1000) - 20 * DAY_MS
+    write(query.source, b"new", key=b"k")
+    write(query.source, b"old", key=b"l", timestamp=then)
+    query.more = dict(asked)
+    transform = query.more.pop("transform", None)
+    if stops:
+        with pytest.raises(StreamingQueryException, match=rf"EOS_ROWS_EXPIRED.*{query.target}"):
+            query.start(transform).awaitTermination(TIMEOUT)
+        assert view.rows(query.target) == []
+    else:
+        query.run(transform)
+        assert query.values() == [b"new", b"old"]

@@ -1,0 +1,97 @@
+"""A transform is tried on the newest records of its topics before its query starts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+import pytest
+
+from spark_eos.errors import RowError
+from spark_eos.options.parse import SourceOptions, stream_options
+from spark_eos.pipelines.copy.sample import sample
+from spark_eos.pipelines.copy.transforming import Chunk
+from tests.support.waiting import TIMEOUT
+
+LARGE = b"x" * 50_000
+
+
+def backwards(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Not a function of each row."""
+    return batch.sort_by([("offset", "descending")]).select(["key", "value"])
+
+
+@pytest.fixture
+def reads(cluster) -> Callable[..., SourceOptions]:
+    """Options of a source of these topics."""
+
+    def options(*topics: str, **more: str) -> SourceOptions:
+        servers = {"kafka.bootstrap.servers": cluster.bootstrap_servers}
+        return stream_options({**servers, "subscribe": ",".join(topics), **more})
+
+    return options
+
+
+def test_a_transform_that_is_none_of_each_row_is_refused_before_anything_is_written(copy, write):
+    """By the place; not even a checkpoint is there. With nothing to try it on, it is not."""
+    query = copy(2)
+    query.start(backwards).awaitTermination(TIMEOUT)
+    assert query.checkpoint.exists()
+    query = copy(2)
+    write(query.source, *(b"%d" % n for n in range(300)), partition=1)
+    message = rf"128 records in pieces instead of together: near offset 172 of {query.source}-1"
+    with pytest.raises(RowError, match=message) as caught:
+        query.start(backwards)
+    assert caught.value.condition == "EOS_TRANSFORM_RESULT"
+    assert not query.checkpoint.exists()
+    assert query.rows() == []
+
+
+def by_place(options: SourceOptions) -> dict[tuple[str, int], Chunk]:
+    """The sample, by topic and partition."""
+    return {(one.rows["topic"][0].as_py(), one.rows["partition"][0].as_py()): one for one in sample(options)}
+
+
+def test_the_newest_committed_records_of_some_partitions_are_the_sample(reads, topic, write, transactions):
+    """Of three partitions with records, over all topics, and no more than a number of them."""
+    one, two, empty = topic(2), topic(5), topic(1)
+    assert by_place(reads(one, two, empty)) == {}
+    write(one, *(b"%d" % n for n in range(200)), partition=0)
+    transactions.abort(two, "aborted", partition=0)
+    transactions.commit(two, "committed", partition=0)
+    for partition in (2, 3, 4):
+        write(two, b"%d" % partition, partition=partition)
+    found = by_place(reads(one, two, empty))
+    assert found.keys() == {(one, 0), (two, 0), (two, 2)}
+    assert found[one, 0].first == 72
+    assert found[one, 0].rows["value"].to_pylist() == [b"%d" % n for n in range(72, 200)]
+    assert found[two, 0].rows["value"].to_pylist() == [b"committed"]
+
+
+def test_a_sample_of_large_records_has_fewer_and_headers_where_these_are_read(reads, topic, write):
+    """Up to 256 KiB of keys and values."""
+    source = topic(1)
+    write(source, *([LARGE] * 20), headers=[("h", b"1")])
+    (found,) = by_place(reads(source, includeHeaders="true")).values()
+    assert 1 <= found.rows.num_rows <= 5
+    assert found.rows["headers"][0].as_py() == [{"key": "h", "value": b"1"}]
+    (found,) = by_place(reads(source)).values()
+    assert "headers" not in found.rows.schema.names
+
+
+def test_a_record_that_the_query_does_not_read_does_not_stop_it(copy, write):
+    """The function raises for it, and SQL fails; the query begins behind it."""
+    for transform in (raises_for_bad, "SELECT CAST(decode(value) AS INT)::VARCHAR AS value FROM input"):
+        query = copy(1)
+        write(query.source, b"1", b"bad")
+        query.reads = {"startingOffsets": "latest"}
+        query.run(transform)
+        write(query.source, b"2")
+        query.run(transform)
+        assert query.values() == [b"2"]
+
+
+def raises_for_bad(batch: pa.RecordBatch) -> pa.RecordBatch:
+    if b"bad" in batch.column("value").to_pylist():
+        raise ValueError("bad")
+    return batch.select(["value"])

@@ -1,0 +1,93 @@
+"""The mirror as a program, killed at a point of the protocol: started again, each row is there once, where it belongs.
+
+``make test`` runs one of the cases, by a seed (SPARK_EOS_SEED); ``make chaos`` runs all of them.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from demo import processes
+from spark_eos.base.failpoints import IN_QUERIES
+from tests.support.kafka_view import write
+from tests.support.mirrors import Mirror, check_same
+from tests.support.waiting import wait_for
+
+ROOT = Path(__file__).parents[4]
+ROWS, PER_BATCH = 1500, 1200  # of two partitions: two tasks in each of three micro-batches
+CONFIG = """\
+source: {{kafka.bootstrap.servers: "{here}", subscribe: {topic}, maxOffsetsPerTrigger: {limit}}}
+sink: {{kafka.bootstrap.servers: "{there}"}}
+topics: {{prefix: {prefix}, map: {map}}}
+checkpoint: {checkpoint}
+trigger: availableNow
+restart: {{attempts: 0}}
+spark: {{spark.master: "local[2]", spark.ui.enabled: false, spark.driver.host: 127.0.0.1,
+         spark.driver.bindAddress: 127.0.0.1}}
+"""
+POINTS = [*IN_QUERIES, "prepare.mapped"]
+_TIMES = {"open": 1, "prepare": 3, "ahead": 2, "commit": 3, "abort": 1}
+_SPECIAL = {"prepare.wrote": 5, "commit.between": 2}
+
+
+def faults(point: str) -> str:
+    """What brings the mirror to the point, in micro-batch 2 where it comes to it more than once."""
+    phase = point.partition(".")[0]
+    also = ", prepare.wrote=fail@5" if phase == "abort" else ""
+    return f"{point}=hold@{_SPECIAL.get(point, _TIMES[phase])}{also}"
+
+
+def strike(mirror: Mirror, topic: str, point: str, folder: Path) -> None:
+    """Kill it at the point, drain it by a restart, and compare."""
+    marks, log, config = folder / "marks", folder / "log", folder / "job.yaml"
+    marks.mkdir()
+    places = {"here": mirror.here.bootstrap_servers, "there": mirror.there.bootstrap_servers, "topic": topic}
+    places |= {"prefix": mirror.targets.prefix, "map": mirror.targets.map, "checkpoint": str(mirror.checkpoint)}
+    config.write_text(CONFIG.format(**places, limit=PER_BATCH))
+    hidden = ("PYTHONPATH", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
+    environment = {k: v for k, v in os.environ.items() if k not in hidden} | {
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_EOS_FAULTS": faults(point),
+        "SPARK_EOS_FAULTS_DIR": str(marks),
+    }
+    with log.open("wb") as out:
+        command = [sys.executable, "-m", "jobs.mirror", "--conf", str(config)]
+        job = subprocess.Popen(command, stdout=out, stderr=out, cwd=ROOT, env=environment, start_new_session=True)
+    try:
+        wait_for(lambda: (marks / point).exists() or job.poll() is not None, log.read_text)
+        assert job.poll() is None, log.read_text()
+    finally:
+        processes.kill(job.pid)
+        job.wait()
+    query = mirror.run()
+    check_same(mirror, topic)
+    wait_for(lambda: not mirror.there.open_transactions(query), "the end of all transactions")
+
+
+def fed(mirror, topic, view) -> tuple[Mirror, str]:
+    name = topic(2, retention_ms=-1)
+    for commit in (None, False, True):
+        rows = [(p, f"{commit}.{i}") for p in (0, 1) for i in range(ROWS // 2)]
+        write(view.bootstrap_servers, name, rows, commit=commit)
+    copies = mirror(name, prefix="k.", first=True)
+    copies.reads |= {"maxOffsetsPerTrigger": str(PER_BATCH)}
+    return copies, name
+
+
+def test_a_kill_loses_and_doubles_nothing(mirror, topic, view, tmp_path):
+    """One of the points, for every day."""
+    point = random.Random(os.environ.get("SPARK_EOS_SEED", "mirror")).choice(POINTS)
+    strike(*fed(mirror, topic, view), point, tmp_path)
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("point", POINTS)
+def test_a_kill_at_every_point_loses_and_doubles_nothing(point, mirror, topic, view, tmp_path):
+    """The whole set."""
+    strike(*fed(mirror, topic, view), point, tmp_path)

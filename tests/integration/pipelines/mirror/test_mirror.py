@@ -1,0 +1,195 @@
+"""A mirror: topics of one cluster on another one, each row once, and where it was."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic, ResourceType
+
+from spark_eos.errors import EosError
+from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import broker_client
+from spark_eos.pipelines.mirror import task as module
+from spark_eos.pipelines.mirror.cleaner import clean_map
+from spark_eos.pipelines.mirror.origins import origins
+from spark_eos.pipelines.mirror.task import rows_in_log
+from spark_eos.protocol.head_codec import decode
+from spark_eos.tools.devcluster import DevCluster
+from tests.support.copies import copied
+from tests.support.kafka_view import KafkaView, open_view
+from tests.support.kafka_view import write as put
+from tests.support.mirrors import Mirror, check_same, cluster_of, seen
+from tests.support.session_faults import armed
+from tests.support.sink_queries import ended_by
+from tests.support.source_calls import delete_before
+from tests.support.waiting import TIMEOUT, wait_for
+
+
+def feed(write, transactions, topic: str, partitions: int, rows: int = 600) -> None:
+    """Rows of all kinds, transactions that were committed and aborted, and markers at the end."""
+    for p in range(partitions):
+        write(topic, b"plain", None, b"", partition=p, key=b"k%d" % p, timestamp=1_000 + p)
+        write(topic, b"x", partition=p, key=b"", headers=[("a", b"1"), ("a", None), ("", b"")])
+        transactions.commit(topic, "committed", "too", partition=p)
+        transactions.abort(topic, "aborted", partition=p)
+        write(topic, *(b"%d" % i for i in range(rows)), partition=p)
+        transactions.commit(topic, "last", partition=p)
+
+
+def test_topics_are_mirrored(mirror, topic, write, transactions, there):
+    """Two topics to targets that are made; the same on both sides, and once more after a restart with more rows."""
+    one, two = topic(2, retention_ms=-1), topic(1, retention_ms=-1)
+    feed(write, transactions, one, 2)
+    feed(write, transactions, two, 1, rows=5)
+    copies = mirror(f"{one},{two}", prefix="copy.", first=True)
+    copies.run()
+    check_same(copies, one, two)
+    assert len(there.partitions(f"copy.{one}")) == 2
+    feed(write, transactions, one, 2, rows=7)
+    copies.run()
+    check_same(copies, one, two)
+    assert len(seen(there, f"copy.{two}")) == 12
+
+
+def test_topics_and_partitions_that_appear_are_followed(mirror, topic, write, admin, there, view):
+    """A pattern; a topic that is new at the second start, and partitions that the first one got meanwhile. Nobody
+    creates a topic by asking for it, though brokers of both clusters would."""
+    name = topic(1, retention_ms=-1)
+    write(name, *(b"%d" % i for i in range(10)))
+    copies = mirror("", prefix="new.")
+    copies.reads = {"subscribePattern": f"^{name}"}
+    copies.run()
+    before = set(view.admin.list_topics(timeout=TIMEOUT).topics), set(there.admin.list_topics(timeout=TIMEOUT).topics)
+    admin.create_partitions([NewPartitions(name, 3)])[name].result()
+    admin.create_topics([NewTopic(f"{name}-2", 2, 1, config={"retention.ms": "-1"})])[f"{name}-2"].result()
+    wait_for(lambda: len(view.partitions(name)) == 3, "the partitions")
+    put(view.bootstrap_servers, name, [(p, "more") for p in range(3)])
+    put(view.bootstrap_servers, f"{name}-2", [(1, "first")])
+    copies.run()
+    check_same(copies, name, f"{name}-2")
+    assert (len(there.partitions(f"new.{name}")), len(there.partitions(f"new.{name}-2"))) == (3, 2)
+    assert set(view.admin.list_topics(timeout=TIMEOUT).topics) == before[0] | {f"{name}-2"}
+    assert set(there.admin.list_topics(timeout=TIMEOUT).topics) == before[1] | {f"new.{name}-2"}
+
+
+def test_ranges_without_a_row_are_in_the_map(mirror, topic, transactions, there, view):
+    """A group that has read a topic of aborted rows and markers stands at an offset that is covered."""
+    name = topic(1, retention_ms=-1)
+    transactions.abort(name, "aborted")
+    copies = mirror(name)
+    query = copies.run()
+    end = view.ends(name, committed=True)[name, 0]
+    assert end == 2
+    (entry,) = copies.entries()
+    assert copies.map(name, {0: [end]}).get(entry.source.topic_id, 0).reaches(end)
+    assert seen(there, name) == []
+    assert not there.open_transactions(query)
+
+
+def test_entries_that_the_source_has_passed_are_deleted(mirror, topic, write, view, there):
+    """By the next start; not the newest one, which says how far the mirror is."""
+    name = topic(1, retention_ms=-1)
+    copies = mirror(name)
+    for _ in range(2):
+        write(name, *(b"%d" % i for i in range(10)))
+        copies.run()
+    delete_before(view.admin, name, 15)
+    source = broker_client(KafkaProperties({"bootstrap.servers": view.bootstrap_servers}))
+    set_of_topic(there, copies.targets.map, "message.timestamp.before.max.ms", "0")
+    with pytest.raises(EosError, match="EOS_MIRROR_MAP_NOT_WRITABLE"):
+        clean_map(source, copies.client, copies.targets.map)
+    set_of_topic(there, copies.targets.map, "message.timestamp.before.max.ms", str(10**12))
+    assert first_offsets(copies) == [0, 10]
+    write(name, *(b"%d" % i for i in range(10)))
+    copies.run()
+    assert first_offsets(copies) == [10, 20]
+    assert copies.map(name, {0: [17]}).translate(name, 0, 17).offset == seen(there, name)[17].offset
+    with pytest.raises(EosError, match="EOS_MIRROR_GROUP_REFUSED"):
+        copies.map(name, {0: [9]}).translate(name, 0, 9)
+    delete_before(view.admin, name, 30)
+    assert [clean_map(source, copies.client, copies.targets.map) for _ in range(2)] == [1, 0]
+    assert first_offsets(copies) == [20]
+    assert (
+        copies.map(name, {0: [30]}).translate(name, 0, 30).offset == there.ends(name)[name, 0] - 1
+    )  # before the last marker
+
+
+def first_offsets(copies: Mirror) -> list[int]:
+    """Of the entries that are left."""
+    return [entry.first for entry in copies.entries()]
+
+
+def set_of_topic(view: KafkaView, topic: str, setting: str, value: str) -> None:
+    entry = ConfigEntry(setting, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    view.admin.incremental_alter_configs([resource])[resource].result(TIMEOUT)
+
+    def known() -> bool:
+        return view.admin.describe_configs([resource])[resource].result(TIMEOUT)[setting].value == value
+
+    wait_for(known, f"{setting}={value} of {topic}")
+
+
+def test_a_verdict_can_be_told_by_a_data_partition(mirror, topic, write, there, tmp_path):
+    """The place that a decision notes is none of the map's, which compaction may take."""
+    name = topic(1, retention_ms=-1)
+    write(name, *(b"%d" % i for i in range(10)))
+    copies = mirror(name, map=f"0-{name}")  # before all others by name
+    with armed(copies.spark, "commit.decided=hold@2", tmp_path / "faults") as fault:
+        query = copies.start()
+        fault.wait()
+        heads = [decode(row.value) for row in there.rows("__spark_eos_ledger") if row.key == query.id.encode()]
+        fault.release()
+        assert query.awaitTermination(TIMEOUT)
+    assert {written.probe.topic for written in heads[-1].decision.written} == {name}
+
+
+def test_offsets_by_the_log_are_those_of_the_answers(topic, write, begin_transaction, monkeypatch):
+    """For rows of which no answer told the offset, as after a broker's restart; others write in between."""
+    name = topic(1)
+    producer = begin_transaction()
+    for _ in range(5):
+        producer.write(name, 1, value=pa.array([b"a", b"b"]), partition=pa.array([0, 0], pa.int32()))
+        producer.flush()
+        write(name, b"between", b"between")
+    runs = producer.runs(name, 0)
+    assert list(runs) == [(4 * i, 2) for i in range(5)]
+    assert rows_in_log(producer.client.properties, producer.identity(), name, 0, 10) == list(runs)
+    monkeypatch.setattr(module, "_LOG_S", 1.0)
+    with pytest.raises(EosError, match="EOS_TRANSACTION_NOT_FOUND"):
+        rows_in_log(producer.client.properties, producer.identity(), name, 0, 11)
+    producer.abort()
+
+
+def test_copies_of_copies_are_exact(mirror, topic, write, transactions, spark, view, there, tmp_path):
+    """A → B → C, the same rows as in A; and from there not back to A, which is two clusters away."""
+    name = topic(2, retention_ms=-1)
+    feed(write, transactions, name, 2, rows=30)
+    first = mirror(name, prefix="b.")
+    first.run()
+    with DevCluster() as third, open_view(third.bootstrap_servers) as end:
+        second = Mirror(spark, there, end, tmp_path / "second", f"b.{name}", prefix="c.", map=first.targets.map)
+        second.run()
+        check_same(second, f"b.{name}")
+        assert copied(seen(end, f"c.b.{name}")) == copied(seen(view, name))
+        chains = {o.target: o.chain for o in origins(second.client, second.targets.map)}
+        assert chains == {f"c.b.{name}": (cluster_of(there), cluster_of(view))}
+        back = Mirror(spark, end, view, tmp_path / "back", f"c.b.{name}", prefix="a.", map=first.targets.map)
+        with pytest.raises(EosError, match="EOS_MIRROR_CIRCLE"):
+            back.start()
+
+
+def test_what_was_lost_is_written_again(mirror, topic, write, view, there, tmp_path):
+    """Decided transactions that were aborted: a repair takes their place, in the map, too."""
+    name = topic(2, retention_ms=-1)
+    for p in range(2):
+        write(name, *(b"%d.%d" % (p, i) for i in range(600)), partition=p)
+    copies = mirror(name)
+    with armed(copies.spark, "commit.decided=hold@2", tmp_path / "faults") as fault:
+        query = copies.start()
+        fault.wait()
+        there.end_transaction(min(there.open_transactions(query.id)), commit=False)
+        fault.release()
+        ended_by(query, "EOS_TRANSACTION_LOST")
+    copies.run()
+    check_same(copies, name)

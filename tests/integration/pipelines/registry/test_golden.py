@@ -1,0 +1,219 @@
+"""Bytes of Confluent's own serializers, read by columns; bytes of columns, read by Confluent's deserializers."""
+
+from __future__ import annotations
+
+import datetime as dt
+import io
+import json
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient, header_schema_id_serializer
+from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
+from confluent_kafka.schema_registry.common.serde import SchemaId
+from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
+from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+from google.protobuf.message_factory import GetMessageClass
+
+from spark_eos.errors import EosError
+from spark_eos.pipelines.registry.decoding import reading
+from spark_eos.pipelines.registry.encoding import schema_given, writing
+from spark_eos.pipelines.registry.protobuf_files import message_named
+from spark_eos.pipelines.registry.schemas import Schema
+from spark_eos.pipelines.registry.settings import registry_settings
+from spark_eos.source.schema import ARROW_HEADERS
+from tests.support import golden
+
+AVRO = json.dumps(
+    {
+        "type": "record",
+        "name": "Order",
+        "namespace": "acme",
+        "fields": [
+            {"name": "id", "type": "long"},
+            {"name": "name", "type": ["null", "string"], "default": None},
+            {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}},
+            {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+            {"name": "tags", "type": {"type": "map", "values": "int"}},
+            {"name": "color", "type": {"type": "enum", "name": "Color", "symbols": ["RED", "GREEN"]}},
+            {
+                "name": "lines",
+                "type": {
+                    "type": "array",
+                    "items": {"type": "record", "name": "Line", "fields": [{"name": "what", "type": "string"}]},
+                },
+            },
+        ],
+    }
+)
+PROTOBUF = """syntax = "proto3"; package acme;
+message Other { string x = 1; }
+message Order { int64 id = 1; string name = 2; repeated Line lines = 3; message Line { string what = 1; } }
+"""
+JSON = json.dumps(
+    {
+        "type": "object",
+        "properties": {"id": {"type": "integer"}, "lines": {"type": "array", "items": {"type": "string"}}},
+        "required": ["id"],
+    }
+)
+AVRO_ROWS = [
+    {
+        "id": number,
+        "name": None if number % 2 else "ä" * number,
+        "price": Decimal(number) / 4,
+        "at": dt.datetime(2026, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=number),
+        "tags": {"a": number},
+        "color": "RED" if number % 2 else "GREEN",
+        "lines": [{"what": str(number)}] * number,
+    }
+    for number in range(4)
+]
+SIMPLE_ROWS = [{"id": number, "name": str(number), "lines": [{"what": "x"}] * number} for number in range(4)]
+JSON_ROWS = [{"id": number, "lines": ["x"] * number} for number in range(4)]
+
+
+class Confluent:
+    """Serializers and deserializers of Confluent, by format. ``headers``: those of the last value."""
+
+    def __init__(self, url: str, subject: str, by_header: bool = False) -> None:
+        self.topic = subject.removesuffix("-value")
+        self._client = SchemaRegistryClient({"url": url})
+        self._conf = {"schema.id.serializer": header_schema_id_serializer} if by_header else {}
+        self.headers: list[tuple[str, bytes]] = []
+
+    def _context(self) -> SerializationContext:
+        self.headers = []
+        return SerializationContext(self.topic, MessageField.VALUE, self.headers)
+
+    def write(self, kind: str, row: dict) -> bytes:
+        if kind == "PROTOBUF":
+            serialize = ProtobufSerializer(self.order, self._client, self._conf | {"use.deprecated.format": False})
+            return serialize(self.order(**row), self._context())
+        serializer = {"AVRO": AvroSerializer, "JSON": JSONSerializer}[kind]
+        schema = AVRO if kind == "AVRO" else JSON
+        if kind == "AVRO":
+            return serializer(self._client, schema, conf=self._conf)(row, self._context())
+        return serializer(schema, self._client, conf=self._conf)(row, self._context())
+
+    def read(self, kind: str, value: bytes | None) -> object:
+        if kind == "PROTOBUF":  # its deserializer needs a form of schemas that only Confluent's registry has
+            named = SchemaId("PROTOBUF")
+            found = self.order.FromString(named.from_bytes(io.BytesIO(value)).read())
+            assert named.message_indexes == [1]
+            return {"id": found.id, "name": found.name, "lines": [{"what": line.what} for line in found.lines]}
+        if kind == "AVRO":
+            return AvroDeserializer(self._client)(value, self._context())
+        return JSONDeserializer(None, schema_registry_client=self._client)(value, self._context())
+
+    #: The official runtime's class of the message.
+    order = GetMessageClass(message_named(Schema("PROTOBUF", PROTOBUF), "acme.Order"))
+
+
+CASES = [("AVRO", AVRO, AVRO_ROWS), ("PROTOBUF", PROTOBUF, SIMPLE_ROWS), ("JSON", JSON, JSON_ROWS)]
+
+
+def as_rows(rows: pa.Array) -> list[object]:
+    return rows.to_pylist(maps_as_pydicts="strict")
+
+
+@pytest.mark.parametrize(("kind", "schema", "rows"), CASES)
+def test_values_of_confluents_serializers_are_read(registry, subject, kind, schema, rows):
+    """With tombstones among them; Protobuf's second message by its index."""
+    confluent = Confluent(registry.url, subject)
+    values = [confluent.write(kind, row) for row in rows]
+    registry.register(subject, schema, kind)  # the reader's: the text as it stands
+    message = "acme.Order" if kind == "PROTOBUF" else None
+    decoding = reading(registry_settings(registry.url), subject, message=message)
+    found = decoding.decode(pa.array([*values, None, *values], pa.binary()))
+    assert found.bad == {}
+    assert as_rows(found.rows) == [*rows, None, *rows]
+
+
+@pytest.mark.parametrize(("kind", "schema", "rows"), CASES)
+def test_values_whose_schema_is_in_a_header_are_read(registry, before, subject, kind, schema, rows):
+    """By the schema's GUID, with Protobuf's indexes behind it; the value has no bytes before its own."""
+    confluent = Confluent(before.url, subject, by_header=True)
+    values, headers = [], []
+    for row in rows:
+        values.append(confluent.write(kind, row))
+        headers.append([{"key": name, "value": value} for name, value in confluent.headers])
+    assert all(len(pairs) == 1 for pairs in headers)
+    message = "acme.Order" if kind == "PROTOBUF" else None
+    decoding = reading(registry_settings(before.url), subject, message=message)
+    found = decoding.decode(pa.array(values, pa.binary()), pa.array(headers, ARROW_HEADERS.type))
+    assert found.bad == {}
+    assert as_rows(found.rows) == rows
+
+
+@pytest.mark.parametrize(("kind", "schema", "rows"), CASES)
+def test_values_of_columns_are_read_by_confluents_deserializers(registry, subject, kind, schema, rows):
+    """Null rows are tombstones; the schema is registered once."""
+    settings = registry_settings(registry.url)
+    message = "acme.Order" if kind == "PROTOBUF" else None
+    given = schema_given(settings, kind, schema)
+    encoding = writing(settings, given, subject=subject, message=message)
+    type_ = reading(settings, subject, message=message).type
+    listed = [
+        {name: list(value.items()) if isinstance(value, dict) else value for name, value in row.items()} for row in rows
+    ]
+    found = encoding.encode(pa.array([*listed, None], type_))
+    assert found.bad == {}
+    written = found.values.to_pylist()
+    assert written[-1] is None
+    confluent = Confluent(registry.url, subject)
+    assert [confluent.read(kind, value) for value in written[:-1]] == rows
+    assert registry.call("GET", f"subjects/{subject}/versions") == [1]
+    assert writing(settings, None, subject=subject, message=message).registered.id == encoding.registered.id
+    if kind == "AVRO":
+        assert [confluent.write(kind, row) for row in rows] == written[:-1]
+
+
+def test_a_reader_takes_older_and_newer_values(registry, subject):
+    """Avro: a field that the writer did not have gets its default, one that the reader does not have is left out."""
+    old = '{"type":"record","name":"Order","fields":[{"name":"id","type":"int"},{"name":"gone","type":"string"}]}'
+    new = (
+        '{"type":"record","name":"Order","fields":[{"name":"id","type":"long"},{"name":"x","type":"int","default":7}]}'
+    )
+    settings = registry_settings(registry.url)
+    for text in (old, new):
+        registry.register(subject, text)
+    by_old = writing(settings, Schema("AVRO", old), subject=subject).encode(pa.array([{"id": 1, "gone": "y"}]))
+    by_new = writing(settings, Schema("AVRO", new), subject=subject).encode(pa.array([{"id": 2, "x": 3}]))
+    values = pa.concat_arrays([by_old.values, by_new.values, by_old.values])
+    found = reading(settings, subject).decode(values)
+    assert found.rows.to_pylist() == [{"id": 1, "x": 7}, {"id": 2, "x": 3}, {"id": 1, "x": 7}]
+    found = reading(settings, subject, version=1).decode(values)
+    assert found.bad.keys() == {1} and "does not fit" in found.bad[1]
+
+
+def test_a_schema_that_no_column_can_hold_is_refused_at_once(registry, subject):
+    """When it is chosen as the reader's, and when rows shall be written by it."""
+    tree = '{"type":"record","name":"Tree","fields":[{"name":"child","type":["null","Tree"]}]}'
+    registry.register(subject, tree)
+    settings = registry_settings(registry.url)
+    with pytest.raises(EosError, match="EOS_AVRO_SCHEMA"):
+        reading(settings, subject)
+    with pytest.raises(EosError, match="EOS_AVRO_SCHEMA"):
+        writing(settings, Schema("AVRO", tree), subject=f"{subject}-other")
+
+
+@pytest.mark.parametrize("schema", ['"string"', '{"type":"long"}', '["null","string"]'])
+def test_a_schema_need_not_be_a_record(registry, subject, schema):
+    """As those of keys often are not."""
+    confluent = AvroSerializer(SchemaRegistryClient({"url": registry.url}), schema)
+    values = [1, 2] if "long" in schema else ["a", "b"]
+    context = SerializationContext(subject.removesuffix("-value"), MessageField.VALUE)
+    written = [confluent(value, context) for value in values]
+    settings = registry_settings(registry.url)
+    found = reading(settings, subject).decode(pa.array(written, pa.binary()))
+    assert found.bad == {} and found.rows.to_pylist() == values
+    assert writing(settings, None, subject=subject).encode(pa.array(values)).values.to_pylist() == written
+
+
+@pytest.mark.chaos
+def test_serializers_of_this_day_write_the_values_of_the_file():
+    """Those by which other tests judge what is read (`tests.support.golden`); in Java, too."""
+    assert golden.made()["values"] == json.loads(golden.FILE.read_text(encoding="utf-8"))["values"]

@@ -1,0 +1,192 @@
+"""The start of a query that may give its table columns: what it adds, and that it adds nothing before all else is
+checked."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from spark_eos.errors import EosError
+from spark_eos.kafka.admin import topics
+from spark_eos.pipelines.copy import sample
+from spark_eos.pipelines.copy.plan import Function, RowTransform
+from spark_eos.pipelines.copy.sql import SqlTransform
+from spark_eos.pipelines.copy.table.options import table_options
+from spark_eos.pipelines.copy.table.plan import TablePlan
+from spark_eos.pipelines.copy.table.start import planned
+from spark_eos.pipelines.copy.transforming import Chunk
+from spark_eos.pipelines.copy.values import SchemaTransform
+from spark_eos.pipelines.registry.decoding import Decoding
+from spark_eos.pipelines.registry.schemas import Registered, Schema
+from spark_eos.pipelines.registry.settings import registry_settings
+from spark_eos.source.schema import ARROW_HEADERS, arrow_schema
+from tests.support.table_kinds import KINDS, TableKind
+
+READS = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t", "startingOffsets": "earliest"}
+COLUMNS = arrow_schema(include_headers=False)
+BEFORE = pa.schema({"partition": pa.int32(), "offset": pa.int64()})
+
+
+@pytest.fixture(params=KINDS)
+def kind(request, tmp_path) -> TableKind:
+    return KINDS[request.param](tmp_path / "of_this_kind")
+
+
+@pytest.fixture(autouse=True)
+def topic(monkeypatch) -> list[Chunk]:
+    """The sample that the topics have: none, unless a test puts some there."""
+    found: list[Chunk] = []
+    monkeypatch.setattr(sample, "sample", lambda options: iter(found))
+    monkeypatch.setattr(topics, "cluster_id", lambda client: "c")
+    return found
+
+
+def plan(kind: TableKind, transform: Function | str | None, schema: str = "evolve", **reads: str) -> TablePlan:
+    """Of a query that starts."""
+    function = SqlTransform(transform) if isinstance(transform, str) else transform
+    options = table_options(kind.sink() | {"schema": schema}, {})
+    row = None if function is None else RowTransform(function, "f")
+    return planned(READS | reads, options, str(kind.folder / "c"), row)
+
+
+def refused(kind: TableKind, transform: Function | str | None, schema: str = "evolve", **reads: str) -> EosError:
+    """Why it does not start. The table keeps its columns."""
+    before = columns(kind)
+    with pytest.raises(EosError) as error:
+        plan(kind, transform, schema, **reads)
+    assert columns(kind) == before
+    return error.value
+
+
+def columns(kind: TableKind) -> dict[str, pa.DataType]:
+    """Those that the table has now."""
+    there = kind.place(kind.folder / "c").columns()
+    assert there is not None
+    return {field.name: field.type for field in there.schema}
+
+
+def create(kind: TableKind, schema: pa.Schema = BEFORE) -> None:
+    kind.place(kind.folder / "c").target(schema, create=True)
+
+
+def checkpoint(kind: TableKind, batch: int) -> None:
+    """Of a query that has finished this micro-batch."""
+    folder = kind.folder / "c"
+    for log in ("offsets", "commits"):
+        Path(folder, log).mkdir(parents=True)
+        Path(folder, log, str(batch)).write_text("v1\n{}")
+    Path(folder, "metadata").write_text(json.dumps({"id": "q"}))
+
+
+NEW = """SELECT "offset", decode(value)::INT AS n, {'a': 1::UTINYINT} AS s FROM input"""
+
+
+def test_columns_are_added_where_the_option_says_so(kind) -> None:
+    """With the types that a table has which is created; the plan has the table's columns, in its order."""
+    create(kind)
+    assert refused(kind, NEW, "fail").entry == "EOS_TABLE_COLUMNS.unknown"
+    found = plan(kind, NEW)
+    assert found.transform is not None and found.transform.schema == found.table.layout.schema
+    small = pa.int16() if kind.name == "delta" else pa.int32()
+    new = {"n": pa.int32(), "s": pa.struct([("a", small)])}
+    assert columns(kind) == {"partition": pa.int32(), "offset": pa.int64(), **new}
+    assert plan(kind, NEW).table.layout == found.table.layout
+    assert plan(kind, """SELECT "offset" FROM input""").table.layout == found.table.layout
+
+
+def test_a_table_that_is_not_there_is_created_as_ever(kind) -> None:
+    """With all columns at once."""
+    plan(kind, NEW)
+    assert list(columns(kind)) == ["offset", "n", "s"]
+
+
+def test_headers_are_added_where_records_are_copied_as_they_are(kind) -> None:
+    """When the source is told to read them."""
+    plan(kind, None)
+    assert refused(kind, None, "fail", includeHeaders="true").entry == "EOS_TABLE_DIFFERS"
+    found = plan(kind, None, includeHeaders="true")
+    assert columns(kind)["headers"].equals(pa.list_(pa.field("element", ARROW_HEADERS.type.value_type)))
+    assert found.table.layout.schema.names == [*COLUMNS.names, "headers"]
+    assert refused(kind, None).entry == "EOS_TABLE_DIFFERS"  # nobody would write them
+
+
+def test_a_column_that_is_there_keeps_its_type(kind) -> None:
+    """Where values are checked one by one, rows get it; else the query does not start."""
+    create(kind, pa.schema({"n": pa.int32()}))
+    found = plan(kind, "SELECT decode(value)::BIGINT AS n, 1 AS m FROM input")
+    assert found.table.layout.schema.field("n").type == pa.int32()
+    assert refused(kind, "SELECT decode(value) AS n, 1 AS k FROM input").entry == "EOS_TABLE_COLUMNS.type"
+
+
+def test_columns_by_which_records_are_rejected_are_none_of_the_tables(kind) -> None:
+    """``error``, and the offset beside it."""
+    create(kind, pa.schema({"n": pa.int32()}))
+    plan(kind, 'SELECT 1 AS n, 2 AS m, "offset", NULL::VARCHAR AS error FROM input')
+    assert list(columns(kind)) == ["n", "m"]
+
+
+def test_a_new_column_without_a_type_gets_that_of_the_sample(kind, topic) -> None:
+    """As of lists of Python's; without a record it is refused."""
+
+    def of_lists(batch: pa.RecordBatch) -> pa.RecordBatch:
+        return pa.RecordBatch.from_pydict({"n": [int(value) for value in batch.column("value").to_pylist()]})
+
+    create(kind)
+    assert refused(kind, of_lists).entry == "EOS_TABLE_COLUMNS.unsupported"
+    rows = [{"topic": "t", "partition": 0, "offset": 7, "value": b"1"}]
+    topic.append(Chunk(pa.RecordBatch.from_pylist(rows, schema=COLUMNS), 7))
+    plan(kind, of_lists)
+    assert columns(kind)["n"] == pa.int64()
+
+
+def test_a_transform_that_fails_the_sample_adds_nothing(kind, topic) -> None:
+    """Its columns may be a mistake, too."""
+    rows = [{"topic": "t", "partition": 0, "offset": n, "value": b"1"} for n in range(4)]
+    topic.append(Chunk(pa.RecordBatch.from_pylist(rows, schema=COLUMNS), 0))
+    create(kind)
+    numbered = refused(kind, lambda batch: pa.table({"new": pa.array(range(batch.num_rows), pa.int64())}))
+    assert numbered.condition == "EOS_TRANSFORM_RESULT"
+
+
+def test_a_table_of_another_checkpoint_is_given_nothing(kind) -> None:
+    """It does not have what the query has finished."""
+    create(kind)
+    checkpoint(kind, 3)
+    assert refused(kind, NEW).entry == "EOS_OTHER_TABLE.behind"
+
+
+def schema(*fields: str) -> dict[str, Decoding]:
+    text = json.dumps(
+        {
+            "type": "record",
+            "name": "R",
+            "fields": [
+                {"name": "id", "type": "int"},
+                {"name": "tags", "type": {"type": "array", "items": {"type": "record", "name": "T", "fields": []}}},
+            ],
+        }
+    )
+    parsed = json.loads(text)
+    parsed["fields"] += [{"name": name, "type": ["null", "string"], "default": None} for name in fields]
+    tag = {"type": "record", "name": "T", "fields": [{"name": name, "type": "string"} for name in ("t", *fields)]}
+    parsed["fields"][1]["type"]["items"] = tag
+    registered = Registered("t-value", 1, 7, Schema("AVRO", json.dumps(parsed)))
+    return {"value": Decoding(registry_settings("http://127.0.0.1:1"), registered)}
+
+
+@pytest.mark.parametrize("sql", [None, 'SELECT "offset", value.* FROM input'], ids=["struct", "columns"])
+def test_a_readers_schema_with_more_fields_becomes_more_columns(kind, sql) -> None:
+    """Fields of the struct, and of those in its lists; or columns, where SQL names all of them by a star."""
+    function = None if sql is None else SqlTransform(sql)
+    plan(kind, SchemaTransform(function, "f", schema(), to_table=True))
+    found = plan(kind, SchemaTransform(function, "f", schema("more"), to_table=True))
+    assert found.transform is not None and found.transform.schema == found.table.layout.schema
+    inner = {"t": pa.string(), "more": pa.string()}
+    fields = {"id": pa.int32(), "tags": pa.list_(pa.field("element", pa.struct(inner))), "more": pa.string()}
+    expected = {"offset": pa.int64()} | fields if sql else pa.struct(fields)
+    assert (columns(kind) if sql else columns(kind)["value"]) == expected
+    again = plan(kind, SchemaTransform(function, "f", schema(), to_table=True))
+    assert again.table.layout == found.table.layout  # an earlier version of the schema leaves the rest null

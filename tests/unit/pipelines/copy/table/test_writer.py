@@ -1,0 +1,243 @@
+"""Tasks and commits of a query to a table, without Spark and Kafka: what travels between them, and what is written."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from prometheus_client import CollectorRegistry
+
+from spark_eos.base.metrics_events import Events
+from spark_eos.base.topic_partition import OffsetRange
+from spark_eos.checkpoint.settings import HadoopSettings
+from spark_eos.errors import EosError, OptionError, RowError, TableError
+from spark_eos.ops.metrics.exporter import Exporter
+from spark_eos.options.parse import stream_options
+from spark_eos.pipelines.copy.sql import SqlTransform
+from spark_eos.pipelines.copy.table import task
+from spark_eos.pipelines.copy.table.options import DeltaOptions, IcebergOptions, table_options
+from spark_eos.pipelines.copy.table.plan import TablePlan
+from spark_eos.pipelines.copy.table.rows import TableTransform
+from spark_eos.pipelines.copy.table.writer import TableStreamWriter
+from spark_eos.pipelines.copy.written import LastWritten
+from spark_eos.sink.job import Identity
+from spark_eos.source.schema import arrow_schema
+from tests.support.table_kinds import KINDS, TableKind
+
+SOURCE = stream_options({"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"})
+COLUMNS = arrow_schema(include_headers=False)
+
+
+@pytest.fixture(autouse=True)
+def broker(monkeypatch) -> None:
+    """Has each record of every range that is asked for."""
+
+    class Readable:
+        def __init__(self, *_: object) -> None: ...
+
+        def of(self, ranges: tuple[OffsetRange, ...]) -> Iterator[OffsetRange]:
+            yield from ranges
+
+    monkeypatch.setattr(task, "ReadableRanges", Readable)
+    monkeypatch.setattr(task, "read_range", lambda fetching, range_: iter([rows(range_)]))
+
+
+def rows(range_: OffsetRange) -> pa.RecordBatch:
+    one = {"key": b"k", "value": None, "topic": range_.topic, "partition": range_.partition, "timestamp": 0}
+    found = [one | {"offset": offset, "timestampType": 0} for offset in range(range_.start, range_.end)]
+    return pa.RecordBatch.from_pylist(found, COLUMNS)
+
+
+@pytest.fixture(params=KINDS)
+def table(request, tmp_path) -> TableKind:
+    return KINDS[request.param](tmp_path / "of_this_kind")
+
+
+@pytest.fixture
+def plan(table, tmp_path) -> TablePlan:
+    return planned(table, tmp_path)
+
+
+def planned(table: TableKind, folder: Path, last: int | None = None, columns: pa.Schema = COLUMNS) -> TablePlan:
+    target = table.place(folder / "c").target(columns, create=True)
+    return TablePlan(SOURCE, "c", target, last, written=LastWritten(str(folder)))
+
+
+def run(plan: TablePlan, batch: int, *tasks: list[OffsetRange]) -> list[task.TableMessage]:
+    """The messages of the tasks, as they come to the driver."""
+    found = []
+    for number, ranges in enumerate(tasks):
+        given = [{**asdict(r), "tasks": len(tasks)} for r in ranges]
+        batches = iter([pa.RecordBatch.from_pylist(given)] if given else [])
+        message = task.run_task(pickle.loads(pickle.dumps(plan)), Identity("q", "r", batch, number, 0), batches)
+        found.append(pickle.loads(pickle.dumps(message)))
+    return found
+
+
+def written_by(table: TableKind) -> list[Path]:
+    """The files of tasks."""
+    return list(table.folder.rglob("eos-q-*.parquet"))
+
+
+FIRST = [[OffsetRange("t", 0, 0, 3, "id")], [OffsetRange("t", 1, 0, 2, "id"), OffsetRange("t", 2, 5, 6, "id")]]
+
+
+def test_a_store_that_a_task_cannot_write_to_is_named(plan, table) -> None:
+    """With the table; a restart helps, as it may answer then. Here, a file is where its folder should be."""
+    folder = Path(plan.table.store().root)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    if folder.exists():
+        shutil.rmtree(folder)
+    folder.write_text("no folder")
+    with pytest.raises(TableError) as error:
+        run(plan, 0, *FIRST)
+    assert error.value.condition == "EOS_TABLE_STORE" and error.value.restart_helps
+    assert plan.table.name in error.value.message and "FileExistsError" in error.value.message
+
+
+def test_files_of_all_tasks_are_committed_together(plan, table) -> None:
+    """Micro-batch 0 reads nothing, and is committed, too."""
+    writer = TableStreamWriter(plan)
+    writer.commit(run(plan, 0, []), 0)
+    writer.commit(run(plan, 1, *FIRST), 1)
+    assert table.places() == Counter({(0, 0): 1, (0, 1): 1, (0, 2): 1, (1, 0): 1, (1, 1): 1, (2, 5): 1})
+    assert table.last("q") == 1
+    assert plan.written.last()["rows"] == 6
+    assert len(written_by(table)) == 2
+
+
+def test_columns_of_a_table_may_be_in_any_order(table, tmp_path) -> None:
+    """Records as they are have the source's."""
+    table.place(tmp_path / "c").target(pa.schema(list(COLUMNS)[::-1]), create=True)
+    plan = planned(table, tmp_path)
+    writer = TableStreamWriter(plan)
+    writer.commit(run(plan, 0, []), 0)
+    writer.commit(run(plan, 1, *FIRST), 1)
+    assert len(table.places()) == 6
+
+
+def test_attempts_that_are_not_committed_are_seen_by_nobody(plan, table) -> None:
+    """A second attempt writes files of its own; an abort leaves both."""
+    writer = TableStreamWriter(plan)
+    writer.commit(run(plan, 0, []), 0)
+    lost, done = run(plan, 1, *FIRST), run(plan, 1, *FIRST)
+    writer.abort([*lost, None], 1)
+    writer.commit(done, 1)
+    assert set(table.places().values()) == {1}
+    assert len(written_by(table)) == 4
+
+
+def test_a_micro_batch_that_the_table_had_at_the_start_is_not_read(plan, table, tmp_path, monkeypatch) -> None:
+    """Its tasks write nothing; the commit compares its offsets."""
+    writer = TableStreamWriter(plan)
+    writer.commit(run(plan, 0, []), 0)
+    writer.commit(run(plan, 1, *FIRST), 1)
+    again = planned(table, tmp_path, last=1)
+    monkeypatch.setattr(task, "read_range", lambda fetching, range_: pytest.fail("it was read"))
+    messages = run(again, 1, FIRST[0] + FIRST[1])
+    assert [(message.files, message.skipped) for message in messages] == [((), True)]
+    TableStreamWriter(again).commit(messages, 1)
+    with pytest.raises(TableError) as error:
+        TableStreamWriter(again).commit(run(again, 1, FIRST[0]), 1)
+    assert error.value.condition == "EOS_TABLE_TWO_QUERIES"
+
+
+def test_nothing_is_committed_for_a_micro_batch_that_was_not_read_and_is_gone(plan) -> None:
+    """The table was put back after the query had started."""
+    TableStreamWriter(plan).commit(run(plan, 0, []), 0)
+    again = replace(plan, last=1)
+    with pytest.raises(TableError) as error:
+        TableStreamWriter(again).commit(run(again, 1, *FIRST), 1)
+    assert error.value.entry == "EOS_OTHER_TABLE.behind"
+
+
+def test_records_that_a_transform_rejects_are_counted(table, tmp_path) -> None:
+    """In the message, the query's progress, the log and the metrics; by default the first one stops the task."""
+    columns = pa.schema({"partition": pa.int32(), "offset": pa.int64()})
+    sql = """SELECT "partition", "offset", CASE WHEN "offset" = 1 THEN 'one' END AS error FROM input"""
+    names = frozenset([*columns.names, "error"])
+    transform = TableTransform(SqlTransform(sql), "f", names, columns, on_malformed="drop")
+    plan = replace(planned(table, tmp_path, columns=columns), transform=transform)
+    told = Told()
+    writer = TableStreamWriter(plan, told)
+    writer.commit(run(plan, 0, []), 0)
+    writer.commit(run(plan, 1, *FIRST), 1)
+    assert table.places() == Counter({(0, 0): 1, (0, 2): 1, (1, 0): 1, (2, 5): 1})
+    assert plan.written.last() == {**plan.written.last(), "rows": 4, "dropped": 2}
+    registry = CollectorRegistry()
+    exporter = Exporter(registry)
+    for event in told.events:
+        exporter.take(event)
+    labels = {"query": "q", "sink": ""}
+    counted = {
+        name: registry.get_sample_value(f"spark_eos_{name}_total", labels) for name in ("rows", "dropped_records")
+    }
+    assert counted == {"rows": 4.0, "dropped_records": 2.0}
+    with pytest.raises(RowError, match="offset 1 of t-0: one"):
+        run(replace(plan, transform=replace(transform, on_malformed="fail")), 2, *FIRST)
+
+
+class Told(Events):
+    """Events that nobody sends."""
+
+    def __init__(self) -> None:
+        super().__init__("nowhere")
+        object.__setattr__(self, "events", [])
+
+    def tell(self, event: str, **values: object) -> None:
+        self.events.append(json.loads(json.dumps({"event": event, "at": 1.0, **values})))
+
+
+@pytest.mark.parametrize("messages", [[], [None], [None, 1]])
+def test_a_commit_without_every_tasks_message_is_refused(plan, messages) -> None:
+    """Its rows would be missing."""
+    received = [run(plan, 0, [])[0] if message == 1 else message for message in messages]
+    with pytest.raises(EosError) as error:
+        TableStreamWriter(plan).commit(received, 0)
+    assert error.value.condition == "EOS_TASK_SILENT"
+
+
+def test_options_of_a_table() -> None:
+    """In any case; settings of file systems are the query's before the session's."""
+    given = {"format": "delta", "PATH": "s3a://b/t", "partitionby": "topic, partition", "afterRestore": "7"}
+    storage = {"fs.s3a.access.key": "own", "delta.appendOnly": "true"}
+    assert table_options(given | storage, {"fs.s3a.access.key": "session's"}) == DeltaOptions(
+        "s3a://b/t",
+        ("topic", "partition"),
+        7,
+        {"delta.appendOnly": "true"},
+        HadoopSettings({"fs.s3a.access.key": "own"}),
+    )
+
+
+def test_options_of_an_iceberg_table() -> None:
+    """Properties of the catalog, some of which are secrets, are in no text of the options."""
+    given = {"format": "ICEBERG", "TABLE": "a.b", "catalog": "lake", "partitionby": "topic, day(timestamp)"}
+    found = table_options(given | {"catalog.token": "secret", "afterRollback": "7"}, {})
+    assert found == IcebergOptions("a.b", "lake", ("topic", "day(timestamp)"), 7, {"token": "secret"})
+    assert "secret" not in repr(found) + repr(found.place("c", HadoopSettings()))
+
+
+@pytest.mark.parametrize(
+    ("given", "entry"),
+    [
+        ({}, "EOS_OPTION_MISSING.table_path"),
+        ({"path": " "}, "EOS_OPTION_INVALID.empty"),
+        ({"path": "/t", "topic": "t"}, "EOS_OPTION_UNKNOWN.table"),
+        ({"path": "/t", "afterRestore": "-1"}, "EOS_OPTION_INVALID.batch"),
+        ({"format": "iceberg"}, "EOS_OPTION_MISSING.iceberg_table"),
+        ({"format": "iceberg", "table": "a.b", "path": "/t"}, "EOS_OPTION_UNKNOWN.table"),
+    ],
+)
+def test_other_options_are_refused(given, entry) -> None:
+    """By name."""
+    with pytest.raises(OptionError) as error:
+        table_options(given, {})
+    assert error.value.entry == entry

@@ -1,0 +1,123 @@
+"""What a copy refuses before anything runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from spark_eos.base.topic_partition import OffsetRange
+from spark_eos.errors import EosError, OptionError
+from spark_eos.options.parse import sink_options, stream_options
+from spark_eos.pipelines.copy import checks
+from spark_eos.pipelines.copy.by_key import check_rule
+from spark_eos.pipelines.copy.checks import DEFAULT_BYTES, bounded, check_copy, check_source, check_trigger
+from spark_eos.source import range_math
+
+SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:1"}
+
+
+def source(**options: Any) -> Any:
+    given = {key.replace("__", "."): str(value) for key, value in options.items()}
+    return stream_options({**SERVERS, "subscribe": "in", **given})
+
+
+def sink(**options: Any) -> Any:
+    given = {key.replace("__", "."): str(value) for key, value in options.items()}
+    return sink_options({**SERVERS, "checkpointLocation": "/c", **given})
+
+
+def conflict(call, *given: Any, **more: Any) -> str:
+    """The option that an error names."""
+    with pytest.raises(OptionError) as caught:
+        call(*given, **more)
+    assert caught.value.condition == "EOS_OPTION_CONFLICT"
+    return caught.value.parameters["option"]
+
+
+def test_every_micro_batch_has_a_limit():
+    """The user's own, if there is one."""
+    assert bounded(source()).max_bytes_per_trigger == DEFAULT_BYTES
+    assert bounded(source(maxBytesPerTrigger="1m")).max_bytes_per_trigger == 1 << 20
+    assert bounded(source(maxOffsetsPerTrigger=7)).max_bytes_per_trigger is None
+
+
+@pytest.mark.parametrize("trigger", [{"once": True}, {"continuous": "1 second"}, {"realTime": "5 minutes"}])
+def test_triggers_without_limits_are_refused(trigger):
+    """As are those that are no micro-batches."""
+    assert conflict(check_trigger, trigger) == "trigger"
+    assert conflict(check_trigger, {"availableNow": True, "processingTime": "1 second"}) == "trigger"
+    check_trigger({"availableNow": True})
+    check_trigger({})
+
+
+def test_what_takes_the_order_of_a_partition_has_to_be_asked_for():
+    """Two tasks that write the rows of one partition interleave them."""
+    for name in ("minPartitions", "maxRecordsPerPartition"):
+        assert conflict(check_source, source(**{name: 4}), ordered=True, keeps_order="Remove it.") == name
+        check_source(source(**{name: 4}), ordered=False, keeps_order="Remove it.")
+
+
+def test_a_task_for_each_partition_keeps_their_order():
+    """However many rows they have: nothing is split."""
+    given = source(minPartitions=1)
+    check_source(given, ordered=True, keeps_order="Remove it.")
+    reads = [OffsetRange("t", p, 0, 10**p) for p in range(9)]
+    assert range_math.tasks(reads, given.min_partitions, None, 2) == [range_math.Task((r,)) for r in reads]
+
+
+def test_what_chooses_the_partition_of_a_copy():
+    """Its own number, or its key, where a partitioner looks at it."""
+    with pytest.raises(OptionError, match="EOS_OPTION_INVALID"):
+        check_rule("murmur2", sink(), copies=True)
+    assert conflict(check_rule, "key", sink(), copies=False) == "partition"
+    assert conflict(check_rule, "key", sink(kafka__partitioner="random"), copies=True) == "kafka.partitioner"
+    for rule in ("same", "key"):
+        check_rule(rule, sink(kafka__partitioner="murmur2"), copies=True)
+    check_rule("same", sink(kafka__partitioner="random"), copies=False)
+
+
+def test_rows_that_may_be_aborted_are_not_copied():
+    """They would stay."""
+    options = source(kafka__isolation__level="read_uncommitted")
+    assert conflict(check_source, options, ordered=True, keeps_order="Remove it.") == "kafka.isolation.level"
+
+
+def test_a_copy_cannot_leave_rows_out():
+    """Dead letters are for single rows."""
+    assert conflict(checks.check_sink, source(), sink(deadLetters__topic="d"), copies=True) == "deadLetters.topic"
+
+
+def test_a_group_is_given_offsets_by_one_side_only():
+    """Otherwise one would set back what the other has given."""
+    with pytest.raises(EosError) as caught:
+        checks.check_sink(source(offsets__group__id="g"), sink(offsets__group__id="h"), copies=False)
+    assert caught.value.condition == "EOS_OPTION_CONFLICT"
+
+
+def test_two_clusters_do_not_share_offsets(monkeypatch):
+    """The group is the source's, a report that no query begins at."""
+    monkeypatch.setattr(checks, "cluster_id", lambda kafka: "target")
+    assert conflict(checks.check_clusters, source(), sink(offsets__group__id="g"), "source") == "offsets.group.id"
+    reports = {"offsets__group__id": "g", "kafka__group__id": "g", "startingOffsets": "group"}
+    assert conflict(checks.check_clusters, source(**reports), sink(), "source") == "startingOffsets"
+    assert not checks.check_clusters(source(**reports | {"kafka__group__id": "other"}), sink(), "source")
+    assert checks.check_clusters(source(**reports), sink(offsets__group__id="g"), "target")
+
+
+def test_no_topic_is_copied_to_itself():
+    """The query would never come to an end of it; in another cluster, the same name is another topic."""
+    assert conflict(check_copy, sink(topic="in"), ["in"], same_cluster=True) == "topic"
+    assert conflict(check_copy, sink(), ["in"], same_cluster=True) == "topic"
+    check_copy(sink(), ["in"], same_cluster=False)
+    check_copy(sink(topic="out"), ["in"], same_cluster=True)
+
+
+@pytest.mark.parametrize("end", ["source", "sink"])
+def test_no_cluster_is_asked_before_the_properties_of_both_are_checked(monkeypatch, end):
+    """A misspelled property about TLS would be passed over."""
+    monkeypatch.setattr(checks, "cluster_id", lambda client: pytest.fail("a cluster was asked"))
+    ends = {"source": {**SERVERS, "subscribe": "in"}, "sink": {**SERVERS, "topic": "out"}}
+    ends[end]["kafka.security.protcol"] = "SSL"
+    with pytest.raises(OptionError, match="EOS_OPTION_UNKNOWN"):
+        checks.checked_ends(ends["source"], ends["sink"], {}, ordered=True, copies=False, keeps_order="")

@@ -1,0 +1,291 @@
+"""A transform is tried on a sample of records: what breaks its rules is found, and nothing else is an error."""
+
+from __future__ import annotations
+
+import ctypes
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_eos.base import system
+from spark_eos.errors import ConnectionFailed, EosError, RowError, SchemaError
+from spark_eos.options.parse import stream_options
+from spark_eos.pipelines.copy import sample
+from spark_eos.pipelines.copy.by_row import Outcome, Piece, differing
+from spark_eos.pipelines.copy.plan import Function, OnMalformed, Transform
+from spark_eos.pipelines.copy.sample import check_by_sample, check_chunk, check_chunks, check_here, types_by_sample
+from spark_eos.pipelines.copy.sql import SqlTransform
+from spark_eos.pipelines.copy.transforming import Chunk, checked, transformed
+from spark_eos.source.schema import arrow_schema
+
+EMPTY = pa.RecordBatch.from_pylist([], schema=arrow_schema(False))
+LONG_S = 60.0
+
+
+def records(count: int, first: int = 40) -> pa.RecordBatch:
+    """Of t-3; the values are their offsets."""
+    rows = [{"topic": "t", "partition": 3, "offset": n, "value": b"%d" % n} for n in range(first, first + count)]
+    return pa.RecordBatch.from_pylist(rows, schema=arrow_schema(False))
+
+
+def tried(function: Function, count: int = 20, for_s: float = LONG_S, on_malformed: OnMalformed = "fail") -> None:
+    transform = checked(function, "f", EMPTY, "out", on_malformed)
+    check_chunk(transform, Chunk(records(count), 40), system.monotonic() + for_s, transformed)
+
+
+def values(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch.select(["value"])
+
+
+def sorted_backwards(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return values(batch.sort_by([("offset", "descending")]))
+
+
+def numbered(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({"value": [b"%d" % n for n in range(batch.num_rows)]}, TEXTS)
+
+
+def without_neighbours(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Of each three records that come together, the first."""
+    return values(batch.take(pa.array(range(0, batch.num_rows, 3), pa.int64())))
+
+
+def by_chance(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({"value": [b"%f" % random.random() for _ in range(batch.num_rows)]}, TEXTS)
+
+
+TEXTS = pa.schema([("value", pa.binary())])
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 128])
+def test_a_function_of_each_row_passes(count):
+    """Filters, and more rows of a record; and SQL, with records for which it fails."""
+    tried(values, count)
+    tried(lambda batch: values(batch.filter(pc.greater(batch["offset"], 41))), count)
+    tried(lambda batch: values(batch.take(pa.array([n // 2 for n in range(2 * batch.num_rows)], pa.int64()))), count)
+    tried(SqlTransform("SELECT CAST(replace(decode(value), '45', 'x') AS INT)::VARCHAR AS value FROM input"), count)
+    tried(SqlTransform('SELECT unnest([value, value]) AS value FROM input WHERE "offset" % 3 = 0'), count)
+
+
+@pytest.mark.parametrize(("wrong", "offset"), [(sorted_backwards, 40), (numbered, 50), (without_neighbours, 50)])
+def test_a_function_that_looks_at_other_records_is_refused_by_the_place(wrong, offset):
+    """By halves, whose second one begins at 50."""
+    message = rf"20 records in pieces instead of together: near offset {offset} of t-3"
+    with pytest.raises(RowError, match=message) as caught:
+        tried(wrong)
+    place = {name: caught.value.parameters[name] for name in ("topic", "partition", "offset")}
+    assert (caught.value.entry, place) == (
+        "EOS_TRANSFORM_RESULT.sample",
+        {"topic": "t", "partition": 3, "offset": offset},
+    )
+
+
+def test_what_only_some_numbers_of_records_show_is_found_too():
+    """Here single records; but only while there is time."""
+    wrong = lambda batch: values(batch) if batch.num_rows != 1 else values(batch).slice(1)  # noqa: E731
+    with pytest.raises(RowError, match=r"in pieces.*: near offset 42 of t-3"):
+        tried(wrong)
+    tried(wrong, for_s=-1)
+
+
+def test_a_function_that_is_not_deterministic_is_named_as_that():
+    """It differs when it gets the same records again."""
+    with pytest.raises(RowError, match="the same 20 records again: near offset 40 of t-3") as caught:
+        tried(by_chance)
+    assert caught.value.entry == "EOS_TRANSFORM_RESULT.changes"
+
+
+@pytest.mark.parametrize("on_malformed", ["fail", "drop"])
+def test_a_record_that_is_rejected_in_some_pieces_alone_is_found(on_malformed: OnMalformed):
+    """Its row is missing there, and its reason."""
+    schema = pa.schema([("value", pa.binary()), ("offset", pa.int64()), ("error", pa.string())])
+
+    def rejects(batch: pa.RecordBatch) -> pa.RecordBatch:
+        every = batch.num_rows == 20
+        errors = ["it is 47" if n == 47 and every else None for n in batch.column("offset").to_pylist()]
+        return pa.RecordBatch.from_arrays(
+            [batch["value"], batch["offset"], pa.array(errors, pa.string())], schema=schema
+        )
+
+    with pytest.raises(RowError, match="near offset 40 of t-3"):
+        tried(rejects, on_malformed=on_malformed)
+
+
+def test_a_result_that_is_no_row_of_the_sink_is_refused_with_the_place():
+    """Other columns than for no records, a type that does not fit, a rejected record that it was not given."""
+    other = lambda batch: batch.select(["key", "value"] if batch.num_rows else ["value"])  # noqa: E731
+    with pytest.raises(RowError, match=r"different ones for an empty batch\. It got a sample.*: t-3 from offset 40 on"):
+        tried(other)
+
+    def misplaced(batch: pa.RecordBatch) -> pa.Table:
+        return pa.table({"value": batch["value"], "partition": pa.array([1 << 40] * batch.num_rows, pa.int64())})
+
+    with pytest.raises(SchemaError, match=r"'partition'.*t-3 from offset 40 on") as caught:
+        tried(misplaced)
+    assert caught.value.parameters["offset"] == 40
+
+    def unknown(batch: pa.RecordBatch) -> pa.Table:
+        wrong = pa.array(["wrong"] * batch.num_rows, pa.string())
+        return pa.table({"value": batch["value"], "offset": pc.add(batch["offset"], 100), "error": wrong})
+
+    with pytest.raises(RowError, match=r"offset 140, which it was not given.*t-3 from offset 40 on"):
+        tried(unknown)
+
+
+def test_what_fails_loudly_is_left_to_the_tasks(caplog):
+    """The query may never read that record; whatever the function raises, and for whichever piece."""
+
+    def raising(batch: pa.RecordBatch) -> pa.RecordBatch:
+        if b"47" in batch.column("value").to_pylist():
+            raise ValueError("a secret of the record")
+        return values(batch)
+
+    def indexing(batch: pa.RecordBatch) -> pa.RecordBatch:
+        if batch.num_rows and batch.num_rows != 20:
+            _ = batch.column("value").to_pylist()[19]
+        return values(batch)
+
+    caplog.set_level("INFO")
+    tried(raising)
+    tried(indexing)
+    assert "ValueError" in caplog.text and "IndexError" in caplog.text and "secret" not in caplog.text
+
+
+def test_what_a_function_keeps_from_call_to_call_does_not_travel_to_the_tasks():
+    """It is tried as a copy, as tasks get it."""
+    seen: list[int] = []
+
+    def counting(batch: pa.RecordBatch) -> pa.RecordBatch:
+        seen.append(batch.num_rows)
+        return values(batch)
+
+    tried(counting)
+    assert seen == [0]
+
+
+NOTED: list[int] = []
+
+
+def noted(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Notes how many records it got; it is pickled by its name."""
+    NOTED.append(batch.num_rows)
+    return values(batch)
+
+
+@pytest.mark.parametrize(("for_s", "pieces"), [(-1.0, [4, 2, 2]), (LONG_S, [4, 2, 2, 1, 1, 2] * 2)])
+def test_only_the_first_halves_are_tried_in_any_case(for_s, pieces, monkeypatch):
+    """Further pieces and partitions while there is time, so that a start does not wait for a slow transform."""
+    monkeypatch.setattr(sample, "_TRYING_S", for_s)
+    transform = checked(noted, "f", EMPTY, "out")
+    NOTED.clear()
+    check_here(transform, [Chunk(records(4), 40)] * 2, transformed)
+    assert pieces == NOTED
+
+
+@pytest.mark.parametrize("error", [ConnectionFailed("EOS_X", "gone", hint="-"), OSError("gone"), ValueError("?")])
+def test_a_sample_that_cannot_be_had_is_no_error(error, monkeypatch):
+    """The query may do without it."""
+
+    def broken(options: object) -> Any:
+        raise error
+
+    monkeypatch.setattr(sample, "sample", broken)
+    options = stream_options({"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "in"})
+    check_by_sample(options, checked(sorted_backwards, "f", EMPTY, "out"))
+
+
+@given(st.integers(1, 40), st.lists(st.integers(1, 9), max_size=40), st.integers(0, 40), st.integers(1, 12))
+def test_the_first_piece_that_differs_is_found_wherever_it_is(count, sizes, at, wrong_size):
+    """A transform that is wrong for pieces of one size which have one record; whatever the cuts."""
+    batch = records(count, first=0)
+
+    def apply(piece: pa.RecordBatch) -> Outcome:
+        offsets = piece.column("offset").to_pylist()
+        is_wrong = piece.num_rows == wrong_size and at in offsets
+        return Outcome(pa.RecordBatch.from_pydict({"value": [b"%d" % (n + is_wrong) for n in offsets]}), {})
+
+    whole = Outcome(pa.RecordBatch.from_pydict({"value": [b"%d" % n for n in range(count)]}), {})
+    cuts = []
+    for size in sizes:
+        if sum(cuts) < count:
+            cuts.append(min(size, count - sum(cuts)))
+    cuts += [1] * (count - sum(cuts))
+    pieces = [Piece(sum(cuts[:n]), cuts[n]) for n in range(len(cuts))]
+    expected = [one for one in pieces if one.count == wrong_size and one.first <= at < one.first + one.count]
+    assert differing(apply, batch, whole, cuts) == (expected[0] if expected else None)
+
+
+def test_an_error_of_the_connector_that_is_none_of_the_transform_is_left_to_the_query():
+    """As that of a registry that does not answer."""
+
+    def asks(batch: pa.RecordBatch) -> pa.RecordBatch:
+        if batch.num_rows:
+            raise EosError("EOS_REGISTRY_UNREACHABLE", "it is down", hint="-")
+        return values(batch)
+
+    tried(asks)
+
+
+def hostile(does: Callable[[], object], *offsets: int) -> Function:
+    """A function of each row that does something else at these offsets."""
+
+    def function(batch: pa.RecordBatch) -> pa.RecordBatch:
+        if not set(offsets).isdisjoint(batch.column("offset").to_pylist()):
+            does()
+        return values(batch)
+
+    return function
+
+
+def looping() -> None:
+    while True:
+        pass
+
+
+def eating() -> int:
+    return len(b"x" * (16 << 30))
+
+
+def crashing() -> None:
+    ctypes.string_at(0)
+
+
+def types(transform: Transform, found: list[Chunk], _: object) -> None:
+    types_by_sample(transform, found)
+
+
+@pytest.mark.parametrize(
+    ("does", "offset", "checks", "why"),
+    [
+        (looping, 40, check_chunks, "of the processor"),
+        (eating, 42, types, "memory"),
+        (crashing, 42, check_chunks, "SIGSEGV"),
+    ],
+)
+def test_a_record_for_which_a_function_takes_too_much_is_named_on_the_driver(does, offset, checks, why, monkeypatch):
+    """And the driver lives. What a Python function does stops a query in any case, as in tasks."""
+    monkeypatch.setattr(sample, "_CPU_S", 1.0)
+    transform = checked(hostile(does, offset), "f", EMPTY, "out", "drop")
+    with pytest.raises(RowError, match=rf"at offset {offset} of t-3.*{why}") as caught:
+        checks(transform, [Chunk(records(4), 40)], transformed)
+    assert caught.value.entry == "EOS_TRANSFORM_RESULT.beyond"
+
+
+def test_a_function_that_takes_much_for_each_record_is_left_to_the_tasks(monkeypatch):
+    """As it may load a model first."""
+    monkeypatch.setattr(sample, "_CPU_S", 0.3)
+    transform = checked(hostile(looping, 40, 41), "f", EMPTY, "out")
+    check_chunks(transform, [Chunk(records(2), 40)], transformed)
+
+
+def test_a_sample_is_tried_in_a_process_of_its_own():
+    """Also what it finds wrong gets here."""
+    with pytest.raises(RowError, match="near offset 40 of t-3") as caught:
+        check_chunks(checked(sorted_backwards, "f", EMPTY, "out"), [Chunk(records(20), 40)], transformed)
+    assert caught.value.entry == "EOS_TRANSFORM_RESULT.sample"

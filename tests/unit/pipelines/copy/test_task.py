@@ -1,0 +1,168 @@
+"""A task of a copy, where its source changes under its hands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from spark_eos.base.topic_partition import OffsetRange
+from spark_eos.errors import CheckpointError, DataLossError, EosError, KafkaError
+from spark_eos.kafka.producer.arrow import ArrowProducer
+from spark_eos.options.parse import sink_options, stream_options
+from spark_eos.pipelines.copy import readable, task
+from spark_eos.pipelines.copy.copying import Copied
+from spark_eos.pipelines.copy.plan import CopyPlan, Transform
+from spark_eos.protocol import task as protocol_task
+from spark_eos.protocol.head import Digest
+from spark_eos.sink.attempt import Part
+from spark_eos.sink.schema import Columns
+from spark_eos.source.schema import arrow_schema
+
+SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:1"}
+HERE = OffsetRange("in", 0, 3, 9)
+
+
+class Cluster:
+    """The source's: its id, and that of the topic, each time that somebody asks."""
+
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, ids: list[str | None], clusters: tuple[str, ...] = ("c",)
+    ) -> None:
+        self._ids, self._clusters = iter(ids), iter([*clusters, *clusters[-1:] * 9])
+        self.copied: list[Any] = []
+        monkeypatch.setattr(readable, "describe_topics", lambda *_, **__: self._topics())
+        monkeypatch.setattr(readable, "cluster_id", lambda kafka: next(self._clusters))
+        monkeypatch.setattr(task, "copy_range", self._copy)
+        monkeypatch.setattr(readable, "HIDDEN_S", 0.0)
+
+    def _topics(self) -> dict[str, Any]:
+        found = next(self._ids)
+        return {} if found is None else {"in": SimpleNamespace(id=found)}
+
+    def _copy(self, fetching: Any, place: Any, target: tuple[str, int], producer: Any) -> Copied:
+        self.copied.append((place.start, place.end, target))
+        return Copied(2, 7, 1)
+
+
+def parts(fail: bool = True) -> Iterator[Any]:
+    source = stream_options({**SERVERS, "subscribe": "in", "failOnDataLoss": str(fail)})
+    plan = CopyPlan(source, sink_options({**SERVERS, "topic": "out", "checkpointLocation": "/c"}), "c", None)
+    nothing: Any = object.__new__(ArrowProducer)
+    writer: Any = SimpleNamespace(look_up=lambda _: None)
+    return task.Parts(plan, writer, nothing, Digest.BATCHES, {"in": "id"}).of([HERE])
+
+
+def test_a_range_is_copied_to_the_partition_of_the_same_number(monkeypatch):
+    """Of the topic that the sink names."""
+    cluster = Cluster(monkeypatch, ["id", "id"])
+    assert [(part.rows, part.oldest_ms) for part in parts()] == [(2, 1)]
+    assert cluster.copied == [(3, 9, ("out", 0))]
+
+
+@pytest.mark.parametrize("ids", [["id", "other"], ["id", None]])
+def test_a_topic_that_is_recreated_while_it_is_read_fails_the_task(ids, monkeypatch):
+    """At the same offsets it has other rows, and nobody knows which were read."""
+    Cluster(monkeypatch, ids)
+    with pytest.raises(KafkaError) as caught:
+        list(parts())
+    assert caught.value.condition == "EOS_SOURCE_RECREATED"
+
+
+class Learning:
+    """A function that takes each value for an unknown id; only those that are noted, where there is a note."""
+
+    def __init__(self, noted: frozenset[str] | None = None) -> None:
+        self.noted, self.unknown = noted, tuple(sorted(noted or ()))
+
+    def for_range(self, noted: Any) -> Learning:
+        return Learning(None if noted is None else frozenset(noted))
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        found = {str(value.as_py(), "ascii") for value in batch.column("value")}
+        self.unknown = tuple(sorted({*self.unknown, *found})) if self.noted is None else tuple(sorted(self.noted))
+        return batch.select(["value"])
+
+
+def transforming(monkeypatch: pytest.MonkeyPatch, values: dict[int, list[bytes]], **noted: Any) -> task.Parts:
+    """Parts of a query with `Learning`, whose source has these values in its partitions."""
+
+    def read_range(fetching: Any, range_: OffsetRange) -> Iterator[pa.RecordBatch]:
+        for offset, value in enumerate(values[range_.partition], range_.start):
+            rows = [{"topic": range_.topic, "partition": range_.partition, "offset": offset, "value": value}]
+            yield pa.RecordBatch.from_pylist(rows, schema=arrow_schema(False))
+
+    writer: Any = SimpleNamespace(write=lambda batch, by: Part(batch.rows, 0))
+    monkeypatch.setattr(task, "read_range", read_range)
+    Cluster(monkeypatch, ["id"] * 9)
+    columns = Columns(key=False, topic=False, partition=False, headers=False, timestamp=False)
+    transform = Transform(Learning(), "learning", columns)
+    options = sink_options({**SERVERS, "topic": "out", "checkpointLocation": "/c"})
+    plan = CopyPlan(stream_options({**SERVERS, "subscribe": "in"}), options, "c", transform)
+    nothing: Any = object()
+    return task.Parts(plan, writer, nothing, Digest.CHUNKS, {"in": "id"}, **noted)
+
+
+RANGES = (OffsetRange("in", 0, 3, 9), OffsetRange("in", 1, 0, 9), OffsetRange("in", 2, 0, 9))
+
+
+def test_each_range_notes_its_own_unknown_ids(monkeypatch):
+    """Those of all its chunks; a range without any has no note."""
+    parts = transforming(monkeypatch, {0: [b"7", b"5", b"7"], 1: [], 2: [b"7"]})
+    assert sum(part.rows for part in parts.of(RANGES)) == 4
+    assert parts.unknown == {("in", 0, 3): ("5", "7"), ("in", 2, 0): ("7",)}
+
+
+def test_a_range_that_is_read_again_gets_its_own_note(monkeypatch):
+    """And not that of another one; what it had is noted again, as it may be lost again."""
+    before = {("in", 0, 3): ("7",), ("in", 2, 0): ("9",)}
+    parts = transforming(monkeypatch, {0: [b"7"], 1: [b"7"], 2: [b"7"]}, noted=before)
+    assert sum(part.rows for part in parts.of(RANGES)) == 3
+    assert parts.unknown == before
+
+
+def test_a_task_with_more_runs_of_unknown_ids_than_can_be_noted_stops(monkeypatch):
+    """As soon as it has them."""
+    monkeypatch.setattr(protocol_task, "MOST_UNKNOWN", 3)
+    parts = transforming(monkeypatch, {0: [b"1", b"2"], 1: [b"1"], 2: [b"3"]})
+    with pytest.raises(EosError, match=r"EOS_REGISTRY_NOT_FOUND.*4 runs of schema ids"):
+        list(parts.of(RANGES))
+
+
+def test_a_topic_that_is_gone_is_a_data_loss(monkeypatch):
+    """Which is an error, or leaves the range out."""
+    cluster = Cluster(monkeypatch, ["other"] * 9)
+    with pytest.raises(DataLossError) as caught:
+        list(parts())
+    assert isinstance(caught.value, EosError)
+    assert list(parts(fail=False)) == []
+    assert cluster.copied == []
+
+
+@pytest.mark.parametrize("clusters", [("d",), ("c", "d")])
+def test_another_cluster_is_an_error_whatever_may_be_lost(clusters, monkeypatch):
+    """The servers may be names that lead an executor elsewhere than the driver: its topics are not those that are
+    missing, and nothing is left out."""
+    Cluster(monkeypatch, ["id"] * 2, clusters)
+    with pytest.raises(CheckpointError) as caught:
+        list(parts(fail=False))
+    assert caught.value.condition == "EOS_SOURCE_CLUSTER_CHANGED"
+
+
+def test_a_topic_that_is_only_hidden_for_a_moment_is_copied(monkeypatch):
+    """By a broker that lags behind: left out once, its rows are behind the query for good."""
+    cluster = Cluster(monkeypatch, [None, "before", "id", "id"])
+    monkeypatch.setattr(readable, "HIDDEN_S", 5.0)
+    assert sum(part.rows for part in parts(fail=False)) == 2
+    assert len(cluster.copied) == 1
+
+
+def test_a_topic_that_comes_back_while_its_rows_are_left_out_fails_the_task(monkeypatch):
+    """It was not gone, and its rows are none that may be left out."""
+    Cluster(monkeypatch, [None, None, "id"])
+    with pytest.raises(KafkaError) as caught:
+        list(parts(fail=False))
+    assert caught.value.condition == "EOS_SOURCE_RECREATED"

@@ -1,0 +1,257 @@
+"""Parquet files whose columns Arrow reads otherwise than Spark, and what becomes of errors of their store."""
+
+from __future__ import annotations
+
+import datetime as dt
+from io import FileIO
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.fs
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql.types import StructType
+
+from spark_eos.checkpoint.settings import HadoopSettings
+from spark_eos.checkpoint.stores import Store
+from spark_eos.errors import FileError
+from spark_eos.pipelines.files import folder, parquet
+from spark_eos.pipelines.files.folder import File, Folder, with_digest
+from spark_eos.pipelines.files.parquet import parquet_schema, spark_schema
+from spark_eos.pipelines.files.source import Form, cast, first_rows, read_file
+from spark_eos.spark.arrow_types import arrow_schema
+
+NONE, PARQUET = HadoopSettings({}), Form(parquet=True)
+UTC = pa.timestamp("us", "UTC")
+FAR = [dt.datetime(9999, 12, 31, tzinfo=dt.UTC), dt.datetime(1, 1, 1, 12, tzinfo=dt.UTC), None]
+
+
+def planned(path: Path) -> File:
+    (file,) = (file for file in Folder(str(path.parent)).files() if file.uri.endswith(f"/{path.name}"))
+    return with_digest(file, NONE)
+
+
+def refusal(path: Path) -> FileError:
+    """The same for whoever reads: the driver, a task, and a sample."""
+    found = []
+    for reads in (
+        lambda: parquet_schema(planned(path), NONE),
+        lambda: list(read_file(planned(path), PARQUET, NONE)),
+        lambda: list(first_rows(planned(path), PARQUET, NONE, 10)),
+    ):
+        with pytest.raises(FileError) as error:
+            reads()
+        found.append(error.value)
+    assert len({(error.entry, error.message) for error in found}) == 1
+    return found[0]
+
+
+@pytest.mark.parametrize("store_schema", [True, False])
+@pytest.mark.parametrize(
+    "wrapped",
+    [
+        lambda at: at,
+        lambda at: pa.StructArray.from_arrays([pa.nulls(len(at), pa.int8()), at], names=["n", "at"]),
+        lambda at: pa.array([[value] for value in at.to_pylist()], pa.list_(UTC)),
+        lambda at: pa.array([[("k", value)] for value in at.to_pylist()], pa.map_(pa.string(), UTC)),
+    ],
+    ids=["plain", "struct", "list", "map"],
+)
+def test_int96_is_a_moment(wrapped, store_schema, tmp_path):
+    """As Spark writes it: in UTC, of any year; columns beside it stay as they are."""
+    column = wrapped(pa.array(FAR, UTC))
+    naive = pa.array([dt.datetime(2024, 1, 1)] * len(FAR), pa.timestamp("us"))
+    path, table = tmp_path / "a.parquet", pa.table({"x": naive.dictionary_encode().cast(naive.type), "y": column})
+    pq.write_table(table, path, use_deprecated_int96_timestamps=True, store_schema=store_schema)
+    found = parquet_schema(planned(path), NONE)
+    assert found.field("y").type == column.type
+    (rows,) = read_file(planned(path), PARQUET, NONE)
+    assert cast(rows, found, planned(path)).column("y").to_pylist() == column.to_pylist()
+
+
+def test_timestamps_without_a_zone_beside_int96_stay_without(tmp_path):
+    """By the file's own types, column by column."""
+    path = tmp_path / "a.parquet"
+    schema = pa.schema({"s": pa.struct({"n": pa.timestamp("us"), "d": pa.date32()}), "t": pa.timestamp("us")})
+    pq.write_table(schema.empty_table(), path)
+    assert parquet_schema(planned(path), NONE) == schema
+
+
+@pytest.mark.skipif(not hasattr(pa, "json_"), reason="this pyarrow reads JSON and UUIDs as what is stored")
+@pytest.mark.parametrize("store_schema", [True, False])
+@pytest.mark.parametrize(
+    "wrapped",
+    [
+        lambda x: x,
+        lambda x: pa.StructArray.from_arrays([x], names=["n"]),
+        lambda x: pa.ListArray.from_arrays(pa.array([0, 1, 2], pa.int32()), x),
+        lambda x: pa.MapArray.from_arrays(pa.array([0, 1, 2], pa.int32()), pa.array(["k", "k"]), x),
+    ],
+    ids=["plain", "struct", "list", "map"],
+)
+def test_json_and_uuids_are_what_is_stored(wrapped, store_schema, tmp_path, monkeypatch):
+    """A text and bytes, as versions of pyarrow read them that have no types for these."""
+    monkeypatch.setattr(StructType, "fromDDL", lambda _: None)  # which asks the JVM
+    json, bytes_ = pa.array(['{"a": 1}', None]), pa.array([bytes(range(16)), None], pa.binary(16))
+    stored = pa.table({"j": wrapped(json), "u": wrapped(bytes_)})
+    typed = {"j": (pa.json_(pa.string()), json), "u": (pa.uuid(), bytes_)}
+    columns = {name: wrapped(pa.ExtensionArray.from_storage(*of)) for name, of in typed.items()}
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table(columns), path, store_schema=store_schema)
+    found = parquet_schema(planned(path), NONE)
+    assert [str(kind).count("extension") for kind in found.types] == [0, 0]
+    schema = arrow_schema(spark_schema(planned(path), found))
+    (rows,) = read_file(planned(path), PARQUET, NONE)
+    assert cast(rows, schema, planned(path)).to_pylist() == stored.to_pylist()
+
+
+def test_texts_that_are_not_utf_8(tmp_path):
+    """Arrow does not look; DuckDB would make something else of them."""
+    path = tmp_path / "a.parquet"
+    bad = pa.array([b"ok", b"M\xfcller"], pa.binary()).view(pa.string())
+    for column in (bad, bad.dictionary_encode(), pa.StructArray.from_arrays([bad], names=["n"])):
+        pq.write_table(pa.table({"x": column}), path)
+        file = planned(path)
+        plain = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+        (rows,) = read_file(file, PARQUET, NONE)
+        with pytest.raises(FileError, match=r"EOS_FILE_MALFORMED.*a.parquet.*(?i:utf-?8)"):
+            cast(rows, pa.schema({"x": plain}), file)
+
+
+def with_spark(path: Path, table: pa.Table, **noted: str) -> None:
+    with pq.ParquetWriter(path, table.schema, store_schema=False) as writer:
+        writer.write_table(table)
+        writer.add_key_value_metadata({f"org.apache.spark.{key}": value for key, value in noted.items()})
+
+
+def with_spark_int96(path: Path, **noted: str) -> None:
+    with pq.ParquetWriter(path, INT96.schema, use_deprecated_int96_timestamps=True, store_schema=False) as writer:
+        writer.write_table(INT96)
+        writer.add_key_value_metadata({f"org.apache.spark.{key}": value for key, value in noted.items()})
+
+
+INT96 = pa.table({"at": pa.array([dt.datetime(2024, 1, 1)], UTC)})
+
+
+@pytest.mark.parametrize("noted", [{"version": "3.0.3"}, {"version": "3.5.1", "legacyINT96": ""}])
+def test_int96_of_the_old_calendar(noted, tmp_path):
+    """Spark wrote these so for one version longer, and still does if it is told to; dates beside them are right."""
+    path = tmp_path / "a.parquet"
+    with_spark_int96(path, **noted)
+    assert refusal(path).entry == "EOS_FILE_MALFORMED.calendar"
+    with_spark(path, pa.table({"d": pa.array([dt.date(1500, 1, 10)])}), **noted)
+    assert parquet_schema(planned(path), NONE).names == ["d"]
+    with_spark_int96(path, version="3.1.0")
+    assert parquet_schema(planned(path), NONE).names == ["at"]
+
+
+@pytest.mark.parametrize("noted", [{"version": "2.4.8"}, {"version": "3.5.1", "legacyDateTime": ""}])
+def test_dates_of_the_old_calendar(noted, tmp_path):
+    """They would be other days. A file without dates has none."""
+    path = tmp_path / "a.parquet"
+    with_spark(path, pa.table({"d": pa.array([dt.date(1500, 1, 10)])}), **noted)
+    assert refusal(path).entry == "EOS_FILE_MALFORMED.calendar"
+    with_spark(path, pa.table({"n": [1]}), **noted)
+    assert parquet_schema(planned(path), NONE).names == ["n"]
+    with_spark(path, pa.table({"d": pa.array([dt.date(1500, 1, 10)])}), version="3.5.1")
+    assert parquet_schema(planned(path), NONE).names == ["d"]
+
+
+@pytest.mark.parametrize(
+    ("names", "entry"),
+    [
+        (["id", "ID"], "EOS_FILE_MALFORMED.names"),
+        (["v", "v"], "EOS_FILE_MALFORMED.names"),
+        (["v", "_FILE"], "EOS_FILE_MALFORMED.reserved"),
+        (["_line"], "EOS_FILE_MALFORMED.reserved"),
+    ],
+)
+def test_names_that_are_one_to_spark_and_duckdb(names, entry, tmp_path):
+    """DuckDB would read another column than the one that is named."""
+    pq.write_table(pa.Table.from_arrays([pa.array([1])] * len(names), names=names), tmp_path / "a.parquet")
+    assert refusal(tmp_path / "a.parquet").entry == entry
+
+
+@pytest.mark.parametrize("reads", ["schema", "rows", "digest"])
+def test_a_file_that_is_gone_has_changed(reads, tmp_path):
+    """The job is started again, and goes by what is there then."""
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"n": [1]}), path)
+    listed = Folder(str(tmp_path)).files()[0]
+    file = planned(path)
+    path.unlink()
+    with pytest.raises(FileError, match=r"it is gone") as error:
+        if reads == "schema":
+            parquet_schema(file, NONE)
+        elif reads == "rows":
+            list(read_file(file, PARQUET, NONE))
+        else:
+            with_digest(listed, NONE)
+    assert error.value.entry == "EOS_FILE_CHANGED_WHILE_READ" and error.value.restart_helps
+
+
+def test_errors_of_a_store_are_not_those_of_a_file(tmp_path, monkeypatch):
+    """They go away, and contain no secret."""
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"n": [1]}), path)
+    file = planned(path)
+    settings = HadoopSettings({"fs.azure.sas.fixed.token": "sv=2024&sig=TOPSECRET"})
+
+    class Away:
+        get_file_info = staticmethod(pyarrow.fs.LocalFileSystem().get_file_info)
+
+        def open_input_file(self, path: str, **more: object) -> None:
+            raise OSError(f"GET https://host{path}?sv=2024&sig=TOPSECRET: no answer")
+
+        open_input_stream = open_input_file
+
+    for module in (folder, parquet):
+        monkeypatch.setattr(module, "store_of", lambda *_: Store(Away(), str(path), local=True))
+    with pytest.raises(FileError, match="no answer") as error:
+        parquet_schema(file, settings)
+    assert error.value.condition == "EOS_FILE_STORE" and "TOPSECRET" not in str(error.value)
+
+
+@pytest.mark.parametrize("reads", ["the columns", "rows"])
+def test_a_store_that_is_away_for_a_moment_makes_no_file_malformed(reads, tmp_path, monkeypatch):
+    """It is there again when it is asked why. A restart of the job helps; what is damaged is so once more."""
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"n": range(100_000)}), path, row_group_size=10_000)
+    file, left = planned(path), [1]
+    local = pyarrow.fs.LocalFileSystem()
+
+    class Flaky:
+        get_file_info, open_input_stream = local.get_file_info, local.open_input_stream
+
+        def open_input_file(self, path: str) -> pa.NativeFile:
+            return pa.PythonFile(Lost(path))
+
+    class Lost(FileIO):
+        def read(self, size: int = -1) -> bytes:
+            if left and (reads == "the columns" or self.tell() < path.stat().st_size // 2):
+                left.pop()
+                raise OSError("no answer")
+            return super().read(size)
+
+    monkeypatch.setattr(parquet, "_HELD_BYTES", 0)
+    for module in (folder, parquet):
+        monkeypatch.setattr(module, "store_of", lambda *_: Store(Flaky(), str(path), local=True))
+    with pytest.raises(FileError, match="no answer") as error:
+        parquet_schema(file, NONE) if reads == "the columns" else list(read_file(file, PARQUET, NONE))
+    assert error.value.condition == "EOS_FILE_STORE"
+    assert sum(batch.num_rows for batch in read_file(file, PARQUET, NONE)) == 100_000
+
+
+def test_damage_is_of_the_file(tmp_path):
+    """Whether Arrow calls it an error of its own or of input."""
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"n": [1, 2, 3]}), path)
+    whole = path.read_bytes()
+    for place in range(4, len(whole)):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :])
+        try:
+            rows = [row for batch in read_file(planned(path), PARQUET, NONE) for row in batch.column(0).to_pylist()]
+        except FileError as error:
+            assert error.condition == "EOS_FILE_MALFORMED"
+        else:
+            assert len(rows) == 3  # the byte is one of a value, a name or statistics

@@ -1,0 +1,284 @@
+"""Rows of files through a transform: which pieces it gets, what becomes of its rows, and how errors name places."""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_eos.checkpoint.settings import HadoopSettings
+from spark_eos.errors import EosError, RowError, SchemaError
+from spark_eos.pipelines.copy.plan import Function, OnMalformed
+from spark_eos.pipelines.copy.sql import SqlTransform
+from spark_eos.pipelines.copy.testing import check_transform
+from spark_eos.pipelines.copy.transforming import CHUNK_OFFSETS, checked
+from spark_eos.pipelines.copy.written import LastWritten
+from spark_eos.pipelines.files import parquet, source
+from spark_eos.pipelines.files.copying import LINES, Counts, FileRows, given_in
+from spark_eos.pipelines.files.folder import File, Folder, with_digest
+from spark_eos.pipelines.files.sample import check_by_sample
+from spark_eos.pipelines.files.source import Form, read_file
+from spark_eos.pipelines.files.transforming import pieces
+
+NONE = HadoopSettings({})
+TEXT, JSON, PARQUET = Form(blank=True), Form(), Form(parquet=True)
+
+
+def planned(path: Path) -> File:
+    (file,) = (file for file in Folder(str(path.parent)).files() if file.uri.endswith(f"/{path.name}"))
+    return with_digest(file, NONE)
+
+
+def through(
+    path: Path, function: Function, form: Form = TEXT, on_malformed: OnMalformed = "fail", given: pa.Schema = LINES
+) -> tuple[list[dict[str, Any]], Counts]:
+    """The rows that a task makes of the file, and how many it has read and rejected."""
+    empty = pa.RecordBatch.from_pylist([], schema=given)
+    transform = checked(function, "f", empty, "t", on_malformed, "_line")
+    rows = FileRows(form, [[planned(path)]], transform.columns, NONE, LastWritten(), transform=transform, given=given)
+    counts = Counts()
+    made = [row for batch in rows._rows([pa.record_batch({"id": [0]})], counts) for row in batch.to_pylist()]
+    return made, counts
+
+
+def tried(path: Path, function: Function, on_malformed: OnMalformed = "fail") -> bool:
+    """Whether there was a sample."""
+    transform = checked(function, "f", pa.RecordBatch.from_pylist([], schema=LINES), "t", on_malformed, "_line")
+    return check_by_sample(transform, planned(path), TEXT, LINES, NONE)
+
+
+def doubled(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Each line that is not empty, twice, with its number as the key."""
+    kept = batch.filter(pc.not_equal(batch["value"], ""))
+    twice = kept.take(pa.array([n // 2 for n in range(2 * kept.num_rows)], pa.int64()))
+    return pa.RecordBatch.from_arrays([twice["_line"].cast(pa.string()), twice["value"]], names=["key", "value"])
+
+
+DOUBLED = "SELECT _line::VARCHAR AS key, unnest([value, value]) AS value FROM input WHERE value <> ''"
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\n"), max_size=4), max_size=40))
+@pytest.mark.parametrize("function", [doubled, SqlTransform(DOUBLED)], ids=["function", "SQL"])
+def test_lines_through_a_transform_are_those_that_python_reads(function: Function, lines: list[str]):
+    """In their order, with their numbers; what comes of a line comes as often as the transform says."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "a")
+        path.write_text("".join(f"{line}\n" for line in lines), newline="")
+        made, counts = through(path, function)
+        with path.open(newline="\n", encoding="utf-8-sig") as file:
+            numbered = [(number, line.removesuffix("\n")) for number, line in enumerate(file, 1)]
+    expected = [{"key": b"%d" % number, "value": line.encode()} for number, line in numbered if line for _ in range(2)]
+    assert (made, counts) == (expected, Counts(len(numbered), 0))
+
+
+@given(st.integers(0, 60), st.lists(st.integers(1, 9), min_size=60, max_size=60), st.integers(1, 40))
+def test_pieces_do_not_depend_on_how_a_file_was_read(count: int, cuts: list[int], most_bytes: int):
+    """Whatever the blocks were; all rows come once, in order, and no piece of several rows is too large."""
+    rows = pa.record_batch(
+        {"value": ["x" * (n % 13) for n in range(count)], "_line": pa.array(range(1, count + 1), pa.int64())}
+    )
+
+    def cut() -> Iterator[pa.RecordBatch]:
+        at = 0
+        for size in cuts:
+            yield rows.slice(at, size)
+            at += size
+
+    whole = [piece.to_pylist() for piece in pieces([rows], TEXT, most_bytes)]
+    assert [piece.to_pylist() for piece in pieces(cut(), TEXT, most_bytes)] == whole
+    assert [row for piece in whole for row in piece] == rows.to_pylist()
+    assert all(len(piece) == 1 or sum(len(row["value"]) for row in piece) <= most_bytes for piece in whole)
+
+
+def test_a_transform_gets_no_more_than_so_many_rows(tmp_path: Path):
+    """Of lines that are as short as can be."""
+    path = tmp_path / "a"
+    path.write_text("\n" * 30_000)
+    sizes: list[int] = []
+
+    def noted(batch: pa.RecordBatch) -> pa.RecordBatch:
+        sizes.append(batch.num_rows)
+        return batch.select(["value"])
+
+    assert len(through(path, noted)[0]) == 30_000
+    assert max(sizes) == CHUNK_OFFSETS and sum(sizes) == 30_000
+
+
+@pytest.mark.parametrize("form", [PARQUET])
+def test_wide_rows_of_parquet_are_read_a_few_at_a_time(form: Form, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """So that memory does not grow with the size of a row; a transform gets about as many bytes."""
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"value": [bytes([n]) * 10_000 for n in range(100)]}), path, use_dictionary=False)
+    monkeypatch.setattr(parquet, "_BYTES", 50_000)
+    read = list(read_file(planned(path), form, NONE))
+    assert max(batch.num_rows for batch in read) <= 5
+    assert [row["_line"] for batch in read for row in batch.to_pylist()] == list(range(1, 101))
+    assert all(piece.nbytes < 40_000 for piece in pieces(read, form, 30_000))
+
+
+def test_columns_of_parquet_have_the_types_that_spark_would_give(tmp_path: Path):
+    """To SQL: unsigned numbers are wider, dictionaries are texts; and the place is beside them."""
+    path = tmp_path / "a.parquet"
+    columns = {
+        "n": pa.array([255, None], pa.uint8()),
+        "t": pa.array(["a", "b"]).dictionary_encode(),
+        "when_": pa.array([0, 1], pa.timestamp("us", tz="UTC")),
+        "l": [[1, 2], []],
+    }
+    pq.write_table(pa.table(columns), path)
+    given = pa.schema(
+        [
+            ("n", pa.int16()),
+            ("t", pa.string()),
+            ("when_", pa.timestamp("us", tz="UTC")),
+            ("l", pa.list_(pa.int64())),
+            ("_file", pa.string()),
+            ("_line", pa.int64()),
+        ]
+    )
+    sql = "SELECT t AS key, to_json({'n': n, 'when': when_, 'l': l, 'line': _line}) AS value FROM input"
+    seen: list[pa.Schema] = []
+
+    def noted(batch: pa.RecordBatch) -> object:
+        seen.append(batch.schema)
+        return SqlTransform(sql)(batch)
+
+    made, counts = through(path, noted, PARQUET, given=given)
+    assert [field.type for field in seen[-1]] == [field.type for field in given]
+    assert [(row["key"], json.loads(row["value"])) for row in made] == [
+        (b"a", {"n": 255, "when": "1970-01-01 00:00:00+00", "l": [1, 2], "line": 1}),
+        (b"b", {"n": None, "when": "1970-01-01 00:00:00.000001+00", "l": [], "line": 2}),
+    ]
+    assert counts == Counts(2, 0)
+
+
+def test_an_exception_of_a_function_names_the_lines(tmp_path: Path):
+    """That it got, and their file."""
+    path = tmp_path / "a"
+    path.write_text("1\n\nx\n")
+
+    def strict(batch: pa.RecordBatch) -> pa.RecordBatch:
+        return pa.record_batch({"value": [b"%d" % int(text) for text in batch["value"].to_pylist()]}, BYTES)
+
+    with pytest.raises(ValueError, match="invalid literal") as raised:
+        through(path, strict, JSON)
+    assert raised.value.__notes__ == [f"The transform raised this for lines 1 to 3 of file://{path}."]
+
+
+BYTES = pa.schema([("value", pa.binary())])
+BY_ERROR = "SELECT value, _line, CASE WHEN value = 'x' THEN 'an x' END AS error FROM input"
+BY_FAILURE = "SELECT (value::INT)::VARCHAR AS value FROM input"
+
+
+@pytest.mark.parametrize(
+    ("sql", "says"),
+    [
+        (BY_ERROR, r"EOS_RECORD_REJECTED\] A record is rejected at line 3 of file://.*/a: an x\."),
+        (BY_FAILURE, r"EOS_TRANSFORM_SQL_ROW\] The SQL of the transform fails for line 3 of file://.*/a: Conversion"),
+    ],
+)
+def test_lines_that_a_transform_rejects(sql: str, says: str, tmp_path: Path):
+    """The first one is an error with its place; or each is left out, and counted."""
+    path = tmp_path / "a"
+    path.write_text("1\n2\nx\n4\nx\n")
+    with pytest.raises(RowError, match=says):
+        through(path, SqlTransform(sql))
+    made, counts = through(path, SqlTransform(sql), on_malformed="drop")
+    assert [row["value"] for row in made] == [b"1", b"2", b"4"]
+    assert counts == Counts(5, 2)
+
+
+def test_rejected_lines_are_named_by_numbers_of_the_batch(tmp_path: Path):
+    """Without the column, and with a number that was not given, the transform is wrong."""
+    path = tmp_path / "a"
+    path.write_text("1\n")
+
+    def rejecting(lines: Callable[[pa.RecordBatch], dict[str, object]]) -> Function:
+        def function(batch: pa.RecordBatch) -> pa.RecordBatch:
+            errors = pa.array(["bad"] * batch.num_rows, pa.string())
+            return pa.record_batch({"value": batch["value"], "error": errors, **lines(batch)})
+
+        return function
+
+    with pytest.raises(SchemaError, match="without the column '_line'"):
+        through(path, rejecting(lambda batch: {}))
+    with pytest.raises(RowError, match="at _line 7, which it was not given"):
+        through(path, rejecting(lambda batch: {"_line": pa.array([7] * batch.num_rows, pa.int64())}))
+
+
+def numbered(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return pa.record_batch({"value": [b"%d" % n for n in range(batch.num_rows)]}, BYTES)
+
+
+def other_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return (
+        batch.select(["value"]) if not batch.num_rows else batch.select(["value"]).append_column("key", batch["value"])
+    )
+
+
+CALLS: list[int] = []
+
+
+def counting(batch: pa.RecordBatch) -> pa.RecordBatch:
+    CALLS.append(1)
+    return pa.record_batch({"value": [b"%d" % len(CALLS)] * batch.num_rows}, BYTES)
+
+
+@pytest.mark.parametrize(
+    ("function", "says"),
+    [
+        (numbered, r"4 rows in pieces instead of together: near line 3 of file://.*/a"),
+        (counting, r"gets the same 4 rows again: near line 1 of file://.*/a"),
+        (
+            other_columns,
+            r"returned columns value, key, but.*It got a sample of records: the first lines of file://.*/a",
+        ),
+    ],
+)
+def test_a_function_that_breaks_the_rules_is_refused_by_a_sample(function: Function, says: str, tmp_path: Path):
+    """Before any task; what is wrong with the lines themselves is left to the tasks."""
+    path = tmp_path / "a"
+    path.write_text("1\nx\n3\n4\n")
+    with pytest.raises(EosError, match=says):
+        tried(path, function)
+    assert (
+        tried(path, doubled) and tried(path, SqlTransform(BY_FAILURE)) and tried(path, SqlTransform(BY_ERROR), "drop")
+    )
+
+
+@pytest.mark.parametrize(("content", "is_there"), [(b"", False), (b"\xff\n", False), (b"x" * 5_000_000, True)])
+def test_a_file_without_a_sample_is_no_error(content: bytes, is_there: bool, tmp_path: Path):
+    """Whether it can be read is for the tasks to say; and a line may be longer than a sample."""
+    path = tmp_path / "a"
+    path.write_bytes(content)
+    assert tried(path, doubled) is is_there
+
+
+def test_a_transform_of_lines_in_a_test_of_its_own():
+    """By `check_transform`, with the column that names lines."""
+    lines = pa.record_batch(
+        {"value": ["1", "x", "3"], "_file": ["f"] * 3, "_line": pa.array([1, 2, 3], pa.int64())}, LINES
+    )
+    check_transform(SqlTransform(BY_ERROR), lines, place="_line")
+    with pytest.raises(RowError, match="EOS_TRANSFORM_RESULT"):
+        check_transform(numbered, lines, place="_line")
+
+
+def test_columns_of_lines_are_those_that_tasks_read(tmp_path: Path):
+    """What SQL is checked against before Spark starts is what the data source gives."""
+    path = tmp_path / "a"
+    path.write_text("1\n")
+    (read,) = read_file(planned(path), TEXT, NONE)
+    assert read.schema.equals(LINES, check_metadata=False)
+    names = re.findall(r"(\w+) [A-Z]+", source.TEXT_SCHEMA)
+    assert names == LINES.names == given_in(planned(path), TEXT, NONE).names

@@ -1,0 +1,101 @@
+"""Answers of a registry, and of a server of tokens, that would fill the memory."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import tracemalloc
+import zlib
+from http.server import BaseHTTPRequestHandler
+
+import pytest
+
+from spark_eos.errors import EosError
+from spark_eos.pipelines.registry.answers import MOST_BYTES
+from spark_eos.pipelines.registry.client import Registry
+from spark_eos.pipelines.registry.settings import registry_settings
+from tests.support.http_server import answering
+
+SCHEMA = {"schema": '"string"'}
+LARGE = b'{"schema": "' + bytes(64 << 20)
+TOKEN = {"access_token": "t", "token_type": "Bearer", "expires_in": 3600}
+
+
+def server(body: bytes, encoding: str | None, token: bytes | None = None, *, endless: bool = False):
+    """Answers every GET with the body, and every POST, for a token, with the token. ``endless``: the body again and
+    again, for as long as anybody reads."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self._answer(body, endless)
+
+        def do_POST(self) -> None:
+            self._answer(token or json.dumps(TOKEN).encode(), False)
+
+        def _answer(self, data: bytes, again: bool) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            if encoding is not None and data != json.dumps(TOKEN).encode():
+                self.send_header("Content-Encoding", encoding)
+            self.end_headers()
+            self.wfile.write(data)
+            while again:
+                self.wfile.write(data)
+
+        def log_message(self, *_: object) -> None:
+            """To nowhere."""
+
+    return answering(Handler, quiet=True)
+
+
+def ask(port: int, **more: str) -> str:
+    """The schema's text. Holds the memory that is taken to a few times of what an answer may have."""
+    registry = Registry(registry_settings({"url": f"http://127.0.0.1:{port}", **more}))
+    tracemalloc.start()
+    try:
+        return registry.schema(7).text
+    finally:
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 6 * MOST_BYTES
+
+
+@pytest.mark.parametrize(
+    ("body", "encoding", "endless", "reason"),
+    [
+        (gzip.compress(LARGE), "gzip", False, "8 MiB"),
+        (gzip.compress(gzip.compress(LARGE)), "gzip, gzip", False, "packed as 'gzip, gzip'"),
+        (zlib.compress(LARGE), "deflate", False, "packed as 'deflate'"),
+        (bytes(1 << 16), None, True, "8 MiB"),
+        (gzip.compress(json.dumps(SCHEMA).encode())[:-9], "gzip", False, "too early"),
+        (gzip.compress(b"{}"), None, False, ""),
+        (b"{}", "gzip", False, "header"),
+    ],
+    ids=["gzip", "twice", "deflate", "endless", "cut", "packed in secret", "not packed"],
+)
+def test_an_answer_that_is_too_large_when_it_is_unpacked_is_refused(body, encoding, endless, reason):
+    """Before it is unpacked, however it is packed and however long it is."""
+    with server(body, encoding, endless=endless) as port, pytest.raises(EosError) as caught:
+        ask(port)
+    assert caught.value.condition == "EOS_REGISTRY_ANSWER" and reason in caught.value.message
+
+
+def test_a_token_that_is_too_large_is_refused():
+    """It comes from a server of its own."""
+    more = {"bearer.auth.credentials.source": "OAUTHBEARER", "bearer.auth.client.id": "me", "bearer.auth.scope": "all"}
+    more |= {"bearer.auth.client.secret": "secret"}
+    body = json.dumps(SCHEMA).encode()
+    with server(body, None) as port:
+        assert ask(port, **more, **{"bearer.auth.issuer.endpoint.url": f"http://127.0.0.1:{port}/token"}) == '"string"'
+    with server(gzip.compress(body), "gzip", gzip.compress(LARGE)) as port, pytest.raises(EosError) as caught:
+        ask(port, **more, **{"bearer.auth.issuer.endpoint.url": f"http://127.0.0.1:{port}/token"})
+    assert caught.value.condition == "EOS_REGISTRY_UNAUTHORIZED" and "8 MiB" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("pack", "encoding"), [(gzip.compress, "gzip"), (bytes, None), (bytes, "identity"), (gzip.compress, "GZIP")]
+)
+def test_other_answers_are_read_as_before(pack, encoding):
+    """Packed and not."""
+    with server(pack(json.dumps(SCHEMA).encode()), encoding) as port:
+        assert ask(port) == '"string"'

@@ -1,0 +1,189 @@
+"""Answers of a registry that has Confluent's API, and what is in them beside schemas."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from urllib.parse import quote, urlencode
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from spark_eos.errors import EosError
+from spark_eos.pipelines.registry import wire
+from spark_eos.pipelines.registry.client import _hidden, registry_of
+from spark_eos.pipelines.registry.decoding import reading
+from spark_eos.pipelines.registry.encoding import schema_given, writing
+from spark_eos.pipelines.registry.settings import registry_settings
+from tests.support.fake_registry import FakeRegistry, fake_registry
+
+ORDER = '{"type": "object", "properties": {"id": {"type": "integer"}}}'
+
+
+@pytest.fixture
+def registry():
+    """With one schema, of one subject."""
+    with fake_registry({7: ORDER}, {"orders-value": 7}) as running:
+        yield running
+    registry_of.cache_clear()
+
+
+SECRETS = st.text(alphabet="a/+%ä&\\'\"\n ✈", min_size=3, max_size=6).filter(str.strip)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(SECRETS, st.sampled_from(["pw", "id"]))
+@example("sec/ret+p%w", "pw")
+@example("pä'\\ss", "pw")
+@example("pä\"'ss", "pw")
+def test_what_a_server_repeats_shows_no_secret(registry, secret, kind):
+    """As it is, as it was sent, in JSON and not, for the user's password and the client's secret."""
+    secret = secret.strip()
+    given = {"basic.auth.user.info": f"user:{secret}"}
+    pair = f"user:{secret}"
+    if kind == "id":
+        given = {"bearer.auth.credentials.source": "OAUTHBEARER", "bearer.auth.client.id": "me"}
+        given |= {"bearer.auth.client.secret": secret}
+        pair = f"me:{secret}"
+    asked = registry_settings({"url": registry.url, **given})
+    encoded = base64.b64encode(pair.encode()).decode()
+    texts = [secret, pair, encoded, quote(secret), quote(secret, safe=""), urlencode({"s": secret}), json.dumps(secret)]
+    for text in texts:
+        body = f"<{text}>"
+        for raw in (body, f"'{body}", f'"{body}', f"'\"{body}"):
+            for one in (raw, repr(raw), repr(raw.encode())):
+                shown = _hidden(ValueError(one), asked)
+                left = shown[shown.index("<") : shown.rindex(">") + 1].replace("***", "")
+                assert re.sub(r"(user|me)(:|%3A)|[\\\\\"]|s=", "", left) == "<>", (text, one)
+
+
+def rules(mode: str, phase: str = "domainRules", **more: object) -> dict[str, object]:
+    rule = {"name": "pii", "kind": "TRANSFORM", "mode": mode, "type": "ENCRYPT", "tags": ["PII"], **more}
+    return {"ruleSet": {phase: [rule]}}
+
+
+@pytest.mark.parametrize(
+    ("answer", "reads", "writes"),
+    [
+        (rules("WRITEREAD"), False, False),
+        (rules("WRITEREAD", disabled=True), True, True),
+        (rules("WRITEREAD", "encodingRules"), False, False),
+        (rules("WRITE"), True, False),
+        (rules("WRITE", kind="CONDITION"), True, False),
+        (rules("READ"), False, True),
+        (rules("UPGRADE", "migrationRules"), False, True),
+        ({"ruleSet": {}}, True, True),
+        ({}, True, True),
+    ],
+)
+def test_a_schema_whose_rules_would_have_to_be_applied_is_refused(registry, answer, reads, writes):
+    """At the start, for what the rule is for: else plain text would be written where Confluent encrypts it."""
+    registry.more = answer
+    asked = registry_settings(registry.url)
+    schema = schema_given(asked, "JSON", ORDER)
+    for fits, ask in (
+        (reads, lambda: reading(asked, "orders-value")),
+        (writes, lambda: writing(asked, None, topic="orders")),
+        (writes, lambda: writing(asked, schema, topic="orders")),
+        (writes, lambda: writing(asked, schema, topic="orders", auto_register=False)),
+    ):
+        if fits:
+            ask()
+            continue
+        with pytest.raises(EosError, match="rule 'pii'") as caught:
+            ask()
+        assert caught.value.entry == "EOS_REGISTRY_SCHEMA.rules"
+
+
+def test_a_value_whose_writer_had_such_a_rule_is_bad(registry):
+    """What it holds is encrypted."""
+    decoding = reading(registry_settings(registry.url), "orders-value")
+    registry.schemas[8], registry.more = ORDER, rules("WRITEREAD")
+    found = decoding.decode(pa.array([wire.prefix(8) + b"{}"], pa.binary()))
+    assert "rule 'pii'" in found.bad[0]
+
+
+def test_the_names_of_a_subject_s_schemas_are_asked_for_once_each(registry):
+    """Of all versions, and of the one that is given where the subject is gone."""
+    asked = registry_of(registry_settings(registry.url))
+    registered = asked.version("orders-value", 1)
+    registry.more = {"guid": "a-guid"}
+    assert asked.names(registered) == {"7", "a-guid"}
+    registry.more, registry.schemas = {}, {}
+    assert asked.names(registered) == {"7", "a-guid"}
+    registry.versions = {}
+    assert asked.names(registered) == {"7"}
+
+
+BY_ID, BY_VERSION = "schema", "version"
+
+
+@pytest.mark.parametrize(
+    ("by", "answer"),
+    [
+        (BY_ID, {"schema": None}),
+        (BY_ID, {"schema": {"type": "string"}}),
+        (BY_ID, {"schema": 5}),
+        (BY_ID, {"references": [{"name": "x"}]}),
+        (BY_ID, {"references": [{"name": "x", "subject": "y", "version": "1"}]}),
+        (BY_ID, {"references": "abc"}),
+        (BY_ID, {"ruleSet": {"domainRules": "abc"}}),
+        (BY_ID, {"ruleSet": []}),
+        (BY_VERSION, {"schema": None}),
+        (BY_VERSION, {"version": 2}),
+        (BY_VERSION, {"version": "1"}),
+        (BY_VERSION, {"version": None}),
+        (BY_VERSION, {"version": True}),
+        (BY_VERSION, {"id": "7"}),
+        (BY_VERSION, {"id": None}),
+    ],
+)
+def test_an_answer_of_another_form_is_refused(registry, by, answer):
+    """And not kept, so that the next one may be right."""
+    asked = registry_of(registry_settings(registry.url))
+    registry.more = answer
+    ask = (lambda: asked.schema(7)) if by == BY_ID else (lambda: asked.version("orders-value", 1))
+    with pytest.raises(EosError) as caught:
+        ask()
+    assert caught.value.condition == "EOS_REGISTRY_ANSWER"
+    registry.more = {}
+    ask()
+
+
+class References(FakeRegistry):
+    """Has the schema 0, and others that refer twice to the one before, or, from 10,000 on, to all up to 1,500."""
+
+    def _schema(self, id_: int) -> dict[str, object]:
+        if id_ >= 10_000:
+            used = [f"s{number}" for number in range(10_001, id_)] if id_ == 11_500 else []
+        else:
+            used = [f"s{id_ - 1}"] * 2 if id_ else []
+        references = [{"name": f"{n}-{subject}", "subject": subject, "version": 1} for n, subject in enumerate(used)]
+        return {"schema": '{"type":"integer"}', "schemaType": "JSON", "references": references}
+
+
+@pytest.mark.parametrize(
+    ("id_", "what"),
+    [(40, None), (60, "more than 50 references that lead to one another"), (11_500, "more than 1000 references")],
+)
+def test_schemas_that_use_each_other_are_asked_for_once_and_not_without_end(id_, what):
+    """On the driver they are refused by name, in a task the values that were written with them are malformed."""
+    subjects = {f"s{number}": number for number in [*range(61), *range(10_000, 11_501)]}
+    registry = References(dict.fromkeys(subjects.values(), ""), subjects)
+    registry.open()
+    try:
+        asked = registry_settings(registry.url)
+        found = reading(asked, "s0").decode(pa.array([b"\0" + id_.to_bytes(4, "big") + b"7", b"\0\0\0\0\0" + b"8"]))
+        assert found.rows.to_pylist() == [None if what else 7, 8]
+        assert (what or "") in found.bad.get(0, "") and found.bad.keys() == ({0} if what else set())
+        if what:
+            with pytest.raises(EosError, match=what) as caught:
+                reading(asked, f"s{id_}")
+            assert caught.value.entry == "EOS_REGISTRY_SCHEMA.large"
+        else:
+            assert reading(asked, f"s{id_}").type == pa.int64()
+    finally:
+        registry.close()

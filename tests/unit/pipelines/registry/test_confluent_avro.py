@@ -1,0 +1,208 @@
+"""Avro values as Confluent's own client in Python writes and reads them, whatever the schema of the whole value is."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import random
+import uuid
+from collections.abc import Callable
+from decimal import Context, Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+
+from spark_eos.pipelines.registry.avro_values import AvroReader, AvroWriter
+from spark_eos.pipelines.registry.schemas import Schema
+from spark_eos.pipelines.registry.wire import prefix, split
+
+CONTEXT = SerializationContext("t", MessageField.VALUE)
+COUNTS = pytest.mark.parametrize("count", [500, pytest.param(50_000, marks=pytest.mark.chaos)])
+Draw = Callable[[random.Random], Any]
+
+
+def _whole(bits: int) -> Draw:
+    return lambda draw: draw.choice((0, -1, 1, -(1 << bits - 1), (1 << bits - 1) - 1, draw.randrange(-300, 300)))
+
+
+def _bytes(draw: random.Random) -> bytes:
+    """Not empty: Confluent's client in Python refuses to read a value without bytes, which the one in Java reads."""
+    return draw.choice((b"\0", b"\x06abc", b"\x02", draw.randbytes(draw.randrange(1, 300))))
+
+
+def _text(draw: random.Random) -> str:
+    return draw.choice(("", "a", "\x06abc", "größe", "🛫" * draw.randrange(40), "x" * draw.randrange(300)))
+
+
+def _decimal(draw: random.Random) -> Decimal:
+    return Decimal(draw.randrange(-(10**9) + 1, 10**9)).scaleb(-2)
+
+
+def _moment(draw: random.Random) -> dt.datetime:
+    return dt.datetime(1, 1, 1, tzinfo=dt.UTC) + dt.timedelta(milliseconds=draw.randrange(9998 * 365 * 86_400_000))
+
+
+def _nullable(of: Draw) -> Draw:
+    return lambda draw: None if draw.random() < 0.2 else of(draw)
+
+
+NUMBER = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
+FIXED = {"type": "fixed", "name": "F", "size": 3}
+#: Schemas of whole values, with what draws a value of each.
+WHOLE: list[tuple[Any, Draw]] = [
+    ("boolean", lambda draw: draw.random() < 0.5),
+    ("int", _whole(32)),
+    ("long", _whole(64)),
+    ("float", lambda draw: draw.choice((0.0, -0.5, 2.0**100, draw.randrange(1 << 20) / 64))),
+    ("double", lambda draw: draw.choice((0.0, -0.1, 1.7e308, draw.random()))),
+    ("string", _text),
+    ("bytes", _bytes),
+    ({"type": "bytes"}, _bytes),
+    ({"type": "bytes", "doc": "raw"}, _bytes),
+    ({"type": "bytes", "logicalType": "nobody-knows"}, _bytes),
+    ({"type": "int", "logicalType": "date"}, lambda draw: dt.date.fromordinal(draw.randrange(1, 3_652_059))),
+    ({"type": "long", "logicalType": "timestamp-millis"}, _moment),
+    ({"type": "long", "logicalType": "timestamp-micros"}, _moment),
+    ({"type": "int", "logicalType": "time-millis"}, lambda draw: dt.time(draw.randrange(24), 1, 2, 3000)),
+    ({"type": "string", "logicalType": "uuid"}, lambda draw: str(uuid.UUID(int=draw.getrandbits(128)))),
+    (FIXED, lambda draw: draw.randbytes(3)),
+    (
+        {"type": "fixed", "name": "D", "size": 6, "logicalType": "decimal", "precision": 9, "scale": 2},
+        _decimal,
+    ),
+    ({"type": "enum", "name": "E", "symbols": ["A", "B"]}, lambda draw: draw.choice("AB")),
+    ({"type": "array", "items": "bytes"}, lambda draw: [_bytes(draw) for _ in range(draw.randrange(3))]),
+    (["null", "bytes"], _nullable(_bytes)),
+    (["bytes", "null"], _nullable(_bytes)),
+    (["null", "string"], _nullable(_text)),
+    (["null", "long"], _nullable(_whole(64))),
+    (["null", NUMBER], _nullable(_decimal)),
+    # as Debezium names a table of a server with a hyphen, and its columns
+    (
+        {
+            "type": "record",
+            "name": "Value-1",
+            "namespace": "my-server.public.größe",
+            "fields": [{"name": "größe-1", "type": "int"}, {"name": "1 b$", "type": FIXED | {"name": "Fü-1"}}],
+        },
+        lambda draw: {"größe-1": _whole(32)(draw), "1 b$": draw.randbytes(3)},
+    ),
+]
+EACH = pytest.mark.parametrize(("tree", "draw"), WHOLE, ids=[json.dumps(tree) for tree, _ in WHOLE])
+
+
+class Client:
+    """Confluent's client, with a registry of its own in memory, and a schema."""
+
+    def __init__(self, tree: Any) -> None:
+        self.schema = Schema("AVRO", json.dumps(tree))
+        registry = SchemaRegistryClient.new_client({"url": "mock://"})
+        self.write = AvroSerializer(registry, self.schema.text)
+        self.read = AvroDeserializer(registry)
+
+
+def decoded(schema: Schema, values: list[bytes | None], reader: Schema) -> pa.Array:
+    """What we read."""
+    column = pa.array(values, pa.binary()).drop_null()
+    result = AvroReader(reader).of_writer(schema, ())(column, split(column).begin)
+    assert result.bad == {}
+    return result.rows
+
+
+@COUNTS
+@EACH
+def test_values_are_read_as_the_client_wrote_them(tree, draw, count):
+    """A whole value of the type bytes is behind the schema's id as it is, without its length."""
+    client, chance = Client(tree), random.Random(46)
+    rows = [draw(chance) for _ in range(count // len(WHOLE) + 1)]
+    values = [client.write(row, CONTEXT) for row in rows]
+    told = [uuid.UUID(row) if "uuid" in json.dumps(tree) else row for row in rows if row is not None]
+    ours = decoded(client.schema, values, client.schema).to_pylist()
+    assert [uuid.UUID(row) if isinstance(row, str) and "uuid" in json.dumps(tree) else row for row in ours] == told
+
+
+@COUNTS
+@EACH
+def test_values_are_written_as_the_client_reads_them(tree, draw, count):
+    """And the client wrote the same bytes, so that a key of ours lies where its own does."""
+    client, chance = Client(tree), random.Random(47)
+    rows = [row for _ in range(count // len(WHOLE) + 1) if (row := draw(chance)) is not None]
+    theirs = [client.write(row, CONTEXT) for row in rows]
+    column = pa.array(rows, AvroReader(client.schema).type)
+    written = AvroWriter(client.schema).encode(column, prefix(1))
+    assert written.bad == {}
+    # fastavro writes some decimals with one byte more than they need
+    assert written.values.to_pylist() == theirs or "decimal" in client.schema.text
+    read = [client.read(value, CONTEXT) for value in written.values.to_pylist()]
+    assert [str(row) if isinstance(row, uuid.UUID) else row for row in read] == rows
+
+
+@pytest.mark.parametrize(
+    ("tree", "reader", "value", "row"),
+    [
+        ("bytes", "bytes", b"", b""),
+        ("bytes", "string", b"\x06abc", "\x06abc"),
+        ("bytes", "string", b"", ""),
+        ("bytes", ["null", "bytes"], b"\x06abc", b"\x06abc"),
+        ("bytes", ["long", "bytes", "string"], b"\2", {"member0": None, "member1": b"\2", "member2": None}),
+        ("bytes", NUMBER, b"\x01\x00", Decimal("2.56")),
+        (NUMBER, NUMBER, b"\xff", Decimal("-0.01")),
+        (NUMBER, "bytes", b"\xff", b"\xff"),
+        ("string", "bytes", b"\x06abc", b"abc"),
+        (["bytes"], "bytes", b"\0\x06abc", b"abc"),
+        (["null", "bytes"], "bytes", b"\x02\x06abc", b"abc"),
+    ],
+)
+def test_bytes_are_as_they_are_whatever_they_are_read_as(tree, reader, value, row):
+    """By the writer's schema alone, as Java's deserializer has it; bytes in a union have a length as elsewhere."""
+    writer, wanted = Schema("AVRO", json.dumps(tree)), Schema("AVRO", json.dumps(reader))
+    assert decoded(writer, [prefix(1) + value, None, prefix(1) + value], wanted).to_pylist() == [row, row]
+
+
+def test_bytes_that_cannot_be_read_as_the_reader_s_type_are_malformed_alone():
+    """Invalid UTF-8, a decimal without a byte or with too many digits."""
+    column = pa.array([b"\xff", b"", b"ab"])
+    begin = split(pa.array([prefix(1)] * 3)).begin * 0
+    raw, text, number = (Schema("AVRO", json.dumps(tree)) for tree in ("bytes", "string", NUMBER))
+    result = AvroReader(text).of_writer(raw, ())(column, begin)
+    assert result.rows.to_pylist() == [None, "", "ab"] and set(result.bad) == {0}
+    result = AvroReader(number).of_writer(raw, ())(pa.array([b"\1", b"", b"\x7f" * 9]), begin)
+    assert result.rows.to_pylist() == [Decimal("0.01"), None, None] and set(result.bad) == {1, 2}
+
+
+def test_a_decimal_of_a_whole_value_is_its_bytes():
+    """A row that it cannot hold is bad, and null stays null."""
+    written = AvroWriter(Schema("AVRO", json.dumps(NUMBER))).encode(
+        pa.array([Decimal("2.56"), None, Decimal("12345678.90")], pa.decimal128(12, 2)), prefix(7)
+    )
+    assert written.values.to_pylist() == [prefix(7) + b"\x01\x00", None, None] and set(written.bad) == {2}
+
+
+def connect_decimal(scale: int, **type_: object) -> Any:
+    """The field of a record as Kafka Connect writes a decimal, of 64 digits if nobody says otherwise."""
+    decimal = {"type": "bytes", **type_, "scale": scale, "precision": 64, "logicalType": "decimal"}
+    connect = {"connect.name": "org.apache.kafka.connect.data.Decimal", "connect.parameters": {"scale": str(scale)}}
+    return {"type": "record", "name": "R", "fields": [{"name": "a", "type": ["null", {**decimal, **connect}]}]}
+
+
+@COUNTS
+@pytest.mark.parametrize("type_", [{}, {"type": "fixed", "name": "F", "size": 27}], ids=["bytes", "fixed"])
+def test_decimals_of_more_digits_than_a_column_has_are_read_by_row(type_, count):
+    """Each that has 38 digits at most is read and written; each other one is malformed, and no other row is."""
+    tree, chance = connect_decimal(9, **type_), random.Random(48)
+    client = Client(tree)
+    edges = [sign * (10**power + more) for power in (0, 18, 38, 63) for more in (-1, 0) for sign in (1, -1)]
+    bits = [chance.getrandbits(chance.randrange(1, 212)) * chance.choice((1, -1)) for _ in range(count)]
+    numbers = [number for number in (*edges, *bits) if abs(number) < 10**64]
+    rows = [{"a": Decimal(number).scaleb(-9, Context(prec=64))} for number in numbers]
+    values = pa.array([client.write(row, CONTEXT) for row in rows], pa.binary())
+    result = AvroReader(client.schema).of_writer(client.schema, ())(values, split(values).begin)
+    short = [row if abs(number) < 10**38 else None for row, number in zip(rows, numbers, strict=True)]
+    assert result.rows.to_pylist() == short
+    assert set(result.bad) == {place for place, row in enumerate(short) if row is None}
+    written = AvroWriter(client.schema).encode(result.rows, prefix(1)).values
+    assert [None if value is None else client.read(value, CONTEXT) for value in written.to_pylist()] == short

@@ -1,0 +1,669 @@
+"""Protobuf by columns: the values of the official runtime, damaged ones alone bad, and types that are proven."""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import math
+from decimal import Decimal
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from google.protobuf.message import DecodeError
+from google.protobuf.message_factory import GetMessageClass
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from spark_eos.errors import EosError
+from spark_eos.pipelines.registry.protobuf_files import message_at, message_named
+from spark_eos.pipelines.registry.protobuf_values import ProtobufReader, ProtobufWriter
+from spark_eos.pipelines.registry.schemas import Reference, Schema
+
+MONEY = Schema("PROTOBUF", 'syntax = "proto3"; package acme; message Money { int64 units = 1; uint64 nanos = 2; }')
+ORDER = Schema(
+    "PROTOBUF",
+    """
+    syntax = "proto3";
+    package acme;
+    import "google/protobuf/timestamp.proto";
+    import "acme/money.proto";
+    enum Color { RED = 0; GREEN = 1; }
+    message Order {
+      int64 id = 1;
+      string name = 2;
+      double size = 3;
+      repeated int32 lines = 4;
+      map<string, uint32> tags = 5;
+      Item first = 6;
+      optional int32 maybe = 7;
+      google.protobuf.Timestamp at = 8;
+      Color color = 9;
+      oneof way { string road = 10; sint32 rail = 11; }
+      uint64 large = 12;
+      bytes raw = 13;
+      repeated Item all = 14;
+      Money price = 15;
+      bool paid = 16;
+      float ratio = 17;
+      fixed32 fixed = 18;
+      map<int32, Item> named = 19;
+      message Item { string what = 1; repeated string notes = 2; }
+    }
+    message Other { int64 id = 1; }
+    """,
+    (Reference("acme/money.proto", "money", 1, MONEY),),
+)
+Order = GetMessageClass(message_at(ORDER, (0,)))
+LEAST, MOST = dt.datetime(1, 1, 1), dt.datetime(9999, 12, 31, 23, 59, 59, 999999)
+
+items = st.fixed_dictionaries({"what": st.text(max_size=3), "notes": st.lists(st.text(max_size=3), max_size=2)})
+small = st.integers(-(2**31), 2**31 - 1)
+orders = st.fixed_dictionaries(
+    {},
+    optional={
+        "id": st.integers(-(2**63), 2**63 - 1),
+        "name": st.text(max_size=5),
+        "size": st.floats(),
+        "lines": st.lists(small, max_size=3),
+        "tags": st.dictionaries(st.text(max_size=2), st.integers(0, 2**32 - 1), max_size=1),
+        "first": items,
+        "maybe": small,
+        "at": st.datetimes(LEAST, MOST),
+        "color": st.sampled_from(["RED", "GREEN"]),
+        "road": st.text(max_size=3),
+        "large": st.integers(0, 2**64 - 1),
+        "raw": st.binary(max_size=4),
+        "all": st.lists(items, max_size=2),
+        "price": st.fixed_dictionaries({"units": small, "nanos": st.integers(0, 2**64 - 1)}),
+        "paid": st.booleans(),
+        "ratio": st.floats(width=32),
+        "fixed": st.integers(0, 2**32 - 1),
+        "named": st.dictionaries(small, items, max_size=1),
+    },
+)
+
+
+def message(fields) -> bytes:
+    """By the official runtime."""
+    found = Order(**{name: value for name, value in fields.items() if name != "at"})
+    if "at" in fields:
+        found.at.FromDatetime(fields["at"])
+    return found.SerializeToString()
+
+
+def row_of(found) -> dict[str, object]:
+    """A message of the official runtime as a row of ours."""
+    row = {}
+    for field in found.DESCRIPTOR.fields:
+        value = getattr(found, field.name)
+        if field.has_presence and not found.HasField(field.name):
+            row[field.name] = None
+        elif field.message_type is not None and field.message_type.full_name == "google.protobuf.Timestamp":
+            row[field.name] = value.ToDatetime(dt.UTC)
+        elif field.message_type is not None and field.message_type.GetOptions().map_entry:
+            of_messages = field.message_type.fields_by_name["value"].message_type is not None
+            row[field.name] = [(key, row_of(value[key]) if of_messages else value[key]) for key in value]
+        elif field.is_repeated:
+            row[field.name] = [row_of(each) if field.message_type else each for each in value]
+        elif field.message_type is not None:
+            row[field.name] = row_of(value)
+        elif field.enum_type is not None:
+            names = field.enum_type.values_by_number
+            row[field.name] = names[value].name if value in names else str(value)
+        elif field.type == field.TYPE_UINT64:
+            row[field.name] = Decimal(value)
+        else:
+            row[field.name] = value
+    return row
+
+
+def equal(one: object, other: object) -> bool:
+    """Not-a-number is itself; maps have no order."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(equal(one[key], other[key]) for key in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(equal, one, other))
+    if isinstance(one, float) and isinstance(other, float) and math.isnan(one):
+        return math.isnan(other)
+    return one == other
+
+
+def decoded(values, schema=ORDER, written=ORDER, path=(0,)):
+    prefixed = pa.array([b"\0\0\0\0\1\0" + value for value in values], pa.binary())
+    return ProtobufReader(schema).of_writer(written, path)(prefixed, np.full(len(values), 6))
+
+
+@given(st.lists(orders, max_size=5))
+def test_values_are_those_of_the_official_runtime(rows):
+    """All types, fields without a value, nested and repeated messages."""
+    values = [message(row) for row in rows]
+    found = decoded(values)
+    assert found.bad == {}
+    assert equal(found.rows.to_pylist(), [row_of(Order.FromString(value)) for value in values])
+
+
+@given(orders, st.integers(0, 2**32), st.integers(0, 255), st.integers(0, 2**32))
+@example({"at": dt.datetime(2026, 1, 1)}, 0, 66, 9)
+def test_a_mutated_value_is_read_as_by_the_official_runtime_or_bad(row, place, byte, end):
+    """And its neighbours are what they were."""
+    good, text = message({"id": 7}), bytearray(message(row))
+    if text:
+        text[place % len(text)] = byte
+    mutated = bytes(text[: end % (len(text) + 1)])
+    found = decoded([good, mutated, good])
+    rows = found.rows.to_pylist()
+    assert rows[0] == rows[2] == row_of(Order.FromString(good))
+    assert found.bad.keys() <= {1} and (rows[1] is None) == (1 in found.bad)
+    try:
+        expected = row_of(Order.FromString(mutated))
+    except (DecodeError, ValueError, OverflowError):  # the last two: times before the year 1 or after 9999
+        return
+    if 1 not in found.bad:
+        assert equal(rows[1], expected)
+
+
+def test_damaged_values_are_found_among_many():
+    """Each alone, wherever it is, and times beyond those that 64 bits of microseconds, or a Timestamp, may have."""
+    late, early = Order(), Order()
+    late.at.seconds, early.at.seconds = 2**62, -62_135_596_801
+    values = [message({"id": number}) for number in range(100)]
+    damaged = {
+        0: b"\x08",
+        41: b"\x12\x05a",
+        42: b"\xff" * 12,
+        77: early.SerializeToString(),
+        99: late.SerializeToString(),
+    }
+    for place, value in damaged.items():
+        values[place] = value
+    found = decoded(values)
+    assert found.bad == dict.fromkeys(damaged, "it is not a message of Protobuf")
+    assert [row and row["id"] for row in found.rows.to_pylist()] == [
+        None if number in damaged else number for number in range(100)
+    ]
+
+
+def test_a_value_that_makes_the_library_panic_is_bad_alone(capfd):
+    """An entry with a key and no value in a map of messages, which no known encoder writes."""
+    values = [message({"id": 1}), b"\x9a\x01\x02\x08\x01", message({"id": 3})]
+    found = decoded(values)
+    assert found.bad.keys() == {1}
+    assert [row and row["id"] for row in found.rows.to_pylist()] == [1, None, 3]
+    assert "panicked" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("path", [(), ("inner",), ("list",), ("map",)])
+def test_a_oneof_with_several_values_is_bad_alone(path):
+    """The last one would count, and the library keeps all; at any depth."""
+    schema = Schema(
+        "PROTOBUF",
+        """syntax = "proto3"; message M { oneof o { int32 a = 1; string b = 2; } optional int32 c = 3;
+        M2 inner = 4; repeated M2 list = 5; map<int32, M2> map = 6;
+        message M2 { oneof o { int32 a = 1; string b = 2; } } }""",
+    )
+    cls = GetMessageClass(message_at(schema, (0,)))
+    one, two = b"\x08\x01", b"\x12\x01x"
+    wrapped = {
+        (): lambda text: text,
+        ("inner",): lambda text: b"\x22" + bytes([len(text)]) + text,
+        ("list",): lambda text: b"\x2a\x00\x2a" + bytes([len(text)]) + text,
+        ("map",): lambda text: b"\x32" + bytes([4 + len(text)]) + b"\x08\x07\x12" + bytes([len(text)]) + text,
+    }[path]
+    values = [wrapped(one), wrapped(one + two), wrapped(two), b""]
+    found = decoded(values, schema, schema)
+    assert found.bad.keys() == {1}
+    expected = [row_of(cls.FromString(value)) for value in values]
+    assert equal(found.rows.to_pylist(), [expected[0], None, *expected[2:]])
+
+
+@pytest.mark.parametrize("path", [(), ("inner",), ("list",), ("map",)])
+def test_a_map_that_has_a_key_twice_is_bad_alone(path):
+    """The last one would count, and the library keeps both; at any depth."""
+    schema = Schema(
+        "PROTOBUF",
+        """syntax = "proto3"; message M { map<string, int32> own = 1; M2 inner = 4; repeated M2 list = 5;
+        map<int32, M2> map = 6; message M2 { map<string, int32> own = 1; } }""",
+    )
+    one, other = b"\x0a\x05\x0a\x01a\x10\x01", b"\x0a\x05\x0a\x01b\x10\x02"
+    wrapped = {
+        (): lambda text: text,
+        ("inner",): lambda text: b"\x22" + bytes([len(text)]) + text,
+        ("list",): lambda text: b"\x2a\x00\x2a" + bytes([len(text)]) + text,
+        ("map",): lambda text: b"\x32" + bytes([4 + len(text)]) + b"\x08\x07\x12" + bytes([len(text)]) + text,
+    }[path]
+    found = decoded([wrapped(one), wrapped(one + one), wrapped(one + other), b""], schema, schema)
+    assert found.bad.keys() == {1}
+    assert "('a', 1), ('b', 2)" in str(found.rows.to_pylist()[2])
+
+
+def test_fields_that_are_there_twice_are_merged():
+    """As by the official runtime: messages field by field, lists one behind the other, the last one of others."""
+    one, two = (
+        message({"id": 1, "price": {"units": 1}, "lines": [1]}),
+        message({"id": 2, "price": {"nanos": 2}, "lines": [2]}),
+    )
+    found = decoded([one + two])
+    assert found.bad == {} and found.rows.to_pylist() == [row_of(Order.FromString(one + two))]
+
+
+KNOWN = Schema(
+    "PROTOBUF",
+    """syntax = "proto3"; import "google/protobuf/timestamp.proto"; import "google/protobuf/wrappers.proto";
+    import "google/protobuf/duration.proto";
+    message M {
+      google.protobuf.Timestamp at = 1; google.protobuf.Int64Value number = 20; In inner = 3; repeated In list = 4;
+      map<int32, In> map = 5; map<int32, google.protobuf.Duration> times = 6;
+      repeated google.protobuf.Timestamp all = 7;
+      oneof o { google.protobuf.StringValue text = 8; int32 id = 9; }
+      message In { google.protobuf.Duration for = 2; Deep deep = 3; }
+      message Deep { google.protobuf.BoolValue yes = 100; string what = 1; }
+    }""",
+)
+
+
+def field(number: int, *values: bytes) -> bytes:
+    """A field of wire type 2, once for each value, by its tag of one byte or two."""
+    tag = number << 3 | 2
+    tags = bytes([tag]) if tag < 128 else bytes([tag & 127 | 128, tag >> 7])
+    return b"".join(tags + bytes([len(value)]) + value for value in values)
+
+
+FIVE, HALF = b"\x08\x05", b"\x10\x80\xca\xb5\xee\x01"  # 5 seconds, and half of one
+
+
+@pytest.mark.parametrize(
+    ("value", "is_bad"),
+    [
+        (field(1, FIVE, HALF), True),
+        (field(1, FIVE + HALF), False),
+        (field(1, FIVE) + b"\x48\x01" + field(1, FIVE), True),
+        (field(1, b"", b""), True),
+        (field(20, FIVE, b""), True),
+        (field(20, FIVE) + field(1, FIVE), False),
+        (field(3, field(2, FIVE, HALF)), True),
+        (field(3, field(2, FIVE), field(2, HALF)), True),
+        (field(3, field(2, FIVE), field(3, b"")), False),
+        (field(4, field(2, FIVE), field(2, HALF)), False),
+        (field(4, field(2, FIVE), field(2, HALF, FIVE)), True),
+        (field(4, field(3, field(100, FIVE), field(100, b""))), True),
+        (field(5, b"\x08\x01" + field(2, field(2, FIVE)), b"\x08\x02" + field(2, field(2, FIVE))), False),
+        (field(5, b"\x08\x01" + field(2, field(2, FIVE, FIVE))), True),
+        (field(6, b"\x08\x01" + field(2, FIVE), b"\x08\x02" + field(2, FIVE)), False),
+        (field(6, b"\x08\x01" + field(2, FIVE, HALF)), True),
+        (field(7, FIVE, HALF), False),
+        (field(8, field(1, b"a"), field(1, b"b")), True),
+    ],
+)
+def test_a_known_message_that_is_there_twice_is_bad_alone(value, is_bad):
+    """The library keeps the last one, and does not merge them. Those in different messages are not twice."""
+    found = decoded([field(1, FIVE), value, b"", field(20, FIVE)], KNOWN, KNOWN)
+    assert found.bad.keys() == ({1} if is_bad else set())
+    assert [row and row["number"] for row in found.rows.to_pylist()][2:] == [None, 5]
+    if not is_bad:
+        found = decoded([value], KNOWN, KNOWN).rows.to_pylist()[0]
+        official = GetMessageClass(message_at(KNOWN, (0,))).FromString(value)
+        assert (found["at"] is not None) == official.HasField("at") and len(found["all"]) == len(official.all)
+        assert not official.HasField("at") or found["at"] == official.at.ToDatetime(dt.UTC)
+
+
+REQUIRED = Schema(
+    "PROTOBUF",
+    """syntax = "proto2"; import "google/protobuf/timestamp.proto";
+    message M { required int32 id = 1; optional In one = 2; repeated In list = 3; map<int32, In> map = 4;
+      required google.protobuf.Timestamp at = 5; oneof o { In way = 6; int32 other = 7; }
+      message In { required string what = 1; optional Deep deep = 2; message Deep { required bool yes = 1; } } }""",
+)
+deeps = st.fixed_dictionaries({}, optional={"yes": st.booleans()})
+ins = st.fixed_dictionaries({}, optional={"what": st.text(max_size=2), "deep": deeps})
+whole_ins = st.fixed_dictionaries({"what": st.text(max_size=2)}, optional={"deep": st.just({"yes": True})})
+
+
+@pytest.mark.parametrize("parts", [ins, whole_ins])
+@given(st.data())
+def test_a_message_that_lacks_a_required_field_is_malformed(parts, data):
+    """At any depth, as to programs in Java and C++; so is a row of which it would be written."""
+    Required = GetMessageClass(message_at(REQUIRED, (0,)))
+    fields = st.fixed_dictionaries(
+        {"id": st.integers(0, 9), "at": st.just({"seconds": 5})},
+        optional={
+            "one": parts,
+            "list": st.lists(parts, max_size=2),
+            "map": st.dictionaries(st.integers(0, 2), parts, max_size=1),
+            "way": parts,
+        },
+    )
+    rows = data.draw(st.lists(fields, max_size=4))
+    for row in rows:
+        if data.draw(st.integers(0, 5)) == 0:
+            del row[data.draw(st.sampled_from(["id", "at"]))]
+    messages = [Required(**row) for row in rows]
+    values = [each.SerializePartialToString() for each in messages]
+    missing = {n: each.FindInitializationErrors()[0] for n, each in enumerate(messages) if not each.IsInitialized()}
+    found = decoded(values, REQUIRED, REQUIRED)
+    assert found.bad == {n: f"it lacks the required field '{field}'" for n, field in missing.items()}
+    expected = [None if n in missing else row_of(each) for n, each in enumerate(messages)]
+    assert equal(found.rows.to_pylist(), expected)
+    type_ = ProtobufReader(REQUIRED).type
+    written = ProtobufWriter(REQUIRED).encode(pa.array([row_of(each) for each in messages], type_), b"")
+    assert written.bad.keys() == missing.keys()
+    again = [value and row_of(Required.FromString(value)) for value in written.values.to_pylist()]
+    assert equal(again, expected)
+
+
+def proto(fields: str, name: str = "Order") -> Schema:
+    return Schema("PROTOBUF", f'syntax = "proto3"; package acme; message {name} {{ {fields} }}')
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("string id = 1;", "int64 id = 1;"),
+        ("int64 id = 1;", "sint64 id = 1;"),
+        ("int64 id = 1;", "int32 id = 1;"),
+        ("int32 id = 1;", "repeated int32 id = 1;"),
+        ("bytes id = 1;", "string id = 1;"),
+        ("message A { string a = 1; } A id = 1;", "message A { int32 a = 1; } A id = 1;"),
+        ("map<string, string> id = 1;", "map<string, int32> id = 1;"),
+    ],
+)
+def test_a_field_of_another_type_is_refused(written, read):
+    """Protobuf itself would read it as a field that is not there, or as another value."""
+    with pytest.raises(EosError) as caught:
+        ProtobufReader(proto(read)).of_writer(proto(written), (0,))
+    assert caught.value.entry == "EOS_REGISTRY_SCHEMA.field" and "id" in caught.value.parameters["field"]
+
+
+@pytest.mark.parametrize(
+    ("written", "read", "value", "expected"),
+    [
+        ("int32 id = 1;", "int64 id = 1;", {"id": -5}, {"id": -5}),
+        ("sint32 id = 1;", "sint64 id = 1;", {"id": -5}, {"id": -5}),
+        ("string id = 1;", "bytes id = 1;", {"id": "ä"}, {"id": "ä".encode()}),
+        ("int64 id = 1;", "int64 number = 1; string more = 2;", {"id": 5}, {"number": 5, "more": ""}),
+        ("int64 id = 1; string more = 2;", "int64 id = 1;", {"id": 5, "more": "x"}, {"id": 5}),
+        ("repeated int32 id = 1 [packed = false];", "repeated int32 id = 1;", {"id": [5, 6]}, {"id": [5, 6]}),
+    ],
+)
+def test_a_schema_may_evolve(written, read, value, expected):
+    """By Protobuf's rules, as far as no value changes: wider numbers, other names, fields that come and go."""
+    text = GetMessageClass(message_at(proto(written), (0,)))(**value).SerializeToString()
+    assert decoded([text], proto(read), proto(written)).rows.to_pylist() == [expected]
+
+
+NESTED = (
+    "message A { message In { message Deep { int32 x = 1; } } map<string, int32> m = 1; message B {} message C {} }"
+)
+
+
+def test_the_indexes_say_which_message_it_is():
+    """Another one is refused, even if its fields would fit; and so are indexes that lead nowhere."""
+    reader = ProtobufReader(ORDER, "acme.Other")
+    assert reader.of_writer(ORDER, (1,)) is not None
+    for path, entry in (
+        ((0,), "other_message"),
+        ((0, 0), "other_message"),
+        ((0, 7), "no_message"),
+        ((7,), "no_message"),
+    ):
+        with pytest.raises(EosError) as caught:
+            reader.of_writer(ORDER, path)
+        assert caught.value.entry == f"EOS_REGISTRY_SCHEMA.{entry}"
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [((0, 0), "In"), ((0, 0, 0), "In.Deep"), ((0, 3), "C"), ((0, 1), "B"), ((0, 2), None)],
+)
+def test_indexes_that_clients_count_differently_are_refused(path, name):
+    """With the entry of the map: In, entry, B, C; without it: In, B, C. The entry itself is no message of a value."""
+    schema = Schema("PROTOBUF", f'syntax = "proto3"; {NESTED}')
+    if name is not None:
+        assert message_at(schema, path).full_name == f"A.{name}"
+        return
+    with pytest.raises(EosError) as caught:
+        message_at(schema, path)
+    assert caught.value.entry == "EOS_REGISTRY_SCHEMA.ambiguous"
+    assert caught.value.parameters["messages"] in ("A.B or A.C", "A.C or A.B")
+
+
+@pytest.mark.parametrize(
+    ("schema", "entry"),
+    [
+        (proto("Order id = 1;"), "recursive"),
+        (proto("message A { Order a = 1; } A id = 1;"), "recursive"),
+        (
+            Schema("PROTOBUF", 'syntax = "proto2"; message M { optional group G = 1 { optional int32 x = 1; } }'),
+            "group",
+        ),
+        (proto("int32 from = 1; int32 From = 2;"), "by_columns"),
+        (Schema("PROTOBUF", 'edition = "2023"; message M { int32 a = 1; }'), "by_columns"),
+        (Schema("PROTOBUF", "message {"), "protoc"),
+        (Schema("PROTOBUF", 'import "missing.proto";'), "protoc"),
+        (Schema("PROTOBUF", 'syntax = "proto3";', (Reference("../a.proto", "a", 1, MONEY),)), "import_path"),
+        (Schema("PROTOBUF", 'syntax = "proto3";'), "no_message"),
+    ],
+)
+def test_a_schema_that_no_column_can_hold_is_refused(schema, entry):
+    """Recursive messages, and what the compiler does not take."""
+    with pytest.raises(EosError) as caught:
+        ProtobufReader(schema)
+    assert caught.value.entry == f"EOS_REGISTRY_SCHEMA.{entry}"
+
+
+@pytest.mark.parametrize(
+    "use", ["google.type.{} a = 1;", "repeated google.type.{} a = 1;", "map<int32, google.type.{}> a = 1;"]
+)
+@pytest.mark.parametrize("name", ["Date", "TimeOfDay"])
+def test_dates_that_may_be_partial_are_refused(name, use):
+    """They would become other ones: a year alone its first of January, 24:00 midnight before. By another name, they are
+    read as what they are."""
+    text = f"message {name} {{ int32 year = 1; int32 month = 2; int32 day = 3; }}"
+    used = Schema("PROTOBUF", f'syntax = "proto3"; package google.type; {text}')
+    for wrap in ("{}", "message In {{ {} }} In i = 1;"):
+        body = f'syntax = "proto3"; import "a.proto"; message M {{ {wrap.format(use.format(name))} }}'
+        for one in (ProtobufReader, ProtobufWriter):
+            with pytest.raises(EosError, match=f"is the Protobuf message google.type.{name}") as caught:
+                one(Schema("PROTOBUF", body, (Reference("a.proto", "a", 1, used),)))
+            assert caught.value.entry == "EOS_REGISTRY_SCHEMA.partial"
+    own = proto(f"{text} {name} a = 1;")
+    assert decoded([b"\x0a\x03\x08\xe8\x0f"], own, own).rows.to_pylist() == [
+        {"a": {"year": 2024, "month": 0, "day": 0}}
+    ]
+    assert ProtobufReader(used).type.get_field_index("year") == 0
+
+
+def test_a_message_that_is_not_there_is_named():
+    """With those that are."""
+    with pytest.raises(EosError, match=r"no message acme\.None.*acme\.Order, acme\.Other"):
+        message_named(ORDER, "acme.None")
+
+
+@given(st.lists(st.none() | orders, max_size=5))
+def test_rows_are_written_as_the_official_runtime_reads_them(rows):
+    """What is read of a message is written as one that means the same; a null row stays null."""
+    # -0.0 has a test of its own.
+    rows = [row and {k: v + 0.0 if isinstance(v, float) else v for k, v in row.items()} for row in rows]
+    values = [None if row is None else message(row) for row in rows]
+    expected = [None if value is None else row_of(Order.FromString(value)) for value in values]
+    type_ = ProtobufReader(ORDER).type
+    writer = ProtobufWriter(ORDER)
+    found = writer.encode(pa.array(expected, type_), b"\0\0\0\0\1\0")
+    assert found.bad == {}
+    written = found.values.to_pylist()
+    assert [value is None for value in written] == [row is None for row in rows]
+    assert equal([value and row_of(Order.FromString(value[6:])) for value in written], expected)
+
+
+def test_a_writer_knows_its_place():
+    """Name and indexes, also of a message in another one."""
+    assert (ProtobufWriter(ORDER).record, ProtobufWriter(ORDER).message) == ("acme.Order", (0,))
+    assert ProtobufWriter(ORDER, "acme.Other").message == (1,)
+    nested = ProtobufWriter(Schema("PROTOBUF", f'syntax = "proto3"; {NESTED}'), "A.In.Deep")
+    assert (nested.record, nested.message) == ("A.In.Deep", (0, 0, 0))
+    with pytest.raises(EosError, match=r"acme\.Order\.Item cannot be named by indexes"):
+        ProtobufWriter(ORDER, "acme.Order.Item")
+
+
+def test_a_reader_of_another_kind_of_schema_refuses_it():
+    """Its bytes are no Protobuf."""
+    with pytest.raises(EosError, match="written with a schema of the kind AVRO"):
+        ProtobufReader(ORDER).of_writer(Schema("AVRO", '"string"'), (0,))
+
+
+def test_a_row_that_a_message_cannot_hold_is_bad():
+    """A null where a field has no presence, an enum value that it does not have; fields without a column are unset."""
+    rows = pa.array([{"id": 1, "color": "RED"}, {"id": None, "color": "RED"}, {"id": 2, "color": "BLUE"}])
+    found = ProtobufWriter(ORDER).encode(rows, b"")
+    assert found.bad.keys() == {1, 2} and "'id'" in found.bad[1] and "'color'" in found.bad[2]
+    assert found.values.to_pylist() == [b"\x08\x01", None, None]
+
+
+@pytest.mark.parametrize(
+    ("field", "type_", "good", "wrong", "what"),
+    [
+        ("large", pa.decimal128(20, 0), 2**64 - 1, -1, "a number out of its range"),
+        ("large", pa.int64(), 1, -1, "a number out of its range"),
+        ("fixed", pa.int64(), 2**32 - 1, 2**32, "a number out of its range"),
+        ("maybe", pa.int64(), 2**31 - 1, 2**31, "a number out of its range"),
+        ("size", pa.int64(), 2**53, 2**53 + 1, "a number out of its range"),
+        ("lines", pa.list_(pa.int64()), [1, 2], [1, 2**31], "a number out of its range"),
+        ("tags", pa.map_(pa.string(), pa.int64()), [("a", 1)], [("a", -1)], "a number out of its range"),
+        ("at", pa.timestamp("us", "UTC"), 0, -62_135_596_800_000_001, "a time out of its range"),
+    ],
+)
+def test_a_row_that_is_out_of_a_fields_range_is_bad_alone(field, type_, good, wrong, what):
+    """Its neighbours are written."""
+    values = pa.array([good, wrong, None, good], pa.int64() if field == "at" else type_)
+    values = values.view(type_) if field == "at" else values
+    found = ProtobufWriter(ORDER).encode(pa.StructArray.from_arrays([values], [field]), b"")
+    assert found.bad[1] == f"field '{field}' has {what}" and not {0, 3} & found.bad.keys()
+    assert found.values.to_pylist()[1] is None and found.values[0] == found.values[3] != b""
+
+
+@pytest.mark.parametrize("number", ["double", "float"])
+def test_a_negative_zero_is_written_or_its_row_is_bad(number):
+    """The official runtime writes it; the library leaves it out where there is no presence, and it was read as 0.0."""
+    fields = f"""{number} own = 1; optional {number} maybe = 2;
+    repeated {number} list = 3; map<int32, {number}> map = 4;
+    message In {{ {number} own = 1; optional {number} maybe = 2; }} In inner = 5; repeated In all = 6;
+    map<int32, In> named = 7; oneof o {{ {number} one = 8; int32 other = 9; }}"""
+    empty = {"own": 0.0, "list": [], "map": [], "all": [], "named": []}
+    bad = (
+        {"own": -0.0},
+        {"map": [(1, -0.0)]},
+        {"inner": {"own": -0.0}},
+        {"all": [{"own": 1.0}, {"own": -0.0}]},
+        {"named": [(1, {"own": -0.0})]},
+    )
+    good = (
+        {"maybe": -0.0, "list": [-0.0, math.nan], "map": [(1, 0.0)], "one": -0.0},
+        {"inner": {"own": 0.0, "maybe": -0.0}, "own": math.nan},
+        {"own": 1.0},
+        {},
+    )
+    type_ = ProtobufReader(proto(fields)).type
+    for row in bad:
+        rows = pa.array([empty, empty | row, empty | good[0]], type_)
+        for skipped in (0, 1):
+            found = ProtobufWriter(proto(fields)).encode(rows.slice(skipped), b"")
+            assert found.bad.keys() == {1 - skipped} and "-0.0" in found.bad[1 - skipped]
+    rows = pa.array([empty | row for row in good], type_)
+    found = ProtobufWriter(proto(fields)).encode(rows, b"")
+    assert found.bad == {}
+    assert repr(decoded(found.values.to_pylist(), proto(fields), proto(fields)).rows.to_pylist()) == repr(
+        rows.to_pylist()
+    )
+
+
+def test_a_row_with_a_map_that_has_a_key_twice_is_bad():
+    """Readers would keep the last one alone."""
+    type_ = pa.struct([("id", pa.int64()), ("tags", pa.map_(pa.string(), pa.int64()))])
+    tags = [[("a", 1)], [("a", 1), ("b", 2), ("a", 3)], None, [("a", 4)]]
+    rows = pa.array([{"id": n, "tags": one} for n, one in enumerate(tags)], type_)
+    found = ProtobufWriter(ORDER).encode(rows, b"")
+    assert found.bad[1] == "field 'tags' has a key twice" and 0 not in found.bad and 3 not in found.bad
+
+
+ONEOFS = Schema(
+    "PROTOBUF",
+    """syntax = "proto3"; message M { oneof o { int32 a = 1; string b = 2; N c = 3; } N inner = 4; repeated N list = 5;
+    map<int32, N> map = 6; message N { oneof p { int32 a = 1; google.protobuf.Timestamp b = 2; } } }
+    import "google/protobuf/timestamp.proto";""",
+)
+few = st.none() | st.integers(1, 3)
+inners = st.none() | st.fixed_dictionaries(
+    {"a": few, "b": few.map(lambda n: n and dt.datetime.fromtimestamp(n, dt.UTC))}
+)
+some_inners = inners.filter(lambda one: one is not None)
+
+
+@given(
+    st.lists(
+        st.fixed_dictionaries(
+            {"a": few, "b": few.map(lambda n: n and str(n)), "c": inners, "inner": inners}
+            | {"list": st.lists(some_inners, max_size=2)}
+            | {"map": st.dictionaries(st.integers(1, 3), some_inners, max_size=2).map(lambda one: list(one.items()))}
+        ),
+        max_size=6,
+    ),
+    st.integers(0, 2),
+)
+@example([{"a": 1, "b": "x", "c": None, "inner": None, "list": [], "map": []}], 0)
+def test_a_row_with_several_fields_of_a_oneof_is_bad(rows, skipped):
+    """At any depth: of two, readers would keep the last one. Every other row is read as it was."""
+    writer, reader = ProtobufWriter(ONEOFS), ProtobufReader(ONEOFS)
+    found = writer.encode(pa.array(rows, reader.type).slice(skipped), b"")
+    rows = rows[skipped:]
+
+    def several(message) -> bool:
+        return message is not None and len([1 for name in ("a", "b", "c") if message.get(name) is not None]) > 1
+
+    within = [[row, row["c"], row["inner"], *row["list"], *(one for _, one in row["map"])] for row in rows]
+    assert found.bad.keys() == {place for place, messages in enumerate(within) if any(map(several, messages))}
+    kept = [value for value in found.values if value.is_valid]
+    again = reader.of_writer(ONEOFS, (0,))(pa.array(kept, pa.binary()), np.zeros(len(kept), np.int64))
+    assert again.bad == {}
+    assert again.rows.to_pylist() == [row for place, row in enumerate(rows) if place not in found.bad]
+
+
+@pytest.mark.parametrize(
+    ("rows", "entry"),
+    [
+        ([{"id": 1, "unknown": 2}], "column"),
+        ([{"first": {"what": "a", "unknown": 2}}], "column"),
+        ([{"all": [{"what": "a", "unknown": 2}]}], "column"),
+        ([{"id": "x"}], "type"),
+        ([{"id": 1.0}], "type"),
+        ([{"name": 5}], "type"),
+        ([{"raw": "text"}], "type"),
+        ([{"paid": 7}], "type"),
+        ([{"ratio": 0.1}], "type"),
+        ([{"size": Decimal("1.5")}], "type"),
+        ([{"large": Decimal("1.5")}], "type"),
+        ([{"at": 5}], "type"),
+        ([{"at": dt.datetime(2026, 1, 1)}], "type"),
+        ([{"id": dt.datetime(2026, 1, 1)}], "type"),
+        ([{"lines": ["5"]}], "type"),
+        ([{"all": [{"what": 5}]}], "type"),
+        ([{"first": 1}], "type"),
+    ],
+)
+def test_rows_of_another_type_are_refused(rows, entry):
+    """A column that is no field, at any depth, or cannot be cast."""
+    with pytest.raises(EosError) as caught:
+        ProtobufWriter(ORDER).encode(pa.array(rows), b"")
+    assert caught.value.entry == f"EOS_REGISTRY_SCHEMA.{entry}"
+
+
+def test_a_schema_may_be_a_descriptor_in_base64():
+    """As Confluent's client for Python registers it, with what it imports beside it and of Protobuf's own files."""
+    file = FileDescriptorProto()
+    message_at(ORDER, (0,)).file.CopyToProto(file)
+    text = base64.b64encode(file.SerializeToString()).decode()
+    schema = Schema("PROTOBUF", text, ORDER.references)
+    assert ProtobufReader(schema).type == ProtobufReader(ORDER).type
+    assert decoded([message({"id": 7})], ORDER, schema).bad == {}
+    with pytest.raises(EosError, match=r"imports 'acme/money\.proto', which is not among"):
+        ProtobufReader(Schema("PROTOBUF", text))

@@ -1,0 +1,121 @@
+"""Settings of a registry: what is refused, what is never shown, and how long a question may take."""
+
+from __future__ import annotations
+
+import pickle
+import re
+from pathlib import Path
+
+import pytest
+
+from spark_eos.errors import EosError
+from spark_eos.pipelines.registry.settings import SETTINGS, registry_settings
+from spark_eos.pipelines.registry.subjects import subject_name
+
+SECRET = "a-secret"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "http://one:8081/, https://two/api",
+        {"url": "http://one:8081,https://two/api/"},
+        {"registry.url": " http://one:8081/ , https://two/api "},
+        {"Registry.URL": "http://one:8081,https://two/api", "context": ""},
+    ],
+)
+def test_an_address_may_be_all_that_is_given(given):
+    """Alone or by name, with or without the prefix; all of these are the same registry."""
+    settings = registry_settings(given)
+    assert settings.urls == ("http://one:8081", "https://two/api")
+    assert settings.name == "http://one:8081, https://two/api"
+    assert settings.context == "" and settings.timeout_s == 10
+
+
+@pytest.mark.parametrize(
+    ("given", "entry"),
+    [
+        ({}, "EOS_OPTION_MISSING.registry_url"),
+        ({"url": "localhost:8081"}, "EOS_OPTION_INVALID.registry_address"),
+        ({"url": "ftp://localhost"}, "EOS_OPTION_INVALID.registry_address"),
+        ({"url": "http://"}, "EOS_OPTION_INVALID.registry_address"),
+        ({"url": "http://h:99999"}, "EOS_OPTION_INVALID.registry_address"),
+        ({"url": f"http://h/?token={SECRET}"}, "EOS_OPTION_INVALID.registry_address"),
+        ({"url": "http://h,"}, "EOS_OPTION_INVALID.registry_address"),
+        ({"url": f"http://user:{SECRET}@h"}, "EOS_OPTION_INVALID.registry_userinfo"),
+        ({"url": "http://h", "proxy": f"http://{SECRET}@h"}, "EOS_OPTION_INVALID.registry_userinfo"),
+        ({"url": "http://h", "timeout.ms": "soon"}, "EOS_OPTION_INVALID.number"),
+        ({"url": "http://h", "basic.auth.user.info": SECRET}, "EOS_OPTION_INVALID.registry_user_info"),
+        ({"url": "http://h", "bearer.auth.credentials.source": "CUSTOM"}, "EOS_OPTION_INVALID.registry_source"),
+        (
+            {"url": "http://h", "basic.auth.user.info": f"u:{SECRET}", "bearer.auth.token": SECRET},
+            "EOS_OPTION_CONFLICT.registry_auth",
+        ),
+        ({"url": "http://h", "basic.auth.user.inf": SECRET}, "EOS_OPTION_UNKNOWN.option_near"),
+        ({"url": "http://h", "zzz": SECRET}, "EOS_OPTION_UNKNOWN.registry"),
+    ],
+)
+def test_what_cannot_be_right_is_refused(given, entry):
+    """By the name of the option, and without its value."""
+    with pytest.raises(EosError) as caught:
+        registry_settings(given)
+    assert caught.value.entry == entry
+    assert SECRET not in str(caught.value) + repr(caught.value.parameters)
+
+
+def test_no_secret_is_printed():
+    """Nor lost on the way to a worker; equal settings are one key of a cache."""
+    secret = {setting.name: SECRET for setting in SETTINGS if setting.secret}
+    given = {"url": "http://h", **secret, "basic.auth.user.info": f"user:{SECRET}"}
+    del given["bearer.auth.token"], given["bearer.auth.client.secret"]
+    settings = registry_settings(given)
+    assert SECRET not in repr(settings) and SECRET not in settings.name
+    assert {SECRET, f"user:{SECRET}"} <= set(settings.secrets)
+    back = pickle.loads(pickle.dumps(settings))
+    assert back == settings and hash(back) == hash(settings)
+    assert settings.client_conf(0)["basic.auth.user.info"] == f"user:{SECRET}"
+
+
+def test_all_tries_at_all_addresses_share_the_time():
+    """A client without a time of its own would wait for ever."""
+    conf = registry_settings({"url": "http://a,http://b", "timeout.ms": 8000}).client_conf(retries=1)
+    assert conf["timeout"] == 2 and conf["max.retries"] == 1
+
+
+def test_a_token_needs_no_more_settings():
+    """The client asks for a source and a cluster, which only one vendor has."""
+    conf = registry_settings({"url": "http://a", "bearer.auth.token": SECRET}).client_conf(0)
+    assert conf["bearer.auth.credentials.source"] == "STATIC_TOKEN" and conf["bearer.auth.logical.cluster"] == ""
+
+
+@pytest.mark.parametrize("context", ["test", ":.test:", ".test"])
+def test_a_context_is_before_every_subject(context):
+    """As Confluent writes it; a subject that has one keeps it."""
+    settings = registry_settings({"url": "http://a", "context": context})
+    assert settings.qualified("orders-value") == ":.test:orders-value"
+    assert settings.qualified(":.other:orders-value") == ":.other:orders-value"
+    assert registry_settings("http://a").qualified("orders-value") == "orders-value"
+
+
+def test_subjects_have_the_names_of_confluents_strategies():
+    """By topic, record and both, of keys and values; or as given."""
+    assert subject_name(None, "orders") == "orders-value"
+    assert subject_name(None, "orders", key=True) == "orders-key"
+    assert subject_name(None, None, "record", record="acme.Order") == "acme.Order"
+    assert subject_name(None, "orders", "topic-record", record="acme.Order") == "orders-acme.Order"
+    assert subject_name("mine", "orders", "record") == "mine"
+    for arguments, entry in (
+        ((None, None), "EOS_OPTION_MISSING.registry_subject"),
+        ((None, None, "topic-record"), "EOS_OPTION_MISSING.registry_subject"),
+        ((None, "orders", "record"), "EOS_OPTION_MISSING.registry_record"),
+    ):
+        with pytest.raises(EosError) as caught:
+            subject_name(*arguments)
+        assert caught.value.entry == entry
+
+
+def test_the_page_lists_every_setting():
+    """As the table of the code has them."""
+    page = (Path(__file__).parents[4] / "docs" / "registry.md").read_text()
+    rows = re.findall(r"^\| `([a-z.]+)` \| (.+) \|$", page.partition("## Settings")[2], re.MULTILINE)
+    assert rows == [(setting.name, setting.doc) for setting in SETTINGS]

@@ -1,0 +1,613 @@
+"""The commit of a micro-batch's files to a table on a local disk: once, beside others, and into this table only."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+
+from spark_eos.base import failpoints, system
+from spark_eos.checkpoint.settings import HadoopSettings
+from spark_eos.errors import TableError
+from spark_eos.pipelines.tables.delta import commit as commit_module
+from spark_eos.pipelines.tables.delta import row_job
+from spark_eos.pipelines.tables.delta.commit import TakenOver, commit_files, retention_ms
+from spark_eos.pipelines.tables.delta.memory import NOTE
+from spark_eos.pipelines.tables.delta.table import Location, Table, known, location_of
+from spark_eos.pipelines.tables.delta.target import DeltaTarget
+from spark_eos.pipelines.tables.files import FileLayout
+from tests.support.delta_files import (
+    QUERY,
+    SCHEMA,
+    files_in,
+    files_of,
+    micro_batch,
+    on_disk,
+    read_by_deltalake,
+    read_by_log,
+    records,
+    written,
+)
+from tests.support.waiting import TIMEOUT
+
+FIRST = micro_batch(0, (0, 0, 3), (1, 0, 2))
+SECOND = micro_batch(1, (0, 3, 5))
+
+
+@pytest.fixture
+def table(tmp_path) -> Table:
+    return known(location_of(str(tmp_path / "a table"), HadoopSettings()), SCHEMA)
+
+
+def committed(table: Table, batch, **more):
+    """The outcome for a micro-batch whose files were written just now."""
+    return commit_files(
+        table, batch, files_of(on_disk(table.location), batch), len(records(batch)), patience_s=TIMEOUT, **more
+    )
+
+
+def condition_of(table: Table, batch, **more) -> str:
+    """Why it was refused. Nothing of it is in the table."""
+    log = Path(table.location.uri, "_delta_log")
+    before = sorted(log.glob("*.json"))
+    with pytest.raises(TableError) as error:
+        committed(table, batch, **more)
+    assert sorted(log.glob("*.json")) == before
+    return error.value.entry
+
+
+def rows(table: Table) -> Counter:
+    """By both readers, which agree."""
+    found = read_by_deltalake(table.location)
+    assert found == read_by_log(files_in(table.location.uri))
+    return found
+
+
+def test_micro_batches_are_in_the_table_once_however_often_they_are_committed(table) -> None:
+    """Also those without rows, and without a range."""
+    batches = [FIRST, SECOND, micro_batch(2), micro_batch(3, (0, 5, 5))]
+    for batch in batches:
+        assert not committed(table, batch).again
+        assert committed(table, batch).again
+    assert rows(table) == Counter(records(FIRST) + records(SECOND))
+    found = DeltaTable(table.location.uri)
+    assert found.transaction_version(QUERY) == 3 and found.transaction_version(f"{QUERY}#t-1") == 2
+    note = json.loads(found.history(4)[3]["userMetadata"])["spark-eos"]
+    assert (note["batch"], note["rows"], note["ranges"]) == (0, 5, {"t/0": [0, 3], "t/1": [0, 2]})
+
+
+def test_three_drivers_at_once_commit_each_micro_batch_once(table) -> None:
+    """While others append and compact. Each driver hears that the table has it."""
+    drivers, batches = 3, [micro_batch(n, (0, 2 * n, 2 * n + 2)) for n in range(20)]
+    together, outcomes = threading.Barrier(drivers), list[bool]()
+
+    def drive() -> None:
+        for batch in batches:
+            files = files_of(on_disk(table.location), batch)
+            together.wait()
+            outcomes.append(commit_files(table, batch, files, 2).again)
+
+    def disturb() -> None:
+        for n in range(6):
+            data = pa.Table.from_pylist([{"topic": "foreign", "partition": n, "offset": 0}], SCHEMA)
+            write_deltalake(table.location.uri, data, mode="append")
+            DeltaTable(table.location.uri).optimize.compact()
+
+    threads = [threading.Thread(target=work) for work in (*[drive] * drivers, disturb)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert Counter(outcomes) == {False: len(batches), True: len(batches) * (drivers - 1)}
+    expected = [record for batch in batches for record in records(batch)]
+    assert rows(table) == Counter(expected + [("foreign", n, 0) for n in range(6)])
+
+
+@pytest.mark.parametrize("each", [None, 3])
+def test_the_log_is_summed_up_after_some_micro_batches(table, each) -> None:
+    """As Delta does it by default, or as often as the table says. What it remembers of the query is in there: the log
+    before may be removed."""
+    if each is not None:
+        table.location.open().alter.set_table_properties({"delta.checkpointInterval": str(each)})
+    batches = [micro_batch(number, (0, number, number + 1)) for number in range(10)]
+    for batch in batches:
+        committed(table, batch)
+    log = Path(table.location.uri) / "_delta_log"
+    checkpoints = sorted(log.glob("*.checkpoint.parquet"))
+    assert len(checkpoints) == (1 if each is None else 3)
+    for file in log.glob("*.json"):
+        if file.name.split(".")[0] <= checkpoints[-1].name.split(".")[0]:
+            file.unlink()
+    assert table.location.open().transaction_version(QUERY) == 9
+    assert committed(table, batches[-1]).again
+    assert read_by_deltalake(table.location) == Counter(record for batch in batches for record in records(batch))
+
+
+@pytest.mark.parametrize("each", [None, 10])
+def test_a_large_table_is_summed_up_less_often_unless_it_says_how_often(table, monkeypatch, each) -> None:
+    """By what the last checkpoint has, up to a limit; versions of others count."""
+    if each is not None:
+        table.location.open().alter.set_table_properties({"delta.checkpointInterval": str(each)})
+    monkeypatch.setattr(commit_module, "_ACTIONS", 1)
+    monkeypatch.setattr(commit_module, "_MOST", 25)
+    for number in range(70):
+        committed(table, micro_batch(number, (0, number, number + 1)))
+    names = (Path(table.location.uri) / "_delta_log").glob("*.checkpoint.parquet")
+    versions = sorted(int(name.name.split(".")[0]) for name in names)
+    assert versions == ([10, 30, 60] if each is None else [11, 21, 31, 41, 51, 61, 71])
+    assert read_by_deltalake(table.location).total() == 70
+
+
+def test_a_log_that_cannot_be_summed_up_stops_nothing(table, monkeypatch, caplog) -> None:
+    """It is said, and the next micro-batch goes on."""
+
+    def fails(handle: DeltaTable) -> None:
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(commit_module, "_EACH", 1)
+    monkeypatch.setattr(DeltaTable, "create_checkpoint", fails)
+    for batch in (FIRST, SECOND):
+        assert not committed(table, batch).again
+    assert rows(table) == Counter(records(FIRST) + records(SECOND))
+    assert caplog.text.count("the disk is full") == 2
+
+
+def test_the_table_is_asked_again_after_an_error(table, monkeypatch) -> None:
+    """Whatever failed: here, after the commit has landed."""
+    reached = []
+
+    def fail_once(point: str) -> None:
+        reached.append(point)
+        if reached.count("table.committed") == 1 and point == "table.committed":
+            raise OSError("the connection was closed")
+
+    monkeypatch.setattr(failpoints, "reach", fail_once)
+    outcome = committed(table, FIRST)
+    assert outcome.again and outcome.tries == 2
+    assert rows(table) == Counter(records(FIRST))
+
+
+def test_a_table_that_cannot_be_asked_leaves_the_outcome_open(table, monkeypatch) -> None:
+    """The error says that a restart helps, and has no secrets."""
+    secret = Location(
+        table.location.path, table.location.uri, type(table.location.options)({"aws_secret_key": "hush!"})
+    )
+    monkeypatch.setattr(Location, "open", lambda self: (_ for _ in ()).throw(OSError("refused: hush!")))
+    with pytest.raises(TableError) as error:
+        commit_files(Table(secret, table.id, table.columns), FIRST, [], 0, patience_s=0.01)
+    assert error.value.condition == "EOS_TABLE_UNCLEAR" and error.value.restart_helps
+    assert "refused: ***" in str(error.value) and "hush" not in repr(secret)
+
+
+def test_another_micro_batch_of_the_same_number_stops_the_query(table) -> None:
+    """A copy of the checkpoint has gone on with other offsets."""
+    committed(table, FIRST)
+    committed(table, SECOND)
+    assert condition_of(table, micro_batch(1, (0, 3, 6))) == "EOS_TABLE_TWO_QUERIES"
+
+
+def test_a_later_micro_batch_or_a_missing_one_stops_the_query(table) -> None:
+    """The checkpoint is old, or the table lacks a commit."""
+    committed(table, FIRST)
+    assert condition_of(table, micro_batch(2, (0, 5, 6))) == "EOS_OTHER_TABLE.behind"
+    committed(table, SECOND)
+    assert condition_of(table, FIRST) == "EOS_TABLE_CHECKPOINT_BEHIND"
+
+
+def test_queries_do_not_meet_in_a_table(table) -> None:
+    """Each has its own numbers."""
+    other = micro_batch(0, (0, 0, 1), topic="u", query="another")
+    committed(table, FIRST)
+    committed(table, other)
+    committed(table, SECOND)
+    assert rows(table) == Counter(records(FIRST) + records(SECOND) + records(other))
+
+
+# Other tables, other rules
+
+
+def recreated(table: Table) -> None:
+    shutil.rmtree(table.location.uri)
+    DeltaTable.create(table.location.uri, SCHEMA)
+
+
+def with_a_column_more(table: Table) -> None:
+    from deltalake.schema import Field, PrimitiveType
+
+    DeltaTable(table.location.uri).alter.add_columns([Field("more", PrimitiveType("string"))])
+
+
+def forgetful(table: Table) -> None:
+    properties = {"delta.setTransactionRetentionDuration": "interval 1 day"}
+    DeltaTable(table.location.uri).alter.set_table_properties(properties, raise_if_not_exists=False)
+
+
+def constrained(table: Table) -> None:
+    DeltaTable(table.location.uri).alter.add_constraint({"small": "offset < 3"})
+
+
+def restored(table: Table) -> None:
+    DeltaTable(table.location.uri).restore(0)
+
+
+@pytest.mark.parametrize(
+    ("change", "entry"),
+    [
+        (recreated, "EOS_OTHER_TABLE.recreated"),
+        (lambda table: shutil.rmtree(table.location.uri), "EOS_DELTA_NO_TABLE.path"),
+        (with_a_column_more, "EOS_TABLE_DIFFERS"),
+        (forgetful, "EOS_DELTA_TABLE_SETTINGS.forgets"),
+        (constrained, "EOS_DELTA_TABLE_SETTINGS.rules"),
+        (restored, "EOS_OTHER_TABLE.restored"),
+    ],
+)
+def test_a_table_that_was_changed_meanwhile_is_refused(table, change, entry) -> None:
+    """By name, and nothing is committed."""
+    committed(table, FIRST)
+    change(table)
+    with pytest.raises(TableError) as error:
+        files = [] if entry == "EOS_DELTA_NO_TABLE.path" else files_of(on_disk(table.location), SECOND)
+        commit_files(table, SECOND, files, 2, patience_s=1)
+    assert error.value.entry == entry
+    if Path(table.location.uri).exists():
+        assert not read_by_deltalake(table.location).keys() & set(records(SECOND))
+
+
+def dropped(table: Table) -> None:
+    shutil.rmtree(table.location.uri)
+
+
+@pytest.mark.parametrize("change", [recreated, dropped, restored, with_a_column_more, constrained])
+def test_a_change_after_the_table_was_asked_is_noticed(table, monkeypatch, change) -> None:
+    """The commit is refused, and the next look says why: no log gets a version that is of another table."""
+    committed(table, FIRST)
+    reached: list[str] = []
+
+    def meanwhile(point: str) -> None:
+        reached.append(point)
+        if reached == ["table.asked"]:
+            change(table)
+
+    monkeypatch.setattr(failpoints, "reach", meanwhile)
+    with pytest.raises(TableError) as error:
+        committed(table, SECOND)
+    assert reached == ["table.asked"] and error.value.condition != "EOS_TABLE_UNCLEAR"
+    assert DeltaTable.is_deltatable(table.location.uri) == (change is not dropped)
+    if change is not dropped:
+        assert not rows(table).keys() & set(records(SECOND))
+
+
+OTHERS = [micro_batch(number, (0, number, number + 1), topic="u", query="another") for number in range(4)]
+
+
+def filled_anew(table: Table, versions: int, *, removed: str) -> Table:
+    """Another table at the same path, to which another query has committed so many micro-batches. ``removed``: the
+    folder within the old table that was deleted before."""
+    shutil.rmtree(Path(table.location.uri, removed))
+    DeltaTable.create(table.location.uri, SCHEMA)  # a query would refuse a folder with files
+    other = known(table.location, SCHEMA)
+    for batch in OTHERS[:versions]:
+        committed(other, batch)
+    return other
+
+
+@pytest.fixture
+def meanwhile(monkeypatch) -> Callable[[str, Callable[[], object]], None]:
+    """``meanwhile(point, work)``: when a driver first comes to the point, this is done before it goes on."""
+
+    def arrange(point: str, work: Callable[[], object]) -> None:
+        left = [point]
+
+        def reach(reached: str) -> None:
+            if reached in left:
+                left.clear()
+                work()
+
+        monkeypatch.setattr(failpoints, "reach", reach)
+
+    return arrange
+
+
+def last_in(table: Table) -> int | None:
+    """What a start of the query finds."""
+    return DeltaTarget(table, FileLayout(SCHEMA), "c").last(QUERY)
+
+
+@pytest.mark.parametrize("removed", ["_delta_log", ""])
+@pytest.mark.parametrize(("versions", "entry"), [(0, "recreated"), (1, "withdrawn"), (2, "recreated")])
+def test_a_driver_that_wakes_up_in_front_of_another_table_leaves_nothing_there(
+    table, meanwhile, removed, versions, entry
+) -> None:
+    """Whether that is shorter than the old table, as long, or longer. Its own query goes on, and readers need no file
+    that is gone."""
+    committed(table, FIRST)
+    meanwhile("table.asked", lambda: filled_anew(table, versions, removed=removed))
+    with pytest.raises(TableError) as error:
+        committed(table, SECOND)
+    assert error.value.entry == f"EOS_OTHER_TABLE.{entry}" and not error.value.restart_helps
+    other = known(table.location, SCHEMA)
+    for batch in OTHERS[versions:3]:
+        committed(other, batch)
+    assert read_by_deltalake(table.location) == Counter(record for batch in OTHERS[:3] for record in records(batch))
+    if entry == "withdrawn":
+        assert table.id in error.value.message and other.id in error.value.message
+        assert refused_start(other)
+
+
+def refused_start(table: Table) -> bool:
+    """The query's next start, and a commit of it."""
+    with pytest.raises(TableError) as error:
+        last_in(table)
+    assert error.value.entry == "EOS_OTHER_TABLE.landed" and table.id in error.value.message
+    return condition_of(table, SECOND) == "EOS_OTHER_TABLE.landed"
+
+
+def test_a_commit_that_was_rebased_on_another_table_is_taken_back(table, meanwhile) -> None:
+    """As its second try may be, after somebody else's commit."""
+
+    def beside_another_writer() -> None:
+        write_deltalake(table.location.uri, pa.Table.from_pylist([], SCHEMA), mode="append")
+        meanwhile("table.asked", lambda: filled_anew(table, 4, removed=""))
+
+    committed(table, FIRST)
+    meanwhile("table.asked", beside_another_writer)
+    with pytest.raises(TableError) as error:
+        committed(table, SECOND)
+    assert error.value.entry == "EOS_OTHER_TABLE.withdrawn" and "became version 5 of" in error.value.message
+    assert read_by_deltalake(table.location) == Counter(record for batch in OTHERS for record in records(batch))
+
+
+def test_a_commit_that_has_landed_in_another_table_stays_if_others_have_committed_since(table, meanwhile) -> None:
+    """Nothing of theirs is taken back. The query stops, and says where the rows are."""
+    committed(table, FIRST)
+    meanwhile("table.asked", lambda: filled_anew(table, 1, removed="_delta_log"))
+    right = DeltaTable.restore
+
+    def late(handle: DeltaTable, *target: object, **more: object) -> object:
+        committed(known(table.location, SCHEMA), OTHERS[1])
+        return right(handle, *target, **more)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DeltaTable, "restore", late)
+        with pytest.raises(TableError) as error:
+            committed(table, SECOND)
+    assert error.value.entry == "EOS_OTHER_TABLE.landed" and f"eos-{QUERY}-1-" in error.value.hint
+    assert rows(table) == Counter(record for batch in (*OTHERS[:2], SECOND) for record in records(batch))
+    assert refused_start(known(table.location, SCHEMA))
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_a_driver_that_cannot_look_after_its_commit_stops_at_the_next_look(table, meanwhile, dies) -> None:
+    """Its reply was lost, or it was killed: then the next start notices."""
+
+    class Dead(BaseException):
+        """The process was killed."""
+
+    def asked() -> None:
+        filled_anew(table, 1, removed="_delta_log")
+        meanwhile("table.committed", failed)
+
+    def failed() -> None:
+        raise Dead if dies else OSError("the connection was closed")
+
+    committed(table, FIRST)
+    meanwhile("table.asked", asked)
+    with pytest.raises(Dead if dies else TableError):
+        committed(table, SECOND)
+    assert refused_start(known(table.location, SCHEMA))
+    assert rows(table) == Counter(records(OTHERS[0]) + (records(SECOND) if dies else []))
+
+
+def test_a_query_whose_commits_have_no_note_of_their_table_goes_on(table, monkeypatch) -> None:
+    """Those of versions before; from its next commit on, there is one."""
+    right = commit_module.transactions_of
+    monkeypatch.setattr(commit_module, "transactions_of", lambda *given: right(*given)[:2])
+    committed(table, FIRST)
+    monkeypatch.setattr(commit_module, "transactions_of", right)
+    assert last_in(table) == 0 and not committed(table, SECOND).again and last_in(table) == 1
+    assert DeltaTable(table.location.uri).transaction_version(f"{QUERY}#table") is not None
+
+
+def test_a_restore_that_takes_nothing_of_the_query_is_no_reason_to_stop(table) -> None:
+    """To its last commit, or a later version."""
+    committed(table, FIRST)
+    committed(table, OTHERS[0])
+    for version in (1, 2):
+        DeltaTable(table.location.uri).restore(version)
+    assert not committed(table, SECOND).again
+    DeltaTable(table.location.uri).restore(4)
+    assert condition_of(table, micro_batch(2)) == "EOS_OTHER_TABLE.restored"
+
+
+def test_a_restore_that_the_user_knows_of_is_no_reason_to_stop(table) -> None:
+    """Not that one; a later one is. Nor does a RESTORE count that was there before the query."""
+    write_deltalake(table.location.uri, pa.Table.from_pylist([], SCHEMA), mode="append")
+    DeltaTable(table.location.uri).restore(0)
+    committed(table, FIRST)
+    restored(table)
+    version = DeltaTable(table.location.uri).version()
+    committed(table, SECOND, after_restore=version)
+    assert rows(table) == Counter(records(SECOND))
+    restored(table)
+    assert condition_of(table, micro_batch(2), after_restore=version) == "EOS_OTHER_TABLE.restored"
+
+
+def test_a_restore_is_found_however_many_commits_come_while_it_is_looked_for(table, monkeypatch) -> None:
+    """delta-rs would give the newest ones, under the numbers of those before."""
+    committed(table, FIRST)
+    restored(table)
+    real = commit_module.remembered
+
+    def beside_another_writer(*arguments):
+        for _ in range(3):
+            write_deltalake(table.location.uri, pa.Table.from_pylist([], SCHEMA), mode="append")
+        return real(*arguments)
+
+    monkeypatch.setattr(commit_module, "remembered", beside_another_writer)
+    with pytest.raises(TableError) as error:
+        committed(table, SECOND)
+    assert error.value.entry == "EOS_OTHER_TABLE.restored"
+    assert "Version 2 of" in error.value.message
+    committed(table, SECOND, after_restore=2)
+    assert rows(table) == Counter(records(SECOND))
+
+
+def test_what_others_do_to_a_table_that_binds_no_append_is_let_be(table) -> None:
+    """Compaction, a checkpoint, harmless properties, deletes."""
+    committed(table, FIRST)
+    other = DeltaTable(table.location.uri)
+    other.optimize.compact()
+    other.create_checkpoint()
+    properties = {"delta.enableChangeDataFeed": "true", "delta.logRetentionDuration": "interval 60 days", "owner": "me"}
+    other.alter.set_table_properties(properties, raise_if_not_exists=False)
+    DeltaTable(table.location.uri).delete("offset = 0")
+    committed(table, SECOND)
+    expected = [row for row in records(FIRST) if row[2] != 0] + records(SECOND)
+    assert read_by_deltalake(table.location) == Counter(expected)
+
+
+# Files
+
+
+def test_files_that_vacuum_may_remove_are_not_committed(table, monkeypatch) -> None:
+    """A quarter of a week after they were written."""
+    files = files_of(on_disk(table.location), FIRST)
+    now = system.time_of_day()
+    monkeypatch.setattr(system, "time_of_day", lambda: now + 43 * 3600)
+    with pytest.raises(TableError) as error:
+        commit_files(table, FIRST, files, 5)
+    assert error.value.entry == "EOS_TABLE_FILES_OLD.late" and "43.0 hours" in error.value.message
+    assert error.value.restart_helps
+    monkeypatch.setattr(system, "time_of_day", lambda: now + 41 * 3600)
+    assert not commit_files(table, FIRST, files, 5).again
+
+
+def test_files_that_were_removed_are_not_committed(table) -> None:
+    """Before their commit; and the query stops where it was just after."""
+    files = files_of(on_disk(table.location), FIRST)
+    Path(table.location.uri, files[0].path).unlink()
+    with pytest.raises(TableError) as error:
+        commit_files(table, FIRST, files, 5)
+    assert error.value.entry == "EOS_TABLE_FILES_OLD.gone"
+
+
+def test_files_that_are_removed_while_they_are_committed_stop_the_query(table, monkeypatch) -> None:
+    """A VACUUM without any retention."""
+    files = files_of(on_disk(table.location), FIRST)
+
+    def vacuum(point: str) -> None:
+        if point == "table.asked":
+            Path(table.location.uri, files[0].path).unlink()
+
+    monkeypatch.setattr(failpoints, "reach", vacuum)
+    with pytest.raises(TableError) as error:
+        commit_files(table, FIRST, files, 5)
+    assert error.value.entry == "EOS_TABLE_FILES_LOST" and not error.value.restart_helps
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (None, 604_800_000),
+        ("interval 1 week", 604_800_000),
+        ("interval 2 days 3 hours", 2 * 86_400_000 + 3 * 3_600_000),
+        ("INTERVAL 30 MINUTES", 1_800_000),
+        ("interval 0 seconds", 0),
+        ("for ever", 0),
+        ("interval 1 month", 0),
+    ],
+)
+def test_retention_is_read_as_delta_writes_it(text, expected) -> None:
+    """What cannot be read lets no file through."""
+    assert retention_ms(text) == expected
+
+
+# Queries that wrote by Spark before
+
+
+def written_by_the_row_job(table: Table, number: int, digest: str | None, meant: str | None = None) -> None:
+    """A commit as the job makes it with Spark: the query's transaction, and a note."""
+    file = written(on_disk(table.location), records(micro_batch(number, (0, 0, 3))))
+    note = {"digest": digest, "attempt": ""} | ({} if meant is None else {"table": meant})
+    metadata = {} if digest is None else {"userMetadata": json.dumps({NOTE: note})}
+    properties = CommitProperties(metadata, app_transactions=[Transaction(QUERY, number, 1)])
+    DeltaTable(table.location.uri).create_write_transaction([file], "append", SCHEMA, commit_properties=properties)
+
+
+def taken_over(digest: str) -> TakenOver:
+    return TakenOver(row_job.noted, lambda: digest)
+
+
+def test_a_query_that_wrote_by_spark_goes_on_with_its_numbers(table) -> None:
+    """The micro-batch that it had just written counts by the digest in its note."""
+    for number in range(3):
+        written_by_the_row_job(table, number, "abc")
+    batch = micro_batch(2, (0, 0, 3))
+    assert committed(table, batch, taken_over=taken_over("abc")).again
+    assert condition_of(table, batch, taken_over=taken_over("abd")) == "EOS_TABLE_TWO_QUERIES"
+    assert condition_of(table, batch) == "EOS_DELTA_BATCH_UNKNOWN"
+    assert not committed(table, micro_batch(3, (0, 3, 4)), taken_over=taken_over("of no use")).again
+    assert rows(table)["t", 0, 3] == 1
+
+
+def test_a_commit_by_spark_counts_where_it_was_meant_for_this_table(table) -> None:
+    """By the table's id in its note: Spark commits to a table that has taken the place of another one, too."""
+    written_by_the_row_job(table, 0, "abc", table.id)
+    assert committed(table, FIRST, taken_over=taken_over("abc")).again
+    written_by_the_row_job(table, 1, "abc", "another")
+    assert condition_of(table, SECOND, taken_over=taken_over("abc")) == "EOS_OTHER_TABLE.landed"
+
+
+def test_a_commit_without_a_note_or_out_of_the_log_is_unknown(table) -> None:
+    """Which rows it had, nobody knows."""
+    written_by_the_row_job(table, 0, None)
+    assert condition_of(table, FIRST, taken_over=taken_over("abc")) == "EOS_DELTA_BATCH_UNKNOWN"
+    DeltaTable(table.location.uri).create_checkpoint()
+    for file in Path(table.location.uri, "_delta_log").glob("*.json"):
+        file.unlink()
+    with pytest.raises(TableError) as error:
+        committed(table, FIRST, taken_over=taken_over("abc"))
+    assert error.value.condition == "EOS_DELTA_BATCH_UNKNOWN" and "no longer in the log" in error.value.message
+
+
+# Mistakes, put back
+
+
+def test_a_handle_that_is_opened_after_the_question_doubles_rows(table, monkeypatch) -> None:
+    """So the question and the commit have to be on one: these tests would notice."""
+    right = commit_module._Commit._commit
+
+    def on_another_handle(self, handle, version) -> None:
+        right(self, self._opened(), version)
+
+    beaten = []
+
+    def other_driver(point: str) -> None:
+        if point == "table.asked" and not beaten:
+            beaten.append(point)
+            committed(table, FIRST)
+
+    monkeypatch.setattr(failpoints, "reach", other_driver)
+    assert committed(table, FIRST).again
+    assert rows(table) == Counter(records(FIRST))
+    beaten.clear()
+    monkeypatch.setattr(commit_module._Commit, "_commit", on_another_handle)
+    committed(table, SECOND)
+    beaten.clear()
+    third = micro_batch(2, (0, 5, 6))
+
+    def again_other_driver(point: str) -> None:
+        if point == "table.asked" and not beaten:
+            beaten.append(point)
+            committed(table, third)
+
+    monkeypatch.setattr(failpoints, "reach", again_other_driver)
+    committed(table, third)
+    assert rows(table)["t", 0, 5] == 2

@@ -1,0 +1,133 @@
+"""Drawn histories of a query and a Delta table: every row is there once, and mistakes that are put back are found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from spark_eos.pipelines.tables import micro_batch
+from spark_eos.pipelines.tables.delta import commit, evolution, table
+from tests.unit.pipelines.tables.delta.histories import History, Wrong
+
+SCHEDULES = 25
+#: Within so many histories each mistake has to show.
+TRIED = 60
+
+
+def played(seed: int, folder: Path) -> str | None:
+    """What was wrong, with the history; None if nothing was."""
+    history = History(seed, folder / str(seed))
+    with pytest.MonkeyPatch.context() as patch:
+        try:
+            history.play(patch)
+        except Wrong as wrong:
+            return f"seed {seed}: {wrong}\n" + "\n".join(history.trace)
+    return None
+
+
+@pytest.mark.parametrize("seed", range(SCHEDULES))
+def test_every_row_is_in_the_table_once(seed, tmp_path) -> None:
+    """Whoever dies, comes back late, or writes to the table meanwhile."""
+    assert played(seed, tmp_path) is None
+
+
+def another_handle(patch: pytest.MonkeyPatch) -> None:
+    """The table is asked, and then opened anew for the commit."""
+    right = commit._Commit._commit
+    patch.setattr(commit._Commit, "_commit", lambda self, handle, version: right(self, self._opened(), version))
+
+
+def not_asked(patch: pytest.MonkeyPatch) -> None:
+    """What has failed, or is run again, is committed without a question."""
+    patch.setattr(commit, "standing", lambda path, found, batch: micro_batch.Standing.NEW)
+
+
+def errors_are_outcomes(patch: pytest.MonkeyPatch) -> None:
+    """An error is taken for a refusal, and the driver goes on as if another one had done its work."""
+    right = commit._Commit.once
+
+    def once(self: commit._Commit) -> bool:
+        try:
+            return right(self)
+        except OSError:
+            return True
+
+    patch.setattr(commit._Commit, "once", once)
+
+
+def errors_are_new_columns(patch: pytest.MonkeyPatch) -> None:
+    """An error is taken for another start that has added them."""
+    right = evolution._Addition.once
+
+    def once(self: evolution._Addition) -> bool:
+        try:
+            return right(self)
+        except OSError:
+            return True
+
+    patch.setattr(evolution._Addition, "once", once)
+    patch.setattr(evolution, "check_columns", lambda *_: None)
+
+
+def restores_are_let_be(patch: pytest.MonkeyPatch) -> None:
+    """Rows that a RESTORE has taken are not missed."""
+    patch.setattr(commit, "check_restored", lambda *_: None)
+
+
+def tables_are_known_by_their_path(patch: pytest.MonkeyPatch) -> None:
+    """And by what they remember: nothing, after they were recreated."""
+    right = micro_batch.standing
+
+    def standing(path: str, found: micro_batch.Remembered, batch: micro_batch.MicroBatch) -> micro_batch.Standing:
+        return micro_batch.Standing.NEW if found.last is None else right(path, found, batch)
+
+    def found(self: commit._Commit, handle: DeltaTable) -> micro_batch.Remembered:
+        return commit.remembered(handle.transaction_version, self.batch.query)
+
+    patch.setattr(commit, "standing", standing)
+    patch.setattr(commit._Commit, "_remembered", found)
+
+
+def commits_are_not_looked_at(patch: pytest.MonkeyPatch) -> None:
+    """Whichever table they have landed in."""
+    patch.setattr(commit._Commit, "_taken_back", lambda self, handle: micro_batch.landed("", 0, "", ""))
+
+
+def columns_are_those_of_the_start(patch: pytest.MonkeyPatch) -> None:
+    """They are not looked at again."""
+    patch.setattr(table, "check_columns", lambda *_: None)
+
+
+def properties_are_those_of_the_start(patch: pytest.MonkeyPatch) -> None:
+    """Nor is what the table may forget."""
+    patch.setattr(table, "check_kept", lambda *_: None)
+
+
+def files_of_any_age_are_committed(patch: pytest.MonkeyPatch) -> None:
+    """Whether or not they are there."""
+    patch.setattr(commit._Commit, "_check_age", lambda self, handle: None)
+    patch.setattr(commit._Commit, "_check_there", lambda self: None)
+
+
+@pytest.mark.parametrize(
+    "mistake",
+    [
+        files_of_any_age_are_committed,
+        commits_are_not_looked_at,
+        another_handle,
+        not_asked,
+        errors_are_outcomes,
+        errors_are_new_columns,
+        restores_are_let_be,
+        tables_are_known_by_their_path,
+        columns_are_those_of_the_start,
+        properties_are_those_of_the_start,
+    ],
+)
+def test_a_mistake_is_found(mistake: Callable[[pytest.MonkeyPatch], None], monkeypatch, tmp_path) -> None:
+    """Some history shows it."""
+    mistake(monkeypatch)
+    assert any(played(seed, tmp_path) for seed in range(TRIED))

@@ -1,0 +1,394 @@
+"""Where tables are, what of them is kept, and what is refused by name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, Schema
+
+from spark_eos.checkpoint.settings import HadoopSettings
+from spark_eos.errors import EosError, TableError
+from spark_eos.pipelines.tables.delta.table import check_kept, check_put_if_absent, known, location_of, without_secrets
+from spark_eos.pipelines.tables.delta.target import DeltaPlace
+from spark_eos.source.schema import arrow_schema
+from tests.support.delta_files import SCHEMA
+from tests.support.s3_stand_in import s3_stand_in
+
+S3A = {"fs.s3a.access.key": "a-key", "fs.s3a.secret.key": "a-secret", "fs.s3a.endpoint": "store:9000"}
+
+
+def location(path: str, settings: dict[str, str] | None = None):
+    return location_of(path, HadoopSettings(settings or {}))
+
+
+@pytest.mark.parametrize(
+    ("path", "uri"),
+    [
+        ("/data/t", "/data/t"),
+        ("file:/data/t", "/data/t"),
+        ("file:///data/a:t", "/data/a:t"),
+        ("/data/a:t", "/data/a:t"),
+        ("s3a://bucket/a/t", "s3://bucket/a/t"),
+        ("s3://bucket/t", "s3://bucket/t"),
+    ],
+)
+def test_locations_are_those_of_spark(path, uri) -> None:
+    """Local ones are absolute."""
+    assert location(path).uri == uri
+    assert location("t").uri == str(Path.cwd() / "t")
+
+
+@pytest.mark.parametrize("path", ["hdfs://host/t", "dbfs:/t", "s3a:///t", "abfss://c@a.dfs.core.windows.net/t"])
+def test_other_file_systems_are_refused_by_name(path) -> None:
+    """Before anything runs."""
+    with pytest.raises(EosError) as error:
+        location(path)
+    assert error.value.entry == "EOS_OPTION_INVALID.table_path" and path in error.value.message
+
+
+#: What delta-rs also takes for something else in a local path.
+_NOT_LOCAL = ("a%20b", "a\\b")
+
+
+@pytest.mark.parametrize(
+    "path", ["a?b", "a#b", "a%20b", "a ", "a\\b", "a\nb", "a/../b", "./a", "a//b", "..", "a?", "a#"]
+)
+def test_an_address_that_means_two_places_is_refused(path) -> None:
+    """delta-rs decodes it, and tasks do not: the log would name files that are not where it looks for them."""
+    for address in (f"s3a://bucket/{path}", *([f"/data/{path}", f"file:/data/{path}"] if path in _NOT_LOCAL else ())):
+        with pytest.raises(EosError) as error:
+            location(address)
+        assert error.value.entry == "EOS_OPTION_INVALID.table_key"
+
+
+@pytest.mark.parametrize("default", ["hdfs://name:8020", "s3a://bucket", "S3A://bucket/"])
+def test_a_path_on_another_default_file_system_is_refused(default) -> None:
+    """Tasks would write its files there, and delta-rs its log to a local disk."""
+    with pytest.raises(EosError) as error:
+        location("/data/t", {"fs.defaultFS": default})
+    assert error.value.entry == "EOS_OPTION_INVALID.table_default" and default in error.value.message
+    assert location("file:/data/t", {"fs.defaultFS": default}).uri == "/data/t"
+    assert location("/data/t", {"fs.defaultFS": "file:///"}).uri == "/data/t"
+
+
+@pytest.mark.parametrize("path", ["file:t", "file://host/data/t"])
+def test_an_address_of_a_file_has_a_whole_path_on_this_machine(path) -> None:
+    """Spark and delta-rs would take it for two places."""
+    with pytest.raises(EosError) as error:
+        location(path)
+    assert error.value.entry == "EOS_OPTION_INVALID.table_path"
+
+
+def test_a_relative_path_is_the_drivers(tmp_path, monkeypatch) -> None:
+    """Tasks may have another folder."""
+    monkeypatch.chdir(tmp_path)
+    assert location("t").path == str(tmp_path / "t")
+
+
+def test_credentials_in_an_address_are_refused_and_in_no_message() -> None:
+    """As Hadoop refuses them; secret keys may have slashes."""
+    for secret in ("a-secret", "a/secret", "a@secret"):
+        with pytest.raises(EosError) as error:
+            location(f"s3a://a-key:{secret}@bucket/t")
+        assert error.value.entry == "EOS_OPTION_INVALID.table_userinfo" and secret not in repr(error.value)
+
+
+@pytest.mark.parametrize("name", ["a b", "a?b", "a#b", "ä", "p=1", "a:b", "a+b", "~", "a "])
+def test_a_local_table_is_where_its_files_are(tmp_path, name) -> None:
+    """Whatever the name of its folder is."""
+    here = location(str(tmp_path / name))
+    known(here, SCHEMA)
+    assert here.has(f"_delta_log/{0:020d}.json") and [one.name for one in tmp_path.iterdir()] == [name]
+
+
+def test_settings_of_hadoop_become_options_of_the_store() -> None:
+    """Those of the bucket before those of all buckets; secrets do not print."""
+    more = {"fs.s3a.bucket.b.secret.key": "b-secret", "fs.s3a.path.style.access": "true"}
+    plain = location("s3a://b/t", S3A | more | {"fs.s3a.connection.ssl.enabled": "false"})
+    assert (
+        plain.options.items()
+        >= {
+            "aws_access_key_id": "a-key",
+            "aws_secret_access_key": "b-secret",
+            "aws_endpoint_url": "http://store:9000",
+            "aws_allow_http": "true",
+            "aws_virtual_hosted_style_request": "false",
+        }.items()
+    )
+    assert "secret-" not in repr(plain) and "b-secret" not in repr(plain)
+    tls = location("s3a://c/t", S3A).options
+    assert tls["aws_endpoint_url"] == "https://store:9000" and "aws_allow_http" not in tls
+    assert "aws_endpoint_url" not in location("s3a://c/t", {"fs.s3a.endpoint": "s3.amazonaws.com"}).options
+
+
+def test_a_table_is_created_where_there_is_none(tmp_path) -> None:
+    """And found again, with the columns of records, headers included."""
+    place = location(str(tmp_path / "deep" / "t"))
+    created = known(place, arrow_schema(include_headers=True), ["topic"])
+    assert known(place, arrow_schema(include_headers=True)) == created  # it keeps its own partition columns
+    assert DeltaTable(place.uri).metadata().partition_columns == ["topic"]
+    with pytest.raises(TableError) as error:
+        known(place, arrow_schema(include_headers=False))
+    assert "headers is not written" in error.value.message
+    with pytest.raises(TableError) as error:
+        known(location(str(tmp_path / "gone")), SCHEMA, create=False)
+    assert error.value.condition == "EOS_DELTA_NO_TABLE"
+
+
+@pytest.mark.parametrize(
+    ("folders", "entry"),
+    [
+        (["nothing"], "EOS_TABLE_COLUMNS.partition"),
+        (["Topic"], "EOS_TABLE_COLUMNS.partition"),
+        (["key"], "EOS_TABLE_COLUMNS.partition_type"),
+        (["topic", "topic"], "EOS_TABLE_COLUMNS.twice"),
+    ],
+)
+def test_no_table_is_created_that_tasks_could_not_write_to(tmp_path, folders, entry) -> None:
+    """Else every start would find it, and no option could change it."""
+    with pytest.raises(EosError) as error:
+        known(location(str(tmp_path / "t")), arrow_schema(include_headers=True), folders)
+    assert error.value.entry == entry
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"delta.enableDeletionVectors": "true"}, None),
+        ({"delta.columnMapping.mode": "name"}, None),
+        ({"delta.setTransactionRetentionDuration": "interval 1 day"}, None),
+        ({"delta.deletedFileRetentionDuration": "soon"}, None),
+        ({"delta.deletedFileRetentionDuration": "interval 0 hours"}, None),
+        ({"delta.constraints.c": "offset > 5"}, None),
+        ({"delta.inCommitTimestamp.enabled": "true"}, None),
+        ({"delta.nosuch": "x"}, None),
+        ({"delta.minReaderVersion": "3"}, None),
+        ({"delta.appendOnly": "true", "delta.enableDeletionVectors": "true"}, "delta.enableDeletionVectors=true"),
+    ],
+    ids=str,
+)
+def test_no_table_is_created_with_properties_that_would_refuse_each_start(tmp_path, given, named) -> None:
+    """They are named alone; without them, the next start creates the table."""
+    here = location(str(tmp_path / "t"))
+    with pytest.raises(TableError) as error:
+        known(here, SCHEMA, properties=given)
+    assert error.value.entry == "EOS_DELTA_TABLE_SETTINGS.new" and list(tmp_path.iterdir()) == []
+    (only,) = [f"{name}={value}" for name, value in given.items()] if named is None else [named]
+    assert error.value.parameters["properties"] == only
+    known(here, SCHEMA)
+
+
+def test_a_table_is_created_with_properties_that_bind_no_append(tmp_path) -> None:
+    """And has them."""
+    given = {"delta.appendOnly": "true", "delta.enableDeletionVectors": "false", "delta.checkpointPolicy": "v2"}
+    given |= {"delta.deletedFileRetentionDuration": "interval 2 days", "delta.enableChangeDataFeed": "true"}
+    here = location(str(tmp_path / "t"))
+    known(here, SCHEMA, properties=given)
+    assert DeltaTable(here.uri).metadata().configuration == given
+
+
+@pytest.mark.parametrize("name", ["a b", "a,b", "a;b", "{", "}", "(", ")", "a\nb", "a\tb", "a=b"])
+@pytest.mark.parametrize("within", [False, True])
+def test_a_table_is_created_with_names_that_evolution_takes_alone(tmp_path, name, within) -> None:
+    """Otherwise Spark could not write to it."""
+    kind = pa.list_(pa.struct([(name, pa.int32())])) if within else pa.int32()
+    with pytest.raises(EosError) as error:
+        known(location(str(tmp_path / "t")), pa.schema([*SCHEMA, ("s" if within else name, kind)]))
+    assert error.value.entry == "EOS_TABLE_COLUMNS.name" and list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("there", "says"),
+    [
+        ([("topic", pa.string()), ("partition", pa.int32())], "offset is not there"),
+        ([*SCHEMA, pa.field("more", pa.string())], "more is not written"),
+        ([("topic", pa.string()), ("partition", pa.int64()), ("offset", pa.int64())], "partition is long there"),
+        ([("topic", pa.string()), ("partition", pa.int32()), ("OFFSET", pa.int64())], "OFFSET is not written"),
+        ([SCHEMA.field(0), SCHEMA.field(1), pa.field("offset", pa.int64(), nullable=False)], "long NOT NULL there"),
+    ],
+)
+def test_a_table_with_other_columns_is_refused(tmp_path, there, says) -> None:
+    """Each difference is named."""
+    DeltaTable.create(str(tmp_path), pa.schema(there))
+    with pytest.raises(TableError) as error:
+        known(location(str(tmp_path)), SCHEMA)
+    assert error.value.entry == "EOS_TABLE_DIFFERS" and says in error.value.message
+
+
+def test_the_order_of_columns_is_the_tables_own(tmp_path) -> None:
+    """Files name their columns."""
+    DeltaTable.create(str(tmp_path), pa.schema([*reversed(list(SCHEMA))]))
+    known(location(str(tmp_path)), SCHEMA)
+
+
+# Rules
+
+
+def with_first_version(folder: Path, *, protocol: dict | None = None, properties: dict | None = None, metadata=None):
+    """A table whose first version was written by another program."""
+    fields = json.loads(Schema.from_arrow(SCHEMA).to_json())["fields"]
+    fields[2]["metadata"] = metadata or {}
+    table = {
+        "id": "an id",
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": json.dumps({"type": "struct", "fields": fields}),
+        "partitionColumns": [],
+        "configuration": properties or {},
+        "createdTime": 0,
+    }
+    actions = [{"protocol": protocol or {"minReaderVersion": 1, "minWriterVersion": 2}}, {"metaData": table}]
+    log = folder / "_delta_log"
+    log.mkdir(parents=True)
+    (log / f"{0:020d}.json").write_text("\n".join(map(json.dumps, actions)))
+    return location(str(folder))
+
+
+def features(*writer: str, reader: tuple[str, ...] = ()) -> dict:
+    found = {"minReaderVersion": 3 if reader else 1, "minWriterVersion": 7, "writerFeatures": [*writer, *reader]}
+    return found | ({"readerFeatures": list(reader)} if reader else {})
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"protocol": features("appendOnly", "invariants", "changeDataFeed", "checkConstraints", "generatedColumns")},
+        {"protocol": features("appendOnly", reader=("deletionVectors", "v2Checkpoint", "timestampNtz"))},
+        {"protocol": {"minReaderVersion": 1, "minWriterVersion": 4}},
+        {"properties": {"delta.appendOnly": "true", "delta.checkpoint.writeStatsAsJson": "true"}},
+        {"properties": {"delta.feature.appendOnly": "supported", "delta.dataSkippingNumIndexedCols": "3"}},
+        {"properties": {"delta.autoOptimize.optimizeWrite": "true", "owner": "me"}},
+        {"properties": {"delta.columnMapping.mode": "none"}},
+        {"metadata": {"comment": "an offset"}},
+    ],
+)
+def test_what_binds_no_append_is_taken(tmp_path, parts) -> None:
+    """Features, properties and comments."""
+    known(with_first_version(tmp_path, **parts), SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("parts", "says"),
+    [
+        ({"properties": {"delta.constraints.small": "offset < 3"}}, "delta.constraints.small=offset < 3"),
+        ({"properties": {"delta.columnMapping.mode": "name"}}, "delta.columnMapping.mode=name"),
+        ({"properties": {"delta.enableRowTracking": "true"}}, "delta.enableRowTracking=true"),
+        ({"properties": {"delta.universalFormat.enabledFormats": "iceberg"}}, "delta.universalFormat"),
+        ({"metadata": {"delta.invariants": '{"expression": {"expression": "offset < 3"}}'}}, "on column offset"),
+        ({"metadata": {"delta.generationExpression": "partition + 1"}}, "delta.generationExpression on column offset"),
+        ({"metadata": {"__CHAR_VARCHAR_TYPE_STRING": "varchar(3)"}}, "__CHAR_VARCHAR_TYPE_STRING on column offset"),
+        ({"protocol": features("identityColumns")}, "the feature identityColumns"),
+        ({"protocol": features("rowTracking", "domainMetadata")}, "the feature rowTracking"),
+        ({"protocol": features("inCommitTimestamp")}, "the feature inCommitTimestamp"),
+        ({"protocol": features("somethingNew")}, "somethingNew"),
+    ],
+)
+def test_rules_that_files_would_break_are_refused(tmp_path, parts, says) -> None:
+    """By name; those that delta-rs itself refuses end by its words."""
+    with pytest.raises(TableError) as error:
+        known(with_first_version(tmp_path, **parts), SCHEMA)
+    assert error.value.entry in ("EOS_DELTA_TABLE_SETTINGS.rules", "EOS_DELTA_FAILED")
+    assert says in error.value.message
+
+
+def test_rules_within_a_type_are_found(tmp_path) -> None:
+    """Of a field in an array of structs."""
+    place = location(str(tmp_path))
+    known(place, arrow_schema(include_headers=True))
+    log = tmp_path / "_delta_log" / f"{0:020d}.json"
+    actions = [json.loads(line) for line in log.read_text().splitlines()]
+    for action in actions:
+        if "metaData" in action:
+            schema = json.loads(action["metaData"]["schemaString"])
+            headers = next(field for field in schema["fields"] if field["name"] == "headers")
+            headers["type"]["elementType"]["fields"][1]["metadata"] = {"a.rule": "x"}
+            action["metaData"]["schemaString"] = json.dumps(schema)
+    log.write_text("\n".join(map(json.dumps, actions)))
+    with pytest.raises(TableError, match=r"a\.rule on column headers\.value"):
+        check_kept(place, place.open())
+
+
+# Stores
+
+
+def test_a_store_that_keeps_conditions_is_taken() -> None:
+    """What was tried there is gone afterwards."""
+    with s3_stand_in() as store:
+        place = store.location("t")
+        check_put_if_absent(place)
+        assert store.puts and not any(store.objects.values())
+        assert known(place, SCHEMA).id
+
+
+def test_a_store_that_ignores_conditions_is_refused() -> None:
+    """Before the table is touched."""
+    with s3_stand_in() as store:
+        store.conditions = False
+        with pytest.raises(TableError) as error:
+            known(store.location("t"), SCHEMA)
+        assert error.value.condition == "EOS_DELTA_STORE_UNSAFE"
+        assert not any(store.objects.values())
+
+
+def test_a_secret_within_another_one_leaves_nothing_of_it() -> None:
+    """Many a user has a password that begins with the name."""
+    there = location("s3a://b/t", S3A | {"fs.s3a.access.key": "minio", "fs.s3a.secret.key": "minio123"})
+    assert without_secrets(ValueError("refused minio123"), there) == "ValueError: refused ***"
+
+
+def _a_file(path: Path) -> None:
+    path.write_text("a,b\n")
+
+
+def _below_a_file(path: Path) -> None:
+    path.parent.rmdir()
+    path.parent.write_text("a,b\n")
+
+
+def _parquet(path: Path) -> None:
+    path.mkdir()
+    (path / "part-0.parquet").write_bytes(b"PAR1")
+
+
+def _folders(path: Path) -> None:
+    (path / "day=1").mkdir(parents=True)
+
+
+def _log_without_versions(path: Path) -> None:
+    _parquet(path)
+    (path / "_delta_log").mkdir()
+
+
+@pytest.mark.parametrize(
+    ("made", "says"),
+    [
+        (_a_file, "it is a file"),
+        (_below_a_file, "is no folder"),
+        (_parquet, "has other files: part-0.parquet"),
+        (_folders, "has other files: day=1"),
+        (_log_without_versions, "has other files: part-0.parquet"),
+    ],
+)
+def test_no_table_is_made_of_what_is_none(made, says, tmp_path: Path) -> None:
+    """Readers would miss these files in the table, and VACUUM would remove them."""
+    path = tmp_path / "above" / "t"
+    path.parent.mkdir()
+    made(path)
+    before = sorted(tmp_path.rglob("*"))
+    place = DeltaPlace(location(str(path)), "checkpoint")
+    for refused in (lambda: known(location(str(path)), SCHEMA), lambda: place.check_new(SCHEMA)):
+        with pytest.raises(TableError) as error:
+            refused()
+        assert error.value.entry.startswith("EOS_DELTA_NO_TABLE.") and says in error.value.message
+        assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_table_is_made_beside_what_readers_and_vacuum_leave_alone(tmp_path: Path) -> None:
+    """Such as the query's own checkpoint."""
+    for name in ("_checkpoint", ".sync"):
+        (tmp_path / name).mkdir()
+    DeltaPlace(location(str(tmp_path)), "checkpoint").check_new(SCHEMA)
+    assert known(location(str(tmp_path)), SCHEMA).id

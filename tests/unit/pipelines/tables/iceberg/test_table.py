@@ -1,0 +1,214 @@
+"""Which Iceberg tables and catalogs are written to, and that no secret is in what is said of them."""
+
+from __future__ import annotations
+
+import builtins
+import sqlite3
+from typing import Any
+
+import pyarrow as pa
+import pyiceberg.catalog
+import pytest
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadataV3
+from pyiceberg.transforms import IdentityTransform, VoidTransform
+from pyiceberg.types import LongType, NestedField, StringType, StructType, TimeType, UUIDType
+from pyiceberg.utils.config import Config
+
+from spark_eos.errors import EosError
+from spark_eos.pipelines.tables.iceberg.catalog import without_secrets
+from spark_eos.pipelines.tables.iceberg.table import folder_of, layout_of
+from spark_eos.pipelines.tables.iceberg.target import place_of
+from tests.support.table_kinds import Iceberg
+
+ID, TEXT = NestedField(1, "id", LongType()), NestedField(2, "s", StringType())
+PLAIN = Schema(ID, TEXT)
+WRITTEN = pa.schema({"id": pa.int64(), "s": pa.string()})
+
+
+def refusal(kind: Iceberg, **more: str) -> EosError:
+    """Why a query does not start."""
+    with pytest.raises(EosError) as error:
+        kind.place(kind.folder / "c", **more).target(WRITTEN, create=True)
+    return error.value
+
+
+def create(kind: Iceberg, schema: Schema = PLAIN, **more: Any) -> None:
+    catalog = kind.opened()
+    catalog.create_namespace_if_not_exists("tests")
+    catalog.create_table(kind.table, schema, **more)
+
+
+def spec(source: int, transform: Any) -> PartitionSpec:
+    return PartitionSpec(PartitionField(source, 1000, transform, "f"))
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ({"properties": {"format-version": "1"}}, "version 1 of the format"),
+        ({"properties": {"write.format.default": "orc"}}, "write.format.default=orc"),
+        ({"properties": {"encryption.key-id": "k"}}, "encryption.key-id=k"),
+        ({"partition_spec": spec(1, VoidTransform())}, "field f by void"),
+        ({"schema": Schema(ID, NestedField(2, "t", TimeType()))}, "column t of type time"),
+        (
+            {"schema": Schema(ID, NestedField(2, "r", StructType(NestedField(3, "u", UUIDType()))))},
+            "column r.u of type",
+        ),
+        (
+            {
+                "schema": Schema(ID, NestedField(2, "r", StructType(NestedField(3, "n", LongType())))),
+                "partition_spec": spec(3, IdentityTransform()),
+            },
+            "field f by identity",
+        ),
+    ],
+)
+def test_a_table_that_files_would_not_follow_is_refused(tmp_path, more, says) -> None:
+    """By name, at the start."""
+    kind = Iceberg(tmp_path)
+    create(kind, **more)
+    refused = refusal(kind)
+    assert refused.entry == "EOS_ICEBERG_TABLE.rules" and says in refused.message
+
+
+def test_version_3_of_the_format_is_refused(tmp_path) -> None:
+    """pyiceberg reads it, and cannot create it yet: it gives each row an id."""
+    kind = Iceberg(tmp_path)
+    create(kind)
+    metadata = kind.load().metadata.model_dump()
+    with pytest.raises(EosError, match="version 3 of the format"):
+        layout_of(TableMetadataV3.model_validate({**metadata, "format-version": 3, "next-row-id": 0}), "t")
+
+
+@pytest.mark.parametrize(
+    ("schema", "says"),
+    [
+        (Schema(ID), "s is not there"),
+        (Schema(ID, TEXT, NestedField(3, "more", LongType())), "more is not written"),
+        (Schema(NestedField(1, "ID", LongType()), TEXT), "id is not there; ID is not written"),
+        (Schema(ID, NestedField(2, "s", LongType())), "s is int64 there, and written as string"),
+        (Schema(NestedField(1, "id", LongType(), required=True), TEXT), "id is int64 NOT NULL there"),
+    ],
+)
+def test_a_table_with_other_columns_is_refused(tmp_path, schema, says) -> None:
+    """Each difference is named."""
+    kind = Iceberg(tmp_path)
+    create(kind, schema)
+    refused = refusal(kind)
+    assert refused.entry == "EOS_TABLE_DIFFERS" and says in refused.message
+
+
+def test_a_table_is_created_once(tmp_path) -> None:
+    """With its namespace; a second query finds it. A query with a checkpoint creates none."""
+    kind = Iceberg(tmp_path)
+    with pytest.raises(EosError) as error:
+        kind.place(tmp_path / "c").target(WRITTEN, create=False)
+    assert error.value.condition == "EOS_ICEBERG_NO_TABLE"
+    first = kind.place(tmp_path / "c").target(WRITTEN, create=True)
+    assert first == kind.place(tmp_path / "c").target(WRITTEN, create=True)
+    assert first.last("q") is None
+
+
+@pytest.mark.parametrize("location", ["hdfs://host/t", "gs://b/t", "relative/t", "/a b/c%20d", "s3:/b", "file:t"])
+def test_places_that_are_not_written_to_are_refused(tmp_path, location) -> None:
+    """Neither on a local disk nor on S3, or read as another place by some."""
+    kind = Iceberg(tmp_path)
+    create(kind)
+    metadata = kind.load().metadata.model_copy(update={"location": location})
+    with pytest.raises(EosError) as error:
+        folder_of(metadata, "t")
+    assert error.value.entry == "EOS_ICEBERG_TABLE.location"
+
+
+def test_a_catalog_that_forgets_is_refused(tmp_path) -> None:
+    """One in memory has no table in the next process."""
+    refused = refusal(Iceberg(tmp_path), **{"catalog.type": "in-memory"})
+    assert refused.entry == "EOS_ICEBERG_TABLE.catalog" and "InMemoryCatalog" in refused.message
+
+
+def test_a_catalog_that_cannot_be_opened_is_named_without_its_secrets(tmp_path) -> None:
+    """pyiceberg's own message has all properties."""
+    secrets = {"catalog.type": "sql", "catalog.uri": "nothing://user:swordfish@host/db", "catalog.s3.secret": "rosebud"}
+    refused = refusal(Iceberg(tmp_path), **secrets)
+    assert refused.condition == "EOS_ICEBERG_FAILED"
+    assert "swordfish" not in str(refused) and "rosebud" not in str(refused)
+
+
+def test_secrets_are_left_out() -> None:
+    """By the names of properties, and out of addresses, as they are and as they are meant."""
+    properties = {
+        "uri": "postgresql://user:p%40ss@host/db",
+        "proxy": "https://ann:pa/sswd@proxy",
+        "token": "abc",
+        "s3.secret-access-key": "def",
+        "header.X-Api": "ghi",
+        "warehouse": "s3://bucket/jkl",
+        "auth": {"basic": {"password": "mno"}},
+        "ssl": {"cabundle": "/pqr"},
+    }
+    text = "postgresql://user:p%40ss@host/db p@ss abc def ghi s3://bucket/jkl mno /pqr https://ann:pa/sswd@proxy"
+    shown = "postgresql://***@host/db *** *** *** *** s3://bucket/jkl *** /pqr https://***@proxy"
+    assert without_secrets(text, properties) == shown
+
+
+def test_a_secret_within_another_one_leaves_nothing_of_it() -> None:
+    """In whatever order they are given, and in whichever of the properties each is."""
+    access, secret = {"s3.access-key-id": "minio"}, {"s3.secret-access-key": "minio123"}
+    for given in ([access, secret], [secret, access], [access | secret], [{"uri": "http://minio@host"}, secret]):
+        assert without_secrets("refused minio123", *given) == "refused ***"
+
+
+def test_secrets_of_pyicebergs_own_configuration_are_left_out(monkeypatch) -> None:
+    """Also where the catalog cannot be opened, and pyiceberg's message has them."""
+    uri = "nothing://user:swordfish@host/db"
+    monkeypatch.setenv("PYICEBERG_CATALOG__PROD__URI", uri)
+    monkeypatch.setattr(pyiceberg.catalog, "_ENV_CONFIG", Config())  # which is read once
+    with pytest.raises(EosError) as error:
+        place_of("a.b", "prod", {}).target(WRITTEN, create=True)
+    assert error.value.condition == "EOS_ICEBERG_FAILED"
+    assert "from the uri: nothing://***@host/db" in error.value.message
+
+
+def test_without_pyiceberg_the_extra_is_named(monkeypatch) -> None:
+    """Before anything else."""
+    right = builtins.__import__
+
+    def without(name: str, *more: Any) -> Any:
+        if name.partition(".")[0] == "pyiceberg":
+            raise ImportError(name)
+        return right(name, *more)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(EosError) as error:
+        place_of("a.b", "default", {})
+    assert error.value.entry == "EOS_NOT_INSTALLED.iceberg"
+
+
+@pytest.mark.parametrize("trouble", ["locked", "away"])
+def test_a_database_that_is_locked_or_away_when_a_query_starts_is_waited_for(tmp_path, trouble) -> None:
+    """By a restart; a running query waits by itself. The next start goes on, whether the table was there or not."""
+    kind = Iceberg(tmp_path / "catalog")
+    place = kind.place(tmp_path / "c", **{"catalog.uri": f"sqlite:///{kind.folder}/catalog.db?timeout=0.1"})
+    kind.opened()
+    if trouble == "away":
+        kind.folder.rename(tmp_path / "elsewhere")
+    else:
+        holder = sqlite3.connect(kind.folder / "catalog.db", isolation_level=None)
+        holder.execute("BEGIN EXCLUSIVE")
+    with pytest.raises(EosError) as error:
+        place.target(WRITTEN, create=True)
+    assert error.value.condition == "EOS_ICEBERG_UNREACHABLE" and error.value.restart_helps
+    if trouble == "away":
+        (tmp_path / "elsewhere").rename(kind.folder)
+    else:
+        holder.close()
+    place.target(WRITTEN, create=True)
+
+
+def test_errors_that_no_time_heals_are_not_waited_for(tmp_path) -> None:
+    """As of a catalog whose properties are wrong."""
+    with pytest.raises(EosError) as error:
+        Iceberg(tmp_path).place(tmp_path / "c", **{"catalog.uri": "nonsense"}).columns()
+    assert error.value.condition == "EOS_ICEBERG_FAILED" and not error.value.restart_helps

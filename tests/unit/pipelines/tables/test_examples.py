@@ -1,0 +1,70 @@
+"""The examples in docs/copy.md for readers of tables, as they stand, with their data in a folder of the test."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import re
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from spark_eos.checkpoint.settings import HadoopSettings
+from spark_eos.pipelines.copy.table.options import table_options
+from spark_eos.pipelines.tables.files import Attempt, FileWriter
+from tests.support.delta_files import QUERY, micro_batch, records
+
+PAGE = Path(__file__).parents[4] / "docs" / "copy.md"
+SCHEMA = pa.schema(
+    [
+        *(("key", pa.binary()), ("value", pa.binary())),
+        *(("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64())),
+    ]
+)
+#: The second one reads from one partition alone, and the last one from none.
+BATCHES = [
+    micro_batch(0, (0, 0, 3), (2, 0, 2), topic="flights"),
+    micro_batch(1, (0, 3, 9), topic="flights"),
+    micro_batch(2, topic="flights"),
+]
+SINKS = {
+    "deltalake": {"format": "delta", "path": "/data/flights"},
+    "pyiceberg": {
+        "format": "iceberg",
+        "table": "lake.flights",
+        "catalog.type": "sql",
+        "catalog.uri": "sqlite:////data/catalog.db",
+        "catalog.warehouse": "file:///data/warehouse",
+    },
+}
+PRINTED = {
+    "deltalake": "{0: 9, 1: None, 2: 2, 3: None} 1\n",
+    "pyiceberg": "{'flights/0': 9, 'flights/2': 2} 1\n",
+}
+
+
+def example(library: str) -> str:
+    """The one of the page that finds the ends by this library."""
+    texts = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    (found,) = [text for text in texts if library in text and "ends = " in text]
+    return found
+
+
+@pytest.mark.parametrize("library", SINKS)
+def test_the_page_tells_how_far_a_table_is_and_finds_a_row(library: str, tmp_path: Path) -> None:
+    """Of a table that the query has written, with the query's id in its checkpoint."""
+    checkpoint = tmp_path / "checkpoint"
+    checkpoint.mkdir()
+    (checkpoint / "metadata").write_text(json.dumps({"id": QUERY}))
+    sink = {name: value.replace("/data", str(tmp_path)) for name, value in SINKS[library].items()}
+    target = table_options(sink, {}).place(str(checkpoint), HadoopSettings()).target(SCHEMA, create=True)
+    for batch in BATCHES:
+        rows = [{"topic": topic, "partition": p, "offset": offset} for topic, p, offset in records(batch)]
+        with FileWriter(target.store(), target.layout, Attempt(QUERY, batch.number, 0, 0)) as writer:
+            writer.write(pa.RecordBatch.from_pylist(rows, target.layout.schema))
+            target.commit(batch, writer.close(), len(rows), is_there=False)
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        exec(compile(example(library).replace("/data", str(tmp_path)), library, "exec"), {})
+    assert printed.getvalue() == PRINTED[library]

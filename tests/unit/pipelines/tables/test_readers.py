@@ -1,0 +1,419 @@
+"""Rows that are written are found by every reader, whatever it skips files by.
+
+Random rows of all types go through `FileWriter` into files of a Delta table; then readers that share nothing with it
+are asked for the rows of random predicates, and have to find those that Python finds in the plain rows. Each of the
+mistakes at the end, put into the code, makes the same test fail.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from decimal import ROUND_HALF_EVEN, Decimal
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from deltalake import DeltaTable
+from deltalake.transaction import AddAction, CommitProperties, Transaction
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from spark_eos.checkpoint.settings import HadoopSettings
+from spark_eos.checkpoint.stores import open_store
+from spark_eos.pipelines.tables import files, partitions, statistics
+from spark_eos.pipelines.tables.delta import actions
+from spark_eos.pipelines.tables.delta.actions import add_action
+from spark_eos.pipelines.tables.files import Attempt, DataFile, FileLayout, FileWriter
+from spark_eos.pipelines.tables.values import conformed
+from tests.support.table_readers import OPERATORS, READERS, UTC, Opened, Predicate
+
+LAST = "\U0010ffff"
+STRUCT = pa.struct({"a": pa.int64(), "s": pa.string()})
+SCHEMA = pa.schema(
+    {
+        "id": pa.int64(),
+        "i": pa.int64(),
+        "y": pa.int8(),
+        "f": pa.float64(),
+        "g": pa.float32(),
+        "d": pa.decimal128(12, 2),
+        "w": pa.decimal128(38, 10),
+        "s": pa.string(),
+        "b": pa.bool_(),
+        "t": pa.date32(),
+        "u": UTC,
+        "n": pa.timestamp("us"),
+        "r": STRUCT,
+        "x": pa.binary(),
+        "l": pa.list_(pa.int64()),
+    }
+)
+#: A folder where nobody waits for a disk, of Linux.
+IN_MEMORY = Path("/dev/shm")
+#: Microseconds since 1970 of the first and the last moment that Python has.
+FIRST_US, LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
+INTEGERS = st.sampled_from([0, 1, -1, 1 << 53, (1 << 53) + 1, (1 << 63) - 1, -(1 << 63)]) | st.integers(-9, 9)
+STRINGS = (
+    st.sampled_from(["", "a", "ab", "a" * 32, "a" * 32 + "b", "a" * 33 + "b", "a" * 31 + "b", "a" * 32 + LAST + "a"])
+    | st.sampled_from(["'", '"', "a b", "a%20b", "a/b", "a=b", "..", "ü", "a\\b", "null", " a", "a+b", "\n", "x:y"])
+    | st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=40)
+)
+MOMENTS = st.sampled_from([0, 1, 999, 1000, 1001, -1, -999, -1000, FIRST_US, LAST_US]) | st.integers(FIRST_US, LAST_US)
+VALUES: dict[str, st.SearchStrategy[Any]] = {
+    "i": INTEGERS,
+    "y": st.integers(-128, 127),
+    "f": st.sampled_from([math.nan, math.inf, -math.inf, 0.0, -0.0, 1.5, 5e-324, 1e300]) | st.floats(),
+    "g": st.sampled_from([math.nan, math.inf, 0.0, -0.0, 1.5]) | st.floats(width=32),
+    "d": st.decimals(Decimal("-9999999999.99"), Decimal("9999999999.99"), places=2),
+    "w": st.integers(-(10**38) + 1, 10**38 - 1).map(lambda digits: Decimal(f"{digits}E-10"))
+    | st.decimals(-2, 2, places=10),
+    "s": STRINGS,
+    "b": st.booleans(),
+    "t": st.dates(),
+    "u": MOMENTS,
+    "n": MOMENTS,
+    "x": st.binary(max_size=4),
+    "l": st.lists(st.integers(0, 9), max_size=2),
+    "r": st.fixed_dictionaries({"a": st.none() | INTEGERS, "s": st.none() | STRINGS}),
+}
+ROWS = st.fixed_dictionaries({name: st.none() | values for name, values in VALUES.items()})
+#: Columns of predicates, with their types.
+COLUMNS = {
+    **{field.name: field.type for field in SCHEMA if field.name not in {"id", "r", "x", "l"}},
+    "r.a": pa.int64(),
+    "r.s": pa.string(),
+}
+PARTITIONS = (("y",), ("d",), ("s",), ("b",), ("t",), ("u",), ("n",), ("s", "y"), ("t", "b"))
+
+
+@dataclass(frozen=True)
+class Case:
+    """Rows in files, and what readers are asked for."""
+
+    parts: list[list[dict[str, Any]]]
+    partition_by: tuple[str, ...]
+    row_group_bytes: int
+    predicates: list[Predicate]
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    """Few rows in several files, as each file may be skipped; what is asked for is mostly there."""
+    parts = draw(st.lists(st.lists(ROWS, min_size=1, max_size=4), min_size=1, max_size=3))
+    rows = [row for part in parts for row in part]
+    predicates = []
+    for column in draw(st.lists(st.sampled_from(list(COLUMNS)), min_size=3, max_size=6)):
+        value = value_at(draw(st.sampled_from(rows)), column)
+        if value is None:
+            name, *fields = column.split(".")
+            value = draw(VALUES[name] if not fields else INTEGERS if fields == ["a"] else STRINGS)
+        predicates.append(Predicate(column, draw(st.sampled_from(OPERATORS)), value))
+    partition_by = draw(st.sampled_from([(), *PARTITIONS]))
+    if "d" in partition_by:  # delta-rs 1.6.6 makes no dataset of a table with a partition below zero
+        parts = [[{**row, "d": row["d"] and abs(row["d"])} for row in part] for part in parts]
+    return Case(parts, partition_by, draw(st.sampled_from([1, 1 << 20])), predicates)
+
+
+def value_at(row: dict[str, Any], column: str) -> Any:
+    """The value of a column, or of a field of a struct."""
+    name, *fields = column.split(".")
+    value = row[name]
+    for field in fields:
+        value = None if value is None else value[field]
+    return value
+
+
+def table_of(folder: Path, case: Case) -> DeltaTable:
+    """A table with the rows of the case, each part in files of its own. ``id`` is the place of a row in all parts."""
+    table = DeltaTable.create(folder, SCHEMA, partition_by=list(case.partition_by))
+    written: list[DataFile] = []
+    begin = 0
+    layout = FileLayout(SCHEMA, case.partition_by, row_group_bytes=case.row_group_bytes)
+    for number, part in enumerate(case.parts):
+        columns = {name: [row[name] for row in part] for name in VALUES} | {"id": list(range(begin, begin + len(part)))}
+        arrays = [pa.array(columns[field.name], field.type) for field in SCHEMA]
+        found = conformed(pa.RecordBatch.from_arrays(arrays, schema=SCHEMA), SCHEMA, case.partition_by)
+        assert found.bad == {}
+        with FileWriter(open_store(str(folder), HadoopSettings({})), layout, Attempt("q", 0, number, 0)) as writer:
+            writer.write(found.rows)
+            written += writer.close()
+        begin += len(part)
+    commit(table, written)
+    return DeltaTable(folder)
+
+
+def commit(table: DeltaTable, written: Sequence[DataFile]) -> None:
+    now_ms = int(time.time() * 1000)
+    table.create_write_transaction(
+        [add_action(file) for file in written],
+        "append",
+        table.schema(),
+        table.metadata().partition_columns,
+        commit_properties=CommitProperties(app_transactions=[Transaction("q", 0, now_ms)]),
+    )
+
+
+def check(case: Case) -> None:
+    """Every reader finds the rows that Python finds, and counts them all."""
+    rows = [row for part in case.parts for row in part]
+    with tempfile.TemporaryDirectory(dir=IN_MEMORY if IN_MEMORY.is_dir() else None) as folder:
+        opened = Opened(table_of(Path(folder), case))
+        assert opened.count() == len(rows)
+        for predicate in case.predicates:
+            values = [value_at(row, predicate.column) for row in rows]
+            if predicate.column in case.partition_by:
+                values = [value or None if isinstance(value, str) else value for value in values]
+            for reader in (one for one in READERS if one.takes(predicate)):
+                expected = [place for place, value in enumerate(values) if predicate.holds(value, reader.order)]
+                found = reader.find(opened, predicate, COLUMNS[predicate.column])
+                assert found == expected, (reader.name, predicate, case.partition_by)
+
+
+EVERYTHING = list(HealthCheck)
+
+
+@settings(deadline=None, max_examples=25, phases=[Phase.explicit, Phase.generate], suppress_health_check=EVERYTHING)
+@given(cases())
+def test_readers_find_every_row(case: Case) -> None:
+    """By predicates on columns, fields of structs and partition columns, over files with row groups of any size."""
+    check(case)
+
+
+@pytest.mark.parametrize("number", [None, "3", "36", "-1"])
+@pytest.mark.parametrize("partition_by", [(), ("p",)])
+def test_readers_find_rows_by_every_column_of_a_wide_table(number: str | None, partition_by: tuple[str, ...]) -> None:
+    """However many columns have statistics by the table's property, and whichever columns readers count for it."""
+    columns = ["id", "p", *(f"c{place}" for place in range(40))]
+    schema = pa.schema([("x", pa.binary()), ("r", STRUCT), *((name, pa.int64()) for name in columns)])
+    properties = {"delta.dataSkippingNumIndexedCols": number} if number else {}
+    layout = FileLayout(schema, partition_by, statistics_columns=actions.statistics_columns(properties))
+    with tempfile.TemporaryDirectory(dir=IN_MEMORY if IN_MEMORY.is_dir() else None) as folder:
+        table = DeltaTable.create(folder, schema, partition_by=list(partition_by), configuration=properties)
+        files_ = []
+        for place in range(2):
+            row = {"x": b"", "r": {"a": place, "s": ""}} | dict.fromkeys(columns, place)
+            with FileWriter(open_store(folder, HadoopSettings({})), layout, Attempt("q", 0, place, 0)) as writer:
+                writer.write(pa.RecordBatch.from_pylist([row], schema))
+                files_ += writer.close()
+        commit(table, files_)
+        opened = Opened(DeltaTable(folder))
+        for column in columns[:6] + columns[25:]:
+            for reader in READERS:
+                assert reader.find(opened, Predicate(column, "=", 1), pa.int64()) == [1], (reader.name, column)
+
+
+@pytest.mark.parametrize("name", ["a b", "é-Ж_1", "select"])
+def test_readers_find_rows_by_a_partition_column_of_any_name(name: str) -> None:
+    """polars looks for the name of the column in the directory."""
+    schema = pa.schema([("id", pa.int64()), (name, pa.string())])
+    with tempfile.TemporaryDirectory(dir=IN_MEMORY if IN_MEMORY.is_dir() else None) as folder:
+        table = DeltaTable.create(folder, schema, partition_by=[name])
+        layout = FileLayout(schema, (name,))
+        with FileWriter(open_store(folder, HadoopSettings({})), layout, Attempt("q", 0, 0, 0)) as writer:
+            writer.write(pa.record_batch([[0, 1, 2], ["x y", "é", None]], schema=schema))
+            commit(table, writer.close())
+        opened = Opened(DeltaTable(folder))
+        for reader in READERS:
+            for place, value in enumerate(["x y", "é"]):
+                assert reader.find(opened, Predicate(name, "=", value), pa.string()) == [place], reader.name
+            assert reader.find(opened, Predicate(name, "is null"), pa.string()) == [2], reader.name
+
+
+#: Files of rows with a struct: null itself, with fields that are null, and with values.
+STRUCTS: tuple[tuple[pa.DataType, list[list[Any]]], ...] = (
+    (STRUCT, [[None], [{"a": None, "s": None}], [{"a": 1, "s": "a"}, None]]),
+    (
+        pa.struct({"q": pa.struct({"x": pa.string(), "y": pa.int32()}), "w": pa.int64()}),
+        [[None], [{"q": None, "w": 5}], [{"q": {"x": "s", "y": 1}, "w": None}, None]],
+    ),
+    (pa.struct({"x": pa.binary(), "l": pa.list_(pa.int32())}), [[None], [{"x": None}], [{"x": b"s", "l": [1]}, None]]),
+)
+
+
+@pytest.mark.parametrize(("type_", "parts"), STRUCTS, ids=["flat", "nested", "without bounds"])
+def test_readers_find_structs_that_are_null(type_: pa.DataType, parts: list[list[Any]]) -> None:
+    """Also in a file in which none of its fields has a value, and so no bounds, beside a column that has."""
+    schema = pa.schema({"c": type_, "id": pa.int64()})
+    with tempfile.TemporaryDirectory(dir=IN_MEMORY if IN_MEMORY.is_dir() else None) as folder:
+        table = DeltaTable.create(folder, schema)
+        files_: list[DataFile] = []
+        values: list[Any] = []
+        for number, part in enumerate(parts):
+            rows = [{"id": place, "c": value} for place, value in enumerate(part, len(values))]
+            values += part
+            layout = FileLayout(schema)
+            with FileWriter(open_store(folder, HadoopSettings({})), layout, Attempt("q", 0, number, 0)) as writer:
+                writer.write(pa.RecordBatch.from_pylist(rows, schema))
+                files_ += writer.close()
+        commit(table, files_)
+        opened = Opened(DeltaTable(folder))
+        for asked in (Predicate("c", "is null"), Predicate("c", "is not null")):
+            expected = [place for place, value in enumerate(values) if asked.holds(value, float)]
+            for reader in READERS:
+                assert reader.find(opened, asked, type_) == expected, (reader.name, asked)
+
+
+# Mistakes
+
+Patch = pytest.MonkeyPatch
+
+
+def _nan_left_out(patch: Patch) -> None:
+    """Bounds of the values that are not NaN, as libraries write them."""
+    bounds = statistics._bounds
+
+    def without_nan(column: pa.ChunkedArray, type_: pa.DataType, nans: int) -> Any:
+        if nans:
+            column = column.filter(pc.invert(pc.is_nan(column)))
+        return bounds(column, type_, 0) if len(column) else None
+
+    patch.setattr(statistics, "_bounds", without_nan)
+
+
+def _footers_of_floats(patch: Patch) -> None:
+    """Bounds of row groups for all columns, as Arrow writes them."""
+    patch.setattr(files, "_FLOATING", frozenset())
+
+
+def _strings_cut_short(patch: Patch) -> None:
+    """The greatest string is cut, and nothing put behind it."""
+    patch.setattr(statistics, "cut_high", lambda text: text[: statistics.LONGEST])
+
+
+def _one_row_group(patch: Patch) -> None:
+    """The bounds of the last row group for the file's."""
+    add = statistics._Leaf.add
+
+    def only_these(leaf: Any, rows: pa.Table) -> None:
+        leaf._bounds = None
+        add(leaf, rows)
+
+    patch.setattr(statistics._Leaf, "add", only_these)
+
+
+def _edited(edit: Callable[[dict[str, Any]], None], **how: Any) -> Callable[[Patch], None]:
+    """Statistics with something else in their JSON."""
+
+    def apply(patch: Patch) -> None:
+        text_of = actions.statistics_text
+
+        def edited(file: DataFile) -> str:
+            plain = json.loads(text_of(file), **how)
+            edit(plain)
+            return json.dumps(plain, ensure_ascii=False)
+
+        patch.setattr(actions, "statistics_text", edited)
+
+    return apply
+
+
+def _escaped_characters(patch: Patch) -> None:
+    """Two escapes for a character beyond 16 bits, which is what Python's JSON has by default; a later delta-rs may
+    read them."""
+    dumps = json.dumps
+    patch.setattr(actions.json, "dumps", lambda value, ensure_ascii=True: dumps(value))
+
+
+def _no_nulls(plain: dict[str, Any]) -> None:
+    plain["nullCount"] = {name: 0 for name, count in plain["nullCount"].items() if not isinstance(count, dict)}
+
+
+def _without_bounds_of_b(plain: dict[str, Any]) -> None:
+    for kind in ("minValues", "maxValues"):
+        plain.get(kind, {}).pop("b", None)
+
+
+def _one_row_more(plain: dict[str, Any]) -> None:
+    plain["numRecords"] += 1
+
+
+def _decimals_rounded(patch: Patch) -> None:
+    """To 15 digits, like a double."""
+    patch.setattr(statistics, "ROUND_FLOOR", ROUND_HALF_EVEN)
+    patch.setattr(statistics, "ROUND_CEILING", ROUND_HALF_EVEN)
+
+
+def _no_directories(patch: Patch) -> None:
+    """Partition values in the log alone."""
+    patch.setattr(files, "directory_of", lambda names, partition: "")
+
+
+def _encoded_paths(patch: Patch) -> None:
+    """As the log has them, which delta-rs does itself."""
+    patch.setattr(actions, "AddAction", lambda **fields: AddAction(**{**fields, "path": quote(fields["path"])}))
+
+
+def _empty_strings(patch: Patch) -> None:
+    """A partition value that some readers take for null."""
+    text_of = partitions.text_of
+    patch.setattr(partitions, "text_of", lambda value, type_: "" if value == "" else text_of(value, type_))
+
+
+def _numbers_without_scale(patch: Patch) -> None:
+    """Decimals as short as Python writes them."""
+    text_of = partitions.text_of
+
+    def short(value: Any, type_: pa.DataType) -> str | None:
+        return str(value.normalize()) if isinstance(value, Decimal) else text_of(value, type_)
+
+    patch.setattr(partitions, "text_of", short)
+
+
+def shown(column: str, parts: list[list[Any]], *asked: tuple[str, Any], partitioned: bool = False) -> Case:
+    """Rows that are null but for one column, and what is asked of it."""
+    nulls: dict[str, Any] = dict.fromkeys(VALUES)
+    rows = [[{**nulls, column: value} for value in part] for part in parts]
+    predicates = [Predicate(column, operator, value) for operator, value in asked]
+    return Case(rows, (column,) if partitioned else (), 1, predicates)
+
+
+#: A NaN in a row group with another value.
+NAN = replace(shown("f", [[1.0, math.nan]], (">", 5.0), ("<>", 1.0)), row_group_bytes=1 << 20)
+#: Each with rows and predicates that show it.
+MISTAKES: dict[str, tuple[Callable[[Patch], None], Case]] = {
+    "NaN is left out of bounds": (_nan_left_out, NAN),
+    "row groups have bounds of NaN": (_footers_of_floats, NAN),
+    "strings are cut short": (_strings_cut_short, shown("s", [["a" * 32 + "b"], ["c"]], ("=", "a" * 32 + "b"))),
+    "characters are escaped": (_escaped_characters, shown("s", [["\U0002bb7a"], ["c"]], ("=", "\U0002bb7a"))),
+    "the last row group counts": (_one_row_group, shown("i", [[1, 9, 5]], ("=", 1), ("=", 9))),
+    "nulls are not counted": (_edited(_no_nulls), shown("i", [[1, None]], ("is null", 0))),
+    "numbers are doubles": (
+        _edited(lambda plain: None, parse_int=lambda text: int(float(text))),
+        shown("i", [[(1 << 53) + 1], [5]], ("=", (1 << 53) + 1)),
+    ),
+    "bounds of one column are missing": (_edited(_without_bounds_of_b), shown("b", [[True], [False]], ("=", True))),
+    "rows are counted wrongly": (_edited(_one_row_more), shown("i", [[1]])),
+    "decimals are rounded": (
+        _decimals_rounded,
+        shown("w", [[Decimal("1234567890123456.4000000000")]], ("=", Decimal("1234567890123456.4000000000"))),
+    ),
+    "partitions have no directories": (_no_directories, shown("s", [["a", "b"]], ("=", "a"), partitioned=True)),
+    "paths are encoded": (_encoded_paths, shown("s", [["a b"]], ("=", "a b"), partitioned=True)),
+    "an empty string is a partition": (_empty_strings, shown("s", [["", "a"]], ("is null", ""), partitioned=True)),
+    "decimals of partitions have no scale": (
+        _numbers_without_scale,
+        shown("d", [[Decimal("150.00")]], ("=", Decimal("150.00")), partitioned=True),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put into the code, it hides rows from some reader, or keeps it from reading the table."""
+    apply, case = MISTAKES[name]
+    check(case)
+    apply(monkeypatch)
+    try:
+        check(case)
+    except Exception as error:  # an assertion, or what a library raises
+        assert not isinstance(error, AttributeError | TypeError), error  # of the mistake itself
+    else:
+        pytest.fail("no reader lacks a row")
