@@ -1,7 +1,8 @@
-"""errors.md: a print of spark_eos/conditions.toml."""
+"""errors.md: an index of spark_eos/conditions.toml."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -28,9 +29,9 @@ except PySparkException as error:  # from pyspark.errors
 An error of spark-eos is a single line without a stack trace. The lines around it come from Spark, which logs the stack
 trace of its JVM and adds the query's plan to the exception.
 
-A condition stands for what is to be done about it, and has a wording for each thing that leads to it. This page is a
-print of `spark_eos/conditions.toml`, made by `make docs`; `{names}` in braces are filled in at run time.
-[stopped.md](stopped.md) explains step by step what to do about each error that ends a query.
+A condition stands for what is to be done about it. This page lists them with what they say first, where `{names}`
+in braces are filled in; the message and the hint that a query prints say the rest, and `spark_eos/conditions.toml` has
+all of them. [stopped.md](stopped.md) explains step by step what to do about each error that ends a query.
 
 - **raised**: *start* is the driver before any task, at the start of a query or when a micro-batch is planned, so also
   in a query that has been running for long. *task* is a task that reads or writes. *commit* is the driver after the
@@ -64,37 +65,18 @@ def _condition(name: str, row: Mapping[str, object]) -> Condition:
 
 def page() -> str:
     """errors.md."""
-    return "\n".join([INTRODUCTION, *_index(), *_sections()]) + "\n"
+    return "\n".join([INTRODUCTION, *_index()]) + "\n"
 
 
 def _index() -> Iterator[str]:
-    yield from ("", "## All conditions", "", "| condition | raised | restart |", "| --- | --- | --- |")
+    """A row for each condition, and in it the first sentence of its first message."""
+    yield from ("", "| condition | says, among others | raised | restart |", "| --- | --- | --- | --- |")
     for condition in sorted(conditions(), key=lambda condition: condition.name):
-        link = f"[`{condition.name}`](#{condition.name.lower()})"
-        yield f"| {link} | {', '.join(condition.raised)} | {'yes' if condition.restart else ''} |"
+        raised, restart = ", ".join(condition.raised), "yes" if condition.restart else ""
+        yield f"| `{condition.name}` | {_sentence(condition.texts[0][0])} | {raised} | {restart} |"
 
 
-def _sections() -> Iterator[str]:
-    kind = ""
-    for condition in conditions():
-        if condition.kind != kind:
-            kind = condition.kind
-            yield from ("", f"## {kind}")
-        yield from ("", f"### {condition.name}", "", *_messages(condition))
-
-
-def _messages(condition: Condition) -> Iterator[str]:
-    """A bullet for each message, with its hint below; a hint that all of them share comes once, after them."""
-    hints = {hint for _, hint in condition.texts}
-    for message, hint in condition.texts:
-        yield f"- {_line(message)}"
-        if len(hints) > 1:
-            yield f"  *Hint*: {_line(hint)}"
-    if len(hints) == 1:
-        yield from ("", f"*Hint*: {_line(hints.pop())}")
-
-
-def _line(text: str) -> str:
-    """As Markdown shows it as it is: one line, no tags, no emphasis."""
-    plain = " ".join(text.replace("{{", "{").replace("}}", "}").split())
-    return plain.replace("<", "&lt;").replace("*", "\\*").replace("_", "\\_").replace("[", "\\[")
+def _sentence(text: str) -> str:
+    """The first one, as Markdown shows it as it is: one line, no tags, no emphasis, no cell's end."""
+    plain = re.split(r"(?<=[.;:]) ", " ".join(text.replace("{{", "{").replace("}}", "}").split()))[0].rstrip(".;:")
+    return re.sub(r"([*_\[|])", r"\\\1", plain.replace("<", "&lt;"))

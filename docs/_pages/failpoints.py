@@ -17,13 +17,9 @@ A failpoint is a named place in the steps of [the protocol](design.md#the-steps)
 or kill the code. They are armed by environment variables (`spark_eos/base/failpoints.py`) and do nothing otherwise.
 
 This page is generated from the code and the tests by `make docs`. A *kill* ends a process by SIGKILL at the point: the
-query's driver and JVM, an executor, a Python worker or a broker. Other *faults* at a point are an exception, a pause, a
-network that is cut, a full disk, or a second run of the query. For each step, the first table counts the tests that
-strike at a point, and the second says in which files they are; [the tests](#the-tests) themselves come last. The
-[simulation](testing.md) strikes at these points, too, in thousands of schedules."""
-
-MARKS = """Tests marked ¹ run by `make chaos`, the others by `make test`; those marked ² pick some of their points by a
-seed (`SPARK_EOS_SEED`)."""
+query's driver and JVM, an executor, a Python worker or a broker. Other *faults* are an exception, a pause, a network
+that is cut, a full disk, or a second run of the query. The numbers count the tests on real brokers that strike at the
+point; the [simulation](testing.md) strikes there, too, in thousands of schedules."""
 
 STEPS = {
     "open": "Open: the first task of a run takes over",
@@ -58,10 +54,6 @@ class Strike:
     kills: frozenset[str]
     slow: bool
     drawn: bool
-
-    @property
-    def label(self) -> str:
-        return f"`{self.test}`" + "¹" * self.slow + "²" * self.drawn
 
 
 @cache
@@ -157,7 +149,7 @@ def _dying(test: ast.FunctionDef) -> set[str]:
 
 def page() -> str:
     """failpoints.md."""
-    return "\n".join([INTRODUCTION, *_tables(), *_tests()]) + "\n"
+    return "\n".join([INTRODUCTION, *_tables()]) + "\n"
 
 
 def _tables() -> Iterator[str]:
@@ -167,32 +159,4 @@ def _tables() -> Iterator[str]:
         for point in points:
             others = [strike for strike in strikes() if point in strike.points - strike.kills]
             when = POINTS[point].removeprefix(f"{step}: ")
-            yield f"| `{point}` | {when} | {_tests_of(killed_at(point))} | {_tests_of(others)} |"
-        yield from ("", "| file | kills at | other faults at |", "| --- | --- | --- |")
-        for path, found in _by_file().items():
-            kills = [point for point in points if any(point in strike.kills for strike in found)]
-            others = [point for point in points if any(point in strike.points - strike.kills for strike in found)]
-            if kills or others:
-                yield f"| `{path}` | {_short(kills, points)} | {_short(others, points)} |"
-
-
-def _tests_of(found: list[Strike]) -> str:
-    return {0: "", 1: "1 test"}.get(len(found), f"{len(found)} tests")
-
-
-def _by_file() -> dict[str, list[Strike]]:
-    found: dict[str, list[Strike]] = {}
-    for strike in strikes():
-        found.setdefault(strike.path, []).append(strike)
-    return found
-
-
-def _short(some: list[str], points: list[str]) -> str:
-    """The points without the step that is their heading's."""
-    return "all" if len(some) == len(points) > 1 else ", ".join(point.partition(".")[2] for point in some)
-
-
-def _tests() -> Iterator[str]:
-    yield from ("", "## The tests", "", *MARKS.split("\n"), "", "| test | what it does |", "| --- | --- |")
-    for strike in strikes():
-        yield f"| {strike.label}<br>{strike.path} | {strike.about} |"
+            yield f"| `{point}` | {when} | {len(killed_at(point))} | {len(others) or ''} |"

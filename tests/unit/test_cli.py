@@ -413,7 +413,8 @@ def command_of(words: str) -> str | None:
     return None
 
 
-PAGES = [page for page in (*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")) if page.name != "CHANGELOG.md"]
+ERRORS = ROOT / "spark_eos" / "conditions.toml"
+PAGES = [ERRORS, *ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
 CODE = [path for folder in ("bench", "demo", "jobs", "spark_eos") for path in (ROOT / folder).rglob("*.py")]
 
 
@@ -431,5 +432,5 @@ def test_commands_that_are_named_exist_and_take_these_options(files):
 
 def test_hints_name_commands():
     """The search for them finds some."""
-    found = {command_of(words) for words, _ in named_in((ROOT / "docs" / "errors.md").read_text())}
+    found = {command_of(words) for words, _ in named_in(ERRORS.read_text())}
     assert found >= {"doctor", "mirror position", "recover", "replay", "status"}
