@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from spark_eos.ops.answer import Answer
 
 _UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86400}
+#: By the kind of a table, the sink's option that names it.
+_TABLES = {"delta": "path", "iceberg": "table"}
 _COLOURS = {"error": "red", "unknown": "magenta", "warning": "yellow", "ok": "green"}
 
 
@@ -27,8 +29,22 @@ def seconds(text: str) -> float:
     return float(found[1]) * _UNITS[found[2]]
 
 
+def table_named(text: str) -> dict[str, str] | None:
+    """The sink's options that name a table, from ``delta:PATH`` or ``iceberg:NAMESPACE.NAME``; None for anything else,
+    such as a topic, which has no colon. Raises BadParameter."""
+    kind, colon, name = text.partition(":")
+    if not colon:
+        return None
+    if kind not in _TABLES or not name:
+        raise typer.BadParameter(f"'{text}' is none of TOPIC, delta:PATH and iceberg:NAMESPACE.NAME")
+    return {"format": kind, _TABLES[kind]: name}
+
+
 Inputs = Annotated[list[str] | None, topic_option("--input", "a topic that the query reads (repeat)")]
-Outputs = Annotated[list[str] | None, topic_option("--output", "a topic that it writes (repeat)")]
+Outputs = Annotated[
+    list[str] | None,
+    topic_option("--output", "a topic that it writes, or a table, delta:PATH or iceberg:NAMESPACE.NAME (repeat)"),
+]
 DeadLettersTopic = Annotated[str | None, topic_option("--dead-letters", "deadLetters.topic")]
 NotesTopic = Annotated[str | None, topic_option("--notes", "the notes of an ingest, for --acls")]
 Timeout = Annotated[
@@ -86,11 +102,15 @@ def doctor(
     from spark_eos.options.table import DEFAULT_PREFIX
 
     at = connection(context)
+    tables = [sink for output in outputs or () if (sink := table_named(output)) is not None]
+    topics = [output for output in outputs or () if table_named(output) is None]
+    if tables and dead_letters is not None:
+        raise typer.BadParameter("no commit spans a table and a topic: a query to a table has no --dead-letters")
     query = Query(
         inputs=inputs or [],
-        outputs=outputs or [],
+        outputs=topics,
         group=group,
-        ledger=at.ledger,
+        ledger=None if tables and not topics else at.ledger,
         prefix=at.prefix or DEFAULT_PREFIX,
         two_phase=two_phase,
         id=query_id,
@@ -101,7 +121,7 @@ def doctor(
     if acls_only:
         return print_answer(output, lambda: _rights(query, principal, at.servers or "HOST:9092"))
     stop_s = seconds(longest_stop)
-    return print_answer(output, lambda: _checkup(query, at, timeout_ms, stop_s, trial, principal), paint=_paint)
+    return print_answer(output, lambda: _checkup(query, tables, at, timeout_ms, stop_s, trial, principal), paint=_paint)
 
 
 def _rights(query: Query, principal: str, servers: str) -> Answer:
@@ -115,7 +135,13 @@ def _rights(query: Query, principal: str, servers: str) -> Answer:
 
 
 def _checkup(
-    query: Query, at: Connection, timeout_ms: int | None, stop_s: float, trial: bool, principal: str
+    query: Query,
+    tables: list[dict[str, str]],
+    at: Connection,
+    timeout_ms: int | None,
+    stop_s: float,
+    trial: bool,
+    principal: str,
 ) -> Answer:
     from spark_eos.ops.doctor.checkup import doctor as checkup
     from spark_eos.ops.doctor.findings import PlannedQuery
@@ -128,10 +154,10 @@ def _checkup(
         prefix=query.prefix,
         transaction_timeout_ms=timeout_ms,
         two_phase=query.two_phase,
-        ledger_topic=query.ledger,
+        ledger_topic=at.ledger,
         group_id=query.group,
     )
-    planned = PlannedQuery(options, query.inputs, query.outputs, stop_s, trial, principal)
+    planned = PlannedQuery(options, query.inputs, query.outputs, stop_s, trial, principal, tables, at.hadoop())
     return checkup(planned)
 
 

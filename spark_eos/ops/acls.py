@@ -26,13 +26,14 @@ _OPERATIONS: dict[Operation, str] = {
 @dataclass(frozen=True)
 class Query:
     """The topics, group and ids that a query uses. ``id``: only the transactional ids of this query, instead of all
-    with the prefix; ``creates_ledger``: whether it is to create its ledger topic; ``dead_letters``: its dead-letter
-    topic; ``notes``: the topic in which an ingest notes the files that it has read."""
+    with the prefix; ``ledger``: None where it writes to tables alone, and has no transactions; ``creates_ledger``:
+    whether it is to create its ledger topic; ``dead_letters``: its dead-letter topic; ``notes``: the topic in which an
+    ingest notes the files that it has read."""
 
     inputs: Sequence[str] = ()
     outputs: Sequence[str] = ()
     group: str | None = None
-    ledger: str = DEFAULT_LEDGER_TOPIC
+    ledger: str | None = DEFAULT_LEDGER_TOPIC
     prefix: str = DEFAULT_PREFIX
     two_phase: bool = False
     id: str | None = None
@@ -58,11 +59,19 @@ def needed(query: Query) -> list[Acl]:
     operations: list[Operation] = ["WRITE", "READ", "DESCRIBE_CONFIGS"]
     outputs = query.outputs if query.dead_letters is None else [*query.outputs, query.dead_letters]
     result += [Acl("TOPIC", topic, operation) for topic in outputs for operation in operations]
-    operations = ["READ", "WRITE", "DESCRIBE_CONFIGS"]
+    if query.ledger is not None:
+        result += _of_transactions(query, query.ledger)
+    if query.group is not None:
+        result.append(Acl("GROUP", query.group, "READ"))
+    return list(dict.fromkeys(result))
+
+
+def _of_transactions(query: Query, ledger: str) -> list[Acl]:
+    operations: list[Operation] = ["READ", "WRITE", "DESCRIBE_CONFIGS"]
     if query.creates_ledger:
         operations.append("CREATE")
-    own = [query.ledger] if query.notes is None else [query.ledger, query.notes]
-    result += [Acl("TOPIC", topic, operation) for topic in own for operation in operations]
+    own = [ledger] if query.notes is None else [ledger, query.notes]
+    result = [Acl("TOPIC", topic, operation) for topic in own for operation in operations]
     ids = f"{query.prefix}-" if query.id is None else f"{query.prefix}-{query.id}-"
     result.append(Acl("TRANSACTIONAL_ID", ids, "WRITE", prefixed=True))
     if query.two_phase:
@@ -70,9 +79,7 @@ def needed(query: Query) -> list[Acl]:
         if query.id is not None:
             trial = f"{query.prefix}-{TWO_PHASE_TRIAL}"
             result += [Acl("TRANSACTIONAL_ID", trial, operation) for operation in ("WRITE", "TWO_PHASE_COMMIT")]
-    if query.group is not None:
-        result.append(Acl("GROUP", query.group, "READ"))
-    return list(dict.fromkeys(result))
+    return result
 
 
 def as_commands(acls: Iterable[Acl], principal: str, servers: str) -> list[str]:

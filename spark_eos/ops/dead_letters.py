@@ -18,7 +18,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
@@ -204,16 +204,22 @@ class Receipt:
 
 def ranges_in(receipt: Message, log: LetterLog) -> list[tuple[int, int]]:
     """The ranges of offsets in a receipt that was read from ``log``. Raises CommandError where it names another one, or
-    none."""
-    try:
-        named, ranges = json.loads(receipt.key() or b"null"), json.loads(receipt.value() or b"[]")
-    except ValueError:
-        named, ranges = None, []
-    if not isinstance(named, dict) or any(named.get(field) != value for field, value in asdict(log).items()):
+    none, or has lost its header, as a copy has."""
+    named, ranges = _json(receipt.key()), _json(receipt.value() or b"[]")
+    is_ours = isinstance(named, dict) and asdict(log).items() <= named.items() and isinstance(ranges, list)
+    if not is_ours or RECEIPT not in dict(headers_of(receipt)):
         place = f"offset {offset_of(receipt)} of {log.topic}-{log.partition}"
         found = excerpt(receipt.key() or b"it has no key")
         raise stop("EOS_LETTER_UNSENDABLE.other_log", place=place, topic=log.topic, log=found)
     return [(first, end) for first, end in ranges]
+
+
+def _json(text: bytes | None) -> Any:  # noqa: ANN401  # whatever it is
+    """The value of a text in JSON; None for another one."""
+    try:
+        return json.loads(text or b"null")
+    except (ValueError, RecursionError):
+        return None
 
 
 def list_letters(letters: Letters) -> Answer:
@@ -495,9 +501,14 @@ class _Reader:
 
 def _is_receipt(message: Message) -> bool:
     """Whether the record is no letter, which says why it is one, whatever headers its record had. Programs that copy
-    records may add headers to them."""
+    records may add headers to them, or drop all: then the key tells."""
     names = {name for name, _ in headers_of(message)}
-    return RECEIPT in names and EXCEPTION not in names
+    return EXCEPTION not in names and (RECEIPT in names or _is_key_of_receipt(message.key()))
+
+
+def _is_key_of_receipt(key: bytes | None) -> bool:
+    named = _json(key)
+    return isinstance(named, dict) and named.keys() == {"offset", *(field.name for field in fields(LetterLog))}
 
 
 def _topic_of(letter: Letter) -> str:

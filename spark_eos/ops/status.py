@@ -196,7 +196,7 @@ def as_text(state: QueryState) -> str:
     lines += [f"unknown     {state.unknown}"] if state.unknown else []
     if not state.troubles and not state.unknown:
         lines.append("trouble     none found; why a run ended is in the log of its driver")
-    if state.next is not None:
+    if state.next is not None and f"the next start {state.next}" not in state.troubles:
         lines += ["", f"The next start {state.next.rstrip('.')}."]
     return in_lines(lines)
 

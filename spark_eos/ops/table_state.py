@@ -1,6 +1,6 @@
 """The table that a query writes to, and what a start does by it: such a query has no record in any ledger.
 
-Which table that is stands in the query's offset log (`spark_eos.checkpoint.offset_log`). Reads only.
+Which table that is stands in the query's offset log (`spark_eos.checkpoint.offset_log`), or is named. Reads only.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.errors import EosError
 from spark_eos.ops.checkpoint_logs import Logs
 from spark_eos.pipelines.copy.table.options import ICEBERG, table_options
@@ -36,13 +37,27 @@ class TableState:
     @property
     def name(self) -> str:
         """The table in words."""
-        kind, catalog = _KINDS[self.sink["format"]], self.sink.get("catalog")
-        within = "" if catalog is None else f" in the catalog {catalog}"
-        return f"the {kind} table {self.sink.get('path') or self.sink.get('table')}{within}"
+        return in_words(self.sink)
 
     def as_json(self) -> dict[str, Any]:
         stop = None if self.stop is None else self.stop.condition
         return {**self.sink, "last_batch": self.last, "stop": stop, "problem": self.problem or None}
+
+
+def in_words(sink: Mapping[str, str]) -> str:
+    """The table that a query's options name."""
+    kind, catalog = _KINDS[sink["format"]], sink.get("catalog")
+    within = "" if catalog is None else f" in the catalog {catalog}"
+    return f"the {kind} table {sink.get('path') or sink.get('table')}{within}"
+
+
+def place_of(sink: Mapping[str, str], settings: HadoopSettings, checkpoint: str = "") -> Place:
+    """Where a query's table is. ``settings``: of its store and its catalog; ``checkpoint``: the query's. Raises
+    OptionError and UnsupportedError."""
+    catalog = {name: settings[name] for name in settings if name == "catalog" or name.startswith("catalog.")}
+    storage = {name: settings[name] for name in settings if name not in catalog}
+    options = table_options({**sink, **(catalog if sink["format"] == ICEBERG else {})}, storage)
+    return options.place(checkpoint, options.storage)
 
 
 def sink_of(logs: Logs) -> Mapping[str, str]:
@@ -55,12 +70,8 @@ def sink_of(logs: Logs) -> Mapping[str, str]:
 
 def table_state(query: str, sink: Mapping[str, str], logs: Logs) -> TableState:
     """Ask the table of a query. Never raises EosError for the table; raises CheckpointError."""
-    settings = logs.checkpoint.settings
-    catalog = {name: settings[name] for name in settings if name == "catalog" or name.startswith("catalog.")}
-    storage = {name: settings[name] for name in settings if name not in catalog}
     try:
-        options = table_options({**sink, **(catalog if sink["format"] == ICEBERG else {})}, storage)
-        place = options.place(logs.checkpoint.location, options.storage)
+        place = place_of(sink, logs.checkpoint.settings, logs.checkpoint.location)
         found = _remembered(place, query, logs)
     except EosError as error:
         if error.condition in (*_STOPS, *_NO_TABLE):

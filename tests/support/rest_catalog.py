@@ -81,7 +81,8 @@ class CatalogServer:
     """``faults``: each one befalls the next request of its kind; ``kinds``: of the requests that have come, in their
     order. ``config`` and ``defaults``: what `/v1/config` has as overrides and defaults; ``of_table``: the configuration
     that comes with a table; ``token``: a request without it is refused, if it is set; ``conditions``: whether
-    requirements of commits are kept, and not only the order of snapshots."""
+    requirements of commits are kept, and not only the order of snapshots; ``packed``: how, and what is made of a
+    body."""
 
     behind: Callable[[], SqlCatalog]
     config: dict[str, str] = field(default_factory=dict)
@@ -90,6 +91,7 @@ class CatalogServer:
     storage_credentials: list[dict[str, Any]] = field(default_factory=list)
     token: str = ""
     conditions: bool = True
+    packed: tuple[str, Callable[[bytes], bytes]] | None = None
     faults: list[Fault] = field(default_factory=list)
     kinds: list[str] = field(default_factory=list)
     uri: str = ""
@@ -222,6 +224,10 @@ class _Handler(BaseHTTPRequestHandler):
     def _send(self, status: int, type_: str, body: bytes) -> None:
         self.send_response(status)
         self.send_header("Content-Type", type_)
+        if self.catalog.packed is not None:
+            encoding, pack = self.catalog.packed
+            body = pack(body)
+            self.send_header("Content-Encoding", encoding)
         if self.close_connection:
             self.send_header("Connection", "close")
         self.send_header("Content-Length", "0" if status == 204 else str(len(body)))
@@ -267,7 +273,7 @@ def soon_overdue(server: CatalogServer, monkeypatch: pytest.MonkeyPatch) -> None
 @contextmanager
 def serving(catalog: CatalogServer) -> Iterator[CatalogServer]:
     """The catalog, at ``uri`` until the end."""
-    with answering(type("Handler", (_Handler,), {"catalog": catalog})) as port:
+    with answering(type("Handler", (_Handler,), {"catalog": catalog}), quiet=True) as port:
         catalog.uri = f"http://127.0.0.1:{port}"
         try:
             yield catalog

@@ -144,9 +144,9 @@ def timeouts(timeout_ms: int, *, two_phase: bool) -> Iterator[Finding]:
     yield Finding("transaction.timeout.ms", "query", WARNING, what, why, (fix,))
 
 
-def retention(cluster: ClusterFacts, stop_s: float, group: str | None) -> Iterator[Finding]:
-    """Whether transactional ids and committed offsets are kept for the longest stop."""
-    ids_ms, offsets_min = cluster.least("transactional.id.expiration.ms"), cluster.least("offsets.retention.minutes")
+def ids_retention(cluster: ClusterFacts, stop_s: float) -> Iterator[Finding]:
+    """Whether transactional ids are kept for the longest stop."""
+    ids_ms = cluster.least("transactional.id.expiration.ms")
     if ids_ms is not None:
         what = f"transactional ids are forgotten after {duration(ids_ms / 1000)} (transactional.id.expiration.ms)"
         if ids_ms < stop_s * 1000:
@@ -158,6 +158,11 @@ def retention(cluster: ClusterFacts, stop_s: float, group: str | None) -> Iterat
             yield Finding("transactional.id.expiration.ms", "brokers", WARNING, what, why, (fix,))
         else:
             yield Finding("transactional.id.expiration.ms", "brokers", OK, what)
+
+
+def offsets_retention(cluster: ClusterFacts, stop_s: float, group: str | None) -> Iterator[Finding]:
+    """Whether committed offsets are kept for the longest stop."""
+    offsets_min = cluster.least("offsets.retention.minutes")
     if offsets_min is None:
         return
     what = f"committed offsets are deleted after {duration(offsets_min * 60)} (offsets.retention.minutes)"

@@ -3,16 +3,24 @@ wrong, 2 if something could not be determined."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from spark_eos.errors import ConnectionFailed, EosError, Unauthorized
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.ops.answer import Answer
-from spark_eos.ops.doctor import brokers, findings, topics
+from spark_eos.ops.doctor import brokers, findings, tables, topics
 from spark_eos.ops.doctor.brokers import ClusterFacts, cluster_facts
 from spark_eos.ops.doctor.findings import Finding, PlannedQuery, Severity, Tools
-from spark_eos.ops.doctor.sink_checks import acls_command, judged, rules, two_phase_rule
+from spark_eos.ops.doctor.sink_checks import (
+    Rule,
+    acls_command,
+    judged,
+    ledger_rule,
+    rules,
+    transaction_rules,
+    two_phase_rule,
+)
 from spark_eos.ops.doctor.topics import TopicFacts, topic_facts
 from spark_eos.ops.doctor.trial import Trial, try_out
 from spark_eos.sink.preflight import KAFKA_DEFAULT_MAX_TIMEOUT_MS
@@ -48,31 +56,52 @@ class _Checkup:
         return self.query.options.transaction_timeout_ms or most or KAFKA_DEFAULT_MAX_TIMEOUT_MS
 
     def findings(self) -> Iterator[Finding]:
-        yield from brokers.readable(self.cluster)
-        yield from self._rules()
+        query = self.query
+        yield from (tables.table(each, query.storage) for each in query.tables)
+        yield from self._judged(rules(query))
         yield from self._topics()
-        for topic in brokers.INTERNAL_TOPICS:
-            yield from self._internal_topic(topic)
-        yield from brokers.versions(self.cluster, self.tools)
-        yield from brokers.timeouts(self.timeout_ms, two_phase=self.query.options.two_phase)
-        yield from brokers.retention(self.cluster, self.query.longest_stop_s, self.query.options.group_id)
-        yield from self._trial()
+        if query.writes_topics:
+            yield from self._ledger()
+        yield from self._unseen()
+        if query.writes_topics or query.options.group_id is not None:
+            yield from brokers.readable(self.cluster)
+            yield from self._internal_topic("__consumer_offsets")
+            yield from brokers.offsets_retention(self.cluster, query.longest_stop_s, query.options.group_id)
+        if query.writes_topics:
+            yield from self._transactions()
+        else:
+            self.tried.append("Nothing was tried: a query to a table has neither transactions nor a ledger.")
 
-    def _rules(self) -> Iterator[Finding]:
-        ledger = self.query.options.ledger_topic
-        there = self._facts(ledger) is not None or ledger in self.unseen
-        if not there:
+    def _judged(self, some: Iterable[Rule]) -> Iterator[Finding]:
+        return (judged(rule, self.query, len(self.cluster.nodes)) for rule in some)
+
+    def _ledger(self) -> Iterator[Finding]:
+        name = self.query.options.ledger_topic
+        found = self._facts(name)
+        if found is not None:
+            yield from topics.durability("ledger", found, self.cluster, self.tools)
+            yield from topics.beside_the_state(found, self.cluster, self.tools)
+        elif name not in self.unseen:
             yield Finding(
                 "ledger",
-                f"ledger {ledger}",
+                f"ledger {name}",
                 Severity.WARNING,
                 "it does not exist yet",
                 "The first start of a query creates it, with as many replicas as __transaction_state has, if this user "
                 "has the right to CREATE it; otherwise it stops (EOS_LEDGER_NOT_CREATED).",
                 (acls_command(self.query) + " --create-ledger",),
             )
-        for rule in rules(self.query, self._broker(), ledger=there, fencing=self.cluster.fencing):
-            yield judged(rule, self.query, len(self.cluster.nodes))
+            return
+        yield from self._judged([ledger_rule(self.query, self._broker())])
+
+    def _transactions(self) -> Iterator[Finding]:
+        query = self.query
+        yield from self._judged(transaction_rules(query, self._broker(), fencing=self.cluster.fencing))
+        yield from self._internal_topic("__transaction_state")
+        yield from brokers.versions(self.cluster, self.tools)
+        yield from brokers.timeouts(self.timeout_ms, two_phase=query.options.two_phase)
+        yield from brokers.ids_retention(self.cluster, query.longest_stop_s)
+        yield from self._trial()
 
     def _broker(self) -> dict[str, str] | None:
         """The settings of a broker, with the shortest limit of any: each may be the coordinator of a transaction."""
@@ -92,18 +121,11 @@ class _Checkup:
                 yield from topics.durability("output", found, self.cluster, self.tools)
                 yield from topics.of_an_output(found, self.timeout_ms, stop_s, self.tools)
                 yield from topics.sizes(inputs, found, self.tools)
-        for role, other in (("dead letters", query.options.dead_letters), ("ledger", query.options.ledger_topic)):
-            found = None if other is None else self._facts(other)
-            if found is not None:
-                yield from topics.durability(role, found, self.cluster, self.tools)
-                yield from self._of_other(role, found)
-        yield from self._unseen()
-
-    def _of_other(self, role: str, found: TopicFacts) -> Iterator[Finding]:
-        if role == "ledger":
-            yield from topics.beside_the_state(found, self.cluster, self.tools)
-        else:
-            yield from topics.retention(role, found, self.timeout_ms, self.query.longest_stop_s, self.tools)
+        letters = query.options.dead_letters
+        found = None if letters is None else self._facts(letters)
+        if found is not None:
+            yield from topics.durability("dead letters", found, self.cluster, self.tools)
+            yield from topics.retention("dead letters", found, self.timeout_ms, stop_s, self.tools)
 
     def _unseen(self) -> Iterator[Finding]:
         """The topics of which nothing is known; of those that this user may not describe, the sink's checks tell."""
@@ -152,8 +174,7 @@ class _Checkup:
         yield Finding("rights", subject, Severity.OK, "this user may use them")
         yield from brokers.clocks(trial.clocks, self.cluster.nodes)
         if query.options.two_phase:
-            rule = two_phase_rule(query, readable=self.cluster.config is not None)
-            yield judged(rule, query, len(self.cluster.nodes))
+            yield from self._judged([two_phase_rule(query, readable=self.cluster.config is not None)])
 
 
 def _tried(trial: Trial, ledger: str | None) -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
 from spark_eos.base.printable import in_lines
+from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.options.parse import SinkOptions
 
 
@@ -41,7 +42,8 @@ class Finding:
 class PlannedQuery:
     """The query to check. ``options``: its sink's; ``inputs``: the topics that it reads; ``outputs``: those that it
     writes, without dead letters and ledger; ``longest_stop_s``: for how long it may be stopped; ``trial``: whether
-    transactional ids may be tried; ``principal``: who runs it."""
+    transactional ids may be tried; ``principal``: who runs it; ``tables``: those that it writes, each by the options
+    that name it; ``storage``: settings of their stores and catalogs."""
 
     options: SinkOptions
     inputs: Sequence[str]
@@ -49,6 +51,13 @@ class PlannedQuery:
     longest_stop_s: float
     trial: bool
     principal: str
+    tables: Sequence[Mapping[str, str]] = ()
+    storage: HadoopSettings = field(default_factory=HadoopSettings)
+
+    @property
+    def writes_topics(self) -> bool:
+        """Whether it has transactions and a ledger, as a query has that does not write to tables alone."""
+        return bool(self.outputs) or not self.tables
 
     @property
     def servers(self) -> str:

@@ -12,10 +12,12 @@ from functools import partial
 from spark_eos.base.log import logger
 from spark_eos.errors import ConnectionFailed, EosError, Unauthorized, stop
 from spark_eos.kafka.admin.topics import allowed_operations, describe_topic, topic_of
+from spark_eos.kafka.config.librdkafka import ClientKind
 from spark_eos.kafka.config.librdkafka import check as check_client
 from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.ledger.own_topics import check_for_rows
 from spark_eos.ops.doctor.findings import Finding, PlannedQuery, Severity, Tools
+from spark_eos.ops.doctor.tables import as_argument
 from spark_eos.sink.brokers import check_brokers
 from spark_eos.sink.dead_letters import check_dead_letters
 from spark_eos.sink.ledger_topic import check_ledger
@@ -75,16 +77,14 @@ def _fix(rule: Rule, error: EosError, query: PlannedQuery, brokers: int) -> tupl
 
 def acls_command(query: PlannedQuery) -> str:
     """The command that prints the rights that this query needs."""
-    options = query.options
-    before = {
-        "--bootstrap-servers": query.servers,
-        "--ledger-topic": options.ledger_topic,
-        "--prefix": options.prefix,
-    }
+    options, before = query.options, {"--bootstrap-servers": query.servers}
+    if query.writes_topics:
+        before |= {"--ledger-topic": options.ledger_topic, "--prefix": options.prefix}
     words = ["spark-eos", *(word for pair in before.items() for word in pair)]
     words += ["doctor", "--acls", "--principal", query.principal]
     words += [word for topic in query.inputs for word in ("--input", topic)]
-    words += [word for topic in query.outputs for word in ("--output", topic)]
+    outputs = [*query.outputs, *map(as_argument, query.tables)]
+    words += [word for output in outputs for word in ("--output", output)]
     given = {"--group": options.group_id, "--dead-letters": options.dead_letters}
     words += [word for flag, value in given.items() if value for word in (flag, value)]
     return shlex.join([*words, *(["--two-phase"] if options.two_phase else [])])
@@ -99,15 +99,11 @@ def check_input(client: BrokerClient, topic: str) -> None:
         raise stop("EOS_UNAUTHORIZED.topic_input", topic=topic, bootstrap_servers=client.bootstrap_servers)
 
 
-def rules(query: PlannedQuery, broker: dict[str, str] | None, *, ledger: bool, fencing: bool) -> list[Rule]:
-    """The checks that need no trial. ``broker``: the settings of a broker, None where this user may not read them;
-    ``ledger``: whether the ledger topic exists; ``fencing``: whether the end of a transaction fences its producer, so
-    that no batch comes late."""
-    options = query.options
-    client = broker_client(options.kafka)
-    found = [
-        Rule("client", "query", lambda: check_client(options.kafka, "producer"), "the client properties are valid")
-    ]
+def rules(query: PlannedQuery) -> list[Rule]:
+    """The checks of properties, topics and group."""
+    options, client = query.options, broker_client(query.options.kafka)
+    kind: ClientKind = "producer" if query.writes_topics else "consumer"
+    found = [Rule("client", "query", lambda: check_client(options.kafka, kind), "the client properties are valid")]
     for topic in query.inputs:
         found.append(Rule("rights", f"input {topic}", partial(check_input, client, topic), "it may be read"))
     for topic in query.outputs:
@@ -118,23 +114,34 @@ def rules(query: PlannedQuery, broker: dict[str, str] | None, *, ledger: bool, f
         subject, fine = f"dead letters {letters}", "it accepts rows that other topics refuse"
         found.append(Rule("rights", subject, lambda: check_output(client, letters), "it may be written and read"))
         found.append(Rule("dead letters", subject, lambda: check_dead_letters(client, options), fine))
-    if ledger:
-        subject = f"ledger {options.ledger_topic}"
-        fine = "it is compacted and in sync, and may be read and written"
-        found.append(Rule("ledger", subject, lambda: check_ledger(client, options.ledger_topic, broker), fine))
-    fine = "the brokers reject late batches"
-    unsure = "whether the brokers reject late batches" if broker is None and not fencing else ""
-    found.append(
-        Rule("late batches", "brokers", lambda: check_brokers(client, two_phase=options.two_phase), fine, unsure)
-    )
-    if broker is not None:  # else only a transaction would tell: `readable` says that this is not known
-        fine = "the brokers allow transactions of this length"
-        found.append(Rule("transaction.max.timeout.ms", "query", lambda: transaction_timeout(options, broker), fine))
     if options.group_id is not None:
         group = options.group_id
         fine = "it has no other members, and its offsets may be committed"
         found.append(Rule("group", f"group {group}", lambda: check_group(client, group), fine))
     return found
+
+
+def ledger_rule(query: PlannedQuery, broker: dict[str, str] | None) -> Rule:
+    """The check of a ledger topic that exists. ``broker``: see `transaction_rules`."""
+    ledger = query.options.ledger_topic
+    client, fine = broker_client(query.options.kafka), "it is compacted and in sync, and may be read and written"
+    return Rule("ledger", f"ledger {ledger}", lambda: check_ledger(client, ledger, broker), fine)
+
+
+def transaction_rules(query: PlannedQuery, broker: dict[str, str] | None, *, fencing: bool) -> list[Rule]:
+    """The checks of transactions that need no trial. ``broker``: the settings of a broker, None where this user may not
+    read them; ``fencing``: whether the end of a transaction fences its producer, so that no batch comes late."""
+    options = query.options
+    client, fine = broker_client(options.kafka), "the brokers reject late batches"
+    unsure = "whether the brokers reject late batches" if broker is None and not fencing else ""
+    late = Rule("late batches", "brokers", lambda: check_brokers(client, two_phase=options.two_phase), fine, unsure)
+    if broker is None:  # only a transaction would tell: `readable` says that this is not known
+        return [late]
+    fine = "the brokers allow transactions of this length"
+    return [
+        late,
+        Rule("transaction.max.timeout.ms", "query", lambda: transaction_timeout(options, broker), fine),
+    ]
 
 
 def two_phase_rule(query: PlannedQuery, *, readable: bool) -> Rule:

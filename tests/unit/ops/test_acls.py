@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from spark_eos import cli
 from spark_eos.ops.acls import Acl, Query, needed
 
@@ -16,6 +18,28 @@ def test_the_commands_of_a_plain_query(capsys):
         f"{begin} --operation Read --operation Write --operation DescribeConfigs --topic __spark_eos_ledger",
         f"{begin} --operation Write --transactional-id spark-eos- --resource-pattern-type prefixed",
     ]
+
+
+def test_the_commands_of_a_query_to_a_table(capsys):
+    """It has neither transactions nor a ledger."""
+    words = ["--input", "in", "--output", "delta:/data/t", "--output", "iceberg:lake.t", "--group", "g"]
+    assert cli.main(["doctor", "--acls", *words]) == 0
+    begin = "kafka-acls.sh --bootstrap-server HOST:9092 --add --allow-principal User:NAME --operation Read"
+    assert capsys.readouterr().out.splitlines() == [f"{begin} --topic in", f"{begin} --group g"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--output", "delta:"], "'delta:' is none of TOPIC, delta:PATH and iceberg:NAMESPACE.NAME"),
+        (["--output", "hudi:/t"], "'hudi:/t' is none of"),
+        (["--output", "delta:/t", "--dead-letters", "d"], "a query to a table has no --dead-letters"),
+    ],
+)
+def test_outputs_that_cannot_be(capsys, words, said):
+    """Before a cluster is asked."""
+    assert cli.main(["doctor", "--acls", *words]) == 2
+    assert said in " ".join(capsys.readouterr().err.replace("│", " ").split())
 
 
 def test_a_topic_that_is_read_and_written_is_named_once_for_each_operation():

@@ -27,6 +27,8 @@ from spark_eos.ops.dead_letters import (
 from tests.unit.base.test_printable import HOSTILE, is_plain
 
 LOG = LetterLog("cluster", "dead", "id", 0)
+#: More than Python's parser of JSON takes.
+DEEP = b"[" * 100_000
 
 
 def letter(*headers: tuple[str, bytes | None]) -> Letter:
@@ -126,6 +128,11 @@ def read(receipt: Receipt, offset: int = 4, *added: tuple[str, bytes | None]) ->
     return Record(offset, [*record["headers"], *added], record["value"], record["key"])
 
 
+def without_headers(record: Record) -> Record:
+    """The record, as a program copies it that drops headers."""
+    return Record(record.offset(), [], record.value(), record.key())
+
+
 def sent_in(log: LetterLog, offset: int) -> Receipt:
     """A receipt for one letter."""
     receipt = Receipt(log)
@@ -167,14 +174,29 @@ def test_only_a_receipt_says_what_was_sent(reader):
         (Record(4, [(RECEIPT, None)], b"[[0, 9]]", b"{"), "{"),
         (Record(4, [(RECEIPT, None)], b"[[0, 9]]", b"[]"), "[]"),
         (Record(4, [(RECEIPT, None)], b"[", json.dumps(asdict(LOG)).encode()), "dead"),
+        (Record(4, [(RECEIPT, None)], b"[]", DEEP), "[["),
+        (without_headers(read(sent_in(replace(LOG, topic="first"), 2))), "first"),
+        (without_headers(read(sent_in(LOG, 2))), "dead"),
     ],
-    ids=["cluster", "topic", "recreated", "partition", "header added", "none", "no JSON", "no object", "cut"],
+    ids=[
+        *("cluster", "topic", "recreated", "partition", "header added", "none", "no JSON", "no object", "cut", "deep"),
+        *("header dropped", "header dropped here"),
+    ],
 )
 def test_a_receipt_of_another_log_is_refused(reader, record, named):
     """Whichever part of its name differs: its offsets are those of other letters."""
     with pytest.raises(CommandError, match=r"\[EOS_LETTER_UNSENDABLE\].*offset 4 of dead-0") as caught:
         reader(Record(1, [WHY]), record).sent()
     assert named in caught.value.message
+
+
+@pytest.mark.parametrize(
+    "key", [None, b"k", b"\xff", b"{", b"{}", b'["cluster"]', json.dumps(asdict(LOG)).encode(), DEEP]
+)
+def test_a_letter_without_headers_is_a_letter(reader, key):
+    """Only a receipt has its key."""
+    assert [letter.key for letter in reader(Record(1, [], b"[[0, 9]]", key)).letters()] == [key]
+    assert not reader(Record(1, [], b"[[0, 9]]", key)).sent()[0].has(1)
 
 
 def test_no_two_receipts_of_a_log_have_the_same_key():

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 import typer
 
+from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.cli.doctor import seconds
 from spark_eos.errors import stop
 from spark_eos.kafka.config.properties import KafkaProperties
@@ -32,10 +33,14 @@ from spark_eos.ops.doctor.findings import (
 from spark_eos.ops.doctor.sink_checks import judged, two_phase_rule
 from spark_eos.ops.doctor.topics import TopicFacts
 from spark_eos.ops.doctor.trial import Clock, Trial
+from spark_eos.ops.table_state import in_words
 from spark_eos.options.parse import SinkOptions
 from spark_eos.options.table import DEFAULT_LEDGER_TOPIC
+from spark_eos.source.schema import arrow_schema
+from tests.support.table_kinds import KINDS, Delta
 
 TOOLS = Tools("h:1")
+SCHEMA = arrow_schema(include_headers=False)
 WEEK_S = 7 * 86400
 WELL = {
     "min.insync.replicas": "2",
@@ -193,14 +198,18 @@ def test_timeouts():
     assert list(brokers.timeouts(10_000, two_phase=True)) == []
 
 
+def retained(seen: ClusterFacts, stop_s: float, group: str | None) -> list[Finding]:
+    return [*brokers.ids_retention(seen, stop_s), *brokers.offsets_retention(seen, stop_s, group)]
+
+
 def test_the_broker_that_forgets_first_counts():
     """Against the longest stop; offsets matter where the query has a group."""
-    assert worst(brokers.retention(cluster(), WEEK_S, "g")) == {}
-    found = worst(brokers.retention(cluster(), WEEK_S + 60, "g"))
+    assert worst(retained(cluster(), WEEK_S, "g")) == {}
+    found = worst(retained(cluster(), WEEK_S + 60, "g"))
     assert found == {"transactional.id.expiration.ms": "warning", "offsets.retention.minutes": "error"}
-    assert worst(brokers.retention(cluster(), WEEK_S + 60, None))["offsets.retention.minutes"] == "warning"
+    assert worst(retained(cluster(), WEEK_S + 60, None))["offsets.retention.minutes"] == "warning"
     one = ClusterFacts((0, 1), {0: BROKER, 1: BROKER | {"offsets.retention.minutes": "1"}}, 2, ())
-    assert worst(brokers.retention(one, 3600, "g")) == {"offsets.retention.minutes": "error"}
+    assert worst(retained(one, 3600, "g")) == {"offsets.retention.minutes": "error"}
 
 
 @pytest.mark.parametrize(
@@ -263,7 +272,12 @@ QUERY = PlannedQuery(
 TRIAL = ("rights", "transactional ids spark-eos-…")
 
 
-def looked(monkeypatch: pytest.MonkeyPatch, facts: Callable[[str], TopicFacts | None], seen: ClusterFacts) -> Answer:
+def looked(
+    monkeypatch: pytest.MonkeyPatch,
+    facts: Callable[[str], TopicFacts | None],
+    seen: ClusterFacts,
+    query: PlannedQuery = QUERY,
+) -> Answer:
     """A checkup without a trial, of topics with these facts. The sink's own checks find nothing wrong, apart from
     those of the transactions' length, and of a ledger with errors."""
     monkeypatch.setattr(checkup, "topic_facts", lambda kafka, name: facts(name))
@@ -276,10 +290,11 @@ def looked(monkeypatch: pytest.MonkeyPatch, facts: Callable[[str], TopicFacts | 
         "check_brokers",
         "check_dead_letters",
         "check_two_phase",
+        "check_group",
     ):
         monkeypatch.setattr(sink_checks, check, lambda *asked, **how: None)
     monkeypatch.setattr(sink_checks, "check_ledger", lambda client, topic, broker: facts(topic))
-    return checkup.doctor(QUERY)
+    return checkup.doctor(query)
 
 
 def of_answer(answer: Answer, severity: str) -> list[tuple[str, str]]:
@@ -303,6 +318,60 @@ def test_what_may_not_be_described_is_not_missing(monkeypatch):
     assert found.code == 1
     missing = looked(monkeypatch, lambda name: None if name == DEFAULT_LEDGER_TOPIC else topic(), cluster())
     assert ("ledger", f"ledger {DEFAULT_LEDGER_TOPIC}") in of_answer(missing, "warning")
+
+
+def to_table(sink: dict[str, str], group: str | None = None, **storage: str) -> PlannedQuery:
+    """A query that writes to one table alone. ``sink``: its options, those of the catalog among them."""
+    catalog = {name: value for name, value in sink.items() if name.startswith("catalog.")}
+    tables = [{name: value for name, value in sink.items() if name not in catalog}]
+    options = replace(QUERY.options, topic=None, dead_letters=None, group_id=group)
+    return replace(QUERY, options=options, outputs=[], tables=tables, storage=HadoopSettings(catalog | storage))
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_query_to_a_table_has_no_ledger_and_no_transactions(monkeypatch, tmp_path, kind, is_there):
+    """The table is asked, and the cluster for what the query reads and commits there."""
+    table = KINDS[kind](tmp_path / "kind")
+    if is_there:
+        table.place(tmp_path / "checkpoint").target(SCHEMA, create=True)
+    answer = looked(monkeypatch, lambda name: topic(), cluster(), to_table(table.sink(), "g"))
+    (found,) = (f for f in answer.data["findings"] if f["check"] == "table")
+    assert (answer.code, found["severity"], "does not exist yet" in found["what"]) == (0, "ok", not is_there)
+    assert found["subject"] == f"output {in_words(table.sink())}"
+    assert {f["check"] for f in answer.data["findings"]} == {
+        *("table", "client", "rights", "group", "offsets.retention.minutes"),
+        *("retention", "replication", "min.insync.replicas", "unclean.leader.election.enable"),
+    }
+    assert answer.data["tried"] == ["Nothing was tried: a query to a table has neither transactions nor a ledger."]
+    assert answer.text.count("ledger") == 1
+    assert table.is_there() == is_there
+
+
+def test_settings_of_brokers_that_a_query_to_a_table_does_not_need(monkeypatch, tmp_path):
+    """Without a group, nothing of it is kept by them."""
+    seen = replace(cluster(), config=None)
+    query = to_table(Delta(tmp_path).sink())
+    assert of_answer(looked(monkeypatch, lambda name: topic(), seen, query), "unknown") == []
+    with_group = to_table(Delta(tmp_path).sink(), "g")
+    assert of_answer(looked(monkeypatch, lambda name: topic(), seen, with_group), "unknown") == [
+        ("settings", "brokers")
+    ]
+
+
+def test_a_table_that_cannot_be(monkeypatch, tmp_path):
+    """By the error of the start; a catalog that does not answer, and a library that is missing, are unknown."""
+    (tmp_path / "table").mkdir()
+    (tmp_path / "table" / "notes.txt").write_text("of somebody else")
+    away = {"format": "iceberg", "table": "a.b", "catalog.type": "rest", "catalog.uri": "http://127.0.0.1:1"}
+    for sink, severity, condition in (
+        (Delta(tmp_path).sink(), "error", "EOS_DELTA_NO_TABLE"),
+        (away, "unknown", "EOS_ICEBERG_UNREACHABLE"),
+    ):
+        answer = looked(monkeypatch, lambda name: topic(), cluster(), to_table(sink))
+        (found,) = (f for f in answer.data["findings"] if f["check"] == "table")
+        assert (found["severity"], found["condition"]) == (severity, condition)
+        assert found["why"] and answer.code == (1 if severity == "error" else 2)
 
 
 @pytest.mark.parametrize("role", ["input", "output", "dead letters"])
@@ -363,9 +432,9 @@ def test_what_settings_would_tell_is_unknown_without_them(monkeypatch):
 def test_what_mends_a_time_is_not_too_short(stop_s):
     """Settings are whole minutes and milliseconds."""
     short = {"transactional__id__expiration__ms": "1", "offsets__retention__minutes": "1"}
-    fixes = {f.check: f.fix[0].rpartition("=")[2] for f in brokers.retention(cluster(**short), stop_s, "g") if f.fix}
+    fixes = {f.check: f.fix[0].rpartition("=")[2] for f in retained(cluster(**short), stop_s, "g") if f.fix}
     fixed = {name.replace(".", "__"): value for name, value in fixes.items()}
-    assert worst(brokers.retention(cluster(**short | fixed), stop_s, "g")) == {}
+    assert worst(retained(cluster(**short | fixed), stop_s, "g")) == {}
     weak = topic(retention__ms="1")
     for judge in (
         lambda t: topics.of_an_input(t, stop_s, TOOLS),

@@ -146,6 +146,7 @@ def test_what_is_known_without_a_checkpoint(head, trouble, next_):
     assert trouble is None or state.troubles[0].startswith(trouble)
     assert (state.next is None) is (next_ is None)
     assert next_ is None or (state.next or "").startswith(next_)
+    assert as_text(state).lower().count("the next start stops") == (next_ is not None)
 
 
 def test_open_transactions_need_somebody_unless_the_query_runs():

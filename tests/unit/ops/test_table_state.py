@@ -131,7 +131,7 @@ def test_a_start_does_what_is_said(kind, there, planned, done, does, stops) -> N
     write_checkpoint(kind, planned, done)
     answer, (data,) = asked(kind), asked(kind).data
     assert answer.code == (1 if stops else 0)
-    assert f"The next start {does}" in answer.text and data["next"].startswith(does)
+    assert answer.text.lower().count(f"the next start {does.lower()}") == 1 and data["next"].startswith(does)
     assert (data["table"]["last_batch"], data["table"]["stop"]) == (max(there, default=None), stops)
     assert data["lag"] == ENDS["end"] - 10 * max(done, 0)
     assert "ledger" not in answer.text and "transactions" not in answer.text

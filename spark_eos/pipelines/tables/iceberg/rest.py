@@ -1,12 +1,13 @@
-"""REST catalogs: a limit of time for each request. And which errors of catalogs of any kind pass.
+"""REST catalogs: limits of time and memory for each request. And which errors of catalogs of any kind pass.
 
-pyiceberg limits no request, so that a server which never answers would hold a query for ever. This module and
+pyiceberg limits no request, so that a server which never answers would hold a query for ever, and one whose answer is
+two megabytes of gzip can fill the driver's memory with two gigabytes. This module and
 `spark_eos.pipelines.tables.iceberg.snapshots` are the ones that use what is private in pyiceberg.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import requests
@@ -18,6 +19,8 @@ from spark_eos.pipelines.deadline import Overdue, within
 #: The most seconds for a request to a REST catalog, with the token that it may need, redirects and the whole answer.
 #: Half of the time for which a commit is tried: after a request without an answer, the table is read again.
 REQUEST_S = 30.0
+#: The most bytes of an answer when it is unpacked. The metadata of ten thousand snapshots has some ten MiB.
+MOST_BYTES = 256 << 20
 _PASSING = (
     Overdue,
     ServerError,
@@ -42,7 +45,7 @@ _PASSING_NAMES = frozenset(
 
 def opened_in_time(open_: Callable[[], Catalog], overdue: Callable[[], object]) -> Catalog:
     """The catalog that ``open_`` makes. If it is a REST catalog, each request that it sends from then on is limited to
-    `REQUEST_S` seconds, as is the making of any catalog.
+    `REQUEST_S` seconds and `MOST_BYTES`, as is the making of any catalog to that time.
 
     ``overdue``: called when a request took longer. The thread that sent it still uses the catalog, and may hold its
     locks, so that the next request is for another one. Raises Overdue, and what pyiceberg raises.
@@ -57,6 +60,8 @@ def opened_in_time(open_: Callable[[], Catalog], overdue: Callable[[], object]) 
 
 def _limit(session: requests.Session, overdue: Callable[[], object]) -> None:
     right = session.request
+    session.headers["Accept-Encoding"] = "gzip"
+    session.hooks["response"].append(_bound)
 
     def request(*arguments: object, **named: object) -> requests.Response:
         # A limit of the socket's, too, which ends the thread where nothing comes any more; ours ends first.
@@ -68,6 +73,25 @@ def _limit(session: requests.Session, overdue: Callable[[], object]) -> None:
             raise
 
     session.request = request  # type: ignore[method-assign]
+
+
+def _bound(response: requests.Response, **_: object) -> None:
+    """Let no more than `MOST_BYTES` be read of an answer, whose body has not been read so far. Raises
+    RequestException."""
+    encoding = response.headers.get("Content-Encoding", "identity").lower()
+    if encoding not in ("identity", "gzip"):
+        raise requests.RequestException(f"the answer is packed as {encoding[:20]!r}")
+    response.raw.stream = partial(_pieces, response.raw.stream)
+
+
+def _pieces(stream: Callable[..., Iterator[bytes]], *how: object, **named: object) -> Iterator[bytes]:
+    """Unpack a body piece by piece, as urllib3 does it. Raises RequestException for a larger one."""
+    size = 0
+    for piece in stream(*how, **named):
+        size += len(piece)
+        if size > MOST_BYTES:
+            raise requests.RequestException(f"the answer has more than {MOST_BYTES >> 20} MiB")
+        yield piece
 
 
 def is_passing(error: BaseException) -> bool:

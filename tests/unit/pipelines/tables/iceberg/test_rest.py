@@ -3,10 +3,12 @@ once, and no request takes longer than it may."""
 
 from __future__ import annotations
 
+import gzip
 import logging
 import pickle
 import random
 import threading
+import zlib
 from collections import Counter
 from itertools import pairwise
 
@@ -42,6 +44,7 @@ from tests.unit.pipelines.tables.iceberg.test_commit import (
 )
 
 SILENT = ("hung", "dripping")
+LARGE = bytes(8 << 20)
 
 
 @pytest.fixture
@@ -285,6 +288,31 @@ def test_every_request_that_pyiceberg_sends_is_limited(kind, server, monkeypatch
     assert len(limited) - 1 == len(server.kinds) - opening
     assert server.kinds.count("token") == 3
     assert kind.places() == expected(FIRST, SECOND)
+
+
+def test_an_answer_may_be_packed(server, target) -> None:
+    """As large catalogs do it."""
+    server.packed = ("gzip", gzip.compress)
+    assert committed(target, FIRST) == Outcome(again=False, tries=1)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "pack", "said"),
+    [
+        ("gzip", lambda _: gzip.compress(LARGE), "more than 1 MiB"),
+        ("identity", lambda _: LARGE, "more than 1 MiB"),
+        ("gzip, gzip", lambda body: gzip.compress(gzip.compress(body)), "packed as 'gzip, gzip'"),
+        ("deflate", zlib.compress, "packed as 'deflate'"),
+    ],
+    ids=["packed", "plain", "packed twice", "deflate"],
+)
+def test_an_answer_that_would_fill_the_memory_is_not_read(server, target, monkeypatch, encoding, pack, said) -> None:
+    """Two megabytes of gzip can be two gigabytes."""
+    monkeypatch.setattr(rest, "MOST_BYTES", 1 << 20)
+    server.packed = (encoding, pack)
+    with pytest.raises(TableError, match=said) as error:
+        target.last(QUERY)
+    assert error.value.condition == "EOS_ICEBERG_FAILED" and not error.value.restart_helps
 
 
 class RestWith(RestIceberg):
