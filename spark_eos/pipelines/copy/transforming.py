@@ -6,6 +6,7 @@ before `CHUNK_BYTES`. So a replay gives the function what the first attempt gave
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -16,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from spark_eos.base.log import logger
 from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.errors import EosError, stop
 from spark_eos.kafka.letter_headers import (
@@ -180,10 +182,12 @@ def called(
     function: Function, rows: pa.RecordBatch, where: Callable[[], str], *, tolerant: bool
 ) -> tuple[pa.RecordBatch, Mapping[int, str]]:
     """Call the function: what it returns, and the reasons for rows for which it fails by itself, by their places.
-    ``where``: the rows, in words, for a note on what the function raises; ``tolerant``: whether to take such reasons,
-    where it can give them. Raises RowError, and what the function raises."""
+    ``where``: the rows, in words, for the log and a note on what the function raises; ``tolerant``: whether to take
+    such reasons, where it can give them. Raises RowError, and what the function raises."""
     rejecting = getattr(function, "rejecting", None) if tolerant else None
     failed: Mapping[int, str] = {}
+    if logger.isEnabledFor(logging.DEBUG):
+        logger.debug("the transform is given %s", where())
     try:
         if rejecting is None:
             result = function(rows)

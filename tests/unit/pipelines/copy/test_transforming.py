@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from itertools import pairwise
 from pathlib import Path
@@ -271,12 +272,15 @@ def test_a_function_returns_the_same_columns_each_time():
     assert caught.value.condition == "EOS_TRANSFORM_RESULT"
 
 
-def test_what_a_function_raises_says_where():
-    """The error itself is the user's own."""
+def test_what_a_function_raises_says_where(caplog):
+    """The error itself is the user's own. At the level DEBUG, the log has named the records before: where a worker dies
+    or hangs in the function, that is its last line."""
+    caplog.set_level(logging.DEBUG, "spark_eos")
     transform = Transform(lambda batch: 1 / 0, "f", columns_of(["value"], True))
     with pytest.raises(ZeroDivisionError) as caught:
         transformed(transform, Chunk(records(8192, 8193), 8192))
     assert "t-0 from offset 8192" in caught.value.__notes__[0]
+    assert caplog.messages == ["the transform is given records of t-0 from offset 8192 on"]
 
 
 def test_a_function_that_is_none_of_each_row_is_found_by_two_cuts():
