@@ -59,7 +59,7 @@ def noted(progress: Progress, planted: int, found: int) -> dict[str, Any]:
 
 
 def table(notes: Notes) -> str:
-    """In Markdown: a row for each release and simulation, and for each the faults by kind."""
+    """In Markdown: a row for each release and simulation."""
     lines = [
         "| release | code | simulation of | schedules | hours | steps | faults | mistakes put back | found |",
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
@@ -69,11 +69,6 @@ def table(notes: Notes) -> str:
             numbers = one["schedules"], one["hours"], one["steps"], sum(one["faults"].values()), one["planted"]
             figures = " | ".join(f"{n:,}" for n in (*numbers, one["found"]))
             lines.append(f"| {version} | {one['code'][:_CODE]} | {name} | {figures} |")
-    for version, simulations in notes.items():
-        for name, one in simulations.items():
-            by_number = sorted(one["faults"].items(), key=lambda kind: (-kind[1], kind[0]))
-            lines += ["", f"Faults that struck the {name} of {version}:", ""]
-            lines += [f"- {count:,}: {kind}" for kind, count in by_number]
     return "\n".join(lines)
 
 
